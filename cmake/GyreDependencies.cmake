@@ -1,0 +1,18 @@
+# Finds what Gyre is built on; ARCHITECTURE.md says why each was chosen.
+find_package(Threads REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+find_package(Boost 1.81 REQUIRED)
+find_program(FLATC flatc REQUIRED)
+
+if(GYRE_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()

@@ -1,0 +1,76 @@
+# One folder = one target = one namespace.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(GYRE_CCACHE ccache)
+if(GYRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${GYRE_CCACHE}")
+endif()
+
+# Flags that every target of ours gets; never global, so that dependencies keep theirs.
+add_library(gyre_flags INTERFACE)
+target_compile_options(gyre_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror -fno-math-errno
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+  # Deep inlining in std:: makes GCC 12 report bounds and lifetimes that do not exist.
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-array-bounds -Wno-maybe-uninitialized -Wno-interference-size>)
+target_include_directories(gyre_flags INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+target_compile_definitions(gyre_flags INTERFACE GYRE_VERSION="${PROJECT_VERSION}")
+if(GYRE_SANITIZE STREQUAL "address")
+  target_compile_options(gyre_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(gyre_flags INTERFACE -fsanitize=address,undefined)
+elseif(GYRE_SANITIZE STREQUAL "thread")
+  target_compile_options(gyre_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(gyre_flags INTERFACE -fsanitize=thread)
+endif()
+find_program(GYRE_MOLD mold)
+if(GYRE_MOLD)
+  target_link_options(gyre_flags INTERFACE -fuse-ld=mold)
+endif()
+
+# gyre_library(base SOURCES a.cc b.cc DEPENDS fmt::fmt)
+function(gyre_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  add_library(gyre_${name} STATIC ${ARG_SOURCES})
+  add_library(gyre::${name} ALIAS gyre_${name})
+  target_link_libraries(gyre_${name} PUBLIC ${ARG_DEPENDS} PRIVATE gyre_flags ${ARG_PRIVATE_DEPENDS})
+  target_include_directories(gyre_${name} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+endfunction()
+
+# gyre_test(base SOURCES error_test.cc DEPENDS gyre::base [TIMEOUT seconds]): one test binary per folder.
+function(gyre_test name)
+  if(NOT GYRE_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(gyre_${name}_test ${ARG_SOURCES})
+  target_link_libraries(gyre_${name}_test PRIVATE ${ARG_DEPENDS} gyre_flags GTest::gtest GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(gyre_${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# gyre_messages(TARGET group SCHEMAS messages.fbs): FlatBuffers headers as <generated>/gyre/<folder>/<name>_generated.h
+function(gyre_messages)
+  cmake_parse_arguments(ARG "" "TARGET" "SCHEMAS" ${ARGN})
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  foreach(schema ${ARG_SCHEMAS})
+    get_filename_component(stem ${schema} NAME_WE)
+    get_filename_component(subfolder ${schema} DIRECTORY)
+    set(directory "${PROJECT_BINARY_DIR}/generated/${folder}/${subfolder}")
+    set(header "${directory}/${stem}_generated.h")
+    add_custom_command(OUTPUT "${header}"
+      COMMAND ${FLATC} --cpp --cpp-std c++17 --scoped-enums --warnings-as-errors -o "${directory}" "${CMAKE_CURRENT_SOURCE_DIR}/${schema}"
+      DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${schema}" VERBATIM)
+    target_sources(gyre_${ARG_TARGET} PRIVATE "${header}")
+  endforeach()
+endfunction()

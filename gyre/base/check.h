@@ -1,0 +1,98 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+// GYRE_CHECK(a == b) states what can only be false through a bug of ours. When it is false the
+// process prints the expression, both values, file and line, and stops. Bad input is never checked
+// this way: that is an Error.
+
+namespace gyre::internal {
+
+template <typename T>
+std::string value_text(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return fmt::format("{}", static_cast<std::underlying_type_t<T>>(value));
+  } else if constexpr (std::is_pointer_v<T> || std::is_null_pointer_v<T>) {
+    return fmt::format("{}", fmt::ptr(static_cast<const void*>(value)));
+  } else if constexpr (fmt::is_formattable<T>::value) {
+    return fmt::format("{}", value);
+  } else {
+    return "?";
+  }
+}
+
+struct CheckResult {
+  bool passed;
+  std::string values;  // Filled on failure only.
+};
+
+template <typename Left>
+class CheckLeft {
+ public:
+  explicit CheckLeft(const Left& left) : left_(left) {}
+
+  template <typename Right>
+  CheckResult operator==(const Right& right) const {
+    return compare(left_ == right, "==", right);
+  }
+  template <typename Right>
+  CheckResult operator!=(const Right& right) const {
+    return compare(left_ != right, "!=", right);
+  }
+  template <typename Right>
+  CheckResult operator<(const Right& right) const {
+    return compare(left_ < right, "<", right);
+  }
+  template <typename Right>
+  CheckResult operator<=(const Right& right) const {
+    return compare(left_ <= right, "<=", right);
+  }
+  template <typename Right>
+  CheckResult operator>(const Right& right) const {
+    return compare(left_ > right, ">", right);
+  }
+  template <typename Right>
+  CheckResult operator>=(const Right& right) const {
+    return compare(left_ >= right, ">=", right);
+  }
+  operator CheckResult() const { return {static_cast<bool>(left_), static_cast<bool>(left_) ? "" : value_text(left_)}; }
+
+ private:
+  template <typename Right>
+  CheckResult compare(bool passed, const char* symbol, const Right& right) const {
+    if (passed) return {true, {}};
+    return {false, fmt::format("{} {} {}", value_text(left_), symbol, value_text(right))};
+  }
+
+  const Left& left_;
+};
+
+struct CheckStart {
+  template <typename Left>
+  CheckLeft<Left> operator<<(const Left& left) const {
+    return CheckLeft<Left>(left);
+  }
+};
+
+[[noreturn]] inline void check_failed(const char* expression, const std::string& values, const char* file, int line) {
+  fmt::print(stderr, "gyre: check failed at {}:{}: {} (values: {}). This is a bug in Gyre.\n", file, line, expression,
+             values);
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace gyre::internal
+
+#define GYRE_CHECK(expression)                                                                            \
+  do {                                                                                                    \
+    if (::gyre::internal::CheckResult gyre_check_result = (::gyre::internal::CheckStart() << expression); \
+        !gyre_check_result.passed) {                                                                      \
+      ::gyre::internal::check_failed(#expression, gyre_check_result.values, __FILE__, __LINE__);          \
+    }                                                                                                     \
+  } while (false)

@@ -1,0 +1,26 @@
+#include "gyre/base/log.h"
+
+#include <fmt/format.h>
+#include <spdlog/sinks/null_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include "gyre/base/error.h"
+
+namespace gyre {
+
+Logger make_logger(std::string_view prefix, std::string_view level) {
+  const auto parsed = spdlog::level::from_str(std::string(level));
+  if (parsed == spdlog::level::off && level != "off") {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("log level '{}' is not one of: trace debug info warning error off", level));
+  }
+  auto logger =
+      std::make_shared<spdlog::logger>(std::string(prefix), std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_level(parsed);
+  logger->set_pattern(prefix.empty() ? "[gyre %l] %v" : "[gyre %l %n] %v");
+  return logger;
+}
+
+Logger null_logger() { return std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::null_sink_mt>()); }
+
+}  // namespace gyre

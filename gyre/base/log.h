@@ -1,0 +1,21 @@
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace gyre {
+
+/// Thread-safe; owned by whoever made it (there is no global logger). Lines go to stderr as
+/// "[gyre LEVEL prefix] message", one write each.
+using Logger = std::shared_ptr<spdlog::logger>;
+
+/// `level`: trace debug info warning error off. Error(kInvalidArgument) names the allowed words.
+Logger make_logger(std::string_view prefix, std::string_view level = "warning");
+
+/// A logger that drops everything; for tests and defaults.
+Logger null_logger();
+
+}  // namespace gyre
