@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "gyre/base/error.h"
+#include "gyre/base/thread_annotations.h"
+#include "gyre/net/notifier.h"
+
+namespace gyre::group {
+
+/// Says, once and for good, that the group has failed and why. Everybody who waits looks at it: in
+/// poll(2) through fd(), in shared memory through triggered() and a futex wake. The first reason wins.
+/// Thread-safe.
+class AbortSignal {
+ public:
+  /// Keeps `reason` unless there is one already, and wakes all waiters. True when it was the first.
+  bool trigger(const Error& reason);
+
+  bool triggered() const { return triggered_.load(std::memory_order_acquire); }
+  void throw_if_triggered() const {
+    if (triggered()) throw_reason();
+  }
+  std::optional<Error> reason() const;
+
+  /// Readable from the moment it is triggered.
+  int fd() const { return notifier_.fd(); }
+
+  /// Futex words that waiters of this process may sleep on; woken by trigger().
+  void add_futex(std::atomic<std::uint32_t>* word);
+  void remove_futex(std::atomic<std::uint32_t>* word);
+
+ private:
+  [[noreturn]] void throw_reason() const;
+
+  std::atomic<bool> triggered_{false};
+  net::Notifier notifier_;
+  mutable Mutex mutex_;
+  std::optional<Error> reason_ GYRE_GUARDED_BY(mutex_);
+  std::vector<std::atomic<std::uint32_t>*> futexes_ GYRE_GUARDED_BY(mutex_);
+};
+
+}  // namespace gyre::group

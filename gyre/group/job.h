@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gyre/base/file.h"
+#include "gyre/net/endpoint.h"
+#include "gyre/net/handshake.h"
+
+namespace gyre::group {
+
+/// How a process comes to be a rank of a job.
+struct Job {
+  int rank = 0;
+  int size = 1;
+  net::Endpoint rendezvous;            ///< Where rank 0 listens; unused when size is 1.
+  std::shared_ptr<UniqueFd> listener;  ///< Rank 0: a socket already listening there, if the launcher made one.
+  net::JobKey key{};
+  std::string launcher;  ///< "gyre", "torchrun", "mpirun", "srun" or "none": for messages.
+};
+
+/// Reads what the launcher of this process left in the environment: `gyre run`, torchrun, mpirun (Open MPI)
+/// or srun; a process started without any is a job of one rank. See docs/guide/launchers.md.
+/// A foreign launcher hands down no key: on one host the ranks get one from rank 0 over a unix socket where the
+/// kernel vouches for the user; over several hosts GYRE_KEY_FILE must name a private file that all of them can read.
+/// May wait for rank 0 until the deadline. Error(kInvalidArgument) names the variable that is wrong or missing.
+Job job_from_environment(Deadline deadline);
+
+}  // namespace gyre::group

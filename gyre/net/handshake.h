@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gyre/base/clock.h"
+#include "gyre/net/stream.h"
+
+namespace gyre::net {
+
+/// The secret of one job: whoever knows it belongs to the job.
+constexpr std::size_t kKeyBytes = 32;
+using JobKey = std::array<std::byte, kKeyBytes>;
+
+JobKey make_random_key();
+
+/// What the connecting side says about itself and the connection; proved together with the key.
+struct Hello {
+  std::uint32_t rank = 0;
+  std::uint32_t purpose = 0;  ///< Meaning is the caller's: membership, link, …
+  std::uint64_t channel = 0;
+  std::uint64_t epoch = 0;  ///< Of the group's membership; an old epoch's connections are refused.
+
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+// Both sides prove that they know the key without sending it (docs/formats/wire.md):
+//   connector -> acceptor  opening: magic, version, hello, nonce_c                            (72 bytes)
+//   acceptor  -> connector answer:  nonce_a, HMAC-SHA256(key, "acceptor" opening nonce_a)     (64 bytes)
+//   connector -> acceptor  proof:   HMAC-SHA256(key, "connector" opening nonce_a)             (32 bytes)
+//   acceptor  -> connector welcome: one byte, 1                                               ( 1 byte)
+// The pieces are pure, so that a blocking connector and an asynchronous acceptor share them.
+constexpr std::size_t kOpeningBytes = 72;
+constexpr std::size_t kAnswerBytes = 64;
+constexpr std::size_t kProofBytes = 32;
+constexpr std::byte kWelcome{1};
+using Nonce = std::array<std::byte, 32>;
+using Opening = std::array<std::byte, kOpeningBytes>;
+using Answer = std::array<std::byte, kAnswerBytes>;
+using Proof = std::array<std::byte, kProofBytes>;
+
+Opening encode_opening(const Hello& hello, const Nonce& nonce);
+/// Error(kProtocol) when it is not one of ours: wrong magic or version.
+Hello decode_opening(const Opening& opening);
+Answer make_answer(const JobKey& key, const Opening& opening, const Nonce& acceptor_nonce);
+/// Error(kAuthentication) when the acceptor does not know the key.
+Proof check_answer_and_prove(const JobKey& key, const Opening& opening, const Answer& answer);
+/// Error(kAuthentication) when the connector does not know the key.
+void check_proof(const JobKey& key, const Opening& opening, const Answer& answer, const Proof& proof);
+
+/// The connector's side, whole. Error(kAuthentication | kTimeout | kPeerLost | kProtocol).
+void prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline);
+/// The acceptor's side, whole.
+Hello admit_connector(Stream& stream, const JobKey& key, Deadline deadline);
+
+}  // namespace gyre::net

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "gyre/base/file.h"
+
+namespace gyre::net {
+
+/// Memory that several processes of one host share: an anonymous memory file, so nothing is left
+/// behind whoever dies, however. Zero-filled, page-aligned. The mapping lives as long as the object.
+class Segment {
+ public:
+  /// Reserves the pages, so that a lack of memory is Error(kResourceExhausted) here and not a signal later.
+  static std::shared_ptr<Segment> create(std::size_t size_bytes);
+  /// Maps what another process created. Error(kProtocol) when it is smaller than `size_bytes`.
+  static std::shared_ptr<Segment> map(UniqueFd descriptor, std::size_t size_bytes);
+
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  int descriptor() const { return descriptor_.get(); }
+
+ private:
+  Segment(UniqueFd descriptor, std::span<std::byte> bytes);
+
+  UniqueFd descriptor_;
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace gyre::net

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/file.h"
+#include "gyre/net/endpoint.h"
+
+namespace gyre::net {
+
+/// A listening, non-blocking, close-on-exec socket. Errors name the endpoint.
+UniqueFd listen_on(const Endpoint& endpoint, int backlog = 1024);
+
+/// The endpoint a socket is bound to (tells the port that the system chose).
+Endpoint local_endpoint(int fd);
+
+/// A connected, non-blocking, close-on-exec socket (TCP: no delay, keep-alive that finds a dead host
+/// within about 10 s). While nobody listens there yet it tries again, with growing pauses, until the deadline;
+/// Error(kTimeout) then says what the last try met.
+UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
+
+/// The next waiting connection of a listening socket, set up like connect_to's; empty when none waits.
+UniqueFd accept_from(int listening_fd);
+
+/// User and process at the other end of a unix socket, as the kernel knows them (SO_PEERCRED).
+struct PeerCredentials {
+  uid_t user;
+  pid_t process;
+};
+PeerCredentials peer_credentials(int fd);
+
+/// Hands a descriptor over a unix socket; blocks until the deadline.
+void send_descriptor(int socket_fd, int descriptor, Deadline deadline);
+UniqueFd receive_descriptor(int socket_fd, Deadline deadline);
+
+/// Waits until `fd` is readable (POLLIN) or writable (POLLOUT); Error(kTimeout) names `what`.
+void wait_for(int fd, short events, Deadline deadline, std::string_view what);
+
+}  // namespace gyre::net
