@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "gyre/collectives/data_type.h"
+#include "gyre/group/lane.h"
+
+// The collective operations, each a blocking call that every rank of the lane's group makes at the same place of
+// the lane's order, with matching arguments (the engine has checked that they match). Not thread-safe: one thread
+// owns the lane. They throw what the lane's waits throw (kPeerLost, kAborted, kTimeout, kProtocol, kCorruptData);
+// after a throw the group is of no further use.
+//
+// Same bits: every rank ends with identical bytes, and a repeated run gives the same ones. On one host sums run in
+// rank order, ((r0 + r1) + r2) + …; between hosts in an order fixed by the algorithm and the number of ranks.
+
+namespace gyre::collectives {
+
+/// What an allreduce does to each element: scale · (x0 ∘ x1 ∘ … ∘ x(n-1)).
+struct Reduction {
+  DataType type = DataType::kFloat32;
+  ReduceOperation operation = ReduceOperation::kSum;  ///< kAverage is kSum with `scale` divided by the size.
+  double prescale = 1.0;                              ///< Applied to every contribution …
+  double postscale = 1.0;  ///< … and to the result; for floats both are folded into one factor.
+};
+
+/// In place on every rank. `buffer`: a whole number of elements of reduction.type; same length on all ranks; may be
+/// empty.
+void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction);
+
+/// Every rank's copy of a buffer that lies in the lane's segment (see SharedLayout::arena): `offset_bytes` and
+/// `size_bytes` within each rank's arena, the same everywhere, multiples of 64. One pass on one host: each copy is read
+/// once and written once. Over several hosts the arena's copy of this rank is reduced over links.
+void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t size_bytes,
+                        const Reduction& reduction);
+
+/// This rank's arena in the lane's segment: where allreduce_in_arena works. Empty when the lane has none.
+std::span<std::byte> arena(group::Lane& lane);
+
+void broadcast(group::Lane& lane, std::span<std::byte> buffer, int root);
+
+/// Rank r contributes `own` (sizes_bytes[r] bytes); `output` receives all contributions in rank order, without gaps.
+void allgather(group::Lane& lane, std::span<const std::byte> own, std::span<const std::size_t> sizes_bytes,
+               std::span<std::byte> output);
+
+/// `input`: the concatenation of one piece per rank, piece r of sizes_bytes[r]; `output` receives this rank's piece,
+/// reduced.
+void reduce_scatter(group::Lane& lane, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
+                    std::span<std::byte> output, const Reduction& reduction);
+
+/// Piece r of `input` (send_bytes[r]) goes to rank r; `output` receives the pieces from all ranks in rank order
+/// (receive_bytes).
+void all_to_all(group::Lane& lane, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,
+                std::span<std::byte> output, std::span<const std::size_t> receive_bytes);
+
+/// Returns when every rank has called it.
+void barrier(group::Lane& lane);
+
+/// Bytes of segment per host that a lane needs for `local_size` ranks: control words, the mailboxes through which
+/// ordinary buffers pass, and an arena of `arena_bytes` per rank (0 for none), staggered against 4 KB aliasing.
+std::size_t segment_bytes_for(int local_size, std::size_t arena_bytes);
+
+}  // namespace gyre::collectives
