@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gyre/base/log.h"
+#include "gyre/engine/handle.h"
+#include "gyre/engine/options.h"
+#include "gyre/engine/plan.h"
+#include "gyre/engine/request.h"
+#include "gyre/group/group.h"
+
+namespace gyre::engine {
+
+/// One process's tensor queue and its progress threads. Operations are named; ranks may submit them in any order; the
+/// coordinator (rank 0) orders what every rank has announced, fuses neighbours and tells all. Nothing runs on a
+/// timer: an idle engine sleeps. All methods are thread-safe.
+///
+/// When a rank dies, the protocol is broken or abort() is called, every handle in flight fails with the same reason,
+/// once, and every later submission fails with it too; the engine can then only be shut down.
+class Engine {
+ public:
+  /// Every rank of the group makes one. The group must outlive it.
+  Engine(group::Group& group, EngineOptions options, Logger logger);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Queues an operation. Throws Error(kInvalidArgument) for what is wrong on this rank alone (sizes, splits, root, a
+  /// name that is in flight already); disagreement between ranks comes through the handle as Error(kMismatch), on every
+  /// rank, with one message that shows both sides.
+  Handle submit(Request request);
+
+  /// Submits several operations that complete together: none starts before all are announced on every rank.
+  std::vector<Handle> submit_group(std::vector<Request> requests);
+
+  /// submit() and wait(), on the caller's thread where the ranks meet within microseconds and share a host.
+  Result run(Request request);
+
+  /// Collective: every rank makes the same plan. Error(kMismatch) shows both sides of the first difference.
+  std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
+
+  /// Finishes nothing: what is in flight fails with kShutDown. Other ranks' operations that need this rank fail with
+  /// kPeerLeft. Idempotent; the destructor calls it. Plans must be gone before.
+  void shutdown();
+
+  void start_timeline(const std::filesystem::path& path, bool mark_cycles);
+  void stop_timeline();
+
+  group::Group& group();
+  const EngineOptions& options() const;
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace gyre::engine

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+namespace gyre::engine {
+
+/// 64 MB, the field's historical default.
+constexpr std::size_t kDefaultFusionBytes = std::size_t{64} << 20;
+
+struct EngineOptions {
+  std::size_t fusion_bytes = kDefaultFusionBytes;  ///< Largest bucket; 0: every tensor travels alone.
+  std::filesystem::path timeline;                  ///< Rank 0 writes a Chrome trace there; empty: none.
+  bool timeline_mark_cycles = false;               ///< Adds CYCLE_START instants: one per order of the coordinator.
+  std::chrono::milliseconds stall_warning{
+      60'000};  ///< An operation that some ranks wait for this long is reported; 0: never.
+  std::chrono::milliseconds stall_failure{0};  ///< … and after this long it aborts the group; 0: never.
+  std::chrono::milliseconds shutdown_timeout{10'000};
+};
+
+/// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS, and Horovod's
+/// HOROVOD_FUSION_THRESHOLD, HOROVOD_TIMELINE, HOROVOD_TIMELINE_MARK_CYCLES, HOROVOD_STALL_CHECK_TIME_SECONDS,
+/// HOROVOD_STALL_SHUTDOWN_TIME_SECONDS where ours is not set. Error(kInvalidArgument) names the variable.
+EngineOptions engine_options_from_environment();
+
+}  // namespace gyre::engine

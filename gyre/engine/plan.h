@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gyre/engine/request.h"
+
+namespace gyre::engine {
+
+struct PlanTensor {
+  std::string name;
+  DataType type = DataType::kFloat32;
+  Shape shape;
+};
+
+/// An optimizer's tensors, laid out once in buckets, so that a step needs no negotiation: bucket k of step s is
+/// collective number s·K + k of the plan's lane, on every rank, by construction. A bucket starts when this rank's
+/// tensors for it are in, while the others are still being computed.
+///
+/// Each tensor has a place in the arena (memory shared with the other ranks of the host), where the caller puts its
+/// contribution and finds the reduced value.
+///
+/// Thread-safe: mark_ready may be called from any thread; finish_step from one at a time.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+
+  virtual std::size_t tensor_count() const = 0;
+  virtual std::size_t bucket_count() const = 0;
+
+  /// This rank's place of tensor `index` in the arena; 64-byte aligned, the same for the life of the plan.
+  /// The caller may write there from the end of finish_step until mark_ready(index), and read after finish_step.
+  virtual std::span<std::byte> tensor(std::size_t index) = 0;
+
+  /// The contribution to this step stands in tensor(index). Once per tensor and step: a second time is
+  /// Error(kInvalidArgument). Never blocks. Throws when the plan has failed.
+  virtual void mark_ready(std::size_t index) = 0;
+  virtual bool is_ready(std::size_t index) const = 0;
+
+  /// Ends the step: tensors that were not marked contribute zeros; returns when every bucket is reduced.
+  /// Throws what made the exchange fail; the plan stays failed then.
+  virtual void finish_step() = 0;
+
+  /// Steps finished so far.
+  virtual std::uint64_t step() const = 0;
+};
+
+struct PlanOptions {
+  std::string name;  ///< Equal on all ranks; unique among the plans of the engine.
+  ReduceOperation operation = ReduceOperation::kAverage;
+  double prescale = 1.0;
+  double postscale = 1.0;
+};
+
+}  // namespace gyre::engine

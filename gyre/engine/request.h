@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/collectives/collectives.h"
+#include "gyre/collectives/data_type.h"
+
+namespace gyre::engine {
+
+using collectives::DataType;
+using collectives::ReduceOperation;
+
+/// Stable numbers: they travel on the wire.
+enum class OperationKind : std::uint8_t {
+  kAllreduce = 1,
+  kBroadcast = 2,
+  kAllgather = 3,
+  kReduceScatter = 4,
+  kAllToAll = 5,
+  kBarrier = 6,
+};
+
+std::string_view operation_name(OperationKind kind);
+
+using Shape = std::vector<std::int64_t>;
+
+/// "float32 [3, 4]".
+std::string describe_tensor(DataType type, const Shape& shape);
+/// Error(kInvalidArgument) for negative or overflowing dimensions.
+std::size_t element_count(const Shape& shape);
+
+/// What ranks must agree on before an operation may move a byte (all of it for allreduce and broadcast; all but the
+/// first dimension for allgather; all but the splits for all-to-all).
+struct Signature {
+  OperationKind kind = OperationKind::kBarrier;
+  DataType type = DataType::kUint8;
+  Shape shape;
+  ReduceOperation operation = ReduceOperation::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = 0;                      ///< Broadcast.
+  std::vector<std::int64_t> splits;  ///< All-to-all: rows of `shape[0]` for each rank; empty: even.
+  std::string group;                 ///< Operations of one group complete together or not at all; empty: alone.
+  std::uint32_t group_size = 0;
+
+  friend bool operator==(const Signature&, const Signature&) = default;
+};
+
+/// One named operation of one rank. The memory belongs to the caller and must stay until the handle is done.
+struct Request {
+  std::string name;  ///< Pairs this rank's operation with the other ranks'; unique among those in flight.
+  Signature signature;
+  std::span<const std::byte> input;
+  std::span<std::byte>
+      output;  ///< May be the same memory as `input`. Empty where the engine allocates the result (see Result).
+  bool transient = false;  ///< The name will not come again (made from a counter), so nobody remembers it.
+};
+
+/// What an operation whose size no rank knows beforehand brings: allgather, reduce-scatter, all-to-all.
+struct Result {
+  std::vector<std::byte> bytes;
+  Shape shape;
+  std::vector<std::int64_t> received_splits;  ///< All-to-all: rows from each rank.
+};
+
+}  // namespace gyre::engine

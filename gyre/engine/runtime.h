@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gyre/base/log.h"
+#include "gyre/engine/engine.h"
+#include "gyre/group/group.h"
+
+namespace gyre::engine {
+
+struct RuntimeOptions {
+  EngineOptions engine;
+  group::GroupOptions group;
+  std::string log_level = "warning";
+};
+
+/// The environment's settings: those of EngineOptions, GYRE_LOG_LEVEL, GYRE_START_TIMEOUT_SECONDS.
+RuntimeOptions runtime_options_from_environment();
+
+/// Everything that makes this process (or this thread, in tests) one rank of a job: its membership, its engine, its
+/// logger. Several can live in one process. Thread-safe.
+class Runtime {
+ public:
+  /// Joins the job that the launcher described in the environment.
+  static std::unique_ptr<Runtime> start_from_environment();
+
+  Runtime(std::unique_ptr<group::Group> group, const RuntimeOptions& options);
+  ~Runtime();
+
+  int rank() const { return group_->rank(); }
+  int size() const { return group_->size(); }
+  int local_rank() const { return group_->topology().local_rank(); }
+  int local_size() const { return group_->topology().local_size(); }
+  group::Group& group() { return *group_; }
+  Engine& engine() { return *engine_; }
+  const Logger& logger() const { return logger_; }
+
+  /// Leaves the job in good order. Idempotent; the destructor calls it.
+  void shutdown();
+
+ private:
+  Logger logger_;
+  std::unique_ptr<group::Group> group_;
+  std::unique_ptr<Engine> engine_;
+};
+
+/// Runs `body` as `size` ranks on threads of this process; see group::run_in_process.
+void run_ranks(int size, const std::function<void(Runtime&)>& body, const RuntimeOptions& options = {},
+               std::vector<std::string> host_ids = {});
+
+}  // namespace gyre::engine
