@@ -1,0 +1,42 @@
+# ./dev build [PRESET]: configures when needed, builds, and links the results into .venv.
+
+kPresets="release debug asan tsan"
+
+setup_for_preset() {
+  case "$1" in
+    release | debug) setup build ;;
+    asan | tsan | lint) setup check ;;
+    *) die "no preset '$1'; there are: $kPresets" ;;
+  esac
+}
+
+# Ninja notices changed CMake files by itself, but not a changed preset or another torch; the stamp does.
+configure() {
+  local preset=$1 folder="$ROOT/build/$1" inputs
+  inputs=$(hash_of "$ROOT/CMakePresets.json" "$ROOT/requirements.txt")
+  if [[ -f "$folder/build.ninja" && "$(cat "$folder/.configured" 2>/dev/null)" == "$inputs" ]]; then return; fi
+  say "configuring build/$preset"
+  (cd "$ROOT" && cmake --preset "$preset" >&2) || die "cmake --preset $preset failed; see above"
+  echo "$inputs" >"$folder/.configured"
+}
+
+build() {
+  local preset=${1:-release}
+  setup_for_preset "$preset"
+  configure "$preset"
+  cmake --build "$ROOT/build/$preset" -j "$(jobs_at_once)" >&2 || return 1
+  if [[ "$preset" == release ]]; then link_into_venv; fi
+}
+
+# After this, .venv/bin/gyre and .venv/bin/gyre-cifar10 are the ones just built and `import gyre` is python/gyre of this checkout.
+# A .venv that is itself a link belongs to another checkout and is left alone.
+link_into_venv() {
+  [[ -L "$VENV" ]] && return
+  local program site
+  for program in gyre gyre-cifar10; do
+    local target="$ROOT/build/release/bin/$program"
+    if [[ -x "$target" && "$(readlink "$VENV/bin/$program")" != "$target" ]]; then ln -sfn "$target" "$VENV/bin/$program"; fi
+  done
+  site=$(echo "$VENV"/lib/python3.*/site-packages)
+  if [[ "$(cat "$site/gyre-checkout.pth" 2>/dev/null)" != "$ROOT/python" ]]; then echo "$ROOT/python" >"$site/gyre-checkout.pth"; fi
+}

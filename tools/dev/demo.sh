@@ -1,0 +1,32 @@
+# ./dev demo: from nothing to a network trained by four ranks, and where to look at what happened.
+
+kDemoRanks=4
+kDemoFolder=out/demo
+
+make_digits() {
+  [[ -f out/digits/.complete ]] && return
+  say "making the digits data set in out/digits"
+  PYTHONPATH="$ROOT/python" "$PYTHON" -m gyre.datasets digits --out out/digits && touch out/digits/.complete
+}
+
+train_digits() {
+  rm -rf -- "$kDemoFolder"
+  mkdir -p -- "$kDemoFolder"
+  build/release/bin/gyre run -n "$kDemoRanks" --timeline "$kDemoFolder/timeline.json" --log-dir "$kDemoFolder/logs" -- \
+    build/release/bin/gyre-cifar10 --data-dir out/digits --checkpoint-dir "$kDemoFolder/checkpoints" \
+    --tensorboard-dir "$kDemoFolder/tensorboard" --target-accuracy 0.95 "$@"
+}
+
+demo() {
+  build release || die "the build failed; see above"
+  cd "$ROOT" || exit 1
+  make_digits || die "could not make the digits data set; see above"
+  train_digits "$@" || exit
+  cat <<EOF
+
+timeline      $kDemoFolder/timeline.json   (open it in chrome://tracing or Perfetto)
+TensorBoard   .venv/bin/tensorboard --logdir $kDemoFolder/tensorboard
+checkpoints   $kDemoFolder/checkpoints
+rank logs     $kDemoFolder/logs
+EOF
+}
