@@ -3,6 +3,7 @@
 #include <exception>
 #include <memory>
 
+#include "gyre/base/clock.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/request.h"
 
@@ -16,6 +17,8 @@ class Handle {
   bool done() const;
   /// Sleeps until done; throws what made the operation fail, every time it is called.
   void wait() const;
+  /// The same for at most `duration`; false when it is not done by then.
+  bool wait_for(std::chrono::milliseconds duration) const;
   /// What the engine allocated; call once, after wait().
   Result take_result() const;
 

@@ -1,0 +1,66 @@
+#include "gyre/engine/handle.h"
+
+#include <utility>
+
+#include "gyre/base/check.h"
+
+namespace gyre::engine {
+
+struct Handle::State {
+  Mutex mutex;
+  ConditionVariable changed;
+  bool done GYRE_GUARDED_BY(mutex) = false;
+  std::exception_ptr failure GYRE_GUARDED_BY(mutex);
+  Result result GYRE_GUARDED_BY(mutex);
+};
+
+Handle::Handle() : state_(std::make_shared<State>()) {}
+
+bool Handle::done() const {
+  const MutexLock lock(state_->mutex);
+  return state_->done;
+}
+
+void Handle::wait() const {
+  const MutexLock lock(state_->mutex);
+  while (!state_->done) state_->changed.wait(state_->mutex);
+  if (state_->failure) std::rethrow_exception(state_->failure);
+}
+
+bool Handle::wait_for(std::chrono::milliseconds duration) const {
+  const auto until = SteadyClock::now() + duration;
+  const MutexLock lock(state_->mutex);
+  while (!state_->done) {
+    if (!state_->changed.wait_until(state_->mutex, until)) break;
+  }
+  if (state_->failure) std::rethrow_exception(state_->failure);
+  return state_->done;
+}
+
+Result Handle::take_result() const {
+  const MutexLock lock(state_->mutex);
+  GYRE_CHECK(state_->done);
+  return std::move(state_->result);
+}
+
+void Handle::complete(Result result) const {
+  {
+    const MutexLock lock(state_->mutex);
+    GYRE_CHECK(!state_->done);
+    state_->result = std::move(result);
+    state_->done = true;
+  }
+  state_->changed.notify_all();
+}
+
+void Handle::fail(std::exception_ptr failure) const {
+  {
+    const MutexLock lock(state_->mutex);
+    GYRE_CHECK(!state_->done);
+    state_->failure = std::move(failure);
+    state_->done = true;
+  }
+  state_->changed.notify_all();
+}
+
+}  // namespace gyre::engine

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/engine/request.h"
+
+namespace gyre::engine::internal {
+
+/// What a rank says it is ready for.
+struct Announced {
+  std::string name;
+  Signature signature;
+  bool transient = false;
+};
+
+/// One operation that every rank has announced, with what the ranks' announcements add up to.
+struct OrderedOperation {
+  std::string name;
+  /// Allgather: rows of each rank. All-to-all: rows from rank i to rank j at [i·n + j]. Otherwise empty.
+  std::vector<std::int64_t> sizes;
+  bool transient = false;
+
+  friend bool operator==(const OrderedOperation&, const OrderedOperation&) = default;
+};
+
+/// Operations that run as one collective; more than one only for allreduce.
+using Bucket = std::vector<OrderedOperation>;
+
+/// An operation that cannot run; it fails with this on every rank that announced it.
+struct Refusal {
+  std::string name;
+  ErrorCode code;
+  std::string message;
+};
+
+struct Departure {
+  int rank = 0;
+  std::map<std::uint64_t, std::uint64_t> finished_plans;  ///< Channel of a plan -> collectives it finished.
+};
+
+/// The next stretch of the total order that all ranks execute alike.
+struct Order {
+  std::vector<Bucket> buckets;
+  std::vector<Refusal> refusals;
+  std::vector<Departure> departures;
+
+  bool empty() const { return buckets.empty() && refusals.empty() && departures.empty(); }
+};
+
+/// An operation that some ranks wait for and others have not announced.
+struct Stall {
+  std::string name;
+  OperationKind kind;
+  std::chrono::milliseconds waited;
+  std::vector<int> ready_ranks;
+  std::vector<int> missing_ranks;
+};
+
+struct CoordinatorOptions {
+  int size = 1;
+  std::size_t fusion_bytes = 0;
+  /// Whether operations that merely became ready together may share a bucket. Where the order of sums depends on an
+  /// element's place in its bucket (rings between hosts), only declared groups may, or bits would depend on timing.
+  bool fuse_by_timing = true;
+};
+
+/// Decides what runs next: pure, no I/O, one thread. Ranks announce in any order; an operation is ready when all
+/// have announced it; ready operations leave in the order in which they became ready.
+class Coordinator {
+ public:
+  explicit Coordinator(const CoordinatorOptions& options) : options_(options) {}
+
+  void announce(int rank, Announced announced, SteadyClock::time_point now);
+  /// The rank has left: whatever still needs it is refused, now and later.
+  void depart(Departure departure);
+
+  /// All that became ready (or hopeless) since the last call.
+  Order take_order();
+
+  /// Operations that have waited for at least `threshold`.
+  std::vector<Stall> stalls(SteadyClock::time_point now, std::chrono::milliseconds threshold) const;
+  /// When the oldest incomplete operation was first announced.
+  std::optional<SteadyClock::time_point> oldest_wait() const;
+  /// "all-reduce 'b', 3 s ago": the last thing a rank announced, for the stall report.
+  std::string last_announced(int rank, SteadyClock::time_point now) const;
+
+ private:
+  struct Waiting {
+    std::vector<std::optional<Signature>> signatures;  // By rank.
+    int count = 0;
+    bool transient = false;
+    SteadyClock::time_point since;
+    std::uint64_t arrival = 0;  // Order of the first announcement.
+  };
+  struct Ready {
+    std::string name;
+    Waiting waiting;
+  };
+  struct GroupProgress {
+    std::vector<Ready> members;
+  };
+  struct LastAnnounced {
+    std::string name;
+    OperationKind kind = OperationKind::kBarrier;
+    SteadyClock::time_point when;
+  };
+
+  void refuse(const std::string& name, ErrorCode code, std::string message);
+  void refuse_if_hopeless(const std::string& name);
+  void complete(Ready ready);
+  void append_group(std::vector<Ready> members);
+  static OrderedOperation make_ordered(const Ready& ready, int size);
+
+  CoordinatorOptions options_;
+  std::unordered_map<std::string, Waiting> waiting_;
+  std::unordered_map<std::string, GroupProgress> groups_;
+  std::vector<std::vector<Ready>> ready_;  // Each inner list is fused as one unit if it can be.
+  std::vector<Refusal> refusals_;
+  std::vector<Departure> departures_;
+  std::vector<int> departed_ranks_;
+  std::unordered_map<int, LastAnnounced> last_announced_;
+  std::uint64_t arrivals_ = 0;
+};
+
+/// Empty when all ranks agree; otherwise one message that shows both sides of the first difference.
+std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures);
+
+/// Cuts `units` (lists of operations that must not be split when they fit) into buckets of one kind, type, operation and
+/// scale, at most `fusion_bytes` each; order is kept.
+struct FusionItem {
+  OrderedOperation operation;
+  Signature signature;
+};
+std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes, bool across_units);
+
+}  // namespace gyre::engine::internal
