@@ -1,0 +1,166 @@
+#include "gyre/data/formats/cifar10.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gyre/base/error.h"
+#include "gyre/data/formats/pickle_subset.h"
+
+namespace gyre::data {
+namespace {
+
+constexpr int kTrainFiles = 5;
+constexpr std::uint64_t kRecordBytes = 1 + kImageBytes;
+
+std::vector<std::string> file_names(std::string_view suffix) {
+  std::vector<std::string> names;
+  for (int i = 1; i <= kTrainFiles; ++i) names.push_back(fmt::format("data_batch_{}{}", i, suffix));
+  names.push_back(fmt::format("test_batch{}", suffix));
+  return names;
+}
+
+UniqueFd open_for_reading(const std::filesystem::path& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) throw system_error(fmt::format("cannot read {}", path.string()), errno);
+  return fd;
+}
+
+ImageRecords open_binary(const std::filesystem::path& path) {
+  UniqueFd fd = open_for_reading(path);
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) throw system_error(fmt::format("cannot read {}", path.string()), errno);
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size == 0 || size % kRecordBytes != 0) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{} has {} bytes, which is no whole number of {}-byte records; it was cut short or is not "
+                            "CIFAR-10's binary layout. Copy or download it again",
+                            path.string(), size, kRecordBytes));
+  }
+  ImageRecords records;
+  records.path = path;
+  records.file = std::move(fd);
+  records.offset_bytes = 1;
+  records.stride_bytes = kRecordBytes;
+  records.count = size / kRecordBytes;
+  return records;
+}
+
+std::vector<std::uint8_t> read_labels(const PickleDocument& document, const PickleObject& list, std::string_view name) {
+  std::vector<std::uint8_t> labels;
+  labels.reserve(list.items.size());
+  for (const std::uint32_t index : list.items) {
+    const PickleObject& label = document.objects[index];
+    if (label.kind != PickleObject::Kind::kInteger || label.integer < 0 || label.integer >= kImageClasses) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: label {} is not a number from 0 to {}", name, labels.size(), kImageClasses - 1));
+    }
+    labels.push_back(static_cast<std::uint8_t>(label.integer));
+  }
+  return labels;
+}
+
+/// The labels and the pixels' bytes, which lie in `document` or in the bytes it was parsed from.
+std::pair<std::vector<std::uint8_t>, std::span<const std::byte>> read_batch(const PickleDocument& document,
+                                                                            std::string_view name) {
+  const PickleObject& root = document.objects[document.root];
+  const PickleObject* images = document.find(root, "data");
+  const PickleObject* labels = document.find(root, "labels");
+  if (images == nullptr || images->kind != PickleObject::Kind::kArray || labels == nullptr ||
+      labels->kind != PickleObject::Kind::kList) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: a dict with the array `data` and the list `labels` is needed", name));
+  }
+  if (images->shape.size() != 2 || images->shape[1] != kImageBytes || images->shape[0] == 0) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("{}: `data` has the shape ({}); n x {} is needed", name,
+                                                     fmt::join(images->shape, ", "), kImageBytes));
+  }
+  if (labels->items.size() != images->shape[0]) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("{}: {} images and {} labels", name, images->shape[0], labels->items.size()));
+  }
+  return {read_labels(document, *labels, name), as_bytes(images->text)};
+}
+
+ImageRecords open_python(const std::filesystem::path& path) {
+  const Bytes bytes = read_file(path, kMostPickleBytes);
+  const PickleDocument document = parse_pickle(bytes, path.string());
+  auto [labels, pixels] = read_batch(document, path.string());
+  ImageRecords records;
+  records.path = path;
+  records.stride_bytes = kImageBytes;
+  records.count = labels.size();
+  records.labels = std::move(labels);
+  if (document.decoded.empty()) {
+    // The pixels stand in the file as they are: read each when it is needed, and keep none.
+    records.file = open_for_reading(path);
+    records.offset_bytes = static_cast<std::uint64_t>(pixels.data() - bytes.data());
+  } else {
+    records.memory.assign(pixels.begin(), pixels.end());
+  }
+  return records;
+}
+
+ImageRecords open_file(const std::filesystem::path& path) {
+  return path.extension() == ".bin" ? open_binary(path) : open_python(path);
+}
+
+/// The names of one layout when any of its files is in `folder`; which are missing is an error.
+bool holds_layout(const std::filesystem::path& folder, const std::vector<std::string>& names) {
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(folder / name, ignored)) missing.push_back(name);
+  }
+  if (missing.size() == names.size()) return false;
+  if (missing.empty()) return true;
+  throw Error(ErrorCode::kNotFound, fmt::format("{} holds a part of CIFAR-10's files; missing: {}", folder.string(),
+                                                fmt::join(missing, ", ")));
+}
+
+}  // namespace
+
+ImageRecords parse_cifar10_pickle(std::span<const std::byte> bytes, std::string_view name) {
+  const PickleDocument document = parse_pickle(bytes, name);
+  auto [labels, pixels] = read_batch(document, name);
+  ImageRecords records;
+  records.path = name;
+  records.memory.assign(pixels.begin(), pixels.end());
+  records.stride_bytes = kImageBytes;
+  records.count = labels.size();
+  records.labels = std::move(labels);
+  return records;
+}
+
+Cifar10 open_cifar10(const std::filesystem::path& folder) {
+  if (std::error_code ignored; !std::filesystem::is_directory(folder, ignored)) {
+    throw Error(ErrorCode::kNotFound, fmt::format("the data folder {} does not exist", folder.string()));
+  }
+  for (const std::string_view suffix : {".bin", ""}) {
+    const std::string subfolder = suffix.empty() ? "cifar-10-batches-py" : "cifar-10-batches-bin";
+    for (const std::filesystem::path& place : {folder, folder / subfolder}) {
+      const std::vector<std::string> names = file_names(suffix);
+      if (!holds_layout(place, names)) continue;
+      std::vector<ImageRecords> train;
+      for (int i = 0; i < kTrainFiles; ++i) train.push_back(open_file(place / names[static_cast<std::size_t>(i)]));
+      std::vector<ImageRecords> test;
+      test.push_back(open_file(place / names.back()));
+      return {ImageSet(std::move(train)), ImageSet(std::move(test)), place};
+    }
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("{} holds no CIFAR-10: neither data_batch_1.bin … nor data_batch_1 …, also not in "
+                          "cifar-10-batches-bin or cifar-10-batches-py. `python -m gyre.datasets digits --out {}` "
+                          "writes a small real set in this layout",
+                          folder.string(), folder.string()));
+}
+
+}  // namespace gyre::data

@@ -1,0 +1,72 @@
+#include "gyre/data/image_set.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "gyre/base/check.h"
+#include "gyre/base/error.h"
+
+namespace gyre::data {
+namespace {
+
+void read_at(const ImageRecords& records, std::uint64_t offset, std::span<std::byte> out) {
+  while (!out.empty()) {
+    const ssize_t count = ::pread(records.file.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error(fmt::format("cannot read {}", records.path.string()), errno);
+    if (count == 0) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{} ends at offset {}, before the image that was there when training began",
+                              records.path.string(), offset));
+    }
+    out = out.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+}
+
+std::uint8_t read_record(const ImageRecords& records, std::uint64_t index, std::span<std::byte> pixels) {
+  const std::uint64_t offset = records.offset_bytes + index * records.stride_bytes;
+  if (!records.memory.empty()) {
+    std::memcpy(pixels.data(), records.memory.data() + offset, kImageBytes);
+    return records.labels[index];
+  }
+  if (!records.labels.empty()) {
+    read_at(records, offset, pixels);
+    return records.labels[index];
+  }
+  std::array<std::byte, 1 + kImageBytes> record;  // The label stands in front of its image: one read for both.
+  read_at(records, offset - 1, record);
+  std::memcpy(pixels.data(), record.data() + 1, kImageBytes);
+  return static_cast<std::uint8_t>(record[0]);
+}
+
+}  // namespace
+
+ImageSet::ImageSet(std::vector<ImageRecords> records) : records_(std::move(records)) {
+  for (const ImageRecords& run : records_) {
+    GYRE_CHECK((run.labels.empty() || run.labels.size() == run.count));
+    count_ += run.count;
+  }
+}
+
+std::uint8_t ImageSet::read(std::uint64_t index, std::span<std::byte> pixels) const {
+  GYRE_CHECK(index < count_);
+  GYRE_CHECK(pixels.size() == kImageBytes);
+  auto run = records_.begin();
+  while (index >= run->count) index -= (run++)->count;
+  const std::uint8_t label = read_record(*run, index, pixels);
+  if (label >= kImageClasses) {
+    throw Error(
+        ErrorCode::kCorruptData,
+        fmt::format("{}: image {} has the label {}; labels go from 0 to {}. The file is damaged or not CIFAR-10",
+                    run->path.string(), index, label, kImageClasses - 1));
+  }
+  return label;
+}
+
+}  // namespace gyre::data

@@ -1,0 +1,79 @@
+#include "gyre/data/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gyre/base/check.h"
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+
+namespace gyre::data {
+namespace {
+
+/// Samples of one global step as one order sees it.
+std::uint64_t step_size(const SamplerOptions& options) {
+  const bool sharded = options.sharing == Sharing::kSharded;
+  return options.batch_per_rank * (sharded ? static_cast<std::uint64_t>(options.ranks) : 1);
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> epoch_permutation(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch) {
+  return permutation(count, seed, epoch);
+}
+
+std::uint64_t steps_per_epoch(const SamplerOptions& options) {
+  GYRE_CHECK(options.ranks >= 1);
+  GYRE_CHECK(options.batch_per_rank >= 1U);
+  const std::uint64_t size = step_size(options);
+  if (options.count == 0) throw Error(ErrorCode::kInvalidArgument, "the data set holds no samples");
+  if (options.remainder == Remainder::kPad) return (options.count + size - 1) / size;
+  if (options.count < size) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} samples do not fill one global batch of {} ({} ranks x {}), and incomplete batches are "
+                            "dropped; use a smaller batch",
+                            options.count, size, options.ranks, options.batch_per_rank));
+  }
+  return options.count / size;
+}
+
+EpochOrder::EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank)
+    : options_(options), steps_(steps_per_epoch(options)) {
+  GYRE_CHECK((rank >= 0 && rank < options.ranks));
+  // Epochs use the streams below 2^32; orders of single ranks lie above them.
+  const bool own = options.sharing == Sharing::kEveryRankAll;
+  const std::uint64_t stream = own ? epoch + (static_cast<std::uint64_t>(rank + 1) << 32) : epoch;
+  order_ = epoch_permutation(options.count, options.seed, stream);
+}
+
+RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
+  GYRE_CHECK(step < steps_);
+  GYRE_CHECK((rank >= 0 && rank < options_.ranks));
+  const std::uint64_t per_rank = options_.batch_per_rank;
+  const std::uint64_t size = step_size(options_);
+  const bool sharded = options_.sharing == Sharing::kSharded;
+  const std::uint64_t step_counted = std::min(size, options_.count - step * size);
+  const std::uint64_t offset = sharded ? static_cast<std::uint64_t>(rank) * per_rank : 0;
+  RankBatch batch;
+  batch.first_position = static_cast<std::uint64_t>(rank) * per_rank;
+  batch.counted = step_counted > offset ? std::min(per_rank, step_counted - offset) : 0;
+  batch.counted_globally = sharded ? step_counted : step_counted * static_cast<std::uint64_t>(options_.ranks);
+  const std::uint64_t first = step * size + offset;
+  batch.samples.reserve(per_rank);
+  for (std::uint64_t i = 0; i < per_rank; ++i) batch.samples.push_back(order_[(first + i) % options_.count]);
+  return batch;
+}
+
+Share share_of(std::uint64_t count, int rank, int ranks) {
+  GYRE_CHECK((rank >= 0 && rank < ranks));
+  const auto size = static_cast<std::uint64_t>(ranks);
+  const auto index = static_cast<std::uint64_t>(rank);
+  // The first `count % ranks` ranks take one more.
+  const std::uint64_t base = count / size;
+  const std::uint64_t extra = count % size;
+  const std::uint64_t first = index * base + std::min(index, extra);
+  return {first, first + base + (index < extra ? 1 : 0)};
+}
+
+}  // namespace gyre::data

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace gyre::data {
+
+/// What happens when the samples do not fill the last global batch of an epoch.
+enum class Remainder {
+  kDrop,  ///< They are left out of this epoch (others of the next, because the order changes).
+  kPad,   ///< The batch is filled up with samples from the front of the order, which are marked and must not count.
+};
+
+/// Who sees which samples.
+enum class Sharing {
+  kSharded,       ///< Each sample once per epoch, on one rank.
+  kEveryRankAll,  ///< Every rank runs through all samples, in an order of its own (what the first article's script
+                  ///< does).
+};
+
+struct SamplerOptions {
+  std::uint64_t count = 0;           ///< Samples in the data set.
+  std::uint64_t seed = 0;            ///< Of the shuffle.
+  int ranks = 1;                     ///< Ranks that share the work.
+  std::uint64_t batch_per_rank = 1;  ///< Samples per rank and step.
+  Remainder remainder = Remainder::kPad;
+  Sharing sharing = Sharing::kSharded;
+};
+
+/// One rank's samples of one step.
+struct RankBatch {
+  std::vector<std::uint64_t> samples;  ///< batch_per_rank indices into the data set.
+  std::uint64_t counted = 0;           ///< The first `counted` count; the others are padding.
+  std::uint64_t first_position = 0;    ///< Position of samples[0] in the global batch: rank * batch_per_rank.
+  std::uint64_t counted_globally = 0;  ///< Samples that count, over all ranks.
+};
+
+/// The order of one epoch as one rank sees it. A value; thread-safe.
+class EpochOrder {
+ public:
+  EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank);
+
+  std::uint64_t steps() const { return steps_; }
+  /// `rank` is the one given above, or any other when samples are sharded (then the order is everybody's).
+  RankBatch batch(std::uint64_t step, int rank) const;
+
+ private:
+  SamplerOptions options_;
+  std::uint64_t steps_;
+  std::vector<std::uint64_t> order_;
+};
+
+/// Steps of an epoch: the same on every rank. At least 1: with kDrop and fewer samples than a global batch holds it is
+/// Error(kInvalidArgument), because such a run would train nothing.
+std::uint64_t steps_per_epoch(const SamplerOptions& options);
+
+/// The global order of an epoch: a permutation of 0..count-1 keyed by (seed, epoch), whatever the number of ranks.
+/// Global batch b is its positions [b*B, (b+1)*B) with B = ranks * batch_per_rank, and rank r takes the r-th part of
+/// it. Golden values stand in sampler_test.cc: an order once published never changes.
+std::vector<std::uint64_t> epoch_permutation(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch);
+
+/// Rank `rank`'s contiguous share [first, last) of `count` things: sizes differ by one at most, none is left out.
+struct Share {
+  std::uint64_t first;
+  std::uint64_t last;
+};
+Share share_of(std::uint64_t count, int rank, int ranks);
+
+}  // namespace gyre::data
