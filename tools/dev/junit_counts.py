@@ -1,11 +1,11 @@
 """Prints `PASSED FAILED` of one JUnit file as ctest and pytest write it.
 
-A skipped test counts as failed: here a test that did not run is not a test that passed. So does a missing, unreadable or empty
-file, because that is what a crashed run or a filter that matched nothing leaves behind.
+A skipped test counts as failed: here a test that did not run is not a test that passed. So does a missing, broken or
+empty file, because that is what a crashed run or a filter that matched nothing leaves behind.
 """
 
 import sys
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 
 def counts(path: str) -> tuple[int, int]:
@@ -18,7 +18,9 @@ def counts(path: str) -> tuple[int, int]:
     if not cases:
         print(f"{path}: not a single test ran", file=sys.stderr)
         return 0, 1
-    failed = [case for case in cases if case.get("status") in ("fail", "notrun", "disabled") or len(case_problems(case)) > 0]
+    failed = [
+        case for case in cases if case.get("status") in ("fail", "notrun", "disabled") or len(case_problems(case)) > 0
+    ]
     for case in failed:
         print(f"not passed: {case.get('classname', '')} {case.get('name', '')}", file=sys.stderr)
     return len(cases) - len(failed), len(failed)

@@ -4,6 +4,12 @@ cpp_files() { git -C "$ROOT" ls-files --cached --others --exclude-standard -- '*
 
 check_cpp_format() { (cd "$ROOT" && cpp_files | xargs -r clang-format-19 --dry-run --Werror); }
 
+check_types() {
+  local folders=(tools)
+  [[ -d python/gyre ]] && folders+=(python/gyre)
+  "$PYTHON" -m mypy "${folders[@]}"
+}
+
 lint() {
   open_tally
   setup check
@@ -13,7 +19,7 @@ lint() {
   check sizes "$PYTHON" tools/check_sizes.py
   check ruff "$PYTHON" -m ruff check --quiet .
   check ruff-format "$PYTHON" -m ruff format --check --quiet .
-  check mypy "$PYTHON" -m mypy
+  check mypy check_types
   configure lint
   check thread-safety "$PYTHON" tools/lint_cpp.py compile -j "$(jobs_at_once)"
   check clang-tidy "$PYTHON" tools/lint_cpp.py tidy -j "$(jobs_at_once)" "$@"

@@ -1,0 +1,113 @@
+"""Checks the #include lines against the levels of the house (ARCHITECTURE.md).
+
+A folder of gyre/ includes itself and lower levels, never a sibling of its level; `internal/` belongs to the folder it
+stands in; libtorch appears only where it is allowed. A folder that is not in the table is an error: give it a level.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from repository import ROOT, source_files
+
+LEVELS = {
+    "base": 0,
+    "net": 1,
+    "group": 2,
+    "collectives": 3,
+    "data": 3,
+    "engine": 4,
+    "params": 4,
+    "store": 4,
+    "jobs": 4,
+    "train": 5,
+}
+# Lower levels that a folder must do without all the same: data knows nothing of networks.
+FORBIDDEN = {"data": {"net", "group"}}
+# Rooms outside gyre/: they may use every public header of gyre/; nobody includes them but themselves.
+OUTER_ROOMS = {"apps", "workloads", "python", "bench", "fuzz", "tests", "examples"}
+MAY_INCLUDE_TORCH = ("gyre/train/", "workloads/", "bench/", "tests/")
+TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def includes(text: str) -> list[tuple[int, str, bool]]:
+    """(line number, what is included, whether in quotes) for every #include line."""
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = INCLUDE.match(line)
+        if match:
+            found.append((number, match.group(2), match.group(1) == '"'))
+    return found
+
+
+def folder_problem(path: Path) -> str | None:
+    """What is wrong with where a source file stands."""
+    if path.parts[0] in OUTER_ROOMS:
+        return None
+    if path.parts[0] != "gyre" or len(path.parts) < 3:
+        return "stands in no room of the house"
+    if path.parts[1] not in LEVELS:
+        return f"gyre/{path.parts[1]} has no level; add it to tools/check_layers.py and ARCHITECTURE.md"
+    return None
+
+
+def include_problem(path: Path, included: str, quoted: bool) -> str | None:
+    """What is wrong with one #include of the file at `path`."""
+    place = path.as_posix()
+    if TORCH_HEADER.match(included) and not place.startswith(MAY_INCLUDE_TORCH):
+        return "libtorch's headers are for gyre/train, workloads, bench and tests only"
+    target = Path(included)
+    room = target.parts[0]
+    if room != "gyre" and room not in OUTER_ROOMS:
+        return "in quotes, but not a path from the root" if quoted else None
+    if "internal" in target.parts:
+        owner = Path(*target.parts[: target.parts.index("internal")])
+        if not path.is_relative_to(owner):
+            return f"{owner}/internal is private to {owner}"
+    if room != "gyre":
+        shared = 2 if room in ("apps", "workloads") else 1
+        return None if path.parts[:shared] == target.parts[:shared] else f"{room} is included by nobody but itself"
+    return level_problem(path, target)
+
+
+def level_problem(path: Path, target: Path) -> str | None:
+    """What is wrong with including gyre/FOLDER/... from where `path` stands."""
+    folder = target.parts[1]
+    if len(target.parts) < 3 or folder not in LEVELS:
+        return f"gyre/{folder} is not a folder of the house"
+    if path.parts[0] != "gyre" or path.parts[1] == folder:
+        return None
+    own = path.parts[1]
+    if LEVELS[folder] > LEVELS[own]:
+        return f"{own} (level {LEVELS[own]}) must not look up to {folder} (level {LEVELS[folder]})"
+    if LEVELS[folder] == LEVELS[own]:
+        return f"{own} and {folder} are siblings (level {LEVELS[own]}) that do not know each other"
+    if folder in FORBIDDEN.get(own, ()):
+        return f"{own} knows nothing of {folder}"
+    return None
+
+
+def problems(root: Path) -> list[str]:
+    """All violations under `root`, as FILE:LINE: message."""
+    found = []
+    for path in source_files(root, ".cc", ".h"):
+        misplaced = folder_problem(path)
+        if misplaced:
+            found.append(f"{path}: {misplaced}")
+            continue
+        for line, included, quoted in includes((root / path).read_text(encoding="utf-8")):
+            problem = include_problem(path, included, quoted)
+            if problem:
+                found.append(f"{path}:{line}: {included}: {problem}")
+    return found
+
+
+def main() -> int:
+    found = problems(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
+    print("\n".join(found), end="\n" if found else "", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
