@@ -43,7 +43,9 @@ class Engine {
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
 
   /// Finishes nothing: what is in flight fails with kShutDown. Other ranks' operations that need this rank fail with
-  /// kPeerLeft. Idempotent; the destructor calls it. Plans must be gone before.
+  /// kPeerLeft. Idempotent; the destructor calls it. Plans may outlive shutdown(), not the engine: their calls fail
+  /// with kShutDown then, and the memory of their tensors stays until they are destroyed (somebody may hold a
+  /// gradient).
   void shutdown();
 
   void start_timeline(const std::filesystem::path& path, bool mark_cycles);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -43,6 +45,14 @@ class Plan {
   /// Ends the step: tensors that were not marked contribute zeros; returns when every bucket is reduced.
   /// Throws what made the exchange fail; the plan stays failed then.
   virtual void finish_step() = 0;
+
+  /// finish_step() for callers that must look up now and then: false when `patience` passed and buckets are still under
+  /// way; call it again, and only it, to go on waiting. A plan that cannot give up waiting waits for the end.
+  virtual bool finish_step_for(std::chrono::milliseconds patience) {
+    static_cast<void>(patience);
+    finish_step();
+    return true;
+  }
 
   /// Steps finished so far.
   virtual std::uint64_t step() const = 0;
