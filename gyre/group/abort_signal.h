@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -13,7 +14,7 @@ namespace gyre::group {
 
 /// Says, once and for good, that the group has failed and why. Everybody who waits looks at it: in
 /// poll(2) through fd(), in shared memory through triggered() and a futex wake. The first reason wins.
-/// Thread-safe.
+/// Thread-safe. Others than the group's back end call Group::abort(), which reaches every rank.
 class AbortSignal {
  public:
   /// Keeps `reason` unless there is one already, and wakes all waiters. True when it was the first.
@@ -28,9 +29,14 @@ class AbortSignal {
   /// Readable from the moment it is triggered.
   int fd() const { return notifier_.fd(); }
 
-  /// Futex words that waiters of this process may sleep on; woken by trigger().
+  /// Futex words that waiters of this process may sleep on; woken by trigger() and wake_futexes(). Their values do
+  /// not change, so a wake between a waiter's last look at triggered() and its sleep is lost: sleep in slices of at
+  /// most kLongestFutexSleep and look again.
+  static constexpr std::chrono::milliseconds kLongestFutexSleep{100};
   void add_futex(std::atomic<std::uint32_t>* word);
   void remove_futex(std::atomic<std::uint32_t>* word);
+  /// Makes the sleepers look around again (a rank has left, say).
+  void wake_futexes() const;
 
  private:
   [[noreturn]] void throw_reason() const;

@@ -19,6 +19,9 @@ namespace gyre::group {
 /// An ordered set of ranks that can exchange bytes. Two back ends: processes that met at a rendezvous
 /// (join_group), and threads of one process (InProcessHub, for tests and for playing several ranks).
 /// All methods are thread-safe.
+///
+/// Destroying a group leaves it; while an exception unwinds the owner it aborts it instead, because then this rank's
+/// work was not done.
 class Group {
  public:
   virtual ~Group() = default;
@@ -31,8 +34,10 @@ class Group {
   /// reason.
   virtual AbortSignal& abort_signal() = 0;
 
-  /// A new authenticated stream to `peer` for `channel`. Both ranks call it, once per channel, in any
-  /// order between channels; it returns when both have, or throws (kTimeout, kPeerLost, kAborted …).
+  /// A new authenticated stream to `peer` for `channel`. Both ranks call it, once per channel, in any order between
+  /// peers and channels: the lower rank waits for the higher one, who returns as soon as the connection stands; so
+  /// no cycle of waits is possible, whatever order the ranks choose (a ring: each its next, then its previous).
+  /// Errors: kTimeout, kPeerLost, kPeerLeft, kAuthentication, or the group's abort reason.
   virtual std::unique_ptr<net::Stream> open_link(int peer, std::uint64_t channel, Deadline deadline) = 0;
 
   /// Memory shared with the ranks of this host (and only those). Every local rank calls it with the same
@@ -45,7 +50,26 @@ class Group {
 
   /// Ends this rank's membership in good order; its death is no failure from here on. Idempotent.
   /// Ranks that still wait for this one in a collective fail with kPeerLeft.
+  /// Returns once the others have been told. Rank 0, who hosts the rendezvous, stays until all others have left or
+  /// are gone, at most kLongestFarewell.
   virtual void leave() = 0;
+  static constexpr std::chrono::seconds kLongestFarewell{5};
+
+  /// True once `rank` has left in good order. Everything it wrote to shared memory or links before is visible then.
+  virtual bool has_left(int rank) const = 0;
+  /// How many ranks have left: one load, for loops that wait in shared memory. Sleepers on registered futexes are
+  /// woken when it changes.
+  virtual int departures() const = 0;
+
+  /// What a failure on the connection to `peer` means for the group: waits (at most kLongestVerdict) until the
+  /// group knows, and returns its abort reason, or kPeerLeft, or else `seen` itself. So that all ranks report the
+  /// same cause, however they noticed.
+  Error verdict_on(int peer, const Error& seen);
+  static constexpr std::chrono::milliseconds kLongestVerdict{1000};
+
+ protected:
+  /// Blocks until the group has failed, `peer` has left, or the deadline passed.
+  virtual void wait_for_verdict(int peer, Deadline deadline) = 0;
 };
 
 struct GroupOptions {

@@ -40,6 +40,7 @@ class Lane {
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   const Topology& topology() const { return group_.topology(); }
+  Group& group() { return group_; }
   AbortSignal& abort_signal() { return group_.abort_signal(); }
   std::uint64_t channel() const { return options_.channel; }
 

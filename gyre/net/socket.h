@@ -2,6 +2,8 @@
 
 #include <sys/types.h>
 
+#include <string_view>
+
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
 #include "gyre/net/endpoint.h"
@@ -21,6 +23,11 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
 
 /// The next waiting connection of a listening socket, set up like connect_to's; empty when none waits.
 UniqueFd accept_from(int listening_fd);
+
+/// Lets a tcp connection fail when sent bytes stay unacknowledged for about 10 s (keep-alive only watches idle
+/// connections). Only for connections whose other end always reads: the kernel counts a full receive window as
+/// unacknowledged too, and a rank that computes for a minute without reading its link is not dead.
+void limit_unacknowledged(int fd);
 
 /// User and process at the other end of a unix socket, as the kernel knows them (SO_PEERCRED).
 struct PeerCredentials {

@@ -1,0 +1,276 @@
+#include "gyre/group/in_process.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "gyre/base/check.h"
+
+namespace gyre::group {
+namespace {
+
+/// Where the groups of one process meet. Thread-safe.
+class Hub {
+ public:
+  explicit Hub(std::vector<Member> members)
+      : members_(std::move(members)), signals_(members_.size()), left_(members_.size()) {}
+
+  const std::vector<Member>& members() const { return members_; }
+  AbortSignal& abort_signal(int rank) { return signals_[static_cast<std::size_t>(rank)]; }
+
+  std::unique_ptr<net::Stream> open_link(const Topology& topology, int peer, std::uint64_t channel, Deadline deadline)
+      GYRE_EXCLUDES(mutex_);
+  std::shared_ptr<net::Segment> share_segment(const Topology& topology, std::uint64_t channel, std::size_t size_bytes,
+                                              Deadline deadline) GYRE_EXCLUDES(mutex_);
+  void abort(const Error& reason) GYRE_EXCLUDES(mutex_);
+  void leave(int rank) GYRE_EXCLUDES(mutex_);
+  bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
+  int departures() const { return departures_.load(std::memory_order_acquire); }
+  void wait_for_verdict(int rank, int peer, Deadline deadline) GYRE_EXCLUDES(mutex_);
+
+ private:
+  using LinkKey = std::tuple<int, int, std::uint64_t>;  // Higher rank, lower rank, channel.
+
+  /// A segment while its ranks gather.
+  struct Gathering {
+    std::shared_ptr<net::Segment> segment;
+    std::size_t size_bytes = 0;
+    int arrived = 0;
+    bool complete = false;
+    std::optional<Error> failure;
+  };
+  using SegmentKey = std::pair<int, std::uint64_t>;  // Host index, channel.
+
+  std::shared_ptr<Gathering> arrive(const Topology& topology, std::uint64_t channel, std::size_t size_bytes)
+      GYRE_REQUIRES(mutex_);
+  /// False when the deadline passed. Throws when this rank's group has failed.
+  bool wait(int rank, Deadline deadline) GYRE_REQUIRES(mutex_);
+  void throw_if_left(const Topology& topology, int peer) const;
+
+  const std::vector<Member> members_;
+  std::vector<AbortSignal> signals_;
+  std::vector<std::atomic<bool>> left_;
+  std::atomic<int> departures_{0};
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::map<LinkKey, std::unique_ptr<net::Stream>> offered_links_ GYRE_GUARDED_BY(mutex_);
+  std::map<SegmentKey, std::shared_ptr<Gathering>> gatherings_ GYRE_GUARDED_BY(mutex_);
+};
+
+bool Hub::wait(int rank, Deadline deadline) {
+  if (deadline.passed()) return false;
+  if (deadline.when()) {
+    changed_.wait_until(mutex_, *deadline.when());
+  } else {
+    changed_.wait(mutex_);
+  }
+  abort_signal(rank).throw_if_triggered();
+  return true;
+}
+
+void Hub::throw_if_left(const Topology& topology, int peer) const {
+  if (!has_left(peer)) return;
+  throw Error(ErrorCode::kPeerLeft,
+              fmt::format("{} left the group while rank {} still needed it", topology.describe(peer), topology.rank()));
+}
+
+std::unique_ptr<net::Stream> Hub::open_link(const Topology& topology, int peer, std::uint64_t channel,
+                                            Deadline deadline) {
+  const int rank = topology.rank();
+  const MutexLock lock(mutex_);
+  abort_signal(rank).throw_if_triggered();
+  if (rank > peer) {
+    throw_if_left(topology, peer);
+    auto [ours, theirs] = net::make_stream_pair({topology.describe(peer), topology.describe(rank)});
+    offered_links_[{rank, peer, channel}] = std::move(theirs);
+    changed_.notify_all();
+    return std::move(ours);
+  }
+  const LinkKey key{peer, rank, channel};
+  while (!offered_links_.contains(key)) {
+    throw_if_left(topology, peer);
+    if (wait(rank, deadline)) continue;
+    throw Error(ErrorCode::kTimeout, fmt::format("{} did not open its end of link channel {} to rank {} in time",
+                                                 topology.describe(peer), channel, rank));
+  }
+  return std::move(offered_links_.extract(key).mapped());
+}
+
+std::shared_ptr<Hub::Gathering> Hub::arrive(const Topology& topology, std::uint64_t channel, std::size_t size_bytes) {
+  auto& gathering = gatherings_[{topology.host_index(), channel}];
+  if (!gathering) {
+    gathering = std::make_shared<Gathering>();
+    gathering->size_bytes = size_bytes;
+    // One mapping for all threads, so that a thread sanitizer sees what they share.
+    gathering->segment = net::Segment::create(size_bytes);
+  }
+  if (gathering->size_bytes != size_bytes) {
+    gathering->failure =
+        Error(ErrorCode::kMismatch,
+              fmt::format("ranks of host {} want segment {} with {} and with {} bytes; all must "
+                          "ask for the same size (rank {} asked last)",
+                          topology.self().host_name, channel, gathering->size_bytes, size_bytes, topology.rank()));
+  }
+  ++gathering->arrived;
+  gathering->complete = gathering->arrived == topology.local_size();
+  return gathering;
+}
+
+std::shared_ptr<net::Segment> Hub::share_segment(const Topology& topology, std::uint64_t channel,
+                                                 std::size_t size_bytes, Deadline deadline) {
+  const int rank = topology.rank();
+  const MutexLock lock(mutex_);
+  abort_signal(rank).throw_if_triggered();
+  const auto gathering = arrive(topology, channel, size_bytes);
+  changed_.notify_all();
+  if (gathering->complete) gatherings_.erase({topology.host_index(), channel});
+  try {
+    while (!gathering->complete && !gathering->failure) {
+      for (const int peer : topology.local_ranks()) throw_if_left(topology, peer);
+      if (wait(rank, deadline)) continue;
+      throw Error(ErrorCode::kTimeout,
+                  fmt::format("only {} of {} ranks of host {} asked for segment {} in time", gathering->arrived,
+                              topology.local_size(), topology.self().host_name, channel));
+    }
+  } catch (const Error&) {
+    --gathering->arrived;
+    throw;
+  }
+  if (gathering->failure) throw *gathering->failure;
+  return gathering->segment;
+}
+
+void Hub::abort(const Error& reason) {
+  const MutexLock lock(mutex_);
+  // A rank that left is no longer concerned.
+  for (std::size_t rank = 0; rank < signals_.size(); ++rank) {
+    if (!left_[rank].load(std::memory_order_relaxed)) signals_[rank].trigger(reason);
+  }
+  changed_.notify_all();
+}
+
+void Hub::leave(int rank) {
+  const MutexLock lock(mutex_);
+  if (has_left(rank)) return;
+  left_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+  departures_.fetch_add(1, std::memory_order_release);
+  for (const AbortSignal& signal : signals_) signal.wake_futexes();
+  changed_.notify_all();
+}
+
+void Hub::wait_for_verdict(int rank, int peer, Deadline deadline) {
+  const MutexLock lock(mutex_);
+  while (!abort_signal(rank).triggered() && !has_left(peer) && !deadline.passed()) {
+    changed_.wait_until(mutex_, *deadline.when());
+  }
+}
+
+class InProcessGroup final : public Group {
+ public:
+  InProcessGroup(std::shared_ptr<Hub> hub, int own_rank)
+      : hub_(std::move(hub)), topology_(hub_->members(), own_rank), exceptions_at_start_(std::uncaught_exceptions()) {}
+
+  ~InProcessGroup() override {
+    if (!has_left(topology_.rank()) && std::uncaught_exceptions() > exceptions_at_start_) {
+      hub_->abort(Error(ErrorCode::kAborted, fmt::format("{} was stopped by an exception before it left the group",
+                                                         topology_.describe(topology_.rank()))));
+    }
+    hub_->leave(topology_.rank());
+  }
+
+  const Topology& topology() const override { return topology_; }
+  AbortSignal& abort_signal() override { return hub_->abort_signal(topology_.rank()); }
+
+  std::unique_ptr<net::Stream> open_link(int peer, std::uint64_t channel, Deadline deadline) override {
+    GYRE_CHECK(peer != topology_.rank());
+    throw_if_left_ourselves();
+    return hub_->open_link(topology_, peer, channel, deadline);
+  }
+
+  std::shared_ptr<net::Segment> share_segment(std::uint64_t channel, std::size_t size_bytes,
+                                              Deadline deadline) override {
+    throw_if_left_ourselves();
+    return hub_->share_segment(topology_, channel, size_bytes, deadline);
+  }
+
+  void abort(const Error& reason) override { hub_->abort(reason); }
+  void leave() override { hub_->leave(topology_.rank()); }
+  bool has_left(int rank) const override { return hub_->has_left(rank); }
+  int departures() const override { return hub_->departures(); }
+
+ private:
+  void wait_for_verdict(int peer, Deadline deadline) override {
+    hub_->wait_for_verdict(topology_.rank(), peer, deadline);
+  }
+
+  void throw_if_left_ourselves() const {
+    if (!has_left(topology_.rank())) return;
+    throw Error(ErrorCode::kShutDown, fmt::format("rank {} has left its group", topology_.rank()));
+  }
+
+  std::shared_ptr<Hub> hub_;
+  Topology topology_;
+  int exceptions_at_start_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Group>> make_in_process_groups(int size, std::vector<std::string> host_ids) {
+  GYRE_CHECK(size >= 1);
+  if (!host_ids.empty()) GYRE_CHECK(host_ids.size() == static_cast<std::size_t>(size));
+  std::vector<Member> members;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto host = host_ids.empty() ? this_host_name() : host_ids[static_cast<std::size_t>(rank)];
+    members.push_back({rank, host, host, ::getpid(), {}});
+  }
+  const auto hub = std::make_shared<Hub>(std::move(members));
+  std::vector<std::unique_ptr<Group>> groups;
+  for (int rank = 0; rank < size; ++rank) groups.push_back(std::make_unique<InProcessGroup>(hub, rank));
+  return groups;
+}
+
+namespace {
+
+Error as_error(const std::exception_ptr& failure, int rank) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return Error(error).add_context(fmt::format("rank {}", rank));
+  } catch (...) {
+    return {ErrorCode::kInternal, fmt::format("rank {}: {}", rank, describe(failure))};
+  }
+}
+
+}  // namespace
+
+void run_in_process(int size, const std::function<void(Group&)>& body, std::vector<std::string> host_ids) {
+  const auto groups = make_in_process_groups(size, std::move(host_ids));
+  Mutex mutex;
+  std::optional<Error> first;
+  std::vector<std::thread> threads;
+  for (const auto& group : groups) {
+    threads.emplace_back([&, rank_group = group.get()] {
+      try {
+        body(*rank_group);
+        rank_group->leave();
+      } catch (...) {
+        const Error error = as_error(std::current_exception(), rank_group->rank());
+        const MutexLock lock(mutex);
+        if (!first) first = error;
+        rank_group->abort(error);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) throw *first;
+}
+
+}  // namespace gyre::group

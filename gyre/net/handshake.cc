@@ -1,0 +1,137 @@
+#include "gyre/net/handshake.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+
+namespace gyre::net {
+namespace {
+
+constexpr std::string_view kMagic = "GYRELINK";
+constexpr std::uint32_t kVersion = 1;
+
+/// The two sides sign with different labels, so that neither can be made to echo the other's proof.
+constexpr std::string_view kAcceptorLabel = "acceptor";
+constexpr std::string_view kConnectorLabel = "connector";
+
+Sha256 signature(const JobKey& key, std::string_view label, const Opening& opening,
+                 std::span<const std::byte> acceptor_nonce) {
+  ByteWriter transcript;
+  transcript.text(label);
+  transcript.bytes(opening);
+  transcript.bytes(acceptor_nonce);
+  return hmac_sha256(key, transcript.result());
+}
+
+std::span<const std::byte> nonce_of(const Answer& answer) { return std::span(answer).first(sizeof(Nonce)); }
+
+Nonce make_nonce() {
+  Nonce nonce;
+  fill_with_secure_random(nonce);
+  return nonce;
+}
+
+}  // namespace
+
+JobKey make_random_key() {
+  JobKey key;
+  fill_with_secure_random(key);
+  return key;
+}
+
+Opening encode_opening(const Hello& hello, const Nonce& nonce) {
+  ByteWriter writer;
+  writer.text(kMagic);
+  writer.u32(kVersion);
+  writer.u32(0);
+  writer.u32(hello.rank);
+  writer.u32(hello.purpose);
+  writer.u64(hello.channel);
+  writer.u64(hello.epoch);
+  writer.bytes(nonce);
+  Opening opening;
+  std::copy(writer.result().begin(), writer.result().end(), opening.begin());
+  return opening;
+}
+
+Hello decode_opening(const Opening& opening) {
+  ByteReader reader(opening, "a connection's opening");
+  if (reader.text(kMagic.size()) != kMagic) {
+    throw Error(ErrorCode::kProtocol,
+                "the connection does not open like one of Gyre's; something else talks to this "
+                "endpoint");
+  }
+  const std::uint32_t version = reader.u32();
+  const std::uint32_t reserved = reader.u32();
+  if (version != kVersion || reserved != 0) {
+    throw Error(ErrorCode::kProtocol, fmt::format("the other side speaks version {} (reserved {}) of the handshake, "
+                                                  "this one version {}; run the same Gyre on every host",
+                                                  version, reserved, kVersion));
+  }
+  Hello hello;
+  hello.rank = reader.u32();
+  hello.purpose = reader.u32();
+  hello.channel = reader.u64();
+  hello.epoch = reader.u64();
+  return hello;
+}
+
+Answer make_answer(const JobKey& key, const Opening& opening, const Nonce& acceptor_nonce) {
+  Answer answer;
+  const Sha256 proof = signature(key, kAcceptorLabel, opening, acceptor_nonce);
+  std::copy(acceptor_nonce.begin(), acceptor_nonce.end(), answer.begin());
+  std::copy(proof.begin(), proof.end(), answer.begin() + sizeof(Nonce));
+  return answer;
+}
+
+Proof check_answer_and_prove(const JobKey& key, const Opening& opening, const Answer& answer) {
+  const Sha256 expected = signature(key, kAcceptorLabel, opening, nonce_of(answer));
+  if (!equal_in_constant_time(expected, std::span(answer).subspan(sizeof(Nonce)))) {
+    throw Error(ErrorCode::kAuthentication,
+                "the accepting side does not know this job's key; it belongs to another "
+                "job, or the ranks were given different keys");
+  }
+  return signature(key, kConnectorLabel, opening, nonce_of(answer));
+}
+
+void check_proof(const JobKey& key, const Opening& opening, const Answer& answer, const Proof& proof) {
+  const Sha256 expected = signature(key, kConnectorLabel, opening, nonce_of(answer));
+  if (!equal_in_constant_time(expected, proof)) {
+    throw Error(ErrorCode::kAuthentication, "the connecting side could not prove that it knows this job's key");
+  }
+}
+
+void prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline) {
+  const Opening opening = encode_opening(hello, make_nonce());
+  write_exactly(stream, opening, deadline);
+  Answer answer;
+  read_exactly(stream, answer, deadline);
+  write_exactly(stream, check_answer_and_prove(key, opening, answer), deadline);
+  std::byte welcome{};
+  read_exactly(stream, {&welcome, 1}, deadline);
+  if (welcome != kWelcome) {
+    throw Error(ErrorCode::kProtocol, fmt::format("{} ended the handshake with byte {} instead of a welcome",
+                                                  stream.peer(), std::to_integer<int>(welcome)));
+  }
+}
+
+Hello admit_connector(Stream& stream, const JobKey& key, Deadline deadline) {
+  Opening opening;
+  read_exactly(stream, opening, deadline);
+  const Hello hello = decode_opening(opening);
+  const Answer answer = make_answer(key, opening, make_nonce());
+  write_exactly(stream, answer, deadline);
+  Proof proof;
+  read_exactly(stream, proof, deadline);
+  check_proof(key, opening, answer, proof);
+  write_exactly(stream, {&kWelcome, 1}, deadline);
+  return hello;
+}
+
+}  // namespace gyre::net

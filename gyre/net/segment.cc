@@ -1,0 +1,72 @@
+#include "gyre/net/segment.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+
+namespace gyre::net {
+namespace {
+
+/// From here on huge pages can pay; smaller segments would only waste memory.
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+std::span<std::byte> map_shared(int descriptor, std::size_t size_bytes) {
+  void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (address == MAP_FAILED) {
+    throw system_error(fmt::format("mapping {} of shared memory", format_bytes(size_bytes)), errno);
+  }
+  // A wish: kernels without huge pages for shared memory refuse it, and nothing is lost.
+  if (size_bytes >= kHugePageBytes) ::madvise(address, size_bytes, MADV_HUGEPAGE);
+  return {static_cast<std::byte*>(address), size_bytes};
+}
+
+}  // namespace
+
+Segment::Segment(UniqueFd descriptor, std::span<std::byte> bytes) : descriptor_(std::move(descriptor)), bytes_(bytes) {}
+
+Segment::~Segment() { ::munmap(bytes_.data(), bytes_.size()); }
+
+std::shared_ptr<Segment> Segment::create(std::size_t size_bytes) {
+  if (size_bytes == 0) throw Error(ErrorCode::kInvalidArgument, "a segment of shared memory needs at least one byte");
+  UniqueFd descriptor(::memfd_create("gyre", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!descriptor) throw system_error("memfd_create", errno);
+  int failure = EINTR;
+  while (failure == EINTR) failure = ::posix_fallocate(descriptor.get(), 0, static_cast<off_t>(size_bytes));
+  if (failure != 0) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("{} of shared memory cannot be had ({}); free memory, raise the memory limit of the "
+                            "container, or use smaller buffers",
+                            format_bytes(size_bytes), system_error("posix_fallocate", failure).what()));
+  }
+  // Nobody may shrink it under a reader's feet (that would be a SIGBUS) or lift this promise.
+  if (::fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    throw system_error("sealing a segment of shared memory", errno);
+  }
+  const std::span<std::byte> bytes = map_shared(descriptor.get(), size_bytes);
+  return std::shared_ptr<Segment>(new Segment(std::move(descriptor), bytes));
+}
+
+std::shared_ptr<Segment> Segment::map(UniqueFd descriptor, std::size_t size_bytes) {
+  struct stat status{};
+  if (::fstat(descriptor.get(), &status) != 0) throw system_error("looking at a received segment", errno);
+  if (size_bytes == 0 || status.st_size < 0 || static_cast<std::size_t>(status.st_size) < size_bytes) {
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("a received segment has {} bytes, {} are needed", status.st_size, size_bytes));
+  }
+  const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    throw Error(ErrorCode::kProtocol, "a received segment may still shrink; it was not made by Gyre");
+  }
+  const std::span<std::byte> bytes = map_shared(descriptor.get(), size_bytes);
+  return std::shared_ptr<Segment>(new Segment(std::move(descriptor), bytes));
+}
+
+}  // namespace gyre::net

@@ -1,0 +1,295 @@
+// What every back end of Group promises, whoever provides it: the engine is written against these.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/group/group.h"
+#include "gyre/group/in_process.h"
+#include "gyre/group/lane.h"
+#include "gyre/net/socket.h"
+#include "gyre/net/stream.h"
+
+namespace gyre::group {
+namespace {
+
+using std::chrono::milliseconds;
+
+using Body = std::function<void(Group&)>;
+/// Runs `body` once per rank, each on its own thread with its own group; rethrows the first failure.
+using RunRanks = std::function<void(int size, const Body& body, const std::vector<std::string>& host_ids)>;
+
+struct BackEnd {
+  std::string name;
+  RunRanks run;
+};
+
+Deadline soon() { return Deadline::after(milliseconds(20'000)); }
+
+void say(net::Stream& stream, int number) { write_exactly(stream, std::as_bytes(std::span(&number, 1)), soon()); }
+
+int hear(net::Stream& stream) {
+  int number = 0;
+  read_exactly(stream, std::as_writable_bytes(std::span(&number, 1)), soon());
+  return number;
+}
+
+/// The failure that `action` ends in; a test failure when it ends well.
+Error failure_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return {ErrorCode::kInternal, "none"};
+}
+
+class GroupConformance : public testing::TestWithParam<BackEnd> {
+ protected:
+  static void run(int size, const Body& body, const std::vector<std::string>& host_ids = {}) {
+    GetParam().run(size, body, host_ids);
+  }
+};
+
+TEST_P(GroupConformance, links_connect_every_pair_on_every_channel) {
+  run(5, [](Group& group) {
+    for (const std::uint64_t channel : {1U, 2U, 77U}) {
+      std::vector<std::unique_ptr<net::Stream>> links(5);
+      for (int peer = 0; peer < 5; ++peer) {
+        if (peer == group.rank()) continue;
+        links[peer] = group.open_link(peer, channel, soon());
+        say(*links[peer], 1000 * group.rank() + 10 * peer + static_cast<int>(channel));
+      }
+      for (int peer = 0; peer < 5; ++peer) {
+        if (peer == group.rank()) continue;
+        EXPECT_EQ(hear(*links[peer]), 1000 * peer + 10 * group.rank() + static_cast<int>(channel));
+        EXPECT_NE(links[peer]->peer().find("rank " + std::to_string(peer)), std::string::npos);
+      }
+    }
+  });
+}
+
+TEST_P(GroupConformance, channels_may_be_opened_in_another_order_by_two_threads_of_a_rank) {
+  run(2, [](Group& group) {
+    const int peer = 1 - group.rank();
+    const auto open = [&](std::uint64_t channel) {
+      const auto link = group.open_link(peer, channel, soon());
+      say(*link, static_cast<int>(channel));
+      EXPECT_EQ(hear(*link), static_cast<int>(channel));
+    };
+    std::thread first([&] { open(1); });
+    std::thread second([&] { open(2); });
+    first.join();
+    second.join();
+  });
+}
+
+TEST_P(GroupConformance, links_connect_ranks_of_different_hosts) {
+  run(4,
+      [](Group& group) {
+        for (int peer = 0; peer < 4; ++peer) {
+          if (peer == group.rank()) continue;
+          const auto link = group.open_link(peer, 3, soon());
+          say(*link, group.rank());
+          EXPECT_EQ(hear(*link), peer);
+        }
+      },
+      {"a", "b", "a", "b"});
+}
+
+TEST_P(GroupConformance, the_topology_groups_ranks_by_host_in_the_order_of_their_lowest_rank) {
+  run(5,
+      [](Group& group) {
+        const std::vector<std::vector<int>> expected{{0, 2, 4}, {1}, {3}};
+        EXPECT_EQ(group.topology().hosts(), expected);
+        const std::vector<int> host_index{0, 1, 0, 2, 0};
+        const std::vector<int> local_rank{0, 0, 1, 0, 2};
+        EXPECT_EQ(group.topology().host_index(), host_index[group.rank()]);
+        EXPECT_EQ(group.topology().local_rank(), local_rank[group.rank()]);
+        EXPECT_EQ(group.topology().local_size(), group.rank() % 2 == 0 ? 3 : 1);
+        EXPECT_FALSE(group.topology().one_host());
+        EXPECT_GT(group.topology().self().process, 0);
+      },
+      {"z", "b", "z", "c", "z"});
+}
+
+TEST_P(GroupConformance, a_segment_is_shared_by_the_ranks_of_a_host_and_by_no_other) {
+  static constexpr std::size_t kBytes = 3 << 20;
+  run(4,
+      [](Group& group) {
+        const auto segment = group.share_segment(9, kBytes, soon());
+        ASSERT_EQ(segment->bytes().size(), kBytes);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(segment->bytes().data()) % 4096, 0U);
+        for (const std::size_t at : {std::size_t{0}, kBytes - 64}) {
+          auto* counter = reinterpret_cast<std::atomic<int>*>(segment->bytes().data() + at);
+          counter->fetch_add(1 << (4 * group.rank()));
+        }
+        // Every rank has added before any rank looks.
+        for (int peer = 0; peer < 4; ++peer) {
+          if (peer == group.rank()) continue;
+          const auto link = group.open_link(peer, 1, soon());
+          say(*link, 0);
+          hear(*link);
+        }
+        const int expected = group.rank() % 2 == 0 ? 0x0101 : 0x1010;
+        for (const std::size_t at : {std::size_t{0}, kBytes - 64}) {
+          EXPECT_EQ(reinterpret_cast<std::atomic<int>*>(segment->bytes().data() + at)->load(), expected);
+        }
+      },
+      {"a", "b", "a", "b"});
+}
+
+TEST_P(GroupConformance, ranks_that_want_segments_of_different_sizes_all_learn_it) {
+  run(3, [](Group& group) {
+    const Error error = failure_of(
+        [&] { group.share_segment(9, group.rank() == 2 ? 8192 : 4096, Deadline::after(milliseconds(2000))); });
+    if (error.code() != ErrorCode::kMismatch) {
+      // A rank whose own request was fine may see the failing ranks go instead.
+      EXPECT_TRUE(error.code() == ErrorCode::kPeerLost || error.code() == ErrorCode::kTimeout ||
+                  error.code() == ErrorCode::kPeerLeft)
+          << error.what();
+    }
+  });
+}
+
+TEST_P(GroupConformance, an_abort_wakes_every_kind_of_waiter_with_its_reason) {
+  run(4, [](Group& group) {
+    if (group.rank() == 3) {
+      // The others are (or soon will be) inside their waits; the outcome is the same either way.
+      const auto link = group.open_link(0, 5, soon());
+      hear(*link);
+      group.abort(Error(ErrorCode::kMismatch, "rank 3 wants float32"));
+      EXPECT_EQ(failure_of([&] { group.abort_signal().throw_if_triggered(); }).code(), ErrorCode::kMismatch);
+      return;
+    }
+    std::vector<Error> failures;
+    if (group.rank() == 0) {
+      const auto link = group.open_link(3, 5, soon());
+      say(*link, 1);
+      failures.push_back(failure_of([&] { group.open_link(1, 6, soon()); }));
+    } else if (group.rank() == 1) {
+      failures.push_back(failure_of([&] { group.share_segment(1, 4096, soon()); }));
+    } else {
+      failures.push_back(failure_of([&] { group.open_link(3, 6, soon()); }));
+    }
+    failures.push_back(failure_of([&] { group.open_link((group.rank() + 1) % 4, 8, soon()); }));
+    EXPECT_NO_THROW(net::wait_for(group.abort_signal().fd(), POLLIN, soon(), "the abort"));
+    for (const Error& failure : failures) {
+      EXPECT_EQ(failure.code(), ErrorCode::kMismatch);
+      EXPECT_STREQ(failure.what(), "rank 3 wants float32");
+    }
+  });
+}
+
+TEST_P(GroupConformance, the_first_abort_wins_on_every_rank) {
+  Mutex mutex;
+  std::vector<std::string> reasons;
+  run(4, [&](Group& group) {
+    group.abort(Error(ErrorCode::kInternal, "reason of rank " + std::to_string(group.rank())));
+    net::wait_for(group.abort_signal().fd(), POLLIN, soon(), "the abort");
+    const MutexLock lock(mutex);
+    reasons.emplace_back(group.abort_signal().reason()->what());
+  });
+  ASSERT_EQ(reasons.size(), 4U);
+  for (const std::string& reason : reasons) EXPECT_EQ(reason, reasons.front());
+}
+
+TEST_P(GroupConformance, a_rank_that_left_fails_those_who_wait_for_it_and_nobody_else) {
+  run(3, [](Group& group) {
+    if (group.rank() == 1) {
+      group.leave();
+      group.leave();
+      EXPECT_EQ(failure_of([&] { group.open_link(0, 1, soon()); }).code(), ErrorCode::kShutDown);
+      return;
+    }
+    const Error error = failure_of([&] { group.open_link(1, 1, soon()); });
+    EXPECT_EQ(error.code(), ErrorCode::kPeerLeft) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos);
+    EXPECT_TRUE(group.has_left(1));
+    EXPECT_GE(group.departures(), 1);
+    EXPECT_FALSE(group.abort_signal().triggered());
+    const auto link = group.open_link(2 - group.rank(), 2, soon());
+    say(*link, 4);
+    EXPECT_EQ(hear(*link), 4);
+  });
+}
+
+TEST_P(GroupConformance, a_link_broken_by_a_departure_is_explained_as_one) {
+  run(2, [](Group& group) {
+    auto link = group.open_link(1 - group.rank(), 1, soon());
+    if (group.rank() == 1) {
+      link.reset();
+      group.leave();
+      return;
+    }
+    const Error seen = failure_of([&] { hear(*link); });
+    EXPECT_EQ(seen.code(), ErrorCode::kPeerLost);
+    EXPECT_EQ(group.verdict_on(1, seen).code(), ErrorCode::kPeerLeft);
+  });
+}
+
+TEST_P(GroupConformance, a_peer_that_never_comes_is_a_timeout_that_names_it) {
+  run(2, [](Group& group) {
+    if (group.rank() == 0) {
+      const Error error = failure_of([&] { group.open_link(1, 1, Deadline::after(milliseconds(50))); });
+      EXPECT_EQ(error.code(), ErrorCode::kTimeout);
+      EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos);
+    }
+    // Both stay until rank 0 has seen it.
+    const auto link = group.open_link(1 - group.rank(), 2, soon());
+    say(*link, 0);
+    hear(*link);
+  });
+}
+
+TEST_P(GroupConformance, a_group_of_one_has_its_own_segment) {
+  run(1, [](Group& group) {
+    EXPECT_EQ(group.size(), 1);
+    EXPECT_EQ(group.share_segment(1, 100, soon())->bytes().size(), 100U);
+    group.leave();
+  });
+}
+
+TEST_P(GroupConformance, an_exception_of_one_rank_reaches_the_caller_with_its_rank) {
+  const Error error = failure_of([] {
+    run(3, [](Group& group) {
+      if (group.rank() == 2) throw Error(ErrorCode::kCorruptData, "bad file");
+      group.open_link(2, 1, soon());
+    });
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
+  EXPECT_STREQ(error.what(), "rank 2: bad file");
+}
+
+TEST_P(GroupConformance, a_lane_opens_links_when_first_used_and_maps_its_segment) {
+  run(3, [](Group& group) {
+    Lane lane(group, {.channel = 4, .segment_bytes = 4096, .timeout = milliseconds(20'000)});
+    EXPECT_EQ(lane.segment().size(), 4096U);
+    EXPECT_EQ(lane.begin_collective(), 1U);
+    EXPECT_EQ(lane.begin_collective(), 2U);
+    net::Stream& next = lane.link((group.rank() + 1) % 3);
+    net::Stream& previous = lane.link((group.rank() + 2) % 3);
+    say(next, group.rank());
+    EXPECT_EQ(hear(previous), (group.rank() + 2) % 3);
+    EXPECT_EQ(&lane.link((group.rank() + 1) % 3), &next);
+    const Lane bare(group, {.channel = 5});
+    EXPECT_TRUE(bare.segment().empty());
+  });
+}
+
+BackEnd in_process() {
+  return {"in_process",
+          [](int size, const Body& body, const std::vector<std::string>& hosts) { run_in_process(size, body, hosts); }};
+}
+
+INSTANTIATE_TEST_SUITE_P(BackEnds, GroupConformance, testing::Values(in_process()),
+                         [](const auto& information) { return information.param.name; });
+
+}  // namespace
+}  // namespace gyre::group
