@@ -1,0 +1,14 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gyre::app {
+
+/// The entry of `known` that `word` was probably meant to be: the fewest inserted, missing, changed or swapped letters,
+/// at most a third of the word's length. Nothing when none is that close.
+std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known);
+
+}  // namespace gyre::app

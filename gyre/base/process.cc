@@ -1,0 +1,216 @@
+#include "gyre/base/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "gyre/base/check.h"
+#include "gyre/base/parse.h"
+
+namespace gyre {
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+namespace {
+
+SpawnError spawn_error(const std::string& command, int errno_value) {
+  std::string why = system_error("", errno_value).what();
+  if (errno_value == ENOENT) why = ": command not found";
+  const ErrorCode code = errno_value == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
+  return {code, fmt::format("cannot start '{}'{}", command, why), errno_value};
+}
+
+/// After the file was found: ENOENT now speaks of what the file itself needs.
+SpawnError exec_error(const std::string& command, int errno_value) {
+  if (errno_value != ENOENT && errno_value != ENOEXEC) return spawn_error(command, errno_value);
+  const char* why = errno_value == ENOENT
+                        ? "the interpreter that its first line or header names does not exist"
+                        : "neither a program for this machine nor a script with a first line like #!/bin/sh";
+  return {ErrorCode::kInvalidArgument, fmt::format("cannot start '{}': {}", command, why), ENOEXEC};
+}
+
+/// 0 when `path` can be run, else the errno that says why not.
+int executable_errno(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return errno;
+  if (S_ISDIR(status.st_mode)) return EISDIR;
+  if (::access(path.c_str(), X_OK) != 0) return errno;
+  return 0;
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// What the child needs between fork and exec, prepared before the fork: only async-signal-safe calls are allowed
+/// there.
+struct ChildPlan {
+  const char* program;
+  char* const* argv;
+  char* const* environment;
+  const SpawnOptions& options;
+  pid_t parent;
+  int null_fd;
+  int status_fd;
+};
+
+bool become(int fd, int standard_fd) {
+  if (fd == standard_fd) return ::fcntl(fd, F_SETFD, 0) == 0;
+  return ::dup2(fd, standard_fd) >= 0;
+}
+
+bool prepare_child(const ChildPlan& plan) {
+  const SpawnOptions& options = plan.options;
+  if (options.own_process_group && ::setpgid(0, 0) != 0) return false;
+  if (options.parent_death_signal != 0) {
+    if (::prctl(PR_SET_PDEATHSIG, options.parent_death_signal) != 0) return false;
+    if (::getppid() != plan.parent) ::_exit(127);  // It died before we asked to be told.
+  }
+  if (!become(plan.null_fd, 0) || !become(options.stdout_fd, 1) || !become(options.stderr_fd, 2)) return false;
+  for (const int fd : options.inherited_fds) {
+    if (::fcntl(fd, F_SETFD, 0) != 0) return false;
+  }
+  struct sigaction default_action{};
+  default_action.sa_handler = SIG_DFL;
+  if (::sigaction(SIGPIPE, &default_action, nullptr) != 0) return false;
+  sigset_t none;
+  ::sigemptyset(&none);
+  return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0;
+}
+
+[[noreturn]] void run_child(const ChildPlan& plan) {
+  if (prepare_child(plan)) ::execve(plan.program, plan.argv, plan.environment);
+  const int failure = errno;
+  [[maybe_unused]] const ssize_t ignored = ::write(plan.status_fd, &failure, sizeof failure);
+  ::_exit(127);
+}
+
+}  // namespace
+
+std::string variable_of(const std::vector<std::string>& environment, std::string_view name) {
+  for (const std::string& entry : environment) {
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
+      return entry.substr(name.size() + 1);
+    }
+  }
+  return {};
+}
+
+std::string find_command(const std::string& command, std::string_view path_variable) {
+  if (command.find('/') != std::string::npos) {
+    const int failure = executable_errno(command);
+    if (failure != 0) throw spawn_error(command, failure);
+    return command;
+  }
+  int reason = ENOENT;
+  for (const std::string& folder : split(path_variable, ':')) {
+    std::string candidate = (folder.empty() ? "." : folder) + "/" + command;
+    const int failure = executable_errno(candidate);
+    if (failure == 0) return candidate;
+    if (failure == EACCES) reason = EACCES;
+  }
+  throw spawn_error(command, reason);
+}
+
+Process Process::spawn(const SpawnOptions& options) {
+  GYRE_CHECK(options.argv.size() >= 1U);
+  const std::string& command = options.argv.front();
+  const std::string program = find_command(command, variable_of(options.environment, "PATH"));
+  const std::vector<char*> argv = pointers_to(options.argv);
+  const std::vector<char*> environment = pointers_to(options.environment);
+  const UniqueFd null_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  int status_pipe[2];
+  if (!null_fd || ::pipe2(status_pipe, O_CLOEXEC) != 0) throw spawn_error(command, errno);
+  const UniqueFd status_read(status_pipe[0]);
+  UniqueFd status_write(status_pipe[1]);
+  const ChildPlan plan{program.c_str(), argv.data(),   environment.data(), options,
+                       ::getpid(),      null_fd.get(), status_write.get()};
+
+  // No handler of ours may run in the child, so nothing is delivered until its mask is set.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = ::fork();
+  if (pid == 0) run_child(plan);
+  const int fork_errno = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) throw spawn_error(command, fork_errno);
+
+  Process process(pid, UniqueFd(::pidfd_open(pid, 0)), options.own_process_group);
+  if (!process.pidfd_) throw spawn_error(command, errno);
+  status_write.reset();
+  int failure = 0;
+  ssize_t count = 0;
+  do {
+    count = ::read(status_read.get(), &failure, sizeof failure);
+  } while (count < 0 && errno == EINTR);
+  // The pipe closed without a word: the exec succeeded.
+  if (count == 0) return process;
+  throw exec_error(command, count == sizeof failure ? failure : EIO);
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(other.pid_),
+      pidfd_(std::move(other.pidfd_)),
+      leads_group_(other.leads_group_),
+      reaped_(std::exchange(other.reaped_, true)) {}
+
+Process::~Process() {
+  if (reaped_) return;
+  signal(SIGKILL);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+std::optional<ExitStatus> Process::exit_status() const {
+  GYRE_CHECK(!reaped_);
+  siginfo_t info{};
+  while (::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    if (errno != EINTR) throw system_error(fmt::format("cannot wait for process {}", pid_), errno);
+  }
+  if (info.si_pid == 0) return std::nullopt;
+  if (info.si_code == CLD_EXITED) return ExitStatus{.code = info.si_status, .signal = 0};
+  return ExitStatus{.code = 0, .signal = info.si_status};
+}
+
+std::optional<ExitStatus> Process::wait(Deadline deadline) const {
+  for (;;) {
+    if (const auto status = exit_status()) return status;
+    if (deadline.passed()) return std::nullopt;
+    pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+    ::poll(&ended, 1, deadline.poll_timeout_ms());
+  }
+}
+
+void Process::signal(int signal_number) const {
+  if (reaped_) return;
+  ::kill(leads_group_ ? -pid_ : pid_, signal_number);
+}
+
+void Process::reap() {
+  if (reaped_) return;
+  GYRE_CHECK(exit_status().has_value());
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  reaped_ = true;
+}
+
+}  // namespace gyre

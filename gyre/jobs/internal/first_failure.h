@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/process.h"
+
+namespace gyre::jobs {
+
+struct RankFailure {
+  int rank;
+  ExitStatus status;
+  SteadyClock::time_point when;
+};
+
+/// Decides which rank failed first, from the failures in the order in which they were seen.
+///
+/// When a rank dies, the others usually fail *because* of it within milliseconds (a lost connection: exit code 1 or an
+/// uncaught exception's SIGABRT), and may be seen first. So a failure that may be such a consequence stays open for
+/// kSettleTime, and stronger evidence that arrives within it takes its place. Evidence, from strong to weak:
+///   1. killed by any other signal (SIGKILL, SIGSEGV, …): nobody dies of that because a peer is gone;
+///   2. killed by SIGABRT or SIGPIPE;
+///   3. exited with a code other than 0.
+/// A shell's 128 + signal counts as that signal. Among equals the earliest counts. The strongest is final at once.
+/// The other ranks are left alone until the failure is final: what they do after being told to end proves nothing.
+class FirstFailure {
+ public:
+  static constexpr std::chrono::milliseconds kSettleTime{150};
+
+  /// Precondition: `failure.status` is not a success; times do not decrease. Ignored once final.
+  void add(const RankFailure& failure);
+
+  /// The failure, once nothing that may still come can change it.
+  std::optional<RankFailure> final_at(SteadyClock::time_point now) const;
+
+  /// The best known now; for when waiting is over for another reason (everybody has ended).
+  const std::optional<RankFailure>& best() const { return best_; }
+
+  /// When final_at() will answer at the latest; nothing before the first failure.
+  std::optional<SteadyClock::time_point> settles_at() const;
+
+ private:
+  std::optional<RankFailure> best_;
+  SteadyClock::time_point first_seen_;
+};
+
+}  // namespace gyre::jobs

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "gyre/base/file.h"
+
+namespace gyre::jobs {
+
+/// What makes the ranks of one job one job. Both descriptors are close-on-exec; whoever spawns a rank hands them over.
+struct JobIdentity {
+  std::string rendezvous;  ///< "unix:@gyre-<random>"
+  UniqueFd rendezvous_fd;  ///< Listening socket bound to it, for rank 0.
+  UniqueFd key_fd;         ///< Sealed memfd with kKeyBytes random bytes, for every rank.
+};
+
+constexpr std::size_t kKeyBytes = 32;
+
+/// A new one; `ranks` is how many may connect at once. Error(kIo, …) when the system refuses.
+JobIdentity make_job_identity(int ranks);
+
+}  // namespace gyre::jobs

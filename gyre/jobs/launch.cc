@@ -1,0 +1,30 @@
+#include "gyre/jobs/launch.h"
+
+#include <fmt/format.h>
+
+#include "gyre/base/error.h"
+#include "gyre/jobs/internal/host.h"
+#include "gyre/jobs/internal/supervisor.h"
+
+namespace gyre::jobs {
+
+namespace {
+
+/// Two pipes, a pidfd and a log file for each rank, and some for ourselves.
+std::uint64_t open_files_needed(int ranks) { return std::uint64_t{4} * static_cast<std::uint64_t>(ranks) + 64; }
+
+}  // namespace
+
+LaunchResult launch(const LaunchOptions& options) {
+  if (options.command.empty()) throw Error(ErrorCode::kInvalidArgument, "no command to run");
+  if (options.ranks < 1 || options.ranks > kMostRanksPerHost) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} ranks were asked for; 1 to {} can run on one host", options.ranks, kMostRanksPerHost));
+  }
+  // Before log files are made for it.
+  find_command(options.command.front(), variable_of(options.environment, "PATH"));
+  ensure_open_files(open_files_needed(options.ranks));
+  return Supervisor(options).run();
+}
+
+}  // namespace gyre::jobs
