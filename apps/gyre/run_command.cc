@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 
 #include "apps/gyre/suggest.h"
 #include "gyre/base/parse.h"
@@ -25,6 +26,13 @@ Examples:
 
 Exit code: 0 when every rank ended with 0; else that of the first rank that failed (128 + signal when one killed it);
 130 after Ctrl-C, 143 after SIGTERM; 127 when COMMAND does not exist, 126 when it cannot be run; 2 for a wrong option.)";
+
+class RunHelp : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: gyre run [OPTIONS] -- COMMAND [ARGUMENTS…]\n";
+  }
+};
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
@@ -61,7 +69,7 @@ std::string hint_for(const SpawnError& error, const std::string& command) {
 }  // namespace
 
 RunCommand::RunCommand(CLI::App& app) : verb_(app.add_subcommand("run", "Start the ranks of a job on this host")) {
-  verb_->usage("Usage: gyre run [OPTIONS] -- COMMAND [ARGUMENTS…]");
+  verb_->formatter(std::make_shared<RunHelp>());
   verb_->add_option("-n,--ranks", ranks_, fmt::format("How many ranks, 1 to {}", jobs::kMostRanksPerHost))
       ->type_name("N")
       ->capture_default_str();

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +22,13 @@ namespace gyre {
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+// As system calls: glibc 2.36 declares the functions without extern "C".
+UniqueFd open_pidfd(pid_t pid) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
+
+bool send_signal(const UniqueFd& pidfd, int signal) {
+  return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
 }
 
 namespace {
@@ -154,7 +161,7 @@ Process Process::spawn(const SpawnOptions& options) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) throw spawn_error(command, fork_errno);
 
-  Process process(pid, UniqueFd(::pidfd_open(pid, 0)), options.own_process_group);
+  Process process(pid, open_pidfd(pid), options.own_process_group);
   if (!process.pidfd_) throw spawn_error(command, errno);
   status_write.reset();
   int failure = 0;

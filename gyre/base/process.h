@@ -38,6 +38,11 @@ class SpawnError : public Error {
   int errno_value_;
 };
 
+/// A descriptor for the process `pid`, readable once it has ended; empty, with errno, when there is none.
+UniqueFd open_pidfd(pid_t pid);
+/// Signals the very process that `pidfd` was opened for; false, with errno, when it is gone or not ours to signal.
+bool send_signal(const UniqueFd& pidfd, int signal);
+
 struct SpawnOptions {
   std::vector<std::string> argv;         ///< argv[0] without a slash is looked up in the PATH of `environment`.
   std::vector<std::string> environment;  ///< "NAME=VALUE": all of it, nothing is inherited.

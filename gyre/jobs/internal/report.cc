@@ -87,7 +87,7 @@ std::string failure_block(const FailureReport& report, bool colour) {
                     describe_ranks(report.finished_before)));
   }
   row("log file", report.log_file.value_or("none; `--log-dir DIR` keeps one for each rank"));
-  row("last lines", report.last_lines.empty() ? "it wrote nothing" : fmt::format("({})", report.last_lines.size()));
+  text += report.last_lines.empty() ? "  it wrote nothing\n" : "  its last lines\n";
   for (const std::string& line : report.last_lines) text += fmt::format("    | {}\n", line);
   return text;
 }

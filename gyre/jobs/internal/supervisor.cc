@@ -245,8 +245,9 @@ void Supervisor::stop(int signal) {
   kill_at_ = SteadyClock::now() + options_.grace;
   if (signal == SIGINT) {
     output_.say(
-        fmt::format("\ngyre run: Ctrl-C: told the ranks to stop; they are killed in {:g} s, or at once by another "
+        fmt::format("{}gyre run: Ctrl-C: told the ranks to stop; they are killed in {:g} s, or at once by another "
                     "Ctrl-C",
+                    output_.is_terminal(Stream::kStderr) ? "\n" : "",  // After the "^C" of the terminal.
                     std::chrono::duration<double>(options_.grace).count()));
   }
 }

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/pidfd.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -15,6 +14,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/process.h"
 
 namespace gyre::jobs {
 
@@ -52,7 +52,7 @@ std::vector<Marked> find_marked(std::string_view marker) {
     pid_t pid = 0;
     const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (status != std::errc() || end != name.data() + name.size() || pid == ::getpid()) continue;
-    UniqueFd pidfd(::pidfd_open(pid, 0));
+    UniqueFd pidfd = open_pidfd(pid);
     if (pidfd && has_marker(pid, marker)) found.push_back({pid, std::move(pidfd)});
   }
   return found;
@@ -66,7 +66,7 @@ std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadl
     // Again until none is found: one may have forked while we looked.
     const std::vector<Marked> found = find_marked(marker);
     if (found.empty()) return killed;
-    for (const Marked& each : found) ::pidfd_send_signal(each.pidfd.get(), SIGKILL, nullptr, 0);
+    for (const Marked& each : found) send_signal(each.pidfd, SIGKILL);
     for (const Marked& each : found) {
       pollfd ended{.fd = each.pidfd.get(), .events = POLLIN, .revents = 0};
       ::poll(&ended, 1, deadline.poll_timeout_ms());
