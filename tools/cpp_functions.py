@@ -15,7 +15,7 @@ NOISE = re.compile(f"{COMMENT}|{RAW_STRING}|{STRING}|{CHARACTER}", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 TEMPLATE = re.compile(r"^template\s*<")
 TYPE_OR_NAMESPACE = re.compile(r'^(?:inline\s+)?(?:namespace|class|struct|union|enum|extern ""\s*$)\b|^extern\s+""$')
-ACCESS = re.compile(r"^(?:(?:public|protected|private)\s*:\s*)+")
+ACCESS = re.compile(r"^(?:public|protected|private)\s*:$")
 NAME = re.compile(r"((?:[\w~]+(?:<[^()]*>)?::)*(?:operator\s*[^\s(]+|operator\(\)|~?\w+))\s*\(")
 TEST_MACRO = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\s*\(\s*(\w+)\s*,\s*(\w+)")
 
@@ -43,7 +43,7 @@ def skip_template(header: str) -> str:
 
 def opens_scope(header: str) -> bool:
     """Whether the brace after this text opens a namespace or a type, whose functions are to be looked at."""
-    header = skip_template(ACCESS.sub("", header.strip()))
+    header = skip_template(header.strip())
     if not TYPE_OR_NAMESPACE.match(header):
         return False
     # `struct stat look(...) {` is a function that returns a struct.
@@ -57,7 +57,7 @@ def opens_function(header: str) -> bool:
 
 
 def function_name(header: str) -> str:
-    header = skip_template(ACCESS.sub("", header.strip()))
+    header = skip_template(header.strip())
     test = TEST_MACRO.match(header)
     if test:
         return f"{test.group(1)}.{test.group(2)}"
@@ -107,7 +107,7 @@ class Scanner:
         elif character == "}":
             self.close_brace(line)
         elif self.outside():
-            if character == ";":
+            if character == ";" or (character == ":" and ACCESS.match(f"{self.header}:")):
                 self.header = ""
             elif self.header or not character.isspace():
                 if not self.header:

@@ -61,6 +61,8 @@ class CheckLeft {
   CheckResult operator>=(const Right& right) const {
     return compare(left_ >= right, ">=", right);
   }
+  // Implicit, so that GYRE_CHECK(x) and GYRE_CHECK(a == b) can be one macro.
+  // NOLINTNEXTLINE(google-explicit-constructor)
   operator CheckResult() const { return {static_cast<bool>(left_), static_cast<bool>(left_) ? "" : value_text(left_)}; }
 
  private:
@@ -89,6 +91,7 @@ struct CheckStart {
 
 }  // namespace gyre::internal
 
+// `expression` stands without parentheses so that << can take its left side. NOLINTBEGIN(bugprone-macro-parentheses)
 #define GYRE_CHECK(expression)                                                                            \
   do {                                                                                                    \
     if (::gyre::internal::CheckResult gyre_check_result = (::gyre::internal::CheckStart() << expression); \
@@ -96,3 +99,4 @@ struct CheckStart {
       ::gyre::internal::check_failed(#expression, gyre_check_result.values, __FILE__, __LINE__);          \
     }                                                                                                     \
   } while (false)
+// NOLINTEND(bugprone-macro-parentheses)

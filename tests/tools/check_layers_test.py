@@ -1,0 +1,61 @@
+"""The layers are only as firm as the checker: every kind of violation is planted once and must be found."""
+
+from pathlib import Path
+
+import pytest
+from check_layers import problems
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("gyre/net/stream.h", '#include "gyre/base/error.h"'),
+        ("gyre/engine/engine.cc", '#include "gyre/collectives/ring.h"'),
+        ("gyre/train/optimizer.cc", '#include "gyre/engine/engine.h"'),
+        ("gyre/train/optimizer.cc", "#include <torch/all.h>"),
+        ("gyre/net/tcp/stream.cc", '#include "gyre/net/internal/frame_reader.h"'),
+        ("gyre/net/stream_test.cc", '#include "gyre/net/internal/frame_reader.h"'),
+        ("apps/gyre/main.cc", '#include "apps/gyre/run.h"'),
+        ("workloads/cifar10/main.cc", "#include <torch/all.h>"),
+        ("bench/ring.cc", '#include "gyre/collectives/ring.h"'),
+        ("gyre/base/error.cc", "#include <vector>"),
+    ],
+)
+def test_what_the_house_allows_passes(repository: Path, plant, path: str, line: str) -> None:
+    plant(path, f"{line}\n")
+    assert problems(repository) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "message"),
+    [
+        ("gyre/base/error.cc", '#include "gyre/net/stream.h"', "must not look up to net"),
+        ("gyre/collectives/ring.cc", '#include "gyre/data/sampler.h"', "siblings"),
+        ("gyre/engine/engine.cc", '#include "gyre/params/shard.h"', "siblings"),
+        ("gyre/data/reader.cc", '#include "gyre/net/stream.h"', "knows nothing of net"),
+        ("gyre/engine/engine.cc", "#include <torch/all.h>", "libtorch"),
+        ("gyre/base/error.h", "  #  include <c10/util/Half.h>", "libtorch"),
+        ("apps/gyre/main.cc", "#include <ATen/ATen.h>", "libtorch"),
+        ("gyre/group/group.cc", '#include "gyre/net/internal/frame_reader.h"', "private to gyre/net"),
+        ("gyre/net/tcp/stream.cc", '#include "gyre/net/unix/internal/path.h"', "private to gyre/net/unix"),
+        ("gyre/engine/engine.cc", '#include "gyre/magic/wand.h"', "not a folder of the house"),
+        ("gyre/engine/engine.cc", '#include "apps/gyre/run.h"', "included by nobody"),
+        ("workloads/resnet50/main.cc", '#include "workloads/cifar10/network.h"', "included by nobody"),
+        ("gyre/net/stream.cc", '#include "stream.h"', "not a path from the root"),
+        ("gyre/magic/wand.cc", "#include <vector>", "has no level"),
+        ("gyre/wand.cc", "#include <vector>", "no room"),
+        ("attic/wand.cc", "#include <vector>", "no room"),
+    ],
+)
+def test_a_planted_violation_is_found(repository: Path, plant, path: str, line: str, message: str) -> None:
+    plant("gyre/base/innocent.h", "#include <vector>\n")
+    plant(path, f"// A first line.\n{line}\n")
+    (found,) = problems(repository)
+    assert found.startswith(path)
+    assert message in found
+
+
+def test_the_line_number_is_named(repository: Path, plant) -> None:
+    plant("gyre/base/a.h", '\n\n#include "gyre/net/b.h"\n')
+    (found,) = problems(repository)
+    assert found.startswith("gyre/base/a.h:3: ")
