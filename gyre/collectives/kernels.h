@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gyre/collectives/data_type.h"
+
+// The arithmetic of the collectives: single-threaded loops over memory, compiled for several instruction sets of which
+// the best one of the processor is taken at run time. All instruction sets give the same bits (the payload of a NaN
+// apart). Pure but for their destination: any number of threads may call them on disjoint destinations.
+//
+// Common to all: pointers need no alignment; a buffer may be empty (count 0); counts are elements of `type`. A
+// destination may be exactly one of the sources, and may not overlap one in any other way, nor another destination.
+// Breaking these rules is a bug of the caller.
+
+namespace gyre::collectives {
+
+/// destination[i] = scale · (((s0[i] ∘ s1[i]) ∘ s2[i]) ∘ … ∘ s(n-1)[i]), strictly in the order of the sources, so that
+/// the bits are fixed by that order alone. One pass: every source is read once, the destination is written once. n >=
+/// 1; with n = 1 this scales and copies.
+///
+/// * float16, bfloat16: converted to float32, combined and scaled there, rounded once at the end (to nearest even).
+///   float32 is scaled in float32, float64 in float64. scale 1 changes nothing.
+/// * min and max give NaN where any source is NaN; of -0 and +0 they keep the first.
+/// * Integers with scale 1: sum and product wrap around in the type itself.
+/// * Integers with another scale: combined in int64 (wrapping there), so that a sum of bytes does not overflow before
+/// it is
+///   averaged. If scale is 1.0 / d for an integer d (an average), the result is divided by d exactly, otherwise
+///   multiplied by scale in double; both truncate toward zero, and what does not fit the type becomes its nearest
+///   value.
+/// * Booleans: sum and max are "or", product and min are "and". scale must be 1.
+/// * kAverage is not known here: callers pass kSum and fold 1.0 / ranks into `scale`, and prescale · postscale too for
+/// floats.
+///   (For integers a prescale is a call of scale_in_place on each contribution.)
+void reduce(std::byte* destination, std::span<const std::byte* const> sources, std::size_t count, DataType type,
+            ReduceOperation operation, double scale = 1.0);
+
+/// The same value written to every destination, still in one pass: the shared-memory allreduce, where a rank reduces
+/// its slice of all ranks' buffers into all of them. Any destination may be any source. Buffers whose addresses are
+/// equal modulo 4 KB make it several times slower on large counts: lay them out staggered. Stores go through the cache
+/// on purpose: the lines were just read.
+void reduce_to_many(std::span<std::byte* const> destinations, std::span<const std::byte* const> sources,
+                    std::size_t count, DataType type, ReduceOperation operation, double scale = 1.0);
+
+/// One hop of a ring: own[i] = scale · (arrived[i] ∘ own[i]). What arrived is the partial sum of the ranks before, so a
+/// chunk is summed in the order of its journey: fixed by the number of ranks, other than the rank order, and computed
+/// by one rank only. Note that a journey rounds float16 and bfloat16 at every hop and wraps integers in their own type,
+/// whatever the scale at its end; a caller who wants reduce()'s wider sum converts first.
+void accumulate(std::byte* own, const std::byte* arrived, std::size_t count, DataType type, ReduceOperation operation,
+                double scale = 1.0);
+
+/// buffer[i] = scale · buffer[i], rounded as in reduce().
+void scale_in_place(std::byte* buffer, std::size_t count, DataType type, double scale);
+
+constexpr std::size_t kStreamingCopyThresholdBytes = std::size_t{4} << 20;
+
+/// memcpy for buffers that are not read again soon: from kStreamingCopyThresholdBytes up it writes around the cache,
+/// which saves reading the destination's lines first. The buffers may not overlap. When it returns the copy is visible
+/// to others as an ordinary store would be.
+void copy_streaming(std::byte* destination, const std::byte* source, std::size_t size_bytes);
+
+/// float32 to its 16-bit relatives and back, for compression on the wire. Rounds to nearest even; what is too large
+/// becomes infinity; NaN stays NaN. `half` is kFloat16 or kBfloat16. No in-place use.
+void narrow_float32(std::uint16_t* destination, const float* source, std::size_t count, DataType half);
+void widen_to_float32(float* destination, const std::uint16_t* source, std::size_t count, DataType half);
+
+}  // namespace gyre::collectives

@@ -1,0 +1,342 @@
+// Every sum of the system goes through these loops: each type, operation, length, tail and instruction set is compared
+// with a scalar reference, bit for bit.
+#include "gyre/collectives/kernels.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gyre/base/random.h"
+
+namespace gyre::collectives {
+namespace {
+
+using Buffer = std::vector<std::byte>;
+
+constexpr std::uint64_t kSeed = 20240517;
+
+// Conversions by the definition of the formats, not by the tricks of the kernels.
+float float16_value(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const int mantissa = bits & 1023;
+  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
+  if (exponent == 31) return mantissa != 0 ? std::numeric_limits<float>::quiet_NaN() : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
+  return sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
+}
+
+std::uint16_t float16_bits(float value) {
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00);
+  const double magnitude = std::fabs(static_cast<double>(value));
+  if (magnitude >= 65520.0) return static_cast<std::uint16_t>(sign | 0x7c00);
+  int exponent = -14;
+  while (magnitude >= std::ldexp(1.0, exponent + 1)) ++exponent;
+  // nearbyint rounds to nearest even; a carry runs into the exponent as it should.
+  const auto units = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  const int bits = magnitude < std::ldexp(1.0, -14) ? units : ((exponent + 15) << 10) + units - 1024;
+  return static_cast<std::uint16_t>(sign | bits);
+}
+
+float bfloat16_value(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+std::uint16_t bfloat16_bits(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto lower = static_cast<std::uint16_t>(bits >> 16);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(lower | 0x40);
+  if (std::isinf(value)) return lower;
+  const std::uint32_t rest = bits & 0xffff;
+  const bool up = rest > 0x8000 || (rest == 0x8000 && lower % 2 == 1);
+  return static_cast<std::uint16_t>(lower + (up ? 1 : 0));
+}
+
+// One element of each type: how the reference reads, combines and writes it.
+template <typename Stored, typename Reckoned>
+struct Native {
+  using Element = Stored;
+  static Reckoned read(Stored value) { return static_cast<Reckoned>(value); }
+  static Stored write(Reckoned value) { return static_cast<Stored>(value); }
+};
+struct Half {
+  using Element = std::uint16_t;
+  static float read(std::uint16_t bits) { return float16_value(bits); }
+  static std::uint16_t write(float value) { return float16_bits(value); }
+};
+struct Brain {
+  using Element = std::uint16_t;
+  static float read(std::uint16_t bits) { return bfloat16_value(bits); }
+  static std::uint16_t write(float value) { return bfloat16_bits(value); }
+};
+
+template <typename T>
+T reference_combine(T left, T right, ReduceOperation operation) {
+  switch (operation) {
+    case ReduceOperation::kSum: return left + right;
+    case ReduceOperation::kProduct: return left * right;
+    case ReduceOperation::kMin: return left != left ? left : right != right || right < left ? right : left;
+    default: return left != left ? left : right != right || left < right ? right : left;
+  }
+}
+std::int64_t reference_combine(std::int64_t left, std::int64_t right, ReduceOperation operation) {
+  std::int64_t result = 0;
+  if (operation == ReduceOperation::kSum) {
+    static_cast<void>(__builtin_add_overflow(left, right, &result));
+  } else if (operation == ReduceOperation::kProduct) {
+    static_cast<void>(__builtin_mul_overflow(left, right, &result));
+  } else {
+    result = (operation == ReduceOperation::kMin) == (right < left) ? right : left;
+  }
+  return result;
+}
+
+template <typename Stored>
+Stored reference_scale(std::int64_t value, double scale) {
+  if (scale == 1.0) return static_cast<Stored>(value);
+  if (scale == 1.0 / 3)
+    return static_cast<Stored>(
+        std::clamp<std::int64_t>(value / 3, std::numeric_limits<Stored>::min(), std::numeric_limits<Stored>::max()));
+  // The other factors are powers of two, and long double holds every int64: nothing rounds.
+  const long double scaled = std::trunc(static_cast<long double>(value) * static_cast<long double>(scale));
+  if (scaled > static_cast<long double>(std::numeric_limits<Stored>::max())) return std::numeric_limits<Stored>::max();
+  if (scaled < static_cast<long double>(std::numeric_limits<Stored>::min())) return std::numeric_limits<Stored>::min();
+  return static_cast<Stored>(scaled);
+}
+
+template <typename Kind>
+Buffer reference_of(const std::vector<Buffer>& sources, ReduceOperation operation, double scale) {
+  using Element = typename Kind::Element;
+  Buffer result(sources[0].size());
+  for (std::size_t offset = 0; offset < result.size(); offset += sizeof(Element)) {
+    Element element;
+    std::memcpy(&element, sources[0].data() + offset, sizeof(Element));
+    auto sum = Kind::read(element);
+    for (std::size_t source = 1; source < sources.size(); ++source) {
+      std::memcpy(&element, sources[source].data() + offset, sizeof(Element));
+      sum = reference_combine(sum, Kind::read(element), operation);
+    }
+    if constexpr (std::is_same_v<decltype(sum), std::int64_t>) {
+      element = reference_scale<Element>(sum, scale);
+    } else {
+      element = Kind::write(sum * static_cast<decltype(sum)>(scale));
+    }
+    std::memcpy(result.data() + offset, &element, sizeof(Element));
+  }
+  return result;
+}
+
+Buffer boolean_reference(const std::vector<Buffer>& sources, ReduceOperation operation) {
+  const bool any = operation == ReduceOperation::kSum || operation == ReduceOperation::kMax;
+  Buffer result(sources[0].size());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    bool value = !any;
+    for (const Buffer& source : sources) {
+      const bool mine = source[i] != std::byte{0};
+      value = any ? value || mine : value && mine;
+    }
+    result[i] = std::byte{value};
+  }
+  return result;
+}
+
+Buffer reference(const std::vector<Buffer>& sources, DataType type, ReduceOperation operation, double scale) {
+  switch (type) {
+    case DataType::kUint8: return reference_of<Native<std::uint8_t, std::int64_t>>(sources, operation, scale);
+    case DataType::kInt8: return reference_of<Native<std::int8_t, std::int64_t>>(sources, operation, scale);
+    case DataType::kInt16: return reference_of<Native<std::int16_t, std::int64_t>>(sources, operation, scale);
+    case DataType::kInt32: return reference_of<Native<std::int32_t, std::int64_t>>(sources, operation, scale);
+    case DataType::kInt64: return reference_of<Native<std::int64_t, std::int64_t>>(sources, operation, scale);
+    case DataType::kFloat16: return reference_of<Half>(sources, operation, scale);
+    case DataType::kBfloat16: return reference_of<Brain>(sources, operation, scale);
+    case DataType::kFloat32: return reference_of<Native<float, float>>(sources, operation, scale);
+    case DataType::kFloat64: return reference_of<Native<double, double>>(sources, operation, scale);
+    case DataType::kBoolean: return boolean_reference(sources, operation);
+  }
+  return {};
+}
+
+template <typename T>
+void put(Buffer& buffer, std::size_t index, T value) {
+  std::memcpy(buffer.data() + index * sizeof(T), &value, sizeof(T));
+}
+template <typename T>
+T get(const Buffer& buffer, std::size_t index) {
+  T value;
+  std::memcpy(&value, buffer.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Floats of moderate size, so that sums round but do not overflow; integers and booleans with all bits random.
+Buffer random_elements(Random& random, std::size_t count, DataType type) {
+  Buffer buffer(count * size_of(type));
+  for (std::size_t i = 0; i < count; ++i) {
+    const float value = random.uniform(-4.0f, 4.0f);
+    switch (type) {
+      case DataType::kFloat16: put(buffer, i, float16_bits(value)); break;
+      case DataType::kBfloat16: put(buffer, i, bfloat16_bits(value)); break;
+      case DataType::kFloat32: put(buffer, i, value); break;
+      case DataType::kFloat64: put(buffer, i, static_cast<double>(value) * 1.0000000123); break;
+      case DataType::kBoolean: put(buffer, i, static_cast<std::uint8_t>(random.below(3))); break;
+      default:
+        for (std::size_t byte = 0; byte < size_of(type); ++byte) {
+          buffer[i * size_of(type) + byte] = static_cast<std::byte>(random.below(256));
+        }
+    }
+  }
+  return buffer;
+}
+
+std::vector<Buffer> random_sources(Random& random, std::size_t sources, std::size_t count, DataType type) {
+  std::vector<Buffer> result;
+  for (std::size_t source = 0; source < sources; ++source) result.push_back(random_elements(random, count, type));
+  return result;
+}
+
+// Copies of the sources, each off every alignment by its own number of bytes and fenced on both sides.
+class MisalignedCopies {
+ public:
+  static constexpr std::size_t kFenceBytes = 64;
+  static constexpr std::byte kFence{0xa5};
+
+  explicit MisalignedCopies(const std::vector<Buffer>& originals) {
+    for (std::size_t i = 0; i < originals.size(); ++i) {
+      blocks_.emplace_back(originals[i].size() + 2 * kFenceBytes + 8, kFence);
+      starts_.push_back(kFenceBytes + i % 8);
+      sizes_.push_back(originals[i].size());
+      std::copy(originals[i].begin(), originals[i].end(), blocks_.back().data() + starts_.back());
+    }
+  }
+  std::vector<std::byte*> pointers() {
+    std::vector<std::byte*> result;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) result.push_back(blocks_[i].data() + starts_[i]);
+    return result;
+  }
+  std::vector<const std::byte*> const_pointers() {
+    const auto all = pointers();
+    return {all.begin(), all.end()};
+  }
+  Buffer contents(std::size_t index) const {
+    const std::byte* begin = blocks_[index].data() + starts_[index];
+    return {begin, begin + sizes_[index]};
+  }
+  bool fences_stand() const {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      for (std::size_t at = 0; at < blocks_[i].size(); ++at) {
+        const bool inside = at >= starts_[i] && at < starts_[i] + sizes_[i];
+        if (!inside && blocks_[i][at] != kFence) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<Buffer> blocks_;
+  std::vector<std::size_t> starts_;
+  std::vector<std::size_t> sizes_;
+};
+
+constexpr ReduceOperation kOperations[] = {ReduceOperation::kSum, ReduceOperation::kMin, ReduceOperation::kMax,
+                                           ReduceOperation::kProduct};
+
+std::string text_of(DataType type, ReduceOperation operation, std::size_t sources, std::size_t count, double scale) {
+  return fmt::format("{} {} of {} sources, {} elements, scale {}, seed {}", name(type), name(operation), sources, count,
+                     scale, kSeed);
+}
+
+// Runs the rest of a test once per instruction set that this processor has.
+template <typename Body>
+void for_each_instruction_set(Body body) {
+  std::int64_t remaining = hwy::SupportedTargets();
+  while (remaining != 0) {
+    const std::int64_t target = remaining & -remaining;
+    remaining &= remaining - 1;
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    SCOPED_TRACE(fmt::format("instruction set {}", hwy::TargetName(target)));
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+void check_reduction(Random& random, DataType type, ReduceOperation operation, std::size_t sources, std::size_t count,
+                     double scale) {
+  SCOPED_TRACE(text_of(type, operation, sources, count, scale));
+  const std::vector<Buffer> originals = random_sources(random, sources, count, type);
+  const Buffer expected = reference(originals, type, operation, scale);
+
+  MisalignedCopies in_place(originals);
+  reduce_to_many(in_place.pointers(), in_place.const_pointers(), count, type, operation, scale);
+  for (std::size_t i = 0; i < sources; ++i) ASSERT_EQ(in_place.contents(i), expected) << "destination " << i;
+  ASSERT_TRUE(in_place.fences_stand());
+
+  MisalignedCopies copies(originals);
+  MisalignedCopies result({Buffer(expected.size())});
+  reduce(result.pointers()[0], copies.const_pointers(), count, type, operation, scale);
+  ASSERT_EQ(result.contents(0), expected);
+  ASSERT_TRUE(result.fences_stand());
+  for (std::size_t i = 0; i < sources; ++i) ASSERT_EQ(copies.contents(i), originals[i]) << "source " << i;
+
+  reduce(copies.pointers()[sources - 1], copies.const_pointers(), count, type, operation, scale);
+  ASSERT_EQ(copies.contents(sources - 1), expected) << "in place of the last source";
+}
+
+class EveryType : public testing::TestWithParam<DataType> {};
+
+TEST_P(EveryType, equals_the_scalar_reference_for_every_operation_number_of_sources_and_tail) {
+  for_each_instruction_set([&] {
+    Random random(kSeed, static_cast<std::uint64_t>(GetParam()));
+    for (const ReduceOperation operation : kOperations) {
+      for (std::size_t sources = 1; sources <= 8; ++sources) {
+        for (std::size_t count = 0; count <= 130; ++count) {
+          // Every length with one number of sources in turn, odd ones with all.
+          if (count % 2 == 0 && count % 8 != sources - 1) continue;
+          check_reduction(random, GetParam(), operation, sources, count, 1.0);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(EveryType, scales_the_result_once) {
+  if (GetParam() == DataType::kBoolean) {
+    Random random(kSeed);
+    EXPECT_DEATH(check_reduction(random, GetParam(), ReduceOperation::kSum, 2, 1, 0.5), "scale");
+    return;
+  }
+  for_each_instruction_set([&] {
+    Random random(kSeed, 100 + static_cast<std::uint64_t>(GetParam()));
+    for (const ReduceOperation operation : kOperations) {
+      for (const double scale : {0.5, 1.0 / 3, 0.25, -1.0, 2.0}) {
+        for (const std::size_t count : {1u, 31u, 127u, 1025u}) {
+          // Beyond 2^53 a double cannot hold the int64 it scales.
+          if (GetParam() == DataType::kInt64 && (scale == 2.0 || scale == -1.0)) continue;
+          check_reduction(random, GetParam(), operation, 3, count, scale);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(EveryType, large_misaligned_buffers_are_reduced_whole) {
+  Random random(kSeed, 200 + static_cast<std::uint64_t>(GetParam()));
+  for (const std::size_t sources : {2u, 4u, 5u}) {
+    check_reduction(random, GetParam(), ReduceOperation::kSum, sources, 70'001, 1.0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(kernels, EveryType, testing::ValuesIn(all_data_types().begin(), all_data_types().end()),
+                         [](const auto& parameter) { return std::string(name(parameter.param)); });
+
+}  // namespace
+}  // namespace gyre::collectives
