@@ -56,7 +56,7 @@ function(gyre_test name)
   endif()
   add_executable(gyre_${name}_test ${ARG_SOURCES})
   target_link_libraries(gyre_${name}_test PRIVATE ${ARG_DEPENDS} gyre_flags GTest::gtest GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(gyre_${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(gyre_${name}_test TEST_PREFIX "${name}." NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
