@@ -52,6 +52,8 @@ def units() -> list[Unit]:
 
 def compile_units(jobs: int) -> int:
     """Builds every object that needs no libtorch; 0 when Clang has nothing to say."""
+    # First the build files themselves: a new CMakeLists.txt means new compile commands.
+    subprocess.run(["ninja", "-C", str(BUILD), "--quiet", "build.ninja"], stdout=subprocess.DEVNULL, check=True)
     outputs = [unit.output for unit in units() if not unit.source.as_posix().startswith(WITH_TORCH)]
     return subprocess.run(
         ["ninja", "-C", str(BUILD), "-k", "0", "-j", str(jobs), "--quiet", *outputs], check=False
