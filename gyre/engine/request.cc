@@ -31,7 +31,8 @@ std::size_t element_count(const Shape& shape) {
   bool empty = false;
   for (const std::int64_t dimension : shape) {
     if (dimension < 0) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("shape [{}] has a negative dimension", fmt::join(shape, ", ")));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("shape [{}] has a negative dimension", fmt::join(shape, ", ")));
     }
     if (dimension == 0) {
       empty = true;

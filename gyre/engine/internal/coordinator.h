@@ -106,6 +106,8 @@ class Coordinator {
   };
   struct GroupProgress {
     std::vector<Ready> members;
+    std::size_t seen = 0;            // Members complete or refused.
+    std::optional<Refusal> refusal;  // Of the first member that was; the others share its fate.
   };
   struct LastAnnounced {
     std::string name;
@@ -113,10 +115,12 @@ class Coordinator {
     SteadyClock::time_point when;
   };
 
-  void refuse(const std::string& name, ErrorCode code, std::string message);
+  void refuse(const std::string& name, const std::vector<std::optional<Signature>>& signatures, ErrorCode code,
+              std::string message);
+  void count_in_group(const std::string& group, std::uint32_t group_size, std::optional<Ready> ready,
+                      const std::optional<Refusal>& refusal);
   void refuse_if_hopeless(const std::string& name);
   void complete(Ready ready);
-  void append_group(std::vector<Ready> members);
   static OrderedOperation make_ordered(const Ready& ready, int size);
 
   CoordinatorOptions options_;
@@ -133,12 +137,13 @@ class Coordinator {
 /// Empty when all ranks agree; otherwise one message that shows both sides of the first difference.
 std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures);
 
-/// Cuts `units` (lists of operations that must not be split when they fit) into buckets of one kind, type, operation and
-/// scale, at most `fusion_bytes` each; order is kept.
+/// Cuts `units` (lists of operations that must not be split when they fit) into buckets of one kind, type, operation
+/// and scale, at most `fusion_bytes` each; order is kept.
 struct FusionItem {
   OrderedOperation operation;
   Signature signature;
 };
-std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes, bool across_units);
+std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes,
+                         bool across_units);
 
 }  // namespace gyre::engine::internal

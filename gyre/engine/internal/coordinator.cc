@@ -1,0 +1,297 @@
+#include "gyre/engine/internal/coordinator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "gyre/base/check.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+/// Whether ranks may differ in the first dimension.
+bool ragged(OperationKind kind) { return kind == OperationKind::kAllgather || kind == OperationKind::kAllToAll; }
+
+bool same_shape(const Signature& a, const Signature& b) {
+  if (!ragged(a.kind)) return a.shape == b.shape;
+  return a.shape.size() == b.shape.size() && std::equal(a.shape.begin() + (a.shape.empty() ? 0 : 1), a.shape.end(),
+                                                        b.shape.begin() + (b.shape.empty() ? 0 : 1));
+}
+
+bool reduces(OperationKind kind) { return kind == OperationKind::kAllreduce || kind == OperationKind::kReduceScatter; }
+
+/// What differs between two ranks' announcements of one name, and each side's value; empty when nothing does.
+struct Difference {
+  std::string what;
+  std::string first;
+  std::string second;
+};
+
+std::optional<Difference> difference(const Signature& a, const Signature& b) {
+  if (a.kind != b.kind) {
+    return Difference{"the operation", std::string(operation_name(a.kind)), std::string(operation_name(b.kind))};
+  }
+  if (a.kind == OperationKind::kBarrier) return std::nullopt;
+  if (a.type != b.type) {
+    return Difference{"the data type", describe_tensor(a.type, a.shape), describe_tensor(b.type, b.shape)};
+  }
+  if (!same_shape(a, b)) {
+    return Difference{ragged(a.kind) ? "the shape (only the first dimension may differ)" : "the shape",
+                      describe_tensor(a.type, a.shape), describe_tensor(b.type, b.shape)};
+  }
+  if (reduces(a.kind) && a.operation != b.operation) {
+    return Difference{"the reduction", std::string(name(a.operation)), std::string(name(b.operation))};
+  }
+  if (reduces(a.kind) && (a.prescale != b.prescale || a.postscale != b.postscale)) {
+    return Difference{"the scale factors", fmt::format("prescale {}, postscale {}", a.prescale, a.postscale),
+                      fmt::format("prescale {}, postscale {}", b.prescale, b.postscale)};
+  }
+  if (a.kind == OperationKind::kBroadcast && a.root != b.root) {
+    return Difference{"the root", fmt::format("root {}", a.root), fmt::format("root {}", b.root)};
+  }
+  if (a.group != b.group || a.group_size != b.group_size) {
+    const auto text = [](const Signature& s) {
+      return s.group.empty() ? std::string("alone") : fmt::format("in group '{}' of {}", s.group, s.group_size);
+    };
+    return Difference{"the group", text(a), text(b)};
+  }
+  return std::nullopt;
+}
+
+std::vector<std::int64_t> rows_to_each(const Signature& signature, int size) {
+  if (!signature.splits.empty()) return signature.splits;
+  return std::vector<std::int64_t>(static_cast<std::size_t>(size), signature.shape.at(0) / size);
+}
+
+bool fusable(const Signature& a, const Signature& b) {
+  return a.kind == OperationKind::kAllreduce && b.kind == OperationKind::kAllreduce && a.type == b.type &&
+         a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale;
+}
+
+std::size_t size_bytes(const Signature& signature) {
+  return element_count(signature.shape) * collectives::size_of(signature.type);
+}
+
+}  // namespace
+
+std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures) {
+  for (std::size_t rank = 1; rank < signatures.size(); ++rank) {
+    if (!signatures[0] || !signatures[rank]) continue;
+    const auto found = difference(*signatures[0], *signatures[rank]);
+    if (!found) continue;
+    std::vector<std::size_t> first_side;
+    std::vector<std::size_t> second_side;
+    for (std::size_t other = 0; other < signatures.size(); ++other) {
+      if (!signatures[other]) continue;
+      const auto versus_first = difference(*signatures[0], *signatures[other]);
+      if (!versus_first) first_side.push_back(other);
+      if (versus_first && versus_first->second == found->second) second_side.push_back(other);
+    }
+    return fmt::format("the ranks disagree about '{}': {} differs: {} on rank{} {}; {} on rank{} {}", name, found->what,
+                       found->first, first_side.size() > 1 ? "s" : "", fmt::join(first_side, ", "), found->second,
+                       second_side.size() > 1 ? "s" : "", fmt::join(second_side, ", "));
+  }
+  return {};
+}
+
+void Coordinator::announce(int rank, Announced announced, SteadyClock::time_point now) {
+  last_announced_[rank] = {announced.name, announced.signature.kind, now};
+  Waiting& waiting = waiting_[announced.name];
+  if (waiting.signatures.empty()) {
+    waiting.signatures.resize(static_cast<std::size_t>(options_.size));
+    waiting.since = now;
+    waiting.arrival = ++arrivals_;
+  }
+  auto& slot = waiting.signatures[static_cast<std::size_t>(rank)];
+  if (slot) {
+    throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced '{}' twice", rank, announced.name));
+  }
+  slot = std::move(announced.signature);
+  waiting.transient = announced.transient;
+  ++waiting.count;
+  const std::string name = std::move(announced.name);
+  if (waiting.count < options_.size) {
+    refuse_if_hopeless(name);
+    return;
+  }
+  Ready ready{name, std::move(waiting)};
+  waiting_.erase(name);
+  if (std::string message = describe_mismatch(name, ready.waiting.signatures); !message.empty()) {
+    refuse(name, ready.waiting.signatures, ErrorCode::kMismatch, std::move(message));
+    return;
+  }
+  complete(std::move(ready));
+}
+
+void Coordinator::complete(Ready ready) {
+  const Signature signature = *ready.waiting.signatures[0];
+  if (!signature.group.empty()) {
+    count_in_group(signature.group, signature.group_size, std::move(ready), std::nullopt);
+    return;
+  }
+  ready_.emplace_back();
+  ready_.back().push_back(std::move(ready));
+}
+
+void Coordinator::count_in_group(const std::string& group, std::uint32_t group_size, std::optional<Ready> ready,
+                                 const std::optional<Refusal>& refusal) {
+  GroupProgress& progress = groups_[group];
+  ++progress.seen;
+  if (ready) progress.members.push_back(std::move(*ready));
+  if (refusal && !progress.refusal) progress.refusal = refusal;
+  if (progress.refusal) {
+    for (const Ready& member : progress.members) {
+      refusals_.push_back({member.name, progress.refusal->code,
+                           fmt::format("group '{}' fails as a whole: {}", group, progress.refusal->message)});
+    }
+    progress.members.clear();
+  }
+  if (progress.seen < group_size) return;
+  auto members = std::move(progress.members);
+  groups_.erase(group);
+  if (members.empty()) return;
+  std::sort(members.begin(), members.end(),
+            [](const Ready& a, const Ready& b) { return a.waiting.arrival < b.waiting.arrival; });
+  ready_.push_back(std::move(members));
+}
+
+void Coordinator::depart(Departure departure) {
+  departed_ranks_.push_back(departure.rank);
+  departures_.push_back(std::move(departure));
+  std::vector<std::string> names;
+  for (const auto& [name, waiting] : waiting_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) refuse_if_hopeless(name);
+}
+
+void Coordinator::refuse_if_hopeless(const std::string& name) {
+  const auto found = waiting_.find(name);
+  if (found == waiting_.end()) return;
+  const Waiting& waiting = found->second;
+  for (const int rank : departed_ranks_) {
+    if (waiting.signatures[static_cast<std::size_t>(rank)]) continue;
+    std::vector<int> ready;
+    OperationKind kind = OperationKind::kBarrier;
+    for (int other = 0; other < options_.size; ++other) {
+      const auto& signature = waiting.signatures[static_cast<std::size_t>(other)];
+      if (!signature) continue;
+      ready.push_back(other);
+      kind = signature->kind;
+    }
+    const auto signatures = waiting.signatures;
+    refuse(name, signatures, ErrorCode::kPeerLeft,
+           fmt::format("{} '{}' can never complete: rank {} has shut down (or ended early) without taking part; "
+                       "rank{} {} waited for it",
+                       operation_name(kind), name, rank, ready.size() > 1 ? "s" : "", fmt::join(ready, ", ")));
+    waiting_.erase(found);
+    return;
+  }
+}
+
+void Coordinator::refuse(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                         ErrorCode code, std::string message) {
+  refusals_.push_back({name, code, std::move(message)});
+  const Refusal refusal = refusals_.back();
+  // Ranks may disagree even about the group; every group that was named loses a member.
+  std::map<std::string, std::uint32_t> groups;
+  for (const auto& signature : signatures) {
+    if (signature && !signature->group.empty()) groups.emplace(signature->group, signature->group_size);
+  }
+  for (const auto& [group, group_size] : groups) count_in_group(group, group_size, std::nullopt, refusal);
+}
+
+OrderedOperation Coordinator::make_ordered(const Ready& ready, int size) {
+  OrderedOperation ordered{ready.name, {}, ready.waiting.transient};
+  const auto& signatures = ready.waiting.signatures;
+  if (signatures[0]->kind == OperationKind::kAllgather) {
+    for (const auto& signature : signatures)
+      ordered.sizes.push_back(signature->shape.empty() ? 1 : signature->shape[0]);
+  }
+  if (signatures[0]->kind == OperationKind::kAllToAll) {
+    for (const auto& signature : signatures) {
+      const auto rows = rows_to_each(*signature, size);
+      ordered.sizes.insert(ordered.sizes.end(), rows.begin(), rows.end());
+    }
+  }
+  return ordered;
+}
+
+Order Coordinator::take_order() {
+  std::vector<std::vector<FusionItem>> units;
+  for (const auto& members : ready_) {
+    std::vector<FusionItem> unit;
+    for (const Ready& ready : members) {
+      unit.push_back({make_ordered(ready, options_.size), *ready.waiting.signatures[0]});
+    }
+    units.push_back(std::move(unit));
+  }
+  ready_.clear();
+  Order order;
+  order.buckets = fuse(units, options_.fusion_bytes, options_.fuse_by_timing);
+  order.refusals = std::exchange(refusals_, {});
+  order.departures = std::exchange(departures_, {});
+  return order;
+}
+
+std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes,
+                         bool across_units) {
+  std::vector<Bucket> buckets;
+  const Signature* open_signature = nullptr;  // Of the last bucket, while it may still grow.
+  std::size_t open_bytes = 0;
+  for (const auto& unit : units) {
+    if (!across_units) open_signature = nullptr;
+    for (const FusionItem& item : unit) {
+      const std::size_t bytes = size_bytes(item.signature);
+      const bool joins =
+          open_signature != nullptr && fusable(*open_signature, item.signature) && open_bytes + bytes <= fusion_bytes;
+      if (joins) {
+        buckets.back().push_back(item.operation);
+        open_bytes += bytes;
+        continue;
+      }
+      buckets.push_back({item.operation});
+      open_signature = &item.signature;
+      open_bytes = bytes;
+    }
+  }
+  return buckets;
+}
+
+std::vector<Stall> Coordinator::stalls(SteadyClock::time_point now, std::chrono::milliseconds threshold) const {
+  std::vector<std::pair<std::uint64_t, Stall>> found;
+  for (const auto& [name, waiting] : waiting_) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - waiting.since);
+    if (waited < threshold) continue;
+    Stall stall{name, OperationKind::kBarrier, waited, {}, {}};
+    for (int rank = 0; rank < options_.size; ++rank) {
+      const auto& signature = waiting.signatures[static_cast<std::size_t>(rank)];
+      (signature ? stall.ready_ranks : stall.missing_ranks).push_back(rank);
+      if (signature) stall.kind = signature->kind;
+    }
+    found.emplace_back(waiting.arrival, std::move(stall));
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Stall> stalls;
+  for (auto& [arrival, stall] : found) stalls.push_back(std::move(stall));
+  return stalls;
+}
+
+std::optional<SteadyClock::time_point> Coordinator::oldest_wait() const {
+  std::optional<SteadyClock::time_point> oldest;
+  for (const auto& [name, waiting] : waiting_) {
+    if (!oldest || waiting.since < *oldest) oldest = waiting.since;
+  }
+  return oldest;
+}
+
+std::string Coordinator::last_announced(int rank, SteadyClock::time_point now) const {
+  const auto found = last_announced_.find(rank);
+  if (found == last_announced_.end()) return "nothing yet";
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - found->second.when).count();
+  return fmt::format("{} '{}' {} s ago", operation_name(found->second.kind), found->second.name, seconds);
+}
+
+}  // namespace gyre::engine::internal

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/log.h"
+#include "gyre/engine/internal/coordinator.h"
+#include "gyre/engine/internal/negotiation.h"
+#include "gyre/engine/options.h"
+#include "gyre/engine/timeline.h"
+#include "gyre/group/group.h"
+#include "gyre/net/message.h"
+#include "gyre/net/notifier.h"
+#include "gyre/net/stream.h"
+
+namespace gyre::engine::internal {
+
+/// Rank 0's other half: reads the announcements of all ranks (its own included) from their negotiation links, lets the
+/// Coordinator decide, and sends every rank the same orders. One thread, asleep in poll(2) while nothing is said.
+class CoordinatorService {
+ public:
+  /// `links` by rank; links[0] is one end of a stream pair to rank 0's own open lane.
+  CoordinatorService(group::Group& group, std::vector<std::unique_ptr<net::Stream>> links, const EngineOptions& options,
+                     Timeline& timeline, Logger logger);
+  /// Ends the thread.
+  ~CoordinatorService();
+
+  /// Returns when every rank has said that it leaves or has gone, the group has failed, or the time is over.
+  void wait_for_departures(Deadline deadline);
+
+ private:
+  struct Peer {
+    std::unique_ptr<net::Stream> link;
+    net::MessageParser parser;
+    AnnouncementDecoder decoder;
+    Bytes outgoing;  // Not yet taken by the link.
+    bool leaving = false;
+    bool gone = false;
+  };
+
+  void run();
+  void serve();
+  /// Sleeps until there is something to do.
+  std::vector<short> poll_peers();
+  void receive_from(int rank);
+  void take_announcement(int rank, const net::Message& message);
+  void send_orders();
+  void flush(Peer& peer);
+  int poll_timeout_ms() const;
+  void report_stalls();
+  void note_departure();
+
+  group::Group& group_;
+  const EngineOptions options_;
+  Timeline& timeline_;
+  const Logger logger_;
+  net::Notifier stop_;
+
+  // The thread's.
+  std::vector<Peer> peers_;
+  Coordinator coordinator_;
+  OrderEncoder encoder_;
+  SteadyClock::time_point last_stall_report_{};
+
+  Mutex mutex_;
+  ConditionVariable departed_;
+  int present_ GYRE_GUARDED_BY(mutex_);
+  bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace gyre::engine::internal

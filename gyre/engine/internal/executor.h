@@ -1,0 +1,44 @@
+#pragma once
+
+#include <vector>
+
+#include "gyre/engine/handle.h"
+#include "gyre/engine/internal/coordinator.h"
+#include "gyre/engine/request.h"
+#include "gyre/engine/timeline.h"
+#include "gyre/group/lane.h"
+
+namespace gyre::engine::internal {
+
+/// An operation of this rank between submission and completion.
+struct Pending {
+  Request request;
+  Handle handle;
+};
+
+/// Runs ordered operations on a lane. One thread.
+class Executor {
+ public:
+  Executor(group::Lane& lane, Timeline& timeline) : lane_(lane), timeline_(timeline) {}
+
+  /// Runs one bucket: `operations[i]` is what the coordinator says of `pending[i]`. Returns the results in that order; throws
+  /// what the collective throws, after which the lane is of no further use.
+  std::vector<Result> run(const Bucket& operations, const std::vector<Pending>& pending);
+
+ private:
+  void allreduce_alone(const Request& request);
+  void allreduce_fused(const std::vector<Pending>& pending);
+  Result broadcast(const Request& request);
+  Result allgather(const Request& request, const OrderedOperation& operation);
+  Result reduce_scatter(const Request& request);
+  Result all_to_all(const Request& request, const OrderedOperation& operation);
+
+  group::Lane& lane_;
+  Timeline& timeline_;
+  std::vector<std::byte> fusion_buffer_;
+};
+
+/// Rows of the first dimension that each rank gets from a reduce-scatter: even, the first ranks one more.
+std::vector<std::int64_t> reduce_scatter_rows(std::int64_t rows, int size);
+
+}  // namespace gyre::engine::internal

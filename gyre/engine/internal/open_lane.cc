@@ -1,0 +1,293 @@
+#include "gyre/engine/internal/open_lane.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <numeric>
+#include <utility>
+
+#include "gyre/base/check.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+/// The coordinator always reads; if it has not for this long, its process is stopped or its host is gone.
+constexpr std::chrono::seconds kAnnounceTimeout{60};
+
+group::LaneOptions lane_options(const group::Group& group) {
+  return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0), std::chrono::milliseconds{0}};
+}
+
+std::string upper_case(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return result;
+}
+
+Error invalid(const Request& request, std::string_view problem) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{} '{}': {}", operation_name(request.signature.kind), request.name, problem)};
+}
+
+void validate_sizes(const Request& request) {
+  const Signature& signature = request.signature;
+  const std::size_t bytes = element_count(signature.shape) * collectives::size_of(signature.type);
+  if (request.input.size() != bytes && signature.kind != OperationKind::kBarrier) {
+    throw invalid(request, fmt::format("the input has {} bytes, {} has {}", request.input.size(),
+                                       describe_tensor(signature.type, signature.shape), bytes));
+  }
+  const bool in_place = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBroadcast;
+  if (in_place && request.output.size() != bytes) {
+    throw invalid(request, fmt::format("the output has {} bytes, {} are needed", request.output.size(), bytes));
+  }
+}
+
+void validate_splits(const Request& request, int size) {
+  const Signature& signature = request.signature;
+  const std::int64_t rows = signature.shape[0];
+  if (signature.splits.empty()) {
+    if (rows % size == 0) return;
+    throw invalid(request, fmt::format("without splits the first dimension, {}, must be a multiple of the size, {}", rows, size));
+  }
+  if (signature.splits.size() != static_cast<std::size_t>(size)) {
+    throw invalid(request, fmt::format("{} splits were given for {} ranks", signature.splits.size(), size));
+  }
+  std::int64_t left = rows;
+  for (const std::int64_t split : signature.splits) {
+    if (split < 0) throw invalid(request, fmt::format("split {} is negative", split));
+    left = split > left ? -1 : left - split;
+    if (left < 0) break;
+  }
+  if (left != 0) {
+    throw invalid(request, fmt::format("the splits [{}] do not add up to the first dimension, {}",
+                                       fmt::join(signature.splits, ", "), rows));
+  }
+}
+
+}  // namespace
+
+void validate(const Request& request, int size) {
+  const Signature& signature = request.signature;
+  if (request.name.empty()) throw Error(ErrorCode::kInvalidArgument, "an operation needs a name");
+  validate_sizes(request);
+  const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
+  if (reduces && signature.type == DataType::kBoolean && signature.operation == ReduceOperation::kAverage) {
+    throw invalid(request, "bool tensors cannot be averaged; use max (or), min (and) or sum");
+  }
+  if (signature.kind == OperationKind::kBroadcast && (signature.root < 0 || signature.root >= size)) {
+    throw invalid(request, fmt::format("root {} is not a rank of this group of {}", signature.root, size));
+  }
+  const bool needs_rows =
+      signature.kind == OperationKind::kReduceScatter || signature.kind == OperationKind::kAllToAll;
+  if (needs_rows && signature.shape.empty()) throw invalid(request, "a scalar has no first dimension to split");
+  if (signature.kind == OperationKind::kAllToAll) validate_splits(request, size);
+}
+
+OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline, PlanRegistry& plans)
+    : group_(group),
+      timeline_(timeline),
+      plans_(plans),
+      lane_(group, lane_options(group)),
+      executor_(lane_, timeline),
+      coordinator_(std::move(coordinator)) {
+  if (coordinator_) thread_ = std::thread([this] { run(); });
+}
+
+OpenLane::~OpenLane() { shutdown(); }
+
+void OpenLane::begin_negotiation(const Request& request) {
+  if (!timeline_.enabled()) return;
+  timeline_.begin(request.name, "NEGOTIATE_" + upper_case(operation_name(request.signature.kind)));
+}
+
+std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
+  std::vector<Handle> handles(requests.size());
+  const MutexLock lock(mutex_);
+  if (failure_) {
+    for (const Handle& handle : handles) handle.fail(failure_);
+    return handles;
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const bool repeated = std::any_of(requests.begin(), requests.begin() + static_cast<std::ptrdiff_t>(i),
+                                      [&](const Request& other) { return other.name == requests[i].name; });
+    if (repeated || in_flight_.contains(requests[i].name) || reserved_.contains(requests[i].name)) {
+      throw invalid(requests[i],
+                    "an operation of this name is in flight already on this rank; wait for it, or use another name");
+    }
+  }
+  AnnouncementContent content;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    begin_negotiation(requests[i]);
+    content.operations.push_back({requests[i].name, requests[i].signature, requests[i].transient});
+    in_flight_.emplace(requests[i].name, Pending{std::move(requests[i]), handles[i]});
+  }
+  if (!coordinator_) return handles;
+  const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(content));
+  try {
+    net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
+  } catch (const Error& error) {
+    // The handles fail through the abort, with the reason that all ranks share.
+    group_.abort(error);
+  }
+  return handles;
+}
+
+bool OpenLane::reserve(const std::string& name) {
+  const MutexLock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  if (in_flight_.contains(name)) return false;
+  return reserved_.emplace(name, 0).second;
+}
+
+void OpenLane::release(const std::string& name) {
+  const MutexLock lock(mutex_);
+  reserved_.erase(name);
+}
+
+bool OpenLane::idle() {
+  const MutexLock lock(mutex_);
+  return in_flight_.empty() && !failure_;
+}
+
+void OpenLane::run() {
+  std::exception_ptr failure;
+  try {
+    serve();
+    failure = std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank"));
+  } catch (const Error& error) {
+    // The group's reason is shown if there is one: it names the first rank that failed.
+    group_.abort(error);
+    failure = std::make_exception_ptr(group_.abort_signal().reason().value_or(error));
+  } catch (const std::exception& error) {
+    const Error reason(ErrorCode::kInternal, fmt::format("rank {}: {}", group_.rank(), error.what()));
+    group_.abort(reason);
+    failure = std::make_exception_ptr(reason);
+  }
+  fail_all(failure);
+}
+
+void OpenLane::fail_all(const std::exception_ptr& failure) {
+  std::unordered_map<std::string, Pending> failed;
+  {
+    const MutexLock lock(mutex_);
+    failure_ = failure;
+    failed.swap(in_flight_);
+  }
+  for (const auto& [name, pending] : failed) pending.handle.fail(failure);
+}
+
+void OpenLane::serve() {
+  for (;;) {
+    std::array<pollfd, 3> polled = {
+        {{coordinator_->fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}, {group_.abort_signal().fd(), POLLIN, 0}}};
+    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) throw system_error("poll", errno);
+    group_.abort_signal().throw_if_triggered();
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_) return;
+    }
+    if (polled[0].revents != 0) receive();
+  }
+}
+
+void OpenLane::receive() {
+  std::array<std::byte, kReadBytes> buffer;
+  for (;;) {
+    const std::size_t count = coordinator_->read_some(buffer);
+    parser_.append(std::span(buffer).first(count));
+    while (auto message = parser_.next()) {
+      if (message->type != kOrderMessage) {
+        throw Error(ErrorCode::kProtocol, fmt::format("the coordinator sent a message of type {}", message->type));
+      }
+      execute(decoder_.decode(message->payload));
+    }
+    if (count < buffer.size()) return;
+  }
+}
+
+void OpenLane::execute(const Order& order) {
+  for (const Refusal& refusal : order.refusals) {
+    Handle handle;
+    {
+      const MutexLock lock(mutex_);
+      const auto found = in_flight_.find(refusal.name);
+      if (found == in_flight_.end()) continue;
+      handle = found->second.handle;
+      in_flight_.erase(found);
+    }
+    timeline_.end(refusal.name);
+    handle.fail(std::make_exception_ptr(Error(refusal.code, refusal.message)));
+  }
+  for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
+  for (const Departure& departure : order.departures) {
+    if (departure.rank != group_.rank()) plans_.depart(departure.rank, departure.finished_plans);
+  }
+}
+
+void OpenLane::execute_bucket(const Bucket& bucket) {
+  const std::vector<Pending> pending = take(bucket);
+  if (pending.empty()) return;
+  for (const Pending& one : pending) {
+    timeline_.end(one.request.name);
+    if (timeline_.enabled()) {
+      timeline_.begin(one.request.name, upper_case(operation_name(one.request.signature.kind)));
+    }
+  }
+  std::vector<Result> results;
+  try {
+    results = executor_.run(bucket, pending);
+  } catch (const Error& error) {
+    group_.abort(error);
+    const auto failure = std::make_exception_ptr(group_.abort_signal().reason().value_or(error));
+    for (const Pending& one : pending) one.handle.fail(failure);
+    throw;
+  }
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    timeline_.end(pending[i].request.name);
+    pending[i].handle.complete(std::move(results[i]));
+  }
+}
+
+std::vector<Pending> OpenLane::take(const Bucket& bucket) {
+  const MutexLock lock(mutex_);
+  std::vector<Pending> pending;
+  for (const OrderedOperation& operation : bucket) {
+    const auto found = in_flight_.find(operation.name);
+    if (found == in_flight_.end()) {
+      throw Error(ErrorCode::kProtocol, fmt::format("the coordinator ordered '{}', which rank {} has not announced",
+                                                    operation.name, group_.rank()));
+    }
+    pending.push_back(std::move(found->second));
+    in_flight_.erase(found);
+  }
+  return pending;
+}
+
+void OpenLane::shutdown() {
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    if (coordinator_ && !failure_) {
+      AnnouncementContent goodbye;
+      goodbye.leaving = true;
+      goodbye.finished_plans = plans_.finished();
+      const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(goodbye));
+      try {
+        net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
+      } catch (const Error&) {
+        // The coordinator is gone, and nobody is left to say goodbye to.
+      }
+    }
+  }
+  stop_.notify();
+  if (thread_.joinable()) thread_.join();
+  if (!coordinator_) fail_all(std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank")));
+}
+
+}  // namespace gyre::engine::internal

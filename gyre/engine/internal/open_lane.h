@@ -1,0 +1,77 @@
+#pragma once
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "gyre/base/log.h"
+#include "gyre/base/thread_annotations.h"
+#include "gyre/engine/internal/executor.h"
+#include "gyre/engine/internal/negotiation.h"
+#include "gyre/engine/internal/plan_registry.h"
+#include "gyre/engine/timeline.h"
+#include "gyre/group/lane.h"
+#include "gyre/net/message.h"
+#include "gyre/net/notifier.h"
+
+namespace gyre::engine::internal {
+
+/// The lane of named operations in any order. A submission is announced to the coordinator at once, on the submitter's
+/// thread; this lane's thread sleeps until an order comes and executes it. submit() and the rest are thread-safe.
+class OpenLane {
+ public:
+  /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's thread.
+  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline, PlanRegistry& plans);
+  ~OpenLane();
+
+  /// The requests are valid (see validate()). Those of one call are announced in one message.
+  std::vector<Handle> submit(std::vector<Request> requests);
+
+  /// Reserves a name as if an operation of it were in flight; false when one is. For operations that run elsewhere.
+  bool reserve(const std::string& name);
+  void release(const std::string& name);
+  /// Nothing in flight.
+  bool idle();
+
+  /// Says goodbye, fails what is in flight with kShutDown and ends the thread. Idempotent.
+  void shutdown();
+
+ private:
+  void run();
+  void serve();
+  void receive();
+  void execute(const Order& order);
+  void execute_bucket(const Bucket& bucket);
+  std::vector<Pending> take(const Bucket& bucket);
+  void run_alone(Pending pending);
+  void begin_negotiation(const Request& request);
+  void fail_all(const std::exception_ptr& failure) GYRE_EXCLUDES(mutex_);
+
+  group::Group& group_;
+  Timeline& timeline_;
+  PlanRegistry& plans_;
+  group::Lane lane_;
+  Executor executor_;
+  const std::unique_ptr<net::Stream> coordinator_;
+  net::Notifier stop_;
+  net::MessageParser parser_;  // The thread's.
+  OrderDecoder decoder_;       // The thread's.
+
+  Mutex mutex_;
+  AnnouncementEncoder encoder_ GYRE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Pending> in_flight_ GYRE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, int> reserved_ GYRE_GUARDED_BY(mutex_);
+  std::exception_ptr failure_ GYRE_GUARDED_BY(mutex_);
+  bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
+  Mutex alone_mutex_;  // Operations of a group of one run one at a time.
+  std::thread thread_;
+};
+
+/// Error(kInvalidArgument) for what is wrong on this rank alone; fills in even splits' checks.
+void validate(const Request& request, int size);
+
+}  // namespace gyre::engine::internal
