@@ -47,12 +47,8 @@ class Plan {
   virtual void finish_step() = 0;
 
   /// finish_step() for callers that must look up now and then: false when `patience` passed and buckets are still under
-  /// way; call it again, and only it, to go on waiting. A plan that cannot give up waiting waits for the end.
-  virtual bool finish_step_for(std::chrono::milliseconds patience) {
-    static_cast<void>(patience);
-    finish_step();
-    return true;
-  }
+  /// way; call it again, and only it, to go on waiting.
+  virtual bool finish_step_for(std::chrono::milliseconds patience) = 0;
 
   /// Steps finished so far.
   virtual std::uint64_t step() const = 0;

@@ -126,7 +126,10 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
     content.operations.push_back({requests[i].name, requests[i].signature, requests[i].transient});
     in_flight_.emplace(requests[i].name, Pending{std::move(requests[i]), handles[i]});
   }
-  if (!coordinator_) return handles;
+  if (!coordinator_) {
+    run_alone();
+    return handles;
+  }
   const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(content));
   try {
     net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
@@ -141,7 +144,7 @@ bool OpenLane::reserve(const std::string& name) {
   const MutexLock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   if (in_flight_.contains(name)) return false;
-  return reserved_.emplace(name, 0).second;
+  return reserved_.insert(name).second;
 }
 
 void OpenLane::release(const std::string& name) {
@@ -151,7 +154,7 @@ void OpenLane::release(const std::string& name) {
 
 bool OpenLane::idle() {
   const MutexLock lock(mutex_);
-  return in_flight_.empty() && !failure_;
+  return in_flight_.empty() && reserved_.empty() && !failure_;
 }
 
 void OpenLane::run() {
@@ -229,6 +232,23 @@ void OpenLane::execute(const Order& order) {
   }
 }
 
+void OpenLane::run_alone() {
+  // In a group of one everything is ready at once; the sizes that others would contribute to are this rank's own.
+  while (!in_flight_.empty()) {
+    const auto first = in_flight_.begin();
+    const Pending pending = std::move(first->second);
+    in_flight_.erase(first);
+    const Signature& signature = pending.request.signature;
+    const OrderedOperation operation{pending.request.name, {signature.shape.empty() ? 1 : signature.shape[0]}, true};
+    timeline_.end(pending.request.name);
+    try {
+      pending.handle.complete(std::move(executor_.run({operation}, {pending})[0]));
+    } catch (const std::exception&) {
+      pending.handle.fail(std::current_exception());
+    }
+  }
+}
+
 void OpenLane::execute_bucket(const Bucket& bucket) {
   const std::vector<Pending> pending = take(bucket);
   if (pending.empty()) return;
@@ -241,14 +261,16 @@ void OpenLane::execute_bucket(const Bucket& bucket) {
   std::vector<Result> results;
   try {
     results = executor_.run(bucket, pending);
-  } catch (const Error& error) {
-    group_.abort(error);
-    const auto failure = std::make_exception_ptr(group_.abort_signal().reason().value_or(error));
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    group_.abort(known != nullptr ? *known : Error(ErrorCode::kInternal, error.what()));
+    const auto failure = std::make_exception_ptr(*group_.abort_signal().reason());
     for (const Pending& one : pending) one.handle.fail(failure);
     throw;
   }
   for (std::size_t i = 0; i < pending.size(); ++i) {
     timeline_.end(pending[i].request.name);
+    release(pending[i].request.name);
     pending[i].handle.complete(std::move(results[i]));
   }
 }
@@ -262,6 +284,7 @@ std::vector<Pending> OpenLane::take(const Bucket& bucket) {
       throw Error(ErrorCode::kProtocol, fmt::format("the coordinator ordered '{}', which rank {} has not announced",
                                                     operation.name, group_.rank()));
     }
+    reserved_.insert(operation.name);  // Until it has completed.
     pending.push_back(std::move(found->second));
     in_flight_.erase(found);
   }

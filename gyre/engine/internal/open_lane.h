@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "gyre/base/log.h"
@@ -47,7 +48,7 @@ class OpenLane {
   void execute(const Order& order);
   void execute_bucket(const Bucket& bucket);
   std::vector<Pending> take(const Bucket& bucket);
-  void run_alone(Pending pending);
+  void run_alone() GYRE_REQUIRES(mutex_);
   void begin_negotiation(const Request& request);
   void fail_all(const std::exception_ptr& failure) GYRE_EXCLUDES(mutex_);
 
@@ -64,14 +65,13 @@ class OpenLane {
   Mutex mutex_;
   AnnouncementEncoder encoder_ GYRE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Pending> in_flight_ GYRE_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, int> reserved_ GYRE_GUARDED_BY(mutex_);
+  std::unordered_set<std::string> reserved_ GYRE_GUARDED_BY(mutex_);
   std::exception_ptr failure_ GYRE_GUARDED_BY(mutex_);
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
-  Mutex alone_mutex_;  // Operations of a group of one run one at a time.
   std::thread thread_;
 };
 
-/// Error(kInvalidArgument) for what is wrong on this rank alone; fills in even splits' checks.
+/// Error(kInvalidArgument) for what is wrong on this rank alone.
 void validate(const Request& request, int size);
 
 }  // namespace gyre::engine::internal

@@ -25,6 +25,9 @@ class PlanRegistry {
   /// A rank has left, having finished so many collectives of each plan: a plan that waits for more can only fail.
   void depart(int rank, const std::map<std::uint64_t, std::uint64_t>& finished_collectives);
 
+  /// Ends all plans with kShutDown; they may be destroyed later.
+  void shutdown();
+
   /// What this rank has finished, for its own goodbye.
   std::map<std::uint64_t, std::uint64_t> finished();
 
@@ -40,6 +43,7 @@ class PlanRegistry {
 constexpr std::uint64_t kNegotiationChannel = 1;
 constexpr std::uint64_t kOpenLaneChannel = 2;
 constexpr std::uint64_t kMeetingChannel = 3;
+constexpr std::uint64_t kMeetingBoardChannel = 4;
 constexpr std::uint64_t kFirstPlanChannel = 16;
 
 }  // namespace gyre::engine::internal

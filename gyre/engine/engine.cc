@@ -1,0 +1,212 @@
+#include "gyre/engine/engine.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/parse.h"
+#include "gyre/engine/internal/coordinator_service.h"
+#include "gyre/engine/internal/meeting.h"
+#include "gyre/engine/internal/open_lane.h"
+#include "gyre/engine/internal/plan_lane.h"
+
+namespace gyre::engine {
+
+namespace {
+
+constexpr std::chrono::seconds kLinkTimeout{60};
+
+/// The first line in which two ranks' descriptions of a plan differ, both sides shown.
+Error plan_mismatch(const std::string& name, int low_rank, const std::vector<std::string>& low, int high_rank,
+                    const std::vector<std::string>& high) {
+  const auto line_of = [](const std::vector<std::string>& lines, std::size_t line) {
+    return line < lines.size() ? lines[line] : std::string("nothing more");
+  };
+  std::size_t line = 0;
+  while (line < low.size() && line < high.size() && low[line] == high[line]) ++line;
+  return {ErrorCode::kMismatch, fmt::format("the ranks disagree about the plan '{}': {} on rank {}; {} on rank {}", name,
+                                            line_of(low, line), low_rank, line_of(high, line), high_rank)};
+}
+
+/// A contribution to an allgather that can be told apart from its neighbours.
+Bytes with_length(std::string_view text) {
+  ByteWriter writer;
+  writer.u64(text.size());
+  writer.text(text);
+  return writer.take();
+}
+
+}  // namespace
+
+class Engine::Implementation {
+ public:
+  Implementation(group::Group& group, EngineOptions options, Logger logger);
+  ~Implementation() { shutdown(); }
+
+  std::vector<Handle> submit(std::vector<Request> requests);
+  Result run(Request request);
+  std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
+  void shutdown();
+
+  group::Group& group_;
+  const EngineOptions options_;
+  const Logger logger_;
+  Timeline timeline_;
+
+ private:
+  /// Throws Error(kMismatch) on every rank unless all describe the plan alike.
+  void compare_plans(const std::string& name, const std::vector<std::string>& own);
+
+  std::shared_ptr<internal::PlanRegistry> plans_ = std::make_shared<internal::PlanRegistry>();
+  std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several.
+  std::unique_ptr<internal::OpenLane> open_lane_;
+  std::unique_ptr<internal::Meeting> meeting_;  // One host only.
+  Mutex shutdown_mutex_;
+  bool shut_down_ GYRE_GUARDED_BY(shutdown_mutex_) = false;
+};
+
+Engine::Implementation::Implementation(group::Group& group, EngineOptions options, Logger logger)
+    : group_(group), options_(std::move(options)), logger_(std::move(logger)), timeline_(logger_) {
+  if (group_.rank() == 0 && !options_.timeline.empty()) {
+    timeline_.start(options_.timeline, options_.timeline_mark_cycles);
+  }
+  std::unique_ptr<net::Stream> to_coordinator;
+  if (group_.size() > 1) {
+    const Deadline deadline = Deadline::after(kLinkTimeout);
+    if (group_.rank() == 0) {
+      std::vector<std::unique_ptr<net::Stream>> links;
+      auto [own_end, coordinator_end] = net::make_stream_pair({"the coordinator", "rank 0"});
+      to_coordinator = std::move(own_end);
+      links.push_back(std::move(coordinator_end));
+      for (int rank = 1; rank < group_.size(); ++rank) {
+        links.push_back(group_.open_link(rank, internal::kNegotiationChannel, deadline));
+      }
+      coordinator_ =
+          std::make_unique<internal::CoordinatorService>(group_, std::move(links), options_, timeline_, logger_);
+    } else {
+      to_coordinator = group_.open_link(0, internal::kNegotiationChannel, deadline);
+    }
+  }
+  open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), timeline_, *plans_);
+  if (group_.size() > 1 && group_.topology().one_host()) {
+    meeting_ = std::make_unique<internal::Meeting>(group_, timeline_);
+  }
+}
+
+std::vector<Handle> Engine::Implementation::submit(std::vector<Request> requests) {
+  for (const Request& request : requests) internal::validate(request, group_.size());
+  return open_lane_->submit(std::move(requests));
+}
+
+Result Engine::Implementation::run(Request request) {
+  internal::validate(request, group_.size());
+  if (meeting_ && internal::Meeting::eligible(request) && open_lane_->idle() && open_lane_->reserve(request.name)) {
+    struct Release {
+      internal::OpenLane& lane;
+      const std::string name;
+      bool held = true;
+      void now() {
+        if (std::exchange(held, false)) lane.release(name);
+      }
+      ~Release() { now(); }
+    } release{*open_lane_, request.name};
+    if (meeting_->try_run(request)) return {};
+    release.now();
+  }
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  const Handle handle = open_lane_->submit(std::move(requests)).front();
+  handle.wait();
+  return handle.take_result();
+}
+
+void Engine::Implementation::compare_plans(const std::string& name, const std::vector<std::string>& own) {
+  const Bytes contribution = with_length(fmt::format("{}", fmt::join(own, "\n")));
+  Request request;
+  request.name = "gyre.plan." + name;
+  request.transient = true;
+  request.signature = {.kind = OperationKind::kAllgather, .shape = {static_cast<std::int64_t>(contribution.size())}};
+  request.input = contribution;
+  const Result all = run(std::move(request));
+  ByteReader reader(all.bytes, "the ranks' plans");
+  std::vector<std::vector<std::string>> plans;
+  for (int rank = 0; rank < group_.size(); ++rank) plans.push_back(split(reader.text(reader.u64()), '\n'));
+  // Compared with rank 0's, so that every rank reports the same difference.
+  for (int rank = 1; rank < group_.size(); ++rank) {
+    const auto& other = plans[static_cast<std::size_t>(rank)];
+    if (other != plans[0]) throw plan_mismatch(name, 0, plans[0], rank, other);
+  }
+}
+
+std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
+  for (const PlanTensor& tensor : tensors) {
+    static_cast<void>(element_count(tensor.shape));
+    if (tensor.type == DataType::kBoolean) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("plan '{}': bool tensor '{}'", options.name, tensor.name));
+    }
+  }
+  const std::uint64_t channel = plans_->next_channel();
+  const std::size_t bucket_bytes =
+      internal::plan_bucket_bytes(options_.fusion_bytes, group_.topology().one_host());
+  auto description = internal::describe_plan(tensors, options, bucket_bytes);
+  description.insert(description.begin(), fmt::format("plan number {}", channel - internal::kFirstPlanChannel));
+  compare_plans(options.name, description);
+  internal::PlanLayout layout = internal::lay_out(tensors, bucket_bytes);
+  return std::make_unique<internal::PlanLane>(group_, channel, std::move(tensors), options, std::move(layout), timeline_,
+                                              plans_);
+}
+
+void Engine::Implementation::shutdown() {
+  const MutexLock lock(shutdown_mutex_);
+  if (std::exchange(shut_down_, true)) return;
+  plans_->shutdown();
+  open_lane_->shutdown();
+  if (coordinator_) {
+    coordinator_->wait_for_departures(Deadline::after(options_.shutdown_timeout));
+    coordinator_.reset();
+  }
+  timeline_.stop();
+}
+
+Engine::Engine(group::Group& group, EngineOptions options, Logger logger)
+    : implementation_(std::make_unique<Implementation>(group, std::move(options), std::move(logger))) {}
+Engine::~Engine() = default;
+
+Handle Engine::submit(Request request) {
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  return implementation_->submit(std::move(requests)).front();
+}
+
+std::vector<Handle> Engine::submit_group(std::vector<Request> requests) {
+  if (requests.empty()) return {};
+  // Members carry the group's name: that of the first, which is unique among those in flight.
+  const std::string group = requests.front().name;
+  for (Request& request : requests) {
+    request.signature.group = group;
+    request.signature.group_size = static_cast<std::uint32_t>(requests.size());
+  }
+  return implementation_->submit(std::move(requests));
+}
+
+Result Engine::run(Request request) { return implementation_->run(std::move(request)); }
+
+std::unique_ptr<Plan> Engine::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
+  return implementation_->make_plan(std::move(tensors), options);
+}
+
+void Engine::shutdown() { implementation_->shutdown(); }
+
+void Engine::start_timeline(const std::filesystem::path& path, bool mark_cycles) {
+  if (implementation_->group_.rank() == 0) implementation_->timeline_.start(path, mark_cycles);
+}
+
+void Engine::stop_timeline() { implementation_->timeline_.stop(); }
+
+group::Group& Engine::group() { return implementation_->group_; }
+const EngineOptions& Engine::options() const { return implementation_->options_; }
+
+}  // namespace gyre::engine

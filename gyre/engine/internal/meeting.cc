@@ -1,0 +1,187 @@
+#include "gyre/engine/internal/meeting.h"
+
+#include <sched.h>
+
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/check.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/clock.h"
+#include "gyre/collectives/collectives.h"
+#include "gyre/engine/internal/plan_registry.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+constexpr std::uint64_t kEnteredMask = 0xFFFF;
+constexpr int kRoundShift = 16;
+constexpr std::size_t kCacheLineBytes = 64;
+constexpr std::chrono::seconds kSetUpTimeout{60};
+/// How long a rank waits for the others before it calls a round off: a few times what meeting takes when all are on their way.
+constexpr std::chrono::microseconds kPatience{100};
+constexpr std::chrono::microseconds kPatienceWhenCrowded{400};
+constexpr int kSpinsPerClockRead = 64;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+std::uint64_t hash_of(const Request& request) {
+  const Signature& signature = request.signature;
+  const std::uint64_t small = static_cast<std::uint64_t>(signature.kind) | static_cast<std::uint64_t>(signature.type) << 8 |
+                              static_cast<std::uint64_t>(signature.operation) << 16 |
+                              static_cast<std::uint64_t>(signature.root) << 32;
+  std::uint64_t hash = xxh3_64(as_bytes(request.name), small);
+  hash = xxh3_64(std::as_bytes(std::span(signature.shape)), hash);
+  const double scales[2] = {signature.prescale, signature.postscale};
+  return xxh3_64(bytes_of(scales), hash);
+}
+
+group::LaneOptions lane_options(const group::Group& group) {
+  return {kMeetingChannel, collectives::segment_bytes_for(group.size(), 0), std::chrono::milliseconds{0}};
+}
+
+}  // namespace
+
+struct Meeting::Board {
+  /// What a rank posts before it enters a round. The round is written last, so that a reader who finds the round it
+  /// wants has the hash that belongs to it.
+  struct alignas(kCacheLineBytes) Posting {
+    std::atomic<std::uint64_t> round[2];  // By parity of the round.
+    std::atomic<std::uint64_t> hash[2];
+  };
+
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> state;      // round << 16 | entered; zero-filled memory is round 0.
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> last_held;  // Round + 1, so that 0 means none.
+  Posting postings[1];                                            // One per rank.
+
+  static std::size_t bytes_for(int size) { return sizeof(Board) + sizeof(Posting) * static_cast<std::size_t>(size); }
+};
+
+Meeting::Meeting(group::Group& group, Timeline& timeline)
+    : group_(group),
+      timeline_(timeline),
+      lane_(group, lane_options(group)),
+      memory_(group.share_segment(kMeetingBoardChannel, Board::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
+      board_(reinterpret_cast<Board*>(memory_->bytes().data())),
+      crowded_(usable_cores() < group.size()) {
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+  GYRE_CHECK(static_cast<std::uint64_t>(group.size()) < kEnteredMask);
+}
+
+bool Meeting::eligible(const Request& request) {
+  const OperationKind kind = request.signature.kind;
+  return request.signature.group.empty() &&
+         (kind == OperationKind::kAllreduce || kind == OperationKind::kBroadcast || kind == OperationKind::kBarrier);
+}
+
+bool Meeting::try_run(const Request& request) {
+  if (!mutex_.try_lock()) return false;
+  struct Unlock {
+    Mutex& mutex;
+    ~Unlock() GYRE_THREAD_ATTRIBUTE(no_thread_safety_analysis) { mutex.unlock(); }
+  } unlock{mutex_};
+  if (!meet(hash_of(request))) return false;
+  run(request);
+  return true;
+}
+
+bool Meeting::meet(std::uint64_t hash) {
+  Board::Posting& own = board_->postings[group_.rank()];
+  const auto size = static_cast<std::uint64_t>(group_.size());
+  for (;;) {
+    std::uint64_t state = board_->state.load(std::memory_order_acquire);
+    const std::uint64_t round = state >> kRoundShift;
+    const std::uint64_t entered = state & kEnteredMask;
+    if (entered == size) {  // Held this instant; the next round opens with the holder's next store.
+      group_.abort_signal().throw_if_triggered();
+      ::sched_yield();
+      continue;
+    }
+    own.round[round % 2].store(0, std::memory_order_relaxed);
+    own.hash[round % 2].store(hash, std::memory_order_release);
+    own.round[round % 2].store(round + 1, std::memory_order_release);
+    if (!board_->state.compare_exchange_strong(state, state + 1, std::memory_order_acq_rel)) continue;
+    if (entered + 1 == size) {
+      board_->last_held.store(round + 1, std::memory_order_release);
+      board_->state.store((round + 1) << kRoundShift, std::memory_order_release);
+      return all_posted(round, hash);
+    }
+    return await_outcome(round) && all_posted(round, hash);
+  }
+}
+
+bool Meeting::await_outcome(std::uint64_t round) {
+  const auto until = SteadyClock::now() + (crowded_ ? kPatienceWhenCrowded : kPatience);
+  for (;;) {
+    for (int spin = 0; spin < (crowded_ ? 1 : kSpinsPerClockRead); ++spin) {
+      if (board_->state.load(std::memory_order_acquire) >> kRoundShift != round) {
+        return board_->last_held.load(std::memory_order_acquire) == round + 1;
+      }
+      pause_briefly();
+    }
+    if (crowded_) ::sched_yield();
+    if (SteadyClock::now() < until) continue;
+    std::uint64_t state = board_->state.load(std::memory_order_acquire);
+    const bool still_open =
+        state >> kRoundShift == round && (state & kEnteredMask) < static_cast<std::uint64_t>(group_.size());
+    if (still_open &&
+        board_->state.compare_exchange_strong(state, (round + 1) << kRoundShift, std::memory_order_acq_rel)) {
+      return false;
+    }
+    // A holder that died between its two stores would leave the round held for ever; its death aborts the group.
+    group_.abort_signal().throw_if_triggered();
+  }
+}
+
+bool Meeting::all_posted(std::uint64_t round, std::uint64_t hash) const {
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const Board::Posting& posting = board_->postings[rank];
+    const std::uint64_t posted = posting.hash[round % 2].load(std::memory_order_acquire);
+    if (posted != hash || posting.round[round % 2].load(std::memory_order_acquire) != round + 1) return false;
+  }
+  return true;
+}
+
+void Meeting::run(const Request& request) {
+  const Signature& signature = request.signature;
+  const bool contributes = signature.kind == OperationKind::kAllreduce || lane_.rank() == signature.root;
+  if (contributes && !request.input.empty() && request.input.data() != request.output.data()) {
+    std::memcpy(request.output.data(), request.input.data(), request.input.size());
+  }
+  timeline_.begin(request.name, operation_name(signature.kind));
+  try {
+    switch (signature.kind) {
+      case OperationKind::kAllreduce:
+        collectives::allreduce(lane_, request.output,
+                               {signature.type, signature.operation, signature.prescale, signature.postscale});
+        break;
+      case OperationKind::kBroadcast: collectives::broadcast(lane_, request.output, signature.root); break;
+      default: collectives::barrier(lane_); break;
+    }
+  } catch (const Error& error) {
+    group_.abort(error);
+    throw Error(*group_.abort_signal().reason());
+  }
+  timeline_.end(request.name);
+}
+
+}  // namespace gyre::engine::internal

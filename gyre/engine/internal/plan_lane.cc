@@ -1,0 +1,208 @@
+#include "gyre/engine/internal/plan_lane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gyre/base/check.h"
+#include "gyre/collectives/collectives.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+group::LaneOptions lane_options(const group::Group& group, std::uint64_t channel, std::size_t arena_bytes) {
+  return {channel, collectives::segment_bytes_for(group.topology().local_size(), arena_bytes),
+          std::chrono::milliseconds{0}};
+}
+
+}  // namespace
+
+PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
+                   PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry)
+    : group_(group),
+      channel_(channel),
+      tensors_(std::move(tensors)),
+      options_(std::move(options)),
+      layout_(std::move(layout)),
+      timeline_(timeline),
+      registry_(std::move(registry)),
+      lane_(group, lane_options(group, channel, layout_.arena_bytes)),
+      arena_(collectives::arena(lane_)) {
+  GYRE_CHECK(arena_.size() >= layout_.arena_bytes);
+  {
+    const MutexLock lock(mutex_);
+    begin_step();
+    step_ = 0;
+  }
+  registry_->add(channel_, this);
+  thread_ = std::thread([this] { run(); });
+}
+
+PlanLane::~PlanLane() {
+  shutdown();
+  registry_->remove(channel_, finished_collectives());
+}
+
+std::uint64_t PlanLane::finished_collectives() const {
+  const MutexLock lock(mutex_);
+  return finished_collectives_;
+}
+
+std::span<std::byte> PlanLane::tensor(std::size_t index) {
+  return arena_.subspan(layout_.tensor_offsets_bytes.at(index), layout_.tensor_sizes_bytes.at(index));
+}
+
+void PlanLane::begin_step() {
+  ready_.assign(tensors_.size(), false);
+  missing_.clear();
+  for (const PlanBucket& bucket : layout_.buckets) missing_.push_back(bucket.tensors.size());
+  next_bucket_ = 0;
+  closing_step_ = false;
+  ++step_;
+}
+
+void PlanLane::mark_ready(std::size_t index) {
+  const MutexLock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  GYRE_CHECK(index < tensors_.size());
+  if (ready_[index]) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' was handed in twice in one step: its gradient was computed again before the step ended. "
+                            "Call step() or synchronize() between, or raise backward_passes_per_step",
+                            tensors_[index].name));
+  }
+  ready_[index] = true;
+  if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
+  if (--missing_[layout_.bucket_of_tensor[index]] == 0) bucket_ready_.notify_one();
+}
+
+bool PlanLane::is_ready(std::size_t index) const {
+  const MutexLock lock(mutex_);
+  return ready_.at(index);
+}
+
+std::uint64_t PlanLane::step() const {
+  const MutexLock lock(mutex_);
+  return step_;
+}
+
+void PlanLane::finish_step() {
+  constexpr std::chrono::hours kPatience{1};
+  while (!finish_step_for(kPatience)) {
+  }
+}
+
+bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
+  const auto until = SteadyClock::now() + patience;
+  const MutexLock lock(mutex_);
+  if (!closing_step_ && !failure_) {
+    closing_step_ = true;
+    for (std::size_t index = 0; index < tensors_.size(); ++index) {
+      if (ready_[index]) continue;
+      const auto place = tensor(index);
+      std::fill(place.begin(), place.end(), std::byte{0});
+      ready_[index] = true;
+      if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
+      --missing_[layout_.bucket_of_tensor[index]];
+    }
+    bucket_ready_.notify_one();
+  }
+  while (!failure_ && next_bucket_ < layout_.buckets.size()) {
+    if (!step_done_.wait_until(mutex_, until) && SteadyClock::now() >= until) break;
+  }
+  if (failure_) std::rethrow_exception(failure_);
+  if (next_bucket_ < layout_.buckets.size()) return false;
+  begin_step();
+  return true;
+}
+
+void PlanLane::run() {
+  try {
+    while (wait_for_bucket()) {
+      std::size_t index = 0;
+      {
+        const MutexLock lock(mutex_);
+        index = next_bucket_;
+      }
+      reduce(layout_.buckets[index]);
+      const MutexLock lock(mutex_);
+      running_ = false;
+      ++finished_collectives_;
+      ++next_bucket_;
+      if (next_bucket_ == layout_.buckets.size()) step_done_.notify_all();
+    }
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    group_.abort(known != nullptr ? *known : Error(ErrorCode::kInternal, error.what()));
+    fail(std::make_exception_ptr(*group_.abort_signal().reason()));
+  }
+}
+
+bool PlanLane::wait_for_bucket() {
+  const MutexLock lock(mutex_);
+  while (!stopping_ && (next_bucket_ == layout_.buckets.size() || missing_[next_bucket_] > 0)) {
+    bucket_ready_.wait(mutex_);
+  }
+  if (stopping_) return false;
+  throw_if_departed(finished_collectives_ + 1);
+  running_ = true;
+  return true;
+}
+
+void PlanLane::reduce(const PlanBucket& bucket) {
+  const bool traced = timeline_.enabled();
+  for (const std::size_t index : bucket.tensors) {
+    if (!traced) break;
+    timeline_.end(tensors_[index].name);
+    timeline_.begin(tensors_[index].name, "ALLREDUCE");
+  }
+  const collectives::Reduction reduction{bucket.type, options_.operation, options_.prescale, options_.postscale};
+  collectives::allreduce_in_arena(lane_, bucket.offset_bytes, bucket.size_bytes, reduction);
+  for (const std::size_t index : bucket.tensors) {
+    if (traced) timeline_.end(tensors_[index].name);
+  }
+}
+
+void PlanLane::throw_if_departed(std::uint64_t collective) {
+  if (departed_rank_ < 0 || collective <= departed_after_) return;
+  throw Error(ErrorCode::kPeerLeft,
+              fmt::format("the exchange of '{}' can never complete: rank {} has shut down (or ended early) after {} of its "
+                          "buckets; rank {} waited for it",
+                          options_.name, departed_rank_, departed_after_, group_.rank()));
+}
+
+void PlanLane::peer_departed(int rank, std::uint64_t finished_collectives) {
+  const MutexLock lock(mutex_);
+  if (departed_rank_ >= 0 && departed_after_ <= finished_collectives) return;
+  departed_rank_ = rank;
+  departed_after_ = finished_collectives;
+  if (!running_ || failure_) return;
+  try {
+    throw_if_departed(finished_collectives_ + 1);
+  } catch (const Error& error) {
+    // The thread is inside that very collective; this wakes it.
+    group_.abort(error);
+  }
+}
+
+void PlanLane::fail(const std::exception_ptr& failure) {
+  const MutexLock lock(mutex_);
+  if (!failure_) failure_ = failure;
+  running_ = false;
+  step_done_.notify_all();
+}
+
+void PlanLane::shutdown() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    bucket_ready_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+  fail(std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank")));
+}
+
+}  // namespace gyre::engine::internal

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/thread_annotations.h"
+#include "gyre/engine/internal/plan_layout.h"
+#include "gyre/engine/internal/plan_registry.h"
+#include "gyre/engine/plan.h"
+#include "gyre/engine/timeline.h"
+#include "gyre/group/lane.h"
+
+namespace gyre::engine::internal {
+
+/// A plan with its lane and the thread that walks its buckets in order, step after step.
+class PlanLane final : public Plan {
+ public:
+  /// Every rank makes it with equal arguments (make_plan has compared them).
+  PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
+           PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry);
+  ~PlanLane() override;
+
+  std::size_t tensor_count() const override { return tensors_.size(); }
+  std::size_t bucket_count() const override { return layout_.buckets.size(); }
+  std::span<std::byte> tensor(std::size_t index) override;
+  void mark_ready(std::size_t index) override;
+  bool is_ready(std::size_t index) const override;
+  void finish_step() override;
+  bool finish_step_for(std::chrono::milliseconds patience) override;
+  std::uint64_t step() const override;
+
+  /// Another rank has left, having finished so many collectives of this plan. Thread-safe.
+  void peer_departed(int rank, std::uint64_t finished_collectives);
+  /// Collectives of the plan's lane that this rank has finished. Thread-safe.
+  std::uint64_t finished_collectives() const;
+  /// Fails the plan with kShutDown and ends its thread.
+  void shutdown();
+
+ private:
+  void run();
+  /// False when the plan is to end.
+  bool wait_for_bucket();
+  void reduce(const PlanBucket& bucket);
+  void throw_if_departed(std::uint64_t collective) GYRE_REQUIRES(mutex_);
+  void begin_step() GYRE_REQUIRES(mutex_);
+  void fail(const std::exception_ptr& failure);
+
+  group::Group& group_;
+  const std::uint64_t channel_;
+  const std::vector<PlanTensor> tensors_;
+  const PlanOptions options_;
+  const PlanLayout layout_;
+  Timeline& timeline_;
+  const std::shared_ptr<PlanRegistry> registry_;
+  group::Lane lane_;
+  std::span<std::byte> arena_;
+
+  mutable Mutex mutex_;
+  ConditionVariable bucket_ready_;  // For the thread.
+  ConditionVariable step_done_;     // For finish_step.
+  std::vector<bool> ready_ GYRE_GUARDED_BY(mutex_);
+  std::vector<std::size_t> missing_ GYRE_GUARDED_BY(mutex_);  // Tensors per bucket that are not in yet.
+  std::size_t next_bucket_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t step_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t finished_collectives_ GYRE_GUARDED_BY(mutex_) = 0;
+  bool running_ GYRE_GUARDED_BY(mutex_) = false;  // The thread is inside a collective.
+  bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
+  bool closing_step_ GYRE_GUARDED_BY(mutex_) = false;  // finish_step has zeroed what was missing.
+  std::exception_ptr failure_ GYRE_GUARDED_BY(mutex_);
+  int departed_rank_ GYRE_GUARDED_BY(mutex_) = -1;  // The one that finished least.
+  std::uint64_t departed_after_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+}  // namespace gyre::engine::internal

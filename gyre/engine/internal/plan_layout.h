@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "gyre/engine/plan.h"
+
+namespace gyre::engine::internal {
+
+/// A stretch of the arena that is reduced in one collective: tensors of one type, one after the other.
+struct PlanBucket {
+  DataType type = DataType::kFloat32;
+  std::size_t offset_bytes = 0;  ///< In every rank's arena; a multiple of 64.
+  std::size_t size_bytes = 0;    ///< A multiple of 64; what lies between tensors is zero and stays so.
+  std::vector<std::size_t> tensors;
+};
+
+/// Where each tensor lies and which bucket it belongs to. Pure: equal on all ranks for equal arguments.
+struct PlanLayout {
+  std::vector<PlanBucket> buckets;              ///< In the order in which they run.
+  std::vector<std::size_t> tensor_offsets_bytes;
+  std::vector<std::size_t> tensor_sizes_bytes;
+  std::vector<std::size_t> bucket_of_tensor;
+  std::size_t arena_bytes = 0;
+};
+
+/// Lays out `tensors` in the order given, which should be the one in which backward produces them: a bucket closes when
+/// the next tensor of its type would make it larger than `bucket_bytes` (0: one tensor each).
+PlanLayout lay_out(const std::vector<PlanTensor>& tensors, std::size_t bucket_bytes);
+
+/// Buckets of a plan are smaller than the fusion limit on one host: an exchange in shared memory costs microseconds to start, and
+/// what is exchanged early is hidden behind the rest of backward.
+std::size_t plan_bucket_bytes(std::size_t fusion_bytes, bool one_host);
+
+/// One line per tensor, for comparing the ranks' plans.
+std::vector<std::string> describe_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options,
+                                       std::size_t fusion_bytes);
+
+}  // namespace gyre::engine::internal

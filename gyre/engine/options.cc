@@ -1,0 +1,47 @@
+#include "gyre/engine/options.h"
+
+#include <initializer_list>
+#include <optional>
+#include <utility>
+
+#include "gyre/base/parse.h"
+
+namespace gyre::engine {
+
+namespace {
+
+constexpr std::int64_t kMostSeconds = 30 * 24 * 3600;
+
+/// The first of the variables that is set, with its name.
+std::optional<std::pair<const char*, std::string>> first_set(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (auto value = environment_variable(name)) return std::pair(name, *std::move(value));
+  }
+  return std::nullopt;
+}
+
+std::chrono::milliseconds seconds(const std::pair<const char*, std::string>& variable) {
+  return std::chrono::seconds(parse_integer(variable.second, variable.first, 0, kMostSeconds));
+}
+
+}  // namespace
+
+EngineOptions engine_options_from_environment() {
+  EngineOptions options;
+  if (const auto set = first_set({"GYRE_FUSION_BYTES", "HOROVOD_FUSION_THRESHOLD"})) {
+    options.fusion_bytes = parse_bytes(set->second, set->first);
+  }
+  if (const auto set = first_set({"GYRE_TIMELINE", "HOROVOD_TIMELINE"})) options.timeline = set->second;
+  if (const auto set = first_set({"GYRE_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES"})) {
+    options.timeline_mark_cycles = parse_bool(set->second, set->first);
+  }
+  if (const auto set = first_set({"GYRE_STALL_WARNING_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS"})) {
+    options.stall_warning = seconds(*set);
+  }
+  if (const auto set = first_set({"GYRE_STALL_FAILURE_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"})) {
+    options.stall_failure = seconds(*set);
+  }
+  return options;
+}
+
+}  // namespace gyre::engine
