@@ -8,6 +8,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/parse.h"
+#include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/coordinator_service.h"
 #include "gyre/engine/internal/meeting.h"
 #include "gyre/engine/internal/open_lane.h"
@@ -27,8 +28,8 @@ Error plan_mismatch(const std::string& name, int low_rank, const std::vector<std
   };
   std::size_t line = 0;
   while (line < low.size() && line < high.size() && low[line] == high[line]) ++line;
-  return {ErrorCode::kMismatch, fmt::format("the ranks disagree about the plan '{}': {} on rank {}; {} on rank {}", name,
-                                            line_of(low, line), low_rank, line_of(high, line), high_rank)};
+  return {ErrorCode::kMismatch, fmt::format("the ranks disagree about the plan '{}': {} on rank {}; {} on rank {}",
+                                            name, line_of(low, line), low_rank, line_of(high, line), high_rank)};
 }
 
 /// A contribution to an allgather that can be told apart from its neighbours.
@@ -61,7 +62,7 @@ class Engine::Implementation {
   void compare_plans(const std::string& name, const std::vector<std::string>& own);
 
   std::shared_ptr<internal::PlanRegistry> plans_ = std::make_shared<internal::PlanRegistry>();
-  std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several.
+  std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
   std::unique_ptr<internal::OpenLane> open_lane_;
   std::unique_ptr<internal::Meeting> meeting_;  // One host only.
   Mutex shutdown_mutex_;
@@ -90,7 +91,7 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
       to_coordinator = group_.open_link(0, internal::kNegotiationChannel, deadline);
     }
   }
-  open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), timeline_, *plans_);
+  open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), timeline_);
   if (group_.size() > 1 && group_.topology().one_host()) {
     meeting_ = std::make_unique<internal::Meeting>(group_, timeline_);
   }
@@ -148,15 +149,14 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
       throw Error(ErrorCode::kInvalidArgument, fmt::format("plan '{}': bool tensor '{}'", options.name, tensor.name));
     }
   }
-  const std::uint64_t channel = plans_->next_channel();
-  const std::size_t bucket_bytes =
-      internal::plan_bucket_bytes(options_.fusion_bytes, group_.topology().one_host());
+  const std::uint64_t number = plans_->next_number();
+  const std::size_t bucket_bytes = internal::plan_bucket_bytes(options_.fusion_bytes, group_.topology().one_host());
   auto description = internal::describe_plan(tensors, options, bucket_bytes);
-  description.insert(description.begin(), fmt::format("plan number {}", channel - internal::kFirstPlanChannel));
+  description.insert(description.begin(), fmt::format("plan number {}", number));
   compare_plans(options.name, description);
   internal::PlanLayout layout = internal::lay_out(tensors, bucket_bytes);
-  return std::make_unique<internal::PlanLane>(group_, channel, std::move(tensors), options, std::move(layout), timeline_,
-                                              plans_);
+  return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
+                                              std::move(layout), timeline_, plans_);
 }
 
 void Engine::Implementation::shutdown() {
@@ -164,10 +164,6 @@ void Engine::Implementation::shutdown() {
   if (std::exchange(shut_down_, true)) return;
   plans_->shutdown();
   open_lane_->shutdown();
-  if (coordinator_) {
-    coordinator_->wait_for_departures(Deadline::after(options_.shutdown_timeout));
-    coordinator_.reset();
-  }
   timeline_.stop();
 }
 

@@ -17,7 +17,6 @@ struct EngineOptions {
   std::chrono::milliseconds stall_warning{
       60'000};  ///< An operation that some ranks wait for this long is reported; 0: never.
   std::chrono::milliseconds stall_failure{0};  ///< … and after this long it aborts the group; 0: never.
-  std::chrono::milliseconds shutdown_timeout{10'000};
 };
 
 /// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS, and Horovod's

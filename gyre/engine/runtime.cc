@@ -32,7 +32,7 @@ std::unique_ptr<Runtime> Runtime::start_from_environment() {
   return std::make_unique<Runtime>(group::join_group(job, options.group, logger), options);
 }
 
-Runtime::Runtime(std::unique_ptr<group::Group> group, const RuntimeOptions& options)
+Runtime::Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options)
     : logger_(make_logger(fmt::format("rank {}", group->rank()), options.log_level)),
       group_(std::move(group)),
       engine_(std::make_unique<Engine>(*group_, options.engine, logger_)) {}
@@ -46,11 +46,17 @@ void Runtime::shutdown() {
 
 void run_ranks(int size, const std::function<void(Runtime&)>& body, const RuntimeOptions& options,
                std::vector<std::string> host_ids) {
-  auto groups = group::make_in_process_groups(size, std::move(host_ids));
-  group::run_groups(std::move(groups), [&](std::unique_ptr<group::Group> group) {
-    Runtime runtime(std::move(group), options);
-    body(runtime);
-  });
+  const auto run_rank = [&](group::Group& group) {
+    Runtime runtime(std::shared_ptr<group::Group>(&group, [](group::Group*) {}), options);
+    try {
+      body(runtime);
+    } catch (const std::exception& error) {
+      // Before the runtime leaves in good order, which would hide the cause from the other ranks.
+      group.abort(Error(ErrorCode::kAborted, fmt::format("rank {} failed: {}", group.rank(), error.what())));
+      throw;
+    }
+  };
+  group::run_in_process(size, run_rank, std::move(host_ids));
 }
 
 }  // namespace gyre::engine

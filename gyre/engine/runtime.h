@@ -27,7 +27,7 @@ class Runtime {
   /// Joins the job that the launcher described in the environment.
   static std::unique_ptr<Runtime> start_from_environment();
 
-  Runtime(std::unique_ptr<group::Group> group, const RuntimeOptions& options);
+  Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options);
   ~Runtime();
 
   int rank() const { return group_->rank(); }
@@ -43,7 +43,7 @@ class Runtime {
 
  private:
   Logger logger_;
-  std::unique_ptr<group::Group> group_;
+  std::shared_ptr<group::Group> group_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -158,9 +158,8 @@ void Coordinator::count_in_group(const std::string& group, std::uint32_t group_s
   ready_.push_back(std::move(members));
 }
 
-void Coordinator::depart(Departure departure) {
-  departed_ranks_.push_back(departure.rank);
-  departures_.push_back(std::move(departure));
+void Coordinator::depart(int rank) {
+  departed_ranks_.push_back(rank);
   std::vector<std::string> names;
   for (const auto& [name, waiting] : waiting_) names.push_back(name);
   std::sort(names.begin(), names.end());
@@ -232,7 +231,6 @@ Order Coordinator::take_order() {
   Order order;
   order.buckets = fuse(units, options_.fusion_bytes, options_.fuse_by_timing);
   order.refusals = std::exchange(refusals_, {});
-  order.departures = std::exchange(departures_, {});
   return order;
 }
 

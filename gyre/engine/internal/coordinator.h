@@ -41,18 +41,12 @@ struct Refusal {
   std::string message;
 };
 
-struct Departure {
-  int rank = 0;
-  std::map<std::uint64_t, std::uint64_t> finished_plans;  ///< Channel of a plan -> collectives it finished.
-};
-
 /// The next stretch of the total order that all ranks execute alike.
 struct Order {
   std::vector<Bucket> buckets;
   std::vector<Refusal> refusals;
-  std::vector<Departure> departures;
 
-  bool empty() const { return buckets.empty() && refusals.empty() && departures.empty(); }
+  bool empty() const { return buckets.empty() && refusals.empty(); }
 };
 
 /// An operation that some ranks wait for and others have not announced.
@@ -80,7 +74,7 @@ class Coordinator {
 
   void announce(int rank, Announced announced, SteadyClock::time_point now);
   /// The rank has left: whatever still needs it is refused, now and later.
-  void depart(Departure departure);
+  void depart(int rank);
 
   /// All that became ready (or hopeless) since the last call.
   Order take_order();
@@ -128,7 +122,6 @@ class Coordinator {
   std::unordered_map<std::string, GroupProgress> groups_;
   std::vector<std::vector<Ready>> ready_;  // Each inner list is fused as one unit if it can be.
   std::vector<Refusal> refusals_;
-  std::vector<Departure> departures_;
   std::vector<int> departed_ranks_;
   std::unordered_map<int, LastAnnounced> last_announced_;
   std::uint64_t arrivals_ = 0;

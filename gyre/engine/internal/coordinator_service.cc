@@ -29,8 +29,7 @@ CoordinatorService::CoordinatorService(group::Group& group, std::vector<std::uni
       options_(options),
       timeline_(timeline),
       logger_(std::move(logger)),
-      coordinator_(coordinator_options(group, options)),
-      present_(group.size()) {
+      coordinator_(coordinator_options(group, options)) {
   for (auto& link : links) {
     peers_.emplace_back();
     peers_.back().link = std::move(link);
@@ -39,23 +38,9 @@ CoordinatorService::CoordinatorService(group::Group& group, std::vector<std::uni
 }
 
 CoordinatorService::~CoordinatorService() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
+  stopping_ = true;
   stop_.notify();
   thread_.join();
-}
-
-void CoordinatorService::wait_for_departures(Deadline deadline) {
-  const MutexLock lock(mutex_);
-  while (present_ > 0 && !deadline.passed() && !group_.abort_signal().triggered()) {
-    if (!deadline.when()) {
-      departed_.wait(mutex_);
-    } else if (!departed_.wait_until(mutex_, *deadline.when())) {
-      return;
-    }
-  }
 }
 
 void CoordinatorService::run() {
@@ -67,19 +52,12 @@ void CoordinatorService::run() {
   } catch (const std::exception& error) {
     group_.abort(Error(ErrorCode::kInternal, fmt::format("rank 0's coordinator failed: {}", error.what())));
   }
-  const MutexLock lock(mutex_);
-  present_ = 0;
-  departed_.notify_all();
 }
 
 void CoordinatorService::serve() {
   for (;;) {
     const std::vector<short> events = poll_peers();
-    {
-      const MutexLock lock(mutex_);
-      if (stopping_) return;
-    }
-    if (group_.abort_signal().triggered()) return;
+    if (stopping_ || group_.abort_signal().triggered()) return;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       if ((events[rank] & ~POLLOUT) != 0) receive_from(static_cast<int>(rank));
     }
@@ -119,7 +97,6 @@ void CoordinatorService::receive_from(int rank) {
     }
     // A rank that said goodbye may close; one that did not is the group's to report, which sees its death as well.
     peer.gone = true;
-    if (!peer.leaving) note_departure();
   }
 }
 
@@ -136,15 +113,8 @@ void CoordinatorService::take_announcement(int rank, const net::Message& message
   }
   if (content.leaving && !peer.leaving) {
     peer.leaving = true;
-    coordinator_.depart({rank, std::move(content.finished_plans)});
-    note_departure();
+    coordinator_.depart(rank);
   }
-}
-
-void CoordinatorService::note_departure() {
-  const MutexLock lock(mutex_);
-  --present_;
-  departed_.notify_all();
 }
 
 void CoordinatorService::send_orders() {
@@ -167,7 +137,6 @@ void CoordinatorService::flush(Peer& peer) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
     peer.gone = true;
-    if (!peer.leaving) note_departure();
     return;
   }
   if (peer.outgoing.size() > kMostOutgoingBytes) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -25,11 +26,8 @@ class CoordinatorService {
   /// `links` by rank; links[0] is one end of a stream pair to rank 0's own open lane.
   CoordinatorService(group::Group& group, std::vector<std::unique_ptr<net::Stream>> links, const EngineOptions& options,
                      Timeline& timeline, Logger logger);
-  /// Ends the thread.
+  /// Ends the thread: operations that wait fail on the ranks that are still there.
   ~CoordinatorService();
-
-  /// Returns when every rank has said that it leaves or has gone, the group has failed, or the time is over.
-  void wait_for_departures(Deadline deadline);
 
  private:
   struct Peer {
@@ -51,7 +49,6 @@ class CoordinatorService {
   void flush(Peer& peer);
   int poll_timeout_ms() const;
   void report_stalls();
-  void note_departure();
 
   group::Group& group_;
   const EngineOptions options_;
@@ -65,10 +62,7 @@ class CoordinatorService {
   OrderEncoder encoder_;
   SteadyClock::time_point last_stall_report_{};
 
-  Mutex mutex_;
-  ConditionVariable departed_;
-  int present_ GYRE_GUARDED_BY(mutex_);
-  bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
 

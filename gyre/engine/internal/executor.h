@@ -21,8 +21,8 @@ class Executor {
  public:
   Executor(group::Lane& lane, Timeline& timeline) : lane_(lane), timeline_(timeline) {}
 
-  /// Runs one bucket: `operations[i]` is what the coordinator says of `pending[i]`. Returns the results in that order; throws
-  /// what the collective throws, after which the lane is of no further use.
+  /// Runs one bucket: `operations[i]` is what the coordinator says of `pending[i]`. Returns the results in that order;
+  /// throws what the collective throws, after which the lane is of no further use.
   std::vector<Result> run(const Bucket& operations, const std::vector<Pending>& pending);
 
  private:

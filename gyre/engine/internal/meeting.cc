@@ -11,7 +11,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/clock.h"
 #include "gyre/collectives/collectives.h"
-#include "gyre/engine/internal/plan_registry.h"
+#include "gyre/engine/internal/channels.h"
 
 namespace gyre::engine::internal {
 
@@ -21,7 +21,8 @@ constexpr std::uint64_t kEnteredMask = 0xFFFF;
 constexpr int kRoundShift = 16;
 constexpr std::size_t kCacheLineBytes = 64;
 constexpr std::chrono::seconds kSetUpTimeout{60};
-/// How long a rank waits for the others before it calls a round off: a few times what meeting takes when all are on their way.
+/// How long a rank waits for the others before it calls a round off: a few times what meeting takes when all are on
+/// their way.
 constexpr std::chrono::microseconds kPatience{100};
 constexpr std::chrono::microseconds kPatienceWhenCrowded{400};
 constexpr int kSpinsPerClockRead = 64;
@@ -46,9 +47,9 @@ std::span<const std::byte> bytes_of(const T& value) {
 
 std::uint64_t hash_of(const Request& request) {
   const Signature& signature = request.signature;
-  const std::uint64_t small = static_cast<std::uint64_t>(signature.kind) | static_cast<std::uint64_t>(signature.type) << 8 |
-                              static_cast<std::uint64_t>(signature.operation) << 16 |
-                              static_cast<std::uint64_t>(signature.root) << 32;
+  const std::uint64_t small =
+      static_cast<std::uint64_t>(signature.kind) | static_cast<std::uint64_t>(signature.type) << 8 |
+      static_cast<std::uint64_t>(signature.operation) << 16 | static_cast<std::uint64_t>(signature.root) << 32;
   std::uint64_t hash = xxh3_64(as_bytes(request.name), small);
   hash = xxh3_64(std::as_bytes(std::span(signature.shape)), hash);
   const double scales[2] = {signature.prescale, signature.postscale};
@@ -69,7 +70,7 @@ struct Meeting::Board {
     std::atomic<std::uint64_t> hash[2];
   };
 
-  alignas(kCacheLineBytes) std::atomic<std::uint64_t> state;      // round << 16 | entered; zero-filled memory is round 0.
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> state;  // round << 16 | entered; zero-filled memory is round 0.
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> last_held;  // Round + 1, so that 0 means none.
   Posting postings[1];                                            // One per rank.
 
@@ -80,7 +81,8 @@ Meeting::Meeting(group::Group& group, Timeline& timeline)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group)),
-      memory_(group.share_segment(kMeetingBoardChannel, Board::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
+      memory_(
+          group.share_segment(kMeetingBoardChannel, Board::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
       board_(reinterpret_cast<Board*>(memory_->bytes().data())),
       crowded_(usable_cores() < group.size()) {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

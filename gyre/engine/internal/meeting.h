@@ -12,15 +12,16 @@
 
 namespace gyre::engine::internal {
 
-/// Lets ranks of one host that make the same synchronous call at about the same time run it at once, on their own threads,
-/// without a message: they meet at a board in shared memory.
+/// Lets ranks of one host that make the same synchronous call at about the same time run it at once, on their own
+/// threads, without a message: they meet at a board in shared memory.
 ///
 /// A round of the board is open until all ranks have entered it (it is then *held*: everybody sees the same n hashes of
-/// (name, signature); if they are equal the operation runs, otherwise all turn to the coordinator), or until one of them
-/// loses patience and calls it off (then all that had entered turn to the coordinator). The one atomic word
+/// (name, signature); if they are equal the operation runs, otherwise all turn to the coordinator), or until one of
+/// them loses patience and calls it off (then all that had entered turn to the coordinator). The one atomic word
 /// `state` = round << 16 | entered decides between the two, so all ranks see the same outcome:
 ///
-///   enter:    (R, e)   -> (R, e+1)               by compare-and-swap; the last one, (R, n), has held the round: it writes
+///   enter:    (R, e)   -> (R, e+1)               by compare-and-swap; the last one, (R, n), has held the round: it
+///   writes
 ///                                                 last_held = R and opens the next, (R+1, 0)
 ///   call off: (R, e<n) -> (R+1, 0)               by compare-and-swap; last_held stays < R
 ///

@@ -73,21 +73,6 @@ Signature decode_signature(const wire::Signature& message) {
   return signature;
 }
 
-std::vector<wire::FinishedPlan> encode_finished(const std::map<std::uint64_t, std::uint64_t>& plans) {
-  std::vector<wire::FinishedPlan> finished;
-  for (const auto& [channel, collectives] : plans) finished.emplace_back(channel, collectives);
-  return finished;
-}
-
-std::map<std::uint64_t, std::uint64_t> decode_finished(const flatbuffers::Vector<const wire::FinishedPlan*>* plans) {
-  std::map<std::uint64_t, std::uint64_t> finished;
-  for (std::size_t i = 0; i < length(plans); ++i) {
-    const auto* plan = plans->Get(static_cast<flatbuffers::uoffset_t>(i));
-    finished[plan->channel()] = plan->collectives();
-  }
-  return finished;
-}
-
 }  // namespace
 
 Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
@@ -108,8 +93,7 @@ Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
   }
   const auto known_offset = builder.CreateVector(known);
   const auto added_offset = builder.CreateVector(added);
-  const auto plans = builder.CreateVectorOfStructs(encode_finished(content.finished_plans));
-  builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving, plans));
+  builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving));
   return finished_bytes(builder);
 }
 
@@ -117,7 +101,6 @@ AnnouncementContent AnnouncementDecoder::decode(std::span<const std::byte> bytes
   const auto& message = verified<wire::Announcement>(bytes, "announcement");
   AnnouncementContent content;
   content.leaving = message.leaving();
-  content.finished_plans = decode_finished(message.finished_plans());
   for (flatbuffers::uoffset_t i = 0; i < length(message.known()); ++i) {
     const auto found = known_.find(message.known()->Get(i));
     if (found == known_.end()) {
@@ -164,15 +147,9 @@ Bytes OrderEncoder::encode(const Order& order) {
     const auto message = builder.CreateString(refusal.message);
     refusals.push_back(wire::CreateRefusal(builder, name, static_cast<int>(refusal.code), message));
   }
-  std::vector<Offset<wire::Departure>> departures;
-  for (const Departure& departure : order.departures) {
-    const auto plans = builder.CreateVectorOfStructs(encode_finished(departure.finished_plans));
-    departures.push_back(wire::CreateDeparture(builder, departure.rank, plans));
-  }
   const auto buckets_offset = builder.CreateVector(buckets);
   const auto refusals_offset = builder.CreateVector(refusals);
-  const auto departures_offset = builder.CreateVector(departures);
-  builder.Finish(wire::CreateOrder(builder, buckets_offset, refusals_offset, departures_offset));
+  builder.Finish(wire::CreateOrder(builder, buckets_offset, refusals_offset));
   return finished_bytes(builder);
 }
 
@@ -206,10 +183,6 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
     const auto* refusal = message.refusals()->Get(i);
     order.refusals.push_back(
         {refusal->name()->str(), static_cast<ErrorCode>(refusal->code()), refusal->message()->str()});
-  }
-  for (flatbuffers::uoffset_t i = 0; i < length(message.departures()); ++i) {
-    const auto* departure = message.departures()->Get(i);
-    order.departures.push_back({departure->rank(), decode_finished(departure->finished_plans())});
   }
   return order;
 }

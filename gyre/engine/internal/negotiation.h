@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -27,7 +26,6 @@ constexpr std::uint32_t kMostRememberedNames = 1U << 16;
 struct AnnouncementContent {
   std::vector<Announced> operations;
   bool leaving = false;
-  std::map<std::uint64_t, std::uint64_t> finished_plans;
 };
 
 class AnnouncementEncoder {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/engine/internal/channels.h"
 
 namespace gyre::engine::internal {
 
@@ -20,7 +21,8 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::chrono::seconds kAnnounceTimeout{60};
 
 group::LaneOptions lane_options(const group::Group& group) {
-  return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0), std::chrono::milliseconds{0}};
+  return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0),
+          std::chrono::milliseconds{0}};
 }
 
 std::string upper_case(std::string_view text) {
@@ -52,7 +54,8 @@ void validate_splits(const Request& request, int size) {
   const std::int64_t rows = signature.shape[0];
   if (signature.splits.empty()) {
     if (rows % size == 0) return;
-    throw invalid(request, fmt::format("without splits the first dimension, {}, must be a multiple of the size, {}", rows, size));
+    throw invalid(
+        request, fmt::format("without splits the first dimension, {}, must be a multiple of the size, {}", rows, size));
   }
   if (signature.splits.size() != static_cast<std::size_t>(size)) {
     throw invalid(request, fmt::format("{} splits were given for {} ranks", signature.splits.size(), size));
@@ -82,16 +85,14 @@ void validate(const Request& request, int size) {
   if (signature.kind == OperationKind::kBroadcast && (signature.root < 0 || signature.root >= size)) {
     throw invalid(request, fmt::format("root {} is not a rank of this group of {}", signature.root, size));
   }
-  const bool needs_rows =
-      signature.kind == OperationKind::kReduceScatter || signature.kind == OperationKind::kAllToAll;
+  const bool needs_rows = signature.kind == OperationKind::kReduceScatter || signature.kind == OperationKind::kAllToAll;
   if (needs_rows && signature.shape.empty()) throw invalid(request, "a scalar has no first dimension to split");
   if (signature.kind == OperationKind::kAllToAll) validate_splits(request, size);
 }
 
-OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline, PlanRegistry& plans)
+OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline)
     : group_(group),
       timeline_(timeline),
-      plans_(plans),
       lane_(group, lane_options(group)),
       executor_(lane_, timeline),
       coordinator_(std::move(coordinator)) {
@@ -227,9 +228,6 @@ void OpenLane::execute(const Order& order) {
     handle.fail(std::make_exception_ptr(Error(refusal.code, refusal.message)));
   }
   for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
-  for (const Departure& departure : order.departures) {
-    if (departure.rank != group_.rank()) plans_.depart(departure.rank, departure.finished_plans);
-  }
 }
 
 void OpenLane::run_alone() {
@@ -299,7 +297,6 @@ void OpenLane::shutdown() {
     if (coordinator_ && !failure_) {
       AnnouncementContent goodbye;
       goodbye.leaving = true;
-      goodbye.finished_plans = plans_.finished();
       const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(goodbye));
       try {
         net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
@@ -310,7 +307,8 @@ void OpenLane::shutdown() {
   }
   stop_.notify();
   if (thread_.joinable()) thread_.join();
-  if (!coordinator_) fail_all(std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank")));
+  if (!coordinator_)
+    fail_all(std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank")));
 }
 
 }  // namespace gyre::engine::internal

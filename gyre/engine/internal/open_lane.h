@@ -13,7 +13,6 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/executor.h"
 #include "gyre/engine/internal/negotiation.h"
-#include "gyre/engine/internal/plan_registry.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
 #include "gyre/net/message.h"
@@ -25,8 +24,9 @@ namespace gyre::engine::internal {
 /// thread; this lane's thread sleeps until an order comes and executes it. submit() and the rest are thread-safe.
 class OpenLane {
  public:
-  /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's thread.
-  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline, PlanRegistry& plans);
+  /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
+  /// thread.
+  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline);
   ~OpenLane();
 
   /// The requests are valid (see validate()). Those of one call are announced in one message.
@@ -54,7 +54,6 @@ class OpenLane {
 
   group::Group& group_;
   Timeline& timeline_;
-  PlanRegistry& plans_;
   group::Lane lane_;
   Executor executor_;
   const std::unique_ptr<net::Stream> coordinator_;

@@ -23,7 +23,6 @@ group::LaneOptions lane_options(const group::Group& group, std::uint64_t channel
 PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
                    PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry)
     : group_(group),
-      channel_(channel),
       tensors_(std::move(tensors)),
       options_(std::move(options)),
       layout_(std::move(layout)),
@@ -37,18 +36,13 @@ PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanT
     begin_step();
     step_ = 0;
   }
-  registry_->add(channel_, this);
+  registry_->add(this);
   thread_ = std::thread([this] { run(); });
 }
 
 PlanLane::~PlanLane() {
   shutdown();
-  registry_->remove(channel_, finished_collectives());
-}
-
-std::uint64_t PlanLane::finished_collectives() const {
-  const MutexLock lock(mutex_);
-  return finished_collectives_;
+  registry_->remove(this);
 }
 
 std::span<std::byte> PlanLane::tensor(std::size_t index) {
@@ -69,10 +63,11 @@ void PlanLane::mark_ready(std::size_t index) {
   if (failure_) std::rethrow_exception(failure_);
   GYRE_CHECK(index < tensors_.size());
   if (ready_[index]) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' was handed in twice in one step: its gradient was computed again before the step ended. "
-                            "Call step() or synchronize() between, or raise backward_passes_per_step",
-                            tensors_[index].name));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' was handed in twice in one step: its gradient was computed again before the step ended. "
+                    "Call step() or synchronize() between, or raise backward_passes_per_step",
+                    tensors_[index].name));
   }
   ready_[index] = true;
   if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
@@ -129,8 +124,6 @@ void PlanLane::run() {
       }
       reduce(layout_.buckets[index]);
       const MutexLock lock(mutex_);
-      running_ = false;
-      ++finished_collectives_;
       ++next_bucket_;
       if (next_bucket_ == layout_.buckets.size()) step_done_.notify_all();
     }
@@ -147,8 +140,6 @@ bool PlanLane::wait_for_bucket() {
     bucket_ready_.wait(mutex_);
   }
   if (stopping_) return false;
-  throw_if_departed(finished_collectives_ + 1);
-  running_ = true;
   return true;
 }
 
@@ -166,32 +157,9 @@ void PlanLane::reduce(const PlanBucket& bucket) {
   }
 }
 
-void PlanLane::throw_if_departed(std::uint64_t collective) {
-  if (departed_rank_ < 0 || collective <= departed_after_) return;
-  throw Error(ErrorCode::kPeerLeft,
-              fmt::format("the exchange of '{}' can never complete: rank {} has shut down (or ended early) after {} of its "
-                          "buckets; rank {} waited for it",
-                          options_.name, departed_rank_, departed_after_, group_.rank()));
-}
-
-void PlanLane::peer_departed(int rank, std::uint64_t finished_collectives) {
-  const MutexLock lock(mutex_);
-  if (departed_rank_ >= 0 && departed_after_ <= finished_collectives) return;
-  departed_rank_ = rank;
-  departed_after_ = finished_collectives;
-  if (!running_ || failure_) return;
-  try {
-    throw_if_departed(finished_collectives_ + 1);
-  } catch (const Error& error) {
-    // The thread is inside that very collective; this wakes it.
-    group_.abort(error);
-  }
-}
-
 void PlanLane::fail(const std::exception_ptr& failure) {
   const MutexLock lock(mutex_);
   if (!failure_) failure_ = failure;
-  running_ = false;
   step_done_.notify_all();
 }
 

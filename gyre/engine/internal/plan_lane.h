@@ -33,10 +33,6 @@ class PlanLane final : public Plan {
   bool finish_step_for(std::chrono::milliseconds patience) override;
   std::uint64_t step() const override;
 
-  /// Another rank has left, having finished so many collectives of this plan. Thread-safe.
-  void peer_departed(int rank, std::uint64_t finished_collectives);
-  /// Collectives of the plan's lane that this rank has finished. Thread-safe.
-  std::uint64_t finished_collectives() const;
   /// Fails the plan with kShutDown and ends its thread.
   void shutdown();
 
@@ -45,12 +41,10 @@ class PlanLane final : public Plan {
   /// False when the plan is to end.
   bool wait_for_bucket();
   void reduce(const PlanBucket& bucket);
-  void throw_if_departed(std::uint64_t collective) GYRE_REQUIRES(mutex_);
   void begin_step() GYRE_REQUIRES(mutex_);
   void fail(const std::exception_ptr& failure);
 
   group::Group& group_;
-  const std::uint64_t channel_;
   const std::vector<PlanTensor> tensors_;
   const PlanOptions options_;
   const PlanLayout layout_;
@@ -66,13 +60,9 @@ class PlanLane final : public Plan {
   std::vector<std::size_t> missing_ GYRE_GUARDED_BY(mutex_);  // Tensors per bucket that are not in yet.
   std::size_t next_bucket_ GYRE_GUARDED_BY(mutex_) = 0;
   std::uint64_t step_ GYRE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t finished_collectives_ GYRE_GUARDED_BY(mutex_) = 0;
-  bool running_ GYRE_GUARDED_BY(mutex_) = false;  // The thread is inside a collective.
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
   bool closing_step_ GYRE_GUARDED_BY(mutex_) = false;  // finish_step has zeroed what was missing.
   std::exception_ptr failure_ GYRE_GUARDED_BY(mutex_);
-  int departed_rank_ GYRE_GUARDED_BY(mutex_) = -1;  // The one that finished least.
-  std::uint64_t departed_after_ GYRE_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

@@ -23,8 +23,7 @@ PlanLayout lay_out(const std::vector<PlanTensor>& tensors, std::size_t bucket_by
     const PlanTensor& tensor = tensors[index];
     const std::size_t bytes = element_count(tensor.shape) * collectives::size_of(tensor.type);
     const auto found = open.find(tensor.type);
-    const bool joins =
-        found != open.end() && layout.buckets[found->second].size_bytes + aligned(bytes) <= bucket_bytes;
+    const bool joins = found != open.end() && layout.buckets[found->second].size_bytes + aligned(bytes) <= bucket_bytes;
     if (!joins) {
       open[tensor.type] = layout.buckets.size();
       layout.buckets.push_back({tensor.type, 0, 0, {}});

@@ -18,7 +18,7 @@ struct PlanBucket {
 
 /// Where each tensor lies and which bucket it belongs to. Pure: equal on all ranks for equal arguments.
 struct PlanLayout {
-  std::vector<PlanBucket> buckets;              ///< In the order in which they run.
+  std::vector<PlanBucket> buckets;  ///< In the order in which they run.
   std::vector<std::size_t> tensor_offsets_bytes;
   std::vector<std::size_t> tensor_sizes_bytes;
   std::vector<std::size_t> bucket_of_tensor;
@@ -29,8 +29,8 @@ struct PlanLayout {
 /// the next tensor of its type would make it larger than `bucket_bytes` (0: one tensor each).
 PlanLayout lay_out(const std::vector<PlanTensor>& tensors, std::size_t bucket_bytes);
 
-/// Buckets of a plan are smaller than the fusion limit on one host: an exchange in shared memory costs microseconds to start, and
-/// what is exchanged early is hidden behind the rest of backward.
+/// Buckets of a plan are smaller than the fusion limit on one host: an exchange in shared memory costs microseconds to
+/// start, and what is exchanged early is hidden behind the rest of backward.
 std::size_t plan_bucket_bytes(std::size_t fusion_bytes, bool one_host);
 
 /// One line per tensor, for comparing the ranks' plans.
