@@ -40,13 +40,13 @@ std::size_t element_count(const Shape& shape);
 struct Signature {
   OperationKind kind = OperationKind::kBarrier;
   DataType type = DataType::kUint8;
-  Shape shape;
+  Shape shape{};
   ReduceOperation operation = ReduceOperation::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;                      ///< Broadcast.
-  std::vector<std::int64_t> splits;  ///< All-to-all: rows of `shape[0]` for each rank; empty: even.
-  std::string group;                 ///< Operations of one group complete together or not at all; empty: alone.
+  int root = 0;                        ///< Broadcast.
+  std::vector<std::int64_t> splits{};  ///< All-to-all: rows of `shape[0]` for each rank; empty: even.
+  std::string group{};                 ///< Operations of one group complete together or not at all; empty: alone.
   std::uint32_t group_size = 0;
 
   friend bool operator==(const Signature&, const Signature&) = default;
@@ -65,7 +65,7 @@ struct Request {
 /// What an operation whose size no rank knows beforehand brings: allgather, reduce-scatter, all-to-all.
 struct Result {
   std::vector<std::byte> bytes;
-  Shape shape;
+  Shape shape{};
   std::vector<std::int64_t> received_splits;  ///< All-to-all: rows from each rank.
 };
 
