@@ -2,9 +2,23 @@
 # Runs at the end of the root CMakeLists.txt, when all targets exist.
 function(gyre_place_programs)
   foreach(target gyre_app gyre_cifar10)
-    if(TARGET ${target})
-      set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+    if(NOT TARGET ${target})
+      continue()
+    endif()
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+    if(SKBUILD)
+      gyre_install_program(${target})
     endif()
   endforeach()
 endfunction()
+
+# A program in ENV/bin finds libtorch in ENV/lib/pythonX.Y/site-packages (Debian's own Python says dist-packages).
+function(gyre_install_program target)
+  set(python_folder "$ORIGIN/../lib/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}")
+  set_target_properties(${target} PROPERTIES
+    INSTALL_RPATH "${python_folder}/site-packages/torch/lib;${python_folder}/dist-packages/torch/lib"
+    INSTALL_RPATH_USE_LINK_PATH OFF)
+  install(TARGETS ${target} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT wheel)
+endfunction()
+
 cmake_language(DEFER DIRECTORY "${PROJECT_SOURCE_DIR}" CALL gyre_place_programs)

@@ -22,13 +22,15 @@ missing_packages() {
 
 package_installed() { [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
 
+am_root() { ((EUID == 0)); }
+
 # install_packages LIST...: as root, else through sudo, else says what to run.
 install_packages() {
   command -v dpkg-query >/dev/null || die "this set-up knows Debian 12 and Ubuntu 24.04 (dpkg-query not found); install what" \
     "$* name with your own package manager, then set GYRE_SKIP_PACKAGES=1"
   [[ -z "$(missing_packages "$@")" ]] && return
   local as_root=()
-  if ((EUID != 0)); then
+  if ! am_root; then
     if command -v sudo >/dev/null && { interactive || sudo -n true 2>/dev/null; }; then
       as_root=(sudo)
     else
