@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "gyre/base/error.h"
@@ -60,12 +61,14 @@ std::string format_bytes(std::uint64_t bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KB", "MB", "GB", "TB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
+  // 1023.95 would be shown as 1024.0.
+  while ((unit == 0 ? value >= 1024 : value >= 1023.95) && unit + 1 < kUnits.size()) {
     value /= 1024;
     ++unit;
   }
-  const bool whole = value == static_cast<double>(static_cast<std::uint64_t>(value));
-  return fmt::format("{:.{}f} {}", value, whole ? 0 : 1, kUnits[unit]);
+  const double tenths = std::round(value * 10);
+  const bool whole = std::fmod(tenths, 10) == 0;
+  return fmt::format("{:.{}f} {}", tenths / 10, whole ? 0 : 1, kUnits[unit]);
 }
 
 }  // namespace gyre

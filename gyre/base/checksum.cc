@@ -48,9 +48,13 @@ Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> me
   Sha256 result;
   unsigned int length = 0;
   GYRE_CHECK(key.size() <= static_cast<std::size_t>(std::numeric_limits<int>::max()));
-  const unsigned char* done = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                                   reinterpret_cast<const unsigned char*>(message.data()), message.size(),
-                                   reinterpret_cast<unsigned char*>(result.data()), &length);
+  // OpenSSL takes a null pointer for "not given", also where the length is 0.
+  const std::byte nothing{};
+  const std::byte* const key_start = key.empty() ? &nothing : key.data();
+  const std::byte* const message_start = message.empty() ? &nothing : message.data();
+  const unsigned char* done =
+      HMAC(EVP_sha256(), key_start, static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(message_start),
+           message.size(), reinterpret_cast<unsigned char*>(result.data()), &length);
   GYRE_CHECK(done != nullptr);
   return result;
 }

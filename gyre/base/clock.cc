@@ -5,6 +5,11 @@
 
 namespace gyre {
 
+Deadline Deadline::after(std::chrono::milliseconds duration) {
+  constexpr std::chrono::milliseconds kCentury = std::chrono::hours(24 * 365 * 100);
+  return Deadline(SteadyClock::now() + std::clamp(duration, -kCentury, kCentury));
+}
+
 int Deadline::poll_timeout_ms(int longest) const {
   if (!when_) return longest;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*when_ - SteadyClock::now()).count();

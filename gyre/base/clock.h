@@ -11,7 +11,8 @@ using SteadyClock = std::chrono::steady_clock;
 /// A moment after which a wait has failed. Copyable; passed by value down every call that may wait.
 class Deadline {
  public:
-  static Deadline after(std::chrono::milliseconds duration) { return Deadline(SteadyClock::now() + duration); }
+  /// Durations beyond a century, in either direction, count as one.
+  static Deadline after(std::chrono::milliseconds duration);
   static Deadline never() { return Deadline(std::nullopt); }
 
   bool passed() const { return when_ && SteadyClock::now() >= *when_; }

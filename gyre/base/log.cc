@@ -4,19 +4,23 @@
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <algorithm>
+#include <array>
+
 #include "gyre/base/error.h"
 
 namespace gyre {
 
 Logger make_logger(std::string_view prefix, std::string_view level) {
-  const auto parsed = spdlog::level::from_str(std::string(level));
-  if (parsed == spdlog::level::off && level != "off") {
+  // spdlog itself takes more words, and anything unknown for "off".
+  constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warning", "error", "off"};
+  if (std::find(kLevels.begin(), kLevels.end(), level) == kLevels.end()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("log level '{}' is not one of: trace debug info warning error off", level));
   }
   auto logger =
       std::make_shared<spdlog::logger>(std::string(prefix), std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_level(parsed);
+  logger->set_level(spdlog::level::from_str(std::string(level)));
   logger->set_pattern(prefix.empty() ? "[gyre %l] %v" : "[gyre %l %n] %v");
   return logger;
 }

@@ -29,10 +29,10 @@ std::uint64_t parse_bytes(std::string_view text, std::string_view what) {
   std::erase(suffix, ' ');
   std::transform(suffix.begin(), suffix.end(), suffix.begin(),
                  [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  if (suffix.size() > 1 && suffix.back() == 'B') suffix.pop_back();
-  const std::string_view units = "BKMGT";
-  const auto power = suffix.empty() ? 0 : units.find(suffix.front());
-  const bool known = suffix.size() <= 1 && power != std::string_view::npos;
+  if (suffix.ends_with('B')) suffix.pop_back();
+  const std::string_view units = "KMGT";
+  const auto power = suffix.empty() ? 0 : units.find(suffix.front()) + 1;
+  const bool known = suffix.empty() || (suffix.size() == 1 && power > 0);
   if (status != std::errc() || !known || value > (std::numeric_limits<std::uint64_t>::max() >> (10 * power))) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} is '{}'; a size like 64MB, 256KB or 0 is needed", what, text));

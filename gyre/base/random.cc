@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <cerrno>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -58,6 +59,11 @@ std::uint64_t Random::below(std::uint64_t bound) {
 }
 
 float Random::uniform() { return static_cast<float>(next_u32() >> 8) * 0x1p-24F; }
+
+float Random::uniform(float low, float high) {
+  const float value = low + (high - low) * uniform();
+  return value < high ? value : std::nextafter(high, low);  // Rounding may have reached it.
+}
 
 std::vector<std::uint64_t> permutation(std::uint64_t count, std::uint64_t seed, std::uint64_t stream) {
   std::vector<std::uint64_t> order(count);

@@ -24,8 +24,8 @@ class Random {
   std::uint64_t below(std::uint64_t bound);
   /// Uniform in [0, 1): 24 bits.
   float uniform();
-  /// Uniform in [low, high).
-  float uniform(float low, float high) { return low + (high - low) * uniform(); }
+  /// Uniform in [low, high). low < high, both finite.
+  float uniform(float low, float high);
 
  private:
   std::array<std::uint32_t, 2> key_;
