@@ -1,0 +1,81 @@
+// When a job breaks, many ranks fail within milliseconds; people must be shown the one that was the cause.
+#include "gyre/jobs/internal/first_failure.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace gyre::jobs {
+namespace {
+
+using std::chrono::milliseconds;
+
+const SteadyClock::time_point kStart{};
+
+RankFailure exits(int rank, int code, int at_ms) { return {rank, {.code = code}, kStart + milliseconds(at_ms)}; }
+RankFailure dies(int rank, int signal, int at_ms) { return {rank, {.signal = signal}, kStart + milliseconds(at_ms)}; }
+
+int rank_after(std::initializer_list<RankFailure> failures) {
+  FirstFailure first;
+  for (const RankFailure& failure : failures) first.add(failure);
+  return first.best()->rank;
+}
+
+TEST(first_failure, there_is_none_before_a_rank_has_failed) {
+  const FirstFailure first;
+  EXPECT_FALSE(first.final_at(kStart + milliseconds(1000)).has_value());
+  EXPECT_FALSE(first.settles_at().has_value());
+  EXPECT_FALSE(first.best().has_value());
+}
+
+TEST(first_failure, a_kill_is_final_at_once) {
+  FirstFailure first;
+  first.add(dies(2, SIGKILL, 10));
+  ASSERT_TRUE(first.final_at(kStart + milliseconds(10)).has_value());
+  EXPECT_EQ(first.final_at(kStart + milliseconds(10))->rank, 2);
+  first.add(dies(1, SIGSEGV, 11));
+  EXPECT_EQ(first.best()->rank, 2);
+}
+
+TEST(first_failure, an_exit_code_waits_for_stronger_evidence_and_then_is_final) {
+  FirstFailure first;
+  first.add(exits(1, 3, 10));
+  EXPECT_FALSE(first.final_at(kStart + milliseconds(159)).has_value());
+  EXPECT_EQ(first.settles_at(), kStart + milliseconds(160));
+  ASSERT_TRUE(first.final_at(kStart + milliseconds(160)).has_value());
+  EXPECT_EQ(first.final_at(kStart + milliseconds(160))->rank, 1);
+}
+
+TEST(first_failure, a_kill_seen_shortly_after_exits_is_their_cause) {
+  EXPECT_EQ(rank_after({exits(0, 1, 0), exits(1, 1, 1), dies(3, SIGKILL, 100)}), 3);
+  EXPECT_EQ(rank_after({exits(0, 1, 0), dies(3, SIGSEGV, 149)}), 3);
+}
+
+TEST(first_failure, a_kill_seen_long_after_an_exit_is_not_its_cause) {
+  EXPECT_EQ(rank_after({exits(0, 1, 0), dies(3, SIGKILL, 150)}), 0);
+}
+
+TEST(first_failure, among_equals_the_earliest_counts) {
+  EXPECT_EQ(rank_after({exits(2, 3, 0), exits(0, 1, 0), exits(1, 1, 5)}), 2);
+  EXPECT_EQ(rank_after({dies(1, SIGSEGV, 0), dies(0, SIGKILL, 0)}), 1);
+  EXPECT_EQ(rank_after({dies(2, SIGABRT, 0), dies(0, SIGABRT, 1)}), 2);
+}
+
+TEST(first_failure, an_abort_is_stronger_than_an_exit_and_weaker_than_a_kill) {
+  // A C++ rank that loses a peer ends in std::terminate.
+  EXPECT_EQ(rank_after({dies(0, SIGABRT, 0), dies(1, SIGKILL, 20)}), 1);
+  EXPECT_EQ(rank_after({exits(0, 1, 0), dies(1, SIGABRT, 20), exits(2, 1, 30)}), 1);
+  EXPECT_EQ(rank_after({dies(0, SIGPIPE, 0), dies(1, SIGBUS, 20)}), 1);
+}
+
+TEST(first_failure, the_time_to_settle_counts_from_the_first_failure_seen) {
+  EXPECT_EQ(rank_after({exits(0, 1, 0), dies(1, SIGABRT, 100), dies(2, SIGKILL, 200)}), 1);
+}
+
+TEST(first_failure, a_shell_that_reports_a_signal_counts_as_that_signal) {
+  EXPECT_EQ(rank_after({exits(0, 1, 0), exits(1, 128 + SIGKILL, 50)}), 1);
+  EXPECT_EQ(rank_after({exits(0, 1, 0), exits(1, 255, 50)}), 0);
+}
+
+}  // namespace
+}  // namespace gyre::jobs
