@@ -1,0 +1,271 @@
+#include "python/gyre/core/engine_binding.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gyre/base/error.h"
+#include "gyre/engine/runtime.h"
+#include "python/gyre/core/interruptible.h"
+#include "python/gyre/core/memory_binding.h"
+
+namespace gyre::python {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+/// Owns an object whose threads exist only in the process that made it. A fork of that process inherits the memory
+/// but not the threads: there it may neither be used nor destroyed.
+template <typename Object>
+class ProcessBound {
+ public:
+  explicit ProcessBound(std::unique_ptr<Object> object)
+      : process_(::getpid()), object_(object.release(), [process = process_](Object* pointer) {
+          if (::getpid() == process) delete pointer;
+        }) {}
+
+  Object& get() const {
+    if (const pid_t here = ::getpid(); here != process_) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("process {} is a fork of process {}, which is the member of the job. A forked process "
+                              "(a DataLoader worker, say) cannot take part in collectives; do that in the process "
+                              "that called init().",
+                              here, process_));
+    }
+    return *object_;
+  }
+  const std::shared_ptr<Object>& shared() const { return object_; }
+
+ private:
+  pid_t process_;
+  std::shared_ptr<Object> object_;
+};
+
+using RuntimeOwner = ProcessBound<engine::Runtime>;
+
+/// A plan and what must outlive it.
+struct BoundPlan {
+  RuntimeOwner runtime;
+  ProcessBound<engine::Plan> plan;
+};
+
+using Address = std::uintptr_t;
+using AddressRange = std::pair<Address, std::size_t>;
+
+std::span<std::byte> to_span(AddressRange range) { return {reinterpret_cast<std::byte*>(range.first), range.second}; }
+
+engine::DataType to_data_type(int number) {
+  const auto type = collectives::data_type_from_number(static_cast<std::uint8_t>(number));
+  if (!type || number != static_cast<int>(*type)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no data type number {}", number));
+  }
+  return *type;
+}
+
+engine::ReduceOperation to_operation(int number) {
+  const auto operation = collectives::reduce_operation_from_number(static_cast<std::uint8_t>(number));
+  if (!operation || number != static_cast<int>(*operation)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no reduce operation number {}", number));
+  }
+  return *operation;
+}
+
+engine::OperationKind to_kind(int number) {
+  constexpr int kFirst = static_cast<int>(engine::OperationKind::kAllreduce);
+  constexpr int kLast = static_cast<int>(engine::OperationKind::kBarrier);
+  if (number < kFirst || number > kLast) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no operation number {}", number));
+  }
+  return static_cast<engine::OperationKind>(number);
+}
+
+engine::Request make_request(int kind, std::string name, int type, engine::Shape shape, AddressRange input,
+                             AddressRange output, int operation, double prescale, double postscale, int root,
+                             std::vector<std::int64_t> splits, bool transient) {
+  engine::Request request;
+  request.name = std::move(name);
+  request.signature.kind = to_kind(kind);
+  request.signature.type = to_data_type(type);
+  request.signature.shape = std::move(shape);
+  request.signature.operation = to_operation(operation);
+  request.signature.prescale = prescale;
+  request.signature.postscale = postscale;
+  request.signature.root = root;
+  request.signature.splits = std::move(splits);
+  request.input = to_span(input);
+  request.output = to_span(output);
+  request.transient = transient;
+  return request;
+}
+
+/// (bytes, shape, received splits)
+nb::tuple take_result(const engine::Handle& handle) {
+  auto result = std::make_shared<engine::Result>(handle.take_result());
+  Memory memory{std::span<std::byte>(result->bytes), result};
+  return nb::make_tuple(nb::cast(std::move(memory)), nb::cast(result->shape), nb::cast(result->received_splits));
+}
+
+int cross_size(const engine::Runtime& runtime, const group::Topology& topology) {
+  return static_cast<int>(std::ranges::count_if(topology.hosts(), [&](const std::vector<int>& ranks) {
+    return static_cast<int>(ranks.size()) > runtime.local_rank();
+  }));
+}
+
+int cross_rank(const engine::Runtime& runtime, const group::Topology& topology) {
+  const auto own_host = topology.hosts().begin() + topology.host_index();
+  return static_cast<int>(std::count_if(topology.hosts().begin(), own_host, [&](const std::vector<int>& ranks) {
+    return static_cast<int>(ranks.size()) > runtime.local_rank();
+  }));
+}
+
+/// Host index, position of the rank among the hosts that have as many ranks, …: what init() wants to know at once.
+nb::dict describe_place(const RuntimeOwner& self) {
+  engine::Runtime& runtime = self.get();
+  const group::Topology& topology = runtime.group().topology();
+  const std::size_t own_count = topology.local_ranks().size();
+  nb::dict place;
+  place["rank"] = runtime.rank();
+  place["size"] = runtime.size();
+  place["local_rank"] = runtime.local_rank();
+  place["local_size"] = runtime.local_size();
+  place["cross_rank"] = cross_rank(runtime, topology);
+  place["cross_size"] = cross_size(runtime, topology);
+  place["is_homogeneous"] =
+      std::ranges::all_of(topology.hosts(), [&](const std::vector<int>& ranks) { return ranks.size() == own_count; });
+  return place;
+}
+
+BoundPlan make_plan(const RuntimeOwner& self, const std::vector<std::tuple<std::string, int, engine::Shape>>& tensors,
+                    std::string name, int operation, double prescale, double postscale) {
+  self.get();  // Not in a fork.
+  std::vector<engine::PlanTensor> plan_tensors;
+  plan_tensors.reserve(tensors.size());
+  for (const auto& [tensor_name, type, shape] : tensors) {
+    plan_tensors.push_back({tensor_name, to_data_type(type), shape});
+  }
+  const engine::PlanOptions options{std::move(name), to_operation(operation), prescale, postscale};
+  auto plan = run_interruptibly([runtime = self.shared(), plan_tensors = std::move(plan_tensors), options] {
+    return runtime->engine().make_plan(plan_tensors, options);
+  });
+  return {self, ProcessBound<engine::Plan>(std::move(plan))};
+}
+
+Memory plan_memory(const BoundPlan& self, std::size_t index) {
+  // The runtime first: members are destroyed in reverse order, and the plan must go before it.
+  struct Owners {
+    std::shared_ptr<engine::Runtime> runtime;
+    std::shared_ptr<engine::Plan> plan;
+  };
+  engine::Plan& plan = self.plan.get();
+  if (index >= plan.tensor_count()) throw nb::index_error("the plan has no such tensor");
+  return {plan.tensor(index), std::make_shared<Owners>(Owners{self.runtime.shared(), self.plan.shared()})};
+}
+
+void bind_request_and_handle(nb::module_& module) {
+  nb::class_<engine::Request>(module, "Request", "One named operation of this rank; memory is (address, bytes).")
+      .def(nb::new_(&make_request), nb::kw_only(), "kind"_a, "name"_a, "data_type"_a, "shape"_a,
+           "input"_a = AddressRange{}, "output"_a = AddressRange{},
+           "operation"_a = static_cast<int>(engine::ReduceOperation::kSum), "prescale"_a = 1.0, "postscale"_a = 1.0,
+           "root"_a = 0, "splits"_a = std::vector<std::int64_t>{}, "transient"_a = false)
+      .def_prop_ro("name", [](const engine::Request& self) { return self.name; });
+
+  nb::class_<engine::Handle>(module, "Handle", "The outcome of one operation. Thread-safe.")
+      .def("done", &engine::Handle::done)
+      .def(
+          "wait",
+          [](const engine::Handle& self) {
+            wait_with_signals([&](std::chrono::milliseconds patience) { return self.wait_for(patience); });
+          },
+          "Sleeps until done, without the GIL; raises what made the operation fail. Ctrl-C ends the wait.")
+      .def("take_result", &take_result, "Once, after wait(): (memory, shape, received splits).");
+}
+
+void bind_plan(nb::module_& module) {
+  nb::class_<BoundPlan>(module, "Plan", "See gyre/engine/plan.h.")
+      .def_prop_ro("tensor_count", [](const BoundPlan& self) { return self.plan.get().tensor_count(); })
+      .def_prop_ro("bucket_count", [](const BoundPlan& self) { return self.plan.get().bucket_count(); })
+      .def_prop_ro("step", [](const BoundPlan& self) { return self.plan.get().step(); })
+      .def("memory", &plan_memory, "index"_a, "This rank's place of a tensor in the arena; views keep the plan alive.")
+      .def(
+          "mark_ready", [](const BoundPlan& self, std::size_t index) { self.plan.get().mark_ready(index); }, "index"_a)
+      .def(
+          "is_ready", [](const BoundPlan& self, std::size_t index) { return self.plan.get().is_ready(index); },
+          "index"_a)
+      .def(
+          "finish_step",
+          [](const BoundPlan& self) {
+            engine::Plan& plan = self.plan.get();
+            wait_with_signals([&](std::chrono::milliseconds patience) { return plan.finish_step_for(patience); });
+          },
+          "Ends the step without the GIL: what was not marked contributes zeros. Ctrl-C ends the wait.");
+}
+
+void bind_runtime(nb::module_& module) {
+  nb::class_<RuntimeOwner>(module, "Runtime", "This process as one rank of a job. Thread-safe.")
+      .def_prop_ro("place", &describe_place)
+      .def(
+          "submit",
+          [](const RuntimeOwner& self, const engine::Request& request) {
+            engine::Runtime& runtime = self.get();
+            const nb::gil_scoped_release released;
+            return runtime.engine().submit(request);
+          },
+          "request"_a)
+      .def(
+          "submit_group",
+          [](const RuntimeOwner& self, const std::vector<engine::Request>& requests) {
+            engine::Runtime& runtime = self.get();
+            const nb::gil_scoped_release released;
+            return runtime.engine().submit_group(requests);
+          },
+          "requests"_a)
+      .def("make_plan", &make_plan, "tensors"_a, nb::kw_only(), "name"_a, "operation"_a, "prescale"_a = 1.0,
+           "postscale"_a = 1.0, "tensors: (name, data type number, shape) of each. Every rank makes the same plan.")
+      .def(
+          "abort",
+          [](const RuntimeOwner& self, const std::string& reason) {
+            engine::Runtime& runtime = self.get();
+            const nb::gil_scoped_release released;
+            runtime.group().abort(Error(ErrorCode::kAborted, reason));
+          },
+          "reason"_a, "Fails what every rank waits for, now and later, with this reason.")
+      .def(
+          "shutdown",
+          [](const RuntimeOwner& self) {
+            engine::Runtime& runtime = self.get();
+            const nb::gil_scoped_release released;
+            runtime.shutdown();
+          },
+          "Leaves the job in good order. Idempotent.")
+      .def(
+          "start_timeline",
+          [](const RuntimeOwner& self, const std::string& path, bool mark_cycles) {
+            self.get().engine().start_timeline(path, mark_cycles);
+          },
+          "path"_a, "mark_cycles"_a = false)
+      .def("stop_timeline", [](const RuntimeOwner& self) { self.get().engine().stop_timeline(); });
+
+  module.def(
+      "start", [] { return RuntimeOwner(run_interruptibly([] { return engine::Runtime::start_from_environment(); })); },
+      "Joins the job that the environment describes; a process that no launcher started is a job of one.");
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  bind_request_and_handle(module);
+  bind_plan(module);
+  bind_runtime(module);
+}
+
+}  // namespace gyre::python

@@ -1,0 +1,15 @@
+#include <nanobind/nanobind.h>
+
+#include "python/gyre/core/engine_binding.h"
+#include "python/gyre/core/error_binding.h"
+#include "python/gyre/core/memory_binding.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The engine of Gyre (C++). gyre.torch is the face to use.";
+  module.attr("__version__") = GYRE_VERSION;
+  // A gradient that still lives in the arena when the interpreter ends is no leak.
+  nanobind::set_leak_warnings(false);
+  gyre::python::bind_errors(module);
+  gyre::python::bind_memory(module);
+  gyre::python::bind_engine(module);
+}
