@@ -1,0 +1,178 @@
+"""The default runtime of this process: the one piece of process-wide state in Gyre, because init() has no argument."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from gyre.core import _core
+from gyre.errors import (
+    AbortedError,
+    Error,
+    MismatchError,
+    PeerLeftError,
+    PeerLostError,
+    ShutDownError,
+    UnsupportedError,
+)
+
+# What every rank of a failing job sees by itself: dying of one of these tells the others nothing new.
+_SHARED_FAILURES = (AbortedError, MismatchError, PeerLeftError, PeerLostError, ShutDownError)
+
+# How many unfinished operations may be remembered before those that are done are forgotten.
+_SWEEP_ABOVE = 64
+
+
+class InFlight(Protocol):
+    """An operation whose memory must stay until it is done."""
+
+    def done(self) -> bool: ...
+
+
+class Runtime:
+    """This process as a rank of its job, with what the Python side must remember about it. Thread-safe."""
+
+    def __init__(self, core: _core.Runtime) -> None:
+        self.core = core
+        self.place = core.place
+        self._lock = threading.Lock()
+        self._counters: Counter[str] = Counter()
+        self._in_flight: set[InFlight] = set()
+
+    @property
+    def rank(self) -> int:
+        return self.place["rank"]
+
+    @property
+    def size(self) -> int:
+        return self.place["size"]
+
+    def next_number(self, kind: str) -> int:
+        """1, 2, … for each kind: makes names that agree between ranks which make them in the same order."""
+        with self._lock:
+            self._counters[kind] += 1
+            return self._counters[kind]
+
+    def submit(self, requests: Sequence[_core.Request], *, together: bool) -> list[_core.Handle]:
+        """Queues the operations; `together`: they start only when all are announced and complete together."""
+        if together:
+            return self.core.submit_group(requests)
+        return [self.core.submit(request) for request in requests]
+
+    def remember(self, operation: InFlight) -> None:
+        """Keeps the operation, and through it its memory, although the caller may drop it before it is done."""
+        with self._lock:
+            if len(self._in_flight) >= _SWEEP_ABOVE:
+                self._in_flight = {other for other in self._in_flight if not other.done()}
+            self._in_flight.add(operation)
+
+    def forget(self, operation: InFlight) -> None:
+        with self._lock:
+            self._in_flight.discard(operation)
+
+    def shutdown(self) -> None:
+        self.core.shutdown()
+        with self._lock:
+            self._in_flight.clear()
+
+
+class _Default:
+    """Which runtime init() made, and in which process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.runtime: Runtime | None = None
+        self.forked_from: int | None = None
+        self.exit_hook_registered = False
+
+
+_default = _Default()
+
+
+def init() -> None:
+    """Makes this process a rank of the job that its launcher describes (`gyre run`, torchrun, mpirun or srun).
+
+    Without a launcher it becomes a job of one rank. Returns when all ranks have appeared. A second call does nothing;
+    after shutdown() it joins again. Errors: gyre.errors.TimeoutError names the ranks that did not appear;
+    InvalidArgumentError names the environment variable that is wrong. Thread-safe.
+    """
+    with _default.lock:
+        if _default.forked_from is not None:
+            raise _fork_error(_default.forked_from)
+        if _default.runtime is not None:
+            return
+        _default.runtime = Runtime(_core.start())
+        if not _default.exit_hook_registered:
+            atexit.register(_shutdown_at_exit, os.getpid())
+            _default.exit_hook_registered = True
+
+
+def shutdown() -> None:
+    """Leaves the job in good order: what is in flight here fails with ShutDownError, and other ranks that need this one
+    fail with PeerLeftError. Does nothing when there is nothing to shut down. Thread-safe."""
+    with _default.lock:
+        if _default.forked_from is not None:
+            return
+        runtime, _default.runtime = _default.runtime, None
+    if runtime is not None:
+        runtime.shutdown()
+
+
+def is_initialized() -> bool:
+    """Whether init() has been called in this process, and shutdown() has not."""
+    return _default.runtime is not None and _default.forked_from is None
+
+
+def current() -> Runtime:
+    """The runtime that init() made. ShutDownError when there is none."""
+    if _default.forked_from is not None:
+        raise _fork_error(_default.forked_from)
+    runtime = _default.runtime
+    if runtime is None:
+        raise ShutDownError("Gyre is not initialised in this process. Call gyre.torch.init() first.")
+    return runtime
+
+
+def _fork_error(parent: int) -> UnsupportedError:
+    return UnsupportedError(
+        f"process {os.getpid()} is a fork of process {parent}, which is the member of the job. A forked process "
+        "(a DataLoader worker, say) cannot take part in collectives; do that in the process that called init()."
+    )
+
+
+def _after_fork_in_child() -> None:
+    _default.lock = threading.Lock()
+    if _default.runtime is not None and _default.forked_from is None:
+        # The runtime stays referenced: its threads live in the parent, so nobody may take it apart here.
+        _default.forked_from = os.getppid()
+
+
+def _last_words() -> str | None:
+    """Why the script is ending, when it ends by an exception that the other ranks cannot know of."""
+    failure = getattr(sys, "last_value", None)
+    if failure is None or hasattr(sys, "ps1") or isinstance(failure, _SHARED_FAILURES):
+        return None
+    lines = str(failure).splitlines()
+    return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__
+
+
+def _shutdown_at_exit(process: int) -> None:
+    runtime = _default.runtime
+    if runtime is None or os.getpid() != process:
+        return
+    try:
+        words = _last_words()
+        if words is not None and runtime.size > 1:
+            runtime.core.abort(f"rank {runtime.rank} (process {process}) ended with {words}")
+        shutdown()
+    except Error as error:
+        # The interpreter is going down: there is nobody left to raise to.
+        print(f"gyre: rank {runtime.rank} could not leave the job in good order: {error}", file=sys.stderr)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

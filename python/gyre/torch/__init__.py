@@ -1,0 +1,150 @@
+"""Distributed training of PyTorch models, in Horovod's words.
+
+    import gyre.torch as hvd
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+Start it with `gyre run -n 4 -- python train.py`, or under torchrun, mpirun or srun; alone it is a job of one rank.
+All failures are gyre.Error, a RuntimeError.
+"""
+
+from gyre._runtime import current as _current
+from gyre._runtime import init, is_initialized, shutdown
+from gyre.errors import Error
+from gyre.torch.asynchronous import (
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    allgather_async,
+    allreduce_async,
+    allreduce_async_,
+    alltoall_async,
+    barrier_async,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    reducescatter_async,
+)
+from gyre.torch.compression import Compression, Compressor
+from gyre.torch.handle import Handle, poll, synchronize
+from gyre.torch.optimizer import DistributedOptimizer
+from gyre.torch.state import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from gyre.torch.synchronous import (
+    allgather,
+    allreduce,
+    allreduce_,
+    alltoall,
+    barrier,
+    broadcast,
+    broadcast_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    reducescatter,
+)
+
+__all__ = [
+    "Average",
+    "Compression",
+    "Compressor",
+    "DistributedOptimizer",
+    "Error",
+    "Handle",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "barrier_async",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "cross_rank",
+    "cross_size",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "poll",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+    "synchronize",
+]
+
+
+def rank() -> int:
+    """This process's number, from 0 to size() - 1. Like all of these: ShutDownError before init()."""
+    return _current().place["rank"]
+
+
+def size() -> int:
+    """How many ranks the job has."""
+    return _current().place["size"]
+
+
+def local_rank() -> int:
+    """This process's number among the ranks of its host."""
+    return _current().place["local_rank"]
+
+
+def local_size() -> int:
+    """How many ranks this host has."""
+    return _current().place["local_size"]
+
+
+def cross_rank() -> int:
+    """The number of this host among the hosts that have a rank with this local_rank()."""
+    return _current().place["cross_rank"]
+
+
+def cross_size() -> int:
+    """How many hosts have a rank with this local_rank()."""
+    return _current().place["cross_size"]
+
+
+def is_homogeneous() -> bool:
+    """Whether every host has the same number of ranks."""
+    return _current().place["is_homogeneous"]
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """From here on rank 0 writes a Chrome trace of all operations to the file. `mark_cycles`: also the negotiations."""
+    _current().core.start_timeline(file_path, mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Completes the file that start_timeline() began."""
+    _current().core.stop_timeline()

@@ -1,0 +1,119 @@
+"""Plain Python data (with tensors in it) as text and back, without pickle: nothing that arrives is ever executed.
+
+Allowed: None, bool, int, float, complex, str, bytes, list, tuple, dict, torch.Size, torch.dtype and tensors.
+Text is JSON; everything that JSON has no exact form for is a two-element list [tag, value].
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gyre.errors import CorruptDataError, InvalidArgumentError
+from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor
+
+MAX_TEXT_BYTES = 1 << 28
+_MAX_DEPTH = 100
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DATA_TYPE_NUMBERS}
+
+
+@dataclass
+class Encoded:
+    """`text` says where each of `tensors` belongs."""
+
+    text: bytes = b""
+    tensors: list[torch.Tensor] = field(default_factory=list)
+
+
+def encode(value: object, what: str) -> Encoded:
+    """InvalidArgumentError names the place of anything that is not plain data. `what` starts the message."""
+    encoded = Encoded()
+    tree = _encode(value, what, encoded.tensors, 0)
+    encoded.text = json.dumps(tree, allow_nan=False, separators=(",", ":")).encode()
+    if len(encoded.text) > MAX_TEXT_BYTES:
+        raise InvalidArgumentError(
+            f"{what}: {len(encoded.text)} bytes of data besides tensors; {MAX_TEXT_BYTES} are allowed"
+        )
+    return encoded
+
+
+def _encode(value: object, place: str, tensors: list[torch.Tensor], depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise InvalidArgumentError(f"{place}: nested more than {_MAX_DEPTH} levels deep")
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return ["float", float(value).hex()]
+    if isinstance(value, torch.Tensor):
+        return ["tensor", _encode_tensor(value, place, tensors)]
+    if isinstance(value, torch.dtype):
+        return ["dtype", str(value).removeprefix("torch.")]
+    if isinstance(value, complex):
+        return ["complex", [value.real.hex(), value.imag.hex()]]
+    if isinstance(value, bytes):
+        return ["bytes", base64.b64encode(value).decode()]
+    if isinstance(value, dict):
+        return ["dict", [_encode_pair(k, v, place, tensors, depth) for k, v in value.items()]]
+    tag = _TAGS.get(type(value))
+    if tag is None:
+        raise InvalidArgumentError(
+            f"{place}: a value of type {type(value).__module__}.{type(value).__qualname__} cannot be sent; "
+            "only None, bool, numbers, str, bytes, list, tuple, dict and tensors can"
+        )
+    items: Any = value
+    return [tag, [_encode(item, f"{place}[{i}]", tensors, depth + 1) for i, item in enumerate(items)]]
+
+
+def _encode_pair(key: object, value: object, place: str, tensors: list[torch.Tensor], depth: int) -> list[Any]:
+    key_tree = _encode(key, f"a key of {place}", tensors, depth + 1)
+    return [key_tree, _encode(value, f"{place}[{key!r}]", tensors, depth + 1)]
+
+
+def _encode_tensor(tensor: torch.Tensor, place: str, tensors: list[torch.Tensor]) -> list[Any]:
+    check_tensor(tensor, place)
+    tensors.append(tensor)
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+
+
+def decode(text: bytes) -> tuple[Any, list[torch.Tensor]]:
+    """The value, with new tensors of the right types and shapes in it, and these tensors in the order in which encode()
+    met them; the caller fills them. CorruptDataError for anything that encode() does not write."""
+    tensors: list[torch.Tensor] = []
+    try:
+        value = _decode(json.loads(text), tensors)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, RuntimeError) as error:
+        raise CorruptDataError(f"the description of the data that the root sent makes no sense: {error}") from error
+    return value, tensors
+
+
+def _decode(tree: Any, tensors: list[torch.Tensor]) -> Any:
+    if tree is None or isinstance(tree, (bool, int, str)):
+        return tree
+    tag, content = tree
+    if tag in _SEQUENCES:
+        return _SEQUENCES[tag]([_decode(item, tensors) for item in content])
+    if tag == "dict":
+        return {_decode(key, tensors): _decode(item, tensors) for key, item in content}
+    if tag == "tensor":
+        dtype, shape = content
+        tensors.append(torch.empty(tuple(int(n) for n in shape), dtype=_DTYPES[dtype]))
+        return tensors[-1]
+    return _SCALARS[tag](content)
+
+
+_TAGS: dict[type[Any], str] = {list: "list", tuple: "tuple", torch.Size: "size"}
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"list": list, "tuple": tuple, "size": torch.Size}
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "float": float.fromhex,
+    "complex": lambda parts: complex(float.fromhex(parts[0]), float.fromhex(parts[1])),
+    "bytes": lambda text: base64.b64decode(text, validate=True),
+    "dtype": lambda name: _DTYPES[name],
+}

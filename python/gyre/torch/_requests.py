@@ -1,0 +1,200 @@
+"""From torch tensors to the engine's requests, and from its results to tensors. Shared by all operations."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import torch
+
+from gyre._runtime import Runtime
+from gyre.core import _core
+from gyre.errors import InvalidArgumentError
+from gyre.torch._tensors import DATA_TYPE_NUMBERS, dense, memory_of, tensor_over
+from gyre.torch.handle import Handle
+
+
+class Kind(IntEnum):
+    """The numbers of gyre/engine/request.h."""
+
+    ALLREDUCE = 1
+    BROADCAST = 2
+    ALLGATHER = 3
+    REDUCESCATTER = 4
+    ALLTOALL = 5
+    BARRIER = 6
+
+
+class ReduceOperation(IntEnum):
+    """How contributions become one value; the numbers of gyre/collectives/data_type.h."""
+
+    SUM = 0
+    AVERAGE = 1
+    MIN = 2
+    MAX = 3
+    PRODUCT = 4
+
+
+def resolve_operation(op: ReduceOperation | None, average: bool | None) -> ReduceOperation:
+    """`op`, or what Horovod's deprecated `average` means; Average when neither is given."""
+    if average is not None:
+        if op is not None:
+            raise InvalidArgumentError("give either op or the deprecated average, not both")
+        warnings.warn("average is deprecated: use op=Average or op=Sum", DeprecationWarning, stacklevel=4)
+        return ReduceOperation.AVERAGE if average else ReduceOperation.SUM
+    if op is None:
+        return ReduceOperation.AVERAGE
+    if not isinstance(op, ReduceOperation):
+        raise InvalidArgumentError(f"op must be one of Average, Sum, Min, Max and Product, not {op!r}")
+    return op
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """scale · (x0 ∘ x1 ∘ …): the operation and its factors."""
+
+    operation: ReduceOperation = ReduceOperation.AVERAGE
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+
+class OneTimeName(str):
+    """A name that will not come again, so that the engine need not learn it."""
+
+    __slots__ = ()
+
+
+def operation_name(runtime: Runtime, kind: Kind, name: str | None) -> tuple[str, bool]:
+    """("allreduce.NAME", whether it is transient); without a name, one made from a counter."""
+    prefix = kind.name.lower()
+    if name is None:
+        return f"{prefix}.noname.{runtime.next_number(prefix)}", True
+    return f"{prefix}.{name}", isinstance(name, OneTimeName)
+
+
+def describe(kind: Kind, name: str | None) -> str:
+    """How messages call an operation before it has been submitted."""
+    return f"{kind.name.lower()} of '{name}'" if name is not None else kind.name.lower()
+
+
+@dataclass
+class Submission:
+    """One operation on its way to the engine: the request, the memory it uses, and what becomes of the result."""
+
+    request: _core.Request
+    memory: list[torch.Tensor]
+    finish: Callable[[_core.Handle], Any]
+
+
+@dataclass
+class Batch:
+    """Operations that go to the engine in one call and share a handle."""
+
+    runtime: Runtime
+    submissions: list[Submission] = field(default_factory=list)
+
+    def submit(self, *, together: bool = True) -> Handle:
+        """A handle for the list of all results."""
+        requests = [submission.request for submission in self.submissions]
+        handles = self.runtime.submit(requests, together=together) if requests else []
+        finishes = [submission.finish for submission in self.submissions]
+
+        def finish(done: Sequence[_core.Handle]) -> list[Any]:
+            return [finish_one(handle) for finish_one, handle in zip(finishes, done, strict=True)]
+
+        memory = [submission.memory for submission in self.submissions]
+        return Handle(self.runtime, handles, memory, finish)
+
+
+def submit_one(runtime: Runtime, submission: Submission) -> Handle:
+    """A handle for the result of one operation."""
+    handles = runtime.submit([submission.request], together=False)
+    return Handle(runtime, handles, submission.memory, lambda done: submission.finish(done[0]))
+
+
+def _copy_back(target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Puts what the engine wrote into `values` into `target`, unless that is the same memory."""
+    if values.data_ptr() == target.data_ptr() and target.is_contiguous():
+        torch.autograd.graph.increment_version(target)
+    else:
+        with torch.no_grad():
+            target.copy_(values)
+    return target
+
+
+def allreduce_submission(
+    runtime: Runtime, tensor: torch.Tensor, output: torch.Tensor | None, name: str | None, reduction: Reduction
+) -> Submission:
+    """`output`: None for a new tensor, `tensor` itself for the in-place form."""
+    source = dense(tensor)
+    values = source if output is not None else torch.empty_like(source)
+    full_name, transient = operation_name(runtime, Kind.ALLREDUCE, name)
+    request = _core.Request(
+        kind=Kind.ALLREDUCE,
+        name=full_name,
+        data_type=DATA_TYPE_NUMBERS[source.dtype],
+        shape=source.shape,
+        input=memory_of(source),
+        output=memory_of(values),
+        operation=reduction.operation,
+        prescale=reduction.prescale,
+        postscale=reduction.postscale,
+        transient=transient,
+    )
+    return Submission(request, [source, values], lambda _: values if output is None else _copy_back(output, values))
+
+
+def broadcast_submission(
+    runtime: Runtime, tensor: torch.Tensor, output: torch.Tensor | None, name: str | None, root_rank: int
+) -> Submission:
+    """`output`: None for a new tensor, `tensor` itself for the in-place form."""
+    source = dense(tensor)
+    values = source if output is not None else torch.empty_like(source)
+    full_name, transient = operation_name(runtime, Kind.BROADCAST, name)
+    request = _core.Request(
+        kind=Kind.BROADCAST,
+        name=full_name,
+        data_type=DATA_TYPE_NUMBERS[source.dtype],
+        shape=source.shape,
+        input=memory_of(source),
+        output=memory_of(values),
+        root=root_rank,
+        transient=transient,
+    )
+    return Submission(request, [source, values], lambda _: values if output is None else _copy_back(output, values))
+
+
+def gathering_submission(
+    runtime: Runtime,
+    kind: Kind,
+    tensor: torch.Tensor,
+    name: str | None,
+    *,
+    reduction: Reduction | None = None,
+    splits: Sequence[int] = (),
+) -> Submission:
+    """Allgather, reduce-scatter, all-to-all: the engine allocates the result, (tensor, received splits)."""
+    source = dense(tensor)
+    full_name, transient = operation_name(runtime, kind, name)
+    reduction = reduction or Reduction(ReduceOperation.SUM)
+    request = _core.Request(
+        kind=kind,
+        name=full_name,
+        data_type=DATA_TYPE_NUMBERS[source.dtype],
+        shape=source.shape,
+        input=memory_of(source),
+        operation=reduction.operation,
+        prescale=reduction.prescale,
+        postscale=reduction.postscale,
+        splits=list(splits),
+        transient=transient,
+    )
+
+    def finish(handle: _core.Handle) -> tuple[torch.Tensor, list[int]]:
+        memory, shape, received_splits = handle.take_result()
+        return tensor_over(memory, source.dtype, shape), received_splits
+
+    return Submission(request, [source], finish)

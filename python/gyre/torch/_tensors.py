@@ -1,0 +1,80 @@
+"""What the engine must know of a torch tensor, and which tensors it cannot take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from gyre.core import _core
+from gyre.errors import InvalidArgumentError, UnsupportedError
+
+# The numbers of gyre/collectives/data_type.h.
+DATA_TYPE_NUMBERS: dict[torch.dtype, int] = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.bfloat16: 6,
+    torch.float32: 7,
+    torch.float64: 8,
+    torch.bool: 9,
+}
+
+
+def check_tensor(tensor: object, action: str) -> torch.Tensor:
+    """`tensor`, if the engine can take it. `action` ("allreduce of 'x'") starts the message.
+
+    TypeError for what is no tensor; UnsupportedError for another device or layout; InvalidArgumentError (a ValueError)
+    for a data type that does not exist here.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{action}: expected a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.layout != torch.strided:
+        kind = str(tensor.layout).removeprefix("torch.")
+        raise UnsupportedError(f"{action}: a {kind} tensor cannot be exchanged; pass tensor.to_dense()")
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(
+            f"{action}: the tensor is on device '{tensor.device}', but Gyre exchanges tensors in host memory; "
+            "pass tensor.cpu()"
+        )
+    if tensor.dtype not in DATA_TYPE_NUMBERS:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DATA_TYPE_NUMBERS)
+        hint = "; pass torch.view_as_real(tensor)" if tensor.dtype.is_complex else ""
+        raise InvalidArgumentError(
+            f"{action}: tensors of type {str(tensor.dtype).removeprefix('torch.')} cannot be exchanged{hint} "
+            f"(possible: {names})"
+        )
+    return tensor
+
+
+def check_in_place(tensor: object, action: str) -> torch.Tensor:
+    """As check_tensor(), for an operation that overwrites the tensor."""
+    checked = check_tensor(tensor, action)
+    if checked.requires_grad and torch.is_grad_enabled():
+        raise InvalidArgumentError(
+            f"{action}: a tensor that requires grad cannot be overwritten in place; "
+            "do it under torch.no_grad(), or pass tensor.detach()"
+        )
+    return checked
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's values, detached, contiguous in memory; the tensor itself where they are so already."""
+    return tensor.detach().resolve_neg().contiguous()
+
+
+def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """(address, bytes) of a contiguous tensor."""
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size()
+
+
+def tensor_over(memory: _core.Memory, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor that lives in the engine's memory and keeps it alive."""
+    count = math.prod(shape)
+    if count == 0:
+        return torch.empty(tuple(shape), dtype=dtype)
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(tuple(shape))

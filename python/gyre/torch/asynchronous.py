@@ -1,0 +1,230 @@
+"""Collective operations on torch tensors that return at once, with a handle. Every rank must take part in each; `name`
+pairs the ranks' calls.
+
+Common to all: tensors live on the CPU, in any shape (also 0-dimensional and empty) and memory layout, and are of type
+uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64 or bool. Without a name, a call gets the next
+number of its kind, so that unnamed calls of one kind must come in the same order on every rank; named ones may come in
+any order. Ranks that disagree about type, shape, operation or root all get MismatchError, whose message shows both
+sides; a name that is in flight already is InvalidArgumentError (a ValueError). All functions are thread-safe. The
+tensor must not be changed before the handle is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gyre._runtime import Runtime, current
+from gyre.core import _core
+from gyre.errors import InvalidArgumentError
+from gyre.torch._requests import (
+    Batch,
+    Kind,
+    OneTimeName,
+    ReduceOperation,
+    Reduction,
+    allreduce_submission,
+    broadcast_submission,
+    describe,
+    gathering_submission,
+    operation_name,
+    resolve_operation,
+    submit_one,
+)
+from gyre.torch._tensors import check_in_place, check_tensor
+from gyre.torch.handle import Handle
+
+Average = ReduceOperation.AVERAGE
+Sum = ReduceOperation.SUM
+Min = ReduceOperation.MIN
+Max = ReduceOperation.MAX
+Product = ReduceOperation.PRODUCT
+
+
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOperation | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Reduces the ranks' tensors (same shape and type on all) into a new one; the handle's result.
+
+    `op`: Average (default; integers are truncated towards zero), Sum, Min, Max, Product. The result is
+    postscale_factor · op(prescale_factor · tensor). Every rank gets the same bits. `average` is the older spelling.
+    """
+    runtime = current()
+    reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
+    checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))
+    return submit_one(runtime, allreduce_submission(runtime, checked, None, name, reduction))
+
+
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOperation | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """allreduce_async() that puts the result into `tensor`; at the latest when the handle is synchronized."""
+    runtime = current()
+    reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
+    checked = check_in_place(tensor, describe(Kind.ALLREDUCE, name))
+    return submit_one(runtime, allreduce_submission(runtime, checked, checked, name, reduction))
+
+
+def _member_names(name: str | None, runtime: Runtime, count: int) -> list[str]:
+    numbers = range(1, count + 1)
+    if name is not None:
+        return [f"{name}_{number}of{count}" for number in numbers]
+    stem = f"grouped.noname.{runtime.next_number('grouped')}"
+    return [OneTimeName(f"{stem}_{number}of{count}") for number in numbers]
+
+
+def grouped(tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction, *, in_place: bool) -> Handle:
+    runtime = current()
+    check = check_in_place if in_place else check_tensor
+    batch = Batch(runtime)
+    for tensor, member in zip(tensors, _member_names(name, runtime, len(tensors)), strict=True):
+        checked = check(tensor, describe(Kind.ALLREDUCE, member))
+        output = checked if in_place else None
+        batch.submissions.append(allreduce_submission(runtime, checked, output, member, reduction))
+    return batch.submit()
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOperation | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """allreduce_async() of several tensors, which complete together; the handle's result is the list of new tensors."""
+    reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
+    return grouped(tensors, name, reduction, in_place=False)
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOperation | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """grouped_allreduce_async() in place."""
+    reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
+    return grouped(tensors, name, reduction, in_place=True)
+
+
+def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> Handle:
+    """The values of `root_rank`'s tensor (same shape and type on all ranks) in a new one; the handle's result."""
+    runtime = current()
+    checked = check_tensor(tensor, describe(Kind.BROADCAST, name))
+    return submit_one(runtime, broadcast_submission(runtime, checked, None, name, root_rank))
+
+
+def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> Handle:
+    """broadcast_async() that puts the root's values into `tensor`."""
+    runtime = current()
+    checked = check_in_place(tensor, describe(Kind.BROADCAST, name))
+    return submit_one(runtime, broadcast_submission(runtime, checked, checked, name, root_rank))
+
+
+def rows_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A 0-dimensional tensor counts as one row."""
+    return tensor.reshape(1) if tensor.dim() == 0 else tensor
+
+
+def allgather_async(tensor: torch.Tensor, name: str | None = None) -> Handle:
+    """All ranks' tensors one after the other along the first dimension, in rank order; the handle's result.
+
+    The first dimension may differ between ranks; the others and the type may not. 0-dimensional ones count as one row.
+    """
+    runtime = current()
+    checked = rows_of(check_tensor(tensor, describe(Kind.ALLGATHER, name)))
+    submission = gathering_submission(runtime, Kind.ALLGATHER, checked, name)
+    finish = submission.finish
+    submission.finish = lambda handle: finish(handle)[0]
+    return submit_one(runtime, submission)
+
+
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: ReduceOperation | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Reduces the ranks' tensors and gives each rank its share of the first dimension; the handle's result.
+
+    Rank r of n gets rows/n rows, the first rows % n ranks one more. `op` as in allreduce_async().
+    """
+    runtime = current()
+    action = describe(Kind.REDUCESCATTER, name)
+    checked = check_tensor(tensor, action)
+    if checked.dim() == 0:
+        raise InvalidArgumentError(f"{action}: a 0-dimensional tensor has no rows to share out")
+    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
+    submission = gathering_submission(runtime, Kind.REDUCESCATTER, checked, name, reduction=reduction)
+    finish = submission.finish
+    submission.finish = lambda handle: finish(handle)[0]
+    return submit_one(runtime, submission)
+
+
+def check_even(tensor: torch.Tensor, size: int, name: str | None) -> None:
+    rows = tensor.shape[0]
+    if rows % size != 0:
+        action = describe(Kind.ALLTOALL, name)
+        raise InvalidArgumentError(f"{action}: {rows} rows cannot be dealt out evenly to {size} ranks; give splits")
+
+
+def _check_splits(splits: Any, rows: int, size: int, action: str) -> list[int]:
+    if isinstance(splits, torch.Tensor) and (splits.is_floating_point() or splits.dim() != 1):
+        raise InvalidArgumentError(f"{action}: splits must be a one-dimensional tensor of integers")
+    numbers = [int(split) for split in splits]
+    if len(numbers) != size:
+        raise InvalidArgumentError(f"{action}: {len(numbers)} splits were given for {size} ranks")
+    if any(number < 0 for number in numbers) or sum(numbers) != rows:
+        raise InvalidArgumentError(f"{action}: splits {numbers} do not share out the {rows} rows of the tensor")
+    return numbers
+
+
+def alltoall_async(
+    tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None = None, name: str | None = None
+) -> Handle:
+    """Sends splits[r] rows of `tensor` to rank r, in order; the handle's result is what came from all ranks, in order.
+
+    With `splits` (integers, one per rank) the result is (tensor, received_splits), an int64 tensor that says how many
+    rows came from each rank. Without, the rows are dealt out evenly and must be a multiple of the number of ranks.
+    """
+    runtime = current()
+    action = describe(Kind.ALLTOALL, name)
+    checked = check_tensor(tensor, action)
+    if checked.dim() == 0:
+        raise InvalidArgumentError(f"{action}: a 0-dimensional tensor has no rows to send")
+    if splits is None:
+        check_even(checked, runtime.size, name)
+    numbers = [] if splits is None else _check_splits(splits, checked.shape[0], runtime.size, action)
+    submission = gathering_submission(runtime, Kind.ALLTOALL, checked, name, splits=numbers)
+    finish = submission.finish
+
+    def finish_with_splits(handle: _core.Handle) -> Any:
+        result, received = finish(handle)
+        return result if splits is None else (result, torch.tensor(received, dtype=torch.int64))
+
+    submission.finish = finish_with_splits
+    return submit_one(runtime, submission)
+
+
+def barrier_async(name: str | None = None) -> Handle:
+    """The handle is done when every rank has made this call."""
+    runtime = current()
+    full_name, transient = operation_name(runtime, Kind.BARRIER, name)
+    request = _core.Request(kind=Kind.BARRIER, name=full_name, data_type=0, shape=[], transient=transient)
+    return Handle(runtime, runtime.submit([request], together=False), None, lambda _: None)

@@ -1,0 +1,78 @@
+"""Fewer bytes on the way: tensors travel in a smaller type and come back in their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Compressor:
+    """What a compressor offers; write your own by deriving from it. Stateless: the class itself is passed around."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """The tensor to send, and what decompress() will need. Its type and shape may depend only on the input's type
+        and shape."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
+        """The reduced tensor in its original type."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Tensors travel as they are."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:  # noqa: ARG004
+        return tensor
+
+
+class _CastCompressor(Compressor):
+    """Floating-point tensors that are wider travel as `wire_type`; all others as they are."""
+
+    wire_type: torch.dtype
+
+    @classmethod
+    def _cast(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
+        if tensor.dtype.is_floating_point and tensor.element_size() > cls.wire_type.itemsize:
+            return tensor.to(cls.wire_type), tensor.dtype
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
+        return tensor if context is None else tensor.to(context)
+
+
+class FP16Compressor(_CastCompressor):
+    """float32 and float64 travel as float16: half the bytes, 11 bits of precision, values up to 65504."""
+
+    wire_type = torch.float16
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return FP16Compressor._cast(tensor)
+
+
+class BF16Compressor(_CastCompressor):
+    """float32 and float64 travel as bfloat16: half the bytes, 8 bits of precision, the range of float32."""
+
+    wire_type = torch.bfloat16
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return BF16Compressor._cast(tensor)
+
+
+class Compression:
+    """The choices for the `compression` argument."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,0 +1,74 @@
+"""Results to wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gyre._runtime import Runtime
+from gyre.core import _core
+
+
+class Handle:
+    """The result of an asynchronous operation, now or later; what `poll` and `synchronize` take. Thread-safe.
+
+    The tensors of the operation stay alive until it is done, also when the handle is dropped before.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        core_handles: Sequence[_core.Handle],
+        memory: object,
+        finish: Callable[[Sequence[_core.Handle]], Any],
+    ) -> None:
+        """`memory`: what must stay until the end. `finish` makes the result, once, when all handles are done."""
+        self._runtime = runtime
+        self._core_handles = core_handles
+        self._memory: object | None = memory
+        self._finish: Callable[[Sequence[_core.Handle]], Any] | None = finish
+        self._result: Any = None
+        self._lock = threading.Lock()
+        runtime.remember(self)
+
+    def done(self) -> bool:
+        """Whether wait() would return at once, with the result or with an error."""
+        return all(handle.done() for handle in self._core_handles)
+
+    def wait(self) -> Any:
+        """The operation's result: a tensor, or what its function says. Sleeps, without the GIL, until it is there.
+
+        Raises what made the operation fail (gyre.Error), every time it is called; Ctrl-C ends the wait, not the
+        operation.
+        """
+        for handle in self._core_handles:
+            self._wait_one(handle)
+        with self._lock:
+            if self._finish is not None:
+                self._result = self._finish(self._core_handles)
+                self._let_go()
+        return self._result
+
+    def _wait_one(self, handle: _core.Handle) -> None:
+        try:
+            handle.wait()
+        except BaseException:
+            if self.done():
+                self._runtime.forget(self)
+            raise
+
+    def _let_go(self) -> None:
+        self._finish = None
+        self._memory = None
+        self._runtime.forget(self)
+
+
+def poll(handle: Handle) -> bool:
+    """Whether `handle` is done, so that synchronize() would not wait."""
+    return handle.done()
+
+
+def synchronize(handle: Handle) -> Any:
+    """Waits until `handle` is done and returns the operation's result: see Handle.wait()."""
+    return handle.wait()

@@ -1,0 +1,215 @@
+"""The optimizer that averages gradients over all ranks before it steps."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, cast
+
+import torch
+
+from gyre._runtime import current
+from gyre.errors import InvalidArgumentError
+from gyre.torch._exchange import ExchangeOptions, GradientExchange
+from gyre.torch._requests import ReduceOperation, Reduction
+from gyre.torch.asynchronous import allreduce_async
+from gyre.torch.compression import Compression, Compressor
+
+AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
+Closure = Callable[[], Any]
+
+
+class DistributedMixin(torch.optim.Optimizer):
+    """What DistributedOptimizer adds to an optimizer's class. A copy of it has no exchange: it steps alone."""
+
+    _exchange: GradientExchange | None = None
+    _names: dict[int, str]
+    _skip = False
+    _warned = False
+
+    def synchronize(self) -> None:
+        """Waits until all gradients are exchanged: afterwards every parameter's `grad` is the reduced one.
+
+        step() calls it. Call it yourself to work on the reduced gradients (clipping), then step() under
+        skip_synchronize(). Collective. Raises gyre.Error when the exchange fails.
+        """
+        if self._exchange is not None:
+            self._exchange.finish()
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """step() inside does not exchange gradients: synchronize() has been called already."""
+        self._skip = True
+        try:
+            yield
+        finally:
+            self._skip = False
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """From the next step on; see DistributedOptimizer."""
+        _check_passes(passes)
+        if self._exchange is not None:
+            self._exchange.options.passes_per_step = passes
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """synchronize(), unless it has been called since the last backward pass, and the step of the class itself.
+
+        With a closure (LBFGS), every call of it is followed by an exchange; LBFGS decides by the closure's loss,
+        so there it is averaged over the ranks.
+        """
+        exchange = self._exchange
+        if exchange is None or self._skip:
+            result = super().step(closure)
+        elif closure is not None:
+            result = super().step(self._synchronized(closure))
+        else:
+            self._synchronize_once(exchange)
+            result = super().step()
+        if exchange is not None:
+            exchange.synchronized = False
+        return result
+
+    step.hooked = True  # type: ignore[attr-defined]  # The class's own step runs the step hooks; once is enough.
+
+    def _synchronize_once(self, exchange: GradientExchange) -> None:
+        if not exchange.synchronized:
+            exchange.finish()
+        elif not self._warned:
+            self._warned = True
+            warnings.warn(
+                "optimizer.step() after optimizer.synchronize(): the gradients are exchanged already and are not "
+                "exchanged again. Say so with `with optimizer.skip_synchronize(): optimizer.step()`.",
+                stacklevel=4,
+            )
+
+    def _synchronized(self, closure: Closure) -> Closure:
+        def closure_and_exchange() -> Any:
+            loss = closure()
+            self.synchronize()
+            if isinstance(self, torch.optim.LBFGS):
+                return allreduce_async(torch.as_tensor(loss).detach()).wait()
+            return loss
+
+        return closure_and_exchange
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As ever. InvalidArgumentError between backward() and step(), while the gradients are being exchanged."""
+        if self._exchange is not None:
+            if self._exchange.under_way:
+                raise InvalidArgumentError(
+                    "optimizer.zero_grad() was called after backward() but before optimizer.step() or "
+                    "optimizer.synchronize(): the gradients are being exchanged. Call it before backward()."
+                )
+            self._exchange.forget_passes()
+        super().zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As ever; on every rank, between two steps."""
+        super().add_param_group(param_group)
+        if self._exchange is not None:
+            self._exchange.set_parameters(_name_parameters(self, self._names))
+
+
+def DistributedOptimizer(  # noqa: N802 - Horovod's name
+    optimizer: AnyOptimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: ReduceOperation = ReduceOperation.AVERAGE,
+    gradient_predivide_factor: float = 1.0,
+    sparse_as_dense: bool = False,
+) -> AnyOptimizer:
+    """`optimizer`, with gradients averaged over all ranks: exchanged while backward() still runs, done in step().
+
+    The result is an instance of the optimizer's own class and shares its parameter groups and state; use it instead of
+    the original, from one thread. Collective: every rank wraps the same parameters in the same order.
+
+    named_parameters: model.named_parameters(): names for messages and the timeline. Must cover all parameters.
+    compression: the type in which gradients travel and are summed: Compression.none, .fp16, .bf16, or a class of yours.
+    backward_passes_per_step: so many backward passes are accumulated (summed) here before the exchange.
+    op: Average or Sum.
+    gradient_predivide_factor: gradients are divided by it before the sum and multiplied after (op=Average only).
+    sparse_as_dense: exchange sparse gradients as dense ones instead of raising an error.
+
+    Parameters that are not on the CPU raise UnsupportedError; wrong arguments InvalidArgumentError; ranks that disagree
+    MismatchError. A rank where a parameter got no gradient contributes zeros and receives the others' average. With one
+    rank the optimizer works as if it were not wrapped.
+    """
+    runtime = current()
+    _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
+    names = _checked_names(optimizer, named_parameters)
+    base = type(optimizer)
+    class_ = type(base.__name__, (DistributedMixin, base), {"__doc__": base.__doc__, "__module__": base.__module__})
+    wrapped = cast("DistributedMixin", object.__new__(class_))
+    # A learning-rate scheduler made before left a `step` of the old class here.
+    wrapped.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+    wrapped._names = names
+    if runtime.size > 1:
+        options = ExchangeOptions(
+            reduction=_reduction(op, gradient_predivide_factor, runtime.size),
+            compression=compression,
+            passes_per_step=backward_passes_per_step,
+            sparse_as_dense=sparse_as_dense,
+            sparse_results=isinstance(optimizer, torch.optim.SparseAdam),
+        )
+        wrapped._exchange = GradientExchange(runtime, _name_parameters(wrapped, names), options)
+    return cast("AnyOptimizer", wrapped)
+
+
+def _check_passes(passes: int) -> None:
+    if passes < 1:
+        raise InvalidArgumentError(f"backward_passes_per_step must be at least 1, not {passes}")
+
+
+def _check_arguments(optimizer: object, passes: int, op: ReduceOperation, predivide: float) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, DistributedMixin):
+        raise InvalidArgumentError("the optimizer is a DistributedOptimizer already")
+    if op not in (ReduceOperation.AVERAGE, ReduceOperation.SUM):
+        raise InvalidArgumentError(f"DistributedOptimizer works with op=Average or op=Sum, not {op!r}")
+    if predivide != 1.0 and op != ReduceOperation.AVERAGE:
+        raise InvalidArgumentError("gradient_predivide_factor goes with op=Average only")
+    if predivide <= 0.0:
+        raise InvalidArgumentError(f"gradient_predivide_factor must be positive, not {predivide}")
+    _check_passes(passes)
+
+
+def _reduction(op: ReduceOperation, predivide: float, size: int) -> Reduction:
+    if predivide == 1.0:
+        return Reduction(op)
+    return Reduction(ReduceOperation.SUM, 1.0 / predivide, predivide / size)
+
+
+def _checked_names(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
+) -> dict[int, str]:
+    """The parameters' names by identity."""
+    if named_parameters is None:
+        return {}
+    named = list(named_parameters)
+    if any(not isinstance(item, tuple) or len(item) != 2 for item in named):
+        raise InvalidArgumentError(
+            "named_parameters must be pairs (name, parameter), as model.named_parameters() gives"
+        )
+    seen: set[str] = set()
+    duplicates = {name for name, _ in named if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
+    if duplicates:
+        raise InvalidArgumentError(
+            f"named_parameters holds these names more than once: {', '.join(sorted(duplicates))}"
+        )
+    names = {id(parameter): name for name, parameter in named}
+    unnamed = sum(id(parameter) not in names for group in optimizer.param_groups for parameter in group["params"])
+    if unnamed:
+        raise InvalidArgumentError(f"named_parameters names all but {unnamed} of the optimizer's parameters; name all")
+    return names
+
+
+def _name_parameters(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> list[tuple[str, torch.Tensor]]:
+    """All parameters in the order of the groups."""
+    return [
+        (names.get(id(parameter), f"parameter.{group_index}.{index}"), parameter)
+        for group_index, group in enumerate(optimizer.param_groups)
+        for index, parameter in enumerate(group["params"])
+    ]

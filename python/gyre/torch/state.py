@@ -1,0 +1,177 @@
+"""One rank's state on every rank: parameters, optimizer state, plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from gyre._runtime import Runtime, current
+from gyre.errors import CorruptDataError, InvalidArgumentError, MismatchError
+from gyre.torch import _plain_data
+from gyre.torch._requests import Batch, Kind, OneTimeName, broadcast_submission, describe
+from gyre.torch._tensors import check_tensor
+from gyre.torch.asynchronous import allgather_async, broadcast_async, broadcast_async_
+
+NamedTensors = Mapping[str, Any] | Iterable[tuple[str, torch.Tensor] | torch.Tensor]
+
+
+def broadcast_parameters(params: NamedTensors, root_rank: int) -> None:
+    """Overwrites this rank's tensors with those of `root_rank`, all in one exchange.
+
+    `params`: model.state_dict(), model.named_parameters(), or a list of tensors; the same names, shapes and types on
+    every rank, else MismatchError. What is no tensor raises InvalidArgumentError.
+    """
+    runtime = current()
+    batch = Batch(runtime)
+    for name, tensor in _named(params):
+        action = describe(Kind.BROADCAST, name)
+        if not isinstance(tensor, torch.Tensor):
+            raise InvalidArgumentError(f"{action}: cannot broadcast a {type(tensor).__name__} as a parameter")
+        target = check_tensor(tensor, action).detach()
+        batch.submissions.append(
+            broadcast_submission(runtime, target, target, OneTimeName(f"parameters.{name}"), root_rank)
+        )
+    batch.submit().wait()
+
+
+def _named(params: NamedTensors) -> list[tuple[str, Any]]:
+    if isinstance(params, Mapping):
+        return sorted(params.items())
+    return [item if isinstance(item, tuple) else (str(index), item) for index, item in enumerate(params)]
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int) -> None:
+    """Makes this rank's optimizer the twin of `root_rank`'s: state of every parameter and options of every group.
+
+    Works for every class of torch.optim, also when only the root has stepped yet: missing state is created, state that
+    the root does not have is dropped. Options must be plain data (numbers, strings, None, lists, tensors); nothing is
+    pickled. MismatchError when the groups hold other numbers of parameters than the root's.
+    """
+    runtime = current()
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    described = _optimizer_tree(optimizer) if runtime.rank == root_rank else None
+    described = _broadcast_plain(runtime, described, root_rank, "optimizer_state")
+    problem = _difference(optimizer, described, root_rank)
+    _agree(runtime, problem)
+    if runtime.rank != root_rank:
+        _apply(optimizer, described)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _optimizer_tree(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    state = {i: dict(optimizer.state[p]) for i, p in enumerate(_parameters(optimizer)) if p in optimizer.state}
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    return {"class": type(optimizer).__name__, "sizes": sizes, "groups": groups, "state": state}
+
+
+def _difference(optimizer: torch.optim.Optimizer, described: Any, root_rank: int) -> str:
+    """What keeps this rank from taking the root's state over; empty: nothing."""
+    theirs = (described["class"], described["sizes"])
+    ours = (type(optimizer).__name__, [len(group["params"]) for group in optimizer.param_groups])
+    if ours == theirs:
+        return ""
+    return (
+        f"broadcast of the optimizer's state: rank {root_rank} has a {theirs[0]} whose groups hold {theirs[1]} "
+        f"parameters, rank {current().rank} a {ours[0]} whose groups hold {ours[1]}"
+    )
+
+
+def _agree(runtime: Runtime, problem: str) -> None:
+    """Raises the first rank's problem on every rank, so that nobody goes on alone."""
+    text = torch.frombuffer(bytearray(problem.encode() + b"\n"), dtype=torch.uint8)
+    name = OneTimeName(f"agree.{runtime.next_number('agree')}")
+    lines = bytes(allgather_async(text, name).wait().tolist()).decode().splitlines()
+    first = next((line for line in lines if line), None)
+    if first is not None:
+        raise MismatchError(first)
+
+
+def _apply(optimizer: torch.optim.Optimizer, described: Any) -> None:
+    for group, options in zip(optimizer.param_groups, described["groups"], strict=True):
+        for key in [key for key in group if key != "params" and key not in options]:
+            del group[key]
+        for key, value in options.items():
+            group[key] = _in_place_of(group.get(key), value)
+    for index, parameter in enumerate(_parameters(optimizer)):
+        values = described["state"].get(index)
+        if values is None:
+            optimizer.state.pop(parameter, None)
+            continue
+        own = optimizer.state[parameter]
+        merged = {key: _in_place_of(own.get(key), value) for key, value in values.items()}
+        own.clear()
+        own.update(merged)
+
+
+def _in_place_of(own: Any, value: Any) -> Any:
+    """`value`, in the tensor that is there already if there is one like it, for somebody may hold that."""
+    alike = isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor)
+    if alike and own.shape == value.shape and own.dtype == value.dtype:
+        with torch.no_grad():
+            own.copy_(value)
+        return own
+    return value
+
+
+def _broadcast_plain(runtime: Runtime, value: Any, root_rank: int, what: str) -> Any:
+    """The root's value on every rank: a description first, then its tensors in one exchange."""
+    is_root = runtime.rank == root_rank
+    stem = f"{what}.{runtime.next_number(what)}"
+    # What cannot be sent must not leave the other ranks waiting: they are told by a size below zero.
+    failure: InvalidArgumentError | None = None
+    encoded = _plain_data.Encoded()
+    if is_root:
+        try:
+            encoded = _plain_data.encode(value, what.replace("_", " "))
+        except InvalidArgumentError as error:
+            failure = error
+    size = -1 if failure is not None else len(encoded.text)
+    announced = int(broadcast_async(torch.tensor(size), root_rank, OneTimeName(f"{stem}.size")).wait())
+    if failure is not None:
+        raise failure
+    if announced < 0:
+        raise InvalidArgumentError(
+            f"rank {root_rank} cannot send its {what.replace('_', ' ')}; its own message says why"
+        )
+    if announced > _plain_data.MAX_TEXT_BYTES:
+        raise CorruptDataError(f"{what}: rank {root_rank} announced {announced} bytes of description")
+    return _broadcast_described(runtime, value, encoded, announced, root_rank, stem)
+
+
+def _broadcast_described(
+    runtime: Runtime, value: Any, encoded: _plain_data.Encoded, size: int, root_rank: int, stem: str
+) -> Any:
+    is_root = runtime.rank == root_rank
+    text = torch.empty(size, dtype=torch.uint8)
+    if is_root:
+        text = torch.frombuffer(bytearray(encoded.text), dtype=torch.uint8)
+    broadcast_async_(text, root_rank, OneTimeName(f"{stem}.description")).wait()
+    tensors = encoded.tensors
+    if not is_root:
+        value, tensors = _plain_data.decode(text.numpy().tobytes())
+    batch = Batch(runtime)
+    for index, tensor in enumerate(tensors):
+        name = OneTimeName(f"{stem}.tensor.{index}")
+        target = tensor.detach()
+        batch.submissions.append(broadcast_submission(runtime, target, target, name, root_rank))
+    batch.submit().wait()
+    return value
+
+
+def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = None) -> Any:
+    """The root's `obj` on every rank. Plain data only (None, bool, numbers, str, bytes, list, tuple, dict, tensors):
+    nothing is pickled, so nothing that arrives is executed. InvalidArgumentError on every rank for anything else."""
+    return _broadcast_plain(current(), obj, root_rank, name or "object")
+
+
+def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+    """Every rank's `obj`, in rank order; plain data as in broadcast_object()."""
+    runtime = current()
+    return [_broadcast_plain(runtime, obj, root, f"{name or 'object'}.from.{root}") for root in range(runtime.size)]
