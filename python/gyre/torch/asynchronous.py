@@ -166,10 +166,7 @@ def reducescatter_async(
     Rank r of n gets rows/n rows, the first rows % n ranks one more. `op` as in allreduce_async().
     """
     runtime = current()
-    action = describe(Kind.REDUCESCATTER, name)
-    checked = check_tensor(tensor, action)
-    if checked.dim() == 0:
-        raise InvalidArgumentError(f"{action}: a 0-dimensional tensor has no rows to share out")
+    checked = check_tensor(tensor, describe(Kind.REDUCESCATTER, name))
     reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
     submission = gathering_submission(runtime, Kind.REDUCESCATTER, checked, name, reduction=reduction)
     finish = submission.finish
@@ -177,22 +174,10 @@ def reducescatter_async(
     return submit_one(runtime, submission)
 
 
-def check_even(tensor: torch.Tensor, size: int, name: str | None) -> None:
-    rows = tensor.shape[0]
-    if rows % size != 0:
-        action = describe(Kind.ALLTOALL, name)
-        raise InvalidArgumentError(f"{action}: {rows} rows cannot be dealt out evenly to {size} ranks; give splits")
-
-
-def _check_splits(splits: Any, rows: int, size: int, action: str) -> list[int]:
-    if isinstance(splits, torch.Tensor) and (splits.is_floating_point() or splits.dim() != 1):
+def _split_numbers(splits: torch.Tensor | Sequence[int], action: str) -> list[int]:
+    if isinstance(splits, torch.Tensor) and (splits.dtype.is_floating_point or splits.dim() != 1):
         raise InvalidArgumentError(f"{action}: splits must be a one-dimensional tensor of integers")
-    numbers = [int(split) for split in splits]
-    if len(numbers) != size:
-        raise InvalidArgumentError(f"{action}: {len(numbers)} splits were given for {size} ranks")
-    if any(number < 0 for number in numbers) or sum(numbers) != rows:
-        raise InvalidArgumentError(f"{action}: splits {numbers} do not share out the {rows} rows of the tensor")
-    return numbers
+    return [int(split) for split in splits]
 
 
 def alltoall_async(
@@ -206,11 +191,7 @@ def alltoall_async(
     runtime = current()
     action = describe(Kind.ALLTOALL, name)
     checked = check_tensor(tensor, action)
-    if checked.dim() == 0:
-        raise InvalidArgumentError(f"{action}: a 0-dimensional tensor has no rows to send")
-    if splits is None:
-        check_even(checked, runtime.size, name)
-    numbers = [] if splits is None else _check_splits(splits, checked.shape[0], runtime.size, action)
+    numbers = [] if splits is None else _split_numbers(splits, action)
     submission = gathering_submission(runtime, Kind.ALLTOALL, checked, name, splits=numbers)
     finish = submission.finish
 

@@ -136,7 +136,6 @@ class _Alltoall(torch.autograd.Function):
     def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None) -> Any:
         size = current().size
         if splits is None:
-            asynchronous.check_even(tensor, size, name)
             splits = [tensor.shape[0] // size] * size
         result, received_splits = asynchronous.alltoall_async(tensor, splits, name).wait()
         ctx.received_splits, ctx.name = received_splits, _gradient_name(name)
