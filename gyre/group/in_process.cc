@@ -229,7 +229,7 @@ std::vector<std::unique_ptr<Group>> make_in_process_groups(int size, std::vector
   std::vector<Member> members;
   for (int rank = 0; rank < size; ++rank) {
     const auto host = host_ids.empty() ? this_host_name() : host_ids[static_cast<std::size_t>(rank)];
-    members.push_back({rank, host, host, ::getpid(), {}});
+    members.push_back({rank, host, host, ::getpid(), this_process_namespace(), {}});
   }
   const auto hub = std::make_shared<Hub>(std::move(members));
   std::vector<std::unique_ptr<Group>> groups;

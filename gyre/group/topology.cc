@@ -54,6 +54,11 @@ std::string this_host_id() {
   return fmt::format("{}/{}", boot, network.st_ino);
 }
 
+std::uint64_t this_process_namespace() {
+  struct stat status{};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
 std::string this_host_name() {
   utsname names{};
   if (::uname(&names) != 0) throw system_error("uname", errno);

@@ -16,6 +16,7 @@ struct Member {
   std::string host_id;    ///< Equal exactly for ranks that can share memory.
   std::string host_name;  ///< For people.
   pid_t process = 0;
+  std::uint64_t process_namespace = 0;   ///< `process` means something only within it; 0: unknown.
   std::vector<net::Endpoint> endpoints;  ///< Where it accepts links; unix first where it has one.
 };
 
@@ -54,5 +55,6 @@ class Topology {
 /// Equal for two processes exactly when they can share memory: same boot, same network namespace.
 std::string this_host_id();
 std::string this_host_name();
+std::uint64_t this_process_namespace();
 
 }  // namespace gyre::group

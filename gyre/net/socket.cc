@@ -126,6 +126,27 @@ bool may_pass(int failure) {
          failure == EHOSTUNREACH || failure == ENETUNREACH || failure == ETIMEDOUT || failure == EADDRNOTAVAIL;
 }
 
+Endpoint endpoint_of(const Address& address) {
+  if (address.family() == AF_UNIX) {
+    const auto* un = reinterpret_cast<const sockaddr_un*>(&address.storage);
+    std::string name(un->sun_path, address.length - offsetof(sockaddr_un, sun_path));
+    if (!name.empty() && name[0] == '\0') {
+      name[0] = '@';
+    } else {
+      name.resize(std::strlen(name.c_str()));
+    }
+    return {Endpoint::Kind::kUnix, name, 0};
+  }
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  const int failure = ::getnameinfo(address.get(), address.length, host, sizeof(host), port, sizeof(port),
+                                    NI_NUMERICHOST | NI_NUMERICSERV);
+  if (failure != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("reading a socket's address: {}", ::gai_strerror(failure)));
+  }
+  return {Endpoint::Kind::kTcp, host, static_cast<std::uint16_t>(std::stoi(port))};
+}
+
 void pause(int pause_ms, Deadline deadline) {
   ::poll(nullptr, 0, std::min(pause_ms, std::max(0, deadline.poll_timeout_ms(pause_ms))));
 }
@@ -148,24 +169,14 @@ Endpoint local_endpoint(int fd) {
   Address address;
   address.length = sizeof(address.storage);
   if (::getsockname(fd, address.get(), &address.length) != 0) throw system_error("getsockname", errno);
-  if (address.family() == AF_UNIX) {
-    const auto* un = reinterpret_cast<const sockaddr_un*>(&address.storage);
-    std::string name(un->sun_path, address.length - offsetof(sockaddr_un, sun_path));
-    if (!name.empty() && name[0] == '\0') {
-      name[0] = '@';
-    } else {
-      name.resize(std::strlen(name.c_str()));
-    }
-    return {Endpoint::Kind::kUnix, name, 0};
-  }
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  const int failure = ::getnameinfo(address.get(), address.length, host, sizeof(host), port, sizeof(port),
-                                    NI_NUMERICHOST | NI_NUMERICSERV);
-  if (failure != 0) {
-    throw Error(ErrorCode::kIo, fmt::format("reading a socket's address: {}", ::gai_strerror(failure)));
-  }
-  return {Endpoint::Kind::kTcp, host, static_cast<std::uint16_t>(std::stoi(port))};
+  return endpoint_of(address);
+}
+
+Endpoint peer_endpoint(int fd) {
+  Address address;
+  address.length = sizeof(address.storage);
+  if (::getpeername(fd, address.get(), &address.length) != 0) throw system_error("getpeername", errno);
+  return endpoint_of(address);
 }
 
 UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {

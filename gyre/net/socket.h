@@ -15,6 +15,8 @@ UniqueFd listen_on(const Endpoint& endpoint, int backlog = 1024);
 
 /// The endpoint a socket is bound to (tells the port that the system chose).
 Endpoint local_endpoint(int fd);
+/// The endpoint at the other end of a connection; a unix socket that was never bound has an empty name.
+Endpoint peer_endpoint(int fd);
 
 /// A connected, non-blocking, close-on-exec socket (TCP: no delay, keep-alive that finds a dead host
 /// within about 10 s). While nobody listens there yet it tries again, with growing pauses, until the deadline;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "gyre/group/lane.h"
 #include "gyre/net/socket.h"
 #include "gyre/net/stream.h"
+#include "tests/conformance/socket_ranks.h"
 
 namespace gyre::group {
 namespace {
@@ -28,6 +30,8 @@ struct BackEnd {
   std::string name;
   RunRanks run;
 };
+
+void PrintTo(const BackEnd& back_end, std::ostream* stream) { *stream << back_end.name; }
 
 Deadline soon() { return Deadline::after(milliseconds(20'000)); }
 
@@ -208,6 +212,9 @@ TEST_P(GroupConformance, a_rank_that_left_fails_those_who_wait_for_it_and_nobody
       EXPECT_EQ(failure_of([&] { group.open_link(0, 1, soon()); }).code(), ErrorCode::kShutDown);
       return;
     }
+    // The higher rank does not wait for the lower one: it first lets the news arrive.
+    const Error verdict = group.verdict_on(1, Error(ErrorCode::kInternal, "nothing was heard of rank 1"));
+    EXPECT_EQ(verdict.code(), ErrorCode::kPeerLeft) << verdict.what();
     const Error error = failure_of([&] { group.open_link(1, 1, soon()); });
     EXPECT_EQ(error.code(), ErrorCode::kPeerLeft) << error.what();
     EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos);
@@ -288,7 +295,16 @@ BackEnd in_process() {
           [](int size, const Body& body, const std::vector<std::string>& hosts) { run_in_process(size, body, hosts); }};
 }
 
-INSTANTIATE_TEST_SUITE_P(BackEnds, GroupConformance, testing::Values(in_process()),
+/// Every rank joins over real sockets; that they are threads of one process is all that is played.
+BackEnd sockets(const std::string& name, const std::string& rendezvous) {
+  return {name, [rendezvous](int size, const Body& body, const std::vector<std::string>& hosts) {
+            run_over_sockets(size, body, hosts, rendezvous);
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(BackEnds, GroupConformance,
+                         testing::Values(in_process(), sockets("unix_sockets", "unix:@gyre-test"),
+                                         sockets("tcp_sockets", "tcp:127.0.0.1:0")),
                          [](const auto& information) { return information.param.name; });
 
 }  // namespace

@@ -1,0 +1,104 @@
+#include "gyre/group/internal/acceptor.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::group {
+namespace {
+
+/// After the process has run out of descriptors: time for others to close some.
+constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+
+}  // namespace
+
+Acceptor::Acceptor(asio::io_context& context, AcceptorOptions options)
+    : context_(context), options_(std::move(options)) {}
+
+void Acceptor::listen(UniqueFd listening_socket) {
+  auto listener = std::make_shared<Listener>(context_, listening_socket.release());
+  listeners_.push_back(listener);
+  asio::co_spawn(context_, [self = shared_from_this(), listener] { return self->accept(listener); }, asio::detached);
+}
+
+void Acceptor::stop() {
+  boost::system::error_code ignored;
+  for (const auto& listener : listeners_) listener->close(ignored);
+  for (const auto& stranger : strangers_) stranger->close(ignored);
+}
+
+asio::awaitable<void> Acceptor::accept(std::shared_ptr<Listener> listener) {
+  asio::steady_timer pause(context_);
+  for (;;) {
+    boost::system::error_code failure;
+    co_await listener->async_wait(Listener::wait_read, asio::redirect_error(asio::use_awaitable, failure));
+    if (failure) co_return;  // stop()
+    bool exhausted = false;
+    try {
+      take_waiting(listener->native_handle());
+    } catch (const Error& error) {
+      log_refusal("somebody", error.what());
+      exhausted = true;
+    }
+    if (!exhausted) continue;
+    pause.expires_after(kPauseWithoutDescriptors);
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, failure));
+  }
+}
+
+void Acceptor::take_waiting(int listening_fd) {
+  for (UniqueFd connection = net::accept_from(listening_fd); connection; connection = net::accept_from(listening_fd)) {
+    if (strangers_.size() >= kMostStrangers) {
+      boost::system::error_code ignored;
+      strangers_.front()->close(ignored);
+      strangers_.pop_front();
+    }
+    std::string peer = describe_peer(connection.get());
+    auto socket = adopt_socket(context_, std::move(connection));
+    strangers_.push_back(socket);
+    asio::co_spawn(
+        context_, [self = shared_from_this(), socket, peer] { return self->admit(socket, peer); }, asio::detached);
+  }
+}
+
+asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::string peer) {
+  const TimeLimit limit(socket, options_.handshake_timeout);
+  net::Hello hello;
+  try {
+    net::Opening opening;
+    co_await read_all(*socket, opening);
+    hello = net::decode_opening(opening);
+    net::Nonce nonce;
+    fill_with_secure_random(nonce);
+    const net::Answer answer = net::make_answer(options_.key, opening, nonce);
+    co_await write_all(*socket, answer);
+    net::Proof proof;
+    co_await read_all(*socket, proof);
+    net::check_proof(options_.key, opening, answer, proof);
+    options_.check(hello);
+    const std::array<std::byte, 1> welcome{net::kWelcome};
+    co_await write_all(*socket, welcome);
+    strangers_.remove(socket);
+    options_.admitted(hello, socket);
+  } catch (const std::exception& error) {
+    strangers_.remove(socket);
+    log_refusal(peer, limit.passed() ? "it did not finish the handshake in time" : error.what());
+    boost::system::error_code ignored;
+    socket->close(ignored);
+  }
+}
+
+void Acceptor::log_refusal(const std::string& peer, const std::string& reason) {
+  ++refusals_;
+  if (refusals_ > kMostLoggedRefusals) return;
+  options_.logger->warn("{} refused a connection from {}: {}{}", options_.what, peer, reason,
+                        refusals_ == kMostLoggedRefusals ? " (further refusals are not logged)" : "");
+}
+
+}  // namespace gyre::group

@@ -1,0 +1,86 @@
+#include "gyre/group/internal/group_state.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace gyre::group {
+namespace {
+
+/// Links that peers have opened and this rank has not asked for yet; a lane needs at most one per rank.
+constexpr std::size_t kMostOfferedLinks = 16'384;
+
+}  // namespace
+
+Error peer_left(const Topology& topology, int peer) {
+  return {ErrorCode::kPeerLeft,
+          fmt::format("{} left the group while rank {} still needed it", topology.describe(peer), topology.rank())};
+}
+
+void GroupState::fail(const Error& reason) {
+  const MutexLock lock(mutex_);
+  abort_signal_.trigger(reason);
+  changed_.notify_all();
+}
+
+void GroupState::mark_left(int rank) {
+  const MutexLock lock(mutex_);
+  if (has_left(rank)) return;
+  left_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+  departures_.fetch_add(1, std::memory_order_release);
+  abort_signal_.wake_futexes();
+  changed_.notify_all();
+}
+
+void GroupState::offer_link(const LinkKey& key, UniqueFd connection) {
+  const MutexLock lock(mutex_);
+  if (offered_links_.size() >= kMostOfferedLinks && !offered_links_.contains(key)) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("{} connections of other ranks wait to be used; no more are taken", kMostOfferedLinks));
+  }
+  offered_links_[key] = std::move(connection);
+  changed_.notify_all();
+}
+
+UniqueFd GroupState::take_link(const LinkKey& key, const Topology& topology, Deadline deadline) {
+  const MutexLock lock(mutex_);
+  for (;;) {
+    abort_signal_.throw_if_triggered();
+    const auto offered = offered_links_.find(key);
+    if (offered != offered_links_.end()) return std::move(offered_links_.extract(offered).mapped());
+    if (has_left(key.rank)) throw peer_left(topology, key.rank);
+    if (deadline.passed()) {
+      throw Error(
+          ErrorCode::kTimeout,
+          fmt::format("{} did not open its end of {} channel {} to rank {} in time", topology.describe(key.rank),
+                      key.purpose == Purpose::kLink ? "link" : "segment", key.channel, topology.rank()));
+    }
+    wait(deadline);
+  }
+}
+
+void GroupState::wait_for_verdict(int peer, Deadline deadline) {
+  const MutexLock lock(mutex_);
+  while (!abort_signal_.triggered() && !has_left(peer) && !deadline.passed()) wait(deadline);
+}
+
+void GroupState::finish_farewell() {
+  const MutexLock lock(mutex_);
+  farewell_finished_ = true;
+  changed_.notify_all();
+}
+
+void GroupState::wait_for_farewell(Deadline deadline) {
+  const MutexLock lock(mutex_);
+  while (!farewell_finished_ && !deadline.passed()) wait(deadline);
+}
+
+void GroupState::wait(Deadline deadline) {
+  if (deadline.when()) {
+    changed_.wait_until(mutex_, *deadline.when());
+  } else {
+    changed_.wait(mutex_);
+  }
+}
+
+}  // namespace gyre::group

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/file.h"
+#include "gyre/base/thread_annotations.h"
+#include "gyre/group/abort_signal.h"
+#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/topology.h"
+
+namespace gyre::group {
+
+/// Which connection between two ranks.
+struct LinkKey {
+  int rank = 0;  ///< The higher one, who connects.
+  Purpose purpose = Purpose::kLink;
+  std::uint64_t channel = 0;
+
+  friend auto operator<=>(const LinkKey&, const LinkKey&) = default;
+};
+
+/// What a rank's service thread and the threads that use its group share. Thread-safe.
+class GroupState {
+ public:
+  explicit GroupState(int size) : left_(static_cast<std::size_t>(size)) {}
+
+  AbortSignal& abort_signal() { return abort_signal_; }
+  void fail(const Error& reason) GYRE_EXCLUDES(mutex_);
+
+  void mark_left(int rank) GYRE_EXCLUDES(mutex_);
+  bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
+  int departures() const { return departures_.load(std::memory_order_acquire); }
+
+  /// Keeps an authenticated connection until take_link(); a second one with the same key replaces the first.
+  /// Error(kResourceExhausted) when too many wait.
+  void offer_link(const LinkKey& key, UniqueFd connection) GYRE_EXCLUDES(mutex_);
+  /// Waits for offer_link(). Error(kTimeout | kPeerLeft), or the abort's reason.
+  UniqueFd take_link(const LinkKey& key, const Topology& topology, Deadline deadline) GYRE_EXCLUDES(mutex_);
+
+  /// Blocks until the group has failed, `peer` has left or the deadline passed.
+  void wait_for_verdict(int peer, Deadline deadline) GYRE_EXCLUDES(mutex_);
+
+  /// The membership connection is over: rank 0 has confirmed our leave, or is gone.
+  void finish_farewell() GYRE_EXCLUDES(mutex_);
+  void wait_for_farewell(Deadline deadline) GYRE_EXCLUDES(mutex_);
+
+ private:
+  void wait(Deadline deadline) GYRE_REQUIRES(mutex_);
+
+  AbortSignal abort_signal_;
+  std::vector<std::atomic<bool>> left_;
+  std::atomic<int> departures_{0};
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::map<LinkKey, UniqueFd> offered_links_ GYRE_GUARDED_BY(mutex_);
+  bool farewell_finished_ GYRE_GUARDED_BY(mutex_) = false;
+};
+
+/// What those who need a rank that has left are told.
+Error peer_left(const Topology& topology, int peer);
+
+}  // namespace gyre::group

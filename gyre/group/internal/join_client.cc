@@ -1,0 +1,103 @@
+#include "gyre/group/internal/join_client.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "gyre/group/internal/waits.h"
+#include "gyre/net/message.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::group {
+namespace {
+
+/// Rank 0 names the missing ranks when its time is up; ours ends this much later, so that we hear it.
+constexpr std::chrono::milliseconds kVerdictGrace{5'000};
+constexpr int kFirstPauseMs = 2;
+constexpr int kLongestPauseMs = 100;
+
+Member introduce(const Job& job, const GroupOptions& options, std::vector<net::Endpoint> endpoints) {
+  Member member;
+  member.rank = job.rank;
+  member.host_id = options.host_id.empty() ? this_host_id() : options.host_id;
+  member.host_name = options.host_id.empty() ? this_host_name() : options.host_id;
+  member.process = ::getpid();
+  member.process_namespace = this_process_namespace();
+  member.endpoints = std::move(endpoints);
+  return member;
+}
+
+/// Says who we are and waits for the others; empty when the rendezvous asks us to come back.
+std::optional<Membership> ask_to_join(net::Stream& stream, const Job& job, const Member& member, Deadline deadline) {
+  net::send_message(stream, static_cast<std::uint16_t>(MessageType::kJoin), encode_join({job.size, member}), deadline);
+  const net::Message reply = net::receive_message(stream, deadline);
+  switch (static_cast<MessageType>(reply.type)) {
+    case MessageType::kMembership: return decode_membership(reply.payload, job.size);
+    case MessageType::kComeBack: return std::nullopt;
+    case MessageType::kRefused:
+    case MessageType::kAbort: throw decode_failure(reply.payload);
+    default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", reply.type));
+  }
+}
+
+/// Empty when the rendezvous closed the connection before it admitted us: an earlier group's, on its way out.
+UniqueFd connect_and_prove(const Job& job, Deadline deadline) {
+  UniqueFd connection = net::connect_to(job.rendezvous, deadline);
+  net::limit_unacknowledged(connection.get());
+  const auto stream = borrow_as_stream(connection, fmt::format("rank 0 ({})", net::to_string(job.rendezvous)));
+  net::Hello hello;
+  hello.rank = static_cast<std::uint32_t>(job.rank);
+  hello.purpose = static_cast<std::uint32_t>(Purpose::kMembership);
+  try {
+    net::prove_to_acceptor(*stream, job.key, hello, deadline);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kPeerLost) return {};
+    throw;
+  }
+  return connection;
+}
+
+}  // namespace
+
+Admission join_own_rendezvous(const Job& job, const GroupOptions& options, UniqueFd connection, int listening_socket) {
+  Admission admission;
+  admission.listeners = listen_for_links(job, listening_socket);
+  const auto stream = borrow_as_stream(connection, "the rendezvous of this process");
+  const Member member = introduce(job, options, admission.listeners.endpoints);
+  auto membership = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
+  if (!membership) throw Error(ErrorCode::kInternal, "a new rendezvous turned its own rank away");
+  admission.membership = std::move(*membership);
+  admission.connection = std::move(connection);
+  return admission;
+}
+
+Admission join_rendezvous(const Job& job, const GroupOptions& options) {
+  const Deadline deadline = Deadline::after(options.join_timeout);
+  int pause_ms = kFirstPauseMs;
+  for (;;) {
+    UniqueFd connection = connect_and_prove(job, deadline);
+    if (connection) {
+      Admission admission;
+      admission.listeners = listen_for_links(job, connection.get());
+      const auto stream = borrow_as_stream(connection, "rank 0");
+      const Member member = introduce(job, options, admission.listeners.endpoints);
+      auto membership = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
+      if (membership) {
+        admission.membership = std::move(*membership);
+        admission.connection = std::move(connection);
+        return admission;
+      }
+    }
+    if (deadline.passed()) {
+      throw Error(ErrorCode::kTimeout, "the group that this job had before was not dissolved in time");
+    }
+    ::poll(nullptr, 0, deadline.poll_timeout_ms(pause_ms));
+    pause_ms = std::min(2 * pause_ms, kLongestPauseMs);
+  }
+}
+
+}  // namespace gyre::group

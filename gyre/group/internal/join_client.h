@@ -1,0 +1,25 @@
+#pragma once
+
+#include "gyre/base/file.h"
+#include "gyre/group/group.h"
+#include "gyre/group/internal/addresses.h"
+#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/job.h"
+
+namespace gyre::group {
+
+/// How a process became a member.
+struct Admission {
+  UniqueFd connection;  ///< To the rendezvous; the Membership message has been read from it.
+  LinkListeners listeners;
+  Membership membership;
+};
+
+/// Rank 0's way in: `connection` leads to the rendezvous in this process; `listening_socket` shows the interface.
+Admission join_own_rendezvous(const Job& job, const GroupOptions& options, UniqueFd connection, int listening_socket);
+
+/// Everybody else's: connects, proves the key, asks to join, and waits until all are there. While an earlier group of
+/// the job is still dissolving it tries again. Errors as join_group's.
+Admission join_rendezvous(const Job& job, const GroupOptions& options);
+
+}  // namespace gyre::group

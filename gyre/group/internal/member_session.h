@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gyre/group/internal/async_io.h"
+#include "gyre/group/internal/group_state.h"
+#include "gyre/group/topology.h"
+
+namespace gyre::group {
+
+/// A rank's connection to the rendezvous, once it is a member: brings news into the GroupState and sends ours. Runs on
+/// the service thread.
+class MemberSession : public std::enable_shared_from_this<MemberSession> {
+ public:
+  /// `state` and `topology` outlive the service thread.
+  MemberSession(asio::io_context& context, UniqueFd connection, GroupState& state, const Topology& topology);
+
+  void start();
+  void abort(const Error& reason);
+  void leave();
+
+ private:
+  asio::awaitable<void> listen();
+  void handle(const net::Message& message);
+  void rendezvous_lost(const std::string& evidence);
+  void watch_rank_zero();
+
+  asio::io_context& context_;
+  std::shared_ptr<MessageConnection> connection_;
+  GroupState& state_;
+  const Topology& topology_;
+};
+
+}  // namespace gyre::group

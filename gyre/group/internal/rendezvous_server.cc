@@ -1,0 +1,260 @@
+#include "gyre/group/internal/rendezvous_server.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <utility>
+
+#include "gyre/base/random.h"
+#include "gyre/group/internal/addresses.h"
+#include "gyre/group/internal/process_watch.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::group {
+namespace {
+
+void send(MessageConnection& connection, MessageType type, std::span<const std::byte> payload) {
+  connection.send(static_cast<std::uint16_t>(type), payload);
+}
+
+}  // namespace
+
+RendezvousServer::RendezvousServer(asio::io_context& context, RendezvousOptions options)
+    : context_(context),
+      options_(std::move(options)),
+      seats_(static_cast<std::size_t>(options_.size)),
+      join_timer_(context),
+      farewell_timer_(context) {}
+
+void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
+  AcceptorOptions options;
+  options.what = "the rendezvous";
+  options.key = options_.key;
+  options.handshake_timeout = options_.handshake_timeout;
+  options.logger = options_.logger;
+  options.check = [size = options_.size](const net::Hello& hello) {
+    if (hello.purpose != static_cast<std::uint32_t>(Purpose::kMembership) || hello.epoch != 0) {
+      throw Error(ErrorCode::kProtocol, fmt::format("purpose {} does not belong here", hello.purpose));
+    }
+    if (hello.rank == 0 || hello.rank >= static_cast<std::uint32_t>(kMostRanks)) {
+      throw Error(ErrorCode::kProtocol, fmt::format("it claims to be rank {} of {}", hello.rank, size));
+    }
+  };
+  // The acceptor is owned by this server, so its callbacks must not own the server in turn.
+  options.admitted = [weak = weak_from_this()](const net::Hello& hello, std::shared_ptr<AsyncSocket> socket) {
+    const auto self = weak.lock();
+    if (!self) return;
+    auto connection = std::make_shared<MessageConnection>(std::move(socket));
+    const int rank = static_cast<int>(hello.rank);
+    asio::co_spawn(self->context_, [self, rank, connection] { return self->serve(rank, connection); }, asio::detached);
+  };
+  acceptor_ = std::make_shared<Acceptor>(context_, std::move(options));
+  acceptor_->listen(std::move(listening_socket));
+
+  auto connection = std::make_shared<MessageConnection>(adopt_socket(context_, std::move(rank_zero)));
+  asio::co_spawn(
+      context_, [self = shared_from_this(), connection] { return self->serve(0, connection); }, asio::detached);
+  join_timer_.expires_after(options_.join_timeout);
+  join_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& cancelled) {
+    if (!cancelled) self->join_time_is_up();
+  });
+}
+
+asio::awaitable<void> RendezvousServer::serve(int rank, Connection connection) {
+  std::string evidence;
+  bool seated = false;
+  try {
+    {
+      const TimeLimit limit(connection->socket(), options_.handshake_timeout);
+      const net::Message message = co_await connection->receive();
+      seated = seat_member(rank, connection, message);
+    }
+    while (seated) {
+      const net::Message message = co_await connection->receive();
+      handle(rank, message);
+    }
+  } catch (const std::exception& error) {
+    evidence = error.what();
+  }
+  if (seated) {
+    lost(rank, evidence);
+  } else if (!evidence.empty()) {
+    options_.logger->warn("the rendezvous gave up on a newcomer as rank {}: {}", rank, evidence);
+  }
+  connection->close();
+}
+
+bool RendezvousServer::seat_member(int rank, const Connection& connection, const net::Message& message) {
+  if (message.type != static_cast<std::uint16_t>(MessageType::kJoin)) {
+    throw Error(ErrorCode::kProtocol, fmt::format("message type {} instead of a join", message.type));
+  }
+  const Join join = decode_join(message.payload);
+  const std::string newcomer =
+      fmt::format("rank {} (host {}, pid {})", rank, join.member.host_name, join.member.process);
+  if (join.size != options_.size || rank >= options_.size || join.member.rank != rank) {
+    refuse(rank, connection,
+           Error(ErrorCode::kMismatch,
+                 fmt::format("{} says that the job has {} ranks, rank 0 was told {}; start all ranks of a job with the "
+                             "same size",
+                             newcomer, join.size, options_.size)));
+    return false;
+  }
+  Seat& seat = seats_[static_cast<std::size_t>(rank)];
+  // The group is dissolving, and this process is early for the next one.
+  if (failure_ || rank_zero_left_ || seat.state == SeatState::kLeft || seat.state == SeatState::kLost) {
+    send(*connection, MessageType::kComeBack, {});
+    return false;
+  }
+  if (seat.state == SeatState::kJoined) {
+    refuse(rank, connection,
+           Error(ErrorCode::kMismatch, fmt::format("{} claims a rank that {} holds; two processes of a job were given "
+                                                   "the same number, or two jobs share one rendezvous ({})",
+                                                   newcomer, describe(rank), options_.where)));
+    return false;
+  }
+  seat.state = SeatState::kJoined;
+  seat.member = join.member;
+  seat.connection = connection;
+  if (rank != 0) {
+    const int fd = connection->socket()->native_handle();
+    net::limit_unacknowledged(fd);
+    const net::Endpoint here = net::local_endpoint(fd);
+    if (here.kind == net::Endpoint::Kind::kTcp) seat.address_here = here.host;
+    seat.is_remote = here.kind == net::Endpoint::Kind::kTcp && !is_loopback(net::peer_endpoint(fd).host);
+  }
+  if (everybody_is(SeatState::kJoined)) announce_membership();
+  return true;
+}
+
+void RendezvousServer::refuse(int rank, const Connection& connection, const Error& reason) {
+  options_.logger->warn("the rendezvous refused a newcomer as rank {}: {}", rank, reason.what());
+  send(*connection, MessageType::kRefused, encode_failure(reason));
+}
+
+void RendezvousServer::announce_membership() {
+  announced_ = true;
+  join_timer_.cancel();
+  std::array<std::byte, sizeof(std::uint64_t)> random;
+  fill_with_secure_random(random);
+  const std::uint64_t epoch = ByteReader(random, "an epoch").u64() | 1;  // Never 0, which stands for none.
+  for (int rank = 0; rank < options_.size; ++rank) {
+    send(*seats_[static_cast<std::size_t>(rank)].connection, MessageType::kMembership,
+         encode_membership({epoch, members_as_seen_by(rank)}));
+    watch(rank);
+  }
+}
+
+/// A rank that met the rendezvous over the loopback, like rank 0 itself, does not know its address in the network.
+/// Whoever came over the network does: it is the address at which it reached rank 0's host.
+std::vector<Member> RendezvousServer::members_as_seen_by(int rank) const {
+  const Seat& viewer = seats_[static_cast<std::size_t>(rank)];
+  std::vector<Member> members;
+  for (const Seat& seat : seats_) {
+    members.push_back(seat.member);
+    if (seat.is_remote) continue;
+    for (net::Endpoint& endpoint : members.back().endpoints) {
+      if (endpoint.kind != net::Endpoint::Kind::kTcp) continue;
+      if (viewer.is_remote) endpoint.host = viewer.address_here;
+    }
+  }
+  return members;
+}
+
+void RendezvousServer::watch(int rank) {
+  UniqueFd process = watch_process(seats_[0].member, seats_[static_cast<std::size_t>(rank)].member);
+  if (!process) return;
+  auto descriptor = std::make_shared<asio::posix::stream_descriptor>(context_, process.release());
+  descriptor->async_wait(asio::posix::stream_descriptor::wait_read,
+                         [self = shared_from_this(), descriptor, rank](const boost::system::error_code& failure) {
+                           if (!failure) self->lost(rank, "its process has ended");
+                         });
+}
+
+void RendezvousServer::handle(int rank, const net::Message& message) {
+  switch (static_cast<MessageType>(message.type)) {
+    case MessageType::kAbort: return fail(decode_failure(message.payload));
+    case MessageType::kLeave: return leave(rank);
+    default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", message.type));
+  }
+}
+
+void RendezvousServer::lost(int rank, const std::string& evidence) {
+  Seat& seat = seats_[static_cast<std::size_t>(rank)];
+  if (seat.state != SeatState::kJoined) return;
+  seat.state = SeatState::kLost;
+  fail(Error(ErrorCode::kPeerLost,
+             announced_ ? fmt::format("{} died or lost its connection ({})", describe(rank), evidence)
+                        : fmt::format("{} died or lost its connection before all {} ranks had joined ({})",
+                                      describe(rank), options_.size, evidence)));
+  finish_farewell_if_done();
+}
+
+void RendezvousServer::leave(int rank) {
+  Seat& seat = seats_[static_cast<std::size_t>(rank)];
+  if (seat.state != SeatState::kJoined) return;
+  seat.state = SeatState::kLeft;
+  const Bytes payload = encode_left(rank);
+  send_to_joined(MessageType::kLeft, payload);
+  if (rank != 0) {
+    send(*seat.connection, MessageType::kLeft, payload);
+  } else {
+    rank_zero_left_ = true;
+    farewell_timer_.expires_after(options_.longest_farewell);
+    farewell_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& cancelled) {
+      if (cancelled) return;
+      self->options_.logger->warn("rank 0 leaves although other ranks are still there: they did not leave within {} ms",
+                                  self->options_.longest_farewell.count());
+      send(*self->seats_[0].connection, MessageType::kLeft, encode_left(0));
+    });
+  }
+  finish_farewell_if_done();
+}
+
+/// Rank 0 hosts this server and so leaves last; but nobody needs it in a group that has failed.
+void RendezvousServer::finish_farewell_if_done() {
+  if (!rank_zero_left_) return;
+  const bool done = failure_ || std::none_of(seats_.begin(), seats_.end(),
+                                             [](const Seat& seat) { return seat.state == SeatState::kJoined; });
+  if (done && farewell_timer_.cancel() > 0) {
+    send(*seats_[0].connection, MessageType::kLeft, encode_left(0));
+  }
+}
+
+void RendezvousServer::fail(const Error& reason) {
+  if (failure_) return;
+  failure_ = reason;
+  join_timer_.cancel();
+  send_to_joined(MessageType::kAbort, encode_failure(reason));
+  finish_farewell_if_done();
+}
+
+void RendezvousServer::join_time_is_up() {
+  std::vector<int> missing;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (seats_[static_cast<std::size_t>(rank)].state == SeatState::kAbsent) missing.push_back(rank);
+  }
+  fail(Error(ErrorCode::kTimeout,
+             fmt::format("{} {} of a job of {} did not join at {} within {} ms; see what they printed, or start them",
+                         missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), options_.size,
+                         options_.where, options_.join_timeout.count())));
+}
+
+void RendezvousServer::send_to_joined(MessageType type, const Bytes& payload) {
+  for (const Seat& seat : seats_) {
+    if (seat.state == SeatState::kJoined) send(*seat.connection, type, payload);
+  }
+}
+
+bool RendezvousServer::everybody_is(SeatState state) const {
+  return std::all_of(seats_.begin(), seats_.end(), [state](const Seat& seat) { return seat.state == state; });
+}
+
+std::string RendezvousServer::describe(int rank) const {
+  const Member& member = seats_[static_cast<std::size_t>(rank)].member;
+  return fmt::format("rank {} (host {}, pid {})", rank, member.host_name, member.process);
+}
+
+}  // namespace gyre::group

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/base/error.h"
+#include "gyre/base/log.h"
+#include "gyre/group/internal/acceptor.h"
+#include "gyre/group/internal/async_io.h"
+#include "gyre/group/internal/membership_messages.h"
+#include "gyre/net/handshake.h"
+
+namespace gyre::group {
+
+struct RendezvousOptions {
+  int size = 1;
+  net::JobKey key{};
+  std::string where;  ///< The rendezvous, for messages.
+  std::chrono::milliseconds join_timeout{60'000};
+  std::chrono::milliseconds handshake_timeout{10'000};
+  std::chrono::milliseconds longest_farewell{5'000};
+  Logger logger;
+};
+
+/// Rank 0's side of the membership: gathers the ranks, tells everybody who they are, watches their connections and
+/// says to all, once, why the group has failed or who has left. Runs on rank 0's service thread.
+class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
+ public:
+  RendezvousServer(asio::io_context& context, RendezvousOptions options);
+
+  /// `rank_zero` is the server's end of a socket pair to this process's own member.
+  void start(UniqueFd listening_socket, UniqueFd rank_zero);
+
+ private:
+  enum class SeatState : std::uint8_t { kAbsent, kJoined, kLeft, kLost };
+  using Connection = std::shared_ptr<MessageConnection>;
+
+  struct Seat {
+    SeatState state = SeatState::kAbsent;
+    Member member;
+    Connection connection;
+    std::string address_here;  ///< How this member reaches rank 0's host; empty for a unix socket.
+    bool is_remote = false;    ///< Its connection comes over a network and not over the loopback.
+  };
+
+  asio::awaitable<void> serve(int rank, Connection connection);
+  bool seat_member(int rank, const Connection& connection, const net::Message& message);
+  void refuse(int rank, const Connection& connection, const Error& reason);
+  void handle(int rank, const net::Message& message);
+  void announce_membership();
+  std::vector<Member> members_as_seen_by(int rank) const;
+  void watch(int rank);
+  void lost(int rank, const std::string& evidence);
+  void leave(int rank);
+  void finish_farewell_if_done();
+  void fail(const Error& reason);
+  void join_time_is_up();
+  void send_to_joined(MessageType type, const Bytes& payload);
+  bool everybody_is(SeatState state) const;
+  std::string describe(int rank) const;
+
+  asio::io_context& context_;
+  RendezvousOptions options_;
+  std::shared_ptr<Acceptor> acceptor_;
+  std::vector<Seat> seats_;
+  asio::steady_timer join_timer_;
+  asio::steady_timer farewell_timer_;
+  bool announced_ = false;
+  bool rank_zero_left_ = false;
+  std::optional<Error> failure_;
+};
+
+}  // namespace gyre::group

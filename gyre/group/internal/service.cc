@@ -1,0 +1,111 @@
+#include "gyre/group/internal/service.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <csignal>
+#include <thread>
+#include <utility>
+
+#include "gyre/group/internal/acceptor.h"
+#include "gyre/group/internal/member_session.h"
+#include "gyre/group/internal/rendezvous_server.h"
+
+namespace gyre::group {
+
+struct Service::Parts {
+  asio::io_context context;  // First: outlives what refers to it.
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  // Touched on the service thread only.
+  std::shared_ptr<RendezvousServer> server;
+  std::shared_ptr<Acceptor> link_acceptor;
+  std::shared_ptr<MemberSession> session;
+  std::thread thread;
+};
+
+namespace {
+
+/// A thread that gets no signals: they belong to the program's own threads.
+std::thread start_without_signals(const std::function<void()>& body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(body);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+AcceptorOptions link_acceptor_options(const Service::Member& member, GroupState& state, const Topology& topology) {
+  AcceptorOptions options;
+  options.what = fmt::format("rank {}", topology.rank());
+  options.key = member.key;
+  options.handshake_timeout = member.handshake_timeout;
+  options.logger = member.logger;
+  options.check = [epoch = member.epoch, &topology](const net::Hello& hello) {
+    const auto purpose = static_cast<Purpose>(hello.purpose);
+    if (purpose != Purpose::kLink && purpose != Purpose::kSegment) {
+      throw Error(ErrorCode::kProtocol, fmt::format("purpose {} does not belong here", hello.purpose));
+    }
+    if (hello.epoch != epoch) throw Error(ErrorCode::kProtocol, "it belongs to another epoch of this job");
+    // The higher rank connects to the lower one.
+    if (hello.rank <= static_cast<std::uint32_t>(topology.rank()) ||
+        hello.rank >= static_cast<std::uint32_t>(topology.size())) {
+      throw Error(ErrorCode::kProtocol,
+                  fmt::format("rank {} does not connect to rank {}", hello.rank, topology.rank()));
+    }
+  };
+  options.admitted = [&state](const net::Hello& hello, const std::shared_ptr<AsyncSocket>& socket) {
+    state.offer_link({static_cast<int>(hello.rank), static_cast<Purpose>(hello.purpose), hello.channel},
+                     release_socket(*socket));
+  };
+  return options;
+}
+
+}  // namespace
+
+Service::Service() : parts_(std::make_unique<Parts>()) {
+  parts_->thread = start_without_signals([parts = parts_.get()] { parts->context.run(); });
+}
+
+Service::~Service() {
+  parts_->context.stop();
+  parts_->thread.join();
+}
+
+UniqueFd Service::host_rendezvous(const RendezvousOptions& options, UniqueFd listening_socket) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    throw system_error("socketpair", errno);
+  }
+  UniqueFd ours(ends[0]);
+  asio::post(parts_->context, [parts = parts_.get(), options, listening = std::move(listening_socket),
+                               theirs = UniqueFd(ends[1])]() mutable {
+    parts->server = std::make_shared<RendezvousServer>(parts->context, options);
+    parts->server->start(std::move(listening), std::move(theirs));
+  });
+  return ours;
+}
+
+void Service::become_member(Member member, GroupState& state, const Topology& topology) {
+  asio::post(parts_->context, [parts = parts_.get(), member = std::move(member), &state, &topology]() mutable {
+    parts->link_acceptor = std::make_shared<Acceptor>(parts->context, link_acceptor_options(member, state, topology));
+    for (UniqueFd& socket : member.listeners.sockets) parts->link_acceptor->listen(std::move(socket));
+    parts->session = std::make_shared<MemberSession>(parts->context, std::move(member.connection), state, topology);
+    parts->session->start();
+  });
+}
+
+void Service::send_abort(const Error& reason) {
+  asio::post(parts_->context, [parts = parts_.get(), reason] { parts->session->abort(reason); });
+}
+
+void Service::send_leave() {
+  asio::post(parts_->context, [parts = parts_.get()] { parts->session->leave(); });
+}
+
+}  // namespace gyre::group

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/log.h"
+#include "gyre/group/internal/addresses.h"
+#include "gyre/group/internal/group_state.h"
+#include "gyre/group/topology.h"
+#include "gyre/net/handshake.h"
+
+namespace gyre::group {
+
+struct RendezvousOptions;
+
+/// The one background thread of a rank: accepts links, listens to the rendezvous and, in rank 0, hosts it. Idle it
+/// sleeps in epoll_wait. Everything else about Asio is behind this door. Methods are thread-safe.
+class Service {
+ public:
+  Service();
+  /// Drops all connections and joins the thread.
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  /// Rank 0 only. Returns its own member's end of the membership connection.
+  UniqueFd host_rendezvous(const RendezvousOptions& options, UniqueFd listening_socket);
+
+  struct Member {
+    UniqueFd connection;  ///< To the rendezvous, after the Membership message.
+    LinkListeners listeners;
+    net::JobKey key{};
+    std::uint64_t epoch = 0;
+    std::chrono::milliseconds handshake_timeout{10'000};
+    Logger logger;
+  };
+  /// From here on links are accepted and news arrives; `state` and `topology` outlive this object.
+  void become_member(Member member, GroupState& state, const Topology& topology);
+
+  // After become_member().
+  void send_abort(const Error& reason);
+  void send_leave();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace gyre::group

@@ -1,0 +1,147 @@
+#include "gyre/group/internal/socket_group.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "gyre/base/check.h"
+#include "gyre/group/in_process.h"
+#include "gyre/group/internal/rendezvous_server.h"
+#include "gyre/group/internal/segment_exchange.h"
+#include "gyre/group/internal/waits.h"
+
+namespace gyre::group {
+namespace {
+
+/// Rank 0 answers a leave at once; for rank 0 itself, after its own limit. This much later we stop waiting.
+constexpr std::chrono::milliseconds kFarewellGrace{500};
+
+void check_job(const Job& job) {
+  if (job.size < 1 || job.size > kMostRanks || job.rank < 0 || job.rank >= job.size) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("rank {} of {} is not a place in a job; ranks count from 0, a job has 1 to {} of them",
+                            job.rank, job.size, kMostRanks));
+  }
+}
+
+RendezvousOptions rendezvous_options(const Job& job, const GroupOptions& options, const Logger& logger) {
+  RendezvousOptions rendezvous;
+  rendezvous.size = job.size;
+  rendezvous.key = job.key;
+  rendezvous.where = net::to_string(job.rendezvous);
+  rendezvous.join_timeout = options.join_timeout;
+  rendezvous.handshake_timeout = options.handshake_timeout;
+  rendezvous.longest_farewell = Group::kLongestFarewell;
+  rendezvous.logger = logger;
+  return rendezvous;
+}
+
+Admission enter(const Job& job, const GroupOptions& options, const Logger& logger, Service& service) {
+  if (job.rank != 0) return join_rendezvous(job, options);
+  UniqueFd listening_socket = listen_for_members(job);
+  const UniqueFd copy = duplicate(listening_socket);
+  UniqueFd own = service.host_rendezvous(rendezvous_options(job, options, logger), std::move(listening_socket));
+  return join_own_rendezvous(job, options, std::move(own), copy.get());
+}
+
+}  // namespace
+
+SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logger& logger, Admission admission,
+                         std::unique_ptr<Service> service)
+    : key_(job.key),
+      epoch_(admission.membership.epoch),
+      topology_(std::move(admission.membership.members), job.rank),
+      state_(job.size),
+      exceptions_at_start_(std::uncaught_exceptions()),
+      service_(std::move(service)) {
+  Service::Member member;
+  member.connection = std::move(admission.connection);
+  member.listeners = std::move(admission.listeners);
+  // Nobody comes from another host: the door to the network can be shut. Unix sockets come first in the list.
+  if (topology_.one_host()) member.listeners.sockets.resize(1);
+  member.key = key_;
+  member.epoch = epoch_;
+  member.handshake_timeout = options.handshake_timeout;
+  member.logger = logger;
+  service_->become_member(std::move(member), state_, topology_);
+}
+
+SocketGroup::~SocketGroup() {
+  if (!has_left(rank()) && std::uncaught_exceptions() > exceptions_at_start_) {
+    abort(Error(ErrorCode::kAborted,
+                fmt::format("{} was stopped by an exception before it left the group", topology_.describe(rank()))));
+  }
+  leave();
+}
+
+std::unique_ptr<net::Stream> SocketGroup::open_link(int peer, std::uint64_t channel, Deadline deadline) {
+  GYRE_CHECK(peer >= 0);
+  GYRE_CHECK(peer < size());
+  GYRE_CHECK(peer != rank());
+  throw_if_left();
+  if (rank() < peer) {
+    UniqueFd connection = state_.take_link({peer, Purpose::kLink, channel}, topology_, deadline);
+    return net::make_socket_stream(std::move(connection), topology_.describe(peer));
+  }
+  const net::Hello hello{static_cast<std::uint32_t>(rank()), static_cast<std::uint32_t>(Purpose::kLink), channel,
+                         epoch_};
+  try {
+    return net::make_socket_stream(connect_to_peer(topology_, peer, key_, hello, state_, deadline),
+                                   topology_.describe(peer));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) throw;
+    throw verdict_on(peer, error);
+  }
+}
+
+std::shared_ptr<net::Segment> SocketGroup::share_segment(std::uint64_t channel, std::size_t size_bytes,
+                                                         Deadline deadline) {
+  throw_if_left();
+  try {
+    return exchange_segment(topology_, key_, epoch_, channel, size_bytes, state_, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) throw;
+    throw verdict_on(topology_.local_ranks().front(), error);
+  }
+}
+
+void SocketGroup::abort(const Error& reason) {
+  if (state_.abort_signal().triggered() || has_left(rank())) return;
+  service_->send_abort(reason);
+  // Rank 0 decides whose reason came first, so that all ranks report the same one. Only when it does not answer
+  // ours must do.
+  state_.wait_for_verdict(rank(), Deadline::after(kLongestVerdict));
+  state_.fail(reason);
+}
+
+void SocketGroup::leave() {
+  if (has_left(rank())) return;
+  service_->send_leave();
+  state_.wait_for_farewell(Deadline::after(kLongestFarewell + kFarewellGrace));
+  state_.mark_left(rank());
+}
+
+void SocketGroup::throw_if_left() const {
+  if (has_left(rank())) throw Error(ErrorCode::kShutDown, fmt::format("rank {} has left its group", rank()));
+}
+
+std::unique_ptr<Group> join_group(const Job& job, const GroupOptions& options, const Logger& logger) {
+  check_job(job);
+  if (job.size == 1) {
+    std::vector<std::string> host_ids;
+    if (!options.host_id.empty()) host_ids.push_back(options.host_id);
+    return std::move(make_in_process_groups(1, std::move(host_ids)).front());
+  }
+  try {
+    auto service = std::make_unique<Service>();
+    Admission admission = enter(job, options, logger, *service);
+    return std::make_unique<SocketGroup>(job, options, logger, std::move(admission), std::move(service));
+  } catch (Error& error) {
+    error.add_context(
+        fmt::format("rank {} of {} cannot join its job at {}", job.rank, job.size, net::to_string(job.rendezvous)));
+    throw;
+  }
+}
+
+}  // namespace gyre::group

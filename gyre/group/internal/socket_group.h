@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+
+#include "gyre/group/group.h"
+#include "gyre/group/internal/group_state.h"
+#include "gyre/group/internal/join_client.h"
+#include "gyre/group/internal/service.h"
+
+namespace gyre::group {
+
+/// The back end of processes that met at a rendezvous.
+class SocketGroup final : public Group {
+ public:
+  SocketGroup(const Job& job, const GroupOptions& options, const Logger& logger, Admission admission,
+              std::unique_ptr<Service> service);
+  ~SocketGroup() override;
+
+  const Topology& topology() const override { return topology_; }
+  AbortSignal& abort_signal() override { return state_.abort_signal(); }
+  std::unique_ptr<net::Stream> open_link(int peer, std::uint64_t channel, Deadline deadline) override;
+  std::shared_ptr<net::Segment> share_segment(std::uint64_t channel, std::size_t size_bytes,
+                                              Deadline deadline) override;
+  void abort(const Error& reason) override;
+  void leave() override;
+  bool has_left(int rank) const override { return state_.has_left(rank); }
+  int departures() const override { return state_.departures(); }
+
+ private:
+  void wait_for_verdict(int peer, Deadline deadline) override { state_.wait_for_verdict(peer, deadline); }
+  void throw_if_left() const;
+
+  net::JobKey key_;
+  std::uint64_t epoch_;
+  Topology topology_;
+  GroupState state_;
+  int exceptions_at_start_;
+  std::unique_ptr<Service> service_;  // Last: its thread uses what is above.
+};
+
+}  // namespace gyre::group

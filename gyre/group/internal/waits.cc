@@ -1,0 +1,100 @@
+#include "gyre/group/internal/waits.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+#include "gyre/group/internal/addresses.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::group {
+namespace {
+
+/// A peer listens before it joins, so a refused connection means that it is gone. How long one try may last before
+/// we look whether the group knows that too.
+constexpr std::chrono::milliseconds kConnectSlice{100};
+
+const net::Endpoint& best_endpoint(const Topology& topology, int peer) {
+  const Member& member = topology.member(peer);
+  const bool same_host = member.host_id == topology.self().host_id;
+  const auto wanted = same_host ? net::Endpoint::Kind::kUnix : net::Endpoint::Kind::kTcp;
+  for (const net::Endpoint& endpoint : member.endpoints) {
+    if (endpoint.kind == wanted) return endpoint;
+  }
+  // Hosts that are only played, by ranks that met over a unix socket.
+  if (!member.endpoints.empty()) return member.endpoints.front();
+  throw Error(ErrorCode::kProtocol, fmt::format("{} accepts no links", topology.describe(peer)));
+}
+
+UniqueFd connect_in_slices(const Topology& topology, int peer, GroupState& state, Deadline deadline) {
+  const net::Endpoint& endpoint = best_endpoint(topology, peer);
+  for (;;) {
+    state.abort_signal().throw_if_triggered();
+    if (state.has_left(peer)) throw peer_left(topology, peer);
+    const int slice_ms = deadline.poll_timeout_ms(static_cast<int>(kConnectSlice.count()));
+    try {
+      return net::connect_to(endpoint, Deadline::after(std::chrono::milliseconds(slice_ms)));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kTimeout || deadline.passed()) {
+        throw Error(error).add_context(fmt::format("linking with {}", topology.describe(peer)));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void wait_for(int fd, short events, GroupState& state, Deadline deadline, std::string_view what) {
+  for (;;) {
+    pollfd entries[2] = {{fd, events, 0}, {state.abort_signal().fd(), POLLIN, 0}};
+    const int count = ::poll(entries, 2, deadline.poll_timeout_ms());
+    if (count < 0 && errno != EINTR) throw system_error("poll", errno);
+    state.abort_signal().throw_if_triggered();
+    if (count > 0) return;
+    if (deadline.passed()) throw Error(ErrorCode::kTimeout, fmt::format("waiting for {} took too long", what));
+  }
+}
+
+void read_exactly(net::Stream& stream, std::span<std::byte> into, GroupState& state, Deadline deadline) {
+  while (!into.empty()) {
+    const std::size_t count = stream.read_some(into);
+    into = into.subspan(count);
+    if (count == 0) wait_for(stream.fd(), POLLIN, state, deadline, stream.peer());
+  }
+}
+
+void write_exactly(net::Stream& stream, std::span<const std::byte> from, GroupState& state, Deadline deadline) {
+  while (!from.empty()) {
+    const std::size_t count = stream.write_some(from);
+    from = from.subspan(count);
+    if (count == 0) wait_for(stream.fd(), POLLOUT, state, deadline, stream.peer());
+  }
+}
+
+std::unique_ptr<net::Stream> borrow_as_stream(const UniqueFd& socket, std::string peer) {
+  return net::make_socket_stream(duplicate(socket), std::move(peer));
+}
+
+UniqueFd connect_to_peer(const Topology& topology, int peer, const net::JobKey& key, const net::Hello& hello,
+                         GroupState& state, Deadline deadline) {
+  UniqueFd connection = connect_in_slices(topology, peer, state, deadline);
+  const auto stream = borrow_as_stream(connection, topology.describe(peer));
+  // net::prove_to_acceptor, with waits that an abort ends.
+  net::Nonce nonce;
+  fill_with_secure_random(nonce);
+  const net::Opening opening = net::encode_opening(hello, nonce);
+  write_exactly(*stream, opening, state, deadline);
+  net::Answer answer;
+  read_exactly(*stream, answer, state, deadline);
+  write_exactly(*stream, net::check_answer_and_prove(key, opening, answer), state, deadline);
+  std::byte welcome{};
+  read_exactly(*stream, {&welcome, 1}, state, deadline);
+  if (welcome != net::kWelcome) throw Error(ErrorCode::kProtocol, fmt::format("{} did not welcome us", stream->peer()));
+  return connection;
+}
+
+}  // namespace gyre::group
