@@ -1,0 +1,218 @@
+// What the loops over memory promise about particular values: NaN, zeros, ties, overflow, averages, conversions.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "gyre/base/random.h"
+#include "gyre/collectives/internal/kernels_test_support.h"
+#include "gyre/collectives/kernels.h"
+
+namespace gyre::collectives {
+namespace {
+
+using Buffer = std::vector<std::byte>;
+
+template <typename T>
+std::vector<T> reduced(const std::vector<std::vector<T>>& sources, DataType type, ReduceOperation operation,
+                       double scale = 1.0) {
+  std::vector<const std::byte*> pointers;
+  for (const auto& source : sources) pointers.push_back(reinterpret_cast<const std::byte*>(source.data()));
+  std::vector<T> result(sources[0].size());
+  reduce(reinterpret_cast<std::byte*>(result.data()), pointers, result.size(), type, operation, scale);
+  return result;
+}
+
+TEST(kernel_values, min_and_max_hand_a_nan_on_and_keep_the_first_of_two_zeros) {
+  for_each_instruction_set([] {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    // Long enough for whole vectors and a tail.
+    for (const std::size_t count : {1u, 40u, 67u}) {
+      const std::vector<float> numbers(count, 1.0f);
+      const std::vector<float> nans(count, nan);
+      for (const ReduceOperation operation : {ReduceOperation::kMin, ReduceOperation::kMax}) {
+        for (const float value : reduced<float>({nans, numbers, numbers}, DataType::kFloat32, operation)) {
+          EXPECT_TRUE(std::isnan(value));
+        }
+        for (const float value : reduced<float>({numbers, numbers, nans}, DataType::kFloat32, operation)) {
+          EXPECT_TRUE(std::isnan(value));
+        }
+        const std::vector<double> minus(count, -0.0);
+        const std::vector<double> plus(count, 0.0);
+        for (const double value : reduced<double>({minus, plus}, DataType::kFloat64, operation)) {
+          EXPECT_TRUE(std::signbit(value));
+        }
+        for (const double value : reduced<double>({plus, minus}, DataType::kFloat64, operation)) {
+          EXPECT_FALSE(std::signbit(value));
+        }
+      }
+    }
+  });
+}
+
+TEST(kernel_values, sums_of_16_bit_floats_are_rounded_once_at_the_end) {
+  for_each_instruction_set([] {
+    // 256 + 1 is a tie that rounds back to 256 in bfloat16; three ones together do not vanish. 2048 likewise in
+    // float16.
+    const std::vector<std::uint16_t> large(37, bfloat16_bits(256.0f));
+    const std::vector<std::uint16_t> one(37, bfloat16_bits(1.0f));
+    const auto brain = reduced<std::uint16_t>({large, one, one, one}, DataType::kBfloat16, ReduceOperation::kSum);
+    for (const std::uint16_t bits : brain) EXPECT_EQ(bfloat16_value(bits), 260.0f);
+    const std::vector<std::uint16_t> larger(37, float16_bits(2048.0f));
+    const std::vector<std::uint16_t> half_one(37, float16_bits(1.0f));
+    const auto half = reduced<std::uint16_t>({larger, half_one, half_one}, DataType::kFloat16, ReduceOperation::kSum);
+    for (const std::uint16_t bits : half) EXPECT_EQ(float16_value(bits), 2050.0f);
+    // A sum beyond float16's range that the average brings back.
+    const std::vector<std::uint16_t> huge(37, float16_bits(60000.0f));
+    const auto mean = reduced<std::uint16_t>({huge, huge}, DataType::kFloat16, ReduceOperation::kSum, 0.5);
+    for (const std::uint16_t bits : mean) EXPECT_EQ(bits, float16_bits(60000.0f));
+  });
+}
+
+TEST(kernel_values, floats_are_added_strictly_in_the_order_of_the_sources) {
+  const std::vector<float> large(50, 16777216.0f);  // 2^24: one more is lost, two more are not.
+  const std::vector<float> one(50, 1.0f);
+  EXPECT_EQ(reduced<float>({large, one, one}, DataType::kFloat32, ReduceOperation::kSum)[49], 16777216.0f);
+  EXPECT_EQ(reduced<float>({one, one, large}, DataType::kFloat32, ReduceOperation::kSum)[49], 16777218.0f);
+}
+
+TEST(kernel_values, an_average_of_integers_is_exact_and_truncates_toward_zero) {
+  for (int ranks = 1; ranks <= 300; ++ranks) {
+    const std::vector<std::vector<std::int8_t>> same(ranks, std::vector<std::int8_t>{100, -100, 1, -1});
+    const std::vector<std::int8_t> expected{100, -100, 1, -1};
+    EXPECT_EQ(reduced(same, DataType::kInt8, ReduceOperation::kSum, 1.0 / ranks), expected) << ranks << " ranks";
+  }
+  const std::vector<std::int64_t> mean =
+      reduced<std::int64_t>({{-3, 3, (std::int64_t{1} << 61) + 1}, {-2, 2, (std::int64_t{1} << 61) + 1}},
+                            DataType::kInt64, ReduceOperation::kSum, 0.5);
+  EXPECT_EQ(mean, (std::vector<std::int64_t>{-2, 2, (std::int64_t{1} << 61) + 1}));
+}
+
+TEST(kernel_values, a_scaled_integer_that_does_not_fit_becomes_the_nearest_one_that_does) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  EXPECT_EQ(reduced<std::uint8_t>({{200, 3, 0}}, DataType::kUint8, ReduceOperation::kSum, 2.5),
+            (std::vector<std::uint8_t>{255, 7, 0}));
+  EXPECT_EQ(reduced<std::uint8_t>({{200, 3, 0}}, DataType::kUint8, ReduceOperation::kSum, -1.0),
+            (std::vector<std::uint8_t>{0, 0, 0}));
+  EXPECT_EQ(reduced<std::int64_t>({{Limits::max(), Limits::min(), -7}}, DataType::kInt64, ReduceOperation::kSum, 1e9),
+            (std::vector<std::int64_t>{Limits::max(), Limits::min(), -7'000'000'000}));
+}
+
+TEST(kernel_values, a_hop_of_a_ring_puts_what_arrived_first) {
+  std::vector<double> own{0.0, 1.0};
+  const std::vector<double> arrived{-0.0, 2.0};
+  accumulate(reinterpret_cast<std::byte*>(own.data()), reinterpret_cast<const std::byte*>(arrived.data()), 2,
+             DataType::kFloat64, ReduceOperation::kMax);
+  EXPECT_TRUE(std::signbit(own[0]));  // Max keeps the first of two zeros.
+  EXPECT_EQ(own[1], 2.0);
+  accumulate(reinterpret_cast<std::byte*>(own.data()), reinterpret_cast<const std::byte*>(arrived.data()), 2,
+             DataType::kFloat64, ReduceOperation::kSum, 0.5);
+  EXPECT_EQ(own[1], 2.0);
+}
+
+TEST(kernel_values, scaling_in_place_scales_floats_and_integers) {
+  std::vector<float> floats(19, 3.0f);
+  scale_in_place(reinterpret_cast<std::byte*>(floats.data()), floats.size(), DataType::kFloat32, 0.25);
+  EXPECT_EQ(floats, std::vector<float>(19, 0.75f));
+  std::vector<std::int32_t> integers{7, -7};
+  scale_in_place(reinterpret_cast<std::byte*>(integers.data()), integers.size(), DataType::kInt32, 1.5);
+  EXPECT_EQ(integers, (std::vector<std::int32_t>{10, -10}));
+}
+
+TEST(kernel_values, an_empty_buffer_needs_no_memory) {
+  const std::array<const std::byte*, 2> sources{nullptr, nullptr};
+  for (const DataType type : all_data_types()) reduce(nullptr, sources, 0, type, ReduceOperation::kSum);
+  reduce(nullptr, sources, 0, DataType::kInt32, ReduceOperation::kSum, 0.5);
+  copy_streaming(nullptr, nullptr, 0);
+  narrow_float32(nullptr, nullptr, 0, DataType::kFloat16);
+  widen_to_float32(nullptr, nullptr, 0, DataType::kBfloat16);
+}
+
+TEST(kernel_values, an_average_is_the_callers_to_fold_into_the_scale) {
+  std::byte value{};
+  const std::byte* source = &value;
+  EXPECT_DEATH(reduce(&value, {&source, 1}, 1, DataType::kUint8, ReduceOperation::kAverage), "kAverage");
+}
+
+TEST(kernel_values, every_16_bit_float_widens_to_its_value_and_narrows_back_to_itself) {
+  for_each_instruction_set([] {
+    std::vector<std::uint16_t> all(65536);
+    for (std::size_t bits = 0; bits < all.size(); ++bits) all[bits] = static_cast<std::uint16_t>(bits);
+    for (const DataType half : {DataType::kFloat16, DataType::kBfloat16}) {
+      std::vector<float> wide(all.size());
+      std::vector<std::uint16_t> back(all.size());
+      widen_to_float32(wide.data(), all.data(), all.size(), half);
+      narrow_float32(back.data(), wide.data(), all.size(), half);
+      for (const std::uint16_t bits : all) {
+        const float expected = half == DataType::kFloat16 ? float16_value(bits) : bfloat16_value(bits);
+        if (std::isnan(expected)) {
+          ASSERT_TRUE(std::isnan(wide[bits])) << bits;
+          const float again = half == DataType::kFloat16 ? float16_value(back[bits]) : bfloat16_value(back[bits]);
+          ASSERT_TRUE(std::isnan(again)) << bits;
+          continue;
+        }
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[bits]), std::bit_cast<std::uint32_t>(expected)) << bits;
+        ASSERT_EQ(back[bits], bits);
+      }
+    }
+  });
+}
+
+TEST(kernel_values, narrowing_rounds_to_nearest_even_over_the_whole_range_of_float32) {
+  for_each_instruction_set([] {
+    Random random(kSeed, 300);
+    std::vector<float> values;
+    for (int i = 0; i < 200'000; ++i) {
+      // Any bits; bits near a tie of bfloat16; magnitudes of float16, its subnormals and its overflow, near its ties.
+      const std::uint32_t bits = random.next_u32();
+      values.push_back(std::bit_cast<float>(bits));
+      values.push_back(std::bit_cast<float>((bits & 0xffff'0000) | (0x7fff + static_cast<std::uint32_t>(i % 3))));
+      const std::uint32_t exponent = 100 + bits % 46;
+      const std::uint32_t near_tie =
+          (bits & 0x807f'e000) | (exponent << 23) | (0x0fff + static_cast<std::uint32_t>(i % 3));
+      values.push_back(std::bit_cast<float>(near_tie));
+    }
+    for (const DataType half : {DataType::kFloat16, DataType::kBfloat16}) {
+      std::vector<std::uint16_t> narrowed(values.size());
+      narrow_float32(narrowed.data(), values.data(), values.size(), half);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const bool is_half = half == DataType::kFloat16;
+        if (std::isnan(values[i])) {
+          ASSERT_TRUE(std::isnan(is_half ? float16_value(narrowed[i]) : bfloat16_value(narrowed[i])));
+          continue;
+        }
+        ASSERT_EQ(narrowed[i], is_half ? float16_bits(values[i]) : bfloat16_bits(values[i]))
+            << fmt::format("{} of {:a}, seed {}", name(half), values[i], kSeed);
+      }
+    }
+  });
+}
+
+TEST(kernel_values, a_streaming_copy_equals_memcpy_at_every_alignment_and_touches_nothing_else) {
+  Random random(kSeed, 400);
+  for_each_instruction_set([&] {
+    for (const std::size_t size_bytes : {std::size_t{0}, std::size_t{1}, std::size_t{1000},
+                                         kStreamingCopyThresholdBytes, kStreamingCopyThresholdBytes + 12'345}) {
+      Buffer source(size_bytes + 64);
+      for (std::size_t i = 0; i < source.size(); i += 97) source[i] = static_cast<std::byte>(random.below(256));
+      for (const std::size_t offset : {0u, 1u, 63u}) {
+        Buffer destination(size_bytes + 192, std::byte{0xa5});
+        std::byte* to = destination.data() + 64 + offset;
+        copy_streaming(to, source.data() + offset, size_bytes);
+        ASSERT_TRUE(std::equal(to, to + size_bytes, source.data() + offset)) << size_bytes << " bytes, " << offset;
+        ASSERT_TRUE(std::all_of(destination.data(), to, [](std::byte value) { return value == std::byte{0xa5}; }));
+        ASSERT_TRUE(std::all_of(to + size_bytes, destination.data() + destination.size(),
+                                [](std::byte value) { return value == std::byte{0xa5}; }));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gyre::collectives
