@@ -98,9 +98,10 @@ std::vector<std::string> RunCommand::take_command(const std::vector<std::string>
       throw UsageError(
           fmt::format("there is no option {}{}", name, meant ? fmt::format("; did you mean {}?", *meant) : ""));
     }
-    next += takes_value(*option) && !holds_value(word) ? 2 : 1;
+    const bool value_follows = takes_value(*option) && !holds_value(word);
+    if (value_follows && next + 1 == arguments.size()) throw UsageError(fmt::format("{} needs a value", name));
+    next += value_follows ? 2 : 1;
   }
-  next = std::min(next, arguments.size());
   const auto split = arguments.begin() + static_cast<std::ptrdiff_t>(next);
   command_.assign(split, arguments.end());
   if (!command_.empty() && command_.front() == "--") command_.erase(command_.begin());

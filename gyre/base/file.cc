@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -22,7 +23,7 @@ Bytes read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) throw system_error(what, errno);
   Bytes result;
-  constexpr std::size_t kStep = std::size_t{1} << 20;
+  constexpr std::size_t kLeastStep = std::size_t{16} << 10;
   for (;;) {
     const std::size_t used = result.size();
     struct stat status{};
@@ -30,7 +31,7 @@ Bytes read_file(const std::filesystem::path& path, std::uint64_t limit_bytes) {
       if (static_cast<std::uint64_t>(status.st_size) > limit_bytes) break;
       result.resize(static_cast<std::size_t>(status.st_size) + 1);  // One more, to see the end at once.
     } else {
-      result.resize(used + kStep);
+      result.resize(used + std::max(used, kLeastStep));
     }
     const ssize_t count = ::read(fd.get(), result.data() + used, result.size() - used);
     if (count < 0 && errno != EINTR) throw system_error(what, errno);

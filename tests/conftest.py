@@ -1,0 +1,39 @@
+"""What the tests of whole programs share: where the programs are, and jobs that are watched from outside."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from running_job import LONGEST_WAIT_SECONDS, Job, StartJob
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def gyre() -> Path:
+    """The program under test: the one in PATH, which ./dev test points at the build, else the release build's."""
+    built = ROOT / "build" / "release" / "bin" / "gyre"
+    found = shutil.which("gyre")
+    program = Path(found) if found else built
+    assert program.exists(), "there is no `gyre` in PATH nor in build/release/bin; run `./dev build` first"
+    return program
+
+
+@pytest.fixture
+def start_job(gyre: Path, tmp_path: Path) -> Iterator[StartJob]:
+    """Starts `gyre run ARGUMENTS…` in the test's folder. What is left of it at the test's end fails the test."""
+    jobs: list[Job] = []
+
+    def start(*arguments: str, env: Mapping[str, str] | None = None, timeout: float = LONGEST_WAIT_SECONDS) -> Job:
+        job = Job([str(gyre), "run", *arguments], tmp_path, env or {}, timeout)
+        jobs.append(job)
+        return job
+
+    yield start
+    left = [(job.process.args, job.processes()) for job in jobs]
+    for job in jobs:
+        job.end()
+    assert not any(processes for _, processes in left), f"left behind: {left}"
