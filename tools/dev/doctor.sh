@@ -35,7 +35,7 @@ doctor_tools() {
   report python "$(first_line python3 --version)" "./dev setup"
   report clang "$(first_line clang++-19 --version)" "./dev setup"
   report clang-format "$(first_line clang-format-19 --version)" "./dev setup"
-  report clang-tidy "$(first_line clang-tidy-19 --version | grep -o 'LLVM.*')$(command -v clang-tidy-19)" "./dev setup"
+  report clang-tidy "$(clang-tidy-19 --version 2>/dev/null | grep -o 'LLVM version.*')" "./dev setup"
   report "Open MPI" "$(first_line mpirun --version)" "./dev setup"
   for program in ccache mold llvm-symbolizer-19; do
     if command -v "$program" >/dev/null; then note ok "$program" "$(command -v "$program")"; else note absent "$program" "optional"; fi
