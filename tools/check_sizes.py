@@ -42,7 +42,10 @@ def excesses(root: Path) -> list[Excess]:
         file_lines = len(text.splitlines())
         if file_lines > MOST_FILE_LINES:
             found.append(Excess(path.as_posix(), 1, file_lines, MOST_FILE_LINES))
-        named = python_functions(text) if path.suffix == ".py" else cpp_functions(text)
+        try:
+            named = python_functions(text) if path.suffix == ".py" else cpp_functions(text)
+        except (SyntaxError, ValueError) as error:
+            raise SystemExit(f"{path}: cannot be read as a program: {error}") from error
         for name, first, last in named:
             if last - first + 1 > MOST_FUNCTION_LINES:
                 found.append(Excess(f"{path.as_posix()}:{name}", first, last - first + 1, MOST_FUNCTION_LINES))

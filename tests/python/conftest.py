@@ -79,7 +79,14 @@ def run_ranks(tmp_path: Path) -> RunRanks:
         check: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> list[Outcome]:
-        command = [sys.executable, "-X", "faulthandler", str(HERE / "rank_main.py"), inspect.getfile(body), body.__name__]
+        command = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            str(HERE / "rank_main.py"),
+            inspect.getfile(body),
+            body.__name__,
+        ]
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("GYRE_")}
         inherited["PYTHONPATH"] = str(PACKAGE)
         outputs = [tmp_path / f"{body.__name__}.{size}.{rank}" for rank in range(size)]

@@ -32,6 +32,13 @@ def test_five_hundred_lines_pass_and_one_more_does_not(repository: Path, plant, 
     assert problems(repository) == [f"{path} (line 1): 501 lines, at most 500"]
 
 
+@pytest.mark.parametrize(("path", "text"), [("a.cc", "int f() {\n"), ("a.py", "def f(:\n")])
+def test_a_file_that_cannot_be_read_is_named(repository: Path, plant, path: str, text: str) -> None:
+    plant(path, text)
+    with pytest.raises(SystemExit, match=path):
+        problems(repository)
+
+
 def test_an_exception_is_honoured_up_to_its_length(repository: Path, plant) -> None:
     plant("tools/size_exceptions.txt", "# why\na.cc:long_one 80\n")
     plant("a.cc", cpp_function(80))

@@ -1,4 +1,4 @@
-"""The set-up is the first thing a newcomer meets: it does nothing when all is there, else it says what it may not do."""
+"""The set-up is the first thing a newcomer meets: it does nothing when all is there, and says what to do if it may not.
 
 apt and dpkg are replaced by scripts that record how they were called; nothing is installed.
 """
