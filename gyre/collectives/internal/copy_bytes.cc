@@ -1,0 +1,24 @@
+#include "gyre/collectives/internal/copy_bytes.h"
+
+#include <cstring>
+
+#include "gyre/collectives/kernels.h"
+
+namespace gyre::collectives::internal {
+namespace {
+
+/// Shorter ones never become a `rep movsb`.
+constexpr std::size_t kShortBytes = 1024;
+
+}  // namespace
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t size_bytes) {
+  if (size_bytes == 0 || to == from) return;
+  if (size_bytes < kShortBytes) {
+    std::memcpy(to, from, size_bytes);
+  } else {
+    reduce(to, {&from, 1}, size_bytes, DataType::kUint8, ReduceOperation::kSum);
+  }
+}
+
+}  // namespace gyre::collectives::internal
