@@ -63,4 +63,8 @@ void barrier(group::Lane& lane);
 /// ordinary buffers pass, and an arena of `arena_bytes` per rank (0 for none), staggered against 4 KB aliasing.
 std::size_t segment_bytes_for(int local_size, std::size_t arena_bytes);
 
+/// For the stall report: by local rank, the number of the collective that each rank of this host entered last. Empty
+/// when the lane has no segment. The one function here that any thread may call while the lane lives.
+std::vector<std::uint64_t> positions(const group::Lane& lane);
+
 }  // namespace gyre::collectives

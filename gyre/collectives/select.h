@@ -26,6 +26,10 @@ struct Choice {
 /// The one place that decides. Pure: depends on its arguments only, so that all ranks decide alike.
 Choice choose_allreduce(std::size_t size_bytes, bool in_arena, int size, int host_count);
 
+/// The same decision without its reason, for the path of every collective: wording it takes longer than a small
+/// allreduce.
+Algorithm allreduce_algorithm(std::size_t size_bytes, bool in_arena, int size, int host_count);
+
 std::string_view algorithm_name(Algorithm algorithm);
 
 }  // namespace gyre::collectives

@@ -1,0 +1,204 @@
+#include "gyre/collectives/collectives.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "gyre/base/check.h"
+#include "gyre/collectives/internal/link_allreduce.h"
+#include "gyre/collectives/internal/link_moves.h"
+#include "gyre/collectives/internal/reduction_plan.h"
+#include "gyre/collectives/internal/shared_allreduce.h"
+#include "gyre/collectives/internal/shared_layout.h"
+#include "gyre/collectives/internal/shared_moves.h"
+#include "gyre/collectives/internal/shared_room.h"
+#include "gyre/collectives/internal/wide_integers.h"
+#include "gyre/collectives/kernels.h"
+#include "gyre/collectives/schedule/chunks.h"
+#include "gyre/collectives/select.h"
+
+namespace gyre::collectives {
+namespace {
+
+using internal::ReductionPlan;
+using internal::SharedRoom;
+
+/// Whether all ranks of the lane meet in one segment. Otherwise everything goes over links, also between ranks
+/// of one host: the way over hosts that uses both is a further Algorithm, to be chosen in select.cc.
+bool in_one_room(const group::Lane& lane) { return lane.topology().one_host() && !lane.segment().empty(); }
+
+/// For choose_allreduce: ranks that share no memory are as far apart as ranks on several hosts.
+int hosts_of(const group::Lane& lane) {
+  if (in_one_room(lane)) return 1;
+  return lane.topology().one_host() ? lane.size() : static_cast<int>(lane.topology().hosts().size());
+}
+
+std::size_t sum_of(std::span<const std::size_t> sizes_bytes) {
+  return std::accumulate(sizes_bytes.begin(), sizes_bytes.end(), std::size_t{0});
+}
+
+void check_sizes(const group::Lane& lane, std::span<const std::size_t> sizes_bytes, std::size_t buffer_bytes) {
+  GYRE_CHECK(sizes_bytes.size() == static_cast<std::size_t>(lane.size()));
+  GYRE_CHECK(sum_of(sizes_bytes) == buffer_bytes);
+}
+
+std::size_t own_size(const group::Lane& lane, std::span<const std::size_t> sizes_bytes) {
+  return sizes_bytes[static_cast<std::size_t>(lane.rank())];
+}
+
+void allreduce_over_links(group::Lane& lane, std::uint64_t collective, Algorithm algorithm, std::span<std::byte> buffer,
+                          const ReductionPlan& plan) {
+  if (needs_wide_integers(plan)) {
+    std::vector<std::int64_t> wide = internal::widen_integers(buffer, plan.type);
+    allreduce_over_links(lane, collective, algorithm, std::as_writable_bytes(std::span(wide)), internal::widened(plan));
+    internal::narrow_integers(wide, buffer, plan.type);
+  } else if (algorithm == Algorithm::kRing) {
+    internal::allreduce_by_ring(lane, collective, buffer, plan);
+  } else {
+    internal::allreduce_by_doubling(lane, collective, buffer, plan);
+  }
+}
+
+/// `arena_offset_bytes` only matters to kSharedArena, where `buffer` lies there in this rank's arena.
+void allreduce_as_chosen(group::Lane& lane, Algorithm algorithm, std::span<std::byte> buffer,
+                         std::size_t arena_offset_bytes, const Reduction& reduction) {
+  const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
+  GYRE_CHECK(buffer.size() % size_of(plan.type) == 0U);
+  const std::uint64_t collective = lane.begin_collective();
+  if (buffer.empty()) return;  // On all ranks alike.
+  scale_contribution(plan, buffer);
+  switch (algorithm) {
+    case Algorithm::kAlone:
+      scale_in_place(buffer.data(), plan.elements_in(buffer.size()), plan.type, plan.scale);
+      return;
+    case Algorithm::kRecursiveDoubling:
+    case Algorithm::kRing: return allreduce_over_links(lane, collective, algorithm, buffer, plan);
+    case Algorithm::kMailbox:
+    case Algorithm::kSharedPipeline:
+    case Algorithm::kSharedArena: break;
+  }
+  SharedRoom room(lane, collective);
+  if (algorithm == Algorithm::kMailbox) return allreduce_by_mailbox(room, buffer, plan);
+  if (algorithm == Algorithm::kSharedPipeline) return allreduce_by_pipeline(room, buffer, plan);
+  allreduce_in_arenas(room, arena_offset_bytes, buffer.size(), plan);
+}
+
+}  // namespace
+
+void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction) {
+  const Algorithm algorithm = allreduce_algorithm(buffer.size(), false, lane.size(), hosts_of(lane));
+  allreduce_as_chosen(lane, algorithm, buffer, 0, reduction);
+}
+
+void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t size_bytes,
+                        const Reduction& reduction) {
+  GYRE_CHECK(offset_bytes % kCacheLineBytes == 0U);
+  GYRE_CHECK(size_bytes % kCacheLineBytes == 0U);
+  const std::span<std::byte> own = arena(lane);
+  GYRE_CHECK(offset_bytes <= own.size());
+  GYRE_CHECK(size_bytes <= own.size() - offset_bytes);
+  const Algorithm algorithm = allreduce_algorithm(size_bytes, true, lane.size(), hosts_of(lane));
+  allreduce_as_chosen(lane, algorithm, own.subspan(offset_bytes, size_bytes), offset_bytes, reduction);
+}
+
+std::span<std::byte> arena(group::Lane& lane) {
+  if (lane.segment().empty()) return {};
+  return internal::SharedLayout(lane.segment(), lane.topology().local_size()).arena(lane.topology().local_rank());
+}
+
+void broadcast(group::Lane& lane, std::span<std::byte> buffer, int root) {
+  GYRE_CHECK(root >= 0);
+  GYRE_CHECK(root < lane.size());
+  const std::uint64_t collective = lane.begin_collective();
+  if (buffer.empty() || lane.size() == 1) return;
+  if (!in_one_room(lane)) return internal::broadcast_over_links(lane, collective, buffer, root);
+  SharedRoom room(lane, collective);
+  internal::broadcast_shared(room, buffer, root);
+}
+
+void allgather(group::Lane& lane, std::span<const std::byte> own, std::span<const std::size_t> sizes_bytes,
+               std::span<std::byte> output) {
+  check_sizes(lane, sizes_bytes, output.size());
+  GYRE_CHECK(own.size() == own_size(lane, sizes_bytes));
+  const std::uint64_t collective = lane.begin_collective();
+  if (output.empty()) return;
+  if (lane.size() == 1) {
+    if (output.data() != own.data()) std::memcpy(output.data(), own.data(), own.size());
+    return;
+  }
+  if (!in_one_room(lane)) return internal::allgather_over_links(lane, collective, own, sizes_bytes, output);
+  SharedRoom room(lane, collective);
+  internal::allgather_shared(room, own, sizes_bytes, output);
+}
+
+void reduce_scatter(group::Lane& lane, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
+                    std::span<std::byte> output, const Reduction& reduction) {
+  check_sizes(lane, sizes_bytes, input.size());
+  GYRE_CHECK(output.size() == own_size(lane, sizes_bytes));
+  const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
+  const std::uint64_t collective = lane.begin_collective();
+  if (input.empty()) return;
+  if (lane.size() == 1) {
+    std::memmove(output.data(), input.data(), input.size());
+    scale_contribution(plan, output);
+    scale_in_place(output.data(), plan.elements_in(output.size()), plan.type, plan.scale);
+    return;
+  }
+  if (in_one_room(lane)) {
+    SharedRoom room(lane, collective);
+    return internal::reduce_scatter_shared(room, input, sizes_bytes, output, plan);
+  }
+  if (!needs_wide_integers(plan)) {
+    return internal::reduce_scatter_over_links(lane, collective, input, sizes_bytes, output, plan);
+  }
+  std::vector<std::byte> contribution(input.begin(), input.end());
+  scale_contribution(plan, contribution);
+  const std::vector<std::int64_t> wide_input = internal::widen_integers(contribution, plan.type);
+  std::vector<std::int64_t> wide_output(plan.elements_in(output.size()));
+  std::vector<std::size_t> wide_sizes_bytes(sizes_bytes.begin(), sizes_bytes.end());
+  for (std::size_t& size : wide_sizes_bytes) size = plan.elements_in(size) * sizeof(std::int64_t);
+  internal::reduce_scatter_over_links(lane, collective, std::as_bytes(std::span(wide_input)), wide_sizes_bytes,
+                                      std::as_writable_bytes(std::span(wide_output)), internal::widened(plan));
+  internal::narrow_integers(wide_output, output, plan.type);
+}
+
+void all_to_all(group::Lane& lane, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,
+                std::span<std::byte> output, std::span<const std::size_t> receive_bytes) {
+  check_sizes(lane, send_bytes, input.size());
+  check_sizes(lane, receive_bytes, output.size());
+  GYRE_CHECK(own_size(lane, send_bytes) == own_size(lane, receive_bytes));
+  const std::uint64_t collective = lane.begin_collective();
+  if (lane.size() == 1) {
+    if (!input.empty()) std::memmove(output.data(), input.data(), input.size());
+    return;
+  }
+  if (!in_one_room(lane)) {
+    return internal::all_to_all_over_links(lane, collective, input, send_bytes, output, receive_bytes);
+  }
+  SharedRoom room(lane, collective);
+  internal::all_to_all_shared(room, input, send_bytes, output, receive_bytes);
+}
+
+void barrier(group::Lane& lane) {
+  const std::uint64_t collective = lane.begin_collective();
+  if (lane.size() == 1) return;
+  if (!in_one_room(lane)) return internal::barrier_over_links(lane, collective);
+  SharedRoom(lane, collective).arrive_and_wait();
+}
+
+std::size_t segment_bytes_for(int local_size, std::size_t arena_bytes) {
+  return internal::SharedLayout::segment_bytes_for(local_size, arena_bytes);
+}
+
+std::vector<std::uint64_t> positions(const group::Lane& lane) {
+  if (lane.segment().empty()) return {};
+  const internal::SharedLayout layout(lane.segment(), lane.topology().local_size());
+  std::vector<std::uint64_t> collectives;
+  for (int r = 0; r < layout.local_size(); ++r) {
+    collectives.push_back(layout.line(r).collective.load(std::memory_order_relaxed));
+  }
+  return collectives;
+}
+
+}  // namespace gyre::collectives

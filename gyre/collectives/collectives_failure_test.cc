@@ -1,0 +1,188 @@
+// Why: a rank that fails must not leave the others waiting; they learn the reason at once, wherever they wait.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <optional>
+#include <thread>
+
+#include "gyre/collectives/internal/exchange.h"
+#include "gyre/collectives/internal/test_support.h"
+#include "gyre/group/in_process.h"
+#include "gyre/net/frame.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Arrangement;
+
+/// What rank 0 of 3 meets when it waits in an allreduce that the others do not join.
+struct Meeting {
+  std::optional<Error> error;
+  milliseconds waited{0};
+};
+
+group::LaneOptions options_for(const Arrangement& arrangement, const group::Group& group, milliseconds timeout) {
+  group::LaneOptions options;
+  options.channel = 7;
+  options.timeout = timeout;
+  if (arrangement.segment) options.segment_bytes = segment_bytes_for(group.topology().local_size(), 0);
+  return options;
+}
+
+/// Runs three ranks that make one allreduce together; then rank 0 and 1 begin another one, and rank 2 does
+/// `instead`. Returns what rank 0 met.
+Meeting meet(const Arrangement& arrangement, std::size_t bytes, milliseconds timeout,
+             const std::function<void(group::Group&)>& instead) {
+  Meeting meeting;
+  const auto body = [&](group::Group& group) {
+    group::Lane lane(group, options_for(arrangement, group, timeout));
+    Bytes buffer(bytes);
+    allreduce(lane, buffer, {});
+    if (group.rank() == 2) return instead(group);
+    const auto start = SteadyClock::now();
+    try {
+      allreduce(lane, buffer, {});
+      ADD_FAILURE() << "the allreduce ended without rank 2";
+    } catch (const Error& error) {
+      if (group.rank() == 0) {
+        meeting = {error, std::chrono::duration_cast<milliseconds>(SteadyClock::now() - start)};
+      }
+    }
+  };
+  group::run_in_process(3, body, arrangement.host_ids);
+  return meeting;
+}
+
+constexpr std::size_t kSizes[] = {4, 3 << 20};
+
+TEST(CollectivesFailure, an_abort_wakes_those_who_wait_within_100_ms) {
+  for (const Arrangement& arrangement : testing::arrangements(3)) {
+    for (const std::size_t bytes : kSizes) {
+      std::optional<SteadyClock::time_point> aborted;
+      const Meeting meeting = meet(arrangement, bytes, milliseconds(0), [&](group::Group& group) {
+        std::this_thread::sleep_for(milliseconds(60));  // Until the others are fast asleep: what is tested here.
+        aborted = SteadyClock::now();
+        group.abort({ErrorCode::kAborted, "rank 2 cannot read its data"});
+      });
+      const auto returned = SteadyClock::now();
+      ASSERT_TRUE(meeting.error) << arrangement.name;
+      EXPECT_EQ(meeting.error->code(), ErrorCode::kAborted) << meeting.error->what();
+      EXPECT_NE(std::string(meeting.error->what()).find("cannot read its data"), std::string::npos);
+      EXPECT_LT(returned - *aborted, milliseconds(100)) << arrangement.name << ", " << bytes << " bytes";
+    }
+  }
+}
+
+TEST(CollectivesFailure, a_deadline_ends_the_wait_and_names_who_is_missing) {
+  for (const Arrangement& arrangement : testing::arrangements(3)) {
+    for (const std::size_t bytes : kSizes) {
+      const Meeting meeting = meet(arrangement, bytes, milliseconds(150), [&](group::Group&) {
+        std::this_thread::sleep_for(milliseconds(300));  // Present, but elsewhere, until both others have given up.
+      });
+      ASSERT_TRUE(meeting.error) << arrangement.name;
+      EXPECT_EQ(meeting.error->code(), ErrorCode::kTimeout) << meeting.error->what();
+      EXPECT_NE(std::string(meeting.error->what()).find("rank"), std::string::npos) << meeting.error->what();
+      EXPECT_GE(meeting.waited, milliseconds(145));
+      EXPECT_LT(meeting.waited, milliseconds(300)) << arrangement.name;
+    }
+  }
+}
+
+TEST(CollectivesFailure, on_one_host_the_deadline_names_exactly_the_missing_rank) {
+  const Meeting meeting = meet(testing::one_host(3), 4, milliseconds(100),
+                               [](group::Group&) { std::this_thread::sleep_for(milliseconds(250)); });
+  ASSERT_TRUE(meeting.error);
+  const std::string message = meeting.error->what();
+  EXPECT_NE(message.find("rank 2"), std::string::npos) << message;
+  EXPECT_EQ(message.find("rank 1"), std::string::npos) << message;
+}
+
+TEST(CollectivesFailure, a_rank_that_has_left_is_not_waited_for) {
+  for (const Arrangement& arrangement : testing::arrangements(3)) {
+    for (const std::size_t bytes : kSizes) {
+      const Meeting meeting = meet(arrangement, bytes, milliseconds(0), [](group::Group& group) { group.leave(); });
+      ASSERT_TRUE(meeting.error) << arrangement.name;
+      EXPECT_EQ(meeting.error->code(), ErrorCode::kPeerLeft) << meeting.error->what();
+      EXPECT_NE(std::string(meeting.error->what()).find("left"), std::string::npos) << meeting.error->what();
+    }
+  }
+}
+
+TEST(CollectivesFailure, positions_tell_who_is_behind) {
+  testing::run_ranks(3, testing::one_host(3), [](group::Lane& lane) {
+    barrier(lane);
+    barrier(lane);
+    EXPECT_EQ(positions(lane).size(), 3U);
+    for (const std::uint64_t position : positions(lane)) {
+      EXPECT_GE(position, 2U);
+      EXPECT_LE(position, 3U);  // Somebody may be in the last barrier already.
+    }
+  });
+}
+
+/// Sends `frame` to rank 0 in place of what an allreduce over links would send; returns what rank 0 says to it.
+Error answer_to(const std::function<void(net::Stream&)>& send) {
+  std::optional<Error> answer;
+  const auto body = [&](group::Group& group) {
+    group::Lane lane(group, {.channel = 7, .timeout = milliseconds(2000)});
+    if (group.rank() == 1) {
+      send(lane.link(0));
+      return net::wait_for(group.abort_signal().fd(), POLLIN, Deadline::after(milliseconds(5000)), "the abort");
+    }
+    Bytes buffer(64);
+    try {
+      allreduce(lane, buffer, {});
+    } catch (const Error& error) {
+      answer = error;
+      throw;
+    }
+  };
+  EXPECT_THROW(group::run_in_process(2, body, testing::a_host_each(2).host_ids), Error);
+  return answer.value_or(Error(ErrorCode::kInternal, "no answer"));
+}
+
+void send_frame(net::Stream& stream, const net::FrameHeader& header, std::span<const std::byte> payload) {
+  write_exactly(stream, net::encode_frame_header(header), Deadline::after(std::chrono::seconds(1)));
+  write_exactly(stream, payload, Deadline::after(std::chrono::seconds(1)));
+}
+
+TEST(CollectivesFailure, a_damaged_frame_is_found_and_its_sender_named) {
+  const Bytes payload(64, std::byte{3});
+  const Error answer = answer_to([&](net::Stream& stream) {
+    send_frame(stream, {.payload_bytes = 64, .channel = 7, .collective = 1, .checksum = 12345}, payload);
+  });
+  EXPECT_EQ(answer.code(), ErrorCode::kCorruptData) << answer.what();
+  EXPECT_NE(std::string(answer.what()).find("rank 1"), std::string::npos) << answer.what();
+}
+
+TEST(CollectivesFailure, a_frame_of_another_place_is_a_protocol_error_that_names_its_sender) {
+  const Bytes payload(64, std::byte{3});
+  const net::FrameHeader wrong[] = {
+      {.payload_bytes = 64, .channel = 8, .collective = 1},
+      {.payload_bytes = 64, .channel = 7, .collective = 2},
+      {.payload_bytes = 64, .channel = 7, .collective = 1, .step = 1},
+      {.payload_bytes = 64, .channel = 7, .collective = 1, .segment = 1},
+      {.payload_bytes = 60, .channel = 7, .collective = 1},
+      {.payload_bytes = 1 << 20, .channel = 7, .collective = 1},
+  };
+  for (const net::FrameHeader& header : wrong) {
+    const Error answer = answer_to([&](net::Stream& stream) { send_frame(stream, header, payload); });
+    EXPECT_EQ(answer.code(), ErrorCode::kProtocol) << answer.what();
+    EXPECT_NE(std::string(answer.what()).find("rank 1"), std::string::npos) << answer.what();
+  }
+}
+
+TEST(CollectivesFailure, garbage_on_a_link_is_a_protocol_error) {
+  const Error answer = answer_to([](net::Stream& stream) {
+    const Bytes garbage(200, std::byte{0x5a});
+    write_exactly(stream, garbage, Deadline::after(std::chrono::seconds(1)));
+  });
+  EXPECT_EQ(answer.code(), ErrorCode::kProtocol) << answer.what();
+  EXPECT_NE(std::string(answer.what()).find("rank 1"), std::string::npos) << answer.what();
+}
+
+}  // namespace
+}  // namespace gyre::collectives

@@ -1,0 +1,57 @@
+#include "gyre/collectives/select.h"
+
+#include <fmt/format.h>
+
+#include "gyre/base/bytes.h"
+#include "gyre/collectives/internal/shared_layout.h"
+
+namespace gyre::collectives {
+namespace {
+
+constexpr std::size_t kMailboxLimitBytes = std::size_t{16} * 1024;
+constexpr std::size_t kMailboxLimitInArenaBytes = std::size_t{4} * 1024;
+constexpr std::size_t kDoublingLimitBytes = std::size_t{32} * 1024;
+
+static_assert(kMailboxLimitBytes <= internal::kSlotBytes && kMailboxLimitInArenaBytes <= internal::kSlotBytes);
+
+std::size_t mailbox_limit(bool in_arena) { return in_arena ? kMailboxLimitInArenaBytes : kMailboxLimitBytes; }
+
+}  // namespace
+
+Algorithm allreduce_algorithm(std::size_t size_bytes, bool in_arena, int size, int host_count) {
+  if (size == 1) return Algorithm::kAlone;
+  if (host_count > 1) return size_bytes <= kDoublingLimitBytes ? Algorithm::kRecursiveDoubling : Algorithm::kRing;
+  if (size_bytes <= mailbox_limit(in_arena)) return Algorithm::kMailbox;
+  return in_arena ? Algorithm::kSharedArena : Algorithm::kSharedPipeline;
+}
+
+Choice choose_allreduce(std::size_t size_bytes, bool in_arena, int size, int host_count) {
+  const Algorithm algorithm = allreduce_algorithm(size_bytes, in_arena, size, host_count);
+  const std::string bytes = format_bytes(size_bytes);
+  switch (algorithm) {
+    case Algorithm::kAlone: return {algorithm, "one rank"};
+    case Algorithm::kMailbox:
+      return {algorithm, fmt::format("{} on one host, at most {}", bytes, format_bytes(mailbox_limit(in_arena)))};
+    case Algorithm::kSharedPipeline: return {algorithm, fmt::format("{} on one host, in private memory", bytes)};
+    case Algorithm::kSharedArena: return {algorithm, fmt::format("{} on one host, in shared memory already", bytes)};
+    case Algorithm::kRecursiveDoubling:
+      return {algorithm, fmt::format("{} over links, at most {}", bytes, format_bytes(kDoublingLimitBytes))};
+    case Algorithm::kRing:
+      return {algorithm, fmt::format("{} over links, more than {}", bytes, format_bytes(kDoublingLimitBytes))};
+  }
+  return {algorithm, ""};
+}
+
+std::string_view algorithm_name(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kAlone: return "alone";
+    case Algorithm::kMailbox: return "mailbox";
+    case Algorithm::kSharedPipeline: return "shared pipeline";
+    case Algorithm::kSharedArena: return "shared arena";
+    case Algorithm::kRecursiveDoubling: return "recursive doubling";
+    case Algorithm::kRing: return "ring";
+  }
+  return "unknown";
+}
+
+}  // namespace gyre::collectives
