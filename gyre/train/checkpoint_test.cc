@@ -1,0 +1,145 @@
+// Days of training hang on one file: these tests show that it comes back exactly, or that its damage is noticed.
+#include "gyre/train/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+
+namespace gyre::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() {
+    std::string pattern = (fs::temp_directory_path() / "gyre-checkpoint-test-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+  }
+  ~CheckpointTest() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+};
+
+const std::string kWeights = "0123456789abcdef01234567";  // 2 x 3 float32.
+
+Checkpoint example(const std::string& epoch = "12") {
+  Checkpoint checkpoint;
+  checkpoint.metadata = {{"epoch", epoch}, {"seed", "7"}};
+  checkpoint.tensors.push_back({"conv/weight", "float32", {2, 3}, as_bytes(kWeights)});
+  checkpoint.tensors.push_back({"step", "uint8", {}, as_bytes("x")});
+  checkpoint.tensors.push_back({"nothing", "int64", {0, 4}, {}});
+  return checkpoint;
+}
+
+std::string failure_of(const Bytes& bytes) {
+  try {
+    decode_checkpoint(bytes, "file");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(CheckpointTest, what_was_saved_comes_back) {
+  const Bytes bytes = encode_checkpoint(example());
+  const Checkpoint loaded = decode_checkpoint(bytes, "file");
+  EXPECT_EQ(loaded.metadata, example().metadata);
+  ASSERT_EQ(loaded.tensors.size(), 3U);
+  EXPECT_EQ(as_text(loaded.tensor("conv/weight").bytes), kWeights);
+  EXPECT_THAT(loaded.tensor("conv/weight").shape, ElementsAre(2, 3));
+  EXPECT_EQ(as_text(loaded.tensor("step").bytes), "x");
+  EXPECT_TRUE(loaded.tensor("nothing").bytes.empty());
+  EXPECT_THROW(loaded.tensor("other"), Error);
+  EXPECT_EQ((bytes.size() - 8) % 64, 0U) << "header and tensors end at multiples of 64, then comes the checksum";
+}
+
+TEST_F(CheckpointTest, every_cut_is_noticed_and_called_a_cut) {
+  const Bytes bytes = encode_checkpoint(example());
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THAT(failure_of(Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length))),
+                HasSubstr("cut short"));
+  }
+}
+
+TEST_F(CheckpointTest, every_flipped_bit_is_noticed) {
+  const Bytes good = encode_checkpoint(example());
+  for (std::size_t i = 0; i < good.size() * 8; ++i) {
+    Bytes bad = good;
+    bad[i / 8] ^= static_cast<std::byte>(1U << (i % 8));
+    EXPECT_NE(failure_of(bad), "") << "bit " << i;
+  }
+}
+
+TEST_F(CheckpointTest, a_header_that_lies_under_a_right_checksum_is_refused) {
+  Bytes bytes = encode_checkpoint(example());
+  std::string text(as_text(bytes));
+  const std::size_t place = text.find("[2,3]");
+  ASSERT_NE(place, std::string::npos);
+  text.replace(place, 5, "[9,9]");
+  ByteWriter writer;
+  writer.text(text.substr(0, text.size() - 8));
+  writer.u64(xxh3_64(as_bytes(text.substr(0, text.size() - 8))));
+  EXPECT_THAT(failure_of(writer.result()), HasSubstr("conv/weight lies outside the file"));
+}
+
+TEST_F(CheckpointTest, only_the_newest_are_kept) {
+  const CheckpointFolder folder(folder_, 2);
+  for (std::uint64_t epoch = 1; epoch <= 5; ++epoch) folder.save(epoch, example(std::to_string(epoch)));
+  EXPECT_THAT(folder.numbers(), ElementsAre(4, 5));
+  EXPECT_EQ(folder.find_latest_valid()->checkpoint.value("epoch"), "5");
+}
+
+TEST_F(CheckpointTest, an_empty_folder_has_no_latest) {
+  EXPECT_FALSE(CheckpointFolder(folder_ / "new", 1).find_latest_valid().has_value());
+}
+
+TEST_F(CheckpointTest, a_checkpoint_cut_short_is_passed_over_for_the_one_before) {
+  const CheckpointFolder folder(folder_, 3);
+  folder.save(1, example("1"));
+  const fs::path newest = folder.save(2, example("2"));
+  fs::resize_file(newest, 100);
+  const auto found = folder.find_latest_valid();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->checkpoint.value("epoch"), "1");
+  EXPECT_THAT(found->rejected, ElementsAre(HasSubstr("cut short: 100 of")));
+  fs::resize_file(found->path, 10);
+  EXPECT_THROW(folder.find_latest_valid(), Error);
+}
+
+TEST_F(CheckpointTest, a_full_disk_is_a_clear_error_and_the_previous_checkpoint_is_intact) {
+  const CheckpointFolder folder(folder_, 1);
+  folder.save(1, example("1"));
+  // A limit on the size of files stands for the full disk: write fails half way in the same place.
+  struct rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit tiny{100, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  std::string message;
+  try {
+    folder.save(2, example("2"));
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_THAT(message, testing::AllOf(HasSubstr("after epoch 2 could not be saved"),
+                                      HasSubstr("checkpoint-00000001.gyre is intact"), HasSubstr("File too large")));
+  EXPECT_EQ(folder.find_latest_valid()->checkpoint.value("epoch"), "1");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "no temporary is left";
+}
+
+}  // namespace
+}  // namespace gyre::train

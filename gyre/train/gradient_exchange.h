@@ -1,0 +1,58 @@
+#pragma once
+
+#include <span>
+
+#include "gyre/train/tensors.h"
+
+namespace gyre::train {
+
+/// What a training loop needs from the ranks it trains with, and nothing more. Every call but rank() and size() is
+/// collective: all ranks make the same calls in the same order. Not thread-safe. When another rank fails, calls throw
+/// the Error that says which.
+class GradientExchange {
+ public:
+  virtual ~GradientExchange() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Once, before the first backward: from now on the exchange may move `parameters`' gradients as soon as backward
+  /// has computed them, and may decide where they live.
+  virtual void attach(const NamedTensors& parameters) = 0;
+
+  /// Before each backward: gradients are zero or undefined afterwards.
+  virtual void zero_gradients() = 0;
+
+  /// After each step's (only) backward: when it returns, every parameter's gradient is the average over the ranks, the
+  /// same bits everywhere; a rank that computed none contributed zeros.
+  virtual void synchronize() = 0;
+
+  /// Gives every rank rank 0's values, in place.
+  virtual void broadcast(const NamedTensors& tensors) = 0;
+
+  /// Adds up the ranks' values, in rank order, in place. For a handful of metrics.
+  virtual void sum(std::span<double> values) = 0;
+};
+
+/// A world of one rank: gradients stay where autograd puts them.
+class LocalExchange final : public GradientExchange {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void attach(const NamedTensors& parameters) override { parameters_ = parameters; }
+  void zero_gradients() override;
+  void synchronize() override {}
+  void broadcast(const NamedTensors& /*tensors*/) override {}
+  void sum(std::span<double> /*values*/) override {}
+
+ private:
+  NamedTensors parameters_;
+};
+
+/// Every rank's `hash`, by rank; what replicas are compared with. Collective.
+std::vector<std::uint64_t> gather_hashes(GradientExchange& exchange, std::uint64_t hash);
+
+/// Error(kMismatch) on every rank, naming those that differ from rank 0, unless all `hash`es are equal. Collective.
+void check_replicas(GradientExchange& exchange, std::uint64_t hash, std::string_view what);
+
+}  // namespace gyre::train

@@ -1,0 +1,89 @@
+#include "gyre/train/tensors.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "gyre/base/check.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
+
+namespace gyre::train {
+namespace {
+
+std::string type_name(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kBool: return "bool";
+    case at::kByte: return "uint8";
+    case at::kChar: return "int8";
+    case at::kShort: return "int16";
+    case at::kInt: return "int32";
+    case at::kLong: return "int64";
+    case at::kHalf: return "float16";
+    case at::kBFloat16: return "bfloat16";
+    case at::kFloat: return "float32";
+    case at::kDouble: return "float64";
+    default:
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("tensors of type {} cannot be saved", c10::toString(tensor.scalar_type())));
+  }
+}
+
+CheckpointTensor view_of(const NamedTensor& named) {
+  const at::Tensor& tensor = named.tensor;
+  GYRE_CHECK(tensor.is_contiguous());
+  GYRE_CHECK(tensor.device().is_cpu());
+  const auto* data = static_cast<const std::byte*>(tensor.const_data_ptr());
+  return {named.name, type_name(tensor), tensor.sizes().vec(), {data, tensor.nbytes()}};
+}
+
+std::string describe(const CheckpointTensor& tensor) {
+  return fmt::format("{} [{}]", tensor.type, fmt::join(tensor.shape, ", "));
+}
+
+}  // namespace
+
+std::uint64_t hash_tensors(const NamedTensors& tensors) {
+  std::uint64_t hash = 0;
+  for (const NamedTensor& named : tensors) {
+    const at::Tensor contiguous = named.tensor.detach().contiguous();
+    const CheckpointTensor view = view_of({named.name, contiguous});
+    hash = xxh3_64(as_bytes(view.name + " " + describe(view)), hash);
+    hash = xxh3_64(view.bytes, hash);
+  }
+  return hash;
+}
+
+void glorot_uniform(const at::Tensor& weight, Random& random) {
+  GYRE_CHECK((weight.dim() >= 2 && weight.is_contiguous() && weight.scalar_type() == at::kFloat));
+  const std::int64_t window = weight.numel() / (weight.size(0) * weight.size(1));
+  const auto fans = static_cast<double>((weight.size(0) + weight.size(1)) * window);
+  const auto limit = static_cast<float>(std::sqrt(6.0 / fans));
+  const std::span<float> values(static_cast<float*>(weight.mutable_data_ptr()),
+                                static_cast<std::size_t>(weight.numel()));
+  for (float& value : values) value = random.uniform(-limit, limit);
+}
+
+void add_to_checkpoint(Checkpoint& checkpoint, const NamedTensors& tensors) {
+  for (const NamedTensor& named : tensors) checkpoint.tensors.push_back(view_of(named));
+}
+
+void restore_from_checkpoint(const Checkpoint& checkpoint, const NamedTensors& tensors) {
+  for (const NamedTensor& named : tensors) {
+    const CheckpointTensor here = view_of(named);
+    const CheckpointTensor& saved = checkpoint.tensor(named.name);
+    if (saved.type != here.type || saved.shape != here.shape) {
+      throw Error(ErrorCode::kMismatch, fmt::format("tensor {} is {} in the checkpoint and {} in this network",
+                                                    named.name, describe(saved), describe(here)));
+    }
+    if (!saved.bytes.empty()) {
+      std::memcpy(named.tensor.mutable_data_ptr(), saved.bytes.data(), saved.bytes.size());
+    }
+  }
+}
+
+}  // namespace gyre::train

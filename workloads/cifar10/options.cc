@@ -1,0 +1,114 @@
+#include "workloads/cifar10/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace gyre::cifar10 {
+namespace {
+
+constexpr const char* kDescription =
+    "Trains the CIFAR-10 network (1,250,858 parameters) on one rank, or on many when started by `gyre run`.";
+
+constexpr const char* kFooter = R"(
+examples:
+  python -m gyre.datasets digits --out digits
+  gyre run -n 4 -- gyre-cifar10 --data-dir digits --lr 0.001 --epochs 30 --target-accuracy 0.95
+  gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 25 --augment flip --augment shift
+  gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 50 --resume
+
+exit codes: 0 done, 1 failed, 2 wrong options, 3 the target accuracy was not reached)";
+
+void add_places(CLI::App& app, Options& options) {
+  app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout")->required();
+  app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
+      ->capture_default_str();
+  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Folder for checkpoints (MODEL-DIR/checkpoints)");
+  app.add_option("--tensorboard-dir", options.tensorboard_dir, "Folder for event files (MODEL-DIR/tensorboard)");
+  app.add_flag("--resume", options.resume, "Go on from the newest whole checkpoint, if there is one");
+  app.add_option("--keep-checkpoints", options.keep_checkpoints, "How many of the newest checkpoints stay")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+}
+
+void add_recipe(CLI::App& app, Options& options, std::vector<std::string>& augment, std::string& compat) {
+  app.add_option("--batch-size", options.batch_size, "Images per rank and step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Train up to this epoch")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--lr", options.learning_rate, "Learning rate of RMSprop")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--decay", options.decay, "Rate at step i is lr / (1 + decay * i)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--scale-lr", options.scale_learning_rate, "Multiply the learning rate by the number of ranks");
+  app.add_option("--warmup-epochs", options.warmup_epochs, "Climb to the scaled rate over so many epochs, step by step")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Of the first weights, dropout and augmentation")->capture_default_str();
+  app.add_option("--shuffle-seed", options.shuffle_seed, "Of the order of the images (the value of --seed)");
+  app.add_option("--augment", augment, "Change training images at random: flip, shift; may be repeated")
+      ->check(CLI::IsMember({"flip", "shift"}))
+      ->allow_extra_args(false);
+  app.add_flag("--drop-last", options.drop_last, "Leave out the last, incomplete global batch of an epoch");
+  app.add_option("--compat", compat, "smarker: every rank runs all images, as the article's script does")
+      ->check(CLI::IsMember({"smarker"}));
+}
+
+void add_reporting(CLI::App& app, Options& options) {
+  app.add_option("--verbose", options.verbose, "0: nothing, 1: progress bar, 2: one line per epoch")
+      ->check(CLI::Range(0, 2))
+      ->capture_default_str();
+  app.add_option("--target-accuracy", options.target_accuracy, "Stop when the test accuracy is this high (0 to 1)")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_flag("--print-hashes", options.print_hashes, "Every rank prints the hash of its state after each step");
+  app.add_flag("--check-replicas", options.check_replicas, "Compare the ranks' state after each step, not each epoch");
+  app.add_option("--play-ranks", options.play_ranks, "One process does the work of so many ranks (for comparisons)")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+std::map<std::string, std::string> result_options(const Options& options, int ranks) {
+  return {{"--batch-size", fmt::format("{}", options.batch_size)},
+          {"--lr", fmt::format("{}", options.learning_rate)},
+          {"--decay", fmt::format("{}", options.decay)},
+          {"--scale-lr", fmt::format("{}", options.scale_learning_rate)},
+          {"--warmup-epochs", fmt::format("{}", options.warmup_epochs)},
+          {"--seed", fmt::format("{}", options.seed)},
+          {"--shuffle-seed", fmt::format("{}", options.effective_shuffle_seed())},
+          {"--augment", fmt::format("{}{}", options.flip ? "flip " : "", options.shift ? "shift" : "")},
+          {"--drop-last", fmt::format("{}", options.drop_last)},
+          {"--compat smarker", fmt::format("{}", options.every_rank_all_images)},
+          {"ranks", fmt::format("{}", ranks)}};
+}
+
+ParsedOptions parse_options(int argc, const char* const* argv) {
+  Options options;
+  std::vector<std::string> augment;
+  std::string compat;
+  CLI::App app(kDescription, "gyre-cifar10");
+  app.footer(kFooter);
+  app.set_version_flag("--version", GYRE_VERSION);
+  add_places(app, options);
+  add_recipe(app, options, augment, compat);
+  add_reporting(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return {std::nullopt, app.exit(error) == 0 ? 0 : 2};
+  }
+  for (const std::string& word : augment) (word == "flip" ? options.flip : options.shift) = true;
+  options.every_rank_all_images = compat == "smarker";
+  if (options.checkpoint_dir.empty()) options.checkpoint_dir = options.model_dir / "checkpoints";
+  if (options.tensorboard_dir.empty()) options.tensorboard_dir = options.model_dir / "tensorboard";
+  return {options, 0};
+}
+
+}  // namespace gyre::cifar10

@@ -1,0 +1,364 @@
+#include "workloads/cifar10/training.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/base/parse.h"
+#include "gyre/base/progress_bar.h"
+#include "gyre/data/formats/cifar10.h"
+#include "gyre/data/image_batch.h"
+#include "gyre/data/sampler.h"
+#include "gyre/data/tensorboard.h"
+#include "gyre/train/checkpoint.h"
+#include "gyre/train/gradient_exchange.h"
+#include "gyre/train/learning_rate.h"
+#include "gyre/train/rmsprop.h"
+#include "workloads/cifar10/model.h"
+
+namespace gyre::cifar10 {
+namespace {
+
+constexpr const char* kProgram = "gyre-cifar10";
+constexpr std::uint64_t kTestBatch = 256;
+
+/// Loss and hits of some images; sums, so that ranks can be added up.
+struct Sums {
+  double loss = 0;
+  double correct = 0;
+  double images = 0;
+
+  Sums& operator+=(const Sums& other) {
+    loss += other.loss;
+    correct += other.correct;
+    images += other.images;
+    return *this;
+  }
+  double mean_loss() const { return images > 0 ? loss / images : 0; }
+  double accuracy() const { return images > 0 ? correct / images : 0; }
+};
+
+struct Batch {
+  at::Tensor images;  // [n, 3, 32, 32], channels last in memory: convolutions are faster that way.
+  at::Tensor labels;
+};
+
+Batch read_batch(const data::ImageSet& set, std::span<const std::uint64_t> samples,
+                 const data::Augmentation& augmentation, std::uint64_t epoch) {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  const auto side = static_cast<std::int64_t>(data::kImageSide);
+  const at::Tensor images = at::empty({count, static_cast<std::int64_t>(data::kImageChannels), side, side});
+  const at::Tensor labels = at::empty({count}, at::kLong);
+  data::read_images(set, samples, augmentation, epoch,
+                    {images.mutable_data_ptr<float>(), samples.size() * data::kImageValues},
+                    {labels.mutable_data_ptr<std::int64_t>(), samples.size()});
+  return {images.contiguous(at::MemoryFormat::ChannelsLast), labels};
+}
+
+class Training {
+ public:
+  Training(const Options& options, train::GradientExchange& exchange);
+  Outcome run();
+
+ private:
+  bool leader() const { return exchange_.rank() == 0; }
+  bool talks() const { return leader() && options_.verbose > 0; }
+  /// Ranks that share the work: real ones, or those that this process plays.
+  int ranks() const { return exchange_.size() * options_.play_ranks; }
+  void say(const std::string& line) const;
+
+  void announce() const;
+  void start_or_resume();
+  void load(const train::CheckpointFolder::Found& found);
+  Sums train_epoch(std::uint64_t epoch);
+  void train_step(const data::EpochOrder& order, std::uint64_t epoch, std::uint64_t step, Sums& sums);
+  Sums compute_gradients(const data::RankBatch& batch, std::uint64_t epoch);
+  Sums evaluate() const;
+  Sums reduced(const Sums& sums) const;
+  void check_step(std::uint64_t epoch, std::uint64_t step);
+  void finish_epoch(std::uint64_t epoch, const Sums& trained, const Sums& tested, double seconds);
+  Outcome outcome_of(const Sums& trained, const Sums& tested) const;
+  train::Checkpoint checkpoint() const;
+  std::uint64_t state_hash() const { return train::hash_tensors(state_); }
+
+  Options options_;
+  train::GradientExchange& exchange_;
+  data::Cifar10 data_;
+  Cifar10Cnn network_;
+  train::Rmsprop optimizer_;
+  train::NamedTensors state_;  // Parameters and mean squares, without autograd: what is saved, sent and hashed.
+  data::SamplerOptions sampling_;
+  std::uint64_t steps_per_epoch_;
+  train::LearningRateSchedule schedule_;
+  std::uint64_t epochs_done_ = 0;
+  std::optional<train::CheckpointFolder> checkpoints_;  // Rank 0 only, as is what follows.
+  std::unique_ptr<data::TensorboardWriter> tensorboard_;
+};
+
+data::SamplerOptions sampling_of(const Options& options, std::uint64_t count, int ranks) {
+  return {.count = count,
+          .seed = options.effective_shuffle_seed(),
+          .ranks = ranks,
+          .batch_per_rank = options.batch_size,
+          .remainder = options.drop_last ? data::Remainder::kDrop : data::Remainder::kPad,
+          .sharing = options.every_rank_all_images ? data::Sharing::kEveryRankAll : data::Sharing::kSharded};
+}
+
+Training::Training(const Options& options, train::GradientExchange& exchange)
+    : options_(options),
+      exchange_(exchange),
+      data_(data::open_cifar10(options.data_dir)),
+      network_(options.seed),
+      optimizer_(network_.parameters(), {.decay = options.decay}),
+      sampling_(sampling_of(options, data_.train.count(), ranks())),
+      steps_per_epoch_(data::steps_per_epoch(sampling_)) {
+  if (options_.play_ranks > 1 && exchange_.size() > 1) {
+    throw Error(ErrorCode::kInvalidArgument, "--play-ranks is for a single process; this job has several");
+  }
+  if (options_.play_ranks > 1 && options_.every_rank_all_images) {
+    throw Error(ErrorCode::kInvalidArgument, "--play-ranks shares the images out; with --compat smarker nobody does");
+  }
+  if (options_.batch_size * static_cast<std::uint64_t>(ranks()) > kMostPositions) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("a global batch of {} x {} images is more than {}", ranks(),
+                                                         options_.batch_size, kMostPositions));
+  }
+  schedule_ = {.base = options_.learning_rate,
+               .scale = options_.scale_learning_rate ? static_cast<double>(ranks()) : 1.0,
+               .warmup_steps = options_.warmup_epochs * steps_per_epoch_};
+  for (const auto& [name, tensor] : network_.parameters()) state_.push_back({name, tensor.detach()});
+  state_.insert(state_.end(), optimizer_.state().begin(), optimizer_.state().end());
+}
+
+void Training::say(const std::string& line) const {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void Training::announce() const {
+  say(fmt::format("{}: {} images to train with, {} to test with, from {}", kProgram, data_.train.count(),
+                  data_.test.count(), data_.folder.string()));
+  say(fmt::format("{} {} x batch {}{}: {} steps an epoch; RMSprop, learning rate {}{}, decay {}; seed {}", ranks(),
+                  ranks() == 1 ? "rank" : "ranks", options_.batch_size,
+                  options_.every_rank_all_images ? ", every rank runs all images" : "", steps_per_epoch_,
+                  schedule_.base * schedule_.scale,
+                  schedule_.warmup_steps > 0 ? fmt::format(" after {} epochs of warm-up", options_.warmup_epochs) : "",
+                  options_.decay, options_.seed));
+}
+
+/// Rank 0 decides where training starts; the others receive its state, restored or fresh.
+void Training::start_or_resume() {
+  if (leader()) {
+    checkpoints_.emplace(options_.checkpoint_dir, options_.keep_checkpoints);
+    if (options_.resume) {
+      if (const auto found = checkpoints_->find_latest_valid()) load(*found);
+    } else if (!checkpoints_->numbers().empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} holds the checkpoints of an earlier run: go on with --resume, or choose another "
+                              "folder with --model-dir",
+                              options_.checkpoint_dir.string()));
+    }
+    tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.tensorboard_dir);
+  }
+  std::vector<double> progress(2, 0.0);
+  if (leader()) progress = {static_cast<double>(epochs_done_), static_cast<double>(optimizer_.iteration())};
+  exchange_.sum(progress);
+  epochs_done_ = static_cast<std::uint64_t>(progress[0]);
+  optimizer_.set_iteration(static_cast<std::uint64_t>(progress[1]));
+  exchange_.broadcast(state_);
+}
+
+void Training::load(const train::CheckpointFolder::Found& found) {
+  const train::Checkpoint& saved = found.checkpoint;
+  const std::string where = found.path.string();
+  for (const std::string& reason : found.rejected) fmt::print(stderr, "{}: passed over {}\n", kProgram, reason);
+  try {
+    train::restore_from_checkpoint(saved, state_);
+    constexpr std::int64_t kMost = std::int64_t{1} << 52;
+    epochs_done_ = static_cast<std::uint64_t>(parse_integer(saved.value("epoch"), "epoch", 0, kMost));
+    optimizer_.set_iteration(static_cast<std::uint64_t>(parse_integer(saved.value("step"), "step", 0, kMost)));
+  } catch (Error& error) {
+    throw error.add_context(fmt::format("cannot resume from {}", where));
+  }
+  if (options_.verbose > 0) say(fmt::format("resumed after epoch {} from {}", epochs_done_, where));
+  for (const auto& [name, value] : result_options(options_, ranks())) {
+    const auto before = saved.metadata.find(name);
+    if (before == saved.metadata.end() || before->second == value) continue;
+    fmt::print(stderr, "{}: {} was '{}' before the checkpoint and is '{}' now\n", kProgram, name, before->second,
+               value);
+  }
+}
+
+train::Checkpoint Training::checkpoint() const {
+  train::Checkpoint result;
+  result.metadata = result_options(options_, ranks());
+  result.metadata["program"] = fmt::format("{} {}", kProgram, GYRE_VERSION);
+  result.metadata["epoch"] = fmt::format("{}", epochs_done_);
+  result.metadata["step"] = fmt::format("{}", optimizer_.iteration());
+  train::add_to_checkpoint(result, state_);
+  return result;
+}
+
+/// Forward and backward over this rank's part of the global batch. The loss is scaled so that the average of the
+/// ranks' gradients is the gradient of the mean over all images of the step, also when parts differ in size.
+Sums Training::compute_gradients(const data::RankBatch& batch, std::uint64_t epoch) {
+  if (batch.counted == 0) return {};
+  const data::Augmentation augmentation{.flip = options_.flip, .shift = options_.shift, .seed = options_.seed};
+  const auto [images, labels] =
+      read_batch(data_.train, std::span(batch.samples).first(batch.counted), augmentation, epoch);
+  const DropoutKey dropout{options_.seed, optimizer_.iteration(), batch.first_position};
+  const at::Tensor scores = at::log_softmax(network_.forward(images, &dropout), 1);
+  const at::Tensor loss = at::nll_loss(scores, labels, {}, at::Reduction::Sum);
+  const double share = static_cast<double>(ranks()) / static_cast<double>(batch.counted_globally);
+  (loss * share).backward();
+  const auto correct = scores.detach().argmax(1).eq(labels).sum().item<std::int64_t>();
+  return {loss.item<double>(), static_cast<double>(correct), static_cast<double>(batch.counted)};
+}
+
+void Training::train_step(const data::EpochOrder& order, std::uint64_t epoch, std::uint64_t step, Sums& sums) {
+  exchange_.zero_gradients();
+  for (int played = 0; played < options_.play_ranks; ++played) {
+    // Backward adds to the gradients that are there: several played ranks are summed in rank order.
+    sums += compute_gradients(order.batch(step, exchange_.rank() * options_.play_ranks + played), epoch);
+  }
+  exchange_.synchronize();
+  if (options_.play_ranks > 1) {
+    for (const auto& [name, parameter] : network_.parameters()) {
+      if (parameter.grad().defined()) parameter.mutable_grad().mul_(1.0 / options_.play_ranks);
+    }
+  }
+  optimizer_.step(schedule_.at(optimizer_.iteration()));
+}
+
+Sums Training::train_epoch(std::uint64_t epoch) {
+  const data::EpochOrder order(sampling_, epoch, exchange_.rank());
+  ProgressBar bar(fmt::format("epoch {}/{}", epoch + 1, options_.epochs), steps_per_epoch_,
+                  progress_options_from_environment(STDOUT_FILENO));
+  const auto start = SteadyClock::now();
+  Sums sums;
+  for (std::uint64_t step = 0; step < steps_per_epoch_; ++step) {
+    train_step(order, epoch, step, sums);
+    check_step(epoch, step);
+    if (leader() && options_.verbose == 1) {
+      const double seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
+      const double rate = sums.images * exchange_.size() / seconds;
+      bar.update(step + 1,
+                 fmt::format("loss {:.4f}  accuracy {:.4f}  {:.0f} images/s", sums.mean_loss(), sums.accuracy(), rate));
+    }
+  }
+  bar.clear();
+  return reduced(sums);
+}
+
+/// After every step: what --print-hashes and --check-replicas ask for; after an epoch's last step always the latter.
+void Training::check_step(std::uint64_t epoch, std::uint64_t step) {
+  const bool check = options_.check_replicas || step + 1 == steps_per_epoch_;
+  if (!check && !options_.print_hashes) return;
+  const std::uint64_t hash = state_hash();
+  if (options_.print_hashes) {
+    say(fmt::format("hash epoch {} step {} rank {} {:016x}", epoch + 1, step + 1, exchange_.rank(), hash));
+  }
+  if (check) {
+    train::check_replicas(exchange_, hash, fmt::format("after step {} of epoch {}", step + 1, epoch + 1));
+  }
+}
+
+/// The whole test set, each rank its share of it.
+Sums Training::evaluate() const {
+  const c10::NoGradGuard no_grad;
+  const data::Share share = data::share_of(data_.test.count(), exchange_.rank(), exchange_.size());
+  Sums sums;
+  for (std::uint64_t first = share.first; first < share.last; first += kTestBatch) {
+    std::vector<std::uint64_t> samples;
+    for (std::uint64_t i = first; i < std::min(share.last, first + kTestBatch); ++i) samples.push_back(i);
+    const auto [images, labels] = read_batch(data_.test, samples, {}, 0);
+    const at::Tensor scores = at::log_softmax(network_.forward(images, nullptr), 1);
+    sums += {at::nll_loss(scores, labels, {}, at::Reduction::Sum).item<double>(),
+             static_cast<double>(scores.argmax(1).eq(labels).sum().item<std::int64_t>()),
+             static_cast<double>(samples.size())};
+  }
+  return reduced(sums);
+}
+
+Sums Training::reduced(const Sums& sums) const {
+  std::vector<double> values = {sums.loss, sums.correct, sums.images};
+  exchange_.sum(values);
+  return {values[0], values[1], values[2]};
+}
+
+/// On rank 0: the checkpoint, the curves, the line.
+void Training::finish_epoch(std::uint64_t epoch, const Sums& trained, const Sums& tested, double seconds) {
+  if (!leader()) return;
+  checkpoints_->save(epochs_done_, checkpoint());
+  const double rate = trained.images / seconds;
+  const std::array<data::Scalar, 6> scalars = {{{"train/loss", trained.mean_loss()},
+                                                {"train/accuracy", trained.accuracy()},
+                                                {"train/images_per_second", rate},
+                                                {"train/learning_rate", schedule_.at(optimizer_.iteration() - 1)},
+                                                {"test/loss", tested.mean_loss()},
+                                                {"test/accuracy", tested.accuracy()}}};
+  tensorboard_->add_scalars(static_cast<std::int64_t>(epochs_done_), scalars);
+  if (!talks()) return;
+  say(
+      fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.4f}  test loss {:.4f}  test accuracy {:.4f}  {:.0f} images/s  "
+                  "{:.1f} s",
+                  epoch + 1, options_.epochs, trained.mean_loss(), trained.accuracy(), tested.mean_loss(),
+                  tested.accuracy(), rate, seconds));
+}
+
+Outcome Training::outcome_of(const Sums& trained, const Sums& tested) const {
+  return {.epochs = epochs_done_,
+          .train_loss = trained.mean_loss(),
+          .test_loss = tested.mean_loss(),
+          .test_accuracy = tested.accuracy(),
+          .target_reached = options_.target_accuracy && tested.accuracy() >= *options_.target_accuracy,
+          .state_hash = state_hash()};
+}
+
+Outcome Training::run() {
+  if (talks()) announce();
+  exchange_.attach(network_.parameters());
+  start_or_resume();
+  Outcome outcome;
+  if (epochs_done_ >= options_.epochs) outcome = outcome_of({}, evaluate());  // Resumed, and nothing left to train.
+  for (std::uint64_t epoch = epochs_done_; epoch < options_.epochs && !outcome.target_reached; ++epoch) {
+    const auto start = SteadyClock::now();
+    const Sums trained = train_epoch(epoch);
+    const double seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
+    const Sums tested = evaluate();
+    epochs_done_ = epoch + 1;
+    finish_epoch(epoch, trained, tested, seconds);
+    outcome = outcome_of(trained, tested);
+  }
+  if (talks() && options_.target_accuracy) {
+    say(fmt::format("test accuracy {:.4f} after {} epochs: the target {} is {}", outcome.test_accuracy, outcome.epochs,
+                    *options_.target_accuracy, outcome.target_reached ? "reached" : "not reached"));
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Outcome run_training(const Options& options, train::GradientExchange& exchange) {
+  return Training(options, exchange).run();
+}
+
+void configure_libtorch_from_environment() {
+  if (const auto threads = environment_variable("OMP_NUM_THREADS")) {
+    at::set_num_threads(static_cast<int>(parse_integer(*threads, "OMP_NUM_THREADS", 1, 4096)));
+  }
+  at::globalContext().setDeterministicAlgorithms(true, false);
+}
+
+}  // namespace gyre::cifar10

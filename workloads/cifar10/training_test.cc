@@ -1,0 +1,193 @@
+// The promises of the first workload: the network as published, runs that repeat bit for bit, and go on after a stop.
+#include "workloads/cifar10/training.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gyre/base/error.h"
+#include "gyre/data/image_set.h"
+#include "gyre/train/checkpoint.h"
+#include "gyre/train/gradient_exchange.h"
+#include "workloads/cifar10/model.h"
+
+namespace gyre::cifar10 {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+/// A set in which class c is a bright square in place c: easy enough to be learned in seconds.
+void write_squares(const fs::path& folder, std::uint64_t images_per_file) {
+  Random random(3);
+  for (int file = 0; file < 6; ++file) {
+    const std::string name = file == 5 ? "test_batch.bin" : fmt::format("data_batch_{}.bin", file + 1);
+    std::ofstream out(folder / name, std::ios::binary);
+    for (std::uint64_t i = 0; i < images_per_file; ++i) {
+      const auto label = static_cast<std::size_t>(random.below(10));
+      std::string record(1 + data::kImageBytes, '\0');
+      record[0] = static_cast<char>(label);
+      for (std::size_t value = 0; value < data::kImageBytes; ++value) {
+        const std::size_t row = value % 1024 / 32;
+        const std::size_t column = value % 32;
+        const bool inside = row / 8 == label / 4 && column / 8 == label % 4;
+        record[1 + value] = static_cast<char>(random.below(60) + (inside ? 150 : 0));
+      }
+      out << record;
+    }
+  }
+}
+
+class TrainingTest : public testing::Test {
+ protected:
+  TrainingTest() {
+    std::string pattern = (fs::temp_directory_path() / "gyre-training-test-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    fs::create_directories(folder_ / "data");
+    write_squares(folder_ / "data", 24);
+  }
+  ~TrainingTest() override { fs::remove_all(folder_); }
+
+  Options options(const std::string& run) const {
+    Options result;
+    result.data_dir = folder_ / "data";
+    result.checkpoint_dir = folder_ / run / "checkpoints";
+    result.tensorboard_dir = folder_ / run / "tensorboard";
+    result.batch_size = 32;
+    result.epochs = 2;
+    result.learning_rate = 1e-3;
+    result.verbose = 0;
+    return result;
+  }
+
+  static Outcome train(const Options& options) {
+    train::LocalExchange exchange;
+    return run_training(options, exchange);
+  }
+
+  fs::path folder_;
+};
+
+TEST(Network, has_the_published_parameters) {
+  const Cifar10Cnn network(1);
+  std::int64_t total = 0;
+  for (const auto& [name, tensor] : network.parameters()) total += tensor.numel();
+  EXPECT_EQ(total, 1'250'858);
+  EXPECT_EQ(network.parameters().size(), 12U);
+  EXPECT_EQ(network.parameters()[8].tensor.numel() + network.parameters()[9].tensor.numel(), 1'180'160);
+  EXPECT_EQ(network.forward(at::zeros({2, 3, 32, 32}), nullptr).sizes(), (std::vector<std::int64_t>{2, 10}));
+}
+
+TEST(Network, starts_from_the_same_bits_everywhere) {
+  EXPECT_EQ(train::hash_tensors(Cifar10Cnn(1).parameters()), 0x0U);
+  EXPECT_NE(train::hash_tensors(Cifar10Cnn(2).parameters()), train::hash_tensors(Cifar10Cnn(1).parameters()));
+}
+
+TEST(Network, dropout_depends_on_the_place_in_the_global_batch_and_not_on_the_rank) {
+  const auto mask = [](std::int64_t samples, std::uint64_t first, std::uint64_t step) {
+    return internal::dropout_mask(samples, 512, 128, 2, {.seed = 1, .step = step, .first_position = first});
+  };
+  const at::Tensor whole = mask(6, 0, 5);
+  EXPECT_TRUE(at::equal(whole.narrow(0, 0, 2), mask(2, 0, 5)));
+  EXPECT_TRUE(at::equal(whole.narrow(0, 2, 4), mask(4, 2, 5)));
+  EXPECT_FALSE(at::equal(whole, mask(6, 0, 6)));
+  EXPECT_NEAR(mask(100, 0, 0).mean().item<double>(), 1.0, 0.02);
+  const at::Tensor quarter = internal::dropout_mask(100, 512, 64, 0, {.seed = 1, .step = 0, .first_position = 0});
+  EXPECT_NEAR(quarter.eq(0).to(at::kDouble).mean().item<double>(), 0.25, 0.01);
+}
+
+TEST_F(TrainingTest, learns_and_stops_at_the_target) {
+  Options learn = options("learn");
+  learn.epochs = 40;
+  learn.target_accuracy = 0.9;
+  const Outcome outcome = train(learn);
+  EXPECT_TRUE(outcome.target_reached) << "test accuracy " << outcome.test_accuracy;
+  EXPECT_LT(outcome.epochs, 40U);
+}
+
+TEST_F(TrainingTest, the_same_run_gives_the_same_bits) {
+  EXPECT_EQ(train(options("first")).state_hash, train(options("second")).state_hash);
+  Options other = options("third");
+  other.shuffle_seed = 9;
+  EXPECT_NE(train(other).state_hash, train(options("fourth")).state_hash);
+}
+
+TEST_F(TrainingTest, stopped_and_resumed_equals_never_stopped_bit_for_bit) {
+  Options straight = options("straight");
+  straight.flip = straight.shift = true;
+  straight.epochs = 4;
+  Options stopped = straight;
+  stopped.checkpoint_dir = folder_ / "stopped";
+  stopped.epochs = 2;
+  train(stopped);
+  stopped.epochs = 4;
+  stopped.resume = true;
+  const Outcome resumed = train(stopped);
+  const Outcome whole = train(straight);
+  EXPECT_EQ(resumed.state_hash, whole.state_hash);
+  EXPECT_EQ(resumed.epochs, 4U);
+  EXPECT_EQ(resumed.test_loss, whole.test_loss);
+}
+
+TEST_F(TrainingTest, ranks_played_by_one_process_train_the_same_network_as_one_rank_with_the_whole_batch) {
+  // Same samples, same dropout, same mean; only the order of the additions differs.
+  Options one = options("one");
+  one.epochs = 1;
+  one.batch_size = 64;
+  Options four = options("four");
+  four.epochs = 1;
+  four.batch_size = 16;
+  four.play_ranks = 4;
+  const Outcome whole = train(one);
+  const Outcome played = train(four);
+  EXPECT_NEAR(played.train_loss, whole.train_loss, 1e-3);
+  EXPECT_NEAR(played.test_loss, whole.test_loss, 1e-2);
+}
+
+TEST_F(TrainingTest, a_checkpoint_cut_short_is_passed_over_on_resume) {
+  Options run = options("cut");
+  train(run);
+  fs::resize_file(run.checkpoint_dir / "checkpoint-00000002.gyre", 5000);
+  run.resume = true;
+  testing::internal::CaptureStderr();
+  const Outcome resumed = train(run);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("checkpoint is cut short: 5000 of"));
+  EXPECT_EQ(resumed.state_hash, train(options("never cut")).state_hash);
+}
+
+TEST_F(TrainingTest, an_earlier_runs_checkpoints_are_not_overwritten_by_accident) {
+  train(options("run"));
+  try {
+    train(options("run"));
+    FAIL() << "the earlier run's checkpoints were ignored";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--resume"));
+  }
+}
+
+TEST_F(TrainingTest, a_damaged_image_stops_training_with_the_files_name) {
+  std::fstream file(folder_ / "data" / "data_batch_3.bin", std::ios::binary | std::ios::in | std::ios::out);
+  file.put('\x63');
+  file.close();
+  try {
+    train(options("damaged"));
+    FAIL() << "the label 99 was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("data_batch_3.bin"), HasSubstr("label 99")));
+  }
+}
+
+TEST_F(TrainingTest, smarker_mode_runs_every_image_on_every_rank) {
+  Options run = options("smarker");
+  run.every_rank_all_images = true;
+  EXPECT_EQ(train(run).epochs, 2U);
+}
+
+}  // namespace
+}  // namespace gyre::cifar10
