@@ -1,0 +1,180 @@
+"""gyre-cifar10 as a person runs it: data, training, checkpoints, curves, and what happens when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gyre import datasets
+
+IMAGES_PER_FILE = 40
+
+
+def program() -> str:
+    path = shutil.which("gyre-cifar10")
+    assert path, "gyre-cifar10 is not on PATH: run ./dev build, or put build/release/bin there"
+    return path
+
+
+def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [program(), *map(str, arguments)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        command, capture_output=True, text=True, timeout=240, check=False, env=environment, **options
+    )
+
+
+@pytest.fixture(scope="session")
+def digits() -> dict[str, bytes]:
+    """The first digits of each file: enough to see that training works, few enough to be quick."""
+    full = datasets.digits()
+    train_count = IMAGES_PER_FILE * datasets.TRAIN_FILES
+    few = datasets.Dataset(
+        full.train_images[:train_count],
+        full.train_labels[:train_count],
+        full.test_images[:IMAGES_PER_FILE],
+        full.test_labels[:IMAGES_PER_FILE],
+        full.label_names,
+    )
+    return datasets.cifar10_files(few)
+
+
+@pytest.fixture
+def data(tmp_path: Path, digits: dict[str, bytes]) -> Path:
+    for name, content in digits.items():
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return tmp_path / "data"
+
+
+def checkpoint(folder: Path, epoch: int) -> Path:
+    return folder / "checkpoints" / f"checkpoint-{epoch:08}.gyre"
+
+
+def test_the_sample_jobs_flags_train_and_leave_checkpoints_and_curves(data: Path, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - slow to import
+
+    model = tmp_path / "model"
+    result = train("--data-dir", data, "--model-dir", model, "--batch-size", 64, "--epochs", 3, "--verbose", 1)
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if "test accuracy" in line]
+    assert len(lines) == 3
+    assert "images/s" in lines[0]
+    assert "\x1b" not in result.stdout
+    assert checkpoint(model, 3).is_file()
+
+    events = EventAccumulator(str(model / "tensorboard"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {
+        "train/loss",
+        "train/accuracy",
+        "train/images_per_second",
+        "train/learning_rate",
+        "test/loss",
+        "test/accuracy",
+    }
+    losses = events.Scalars("train/loss")
+    assert [event.step for event in losses] == [1, 2, 3]
+    assert f"loss {losses[0].value:.4f}" in lines[0]
+    assert events.Scalars("train/learning_rate")[0].value == pytest.approx(1e-4)
+
+
+def test_all_layouts_train_the_same_network(data: Path, tmp_path: Path) -> None:
+    shutil.move(data / "cifar-10-batches-bin", tmp_path / "binary")
+    shutil.move(data / "cifar-10-batches-py", tmp_path / "python2")
+    (tmp_path / "python3").mkdir()
+    for path in (tmp_path / "python2").glob("*batch*"):
+        with path.open("rb") as file:
+            content = pickle.load(file, encoding="latin1")
+        with (tmp_path / "python3" / path.name).open("wb") as file:
+            pickle.dump(content, file, protocol=2)
+    states = set()
+    for layout in ("binary", "python2", "python3"):
+        model = tmp_path / f"model-{layout}"
+        result = train("--data-dir", tmp_path / layout, "--model-dir", model, "--epochs", 1, "--verbose", 0)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == ""
+        states.add(checkpoint(model, 1).read_bytes())
+    assert len(states) == 1
+
+
+def test_killed_and_resumed_ends_with_the_same_checkpoint_as_never_killed(data: Path, tmp_path: Path) -> None:
+    flags = ["--data-dir", data, "--epochs", 4, "--verbose", 2, "--augment", "flip", "--augment", "shift"]
+    command = [program(), *map(str, flags), "--model-dir", str(tmp_path / "killed")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("epoch 2/4"):
+                process.send_signal(signal.SIGKILL)
+                break
+    assert not checkpoint(tmp_path / "killed", 4).exists()
+    resumed = train(*flags, "--model-dir", tmp_path / "killed", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed after epoch" in resumed.stdout
+    straight = train(*flags, "--model-dir", tmp_path / "straight")
+    assert straight.returncode == 0, straight.stderr
+    assert checkpoint(tmp_path / "killed", 4).read_bytes() == checkpoint(tmp_path / "straight", 4).read_bytes()
+
+
+def test_a_disk_that_fills_up_leaves_the_previous_checkpoint(data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    flags = ["--data-dir", data, "--model-dir", model, "--verbose", 0]
+    assert train(*flags, "--epochs", 1).returncode == 0
+    before = checkpoint(model, 1).read_bytes()
+
+    def no_large_files() -> None:
+        # Stands for the full disk: the write fails half way through the 10 MB of a checkpoint.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    result = train(*flags, "--epochs", 2, "--resume", preexec_fn=no_large_files, restore_signals=False)
+    assert result.returncode == 1
+    assert "the checkpoint after epoch 2 could not be saved" in result.stderr
+    assert "checkpoint-00000001.gyre is intact" in result.stderr
+    assert [path.name for path in (model / "checkpoints").iterdir()] == ["checkpoint-00000001.gyre"]
+    assert checkpoint(model, 1).read_bytes() == before
+
+
+def test_wrong_input_is_one_clear_message(data: Path, tmp_path: Path) -> None:
+    missing = train("--data-dir", tmp_path / "nowhere", "--model-dir", tmp_path / "model")
+    assert missing.returncode == 1
+    assert missing.stderr.splitlines() == [f"gyre-cifar10: the data folder {tmp_path / 'nowhere'} does not exist"]
+
+    path = data / "cifar-10-batches-bin" / "data_batch_2.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    damaged = train("--data-dir", data, "--model-dir", tmp_path / "model")
+    assert damaged.returncode == 1
+    assert "data_batch_2.bin" in damaged.stderr
+    assert len(damaged.stderr.splitlines()) == 1
+
+    assert train("--data-dir", data, "--epochs", "many").returncode == 2
+    assert train().returncode == 2
+    assert train("--help").returncode == 0
+
+
+def test_a_target_that_is_not_reached_is_an_exit_code(data: Path, tmp_path: Path) -> None:
+    result = train(
+        "--data-dir", data, "--model-dir", tmp_path / "model", "--epochs", 1, "--lr", 1e-9, "--target-accuracy", 1.0
+    )
+    assert result.returncode == 3
+    assert "the target 1 is not reached" in result.stdout
+
+
+def test_hashes_of_every_step_repeat(data: Path, tmp_path: Path) -> None:
+    runs = [
+        train("--data-dir", data, "--model-dir", tmp_path / name, "--epochs", 1, "--verbose", 0, "--print-hashes")
+        for name in ("first", "second")
+    ]
+    assert runs[0].returncode == 0, runs[0].stderr
+    steps = -(-IMAGES_PER_FILE * datasets.TRAIN_FILES // 32)
+    assert len(runs[0].stdout.splitlines()) == steps
+    assert runs[0].stdout == runs[1].stdout
