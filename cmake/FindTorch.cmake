@@ -12,9 +12,10 @@ if(gyre_torch_status EQUAL 0)
   list(GET gyre_torch_answer 1 Torch_VERSION)
 endif()
 
-find_path(TORCH_INCLUDE_DIR torch/all.h PATHS "${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include" NO_DEFAULT_PATH)
+# Not cached: another Python, or pip's next throw-away environment, has another torch.
+find_path(TORCH_INCLUDE_DIR torch/all.h PATHS "${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include" NO_DEFAULT_PATH NO_CACHE)
 foreach(library torch torch_cpu c10)
-  find_library(TORCH_${library}_LIBRARY ${library} PATHS "${TORCH_INSTALL_PREFIX}/lib" NO_DEFAULT_PATH)
+  find_library(TORCH_${library}_LIBRARY ${library} PATHS "${TORCH_INSTALL_PREFIX}/lib" NO_DEFAULT_PATH NO_CACHE)
 endforeach()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Torch
