@@ -125,7 +125,9 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     begin_negotiation(requests[i]);
     content.operations.push_back({requests[i].name, requests[i].signature, requests[i].transient});
-    in_flight_.emplace(requests[i].name, Pending{std::move(requests[i]), handles[i]});
+    // A copy: the request, and the name in it, are moved away before the map reads its key.
+    const std::string name = requests[i].name;
+    in_flight_.emplace(name, Pending{std::move(requests[i]), handles[i]});
   }
   if (!coordinator_) {
     run_alone();
