@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 
@@ -13,10 +15,14 @@ constexpr std::size_t kLongestUnixName = 107;
 constexpr std::size_t kLongestHostName = 255;
 
 [[noreturn]] void throw_bad_endpoint(std::string_view text, std::string_view why) {
+  // It may come from a peer, so it is shown without what could confuse a terminal.
+  constexpr std::size_t kMostShown = 300;
+  std::string shown(text.substr(0, kMostShown));
+  std::replace_if(shown.begin(), shown.end(), [](char letter) { return letter < ' ' || letter > '~'; }, '?');
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("'{}' is not an endpoint: {}; write unix:@NAME, unix:/PATH or tcp:HOST:PORT "
                           "(tcp:[ADDRESS]:PORT for IPv6)",
-                          text, why));
+                          shown, why));
 }
 
 Endpoint parse_unix(std::string_view text, std::string_view name) {

@@ -7,6 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "gyre/base/bytes.h"
@@ -17,6 +21,32 @@ namespace {
 
 /// From here on huge pages can pay; smaller segments would only waste memory.
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+/// What MemAvailable in /proc/meminfo says: the kernel's estimate of what can be had without swapping.
+std::optional<std::uint64_t> available_memory_bytes() {
+  constexpr std::uint64_t kLongestFileBytes = 65'536;
+  constexpr std::string_view kName = "MemAvailable:";
+  const Bytes file = read_file("/proc/meminfo", kLongestFileBytes);
+  const std::string_view text = as_text(file);
+  const std::size_t start = text.find(kName);
+  if (start == std::string_view::npos) return std::nullopt;
+  const std::size_t digits = text.find_first_not_of(' ', start + kName.size());
+  if (digits == std::string_view::npos) return std::nullopt;
+  std::uint64_t kilobytes = 0;
+  std::from_chars(text.data() + digits, text.data() + text.size(), kilobytes);
+  return kilobytes * 1024;
+}
+
+/// Before anything is reserved: the kernel would grant an impossible request page by page, and end by killing
+/// processes of its choice to find the rest.
+void check_available(std::size_t size_bytes) {
+  const auto available = available_memory_bytes();
+  if (!available || size_bytes <= *available) return;
+  throw Error(ErrorCode::kResourceExhausted,
+              fmt::format("{} of shared memory cannot be had: this host has {} available; use smaller buffers or fewer "
+                          "ranks on this host",
+                          format_bytes(size_bytes), format_bytes(*available)));
+}
 
 std::span<std::byte> map_shared(int descriptor, std::size_t size_bytes) {
   void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -36,6 +66,7 @@ Segment::~Segment() { ::munmap(bytes_.data(), bytes_.size()); }
 
 std::shared_ptr<Segment> Segment::create(std::size_t size_bytes) {
   if (size_bytes == 0) throw Error(ErrorCode::kInvalidArgument, "a segment of shared memory needs at least one byte");
+  check_available(size_bytes);
   UniqueFd descriptor(::memfd_create("gyre", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor) throw system_error("memfd_create", errno);
   int failure = EINTR;

@@ -31,34 +31,38 @@ Member introduce(const Job& job, const GroupOptions& options, std::vector<net::E
   return member;
 }
 
-/// Says who we are and waits for the others; empty when the rendezvous asks us to come back.
-std::optional<Membership> ask_to_join(net::Stream& stream, const Job& job, const Member& member, Deadline deadline) {
+/// What the rendezvous said; neither: come back later.
+struct Reply {
+  std::optional<Membership> membership;
+  std::optional<Error> refusal;
+};
+
+/// Says who we are and waits for the others.
+Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Deadline deadline) {
   net::send_message(stream, static_cast<std::uint16_t>(MessageType::kJoin), encode_join({job.size, member}), deadline);
   const net::Message reply = net::receive_message(stream, deadline);
   switch (static_cast<MessageType>(reply.type)) {
-    case MessageType::kMembership: return decode_membership(reply.payload, job.size);
-    case MessageType::kComeBack: return std::nullopt;
+    case MessageType::kMembership: return {decode_membership(reply.payload, job.size), std::nullopt};
+    case MessageType::kComeBack: return {};
     case MessageType::kRefused:
-    case MessageType::kAbort: throw decode_failure(reply.payload);
+    case MessageType::kAbort: return {std::nullopt, decode_failure(reply.payload)};
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", reply.type));
   }
 }
 
-/// Empty when the rendezvous closed the connection before it admitted us: an earlier group's, on its way out.
-UniqueFd connect_and_prove(const Job& job, Deadline deadline) {
-  UniqueFd connection = net::connect_to(job.rendezvous, deadline);
-  net::limit_unacknowledged(connection.get());
-  const auto stream = borrow_as_stream(connection, fmt::format("rank 0 ({})", net::to_string(job.rendezvous)));
+/// One try. The rendezvous's reply says whether `admission` is complete.
+Reply try_to_join(const Job& job, const GroupOptions& options, Deadline deadline, Admission& admission) {
+  admission.connection = net::connect_to(job.rendezvous, deadline);
+  net::limit_unacknowledged(admission.connection.get());
+  const auto stream =
+      borrow_as_stream(admission.connection, fmt::format("rank 0 ({})", net::to_string(job.rendezvous)));
   net::Hello hello;
   hello.rank = static_cast<std::uint32_t>(job.rank);
   hello.purpose = static_cast<std::uint32_t>(Purpose::kMembership);
-  try {
-    net::prove_to_acceptor(*stream, job.key, hello, deadline);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kPeerLost) return {};
-    throw;
-  }
-  return connection;
+  net::prove_to_acceptor(*stream, job.key, hello, deadline);
+  admission.listeners = listen_for_links(job, admission.connection.get());
+  const Member member = introduce(job, options, admission.listeners.endpoints);
+  return ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
 }
 
 }  // namespace
@@ -68,36 +72,37 @@ Admission join_own_rendezvous(const Job& job, const GroupOptions& options, Uniqu
   admission.listeners = listen_for_links(job, listening_socket);
   const auto stream = borrow_as_stream(connection, "the rendezvous of this process");
   const Member member = introduce(job, options, admission.listeners.endpoints);
-  auto membership = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
-  if (!membership) throw Error(ErrorCode::kInternal, "a new rendezvous turned its own rank away");
-  admission.membership = std::move(*membership);
+  Reply reply = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
+  if (reply.refusal) throw *reply.refusal;
+  if (!reply.membership) throw Error(ErrorCode::kInternal, "a new rendezvous turned its own rank away");
+  admission.membership = std::move(*reply.membership);
   admission.connection = std::move(connection);
   return admission;
 }
 
 Admission join_rendezvous(const Job& job, const GroupOptions& options) {
   const Deadline deadline = Deadline::after(options.join_timeout);
+  Error last(ErrorCode::kTimeout, "the group that this job had before was not dissolved in time");
   int pause_ms = kFirstPauseMs;
-  for (;;) {
-    UniqueFd connection = connect_and_prove(job, deadline);
-    if (connection) {
-      Admission admission;
-      admission.listeners = listen_for_links(job, connection.get());
-      const auto stream = borrow_as_stream(connection, "rank 0");
-      const Member member = introduce(job, options, admission.listeners.endpoints);
-      auto membership = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
-      if (membership) {
-        admission.membership = std::move(*membership);
-        admission.connection = std::move(connection);
-        return admission;
-      }
+  while (!deadline.passed()) {
+    Reply reply;
+    Admission admission;
+    try {
+      reply = try_to_join(job, options, deadline, admission);
+    } catch (const Error& error) {
+      // An earlier group of the job may close its rendezvous under our feet; the next one will come.
+      if (error.code() != ErrorCode::kPeerLost) throw;
+      last = error;
     }
-    if (deadline.passed()) {
-      throw Error(ErrorCode::kTimeout, "the group that this job had before was not dissolved in time");
+    if (reply.refusal) throw *reply.refusal;
+    if (reply.membership) {
+      admission.membership = std::move(*reply.membership);
+      return admission;
     }
     ::poll(nullptr, 0, deadline.poll_timeout_ms(pause_ms));
     pause_ms = std::min(2 * pause_ms, kLongestPauseMs);
   }
+  throw last;
 }
 
 }  // namespace gyre::group

@@ -1,0 +1,103 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
+#include "gyre/base/parse.h"
+#include "gyre/group/internal/launch.h"
+#include "gyre/group/internal/local_key.h"
+#include "gyre/group/job.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::group {
+namespace {
+
+constexpr std::uint64_t kLongestKeyFileBytes = 4096;
+
+[[noreturn]] void throw_bad_descriptor(const char* variable, int descriptor, std::string_view why) {
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is {}, but {}; a program between gyre run and this process closed or replaced it",
+                          variable, descriptor, why));
+}
+
+/// pread: the descriptor is shared by all ranks of this host, and so is its position.
+net::JobKey key_from_descriptor(int descriptor) {
+  net::JobKey key;
+  const ssize_t count = ::pread(descriptor, key.data(), key.size(), 0);
+  if (count < 0) throw_bad_descriptor("GYRE_KEY_FD", descriptor, system_error("reading it fails", errno).what());
+  if (count != static_cast<ssize_t>(key.size())) {
+    throw_bad_descriptor("GYRE_KEY_FD", descriptor, fmt::format("it holds {} bytes instead of {}", count, key.size()));
+  }
+  return key;
+}
+
+net::JobKey key_from_file(const std::string& path, const std::string& job_id) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) throw system_error(fmt::format("GYRE_KEY_FILE '{}'", path), errno);
+  constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & kOthers) != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("GYRE_KEY_FILE '{}' is not private: it must be a file of the user that runs the job, with "
+                            "no access for others (chmod 600)",
+                            path));
+  }
+  const Bytes secret = read_file(path, kLongestKeyFileBytes);
+  if (secret.size() < net::kKeyBytes) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("GYRE_KEY_FILE '{}' has {} bytes; at least {} random ones are "
+                                                         "needed (head -c 32 /dev/urandom)",
+                                                         path, secret.size(), net::kKeyBytes));
+  }
+  // Jobs that use the same file have different keys all the same.
+  return hmac_sha256(secret, as_bytes(fmt::format("gyre job {}", job_id)));
+}
+
+std::shared_ptr<UniqueFd> inherited_listener(int descriptor) {
+  int listening = 0;
+  socklen_t length = sizeof(listening);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
+    throw_bad_descriptor("GYRE_RENDEZVOUS_FD", descriptor, "it is no listening socket");
+  }
+  // A copy: the original stays open, so that this process can join again.
+  UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw system_error("GYRE_RENDEZVOUS_FD", errno);
+  return std::make_shared<UniqueFd>(std::move(copy));
+}
+
+void agree_on_local_key(const Launch& launch, Job& job, Deadline deadline) {
+  if (job.rank != 0) {
+    job.key = fetch_local_key(launch.local_key_endpoint(), job.rank, deadline);
+    return;
+  }
+  // Who has the key finds rank 0 listening.
+  job.listener = std::make_shared<UniqueFd>(net::listen_on(job.rendezvous));
+  job.key = net::make_random_key();
+  hand_out_local_key(net::listen_on(launch.local_key_endpoint()), job.size, job.key, deadline);
+}
+
+}  // namespace
+
+Job job_from_environment(Deadline deadline) {
+  const Launch launch = read_launch(environment_variable, ::getuid());
+  Job job;
+  job.rank = launch.rank;
+  job.size = launch.size;
+  job.rendezvous = launch.rendezvous;
+  job.launcher = launch.launcher;
+  if (launch.listener_descriptor >= 0) job.listener = inherited_listener(launch.listener_descriptor);
+  switch (launch.key_source) {
+    case Launch::KeySource::kNone: break;
+    case Launch::KeySource::kDescriptor: job.key = key_from_descriptor(launch.key_descriptor); break;
+    case Launch::KeySource::kFile: job.key = key_from_file(launch.key_file, launch.job_id); break;
+    case Launch::KeySource::kLocalSocket: agree_on_local_key(launch, job, deadline); break;
+  }
+  return job;
+}
+
+}  // namespace gyre::group
