@@ -1,0 +1,163 @@
+// A program starts under many launchers; taking one for another means waiting for ranks that never come.
+#include "gyre/group/internal/launch.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "gyre/base/error.h"
+
+namespace gyre::group {
+namespace {
+
+using Map = std::map<std::string, std::string>;
+
+Launch launch_of(const Map& variables) {
+  return read_launch(
+      [&](const char* name) {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+      },
+      1000);
+}
+
+Map with(Map base, const Map& changes) {
+  for (const auto& [name, value] : changes) base[name] = value;
+  return base;
+}
+
+const Map kGyre{{"GYRE_RANK", "1"},       {"GYRE_SIZE", "4"},   {"GYRE_LOCAL_RANK", "1"},
+                {"GYRE_LOCAL_SIZE", "4"}, {"GYRE_KEY_FD", "7"}, {"GYRE_RENDEZVOUS", "unix:@gyre-1"}};
+const Map kMpirun{{"OMPI_COMM_WORLD_RANK", "2"},
+                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                  {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                  {"PMIX_NAMESPACE", "1733492737"}};
+const Map kTorchrun{{"RANK", "3"},
+                    {"WORLD_SIZE", "4"},
+                    {"LOCAL_RANK", "3"},
+                    {"LOCAL_WORLD_SIZE", "4"},
+                    {"MASTER_ADDR", "node1"},
+                    {"MASTER_PORT", "29500"},
+                    {"TORCHELASTIC_RUN_ID", "none"},
+                    {"TORCHELASTIC_RESTART_COUNT", "0"}};
+const Map kSrun{{"SLURM_PROCID", "1"},   {"SLURM_NTASKS", "8"},  {"SLURM_STEP_NUM_TASKS", "2"},
+                {"SLURM_LOCALID", "1"},  {"SLURM_NNODES", "1"},  {"SLURM_STEP_NUM_NODES", "1"},
+                {"SLURM_JOB_ID", "812"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "node[01-03,7]"}};
+
+void expect_invalid(const Map& variables, const std::string& part) {
+  try {
+    launch_of(variables);
+    ADD_FAILURE() << "no error about " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(Launch, without_a_launcher_a_process_is_a_job_of_one) {
+  const Launch launch = launch_of({{"PATH", "/bin"}});
+  EXPECT_EQ(launch.launcher, "none");
+  EXPECT_EQ(launch.rank, 0);
+  EXPECT_EQ(launch.size, 1);
+  EXPECT_EQ(launch.key_source, Launch::KeySource::kNone);
+}
+
+TEST(Launch, gyre_run_is_read) {
+  Launch launch = launch_of(kGyre);
+  EXPECT_EQ(launch.launcher, "gyre");
+  EXPECT_EQ(launch.rank, 1);
+  EXPECT_EQ(launch.size, 4);
+  EXPECT_EQ(net::to_string(launch.rendezvous), "unix:@gyre-1");
+  EXPECT_EQ(launch.key_source, Launch::KeySource::kDescriptor);
+  EXPECT_EQ(launch.key_descriptor, 7);
+  EXPECT_EQ(launch.listener_descriptor, -1);
+  launch = launch_of(with(kGyre, {{"GYRE_RANK", "0"}, {"GYRE_LOCAL_RANK", "0"}, {"GYRE_RENDEZVOUS_FD", "5"}}));
+  EXPECT_EQ(launch.listener_descriptor, 5);
+}
+
+TEST(Launch, mpirun_torchrun_and_srun_on_one_host_meet_at_a_unix_socket_of_the_user) {
+  for (const auto& [variables, name, rank, size] :
+       {std::tuple{kMpirun, "mpirun", 2, 4}, std::tuple{kTorchrun, "torchrun", 3, 4},
+        std::tuple{kSrun, "srun", 1, 2}}) {
+    const Launch launch = launch_of(variables);
+    EXPECT_EQ(launch.launcher, name);
+    EXPECT_EQ(launch.rank, rank);
+    EXPECT_EQ(launch.size, size);
+    EXPECT_EQ(launch.key_source, Launch::KeySource::kLocalSocket);
+    EXPECT_EQ(launch.rendezvous.kind, net::Endpoint::Kind::kUnix);
+    EXPECT_TRUE(launch.rendezvous.host.starts_with(std::string("@gyre-") + name + "-")) << launch.rendezvous.host;
+    EXPECT_TRUE(launch.rendezvous.host.ends_with("-1000"));
+    EXPECT_NO_THROW(net::parse_endpoint(net::to_string(launch.local_key_endpoint())));
+  }
+}
+
+TEST(Launch, two_jobs_of_one_user_never_meet) {
+  const auto name = [](const Map& variables) { return launch_of(variables).rendezvous.host; };
+  EXPECT_NE(name(kMpirun), name(with(kMpirun, {{"PMIX_NAMESPACE", "2"}})));
+  EXPECT_NE(name(kTorchrun), name(with(kTorchrun, {{"MASTER_PORT", "29501"}})));
+  EXPECT_NE(name(kTorchrun), name(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "1"}})));
+  EXPECT_NE(name(kSrun), name(with(kSrun, {{"SLURM_STEP_ID", "1"}})));
+  EXPECT_NE(name(kSrun), name(with(kSrun, {{"SLURM_JOB_ID", "813"}})));
+}
+
+TEST(Launch, the_launcher_nearest_to_the_process_wins) {
+  Map all = with(with(with(kSrun, kTorchrun), kMpirun), kGyre);
+  EXPECT_EQ(launch_of(all).launcher, "gyre");
+  EXPECT_EQ(launch_of(with(kSrun, kMpirun)).launcher, "mpirun");
+  EXPECT_EQ(launch_of(with(kSrun, kTorchrun)).launcher, "torchrun");
+}
+
+TEST(Launch, a_plain_process_inside_a_slurm_allocation_is_a_job_of_one) {
+  const Map batch_script{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_JOB_ID", "812"}, {"SLURM_NNODES", "1"}};
+  EXPECT_EQ(launch_of(batch_script).size, 1);
+  EXPECT_EQ(launch_of(with(batch_script, {{"SLURM_NTASKS", "4"}})).size, 1);
+  EXPECT_EQ(launch_of({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "812"}}).size, 1);
+}
+
+TEST(Launch, several_hosts_need_a_key_file_and_meet_over_tcp) {
+  const Map torchrun = with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}});
+  expect_invalid(torchrun, "GYRE_KEY_FILE");
+  Launch launch = launch_of(with(torchrun, {{"GYRE_KEY_FILE", "/home/me/key"}}));
+  EXPECT_EQ(net::to_string(launch.rendezvous), "tcp:node1:29501");
+  EXPECT_EQ(launch.key_source, Launch::KeySource::kFile);
+  EXPECT_EQ(launch.key_file, "/home/me/key");
+
+  const Map srun = with(kSrun, {{"SLURM_STEP_NUM_NODES", "2"}});
+  expect_invalid(srun, "GYRE_KEY_FILE");
+  launch = launch_of(with(srun, {{"GYRE_KEY_FILE", "/home/me/key"}}));
+  EXPECT_EQ(launch.rendezvous.host, "node01");
+  EXPECT_GE(launch.rendezvous.port, 20'000);
+  EXPECT_LT(launch.rendezvous.port, 32'000);
+
+  const Map mpirun = with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
+  expect_invalid(mpirun, "MASTER_ADDR");
+  const Map chosen = with(mpirun, {{"GYRE_RENDEZVOUS", "tcp:node9:4000"}});
+  expect_invalid(chosen, "GYRE_KEY_FILE");
+  launch = launch_of(with(chosen, {{"GYRE_KEY_FILE", "/home/me/key"}}));
+  EXPECT_EQ(net::to_string(launch.rendezvous), "tcp:node9:4000");
+}
+
+TEST(Launch, a_wrong_or_missing_variable_is_named) {
+  expect_invalid(with(kGyre, {{"GYRE_RANK", "4"}}), "GYRE_RANK is '4'; a whole number from 0 to 3");
+  expect_invalid(with(kGyre, {{"GYRE_SIZE", "x"}}), "GYRE_SIZE is 'x'");
+  expect_invalid(with(kGyre, {{"GYRE_RENDEZVOUS", "here"}}), "'here' is not an endpoint");
+  expect_invalid({{"GYRE_RANK", "0"}}, "GYRE_SIZE is not set");
+  expect_invalid({{"GYRE_RANK", "0"}, {"GYRE_SIZE", "2"}}, "GYRE_RENDEZVOUS is not set");
+  expect_invalid({{"GYRE_RANK", "0"}, {"GYRE_SIZE", "2"}, {"GYRE_RENDEZVOUS", "unix:@x"}}, "GYRE_KEY_FD is not set");
+  expect_invalid(with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), "OMPI_COMM_WORLD_RANK");
+  expect_invalid(with(kTorchrun, {{"RANK", "9"}}), "RANK is '9'");
+  expect_invalid(with(kSrun, {{"SLURM_PROCID", "9"}}), "SLURM_PROCID is '9'");
+}
+
+TEST(Launch, the_first_host_of_slurms_lists) {
+  EXPECT_EQ(first_slurm_host("node[01-03,7]"), "node01");
+  EXPECT_EQ(first_slurm_host("node7"), "node7");
+  EXPECT_EQ(first_slurm_host("a,b"), "a");
+  EXPECT_EQ(first_slurm_host("rack[2-3]-gpu[5,9]x,login"), "rack2-gpu5x");
+  for (const char* bad : {"", ",a", "node[1"}) EXPECT_THROW(first_slurm_host(bad), Error) << bad;
+}
+
+}  // namespace
+}  // namespace gyre::group
