@@ -1,0 +1,222 @@
+// The coordinator decides what runs when; being pure, every rule of it can be stated as a table.
+#include "gyre/engine/internal/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gyre::engine::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Signature floats(Shape shape) {
+  return {.kind = OperationKind::kAllreduce, .type = DataType::kFloat32, .shape = std::move(shape)};
+}
+
+std::vector<std::vector<std::string>> names(const Order& order) {
+  std::vector<std::vector<std::string>> result;
+  for (const Bucket& bucket : order.buckets) {
+    result.emplace_back();
+    for (const OrderedOperation& operation : bucket) result.back().push_back(operation.name);
+  }
+  return result;
+}
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  Coordinator make(int size, std::size_t fusion_bytes = 0, bool fuse_by_timing = true) {
+    return Coordinator({size, fusion_bytes, fuse_by_timing});
+  }
+  void announce_everywhere(Coordinator& coordinator, int size, const std::string& name, const Signature& signature) {
+    for (int rank = 0; rank < size; ++rank) coordinator.announce(rank, {name, signature}, now_);
+  }
+
+  SteadyClock::time_point now_ = SteadyClock::now();
+};
+
+TEST_F(CoordinatorTest, an_operation_is_ordered_when_the_last_rank_announces_it) {
+  Coordinator coordinator = make(3);
+  coordinator.announce(2, {"a", floats({4})}, now_);
+  coordinator.announce(0, {"a", floats({4})}, now_);
+  EXPECT_TRUE(coordinator.take_order().empty());
+  coordinator.announce(1, {"a", floats({4})}, now_);
+  EXPECT_THAT(names(coordinator.take_order()), ElementsAre(ElementsAre("a")));
+  EXPECT_TRUE(coordinator.take_order().empty());
+}
+
+TEST_F(CoordinatorTest, operations_leave_in_the_order_in_which_they_became_complete) {
+  Coordinator coordinator = make(2);
+  coordinator.announce(0, {"a", floats({1})}, now_);
+  coordinator.announce(0, {"b", floats({1})}, now_);
+  coordinator.announce(1, {"b", floats({1})}, now_);
+  coordinator.announce(1, {"a", floats({1})}, now_);
+  EXPECT_THAT(names(coordinator.take_order()), ElementsAre(ElementsAre("b"), ElementsAre("a")));
+}
+
+TEST_F(CoordinatorTest, neighbours_of_one_type_share_a_bucket_up_to_the_limit) {
+  Coordinator coordinator = make(2, 40);
+  announce_everywhere(coordinator, 2, "a", floats({4}));
+  announce_everywhere(coordinator, 2, "b", floats({6}));
+  announce_everywhere(coordinator, 2, "c", floats({1}));
+  Signature doubles = floats({1});
+  doubles.type = DataType::kFloat64;
+  announce_everywhere(coordinator, 2, "d", doubles);
+  announce_everywhere(coordinator, 2, "huge", floats({100}));
+  EXPECT_THAT(names(coordinator.take_order()),
+              ElementsAre(ElementsAre("a", "b"), ElementsAre("c"), ElementsAre("d"), ElementsAre("huge")));
+}
+
+TEST_F(CoordinatorTest, without_fusion_every_tensor_travels_alone) {
+  Coordinator coordinator = make(2, 0);
+  announce_everywhere(coordinator, 2, "a", floats({1}));
+  announce_everywhere(coordinator, 2, "b", floats({1}));
+  EXPECT_THAT(names(coordinator.take_order()), ElementsAre(ElementsAre("a"), ElementsAre("b")));
+}
+
+TEST_F(CoordinatorTest, only_declared_groups_fuse_where_bits_would_depend_on_timing) {
+  Coordinator coordinator = make(2, 1000, false);
+  announce_everywhere(coordinator, 2, "a", floats({1}));
+  announce_everywhere(coordinator, 2, "b", floats({1}));
+  Signature grouped = floats({1});
+  grouped.group = "g";
+  grouped.group_size = 2;
+  announce_everywhere(coordinator, 2, "x", grouped);
+  announce_everywhere(coordinator, 2, "y", grouped);
+  EXPECT_THAT(names(coordinator.take_order()), ElementsAre(ElementsAre("a"), ElementsAre("b"), ElementsAre("x", "y")));
+}
+
+TEST_F(CoordinatorTest, a_group_waits_for_all_its_members) {
+  Coordinator coordinator = make(2, 1000);
+  Signature grouped = floats({2});
+  grouped.group = "g";
+  grouped.group_size = 2;
+  announce_everywhere(coordinator, 2, "y", grouped);
+  EXPECT_TRUE(coordinator.take_order().empty());
+  announce_everywhere(coordinator, 2, "x", grouped);
+  EXPECT_THAT(names(coordinator.take_order()), ElementsAre(ElementsAre("y", "x")));
+}
+
+TEST_F(CoordinatorTest, a_group_with_a_mismatch_fails_as_a_whole) {
+  Coordinator coordinator = make(2, 1000);
+  Signature grouped = floats({2});
+  grouped.group = "g";
+  grouped.group_size = 2;
+  announce_everywhere(coordinator, 2, "x", grouped);
+  Signature other = grouped;
+  other.shape = {3};
+  coordinator.announce(0, {"y", grouped}, now_);
+  coordinator.announce(1, {"y", other}, now_);
+  const Order order = coordinator.take_order();
+  EXPECT_TRUE(order.buckets.empty());
+  ASSERT_EQ(order.refusals.size(), 2U);
+  EXPECT_EQ(order.refusals[0].name, "y");
+  EXPECT_EQ(order.refusals[1].name, "x");
+  EXPECT_THAT(order.refusals[1].message, HasSubstr("[2] on rank 0; float32 [3] on rank 1"));
+}
+
+TEST_F(CoordinatorTest, a_mismatch_shows_both_sides_with_their_ranks) {
+  struct Case {
+    Signature one;
+    Signature other;
+    std::string message;
+  };
+  Signature average = floats({3, 4});
+  average.operation = ReduceOperation::kAverage;
+  Signature scaled = floats({3, 4});
+  scaled.prescale = 0.5;
+  Signature doubles = floats({3, 4});
+  doubles.type = DataType::kFloat64;
+  Signature gather = floats({3, 4});
+  gather.kind = OperationKind::kAllgather;
+  Signature wide_gather = gather;
+  wide_gather.shape = {9, 5};
+  Signature broadcast = floats({3, 4});
+  broadcast.kind = OperationKind::kBroadcast;
+  Signature broadcast_from_1 = broadcast;
+  broadcast_from_1.root = 1;
+  const std::vector<Case> cases = {
+      {floats({3, 4}), floats({4, 3}), "float32 [3, 4] on ranks 0, 2; float32 [4, 3] on rank 1"},
+      {floats({3, 4}), doubles, "float32 [3, 4] on ranks 0, 2; float64 [3, 4] on rank 1"},
+      {floats({3, 4}), average, "sum on ranks 0, 2; average on rank 1"},
+      {floats({3, 4}), scaled, "prescale 1, postscale 1 on ranks 0, 2; prescale 0.5, postscale 1 on rank 1"},
+      {floats({3, 4}), gather, "allreduce on ranks 0, 2; allgather on rank 1"},
+      {gather, wide_gather, "float32 [3, 4] on ranks 0, 2; float32 [9, 5] on rank 1"},
+      {broadcast, broadcast_from_1, "root 0 on ranks 0, 2; root 1 on rank 1"},
+  };
+  for (const Case& one : cases) {
+    Coordinator coordinator = make(3);
+    coordinator.announce(0, {"t", one.one}, now_);
+    coordinator.announce(1, {"t", one.other}, now_);
+    coordinator.announce(2, {"t", one.one}, now_);
+    const Order order = coordinator.take_order();
+    ASSERT_EQ(order.refusals.size(), 1U) << one.message;
+    EXPECT_EQ(order.refusals[0].code, ErrorCode::kMismatch);
+    EXPECT_THAT(order.refusals[0].message, HasSubstr(one.message));
+    EXPECT_THAT(order.refusals[0].message, HasSubstr("'t'"));
+  }
+}
+
+TEST_F(CoordinatorTest, an_allgather_tells_each_ranks_rows) {
+  Coordinator coordinator = make(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    Signature signature = floats({rank * 2, 5});
+    signature.kind = OperationKind::kAllgather;
+    coordinator.announce(rank, {"g", signature}, now_);
+  }
+  EXPECT_THAT(coordinator.take_order().buckets.at(0).at(0).sizes, ElementsAre(0, 2, 4));
+}
+
+TEST_F(CoordinatorTest, an_alltoall_tells_who_sends_how_many_rows_to_whom) {
+  Coordinator coordinator = make(2);
+  Signature even = floats({4});
+  even.kind = OperationKind::kAllToAll;
+  Signature uneven = even;
+  uneven.shape = {5};
+  uneven.splits = {1, 4};
+  coordinator.announce(0, {"x", even}, now_);
+  coordinator.announce(1, {"x", uneven}, now_);
+  EXPECT_THAT(coordinator.take_order().buckets.at(0).at(0).sizes, ElementsAre(2, 2, 1, 4));
+}
+
+TEST_F(CoordinatorTest, what_needs_a_departed_rank_is_refused_now_and_later) {
+  Coordinator coordinator = make(3);
+  coordinator.announce(0, {"before", floats({1})}, now_);
+  coordinator.announce(2, {"half", floats({1})}, now_);
+  coordinator.depart(2);
+  Order order = coordinator.take_order();
+  ASSERT_EQ(order.refusals.size(), 1U);
+  EXPECT_EQ(order.refusals[0].name, "before");
+  EXPECT_EQ(order.refusals[0].code, ErrorCode::kPeerLeft);
+  EXPECT_THAT(order.refusals[0].message, HasSubstr("rank 2 has shut down"));
+  // What the rank announced before it left can still complete.
+  coordinator.announce(0, {"half", floats({1})}, now_);
+  coordinator.announce(1, {"half", floats({1})}, now_);
+  EXPECT_THAT(names(coordinator.take_order()), ElementsAre(ElementsAre("half")));
+  coordinator.announce(1, {"later", floats({1})}, now_);
+  EXPECT_EQ(coordinator.take_order().refusals.size(), 1U);
+}
+
+TEST_F(CoordinatorTest, a_stall_names_who_is_ready_and_who_is_missing) {
+  Coordinator coordinator = make(3);
+  coordinator.announce(1, {"a", floats({1})}, now_);
+  coordinator.announce(2, {"b", floats({1})}, now_ + milliseconds(500));
+  EXPECT_TRUE(coordinator.stalls(now_ + milliseconds(900), milliseconds(1000)).empty());
+  const auto stalls = coordinator.stalls(now_ + milliseconds(1000), milliseconds(1000));
+  ASSERT_EQ(stalls.size(), 1U);
+  EXPECT_EQ(stalls[0].name, "a");
+  EXPECT_THAT(stalls[0].ready_ranks, ElementsAre(1));
+  EXPECT_THAT(stalls[0].missing_ranks, ElementsAre(0, 2));
+  EXPECT_EQ(coordinator.last_announced(2, now_ + milliseconds(2500)), "allreduce 'b' 2 s ago");
+  EXPECT_EQ(coordinator.last_announced(0, now_), "nothing yet");
+}
+
+TEST_F(CoordinatorTest, a_rank_that_announces_twice_breaks_the_protocol) {
+  Coordinator coordinator = make(2);
+  coordinator.announce(1, {"a", floats({1})}, now_);
+  EXPECT_THROW(coordinator.announce(1, {"a", floats({1})}, now_), Error);
+}
+
+}  // namespace
+}  // namespace gyre::engine::internal

@@ -1,0 +1,141 @@
+// A plan carries an optimizer's gradients: steps without negotiation, whatever each rank has or lacks.
+#include "gyre/engine/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "gyre/base/random.h"
+#include "gyre/engine/runtime.h"
+
+namespace gyre::engine {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<PlanTensor> example(std::int64_t count) {
+  std::vector<PlanTensor> tensors;
+  for (std::int64_t i = 0; i < count; ++i) {
+    tensors.push_back({"w" + std::to_string(i), DataType::kFloat32, {i * 37 % 11, 5}});
+  }
+  return tensors;
+}
+
+std::span<float> floats(Plan& plan, std::size_t index) {
+  const auto bytes = plan.tensor(index);
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+template <typename Call>
+std::string failure_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return std::string(error_code_name(error.code())) + ": " + error.what();
+  }
+  return "no error";
+}
+
+class PlanTest : public testing::TestWithParam<int> {};
+
+TEST_P(PlanTest, steps_average_what_the_ranks_hand_in_and_count_zero_for_what_they_do_not) {
+  constexpr std::uint64_t kSeed = 11;
+  SCOPED_TRACE(kSeed);
+  const int size = GetParam();
+  RuntimeOptions options;
+  options.engine.fusion_bytes = 600;
+  const auto body = [&](Runtime& runtime) {
+    const auto plan = runtime.engine().make_plan(example(23), {.name = "p", .operation = ReduceOperation::kSum});
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      for (const std::uint64_t index : permutation(23, kSeed + step, static_cast<std::uint64_t>(runtime.rank()))) {
+        if ((index + step + static_cast<std::uint64_t>(runtime.rank())) % 4 == 0) continue;  // No gradient here.
+        for (float& value : floats(*plan, index)) value = static_cast<float>(runtime.rank() + 1);
+        plan->mark_ready(index);
+      }
+      plan->finish_step();
+      EXPECT_EQ(plan->step(), step + 1);
+      for (std::uint64_t index = 0; index < 23; ++index) {
+        float expected = 0;
+        for (int rank = 0; rank < size; ++rank) {
+          if ((index + step + static_cast<std::uint64_t>(rank)) % 4 != 0) expected += static_cast<float>(rank + 1);
+        }
+        for (const float value : floats(*plan, index)) ASSERT_EQ(value, expected) << index << " in step " << step;
+      }
+    }
+  };
+  run_ranks(size, body, options);
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < size; ++rank) hosts.push_back("h" + std::to_string(rank / 2));
+  run_ranks(size, body, options, hosts);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PlanTest, testing::Values(1, 2, 3, 4, 8));
+
+TEST(PlanFailureTest, different_plans_fail_on_every_rank_with_both_sides) {
+  run_ranks(3, [](Runtime& runtime) {
+    auto tensors = example(4);
+    if (runtime.rank() == 2) tensors[3].shape = {9};
+    const std::string failure =
+        failure_of([&] { static_cast<void>(runtime.engine().make_plan(tensors, {.name = "p"})); });
+    EXPECT_THAT(failure, HasSubstr("MISMATCH: the ranks disagree about the plan 'p'"));
+    EXPECT_THAT(failure, HasSubstr("'w3' float32 [1, 5] on rank 0; 'w3' float32 [9] on rank 2"));
+  });
+}
+
+TEST(PlanFailureTest, a_tensor_handed_in_twice_is_refused) {
+  run_ranks(2, [](Runtime& runtime) {
+    const auto plan = runtime.engine().make_plan(example(3), {.name = "p"});
+    plan->mark_ready(1);
+    EXPECT_THAT(failure_of([&] { plan->mark_ready(1); }), HasSubstr("'w1' was handed in twice in one step"));
+    plan->finish_step();
+  });
+}
+
+TEST(PlanFailureTest, a_rank_that_leaves_ends_the_steps_of_the_others) {
+  for (const int leaver : {0, 1}) {
+    run_ranks(3, [&](Runtime& runtime) {
+      const auto plan = runtime.engine().make_plan(example(3), {.name = "p"});
+      plan->finish_step();
+      if (runtime.rank() == leaver) return;
+      const std::string failure = failure_of([&] { plan->finish_step(); });
+      EXPECT_THAT(failure, HasSubstr("rank " + std::to_string(leaver)));
+      EXPECT_THAT(failure_of([&] { plan->mark_ready(0); }), HasSubstr("rank " + std::to_string(leaver)));
+    });
+  }
+}
+
+TEST(PlanFailureTest, a_plan_outlives_the_shutdown_of_its_engine) {
+  run_ranks(2, [](Runtime& runtime) {
+    const auto plan = runtime.engine().make_plan(example(3), {.name = "p"});
+    for (float& value : floats(*plan, 1)) value = 3;
+    plan->mark_ready(1);
+    plan->finish_step();
+    runtime.shutdown();
+    EXPECT_EQ(floats(*plan, 1)[0], 3.0F);
+    EXPECT_THAT(failure_of([&] { plan->mark_ready(0); }), HasSubstr("SHUT_DOWN"));
+  });
+}
+
+TEST(PlanTimingTest, a_waiter_can_look_up_and_go_on) {
+  run_ranks(2, [](Runtime& runtime) {
+    const auto plan = runtime.engine().make_plan(example(3), {.name = "p"});
+    std::vector<float> one(1, 1.0F);
+    Request request{.name = "the other waits",
+                    .signature = {.kind = OperationKind::kAllreduce, .type = DataType::kFloat32, .shape = {1}},
+                    .input = std::as_bytes(std::span(one)),
+                    .output = std::as_writable_bytes(std::span(one))};
+    if (runtime.rank() == 0) {
+      EXPECT_FALSE(plan->finish_step_for(std::chrono::milliseconds(5)));
+      static_cast<void>(runtime.engine().run(request));
+      plan->finish_step();
+    } else {
+      static_cast<void>(runtime.engine().run(request));
+      plan->finish_step();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gyre::engine

@@ -1,0 +1,127 @@
+// A timeline is for looking at after things went wrong, so the file must be readable at every moment.
+#include "gyre/engine/timeline.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+
+namespace gyre::engine {
+namespace {
+
+class TimelineTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("gyre_timeline_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  nlohmann::json parse() const {
+    const Bytes bytes = read_file(path(), 1 << 28);
+    return nlohmann::json::parse(as_text(bytes));
+  }
+  std::filesystem::path path() const { return folder_ / "timeline.json"; }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(TimelineTest, each_tensor_has_a_row_with_its_phases) {
+  Timeline timeline(null_logger());
+  timeline.start(path(), true);
+  timeline.begin("allreduce.\"quoted\"\n", "NEGOTIATE_ALLREDUCE");
+  timeline.instant("allreduce.\"quoted\"\n", "0");
+  timeline.end("allreduce.\"quoted\"\n");
+  timeline.begin("broadcast.x", "BROADCAST");
+  timeline.end("broadcast.x");
+  timeline.mark_cycle();
+  timeline.stop();
+  const auto events = parse();
+  int begins = 0;
+  int ends = 0;
+  bool cycle = false;
+  for (const auto& event : events) {
+    begins += event.at("ph") == "B" ? 1 : 0;
+    ends += event.at("ph") == "E" ? 1 : 0;
+    cycle = cycle || event.value("name", "") == "CYCLE_START";
+  }
+  EXPECT_EQ(begins, 2);
+  EXPECT_EQ(ends, 2);
+  EXPECT_TRUE(cycle);
+  EXPECT_EQ(events.at(1).at("args").at("name"), "allreduce.\"quoted\"\n");
+  EXPECT_TRUE(events.at(0).at("args").contains("start_time_since_epoch_in_micros"));
+}
+
+TEST_F(TimelineTest, the_file_is_valid_after_every_one_of_five_starts_and_stops) {
+  Timeline timeline(null_logger());
+  for (int cycle = 0; cycle < 5; ++cycle) {
+    timeline.start(path(), false);
+    EXPECT_TRUE(parse().is_array());
+    timeline.begin("t", "X");
+    timeline.end("t");
+    if (cycle == 2) timeline.start(path(), false);  // Started twice.
+    timeline.stop();
+    EXPECT_TRUE(parse().is_array());
+  }
+  timeline.begin("t", "after the end");
+  EXPECT_TRUE(parse().is_array());
+}
+
+TEST_F(TimelineTest, the_file_is_valid_after_kill_9) {
+  for (int round = 0; round < 5; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Timeline timeline(null_logger());
+      timeline.start(path(), false);
+      for (;;) {
+        timeline.begin("a tensor with a long name to fill pages", "NEGOTIATE_ALLREDUCE");
+        timeline.end("a tensor with a long name to fill pages");
+      }
+    }
+    while (!std::filesystem::exists(path()) || std::filesystem::file_size(path()) < 40'000U + 1'000U * round) {
+      std::this_thread::yield();
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    EXPECT_GT(parse().size(), 100U);
+    std::filesystem::remove(path());
+  }
+}
+
+TEST_F(TimelineTest, a_path_that_cannot_be_written_is_one_clear_error) {
+  Timeline timeline(null_logger());
+  EXPECT_THROW(timeline.start(folder_ / "missing" / "timeline.json", false), Error);
+  EXPECT_FALSE(timeline.enabled());
+}
+
+TEST_F(TimelineTest, a_full_disk_ends_the_timeline_and_keeps_it_valid) {
+  Timeline timeline(null_logger());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // A limit on the file's size fails the write as a full disk does.
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{10'000, 10'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    timeline.start(path(), false);
+    while (timeline.enabled()) {
+      timeline.begin("t", "PHASE");
+      timeline.end("t");
+    }
+    timeline.stop();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_GT(parse().size(), 10U);
+}
+
+}  // namespace
+}  // namespace gyre::engine
