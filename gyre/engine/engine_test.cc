@@ -160,9 +160,9 @@ INSTANTIATE_TEST_SUITE_P(Settings, EngineTest,
                          testing::Values(Setting{1, 1 << 20, false}, Setting{2, 1 << 20, false}, Setting{3, 0, false},
                                          Setting{4, 1 << 12, false}, Setting{8, 1 << 20, false},
                                          Setting{4, 1 << 20, true}, Setting{5, 1 << 20, true}),
-                         [](const auto& info) {
-                           return "ranks" + std::to_string(info.param.size) + "_fusion" +
-                                  std::to_string(info.param.fusion_bytes) + (info.param.several_hosts ? "_hosts" : "");
+                         [](const auto& setting) {
+                           return "ranks" + std::to_string(setting.param.size) + "_fusion" +
+                                  std::to_string(setting.param.fusion_bytes) + (setting.param.several_hosts ? "_hosts" : "");
                          });
 
 TEST(EngineFailureTest, a_mismatch_fails_on_every_rank_with_both_sides) {
