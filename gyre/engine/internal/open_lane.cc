@@ -165,10 +165,12 @@ void OpenLane::run() {
   try {
     serve();
     failure = std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank"));
-  } catch (const Error& error) {
-    // The group's reason is shown if there is one: it names the first rank that failed.
-    group_.abort(error);
-    failure = std::make_exception_ptr(group_.abort_signal().reason().value_or(error));
+  } catch (const Error& seen) {
+    // A broken link may be the first sign of a death that the group is about to explain.
+    const Error reason = seen.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, seen) : seen;
+    // That rank 0 has left ends this lane; what other lanes have begun with it may still complete.
+    if (reason.code() != ErrorCode::kPeerLeft) group_.abort(reason);
+    failure = std::make_exception_ptr(group_.abort_signal().reason().value_or(reason));
   } catch (const std::exception& error) {
     const Error reason(ErrorCode::kInternal, fmt::format("rank {}: {}", group_.rank(), error.what()));
     group_.abort(reason);
