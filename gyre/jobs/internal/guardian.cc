@@ -28,12 +28,17 @@ namespace {
 using Message = std::int32_t;
 constexpr Message kStandDown = 0;
 
-constexpr std::string_view kName = "job-guardian";
+constexpr char kName[] = "job-guardian";
 
 /// What `ps` and `pkill -f` see: the fork shares the launcher's command line until it writes over its own copy.
 void hide_command_line() {
   constexpr std::uint64_t kMostBytes = 4096;
-  const Bytes bytes = read_file("/proc/self/stat", kMostBytes);
+  Bytes bytes;
+  try {
+    bytes = read_file("/proc/self/stat", kMostBytes);
+  } catch (const Error&) {
+    return;  // Without /proc it keeps the launcher's name, and guards all the same.
+  }
   const std::string_view stat = as_text(bytes);
   // Fields are counted after the command's name, which may itself hold spaces and brackets; see proc(5).
   const std::vector<std::string> fields = split(stat.substr(stat.rfind(')') + 2), ' ');
@@ -46,15 +51,15 @@ void hide_command_line() {
   std::from_chars(fields[kArgumentsStart].data(), fields[kArgumentsStart].data() + fields[kArgumentsStart].size(),
                   start);
   std::from_chars(fields[kArgumentsEnd].data(), fields[kArgumentsEnd].data() + fields[kArgumentsEnd].size(), end);
-  if (start == 0 || end <= start + kName.size()) return;
+  if (start == 0 || end < start + sizeof kName) return;
   auto* const arguments = reinterpret_cast<char*>(start);  // Our own argv, which nothing here reads any more.
   std::memset(arguments, 0, end - start);
-  std::memcpy(arguments, kName.data(), kName.size());
+  std::memcpy(arguments, kName, sizeof kName);
 }
 
 void leave_launcher(int pipe_fd) {
   ::setsid();
-  ::prctl(PR_SET_NAME, kName.data());
+  ::prctl(PR_SET_NAME, kName);
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -63,11 +68,7 @@ void leave_launcher(int pipe_fd) {
   ::dup2(pipe_fd, 3);
   ::close_range(4, ~0U, 0);
   [[maybe_unused]] const int ignored = ::chdir("/");  // Keeps no folder busy; if it cannot, no harm is done.
-  try {
-    hide_command_line();
-  } catch (const Error&) {
-    // Without /proc it keeps the launcher's name, and guards all the same.
-  }
+  hide_command_line();
 }
 
 /// Returns when the launcher is gone (true) or has told us to stand down (false).

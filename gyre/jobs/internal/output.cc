@@ -37,7 +37,7 @@ Output::Output(int stdout_fd, int stderr_fd, int ranks, bool colour)
 }
 
 std::string Output::prefix(int rank, const Sink& sink) const {
-  const std::string plain = fmt::format("[{}]{:{}} ", rank, "", rank_width_ - std::to_string(rank).size());
+  std::string plain = fmt::format("[{}]{:{}} ", rank, "", rank_width_ - std::to_string(rank).size());
   if (!colour_ || !sink.terminal) return plain;
   // Cyan, green, yellow, blue, magenta; red is for failures.
   constexpr std::array<int, 5> kColours = {36, 32, 33, 34, 35};

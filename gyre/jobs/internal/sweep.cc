@@ -32,7 +32,7 @@ bool has_marker(pid_t pid, std::string_view marker) {
       if (starts && (end == entries.size() || entries[end] == '\0')) return true;
     }
   } catch (const Error&) {
-    // Somebody else's process, or one that has just ended: not ours to kill.
+    return false;  // Somebody else's process, or one that has just ended: not ours to kill.
   }
   return false;
 }
