@@ -16,9 +16,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/group/group.h"
-#include "gyre/group/internal/membership_messages.h"
 #include "gyre/net/handshake.h"
-#include "gyre/net/message.h"
 #include "gyre/net/socket.h"
 #include "tests/conformance/socket_ranks.h"
 
@@ -371,39 +369,6 @@ TEST(SocketGroupProcesses, a_killed_rank_is_named_within_a_second_by_all_others)
       EXPECT_LT(SteadyClock::now() - start, milliseconds(1'000));
     }
   }
-}
-
-/// Takes a rank's seat at the rendezvous by hand, so that the test decides what happens next.
-std::unique_ptr<net::Stream> take_seat(const Job& job) {
-  auto stream = net::make_socket_stream(net::connect_to(job.rendezvous, soon()), "rank 0");
-  const auto rank = static_cast<std::uint32_t>(job.rank);
-  prove_to_acceptor(*stream, job.key, hello_of(rank, static_cast<std::uint32_t>(Purpose::kMembership)), soon());
-  Join join;
-  join.size = job.size;
-  join.member.rank = job.rank;
-  join.member.host_id = "h";
-  join.member.host_name = "elsewhere";
-  join.member.process = 4711;
-  send_message(*stream, static_cast<std::uint16_t>(MessageType::kJoin), encode_join(join), soon());
-  return stream;
-}
-
-TEST(SocketGroup, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
-  const auto jobs = make_jobs(4, kUnix);
-  const auto check = [](const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
-    EXPECT_TRUE(contains(error, "rank 2 (host elsewhere, pid 4711) died")) << error.what();
-    EXPECT_TRUE(contains(error, "before all 4 ranks had joined")) << error.what();
-  };
-  const auto start = SteadyClock::now();
-  std::thread rank_zero([&] { check(failure_of([&] { join_group(jobs[0], {}, null_logger()); })); });
-  const auto waiting = take_seat(jobs[1]);
-  take_seat(jobs[2]).reset();
-  const net::Message verdict = receive_message(*waiting, soon());
-  EXPECT_EQ(verdict.type, static_cast<std::uint16_t>(MessageType::kAbort));
-  check(decode_failure(verdict.payload));
-  rank_zero.join();
-  EXPECT_LT(SteadyClock::now() - start, milliseconds(5'000));
 }
 
 TEST(SocketGroupProcesses, a_killed_rank_is_noticed_though_its_child_still_holds_its_sockets) {
