@@ -3,8 +3,11 @@
 
 #include <cstdio>
 #include <exception>
+#include <memory>
 
-#include "gyre/train/gradient_exchange.h"
+#include "gyre/base/error.h"
+#include "gyre/engine/runtime.h"
+#include "gyre/train/engine_exchange.h"
 #include "workloads/cifar10/options.h"
 #include "workloads/cifar10/training.h"
 
@@ -13,11 +16,25 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kTargetMissed = 3;
 
+/// A job of one needs no exchange: gradients stay where autograd puts them.
+std::unique_ptr<gyre::train::GradientExchange> make_exchange(gyre::engine::Runtime& runtime) {
+  if (runtime.size() == 1) return std::make_unique<gyre::train::LocalExchange>();
+  return std::make_unique<gyre::train::EngineExchange>(runtime);
+}
+
 int run(const gyre::cifar10::Options& options) {
   gyre::cifar10::configure_libtorch_from_environment();
-  gyre::train::LocalExchange exchange;
-  const gyre::cifar10::Outcome outcome = gyre::cifar10::run_training(options, exchange);
-  return options.target_accuracy && !outcome.target_reached ? kTargetMissed : 0;
+  const auto runtime = gyre::engine::Runtime::start_from_environment();
+  try {
+    const auto exchange = make_exchange(*runtime);
+    const gyre::cifar10::Outcome outcome = gyre::cifar10::run_training(options, *exchange);
+    return options.target_accuracy && !outcome.target_reached ? kTargetMissed : 0;
+  } catch (const std::exception& error) {
+    // The other ranks learn the reason, not only that this one is gone.
+    runtime->group().abort(
+        gyre::Error(gyre::ErrorCode::kAborted, fmt::format("rank {} failed: {}", runtime->rank(), error.what())));
+    throw;
+  }
 }
 
 }  // namespace

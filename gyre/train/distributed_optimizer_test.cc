@@ -1,0 +1,145 @@
+// Training through the engine must equal, bit for bit, what one process computes that plays all ranks itself, with the
+// sums in rank order.
+#include "gyre/train/distributed_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+
+namespace gyre::train {
+namespace {
+
+constexpr int kSteps = 4;
+constexpr std::int64_t kFeatures = 33;
+
+/// Two layers, of which the second is shared, and one that nobody uses.
+struct Network {
+  torch::nn::Linear first{kFeatures, 17};
+  torch::nn::Linear shared{17, 17};
+  torch::nn::Linear unused{3, 2};
+
+  explicit Network(std::uint64_t seed) {
+    Random random(seed);
+    for (const NamedTensor& parameter : parameters()) {
+      const at::NoGradGuard no_grad;
+      auto values = parameter.tensor.flatten();
+      for (std::int64_t i = 0; i < values.numel(); ++i) values[i] = random.uniform(-0.3F, 0.3F);
+    }
+  }
+
+  NamedTensors parameters() const {
+    return {{"first.weight", first->weight}, {"first.bias", first->bias},       {"shared.weight", shared->weight},
+            {"shared.bias", shared->bias},   {"unused.weight", unused->weight}, {"unused.bias", unused->bias}};
+  }
+
+  at::Tensor loss(int rank, int step) {
+    Random random(99, static_cast<std::uint64_t>(rank * 1000 + step));
+    at::Tensor input = at::empty({5, kFeatures});
+    auto* values = input.mutable_data_ptr<float>();
+    for (std::int64_t i = 0; i < input.numel(); ++i) values[i] = random.uniform(-1, 1);
+    // Rank 1 leaves out the shared layer in odd steps: what it does not compute counts as zero.
+    at::Tensor hidden = first->forward(input).tanh();
+    if (rank != 1 || step % 2 == 0) hidden = shared->forward(shared->forward(hidden).tanh());
+    return hidden.square().sum();
+  }
+};
+
+std::vector<torch::Tensor> tensors_of(const Network& network) {
+  std::vector<torch::Tensor> tensors;
+  for (const NamedTensor& parameter : network.parameters()) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+std::uint64_t hash_of(const Network& network) {
+  NamedTensors detached;
+  for (const auto& [name, tensor] : network.parameters()) detached.push_back({name, tensor.detach()});
+  return hash_tensors(detached);
+}
+
+/// One process that computes every rank's gradients and adds them in rank order.
+std::uint64_t train_playing_ranks(int ranks) {
+  Network network(5);
+  torch::optim::SGD sgd(tensors_of(network), torch::optim::SGDOptions(0.05).momentum(0.9));
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<at::Tensor> sums;
+    for (int rank = 0; rank < ranks; ++rank) {
+      sgd.zero_grad();
+      network.loss(rank, step).backward();
+      for (std::size_t i = 0; i < tensors_of(network).size(); ++i) {
+        const at::Tensor parameter = tensors_of(network)[i];
+        const at::Tensor gradient = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
+        if (rank == 0) {
+          sums.push_back(gradient.clone());
+        } else {
+          sums[i] = sums[i] + gradient;
+        }
+      }
+    }
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      tensors_of(network)[i].mutable_grad() = sums[i] * (1.0F / static_cast<float>(ranks));
+    }
+    sgd.step();
+  }
+  return hash_of(network);
+}
+
+std::uint64_t train_with_engine(engine::Runtime& runtime, bool set_to_none) {
+  Network network(static_cast<std::uint64_t>(runtime.rank() == 0 ? 5 : 6));  // Rank 0's weights count.
+  torch::optim::SGD sgd(tensors_of(network), torch::optim::SGDOptions(0.05).momentum(0.9));
+  DistributedOptimizer optimizer(sgd, network.parameters(), runtime);
+  optimizer.broadcast_parameters();
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad(set_to_none);
+    network.loss(runtime.rank(), step).backward();
+    if (step == 2) optimizer.synchronize();  // By hand, as for clipping; step() does not repeat it.
+    optimizer.step();
+  }
+  return hash_of(network);
+}
+
+class DistributedOptimizerTest : public testing::TestWithParam<int> {};
+
+TEST_P(DistributedOptimizerTest, ranks_end_with_the_bits_of_one_process_that_plays_them) {
+  const int ranks = GetParam();
+  const std::uint64_t expected = train_playing_ranks(ranks);
+  for (const bool set_to_none : {true, false}) {
+    engine::run_ranks(ranks, [&](engine::Runtime& runtime) {
+      EXPECT_EQ(train_with_engine(runtime, set_to_none), expected) << "rank " << runtime.rank();
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DistributedOptimizerTest, testing::Values(1, 2, 3, 4));
+
+TEST(DistributedOptimizerFailureTest, different_models_are_found_before_the_first_step) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    torch::nn::Linear layer(3, runtime.rank() == 0 ? 4 : 5);
+    torch::optim::SGD sgd(layer->parameters(), 0.1);
+    try {
+      const DistributedOptimizer optimizer(sgd, {{"weight", layer->weight}, {"bias", layer->bias}}, runtime);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+      EXPECT_THAT(error.what(), testing::HasSubstr("'bias' float32 [4] on rank 0; 'bias' float32 [5] on rank 1"));
+    }
+  });
+}
+
+TEST(DistributedOptimizerFailureTest, a_second_backward_before_the_step_is_refused) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    Network network(5);
+    torch::optim::SGD sgd(tensors_of(network), 0.1);
+    DistributedOptimizer optimizer(sgd, network.parameters(), runtime);
+    network.loss(runtime.rank(), 0).backward();
+    EXPECT_ANY_THROW(network.loss(runtime.rank(), 0).backward());
+    optimizer.synchronize();
+  });
+}
+
+}  // namespace
+}  // namespace gyre::train

@@ -1,0 +1,157 @@
+#include "gyre/train/engine_exchange.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "gyre/base/error.h"
+
+namespace gyre::train {
+
+namespace {
+
+std::span<std::byte> memory_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
+}
+
+engine::Shape shape_of(const at::Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
+
+void require_plain(const NamedTensor& tensor) {
+  if (tensor.tensor.is_cpu() && tensor.tensor.is_contiguous()) return;
+  throw Error(ErrorCode::kUnsupported, fmt::format("'{}' must be a contiguous tensor on the CPU", tensor.name));
+}
+
+}  // namespace
+
+engine::DataType data_type_of(const at::Tensor& tensor) {
+  using engine::DataType;
+  switch (tensor.scalar_type()) {
+    case at::kByte: return DataType::kUint8;
+    case at::kChar: return DataType::kInt8;
+    case at::kShort: return DataType::kInt16;
+    case at::kInt: return DataType::kInt32;
+    case at::kLong: return DataType::kInt64;
+    case at::kHalf: return DataType::kFloat16;
+    case at::kBFloat16: return DataType::kBfloat16;
+    case at::kFloat: return DataType::kFloat32;
+    case at::kDouble: return DataType::kFloat64;
+    case at::kBool: return DataType::kBoolean;
+    default:
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("tensors of type {} cannot be exchanged", c10::toString(tensor.scalar_type())));
+  }
+}
+
+class EngineExchange::Hook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  Hook(EngineExchange& exchange, std::size_t index) : exchange_(exchange), index_(index) {}
+  void operator()(const torch::autograd::Variable& /*parameter*/) override { exchange_.take_gradient(index_); }
+
+ private:
+  EngineExchange& exchange_;
+  const std::size_t index_;
+};
+
+EngineExchange::EngineExchange(engine::Runtime& runtime, engine::ReduceOperation operation)
+    : runtime_(runtime), operation_(operation) {}
+
+EngineExchange::~EngineExchange() {
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    at::Tensor& parameter = parameters_[index].tensor;
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+    if (index < places_.size() && parameter.grad().defined() && parameter.grad().is_alias_of(places_[index])) {
+      parameter.mutable_grad() = parameter.grad().clone();
+    }
+  }
+}
+
+void EngineExchange::attach(const NamedTensors& parameters) {
+  if (plan_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
+  NamedTensors reversed(parameters.rbegin(), parameters.rend());
+  std::vector<engine::PlanTensor> tensors;
+  for (const NamedTensor& parameter : reversed) {
+    require_plain(parameter);
+    tensors.push_back({parameter.name, data_type_of(parameter.tensor), shape_of(parameter.tensor)});
+  }
+  plan_ = runtime_.engine().make_plan(std::move(tensors), {.name = "gradients", .operation = operation_});
+  parameters_ = std::move(reversed);
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    const at::Tensor& parameter = parameters_[index].tensor;
+    places_.push_back(
+        at::from_blob(plan_->tensor(index).data(), parameter.sizes(), parameter.options().requires_grad(false)));
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(*this, index));
+  }
+}
+
+void EngineExchange::take_gradient(std::size_t index) {
+  const at::Tensor& gradient = parameters_[index].tensor.grad();
+  const at::NoGradGuard no_grad;
+  if (gradient.data_ptr() != places_[index].data_ptr()) places_[index].copy_(gradient);
+  plan_->mark_ready(index);
+}
+
+void EngineExchange::zero_gradients(bool set_to_none) {
+  for (const NamedTensor& parameter : parameters_) {
+    at::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (set_to_none) {
+      gradient.reset();
+    } else {
+      const at::NoGradGuard no_grad;
+      gradient.zero_();
+    }
+  }
+}
+
+void EngineExchange::synchronize() {
+  if (!plan_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first step");
+  plan_->finish_step();
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    parameters_[index].tensor.mutable_grad() = places_[index];
+  }
+}
+
+void EngineExchange::broadcast(const NamedTensors& tensors) {
+  std::vector<engine::Handle> handles;
+  for (const NamedTensor& tensor : tensors) {
+    require_plain(tensor);
+    engine::Request request;
+    request.name = fmt::format("broadcast.{}.{}", calls_, tensor.name);
+    request.signature = {.kind = engine::OperationKind::kBroadcast,
+                         .type = data_type_of(tensor.tensor),
+                         .shape = shape_of(tensor.tensor)};
+    request.input = memory_of(tensor.tensor);
+    request.output = memory_of(tensor.tensor);
+    request.transient = true;
+    handles.push_back(runtime_.engine().submit(std::move(request)));
+  }
+  ++calls_;
+  // All are waited for before one may throw: until then the engine may write to the tensors.
+  std::exception_ptr failure;
+  for (const engine::Handle& handle : handles) {
+    try {
+      handle.wait();
+    } catch (const Error&) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void EngineExchange::sum(std::span<double> values) {
+  engine::Request request;
+  request.name = fmt::format("metrics.{}", calls_++);
+  request.signature = {.kind = engine::OperationKind::kAllreduce,
+                       .type = engine::DataType::kFloat64,
+                       .shape = {static_cast<std::int64_t>(values.size())}};
+  request.input = std::as_bytes(values);
+  request.output = std::as_writable_bytes(values);
+  request.transient = true;
+  static_cast<void>(runtime_.engine().run(std::move(request)));
+}
+
+}  // namespace gyre::train

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gyre/engine/runtime.h"
+#include "gyre/train/gradient_exchange.h"
+
+namespace gyre::train {
+
+/// Exchanges gradients through the engine while backward still runs: a hook on each parameter copies its fresh
+/// gradient, still in cache, to the parameter's place in the arena and hands it in; buckets that are full are reduced
+/// meanwhile. After synchronize() the gradients *are* the arena, so nothing is copied out. Gradients that already live
+/// there (zero_gradients(false)) are not copied in either.
+///
+/// The parameters must be leaves on the CPU, contiguous, and keep their shape. The runtime must outlive it; gradients
+/// that live in the arena must not be used after it is destroyed.
+class EngineExchange final : public GradientExchange {
+ public:
+  explicit EngineExchange(engine::Runtime& runtime,
+                          engine::ReduceOperation operation = engine::ReduceOperation::kAverage);
+  /// Takes its hooks off the parameters, and their gradients out of the arena.
+  ~EngineExchange() override;
+  EngineExchange(const EngineExchange&) = delete;
+  EngineExchange& operator=(const EngineExchange&) = delete;
+
+  int rank() const override { return runtime_.rank(); }
+  int size() const override { return runtime_.size(); }
+  /// Error(kMismatch) on every rank when they attach different parameters.
+  void attach(const NamedTensors& parameters) override;
+  void zero_gradients() override { zero_gradients(true); }
+  /// `set_to_none`: gradients become undefined; otherwise they are filled with zeros where they are.
+  void zero_gradients(bool set_to_none);
+  void synchronize() override;
+  void broadcast(const NamedTensors& tensors) override;
+  void sum(std::span<double> values) override;
+
+ private:
+  class Hook;
+  void take_gradient(std::size_t index);
+
+  engine::Runtime& runtime_;
+  const engine::ReduceOperation operation_;
+  NamedTensors parameters_;         // In the order in which they were attached reversed: roughly that of backward.
+  std::vector<at::Tensor> places_;  // The parameters' places in the arena, shaped like them.
+  std::unique_ptr<engine::Plan> plan_;
+  std::uint64_t calls_ = 0;  // Names the operations of broadcast() and sum().
+};
+
+/// The engine's name for a tensor's type. Error(kUnsupported) for those it does not know.
+engine::DataType data_type_of(const at::Tensor& tensor);
+
+}  // namespace gyre::train

@@ -1,0 +1,64 @@
+"""The same programs start under other people's launchers, recognised by the environment: the real ones are run here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from slurm_cluster import slurm_cluster
+
+RANK = Path(__file__).resolve().parent.parent / "support" / "ranks_add_up.py"
+EXPECTED = {f"rank {rank} of 3, local {rank} of 3: 3" for rank in range(3)}
+
+
+def output_of(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def lines_of(command: Sequence[str], environment: dict[str, str] | None = None) -> set[str]:
+    return {line for line in output_of(command, environment).splitlines() if line.startswith("rank ")}
+
+
+def mpirun(ranks: int) -> list[str]:
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return ["mpirun", *as_root, "--oversubscribe", "-n", str(ranks)]
+
+
+def test_torchrun() -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    assert lines_of([*torchrun, str(RANK)]) == EXPECTED
+
+
+def test_mpirun() -> None:
+    assert lines_of([*mpirun(3), sys.executable, str(RANK)]) == EXPECTED
+
+
+def test_srun(tmp_path: Path) -> None:
+    with slurm_cluster(tmp_path) as environment:
+        assert lines_of(["srun", "-n", "3", sys.executable, str(RANK)], environment) == EXPECTED
+
+
+def test_gyre_run(gyre: Path) -> None:
+    lines = output_of([str(gyre), "run", "-n", "3", "--", sys.executable, str(RANK)]).splitlines()
+    assert {line.split("] ", 1)[1] for line in lines} == EXPECTED
+
+
+def test_no_launcher_is_a_job_of_one() -> None:
+    assert lines_of([sys.executable, str(RANK)]) == {"rank 0 of 1, local 0 of 1: 0"}
+
+
+@pytest.mark.parametrize("ranks", [2])
+def test_two_jobs_of_one_launcher_do_not_meet(ranks: int) -> None:
+    """Two jobs at the same time have rendezvous of their own."""
+    command = [*mpirun(ranks), sys.executable, str(RANK)]
+    jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for job in jobs:
+        out, _ = job.communicate(timeout=120)
+        assert job.returncode == 0
+        assert len([line for line in out.splitlines() if f"of {ranks}: 1" in line]) == ranks
