@@ -1,4 +1,4 @@
-// The launcher from inside a process, for what is awkward to see from outside; tests/e2e/test_run.py does the rest.
+// The launcher from inside a process, for what is awkward to see from outside; tests/e2e/run_test.py does the rest.
 #include "gyre/jobs/launch.h"
 
 #include <fcntl.h>
