@@ -11,10 +11,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from few_digits import IMAGES_PER_FILE
 
 from gyre import datasets
-
-IMAGES_PER_FILE = 40
 
 
 def program() -> str:
@@ -29,30 +28,6 @@ def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
         command, capture_output=True, text=True, timeout=240, check=False, env=environment, **options
     )
-
-
-@pytest.fixture(scope="session")
-def digits() -> dict[str, bytes]:
-    """The first digits of each file: enough to see that training works, few enough to be quick."""
-    full = datasets.digits()
-    train_count = IMAGES_PER_FILE * datasets.TRAIN_FILES
-    few = datasets.Dataset(
-        full.train_images[:train_count],
-        full.train_labels[:train_count],
-        full.test_images[:IMAGES_PER_FILE],
-        full.test_labels[:IMAGES_PER_FILE],
-        full.label_names,
-    )
-    return datasets.cifar10_files(few)
-
-
-@pytest.fixture
-def data(tmp_path: Path, digits: dict[str, bytes]) -> Path:
-    for name, content in digits.items():
-        path = tmp_path / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return tmp_path / "data"
 
 
 def checkpoint(folder: Path, epoch: int) -> Path:

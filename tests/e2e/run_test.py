@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from running_job import Job, StartJob, wait_until
+from running_job import Job, StartJob, block_of, wait_until
 
 SLEEP = ["--", "sleep", "1000"]
 # Ends only when killed, with a grandchild that does the same.
@@ -31,16 +31,6 @@ def shell(script: str) -> list[str]:
 
 def python(script: str) -> list[str]:
     return ["--", sys.executable, "-c", script]
-
-
-def block_of(job: Job) -> dict[str, str]:
-    """The closing block's title and rows; fails when there is not exactly one."""
-    titles = re.findall(r"^gyre run: rank .* failed first.*$", job.stderr, re.MULTILINE)
-    assert len(titles) == 1, job.stderr
-    rows = job.stderr.split(titles[0])[1]
-    names = ("host", "pid", "likely cause", "others", "before it", "log file")
-    found = {name: re.search(rf"^  {name} +(.*)$", rows, re.MULTILINE) for name in names}
-    return {"title": titles[0], **{name: match[1] for name, match in found.items() if match}}
 
 
 # What it prints

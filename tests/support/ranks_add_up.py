@@ -1,8 +1,7 @@
 """A rank that says who it is and adds its number to the others', through gyre.torch; started by any launcher."""
 
-import torch
-
 import gyre.torch as hvd
+import torch
 
 hvd.init()
 total = hvd.allreduce(torch.tensor([hvd.rank()]), op=hvd.Sum, name="ranks")

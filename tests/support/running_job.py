@@ -96,3 +96,13 @@ class Job:
 
 
 StartJob = Callable[..., Job]
+
+
+def block_of(job: Job) -> dict[str, str]:
+    """The closing block's title and rows; fails when there is not exactly one."""
+    titles = re.findall(r"^gyre run: rank .* failed first.*$", job.stderr, re.MULTILINE)
+    assert len(titles) == 1, job.stderr
+    rows = job.stderr.split(titles[0])[1]
+    names = ("host", "pid", "likely cause", "others", "before it", "log file")
+    found = {name: re.search(rf"^  {name} +(.*)$", rows, re.MULTILINE) for name in names}
+    return {"title": titles[0], **{name: match[1] for name, match in found.items() if match}}
