@@ -14,7 +14,7 @@ train_digits() {
   mkdir -p -- "$kDemoFolder"
   build/release/bin/gyre run -n "$kDemoRanks" --timeline "$kDemoFolder/timeline.json" --log-dir "$kDemoFolder/logs" -- \
     build/release/bin/gyre-cifar10 --data-dir out/digits --checkpoint-dir "$kDemoFolder/checkpoints" \
-    --tensorboard-dir "$kDemoFolder/tensorboard" --lr 0.001 --epochs 30 --target-accuracy 0.95 "$@"
+    --tensorboard-dir "$kDemoFolder/tensorboard" --batch-size 16 --lr 0.001 --epochs 12 --target-accuracy 0.95 "$@"
 }
 
 demo() {
