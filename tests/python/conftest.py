@@ -37,9 +37,11 @@ class RunRanks(Protocol):
         *,
         timeout_s: float = 60,
         check: bool = True,
+        launcher: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> list[Outcome]:
-        """Calls `body`, a function of a test file, in `size` processes. `check`: all must succeed."""
+        """Calls `body`, a function of a test file, in `size` processes. `check`: all must succeed. `launcher`: they are
+        told of each other."""
 
 
 @contextlib.contextmanager
@@ -77,16 +79,11 @@ def run_ranks(tmp_path: Path) -> RunRanks:
         *,
         timeout_s: float = 60,
         check: bool = True,
+        launcher: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> list[Outcome]:
-        command = [
-            sys.executable,
-            "-X",
-            "faulthandler",
-            str(HERE / "rank_main.py"),
-            inspect.getfile(body),
-            body.__name__,
-        ]
+        call = [str(HERE / "rank_main.py"), inspect.getfile(body), body.__name__]
+        command = [sys.executable, "-X", "faulthandler", *call]
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("GYRE_")}
         inherited["PYTHONPATH"] = str(PACKAGE)
         outputs = [tmp_path / f"{body.__name__}.{size}.{rank}" for rank in range(size)]
@@ -94,7 +91,7 @@ def run_ranks(tmp_path: Path) -> RunRanks:
             processes = [
                 subprocess.Popen(
                     command,
-                    env={**inherited, **variables[rank], **(environment or {})},
+                    env={**inherited, **(variables[rank] if launcher else {}), **(environment or {})},
                     pass_fds=descriptors if rank == 0 else descriptors[:1],
                     stdin=subprocess.DEVNULL,
                     stdout=output.open("wb"),

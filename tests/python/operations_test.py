@@ -1,0 +1,344 @@
+"""The operations of gyre.torch between processes: right values for every type, shape and number of ranks."""
+
+import functools
+import itertools
+import random
+from collections.abc import Callable
+
+import gyre.torch as hvd
+import pytest
+import torch
+from gyre.errors import Error, InvalidArgumentError, MismatchError, UnsupportedError
+
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+TYPES = [*INTEGERS, *FLOATS, torch.bool]
+OPERATIONS = [hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product]
+SHAPES = [(), (0,), (1,), (3, 0, 2), (7,), (2, 3, 5), (1031,)]
+
+
+def made(dtype: torch.dtype, shape: tuple[int, ...], rank: int, seed: int = 0) -> torch.Tensor:
+    """What `rank` contributes; every rank can work out everybody's. Small values, so that no sum of bytes overflows."""
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    if dtype.is_floating_point:
+        return (torch.rand(shape, generator=generator, dtype=torch.float64) * 4 - 2).to(dtype)
+    return torch.randint(0, 2 if dtype == torch.bool else 4, shape, generator=generator).to(dtype)
+
+
+def expected(dtype: torch.dtype, tensors: list[torch.Tensor], op: object) -> torch.Tensor:
+    wide = torch.float64 if dtype.is_floating_point else torch.int64
+    values = [tensor.to(wide) for tensor in tensors]
+    if op == hvd.Min:
+        result = functools.reduce(torch.minimum, values)
+    elif op == hvd.Max:
+        result = functools.reduce(torch.maximum, values)
+    elif op == hvd.Product:
+        result = functools.reduce(torch.mul, values)
+    else:
+        result = functools.reduce(torch.add, values)
+        if op == hvd.Average:
+            divided = result / len(values)
+            result = divided if dtype.is_floating_point else divided.trunc().to(wide)
+    return result.to(torch.bool).to(dtype) if dtype == torch.bool else result.to(dtype)
+
+
+def check(result: torch.Tensor, wanted: torch.Tensor) -> None:
+    assert result.shape == wanted.shape
+    assert result.dtype == wanted.dtype
+    if wanted.dtype.is_floating_point:
+        # Of 16-bit types the last bit may differ: they are summed in float32 here, in float64 above.
+        torch.testing.assert_close(result, wanted, rtol=2 * torch.finfo(wanted.dtype).eps, atol=1e-6)
+    else:
+        assert torch.equal(result, wanted)
+
+
+def fails_with(kind: type[BaseException], call: Callable[[], object]) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    return str(caught.value)
+
+
+def allreduce_of_every_type() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    pending = []
+    for seed, (dtype, op, shape) in enumerate(itertools.product(TYPES, OPERATIONS, SHAPES)):
+        if dtype == torch.bool and op == hvd.Average:
+            continue
+        wanted = expected(dtype, [made(dtype, shape, r, seed) for r in range(size)], op)
+        own = made(dtype, shape, rank, seed)
+        before = own.clone()
+        pending.append((hvd.allreduce_async(own, name=f"matrix.{seed}", op=op), wanted))
+        check(hvd.allreduce(own, op=op), wanted)
+        assert torch.equal(own, before), "the plain form leaves its argument alone"
+        assert hvd.allreduce_(own, op=op) is own
+        check(own, wanted)
+    for handle, wanted in pending:
+        check(hvd.synchronize(handle), wanted)
+        assert hvd.poll(handle)
+    fails_with(InvalidArgumentError, lambda: hvd.allreduce(torch.zeros(3, dtype=torch.bool)))
+
+
+def allreduce_of_unusual_memory() -> None:
+    """Views, transposed and expanded tensors, channels_last: what the engine sees must be the elements in order."""
+    rank, size = hvd.rank(), hvd.size()
+    bases = [made(torch.float32, (6, 8), r, 5) for r in range(size)]
+    for view in (lambda t: t.t(), lambda t: t[1:5:2, ::3], lambda t: t.flatten()[3:40], lambda t: t[::2].t()):
+        wanted = expected(torch.float32, [view(base) for base in bases], hvd.Sum)
+        check(hvd.allreduce(view(bases[rank]), op=hvd.Sum), wanted)
+        base = bases[rank].clone()
+        target = view(base)
+        assert hvd.allreduce_(target, op=hvd.Sum) is target
+        check(view(base), wanted)
+    image = made(torch.float32, (2, 3, 4, 5), rank, 6).to(memory_format=torch.channels_last)
+    images = [made(torch.float32, (2, 3, 4, 5), r, 6) for r in range(size)]
+    check(hvd.allreduce_(image), expected(torch.float32, images, hvd.Average))
+    expanded = torch.tensor([float(rank)]).expand(4)
+    check(hvd.allreduce(expanded, op=hvd.Max), torch.full((4,), float(size - 1)))
+
+
+def scaling_compression_and_old_spelling() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    own = torch.arange(5, dtype=torch.float32) + rank
+    total = expected(torch.float32, [torch.arange(5, dtype=torch.float32) + r for r in range(size)], hvd.Sum)
+    check(hvd.allreduce(own, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0), total * 1.5)
+    for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
+        result = hvd.allreduce(own, op=hvd.Sum, compression=compression)
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, total, rtol=1e-2, atol=0)
+        whole = torch.arange(4)
+        assert hvd.allreduce(whole, op=hvd.Max, compression=compression).dtype == torch.int64
+    with pytest.warns(DeprecationWarning, match="op=Average"):
+        check(hvd.allreduce(own, average=False), total)
+    fails_with(ValueError, lambda: hvd.allreduce(own, average=True, op=hvd.Sum))
+
+
+def grouped() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    kinds = [torch.float32, torch.int64, torch.float16, torch.float32]
+    own = [made(dtype, (index + 1, 3), rank, index) for index, dtype in enumerate(kinds)]
+    wanted = [
+        expected(dtype, [made(dtype, (index + 1, 3), r, index) for r in range(size)], hvd.Sum)
+        for index, dtype in enumerate(kinds)
+    ]
+    handle = hvd.grouped_allreduce_async(own, name="g", op=hvd.Sum)
+    for results in (hvd.grouped_allreduce(own, op=hvd.Sum), handle.wait()):
+        for result, right in zip(results, wanted, strict=True):
+            check(result, right)
+    results = hvd.grouped_allreduce_(own, op=hvd.Sum)
+    assert all(result is tensor for result, tensor in zip(results, own, strict=True))
+    for tensor, right in zip(own, wanted, strict=True):
+        check(tensor, right)
+    assert hvd.grouped_allreduce([]) == []
+
+
+def broadcast_from_every_root() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    for root, dtype, shape in itertools.product(range(size), TYPES, [(), (0, 2), (17,), (4, 3)]):
+        own, wanted = made(dtype, shape, rank, root), made(dtype, shape, root, root)
+        before = own.clone()
+        check(hvd.broadcast(own, root), wanted)
+        assert torch.equal(own, before)
+        assert hvd.broadcast_(own, root) is own
+        check(own, wanted)
+    transposed = made(torch.float32, (3, 4), rank).t()
+    hvd.broadcast_(transposed, size - 1)
+    check(transposed, made(torch.float32, (3, 4), size - 1).t())
+
+
+def allgather_of_ragged_tensors() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    for dtype in TYPES:
+        shapes = [(((r * 3 + 1) % 4), 2) for r in range(size)]  # One of them has no rows.
+        wanted = torch.cat([made(dtype, shapes[r], r) for r in range(size)])
+        check(hvd.allgather(made(dtype, shapes[rank], rank)), wanted)
+    check(hvd.allgather(torch.tensor(rank)), torch.arange(size))
+    check(hvd.allgather(torch.empty(0, 3)), torch.empty(0, 3))
+
+
+def reducescatter_with_remainder() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    for rows, op in itertools.product((0, 1, size, 2 * size + 1), (hvd.Sum, hvd.Average, hvd.Max)):
+        everybody = [made(torch.float32, (rows, 3), r, rows) for r in range(size)]
+        whole = expected(torch.float32, everybody, op)
+        counts = [rows // size + (1 if r < rows % size else 0) for r in range(size)]
+        check(hvd.reducescatter(everybody[rank], op=op), whole.split(counts)[rank])
+    fails_with(InvalidArgumentError, lambda: hvd.reducescatter(torch.tensor(1.0)))
+
+
+def alltoall_with_and_without_splits() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    # Rank s sends r + s rows to rank r, each telling where it is from and for.
+    rows = [[f"{rank}{r}"] * (r + rank) for r in range(size)]
+    flat = torch.tensor([[int(text)] for piece in rows for text in piece], dtype=torch.int32).reshape(-1, 1)
+    splits = torch.tensor([r + rank for r in range(size)])
+    result, received = hvd.alltoall(flat, splits)
+    wanted = [[int(f"{s}{rank}")] for s in range(size) for _ in range(rank + s)]
+    check(result, torch.tensor(wanted, dtype=torch.int32).reshape(-1, 1))
+    check(received, torch.tensor([rank + s for s in range(size)]))
+    even = torch.arange(2 * size) + 100 * rank
+    arrived = hvd.alltoall(even)
+    check(arrived, torch.cat([torch.tensor([2 * rank, 2 * rank + 1]) + 100 * s for s in range(size)]))
+    fails_with(ValueError, lambda: hvd.alltoall(torch.arange(3), [1] * (size + 1)))
+    fails_with(ValueError, lambda: hvd.alltoall(torch.arange(3), [4] * size))
+    fails_with(ValueError, lambda: hvd.alltoall(torch.arange(3), torch.ones(size)))
+
+
+def random_order_on_every_rank() -> None:
+    """Named operations may come in any order; each rank shuffles differently."""
+    rank, size = hvd.rank(), hvd.size()
+    seed = 20260101
+    print(f"seed {seed}")
+    for round_ in range(3):
+        numbers = list(range(60))
+        random.Random(seed + 100 * round_ + rank).shuffle(numbers)
+        handles = {}
+        for number in numbers:
+            tensor = torch.full((number * 37 % 50,), float(number + rank))
+            if number % 3 == 0:
+                handles[number] = hvd.broadcast_async(tensor, number % size, name=f"random.{number}")
+            elif number % 3 == 1:
+                handles[number] = hvd.allreduce_async_(tensor, name=f"random.{number}", op=hvd.Sum)
+            else:
+                handles[number] = hvd.allgather_async(tensor, name=f"random.{number}")
+        random.Random(seed - rank).shuffle(numbers)
+        for number in numbers:
+            count = number * 37 % 50
+            wanted = {
+                0: lambda n, c: torch.full((c,), float(n + n % size)),
+                1: lambda n, c: torch.full((c,), float(sum(n + r for r in range(size)))),
+                2: lambda n, c: torch.cat([torch.full((c,), float(n + r)) for r in range(size)]),
+            }[number % 3](number, count)
+            check(handles[number].wait(), wanted)
+    hvd.barrier()
+
+
+def gradients_through_operations() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    weight = torch.arange(4.0) + rank
+    total = sum(torch.arange(4.0) + r for r in range(size))
+
+    tensor = torch.ones(4, requires_grad=True)
+    (hvd.allreduce(tensor, op=hvd.Sum) * weight).sum().backward()
+    check(tensor.grad, total)
+
+    tensor = torch.ones(4, requires_grad=True)
+    (hvd.broadcast(tensor, size - 1) * weight).sum().backward()
+    check(tensor.grad, total if rank == size - 1 else torch.zeros(4))
+
+    tensor = torch.ones(rank + 1, requires_grad=True)
+    gathered = hvd.allgather(tensor)
+    (gathered * (torch.arange(float(len(gathered))) + rank)).sum().backward()
+    first = rank * (rank + 1) // 2
+    wanted = sum(torch.arange(float(len(gathered))) + r for r in range(size))[first : first + rank + 1]
+    check(tensor.grad, wanted)
+
+    tensor = torch.ones(size, requires_grad=True)
+    (hvd.reducescatter(tensor, op=hvd.Average) * (rank + 1)).sum().backward()
+    check(tensor.grad, (torch.arange(float(size)) + 1) / size)
+
+    tensor = torch.ones(size, requires_grad=True)
+    (hvd.alltoall(tensor) * (rank + 1)).sum().backward()
+    check(tensor.grad, torch.arange(float(size)) + 1)
+    tensor = torch.ones(2, requires_grad=True)
+    fails_with(UnsupportedError, lambda: hvd.allreduce(tensor, op=hvd.Max))
+
+
+def tensors_that_cannot_be_exchanged() -> None:
+    """Each is refused on this rank alone, before any other rank hears of it."""
+    sparse = torch.eye(3).to_sparse()
+    assert "to_dense" in fails_with(UnsupportedError, lambda: hvd.allreduce(sparse, name="s"))
+    assert "complex64" in fails_with(ValueError, lambda: hvd.allreduce(torch.zeros(2, dtype=torch.complex64)))
+    assert "device 'meta'" in fails_with(Error, lambda: hvd.broadcast(torch.zeros(2, device="meta"), 0))
+    fails_with(TypeError, lambda: hvd.allreduce([1.0, 2.0]))
+    leaf = torch.zeros(2, requires_grad=True)
+    assert "no_grad" in fails_with(RuntimeError, lambda: hvd.allreduce_(leaf))
+    with torch.no_grad():
+        check(hvd.allreduce_(leaf), torch.zeros(2))
+    fails_with(ValueError, lambda: hvd.allreduce(torch.zeros(2), op="sum"))
+    fails_with(ValueError, lambda: hvd.broadcast(torch.zeros(2), hvd.size()))
+
+
+def in_place_marks_the_tensor_as_changed() -> None:
+    """Otherwise autograd would use values that are no longer there, without a word."""
+    inputs, weight = torch.ones(3), torch.ones(3, requires_grad=True)
+    product = inputs * weight
+    hvd.allreduce_(inputs, op=hvd.Sum)
+    fails_with(RuntimeError, lambda: product.sum().backward())
+
+
+EVERYTHING = [
+    allreduce_of_every_type,
+    allreduce_of_unusual_memory,
+    scaling_compression_and_old_spelling,
+    grouped,
+    broadcast_from_every_root,
+    allgather_of_ragged_tensors,
+    reducescatter_with_remainder,
+    alltoall_with_and_without_splits,
+    random_order_on_every_rank,
+    gradients_through_operations,
+    tensors_that_cannot_be_exchanged,
+    in_place_marks_the_tensor_as_changed,
+]
+
+
+def body_everything() -> None:
+    hvd.init()
+    for part in EVERYTHING:
+        print(part.__name__, flush=True)
+        part()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_operations_give_the_right_values(run_ranks, size):
+    run_ranks(size, body_everything)
+
+
+def test_operations_give_the_right_values_without_fusion(run_ranks):
+    run_ranks(3, body_everything, environment={"GYRE_FUSION_BYTES": "0"})
+
+
+def body_mismatches() -> None:
+    """Every rank must get the error, and the job must go on afterwards."""
+    hvd.init()
+    rank = hvd.rank()
+
+    def both_sides(call: Callable[[], object], name: str, *words: str) -> None:
+        message = fails_with(MismatchError, call)
+        assert name in message, message
+        for word in (*words, "0", "1"):
+            assert word in message, (word, message)
+
+    both_sides(lambda: hvd.allreduce(torch.zeros(2 + rank), name="shape"), "shape", "[2]", "[3]")
+    dtype = torch.float32 if rank == 0 else torch.int64
+    both_sides(lambda: hvd.allreduce(torch.zeros(3, dtype=dtype), name="type", op=hvd.Sum), "type", "float32", "int64")
+    op = hvd.Sum if rank == 0 else hvd.Max
+    both_sides(lambda: hvd.allreduce(torch.zeros(3), name="operation", op=op), "operation", "sum", "max")
+    both_sides(lambda: hvd.broadcast(torch.zeros(3), rank, name="root"), "root")
+    both_sides(lambda: hvd.allgather(torch.zeros(2, 2 + rank), name="rows"), "rows", "[2, 2]", "[2, 3]")
+    check(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), 2.0))
+
+
+def body_duplicate_name() -> None:
+    hvd.init()
+    if hvd.rank() == 0:
+        # Rank 1 has not announced it yet, so that the first is in flight for certain.
+        first = hvd.allreduce_async(torch.ones(3), name="same", op=hvd.Sum)
+        message = fails_with(ValueError, lambda: hvd.allreduce_async(torch.ones(3), name="same", op=hvd.Sum))
+        assert "same" in message
+        assert "in flight" in message
+        hvd.barrier("tried")
+    else:
+        hvd.barrier("tried")
+        first = hvd.allreduce_async(torch.ones(3), name="same", op=hvd.Sum)
+    check(first.wait(), torch.full((3,), 2.0))
+    check(hvd.allreduce(torch.ones(3), name="same", op=hvd.Sum), torch.full((3,), 2.0))
+
+
+def body_errors() -> None:
+    body_mismatches()
+    body_duplicate_name()
+
+
+def test_every_rank_sees_both_sides_of_a_mismatch_and_the_job_goes_on(run_ranks):
+    run_ranks(2, body_errors)
