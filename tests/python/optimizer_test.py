@@ -1,5 +1,6 @@
 """DistributedOptimizer between processes: the same bits on every rank, and as one process that plays all of them."""
 
+import copy
 import gc
 import hashlib
 import warnings
@@ -339,7 +340,7 @@ def pass_through_of_state() -> None:
     base.step()
     network.zero_grad()
     optimizer = hvd.DistributedOptimizer(base, network.named_parameters())
-    saved = optimizer.state_dict()
+    saved = copy.deepcopy(optimizer.state_dict())
     assert saved["state"][0]["step"] == 1
     loss_of(network, 1, rank).backward()
     optimizer.step()
