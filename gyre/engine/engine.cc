@@ -156,7 +156,7 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
   compare_plans(options.name, description);
   internal::PlanLayout layout = internal::lay_out(tensors, bucket_bytes);
   return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
-                                              std::move(layout), timeline_, plans_);
+                                              std::move(layout), timeline_, plans_, options_.shutdown_timeout);
 }
 
 void Engine::Implementation::shutdown() {

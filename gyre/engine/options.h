@@ -16,7 +16,8 @@ struct EngineOptions {
   bool timeline_mark_cycles = false;               ///< Adds CYCLE_START instants: one per order of the coordinator.
   std::chrono::milliseconds stall_warning{
       60'000};  ///< An operation that some ranks wait for this long is reported; 0: never.
-  std::chrono::milliseconds stall_failure{0};  ///< … and after this long it aborts the group; 0: never.
+  std::chrono::milliseconds stall_failure{0};          ///< … and after this long it aborts the group; 0: never.
+  std::chrono::milliseconds shutdown_timeout{10'000};  ///< Longest wait at the end for what has begun already.
 };
 
 /// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS, and Horovod's

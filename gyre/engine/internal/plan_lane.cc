@@ -21,13 +21,15 @@ group::LaneOptions lane_options(const group::Group& group, std::uint64_t channel
 }  // namespace
 
 PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
-                   PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry)
+                   PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry,
+                   std::chrono::milliseconds shutdown_timeout)
     : group_(group),
       tensors_(std::move(tensors)),
       options_(std::move(options)),
       layout_(std::move(layout)),
       timeline_(timeline),
       registry_(std::move(registry)),
+      shutdown_timeout_(shutdown_timeout),
       lane_(group, lane_options(group, channel, layout_.arena_bytes)),
       arena_(collectives::arena(lane_)) {
   GYRE_CHECK(arena_.size() >= layout_.arena_bytes);
@@ -125,7 +127,7 @@ void PlanLane::run() {
       reduce(layout_.buckets[index]);
       const MutexLock lock(mutex_);
       ++next_bucket_;
-      if (next_bucket_ == layout_.buckets.size()) step_done_.notify_all();
+      if (stopping_ || next_bucket_ == layout_.buckets.size()) step_done_.notify_all();
     }
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
@@ -136,10 +138,10 @@ void PlanLane::run() {
 
 bool PlanLane::wait_for_bucket() {
   const MutexLock lock(mutex_);
-  while (!stopping_ && (next_bucket_ == layout_.buckets.size() || missing_[next_bucket_] > 0)) {
+  while (!bucket_is_due()) {
+    if (stopping_) return false;
     bucket_ready_.wait(mutex_);
   }
-  if (stopping_) return false;
   return true;
 }
 
@@ -164,10 +166,20 @@ void PlanLane::fail(const std::exception_ptr& failure) {
 }
 
 void PlanLane::shutdown() {
+  bool stuck = false;
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
     bucket_ready_.notify_all();
+    const auto until = SteadyClock::now() + shutdown_timeout_;
+    while (bucket_is_due() && !failure_ && !stuck) {
+      stuck = !step_done_.wait_until(mutex_, until) && SteadyClock::now() >= until;
+    }
+  }
+  if (stuck) {
+    group_.abort(Error(ErrorCode::kAborted, fmt::format("{} ended in the middle of a step of plan '{}', and not all "
+                                                        "ranks took part in what it had begun",
+                                                        group_.topology().describe(group_.rank()), options_.name)));
   }
   if (thread_.joinable()) thread_.join();
   fail(std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank")));

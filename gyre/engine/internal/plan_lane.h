@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <string>
@@ -21,7 +22,8 @@ class PlanLane final : public Plan {
  public:
   /// Every rank makes it with equal arguments (make_plan has compared them).
   PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
-           PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry);
+           PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry,
+           std::chrono::milliseconds shutdown_timeout);
   ~PlanLane() override;
 
   std::size_t tensor_count() const override { return tensors_.size(); }
@@ -33,13 +35,18 @@ class PlanLane final : public Plan {
   bool finish_step_for(std::chrono::milliseconds patience) override;
   std::uint64_t step() const override;
 
-  /// Fails the plan with kShutDown and ends its thread.
+  /// Fails the plan with kShutDown and ends its thread, after the buckets whose tensors are all in: other ranks may
+  /// count on them. When those do not take part within the shutdown timeout, the group is aborted.
   void shutdown();
 
  private:
   void run();
   /// False when the plan is to end.
   bool wait_for_bucket();
+  /// The next bucket's tensors are in, and it is not reduced yet.
+  bool bucket_is_due() const GYRE_REQUIRES(mutex_) {
+    return next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0;
+  }
   void reduce(const PlanBucket& bucket);
   void begin_step() GYRE_REQUIRES(mutex_);
   void fail(const std::exception_ptr& failure);
@@ -50,12 +57,13 @@ class PlanLane final : public Plan {
   const PlanLayout layout_;
   Timeline& timeline_;
   const std::shared_ptr<PlanRegistry> registry_;
+  const std::chrono::milliseconds shutdown_timeout_;
   group::Lane lane_;
   std::span<std::byte> arena_;
 
   mutable Mutex mutex_;
   ConditionVariable bucket_ready_;  // For the thread.
-  ConditionVariable step_done_;     // For finish_step.
+  ConditionVariable step_done_;     // For finish_step and shutdown.
   std::vector<bool> ready_ GYRE_GUARDED_BY(mutex_);
   std::vector<std::size_t> missing_ GYRE_GUARDED_BY(mutex_);  // Tensors per bucket that are not in yet.
   std::size_t next_bucket_ GYRE_GUARDED_BY(mutex_) = 0;
