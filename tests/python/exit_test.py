@@ -28,7 +28,7 @@ def body_exception_on_one_rank() -> None:
 
 
 def test_an_exception_on_one_rank_reaches_the_others(run_ranks):
-    outcomes = run_ranks(3, body_exception_on_one_rank, check=False, timeout_s=40)
+    outcomes = run_ranks(3, body_exception_on_one_rank, check=False, timeout_s=120)
     assert outcomes[1].code == 1
     for other in (outcomes[0], outcomes[2]):
         assert other.code == 0, other.output
@@ -47,7 +47,7 @@ def body_early_leave() -> None:
 
 
 def test_a_rank_that_leaves_early_is_named(run_ranks):
-    outcomes = run_ranks(2, body_early_leave, timeout_s=40)
+    outcomes = run_ranks(2, body_early_leave, timeout_s=120)
     assert "CODE PEER_LEFT" in outcomes[0].output
     assert "rank 1" in outcomes[0].output
 
@@ -72,9 +72,9 @@ def body_exit_in_mid_step() -> None:
 
 
 def test_leaving_in_the_middle_of_a_step_neither_hangs_nor_crashes(run_ranks):
-    outcomes = run_ranks(2, body_exit_in_mid_step, timeout_s=40)
-    assert "CODE PEER_LEFT" in outcomes[1].output
-    assert "rank 0" in outcomes[1].output
+    outcomes = run_ranks(2, body_exit_in_mid_step, timeout_s=120)
+    assert "CODE ABORTED: rank 0" in outcomes[1].output
+    assert "in the middle of a step" in outcomes[1].output
 
 
 def body_killed_rank() -> None:
@@ -89,7 +89,7 @@ def body_killed_rank() -> None:
 
 
 def test_a_killed_rank_is_named(run_ranks):
-    outcomes = run_ranks(3, body_killed_rank, check=False, timeout_s=40)
+    outcomes = run_ranks(3, body_killed_rank, check=False, timeout_s=120)
     assert outcomes[1].code == -signal.SIGKILL
     for other in (outcomes[0], outcomes[2]):
         assert other.code == 0, other.output
@@ -98,29 +98,31 @@ def test_a_killed_rank_is_named(run_ranks):
 
 
 def body_interrupt() -> None:
-    """Ctrl-C must get through while a rank waits in C++: for a handle, and for a step."""
+    """Ctrl-C must get through while a rank waits in C++, for a handle and for a step; and wait on later."""
     hvd.init()
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
     if hvd.rank() == 0:
-        waits = [lambda: hvd.allreduce(torch.ones(1), name="never"), optimizer.synchronize]
-        for wait in waits:
+        (weight * 0).sum().backward()
+        handle = hvd.allreduce_async(torch.ones(1), name="late", op=hvd.Sum)
+        for wait in (handle.wait, optimizer.synchronize):
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             began = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 wait()
             assert time.monotonic() - began < 5
-        print("INTERRUPTED TWICE")
-        return
-    try:
-        hvd.barrier("never either")
-    except Error as error:
-        print(f"CODE {error.code}")
+        hvd.barrier("interrupted")
+    else:
+        hvd.barrier("interrupted")
+        handle = hvd.allreduce_async(torch.ones(1), name="late", op=hvd.Sum)
+        weight.sum().backward()
+    assert torch.equal(handle.wait(), torch.tensor([2.0]))
+    optimizer.synchronize()
+    assert torch.equal(weight.grad, torch.full((3,), 0.5))
 
 
 def test_ctrl_c_ends_a_wait(run_ranks):
-    outcomes = run_ranks(2, body_interrupt, timeout_s=40)
-    assert "INTERRUPTED TWICE" in outcomes[0].output
+    run_ranks(2, body_interrupt, timeout_s=120)
 
 
 def body_forks() -> None:
@@ -140,7 +142,8 @@ def body_forks() -> None:
                 refusals += "fork" in str(error)
         hvd.shutdown()
         del optimizer
-        sys.exit(0 if refusals == 4 and not hvd.is_initialized() else 9)  # With all of Python's exit handlers.
+        wanted = 3 if hvd_alone() else 4  # Alone, gradients go nowhere.
+        sys.exit(0 if refusals == wanted and not hvd.is_initialized() else 9)  # With all of Python's exit handlers.
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     weight.sum().backward()
     optimizer.step()

@@ -419,7 +419,7 @@ def body_everything() -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_the_optimizer_keeps_replicas_equal(run_ranks, size):
-    run_ranks(size, body_everything, timeout_s=90)
+    run_ranks(size, body_everything, timeout_s=180)
 
 
 def body_alone() -> None:

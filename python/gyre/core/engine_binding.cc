@@ -31,7 +31,7 @@ class ProcessBound {
  public:
   explicit ProcessBound(std::unique_ptr<Object> object)
       : process_(::getpid()), object_(object.release(), [process = process_](Object* pointer) {
-          if (::getpid() == process) delete pointer;
+          if (::getpid() == process) destroy(pointer);
         }) {}
 
   Object& get() const {
@@ -47,6 +47,16 @@ class ProcessBound {
   const std::shared_ptr<Object>& shared() const { return object_; }
 
  private:
+  /// Ending a plan may wait for other ranks: not with the GIL held, if this thread holds it.
+  static void destroy(Object* pointer) {
+    if (PyGILState_Check() == 0) {
+      delete pointer;
+      return;
+    }
+    const nb::gil_scoped_release released;
+    delete pointer;
+  }
+
   pid_t process_;
   std::shared_ptr<Object> object_;
 };
