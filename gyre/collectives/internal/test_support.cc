@@ -167,7 +167,10 @@ Bytes random_elements(DataType type, std::size_t count, std::uint64_t seed, std:
     }
     return elements;
   }
-  for (std::byte& byte : elements) byte = static_cast<std::byte>(random.next_u32());
+  for (std::size_t i = 0; i < elements.size(); i += sizeof(std::uint64_t)) {
+    const std::uint64_t drawn = random.next_u64();
+    std::memcpy(elements.data() + i, &drawn, std::min(sizeof drawn, elements.size() - i));
+  }
   if (type == DataType::kBoolean) {
     for (std::byte& byte : elements) byte &= std::byte{1};
   }
