@@ -73,9 +73,15 @@ TEST_P(AllreduceOfRanks, gives_the_reference_and_the_same_bits_everywhere_for_ev
     for (const DataType type : all_data_types()) {
       for (const ReduceOperation operation : all_reduce_operations()) {
         if (!is_defined(type, operation)) continue;
-        for (const std::size_t limit : {2, 40, 20'000}) {
+        for (const std::size_t limit : {2, 40, 8'000}) {
           cases.push_back(make_case(size, {type, operation}, random.below(limit), random.next_u64()));
         }
+      }
+      // Long enough for the ring, where it goes over links.
+      for (const ReduceOperation operation : {ReduceOperation::kSum, ReduceOperation::kAverage}) {
+        if (!is_defined(type, operation)) continue;
+        const std::size_t count = (140'000 + random.below(20'000)) / size_of(type);
+        cases.push_back(make_case(size, {type, operation}, count, random.next_u64()));
       }
     }
     run_cases(size, arrangement, cases);
@@ -176,7 +182,7 @@ TEST(Allreduce, by_ring_sends_exactly_its_share) {
   // 2(n-1)/n of the buffer per rank, in 2(n-1) steps, each step's chunk one frame here.
   for (const int size : {2, 3, 4, 7}) {
     const std::size_t ranks = static_cast<std::size_t>(size);
-    const std::size_t bytes = ranks * 48 * 1024;
+    const std::size_t bytes = ranks * 96 * 1024;  // Enough for the ring to be chosen.
     testing::run_ranks(size, testing::a_host_each(size), [&](group::Lane& lane) {
       Bytes buffer(bytes);
       const std::uint64_t before = lane.counters().bytes_sent;

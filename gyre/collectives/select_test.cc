@@ -32,8 +32,8 @@ TEST(Select, follows_its_table) {
       {4 * kKilobyte + 64, true, 4, 1, Algorithm::kSharedArena},
       {256 * kKilobyte * kKilobyte, true, 2, 1, Algorithm::kSharedArena},
       {4, false, 4, 2, Algorithm::kRecursiveDoubling},
-      {32 * kKilobyte, true, 4, 4, Algorithm::kRecursiveDoubling},
-      {32 * kKilobyte + 1, false, 4, 2, Algorithm::kRing},
+      {128 * kKilobyte, true, 4, 4, Algorithm::kRecursiveDoubling},
+      {128 * kKilobyte + 1, false, 4, 2, Algorithm::kRing},
       {256 * kKilobyte * kKilobyte, true, 7, 3, Algorithm::kRing},
   };
   for (const Row& row : rows) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -24,7 +25,7 @@ void copy_around_cache(std::byte* destination, const std::byte* source, std::siz
   const hn::ScalableTag<std::uint8_t> tag;
   const std::size_t lanes = hn::Lanes(tag);
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(destination) % kStreamingAlignmentBytes;
-  const std::size_t head = misaligned == 0 ? 0 : kStreamingAlignmentBytes - misaligned;
+  const std::size_t head = std::min(size_bytes, misaligned == 0 ? 0 : kStreamingAlignmentBytes - misaligned);
   std::memcpy(destination, source, head);
   auto* to = reinterpret_cast<std::uint8_t*>(destination);
   const auto* from = reinterpret_cast<const std::uint8_t*>(source);
@@ -97,9 +98,14 @@ void check_half(DataType half) { GYRE_CHECK((half == DataType::kFloat16 || half 
 
 }  // namespace
 
+void copy_around_cache(std::byte* destination, const std::byte* source, std::size_t size_bytes) {
+  if (size_bytes == 0) return;
+  HWY_DYNAMIC_DISPATCH(copy_around_cache)(destination, source, size_bytes);
+}
+
 void copy_streaming(std::byte* destination, const std::byte* source, std::size_t size_bytes) {
   if (size_bytes >= kStreamingCopyThresholdBytes) {
-    HWY_DYNAMIC_DISPATCH(copy_around_cache)(destination, source, size_bytes);
+    copy_around_cache(destination, source, size_bytes);
   } else if (size_bytes > 0) {
     std::memcpy(destination, source, size_bytes);
   }

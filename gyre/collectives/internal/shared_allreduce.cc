@@ -70,7 +70,7 @@ void pipeline_private(SharedRoom& room, std::span<std::byte> buffer, std::size_t
   for (std::size_t t = 0; t <= pieces; ++t) {
     if (t < pieces) {
       const std::span<std::byte> piece = piece_of(buffer, t, piece_bytes);
-      copy_bytes(room.slot(room.rank(), 0), piece.data(), piece.size());
+      copy_for_others(room.slot(room.rank(), 0), piece.data(), piece.size());
       room.arrive();
     }
     // The piece before: its arrival is the last but one, or the last after the end. Arriving first gives the others
@@ -86,7 +86,7 @@ void pipeline_sliced(SharedRoom& room, std::span<std::byte> buffer, std::size_t 
   for (std::size_t t = 0; t < pieces + 2; ++t) {
     if (t < pieces) {
       const std::span<std::byte> piece = piece_of(buffer, t, piece_bytes);
-      copy_bytes(room.slot(room.rank(), 0), piece.data(), piece.size());
+      copy_for_others(room.slot(room.rank(), 0), piece.data(), piece.size());
     }
     if (t >= 1 && t <= pieces) reduce_own_slice(room, 1, piece_of(buffer, t - 1, piece_bytes).size(), plan);
     if (t >= 2) copy_slices_out(room, 2, piece_of(buffer, t - 2, piece_bytes), plan);
@@ -98,7 +98,7 @@ void pipeline_sliced(SharedRoom& room, std::span<std::byte> buffer, std::size_t 
 
 void allreduce_by_mailbox(SharedRoom& room, std::span<std::byte> buffer, const ReductionPlan& plan) {
   GYRE_CHECK(buffer.size() <= kSlotBytes);
-  copy_bytes(room.slot(room.rank(), 0), buffer.data(), buffer.size());
+  copy_for_others(room.slot(room.rank(), 0), buffer.data(), buffer.size());
   room.arrive_and_wait();
   reduce_privately(room, 1, buffer, plan);
 }

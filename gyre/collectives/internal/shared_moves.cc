@@ -48,7 +48,7 @@ void broadcast_shared(SharedRoom& room, std::span<std::byte> buffer, int root) {
   for (std::size_t t = 0; t <= rounds; ++t) {
     if (t < rounds && room.rank() == root) {
       const Piece piece = piece_of(buffer.size(), t, kSlotBytes);
-      copy_bytes(room.slot(root, 0), buffer.data() + piece.begin, piece.size);
+      copy_for_others(room.slot(root, 0), buffer.data() + piece.begin, piece.size);
     }
     if (t < rounds) room.arrive();
     if (t > 0 && room.rank() != root) {
@@ -65,7 +65,7 @@ void allgather_shared(SharedRoom& room, std::span<const std::byte> own, std::spa
   const std::vector<ElementRange> places = ragged_chunks(sizes_bytes);
   for (std::size_t t = 0; t < rounds_for(longest, kSlotBytes); ++t) {
     const Piece mine = piece_of(own.size(), t, kSlotBytes);
-    copy_bytes(room.slot(room.rank(), 0), own.data() + mine.begin, mine.size);
+    copy_for_others(room.slot(room.rank(), 0), own.data() + mine.begin, mine.size);
     room.arrive_and_wait();
     for (int r = 0; r < room.size(); ++r) {
       const Piece piece = piece_of(sizes_bytes[index_of(r)], t, kSlotBytes);
@@ -87,7 +87,7 @@ void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, s
     for (int r = 0; r < room.size(); ++r) {
       const Piece piece = piece_of(sizes_bytes[index_of(r)], t, piece_bytes);
       std::byte* to = compartment(room.slot(room.rank(), 0), room.size(), r);
-      copy_bytes(to, input.data() + places[index_of(r)].begin + piece.begin, piece.size);
+      copy_for_others(to, input.data() + places[index_of(r)].begin + piece.begin, piece.size);
       scale_contribution(plan, {to, piece.size});
     }
     room.arrive_and_wait();
@@ -112,8 +112,8 @@ void all_to_all_shared(SharedRoom& room, std::span<const std::byte> input, std::
     std::memcpy(slot, &rounds, sizeof rounds);
     for (int r = 0; r < room.size(); ++r) {
       const Piece piece = piece_of(send_bytes[index_of(r)], t, piece_bytes);
-      copy_bytes(compartment(slot, room.size(), r), input.data() + from_places[index_of(r)].begin + piece.begin,
-                 piece.size);
+      copy_for_others(compartment(slot, room.size(), r), input.data() + from_places[index_of(r)].begin + piece.begin,
+                      piece.size);
     }
     room.arrive_and_wait();
     for (int r = 0; r < room.size(); ++r) {
