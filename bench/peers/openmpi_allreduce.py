@@ -18,9 +18,7 @@ def main() -> None:
         return world.bcast(value, root=0)
 
     sizes = [int(size) for size in sys.argv[1].split(",")]
-    times = {
-        str(size): measure(size, world.rank, world.size, allreduce, from_rank_0) for size in sizes
-    }
+    times = {str(size): measure(size, world.rank, world.size, allreduce, from_rank_0) for size in sizes}
     if world.rank == 0:
         print(json.dumps(times), flush=True)
 

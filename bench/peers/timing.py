@@ -25,8 +25,7 @@ def measure(
     """Median microseconds of `allreduce` (a sum, in place) over rotating float32 buffers of `size_bytes`."""
     count = size_bytes // 4
     buffers = [
-        np.ones(count, np.float32)
-        for _ in range(min(max(ROTATION_BYTES // max(size_bytes, 1), 2), MOST_BUFFERS))
+        np.ones(count, np.float32) for _ in range(min(max(ROTATION_BYTES // max(size_bytes, 1), 2), MOST_BUFFERS))
     ]
 
     def once(turn: int) -> float:

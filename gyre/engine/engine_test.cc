@@ -162,7 +162,8 @@ INSTANTIATE_TEST_SUITE_P(Settings, EngineTest,
                                          Setting{4, 1 << 20, true}, Setting{5, 1 << 20, true}),
                          [](const auto& setting) {
                            return "ranks" + std::to_string(setting.param.size) + "_fusion" +
-                                  std::to_string(setting.param.fusion_bytes) + (setting.param.several_hosts ? "_hosts" : "");
+                                  std::to_string(setting.param.fusion_bytes) +
+                                  (setting.param.several_hosts ? "_hosts" : "");
                          });
 
 TEST(EngineFailureTest, a_mismatch_fails_on_every_rank_with_both_sides) {

@@ -51,8 +51,13 @@ def test_four_ranks_train_with_the_bits_of_one_process_that_plays_them(
     assert all(len(values) == 1 for values in together.values()), "replicas differ"
     alone = subprocess.run(
         [program, *flags, "--model-dir", "played", "--play-ranks", str(RANKS)],
-        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert hashes(alone.stdout) == together
 
 

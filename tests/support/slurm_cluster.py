@@ -1,4 +1,4 @@
-"""A real Slurm cluster of one node on this machine: munged, slurmctld and slurmd, on free ports, in a folder of its own."""
+"""A real Slurm cluster of one node on this machine: munged, slurmctld, slurmd, on free ports, in its own folder."""
 
 from __future__ import annotations
 
