@@ -71,7 +71,7 @@ struct Meeting::Board {
   };
 
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> state;  // round << 16 | entered; zero-filled memory is round 0.
-  alignas(kCacheLineBytes) std::atomic<std::uint64_t> last_held;  // Round + 1, so that 0 means none.
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> last_held;  // (round + 1) << 1 | agreed; 0 means none.
   Posting postings[1];                                            // One per rank.
 
   static std::size_t bytes_for(int size) { return sizeof(Board) + sizeof(Posting) * static_cast<std::size_t>(size); }
@@ -123,11 +123,13 @@ bool Meeting::meet(std::uint64_t hash) {
     own.round[round % 2].store(round + 1, std::memory_order_release);
     if (!board_->state.compare_exchange_strong(state, state + 1, std::memory_order_acq_rel)) continue;
     if (entered + 1 == size) {
-      board_->last_held.store(round + 1, std::memory_order_release);
+      // All have posted, and nobody posts again before the next round opens.
+      const bool agreed = all_posted(round, hash);
+      board_->last_held.store((round + 1) << 1 | static_cast<std::uint64_t>(agreed), std::memory_order_release);
       board_->state.store((round + 1) << kRoundShift, std::memory_order_release);
-      return all_posted(round, hash);
+      return agreed;
     }
-    return await_outcome(round) && all_posted(round, hash);
+    return await_outcome(round);
   }
 }
 
@@ -136,7 +138,7 @@ bool Meeting::await_outcome(std::uint64_t round) {
   for (;;) {
     for (int spin = 0; spin < (crowded_ ? 1 : kSpinsPerClockRead); ++spin) {
       if (board_->state.load(std::memory_order_acquire) >> kRoundShift != round) {
-        return board_->last_held.load(std::memory_order_acquire) == round + 1;
+        return board_->last_held.load(std::memory_order_acquire) == ((round + 1) << 1 | 1);
       }
       pause_briefly();
     }

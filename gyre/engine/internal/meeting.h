@@ -15,17 +15,17 @@ namespace gyre::engine::internal {
 /// Lets ranks of one host that make the same synchronous call at about the same time run it at once, on their own
 /// threads, without a message: they meet at a board in shared memory.
 ///
-/// A round of the board is open until all ranks have entered it (it is then *held*: everybody sees the same n hashes of
-/// (name, signature); if they are equal the operation runs, otherwise all turn to the coordinator), or until one of
-/// them loses patience and calls it off (then all that had entered turn to the coordinator). The one atomic word
-/// `state` = round << 16 | entered decides between the two, so all ranks see the same outcome:
+/// A round of the board is open until all ranks have entered it (it is then *held*: the last one to enter compares the
+/// n hashes of (name, signature); if they are equal the operation runs, otherwise all turn to the coordinator), or
+/// until one of them loses patience and calls it off (then all that had entered turn to the coordinator). The one
+/// atomic word `state` = round << 16 | entered decides between the two, so all ranks see the same outcome:
 ///
 ///   enter:    (R, e)   -> (R, e+1)               by compare-and-swap; the last one, (R, n), has held the round: it
-///   writes
-///                                                 last_held = R and opens the next, (R+1, 0)
+///                                                writes last_held = R with its verdict and opens the next, (R+1, 0)
 ///   call off: (R, e<n) -> (R+1, 0)               by compare-and-swap; last_held stays < R
 ///
-/// last_held cannot pass R before a rank that entered R has read it, because a later round needs that rank. Which
+/// last_held cannot pass R before a rank that entered R has read it, because a later round needs that rank. (The hashes
+/// can: a root that is done with a broadcast may post for two later, called-off rounds before a slow rank looks.) Which
 /// calls meet is a matter of luck and speed only: the result is the same either way.
 class Meeting {
  public:
@@ -43,7 +43,7 @@ class Meeting {
   struct Board;
 
   bool meet(std::uint64_t hash) GYRE_REQUIRES(mutex_);
-  /// True when the round was held, false when it was called off.
+  /// True when the round was held and all agreed; false when they did not, or it was called off.
   bool await_outcome(std::uint64_t round) GYRE_REQUIRES(mutex_);
   bool all_posted(std::uint64_t round, std::uint64_t hash) const;
   void run(const Request& request) GYRE_REQUIRES(mutex_);
