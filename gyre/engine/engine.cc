@@ -48,7 +48,7 @@ class Engine::Implementation {
   ~Implementation() { shutdown(); }
 
   std::vector<Handle> submit(std::vector<Request> requests);
-  Result run(Request request);
+  Handle run_or_submit(Request request);
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
   void shutdown();
 
@@ -102,7 +102,7 @@ std::vector<Handle> Engine::Implementation::submit(std::vector<Request> requests
   return open_lane_->submit(std::move(requests));
 }
 
-Result Engine::Implementation::run(Request request) {
+Handle Engine::Implementation::run_or_submit(Request request) {
   internal::validate(request, group_.size());
   if (meeting_ && internal::Meeting::eligible(request) && open_lane_->idle() && open_lane_->reserve(request.name)) {
     struct Release {
@@ -114,14 +114,16 @@ Result Engine::Implementation::run(Request request) {
       }
       ~Release() { now(); }
     } release{*open_lane_, request.name};
-    if (meeting_->try_run(request)) return {};
+    if (meeting_->try_run(request)) {
+      const Handle done;
+      done.complete();
+      return done;
+    }
     release.now();
   }
   std::vector<Request> requests;
   requests.push_back(std::move(request));
-  const Handle handle = open_lane_->submit(std::move(requests)).front();
-  handle.wait();
-  return handle.take_result();
+  return open_lane_->submit(std::move(requests)).front();
 }
 
 void Engine::Implementation::compare_plans(const std::string& name, const std::vector<std::string>& own) {
@@ -131,7 +133,9 @@ void Engine::Implementation::compare_plans(const std::string& name, const std::v
   request.transient = true;
   request.signature = {.kind = OperationKind::kAllgather, .shape = {static_cast<std::int64_t>(contribution.size())}};
   request.input = contribution;
-  const Result all = run(std::move(request));
+  const Handle gathered = run_or_submit(std::move(request));
+  gathered.wait();
+  const Result all = gathered.take_result();
   ByteReader reader(all.bytes, "the ranks' plans");
   std::vector<std::vector<std::string>> plans;
   for (int rank = 0; rank < group_.size(); ++rank) plans.push_back(split(reader.text(reader.u64()), '\n'));
@@ -188,7 +192,13 @@ std::vector<Handle> Engine::submit_group(std::vector<Request> requests) {
   return implementation_->submit(std::move(requests));
 }
 
-Result Engine::run(Request request) { return implementation_->run(std::move(request)); }
+Result Engine::run(Request request) {
+  const Handle handle = implementation_->run_or_submit(std::move(request));
+  handle.wait();
+  return handle.take_result();
+}
+
+Handle Engine::run_or_submit(Request request) { return implementation_->run_or_submit(std::move(request)); }
 
 std::unique_ptr<Plan> Engine::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
   return implementation_->make_plan(std::move(tensors), options);

@@ -39,6 +39,10 @@ class Engine {
   /// submit() and wait(), on the caller's thread where the ranks meet within microseconds and share a host.
   Result run(Request request);
 
+  /// run() for callers that cannot sleep in it (a Python thread looks up for signals): done already where the ranks met
+  /// at once, submitted otherwise.
+  Handle run_or_submit(Request request);
+
   /// Collective: every rank makes the same plan. Error(kMismatch) shows both sides of the first difference.
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
 
