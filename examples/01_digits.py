@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=15)
+parser.add_argument("--epochs", type=int, default=10)
 parser.add_argument("--batch", type=int, default=32, help="images per rank and step")
 parser.add_argument("--learning-rate", type=float, default=5e-4)
 arguments = parser.parse_args()

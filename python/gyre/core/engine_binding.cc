@@ -232,6 +232,14 @@ void bind_runtime(nb::module_& module) {
           },
           "request"_a)
       .def(
+          "run_or_submit",
+          [](const RuntimeOwner& self, const engine::Request& request) {
+            engine::Runtime& runtime = self.get();
+            const nb::gil_scoped_release released;
+            return runtime.engine().run_or_submit(request);
+          },
+          "request"_a, "submit() for a caller who will wait: done already where the ranks met at once.")
+      .def(
           "submit_group",
           [](const RuntimeOwner& self, const std::vector<engine::Request>& requests) {
             engine::Runtime& runtime = self.get();

@@ -109,9 +109,10 @@ class Batch:
         return Handle(self.runtime, handles, memory, finish)
 
 
-def submit_one(runtime: Runtime, submission: Submission) -> Handle:
-    """A handle for the result of one operation."""
-    handles = runtime.submit([submission.request], together=False)
+def submit_one(runtime: Runtime, submission: Submission, *, at_once: bool = False) -> Handle:
+    """A handle for the result of one operation. `at_once`: the caller will wait for it, so this thread may do it."""
+    request = submission.request
+    handles = [runtime.core.run_or_submit(request)] if at_once else runtime.submit([request], together=False)
     return Handle(runtime, handles, submission.memory, lambda done: submission.finish(done[0]))
 
 

@@ -16,18 +16,16 @@ from gyre.torch._requests import (
     ReduceOperation,
     Reduction,
     allreduce_submission,
+    broadcast_submission,
     describe,
     resolve_operation,
     submit_one,
 )
-from gyre.torch._tensors import check_tensor
+from gyre.torch._tensors import check_in_place, check_tensor
 from gyre.torch.asynchronous import (
     allgather_async,
-    allreduce_async_,
     alltoall_async,
     barrier_async,
-    broadcast_async,
-    broadcast_async_,
     grouped,
     reducescatter_async,
     rows_of,
@@ -55,7 +53,8 @@ def allreduce(
     runtime = current()
     checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))
     compressed, context = compression.compress(checked)
-    handle = submit_one(runtime, allreduce_submission(runtime, compressed, None, name, reduction))
+    submission = allreduce_submission(runtime, compressed, None, name, reduction)
+    handle = submit_one(runtime, submission, at_once=True)
     return compression.decompress(handle.wait(), context)
 
 
@@ -69,7 +68,11 @@ def allreduce_(
 ) -> torch.Tensor:
     """allreduce() in place; returns `tensor`."""
     operation = resolve_operation(op, average)
-    result: torch.Tensor = allreduce_async_(tensor, None, name, operation, prescale_factor, postscale_factor).wait()
+    runtime = current()
+    checked = check_in_place(tensor, describe(Kind.ALLREDUCE, name))
+    reduction = Reduction(operation, prescale_factor, postscale_factor)
+    submission = allreduce_submission(runtime, checked, checked, name, reduction)
+    result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
     return result
 
 
@@ -109,13 +112,19 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> 
     """broadcast_async() and synchronize()."""
     if _wants_gradient([tensor]):
         return differentiable.broadcast(tensor, root_rank, name)
-    result: torch.Tensor = broadcast_async(tensor, root_rank, name).wait()
+    runtime = current()
+    checked = check_tensor(tensor, describe(Kind.BROADCAST, name))
+    submission = broadcast_submission(runtime, checked, None, name, root_rank)
+    result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
     return result
 
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
     """broadcast() in place; returns `tensor`."""
-    result: torch.Tensor = broadcast_async_(tensor, root_rank, name).wait()
+    runtime = current()
+    checked = check_in_place(tensor, describe(Kind.BROADCAST, name))
+    submission = broadcast_submission(runtime, checked, checked, name, root_rank)
+    result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
     return result
 
 
