@@ -97,10 +97,11 @@ bool Meeting::eligible(const Request& request) {
 
 bool Meeting::try_run(const Request& request) {
   if (!mutex_.try_lock()) return false;
-  struct Unlock {
+  struct GYRE_SCOPED_CAPABILITY Held {  // Takes over what try_lock() gave.
+    explicit Held(Mutex& held) GYRE_REQUIRES(held) : mutex(held) {}
+    ~Held() GYRE_RELEASE() { mutex.unlock(); }
     Mutex& mutex;
-    ~Unlock() GYRE_THREAD_ATTRIBUTE(no_thread_safety_analysis) { mutex.unlock(); }
-  } unlock{mutex_};
+  } held(mutex_);
   if (!meet(hash_of(request))) return false;
   run(request);
   return true;
