@@ -166,7 +166,9 @@ def accumulation() -> None:
             loss_of(network, 9, rank).backward()
         with pytest.raises(InvalidArgumentError, match="zero_grad"):
             optimizer.zero_grad()
-        optimizer.step()
+        # The third pass has written into a gradient under way: the step must not be taken.
+        with pytest.raises(InvalidArgumentError, match="was changed between"):
+            optimizer.step()
         # One pass of two, then step(): what is there is exchanged.
         optimizer.zero_grad()
         loss_of(network, 10, rank).backward()
@@ -192,6 +194,12 @@ def clipping_and_warnings() -> None:
             assert after < 0.0101
             check_replicas(network, optimizer)
         assert caught == []
+        for set_to_none in (True, False):
+            optimizer.zero_grad(set_to_none)
+            loss_of(network, 0, rank).backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 0.01)
+            with pytest.raises(InvalidArgumentError, match="synchronize"):
+                optimizer.step()
         for step in range(2):
             optimizer.zero_grad()
             loss_of(network, step, rank).backward()

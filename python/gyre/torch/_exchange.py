@@ -47,6 +47,12 @@ class Slot:
     context: Any  # What decompress() needs.
     passes: int = 0  # Backward passes whose gradient has come in since the last step.
     ready: bool = False  # Marked in this step.
+    sent: torch.Tensor | None = None  # What `grad` was then,
+    sent_version: int = 0  # and how often it had been changed.
+
+    def changed_since(self) -> bool:
+        """Whether somebody has written into `grad` since it was marked."""
+        return self.sent is not None and self.sent._version != self.sent_version
 
 
 class GradientExchange:
@@ -79,7 +85,8 @@ class GradientExchange:
 
     def finish(self) -> None:
         """Ends the step: afterwards every trainable parameter's `grad` is the reduced one. What had no gradient on this
-        rank has contributed zeros. Raises what made the exchange fail."""
+        rank has contributed zeros. Raises what made the exchange fail, and InvalidArgumentError when somebody has
+        written into a gradient while it was being exchanged."""
         self._finish_plan(self._slots)
         if self._trainable_ids() != self._plan_ids:
             known = set(self._plan_ids)
@@ -166,6 +173,7 @@ class GradientExchange:
             return  # finish_step() contributes zeros.
         if gradient is not slot.place:
             slot.place.copy_(self._to_wire(slot, gradient.detach()))
+        slot.sent, slot.sent_version = gradient, gradient._version
         slot.ready = True
         self._ready_count += 1
         self._plan.mark_ready(slot.index)
@@ -188,9 +196,17 @@ class GradientExchange:
                 self._contribute(slot)
         self._plan.finish_step()
         self._ready_count = 0
+        changed = [slot.name for slot in self._slots if slot.changed_since()]
         for slot in self._slots:
             slot.ready = False
             slot.passes = 0
+            slot.sent = None
+        if changed:
+            raise InvalidArgumentError(
+                f"the gradient of '{changed[0]}' was changed between backward() and step(), while it was being "
+                "exchanged; this step's gradients are of no use: call zero_grad() and compute them again. To change "
+                "gradients (clipping, unscaling), call optimizer.synchronize() first."
+            )
         for slot in results:
             if slot.parameter.requires_grad:
                 self._hand_out(slot)
