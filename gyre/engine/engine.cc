@@ -8,6 +8,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/parse.h"
+#include "gyre/collectives/select.h"
 #include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/coordinator_service.h"
 #include "gyre/engine/internal/meeting.h"
@@ -60,6 +61,7 @@ class Engine::Implementation {
  private:
   /// Throws Error(kMismatch) on every rank unless all describe the plan alike.
   void compare_plans(const std::string& name, const std::vector<std::string>& own);
+  void log_plan(const std::string& name, const internal::PlanLayout& layout) const;
 
   std::shared_ptr<internal::PlanRegistry> plans_ = std::make_shared<internal::PlanRegistry>();
   std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
@@ -91,7 +93,7 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
       to_coordinator = group_.open_link(0, internal::kNegotiationChannel, deadline);
     }
   }
-  open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), timeline_);
+  open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), timeline_, logger_);
   if (group_.size() > 1 && group_.topology().one_host()) {
     meeting_ = std::make_unique<internal::Meeting>(group_, timeline_);
   }
@@ -146,6 +148,17 @@ void Engine::Implementation::compare_plans(const std::string& name, const std::v
   }
 }
 
+void Engine::Implementation::log_plan(const std::string& name, const internal::PlanLayout& layout) const {
+  const auto hosts = static_cast<int>(group_.topology().hosts().size());
+  for (std::size_t index = 0; index < layout.buckets.size(); ++index) {
+    const internal::PlanBucket& bucket = layout.buckets[index];
+    const auto choice = collectives::choose_allreduce(bucket.size_bytes, true, group_.size(), hosts);
+    logger_->info("plan '{}', bucket {} of {}: {} {} tensors, {}: {} ({})", name, index, layout.buckets.size(),
+                  bucket.tensors.size(), collectives::name(bucket.type), format_bytes(bucket.size_bytes),
+                  collectives::algorithm_name(choice.algorithm), choice.reason);
+  }
+}
+
 std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
   for (const PlanTensor& tensor : tensors) {
     static_cast<void>(element_count(tensor.shape));
@@ -159,6 +172,7 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
   description.insert(description.begin(), fmt::format("plan number {}", number));
   compare_plans(options.name, description);
   internal::PlanLayout layout = internal::lay_out(tensors, bucket_bytes);
+  log_plan(options.name, layout);
   return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
                                               std::move(layout), timeline_, plans_, options_.shutdown_timeout);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,8 +22,9 @@ def output_of(command: Sequence[str], environment: dict[str, str] | None = None)
     return done.stdout
 
 
-def lines_of(command: Sequence[str], environment: dict[str, str] | None = None) -> set[str]:
-    return {line for line in output_of(command, environment).splitlines() if line.startswith("rank ")}
+def ranks_of(command: Sequence[str], environment: dict[str, str] | None = None) -> set[str]:
+    """What each rank said. Not by lines: launchers that pass bytes on as they come mix those of several ranks."""
+    return set(re.findall(r"rank \d+ of \d+, local \d+ of \d+: \d", output_of(command, environment)))
 
 
 def mpirun(ranks: int) -> list[str]:
@@ -32,25 +34,24 @@ def mpirun(ranks: int) -> list[str]:
 
 def test_torchrun() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    assert lines_of([*torchrun, str(RANK)]) == EXPECTED
+    assert ranks_of([*torchrun, str(RANK)]) == EXPECTED
 
 
 def test_mpirun() -> None:
-    assert lines_of([*mpirun(3), sys.executable, str(RANK)]) == EXPECTED
+    assert ranks_of([*mpirun(3), sys.executable, str(RANK)]) == EXPECTED
 
 
 def test_srun(tmp_path: Path) -> None:
     with slurm_cluster(tmp_path) as environment:
-        assert lines_of(["srun", "-n", "3", sys.executable, str(RANK)], environment) == EXPECTED
+        assert ranks_of(["srun", "-n", "3", sys.executable, str(RANK)], environment) == EXPECTED
 
 
 def test_gyre_run(gyre: Path) -> None:
-    lines = output_of([str(gyre), "run", "-n", "3", "--", sys.executable, str(RANK)]).splitlines()
-    assert {line.split("] ", 1)[1] for line in lines} == EXPECTED
+    assert ranks_of([str(gyre), "run", "-n", "3", "--", sys.executable, str(RANK)]) == EXPECTED
 
 
 def test_no_launcher_is_a_job_of_one() -> None:
-    assert lines_of([sys.executable, str(RANK)]) == {"rank 0 of 1, local 0 of 1: 0"}
+    assert ranks_of([sys.executable, str(RANK)]) == {"rank 0 of 1, local 0 of 1: 0"}
 
 
 @pytest.mark.parametrize("ranks", [2])

@@ -4,7 +4,9 @@
 #include <cstring>
 #include <numeric>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/check.h"
+#include "gyre/collectives/select.h"
 
 namespace gyre::engine::internal {
 
@@ -65,7 +67,16 @@ std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pe
   return results;
 }
 
+void Executor::log_choice(const Request& first, std::size_t size_bytes) const {
+  if (!logger_->should_log(spdlog::level::debug)) return;
+  const auto hosts = static_cast<int>(lane_.topology().hosts().size());
+  const auto choice = collectives::choose_allreduce(size_bytes, false, lane_.size(), hosts);
+  logger_->debug("allreduce of {} from '{}' on: {} ({})", format_bytes(size_bytes), first.name,
+                 collectives::algorithm_name(choice.algorithm), choice.reason);
+}
+
 void Executor::allreduce_alone(const Request& request) {
+  log_choice(request, request.output.size());
   copy(request.output, request.input);
   timeline_.begin(request.name, "GYRE_ALLREDUCE");
   collectives::allreduce(lane_, request.output, reduction_of(request.signature));
@@ -76,6 +87,7 @@ void Executor::allreduce_fused(const std::vector<Pending>& pending) {
   // Element-wise work does not care where one tensor ends and the next begins, so they stand without gaps.
   std::size_t total_bytes = 0;
   for (const Pending& one : pending) total_bytes += one.request.input.size();
+  log_choice(pending.front().request, total_bytes);
   if (fusion_buffer_.size() < total_bytes) fusion_buffer_.resize(total_bytes);
   const auto buffer = std::span(fusion_buffer_).first(total_bytes);
   std::size_t offset = 0;

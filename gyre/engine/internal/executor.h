@@ -1,7 +1,9 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
+#include "gyre/base/log.h"
 #include "gyre/engine/handle.h"
 #include "gyre/engine/internal/coordinator.h"
 #include "gyre/engine/request.h"
@@ -19,13 +21,15 @@ struct Pending {
 /// Runs ordered operations on a lane. One thread.
 class Executor {
  public:
-  Executor(group::Lane& lane, Timeline& timeline) : lane_(lane), timeline_(timeline) {}
+  Executor(group::Lane& lane, Timeline& timeline, Logger logger)
+      : lane_(lane), timeline_(timeline), logger_(std::move(logger)) {}
 
   /// Runs one bucket: `operations[i]` is what the coordinator says of `pending[i]`. Returns the results in that order;
   /// throws what the collective throws, after which the lane is of no further use.
   std::vector<Result> run(const Bucket& operations, const std::vector<Pending>& pending);
 
  private:
+  void log_choice(const Request& first, std::size_t size_bytes) const;
   void allreduce_alone(const Request& request);
   void allreduce_fused(const std::vector<Pending>& pending);
   Result broadcast(const Request& request);
@@ -35,6 +39,7 @@ class Executor {
 
   group::Lane& lane_;
   Timeline& timeline_;
+  const Logger logger_;
   std::vector<std::byte> fusion_buffer_;
 };
 

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <cstring>
-#include <new>
 #include <thread>
 
 #include "gyre/base/bytes.h"

@@ -90,11 +90,12 @@ void validate(const Request& request, int size) {
   if (signature.kind == OperationKind::kAllToAll) validate_splits(request, size);
 }
 
-OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline)
+OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline,
+                   const Logger& logger)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group)),
-      executor_(lane_, timeline),
+      executor_(lane_, timeline, logger),
       coordinator_(std::move(coordinator)) {
   if (coordinator_) thread_ = std::thread([this] { run(); });
 }

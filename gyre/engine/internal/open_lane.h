@@ -26,7 +26,7 @@ class OpenLane {
  public:
   /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
   /// thread.
-  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline);
+  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline, const Logger& logger);
   ~OpenLane();
 
   /// The requests are valid (see validate()). Those of one call are announced in one message.
