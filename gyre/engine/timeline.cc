@@ -89,15 +89,15 @@ void Timeline::append(std::string_view tensor, char phase, std::string_view name
     ++dropped_;
     return;
   }
+  const bool writer_sleeps = queue_.empty();
   const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(SteadyClock::now() - started_).count();
   const int row = tensor.empty() ? 0 : row_of(tensor, now_us);
   std::string event = fmt::format(R"({{"ph":"{}","pid":{},"tid":0,"ts":{})", phase, row, now_us);
   if (!name.empty()) event += fmt::format(R"(,"name":{})", json_text(name));
   if (phase == 'i') event += R"(,"s":"p")";
   event += '}';
-  const bool wake = queue_.empty();
   queue_.push_back(std::move(event));
-  if (wake) changed_.notify_all();
+  if (writer_sleeps) changed_.notify_all();
 }
 
 int Timeline::row_of(std::string_view tensor, std::int64_t now_us) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 
 namespace gyre::engine {
@@ -75,19 +76,26 @@ TEST_F(TimelineTest, the_file_is_valid_after_every_one_of_five_starts_and_stops)
 }
 
 TEST_F(TimelineTest, the_file_is_valid_after_kill_9) {
-  for (int round = 0; round < 5; ++round) {
+  for (std::uintmax_t round = 0; round < 5; ++round) {
     const pid_t child = ::fork();
     if (child == 0) {
       Timeline timeline(null_logger());
       timeline.start(path(), false);
       for (;;) {
-        timeline.begin("a tensor with a long name to fill pages", "NEGOTIATE_ALLREDUCE");
-        timeline.end("a tensor with a long name to fill pages");
+        for (int event = 0; event < 50; ++event) {
+          timeline.begin("a tensor with a long name to fill pages", "NEGOTIATE_ALLREDUCE");
+          timeline.end("a tensor with a long name to fill pages");
+        }
+        std::this_thread::yield();  // A loop that never lets go of the queue would keep the writer from it.
       }
     }
-    while (!std::filesystem::exists(path()) || std::filesystem::file_size(path()) < 40'000U + 1'000U * round) {
-      std::this_thread::yield();
-    }
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    const auto written = [&] {
+      std::error_code ignored;
+      const auto size = std::filesystem::file_size(path(), ignored);
+      return ignored ? 0 : size;
+    };
+    while (written() < 40'000 + 1'000 * round && !deadline.passed()) std::this_thread::yield();
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     EXPECT_GT(parse().size(), 100U);
