@@ -23,7 +23,7 @@ using namespace gyre::engine;
 
 /// Buffers rotate over at least so much memory, twice a large last-level cache, so that none is found in it again.
 constexpr std::size_t kRotationBytes = std::size_t{64} << 20;
-constexpr std::size_t kMostBuffers = 256;
+constexpr std::size_t kMostBuffers = 1024;
 constexpr int kFewestRounds = 5;
 constexpr int kMostRounds = 2000;
 constexpr double kSecondsPerSize = 0.6;

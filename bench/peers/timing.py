@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 ROTATION_BYTES = 64 << 20
-MOST_BUFFERS = 256
+MOST_BUFFERS = 1024
 FEWEST_ROUNDS = 5
 MOST_ROUNDS = 2000
 SECONDS_PER_SIZE = 0.6

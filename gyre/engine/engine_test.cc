@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <latch>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/random.h"
@@ -240,12 +241,14 @@ TEST(EngineFailureTest, a_rank_that_fails_fails_every_waiting_handle_with_its_na
 
 TEST(EngineFailureTest, a_rank_that_leaves_early_fails_what_needs_it) {
   for (const int leaver : {0, 1, 2}) {
+    std::latch others_failed(2);  // Until then nobody else leaves, or it might be named instead.
     run_ranks(3, [&](Runtime& runtime) {
       std::vector<float> values(4, 1.0F);
       static_cast<void>(runtime.engine().run(allreduce("together", values)));
       if (runtime.rank() == leaver) return;
       const std::string failure =
           failure_of([&] { static_cast<void>(runtime.engine().run(allreduce("alone", values))); });
+      others_failed.arrive_and_wait();
       EXPECT_THAT(failure, HasSubstr("PEER_LEFT"));
       EXPECT_THAT(failure, HasSubstr("rank " + std::to_string(leaver)));
     });

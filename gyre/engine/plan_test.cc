@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <latch>
 #include <thread>
 
 #include "gyre/base/random.h"
@@ -95,11 +96,13 @@ TEST(PlanFailureTest, a_tensor_handed_in_twice_is_refused) {
 
 TEST(PlanFailureTest, a_rank_that_leaves_ends_the_steps_of_the_others) {
   for (const int leaver : {0, 1}) {
+    std::latch others_failed(2);
     run_ranks(3, [&](Runtime& runtime) {
       const auto plan = runtime.engine().make_plan(example(3), {.name = "p"});
       plan->finish_step();
       if (runtime.rank() == leaver) return;
       const std::string failure = failure_of([&] { plan->finish_step(); });
+      others_failed.arrive_and_wait();
       EXPECT_THAT(failure, HasSubstr("rank " + std::to_string(leaver)));
       EXPECT_THAT(failure_of([&] { plan->mark_ready(0); }), HasSubstr("rank " + std::to_string(leaver)));
     });

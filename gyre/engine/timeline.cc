@@ -1,14 +1,10 @@
 #include "gyre/engine/timeline.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 
 namespace gyre::engine {
@@ -17,9 +13,8 @@ namespace {
 
 /// Events that wait for the disk; more are counted and dropped rather than slowing the training.
 constexpr std::size_t kMostQueuedEvents = 1U << 18;
-/// One write touches two pages at most, so that a kill between them is next to impossible.
+/// One write touches two pages at most.
 constexpr std::size_t kBatchBytes = 4096;
-constexpr std::string_view kClosing = "\n]\n";
 
 std::string json_text(std::string_view text) {
   return nlohmann::json(std::string(text)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
@@ -30,17 +25,9 @@ std::string json_text(std::string_view text) {
 void Timeline::start(const std::filesystem::path& path, bool mark_cycles) {
   stop();
   const MutexLock control(control_mutex_);
-  const std::string what = fmt::format("cannot write the timeline {}", path.string());
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) throw system_error(what, errno);
-  const std::string header = fmt::format(
-      "[\n{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"name\":\"gyre\","
-      "\"start_time_since_epoch_in_micros\":{}}}}}",
-      wall_clock_us());
-  write_all(file.get(), as_bytes(header + std::string(kClosing)), what);
-  file_ = std::move(file);
-  path_ = path.string();
-  end_offset_ = static_cast<std::int64_t>(header.size());
+  file_.emplace(path, fmt::format("{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"name\":\"gyre\","
+                                  "\"start_time_since_epoch_in_micros\":{}}}}}",
+                                  wall_clock_us()));
   {
     const MutexLock lock(mutex_);
     queue_.clear();
@@ -122,7 +109,7 @@ void Timeline::write_loop() {
       events = std::exchange(queue_, {});
       last = stopping_;
       if (dropped_ > 0) {
-        logger_->warn("the timeline {} dropped {} events: the disk does not keep up", path_, dropped_);
+        logger_->warn("the timeline dropped {} events: the disk does not keep up", dropped_);
         dropped_ = 0;
       }
     }
@@ -139,21 +126,13 @@ void Timeline::write_loop() {
 
 void Timeline::write_events(const std::string& events) {
   if (!file_) return;
-  const std::string text = events + std::string(kClosing);
-  const ssize_t count = ::pwrite(file_.get(), text.data(), text.size(), end_offset_);
-  if (count == static_cast<ssize_t>(text.size())) {
-    end_offset_ += static_cast<std::int64_t>(events.size());
-    return;
+  try {
+    file_->append(events);
+  } catch (const Error& error) {
+    logger_->warn("the timeline ends here: {}", error.what());
+    enabled_ = false;
+    file_.reset();
   }
-  // A full disk: take the part back, keep what is there valid, and go on without a timeline.
-  const int reason = count < 0 ? errno : ENOSPC;
-  logger_->warn("the timeline {} ends here: {}", path_, system_error("write", reason).what());
-  const bool restored =
-      ::ftruncate(file_.get(), end_offset_) == 0 &&
-      ::pwrite(file_.get(), kClosing.data(), kClosing.size(), end_offset_) == static_cast<ssize_t>(kClosing.size());
-  if (!restored) logger_->warn("the timeline {} lacks its closing bracket", path_);
-  enabled_ = false;
-  file_.reset();
 }
 
 }  // namespace gyre::engine

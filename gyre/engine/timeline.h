@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -11,9 +12,9 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
-#include "gyre/base/file.h"
 #include "gyre/base/log.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/base/trace_file.h"
 
 namespace gyre::engine {
 
@@ -60,11 +61,7 @@ class Timeline {
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
   SteadyClock::time_point started_ GYRE_GUARDED_BY(mutex_);
 
-  // The writer thread's, while it runs.
-  UniqueFd file_;
-  std::string path_;
-  std::int64_t end_offset_ = 0;  // Of the closing bracket.
-  bool first_event_ = true;
+  std::optional<TraceFile> file_;  // The writer thread's, while it runs.
   std::thread writer_;
 };
 

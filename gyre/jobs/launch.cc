@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gyre/base/error.h"
+#include "gyre/base/trace_file.h"
 #include "gyre/jobs/internal/host.h"
 #include "gyre/jobs/internal/supervisor.h"
 
@@ -24,7 +25,10 @@ LaunchResult launch(const LaunchOptions& options) {
   // Before log files are made for it.
   find_command(options.command.front(), variable_of(options.environment, "PATH"));
   ensure_open_files(open_files_needed(options.ranks));
-  return Supervisor(options).run();
+  LaunchResult result = Supervisor(options).run();
+  // Rank 0 may have been killed in the middle of a write; it may also never have begun.
+  if (options.timeline) static_cast<void>(complete_trace_file(*options.timeline));
+  return result;
 }
 
 }  // namespace gyre::jobs
