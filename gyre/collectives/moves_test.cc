@@ -108,7 +108,8 @@ TEST_P(MovesOfRanks, reduce_scatter_gives_each_rank_its_ragged_piece) {
         reduce_scatter(lane, own_input, sizes, output, reduction);
         EXPECT_TRUE(own_input == inputs[index_of(lane.rank())]) << "the input was changed; " << where(arrangement);
 
-        const auto begin = std::accumulate(sizes.begin(), sizes.begin() + lane.rank(), std::ptrdiff_t{0});
+        const auto begin =
+            static_cast<std::ptrdiff_t>(std::accumulate(sizes.begin(), sizes.begin() + lane.rank(), std::size_t{0}));
         for (Bytes& input : inputs) {
           input = Bytes(input.begin() + begin, input.begin() + begin + static_cast<std::ptrdiff_t>(output.size()));
         }
