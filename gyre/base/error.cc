@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -45,6 +46,13 @@ Error system_error(std::string_view what, int errno_value) {
     code = ErrorCode::kResourceExhausted;
   }
   return {code, fmt::format("{}: {}", what, std::generic_category().message(errno_value))};
+}
+
+Error as_error(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr)
+    return {ErrorCode::kResourceExhausted, "out of memory"};
+  return {ErrorCode::kInternal, exception.what()};
 }
 
 std::string describe(const std::exception_ptr& failure) {

@@ -51,6 +51,10 @@ class Error : public std::exception {
 /// kIo (or kNotFound, kResourceExhausted where errno says so) with "what: strerror(errno_value)".
 Error system_error(std::string_view what, int errno_value);
 
+/// `exception` itself where it is an Error; out of memory is kResourceExhausted, anything else kInternal. For handing a
+/// failure to other threads by value: an exception object shared between threads is counted inside the C++ library.
+Error as_error(const std::exception& exception);
+
 /// The message of any exception, for logs and for handing on.
 std::string describe(const std::exception_ptr& failure);
 

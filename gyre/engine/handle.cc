@@ -1,5 +1,6 @@
 #include "gyre/engine/handle.h"
 
+#include <optional>
 #include <utility>
 
 #include "gyre/base/check.h"
@@ -10,7 +11,7 @@ struct Handle::State {
   Mutex mutex;
   ConditionVariable changed;
   bool done GYRE_GUARDED_BY(mutex) = false;
-  std::exception_ptr failure GYRE_GUARDED_BY(mutex);
+  std::optional<Error> failure GYRE_GUARDED_BY(mutex);
   Result result GYRE_GUARDED_BY(mutex);
 };
 
@@ -24,7 +25,7 @@ bool Handle::done() const {
 void Handle::wait() const {
   const MutexLock lock(state_->mutex);
   while (!state_->done) state_->changed.wait(state_->mutex);
-  if (state_->failure) std::rethrow_exception(state_->failure);
+  if (state_->failure) throw Error(*state_->failure);
 }
 
 bool Handle::wait_for(std::chrono::milliseconds duration) const {
@@ -33,7 +34,7 @@ bool Handle::wait_for(std::chrono::milliseconds duration) const {
   while (!state_->done) {
     if (!state_->changed.wait_until(state_->mutex, until)) break;
   }
-  if (state_->failure) std::rethrow_exception(state_->failure);
+  if (state_->failure) throw Error(*state_->failure);
   return state_->done;
 }
 
@@ -53,11 +54,11 @@ void Handle::complete(Result result) const {
   state_->changed.notify_all();
 }
 
-void Handle::fail(std::exception_ptr failure) const {
+void Handle::fail(const Error& failure) const {
   {
     const MutexLock lock(state_->mutex);
     GYRE_CHECK(!state_->done);
-    state_->failure = std::move(failure);
+    state_->failure = failure;
     state_->done = true;
   }
   state_->changed.notify_all();

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <exception>
 #include <memory>
 
 #include "gyre/base/clock.h"
+#include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/request.h"
 
@@ -24,7 +24,7 @@ class Handle {
 
   /// For the engine: exactly one of the two, once.
   void complete(Result result = {}) const;
-  void fail(std::exception_ptr failure) const;
+  void fail(const Error& failure) const;
 
  private:
   struct State;

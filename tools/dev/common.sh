@@ -3,6 +3,9 @@
 VENV="$ROOT/.venv"
 PYTHON="$VENV/bin/python"
 
+# Compilations are the same in every checkout of this repository, wherever it lies: let ccache see them so.
+export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$ROOT}" CCACHE_NOHASHDIR=1
+
 say() { printf '%s\n' "dev: $*" >&2; }
 
 die() {

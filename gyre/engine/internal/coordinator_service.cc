@@ -46,11 +46,8 @@ CoordinatorService::~CoordinatorService() {
 void CoordinatorService::run() {
   try {
     serve();
-  } catch (const Error& error) {
-    Error reason = error;
-    group_.abort(reason.add_context("rank 0's coordinator failed"));
   } catch (const std::exception& error) {
-    group_.abort(Error(ErrorCode::kInternal, fmt::format("rank 0's coordinator failed: {}", error.what())));
+    group_.abort(as_error(error).add_context("rank 0's coordinator failed"));
   }
 }
 

@@ -111,7 +111,7 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
   std::vector<Handle> handles(requests.size());
   const MutexLock lock(mutex_);
   if (failure_) {
-    for (const Handle& handle : handles) handle.fail(failure_);
+    for (const Handle& handle : handles) handle.fail(*failure_);
     return handles;
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -146,7 +146,7 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
 
 bool OpenLane::reserve(const std::string& name) {
   const MutexLock lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
+  if (failure_) throw Error(*failure_);
   if (in_flight_.contains(name)) return false;
   return reserved_.insert(name).second;
 }
@@ -162,25 +162,26 @@ bool OpenLane::idle() {
 }
 
 void OpenLane::run() {
-  std::exception_ptr failure;
+  Error failure(ErrorCode::kShutDown, "the engine was shut down on this rank");
   try {
     serve();
-    failure = std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank"));
-  } catch (const Error& seen) {
-    // A broken link may be the first sign of a death that the group is about to explain.
-    const Error reason = seen.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, seen) : seen;
-    // That rank 0 has left ends this lane; what other lanes have begun with it may still complete.
-    if (reason.code() != ErrorCode::kPeerLeft) group_.abort(reason);
-    failure = std::make_exception_ptr(group_.abort_signal().reason().value_or(reason));
   } catch (const std::exception& error) {
-    const Error reason(ErrorCode::kInternal, fmt::format("rank {}: {}", group_.rank(), error.what()));
-    group_.abort(reason);
-    failure = std::make_exception_ptr(reason);
+    const Error seen = as_error(error);
+    // A broken link may be the first sign of a death that the group is about to explain.
+    failure = seen.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, seen) : seen;
+    // That rank 0 has left ends this lane; what other lanes have begun with it may still complete.
+    if (failure.code() != ErrorCode::kPeerLeft) failure = abort_group(failure);
   }
   fail_all(failure);
 }
 
-void OpenLane::fail_all(const std::exception_ptr& failure) {
+Error OpenLane::abort_group(const std::exception& cause) {
+  const Error reason = as_error(cause);
+  group_.abort(reason);
+  return group_.abort_signal().reason().value_or(reason);
+}
+
+void OpenLane::fail_all(const Error& failure) {
   std::unordered_map<std::string, Pending> failed;
   {
     const MutexLock lock(mutex_);
@@ -230,7 +231,7 @@ void OpenLane::execute(const Order& order) {
       in_flight_.erase(found);
     }
     timeline_.end(refusal.name);
-    handle.fail(std::make_exception_ptr(Error(refusal.code, refusal.message)));
+    handle.fail(Error(refusal.code, refusal.message));
   }
   for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
 }
@@ -246,8 +247,8 @@ void OpenLane::run_alone() {
     timeline_.end(pending.request.name);
     try {
       pending.handle.complete(std::move(executor_.run({operation}, {pending})[0]));
-    } catch (const std::exception&) {
-      pending.handle.fail(std::current_exception());
+    } catch (const std::exception& error) {
+      pending.handle.fail(as_error(error));
     }
   }
 }
@@ -265,9 +266,7 @@ void OpenLane::execute_bucket(const Bucket& bucket) {
   try {
     results = executor_.run(bucket, pending);
   } catch (const std::exception& error) {
-    const auto* known = dynamic_cast<const Error*>(&error);
-    group_.abort(known != nullptr ? *known : Error(ErrorCode::kInternal, error.what()));
-    const auto failure = std::make_exception_ptr(*group_.abort_signal().reason());
+    const Error failure = abort_group(error);
     for (const Pending& one : pending) one.handle.fail(failure);
     throw;
   }
@@ -312,8 +311,7 @@ void OpenLane::shutdown() {
   }
   stop_.notify();
   if (thread_.joinable()) thread_.join();
-  if (!coordinator_)
-    fail_all(std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank")));
+  if (!coordinator_) fail_all(Error(ErrorCode::kShutDown, "the engine was shut down on this rank"));
 }
 
 }  // namespace gyre::engine::internal

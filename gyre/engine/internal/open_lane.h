@@ -1,8 +1,8 @@
 #pragma once
 
-#include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -50,7 +50,9 @@ class OpenLane {
   std::vector<Pending> take(const Bucket& bucket);
   void run_alone() GYRE_REQUIRES(mutex_);
   void begin_negotiation(const Request& request);
-  void fail_all(const std::exception_ptr& failure) GYRE_EXCLUDES(mutex_);
+  void fail_all(const Error& failure) GYRE_EXCLUDES(mutex_);
+  /// Tells the group; returns the reason that all ranks share.
+  Error abort_group(const std::exception& cause);
 
   group::Group& group_;
   Timeline& timeline_;
@@ -65,7 +67,7 @@ class OpenLane {
   AnnouncementEncoder encoder_ GYRE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Pending> in_flight_ GYRE_GUARDED_BY(mutex_);
   std::unordered_set<std::string> reserved_ GYRE_GUARDED_BY(mutex_);
-  std::exception_ptr failure_ GYRE_GUARDED_BY(mutex_);
+  std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -62,7 +62,7 @@ void PlanLane::begin_step() {
 
 void PlanLane::mark_ready(std::size_t index) {
   const MutexLock lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
+  if (failure_) throw Error(*failure_);
   GYRE_CHECK(index < tensors_.size());
   if (ready_[index]) {
     throw Error(
@@ -110,7 +110,7 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   while (!failure_ && next_bucket_ < layout_.buckets.size()) {
     if (!step_done_.wait_until(mutex_, until) && SteadyClock::now() >= until) break;
   }
-  if (failure_) std::rethrow_exception(failure_);
+  if (failure_) throw Error(*failure_);
   if (next_bucket_ < layout_.buckets.size()) return false;
   begin_step();
   return true;
@@ -130,9 +130,8 @@ void PlanLane::run() {
       if (stopping_ || next_bucket_ == layout_.buckets.size()) step_done_.notify_all();
     }
   } catch (const std::exception& error) {
-    const auto* known = dynamic_cast<const Error*>(&error);
-    group_.abort(known != nullptr ? *known : Error(ErrorCode::kInternal, error.what()));
-    fail(std::make_exception_ptr(*group_.abort_signal().reason()));
+    group_.abort(as_error(error));
+    fail(*group_.abort_signal().reason());
   }
 }
 
@@ -159,7 +158,7 @@ void PlanLane::reduce(const PlanBucket& bucket) {
   }
 }
 
-void PlanLane::fail(const std::exception_ptr& failure) {
+void PlanLane::fail(const Error& failure) {
   const MutexLock lock(mutex_);
   if (!failure_) failure_ = failure;
   step_done_.notify_all();
@@ -182,7 +181,7 @@ void PlanLane::shutdown() {
                                                         group_.topology().describe(group_.rank()), options_.name)));
   }
   if (thread_.joinable()) thread_.join();
-  fail(std::make_exception_ptr(Error(ErrorCode::kShutDown, "the engine was shut down on this rank")));
+  fail(Error(ErrorCode::kShutDown, "the engine was shut down on this rank"));
 }
 
 }  // namespace gyre::engine::internal

@@ -2,12 +2,13 @@
 
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/plan_layout.h"
 #include "gyre/engine/internal/plan_registry.h"
@@ -49,7 +50,7 @@ class PlanLane final : public Plan {
   }
   void reduce(const PlanBucket& bucket);
   void begin_step() GYRE_REQUIRES(mutex_);
-  void fail(const std::exception_ptr& failure);
+  void fail(const Error& failure);
 
   group::Group& group_;
   const std::vector<PlanTensor> tensors_;
@@ -70,7 +71,7 @@ class PlanLane final : public Plan {
   std::uint64_t step_ GYRE_GUARDED_BY(mutex_) = 0;
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
   bool closing_step_ GYRE_GUARDED_BY(mutex_) = false;  // finish_step has zeroed what was missing.
-  std::exception_ptr failure_ GYRE_GUARDED_BY(mutex_);
+  std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
