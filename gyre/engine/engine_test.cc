@@ -84,7 +84,8 @@ TEST_P(EngineTest, operations_in_random_order_per_rank_give_exact_sums) {
       }
       for (int t = 0; t < kTensors; ++t) {
         handles[static_cast<std::size_t>(t)].wait();
-        const float expected = static_cast<float>(size * (size - 1) / 2 + size * t);
+        const int sum = size * (size - 1) / 2 + size * t;
+        const float expected = static_cast<float>(sum);
         for (const float value : tensors[static_cast<std::size_t>(t)]) ASSERT_EQ(value, expected) << t;
       }
     }
@@ -107,7 +108,8 @@ TEST_P(EngineTest, synchronous_calls_agree_with_asynchronous_ones_in_any_mixture
       }
       handle.wait();
       ASSERT_EQ(early[4], static_cast<float>(size));
-      ASSERT_EQ(late[2], static_cast<float>(size * (size - 1) / 2));
+      const int sum_of_ranks = size * (size - 1) / 2;
+      ASSERT_EQ(late[2], static_cast<float>(sum_of_ranks));
     }
   };
   run_ranks(size, body, options_with_fusion(GetParam().fusion_bytes), host_ids(GetParam()));
