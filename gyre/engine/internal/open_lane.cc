@@ -298,7 +298,8 @@ void OpenLane::shutdown() {
     const MutexLock lock(mutex_);
     if (stopping_) return;
     stopping_ = true;
-    if (coordinator_ && !failure_) {
+    // No goodbye from a group that has failed: it would reach the others before the reason does.
+    if (coordinator_ && !failure_ && !group_.abort_signal().triggered()) {
       AnnouncementContent goodbye;
       goodbye.leaving = true;
       const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(goodbye));
