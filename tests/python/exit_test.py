@@ -99,6 +99,8 @@ def test_a_killed_rank_is_named(run_ranks):
 
 def body_interrupt() -> None:
     """Ctrl-C must get through while a rank waits in C++, for a handle and for a step; and wait on later."""
+    # A shell that starts the tests in the background has SIGINT ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     hvd.init()
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
