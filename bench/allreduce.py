@@ -32,7 +32,8 @@ def text_of(size: float) -> str:
 
 def run(command: list[str]) -> dict:
     """The JSON object that one of the ranks prints."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PEERS)}
+    # Without fusion, so that every tensor of the arena is a collective of its own.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GYRE_FUSION_BYTES": "0", "PYTHONPATH": str(PEERS)}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=PROGRAM_TIMEOUT_S, check=False
     )
