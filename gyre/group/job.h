@@ -16,6 +16,8 @@ struct Job {
   int size = 1;
   net::Endpoint rendezvous;            ///< Where rank 0 listens; unused when size is 1.
   std::shared_ptr<UniqueFd> listener;  ///< Rank 0: a socket already listening there, if the launcher made one.
+  /// Rank 0: a pipe on which the launcher learns, as a line "RANK\n", whose failure became the group's.
+  std::shared_ptr<UniqueFd> verdict;
   net::JobKey key{};
   std::string launcher;  ///< "gyre", "torchrun", "mpirun", "srun" or "none": for messages.
 };

@@ -57,6 +57,7 @@ Launch read_gyre(const Variables& variables) {
   constexpr int kHighest = std::numeric_limits<int>::max();
   if (launch.rank == 0) {
     launch.listener_descriptor = optional_number(variables, "GYRE_RENDEZVOUS_FD", 0, kHighest).value_or(-1);
+    launch.verdict_descriptor = optional_number(variables, "GYRE_VERDICT_FD", 0, kHighest).value_or(-1);
   }
   if (const auto file = variables("GYRE_KEY_FILE"); file && !variables("GYRE_KEY_FD")) {
     launch.key_source = Launch::KeySource::kFile;

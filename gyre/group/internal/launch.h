@@ -32,6 +32,7 @@ struct Launch {
   KeySource key_source = KeySource::kNone;
   int key_descriptor = -1;
   int listener_descriptor = -1;  ///< Rank 0 under `gyre run`.
+  int verdict_descriptor = -1;   ///< Likewise.
   std::string key_file;
 
   net::Endpoint local_key_endpoint() const { return {net::Endpoint::Kind::kUnix, rendezvous.host + "-key", 0}; }

@@ -175,7 +175,7 @@ void RendezvousServer::watch(int rank) {
 
 void RendezvousServer::handle(int rank, const net::Message& message) {
   switch (static_cast<MessageType>(message.type)) {
-    case MessageType::kAbort: return fail(decode_failure(message.payload));
+    case MessageType::kAbort: return fail_because_of(rank, decode_failure(message.payload));
     case MessageType::kLeave: return leave(rank);
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", message.type));
   }
@@ -185,7 +185,8 @@ void RendezvousServer::lost(int rank, const std::string& evidence) {
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
   if (seat.state != SeatState::kJoined) return;
   seat.state = SeatState::kLost;
-  fail(Error(ErrorCode::kPeerLost,
+  fail_because_of(rank,
+                  Error(ErrorCode::kPeerLost,
              announced_ ? fmt::format("{} died or lost its connection ({})", describe(rank), evidence)
                         : fmt::format("{} died or lost its connection before all {} ranks had joined ({})",
                                       describe(rank), options_.size, evidence)));
@@ -221,6 +222,11 @@ void RendezvousServer::finish_farewell_if_done() {
   if (done && farewell_timer_.cancel() > 0) {
     send(*seats_[0].connection, MessageType::kLeft, encode_left(0));
   }
+}
+
+void RendezvousServer::fail_because_of(int rank, const Error& reason) {
+  if (!failure_) options_.report_first_failure(rank);
+  fail(reason);
 }
 
 void RendezvousServer::fail(const Error& reason) {

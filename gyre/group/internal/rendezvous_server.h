@@ -2,6 +2,7 @@
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,9 @@ struct RendezvousOptions {
   std::chrono::milliseconds handshake_timeout{10'000};
   std::chrono::milliseconds longest_farewell{5'000};
   Logger logger;
+  /// Called with the rank whose failure is the group's, before the others are told of it, so that it is known when they
+  /// fail because of it.
+  std::function<void(int rank)> report_first_failure = [](int) {};
 };
 
 /// Rank 0's side of the membership: gathers the ranks, tells everybody who they are, watches their connections and
@@ -57,6 +61,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   void lost(int rank, const std::string& evidence);
   void leave(int rank);
   void finish_farewell_if_done();
+  void fail_because_of(int rank, const Error& reason);
   void fail(const Error& reason);
   void join_time_is_up();
   void send_to_joined(MessageType type, const Bytes& payload);

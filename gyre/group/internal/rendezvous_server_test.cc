@@ -1,9 +1,11 @@
 // What the rendezvous tells its members in moments that no well-behaved rank brings about: seats are taken by hand
 // here.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -64,7 +66,11 @@ std::unique_ptr<net::Stream> take_seat(const Job& job) {
 }
 
 TEST(Rendezvous, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
-  const Job jobs[] = {job_of_four(0), job_of_four(1), job_of_four(2)};
+  Job jobs[] = {job_of_four(0), job_of_four(1), job_of_four(2)};
+  std::array<int, 2> verdict_pipe;
+  ASSERT_EQ(::pipe2(verdict_pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  const UniqueFd verdicts(verdict_pipe[0]);
+  jobs[0].verdict = std::make_shared<UniqueFd>(verdict_pipe[1]);
   const auto check = [](const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
     EXPECT_TRUE(contains(error, "rank 2 (host elsewhere, pid 4711) died")) << error.what();
@@ -77,6 +83,9 @@ TEST(Rendezvous, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
   const net::Message verdict = receive_message(*waiting, soon());
   EXPECT_EQ(verdict.type, static_cast<std::uint16_t>(MessageType::kAbort));
   check(decode_failure(verdict.payload));
+  std::array<char, 8> told_to_launcher{};  // Before the others were told.
+  ASSERT_GT(::read(verdicts.get(), told_to_launcher.data(), told_to_launcher.size()), 0);
+  EXPECT_STREQ(told_to_launcher.data(), "2\n");
   rank_zero.join();
   EXPECT_LT(SteadyClock::now() - start, milliseconds(5'000));
 }

@@ -1,6 +1,7 @@
 #include "gyre/group/internal/socket_group.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <exception>
 #include <utility>
@@ -34,6 +35,13 @@ RendezvousOptions rendezvous_options(const Job& job, const GroupOptions& options
   rendezvous.handshake_timeout = options.handshake_timeout;
   rendezvous.longest_farewell = Group::kLongestFarewell;
   rendezvous.logger = logger;
+  if (job.verdict) {
+    rendezvous.report_first_failure = [verdict = job.verdict](int rank) {
+      const std::string line = fmt::format("{}\n", rank);
+      // A launcher that is gone, or that has not read the verdicts of thousands of groups, does not miss this one.
+      [[maybe_unused]] const ssize_t written = ::write(verdict->get(), line.data(), line.size());
+    };
+  }
   return rendezvous;
 }
 

@@ -8,17 +8,24 @@ namespace gyre::jobs {
 
 namespace {
 
-constexpr int kStrongest = 3;
+constexpr int kStrongest = 4;
+constexpr int kBlamed = 3;
 
-int evidence(const ExitStatus& status) {
+int signal_in(const ExitStatus& status) {
   constexpr int kSignals = 64;
-  int signal = status.signal;
-  if (signal == 0 && status.code > 128 && status.code <= 128 + kSignals) signal = status.code - 128;
-  if (signal == 0) return 1;
-  return signal == SIGABRT || signal == SIGPIPE ? 2 : kStrongest;
+  const bool from_shell = status.signal == 0 && status.code > 128 && status.code <= 128 + kSignals;
+  return from_shell ? status.code - 128 : status.signal;
 }
 
 }  // namespace
+
+int FirstFailure::evidence(const RankFailure& failure) const {
+  const int signal = signal_in(failure.status);
+  const bool may_be_a_consequence = signal == 0 || signal == SIGABRT || signal == SIGPIPE;
+  if (!may_be_a_consequence) return kStrongest;
+  if (failure.rank == blamed_) return kBlamed;
+  return signal == 0 ? 1 : 2;
+}
 
 void FirstFailure::add(const RankFailure& failure) {
   GYRE_CHECK(!failure.status.success());
@@ -28,18 +35,20 @@ void FirstFailure::add(const RankFailure& failure) {
     return;
   }
   if (final_at(failure.when)) return;
-  if (evidence(failure.status) > evidence(best_->status)) best_ = failure;
+  if (evidence(failure) > evidence(*best_)) best_ = failure;
 }
 
 std::optional<RankFailure> FirstFailure::final_at(SteadyClock::time_point now) const {
   if (!best_) return std::nullopt;
-  const bool settled = evidence(best_->status) == kStrongest || now >= *settles_at();
+  const bool settled = evidence(*best_) == kStrongest || now >= *settles_at();
   return settled ? best_ : std::nullopt;
 }
 
 std::optional<SteadyClock::time_point> FirstFailure::settles_at() const {
   if (!best_) return std::nullopt;
-  return evidence(best_->status) == kStrongest ? first_seen_ : first_seen_ + kSettleTime;
+  if (evidence(*best_) == kStrongest) return first_seen_;
+  const bool blamed_is_missing = blamed_ && best_->rank != *blamed_;
+  return first_seen_ + (blamed_is_missing ? kBlamedSettleTime : kSettleTime);
 }
 
 }  // namespace gyre::jobs

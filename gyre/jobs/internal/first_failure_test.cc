@@ -68,6 +68,42 @@ TEST(first_failure, an_abort_is_stronger_than_an_exit_and_weaker_than_a_kill) {
   EXPECT_EQ(rank_after({dies(0, SIGPIPE, 0), dies(1, SIGBUS, 20)}), 1);
 }
 
+TEST(first_failure, whom_the_ranks_agree_on_counts_more_than_who_ended_first) {
+  FirstFailure first;
+  first.blame(2);
+  first.add(exits(0, 1, 0));
+  EXPECT_FALSE(first.final_at(kStart + milliseconds(399)).has_value());
+  first.add(dies(1, SIGABRT, 10));
+  first.add(exits(2, 7, 300));
+  ASSERT_TRUE(first.final_at(kStart + milliseconds(300)).has_value());
+  EXPECT_EQ(first.best()->rank, 2);
+}
+
+TEST(first_failure, a_kill_counts_more_than_whom_the_ranks_agree_on) {
+  FirstFailure first;
+  first.blame(0);
+  first.add(exits(0, 1, 0));
+  first.add(dies(1, SIGKILL, 100));
+  EXPECT_EQ(first.best()->rank, 1);
+}
+
+TEST(first_failure, a_blamed_rank_that_does_not_end_is_waited_for_a_while_only) {
+  FirstFailure first;
+  first.blame(1);
+  first.add(exits(0, 1, 0));
+  ASSERT_TRUE(first.final_at(kStart + milliseconds(400)).has_value());
+  EXPECT_EQ(first.best()->rank, 0);
+}
+
+TEST(first_failure, the_latest_account_of_the_ranks_counts) {
+  FirstFailure first;
+  first.blame(1);
+  first.blame(0);
+  first.add(exits(1, 1, 0));
+  first.add(exits(0, 1, 5));
+  EXPECT_EQ(first.best()->rank, 0);
+}
+
 TEST(first_failure, the_time_to_settle_counts_from_the_first_failure_seen) {
   EXPECT_EQ(rank_after({exits(0, 1, 0), dies(1, SIGABRT, 100), dies(2, SIGKILL, 200)}), 1);
 }

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -47,6 +48,13 @@ UniqueFd listen_on(const std::string& name, int ranks) {
   return fd;
 }
 
+void make_verdict_pipe(JobIdentity& identity) {
+  std::array<int, 2> ends;
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw system_error("cannot make a pipe to rank 0", errno);
+  identity.verdicts = UniqueFd(ends[0]);
+  identity.verdict_fd = UniqueFd(ends[1]);
+}
+
 }  // namespace
 
 JobIdentity make_job_identity(int ranks) {
@@ -58,6 +66,7 @@ JobIdentity make_job_identity(int ranks) {
   identity.rendezvous_fd = listen_on(name, ranks);
   identity.rendezvous = "unix:@" + name;
   identity.key_fd = make_key();
+  make_verdict_pipe(identity);
   return identity;
 }
 

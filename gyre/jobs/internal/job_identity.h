@@ -6,11 +6,13 @@
 
 namespace gyre::jobs {
 
-/// What makes the ranks of one job one job. Both descriptors are close-on-exec; whoever spawns a rank hands them over.
+/// What makes the ranks of one job one job. All descriptors are close-on-exec; whoever spawns a rank hands them over.
 struct JobIdentity {
   std::string rendezvous;  ///< "unix:@gyre-<random>"
   UniqueFd rendezvous_fd;  ///< Listening socket bound to it, for rank 0.
   UniqueFd key_fd;         ///< Sealed memfd with kKeyBytes random bytes, for every rank.
+  UniqueFd verdict_fd;     ///< Rank 0 writes "RANK\n" there when that rank's failure becomes the group's …
+  UniqueFd verdicts;       ///< … and we read it here, without waiting.
 };
 
 constexpr std::size_t kKeyBytes = 32;

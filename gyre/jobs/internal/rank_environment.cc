@@ -30,9 +30,9 @@ int threads_per_rank(int cores, int ranks) { return std::max(1, cores / ranks); 
 std::string job_marker(const std::string& rendezvous) { return "GYRE_RENDEZVOUS=" + rendezvous; }
 
 std::vector<std::string> rank_environment(const JobEnvironment& job, int rank) {
-  constexpr std::array<std::string_view, 7> kOurs = {"GYRE_RANK",       "GYRE_SIZE",       "GYRE_LOCAL_RANK",
+  constexpr std::array<std::string_view, 8> kOurs = {"GYRE_RANK",       "GYRE_SIZE",       "GYRE_LOCAL_RANK",
                                                      "GYRE_LOCAL_SIZE", "GYRE_RENDEZVOUS", "GYRE_RENDEZVOUS_FD",
-                                                     "GYRE_KEY_FD"};
+                                                     "GYRE_KEY_FD",     "GYRE_VERDICT_FD"};
   std::vector<std::string> environment = job.inherited;
   std::erase_if(environment, [&](const std::string& entry) {
     return std::find(kOurs.begin(), kOurs.end(), name_of(entry)) != kOurs.end();
@@ -42,7 +42,10 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int rank) {
   set_variable(environment, "GYRE_LOCAL_RANK", std::to_string(rank));
   set_variable(environment, "GYRE_LOCAL_SIZE", std::to_string(job.ranks));
   set_variable(environment, "GYRE_RENDEZVOUS", job.rendezvous);
-  if (rank == 0) set_variable(environment, "GYRE_RENDEZVOUS_FD", std::to_string(job.rendezvous_fd));
+  if (rank == 0) {
+    set_variable(environment, "GYRE_RENDEZVOUS_FD", std::to_string(job.rendezvous_fd));
+    set_variable(environment, "GYRE_VERDICT_FD", std::to_string(job.verdict_fd));
+  }
   set_variable(environment, "GYRE_KEY_FD", std::to_string(job.key_fd));
   if (job.timeline) set_variable(environment, "GYRE_TIMELINE", *job.timeline);
   if (job.log_level) set_variable(environment, "GYRE_LOG_LEVEL", *job.log_level);

@@ -14,6 +14,7 @@ struct JobEnvironment {
   std::string rendezvous;  ///< "unix:@NAME"
   int rendezvous_fd = -1;
   int key_fd = -1;
+  int verdict_fd = -1;
   std::optional<std::string> timeline;
   std::optional<std::string> log_level;
 };

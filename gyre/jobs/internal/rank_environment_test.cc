@@ -25,6 +25,7 @@ JobEnvironment job_of(int ranks, int cores) {
   job.rendezvous = "unix:@gyre-1";
   job.rendezvous_fd = 7;
   job.key_fd = 8;
+  job.verdict_fd = 9;
   return job;
 }
 
@@ -35,9 +36,11 @@ TEST(rank_environment, every_rank_learns_its_place) {
                            "GYRE_RENDEZVOUS=unix:@gyre-1", "GYRE_KEY_FD=8", "OMP_NUM_THREADS=2"));
 }
 
-TEST(rank_environment, only_rank_0_gets_the_listening_socket) {
+TEST(rank_environment, only_rank_0_gets_the_listening_socket_and_the_pipe_for_verdicts) {
   EXPECT_THAT(rank_environment(job_of(4, 8), 0), Contains("GYRE_RENDEZVOUS_FD=7"));
   EXPECT_THAT(rank_environment(job_of(4, 8), 1), Each(Not(StartsWith("GYRE_RENDEZVOUS_FD="))));
+  EXPECT_THAT(rank_environment(job_of(4, 8), 0), Contains("GYRE_VERDICT_FD=9"));
+  EXPECT_THAT(rank_environment(job_of(4, 8), 1), Each(Not(StartsWith("GYRE_VERDICT_FD="))));
 }
 
 TEST(rank_environment, a_launcher_above_us_is_not_obeyed) {

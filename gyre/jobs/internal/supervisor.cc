@@ -110,6 +110,7 @@ void Supervisor::start_ranks() {
       .rendezvous = identity_.rendezvous,
       .rendezvous_fd = identity_.rendezvous_fd.get(),
       .key_fd = identity_.key_fd.get(),
+      .verdict_fd = identity_.verdict_fd.get(),
       .timeline =
           options_.timeline ? std::optional(std::filesystem::absolute(*options_.timeline).string()) : std::nullopt,
       .log_level = options_.log_level,
@@ -124,7 +125,10 @@ void Supervisor::start_ranks() {
     spawn.argv = options_.command;
     spawn.environment = rank_environment(job, rank);
     spawn.inherited_fds = {identity_.key_fd.get()};
-    if (rank == 0) spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
+    if (rank == 0) {
+      spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
+      spawn.inherited_fds.push_back(identity_.verdict_fd.get());
+    }
     spawn.own_process_group = true;
     spawn.parent_death_signal = SIGKILL;
     ranks_.push_back(
@@ -134,6 +138,7 @@ void Supervisor::start_ranks() {
     if (rank == 0) identity_.rendezvous_fd.reset();
   }
   identity_.key_fd.reset();
+  identity_.verdict_fd.reset();
 }
 
 void Supervisor::watch_rank(RankProcess& rank) {
@@ -187,8 +192,26 @@ void Supervisor::handle_ended_ranks() {
     rank.ended(*status, now);
     --running_;
     const bool told_to_end = ending_ || stop_signal_.has_value();
-    if (!status->success() && !told_to_end) failures_.add({rank.rank(), *status, now});
+    if (status->success() || told_to_end) return;
+    hear_verdicts();  // First: the ranks agree on one before any fails because of it.
+    failures_.add({rank.rank(), *status, now});
   });
+}
+
+void Supervisor::hear_verdicts() {
+  std::array<char, 256> text;
+  for (;;) {
+    const ssize_t count = ::read(identity_.verdicts.get(), text.data(), text.size());
+    if (count <= 0) return;
+    for (const char letter : std::string_view(text.data(), static_cast<std::size_t>(count))) {
+      if (letter == '\n') {
+        failures_.blame(verdict_);
+        verdict_ = 0;
+      } else if (letter >= '0' && letter <= '9' && verdict_ < options_.ranks) {
+        verdict_ = verdict_ * 10 + (letter - '0');
+      }
+    }
+  }
 }
 
 void Supervisor::read_outputs() {

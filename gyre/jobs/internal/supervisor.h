@@ -38,6 +38,7 @@ class Supervisor {
   int wait_timeout_ms() const;
   void handle_signals();
   void handle_ended_ranks();
+  void hear_verdicts();
   void read_outputs();
   void check_output();
   void act_on_time();
@@ -70,6 +71,7 @@ class Supervisor {
   std::optional<std::int64_t> out_of_memory_kills_before_;
   std::size_t running_ = 0;
   FirstFailure failures_;
+  int verdict_ = 0;                 ///< The digits heard so far of the next one.
   bool ending_ = false;             ///< A failure is final and the others have been told to end.
   std::vector<int> ended_because_;  ///< Who ran at that moment.
   std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.
