@@ -25,6 +25,11 @@ struct Reduction {
   ReduceOperation operation = ReduceOperation::kSum;  ///< kAverage is kSum with `scale` divided by the size.
   double prescale = 1.0;                              ///< Applied to every contribution …
   double postscale = 1.0;  ///< … and to the result; for floats both are folded into one factor.
+  /// How float32 travels over links in allreduce and allreduce_in_arena; equal on all ranks. Other types and other
+  /// collectives travel as they are, and ranks that share a host's memory never encode anything between themselves.
+  /// What arrives is combined in float32. Partial sums are rounded each time they are sent (the first is what one
+  /// host has summed), the result once more: it is a value that the format holds, with equal bits on all ranks.
+  WireFormat wire = WireFormat::kNative;
 };
 
 /// In place on every rank. `buffer`: a whole number of elements of reduction.type; same length on all ranks; may be

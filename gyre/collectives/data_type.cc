@@ -38,6 +38,9 @@ constexpr std::array kOperations{ReduceOperation::kSum, ReduceOperation::kAverag
                                  ReduceOperation::kMax, ReduceOperation::kProduct};
 constexpr std::array<std::string_view, kOperations.size()> kOperationNames{"sum", "average", "min", "max", "product"};
 
+constexpr std::array kWireFormats{WireFormat::kNative, WireFormat::kBfloat16, WireFormat::kFloat16};
+constexpr std::array<std::string_view, kWireFormats.size()> kWireFormatNames{"native", "bfloat16", "float16"};
+
 const TypeFacts& facts(DataType type) {
   const auto number = static_cast<std::size_t>(type);
   GYRE_CHECK(number < kTypeFacts.size());
@@ -60,6 +63,8 @@ std::span<const DataType> all_data_types() { return kTypes; }
 
 std::span<const ReduceOperation> all_reduce_operations() { return kOperations; }
 
+std::span<const WireFormat> all_wire_formats() { return kWireFormats; }
+
 std::size_t size_of(DataType type) { return facts(type).size_bytes; }
 
 bool is_floating_point(DataType type) {
@@ -75,11 +80,19 @@ std::string_view name(ReduceOperation operation) {
   return kOperationNames[number];
 }
 
+std::string_view name(WireFormat format) {
+  const auto number = static_cast<std::size_t>(format);
+  GYRE_CHECK(number < kWireFormatNames.size());
+  return kWireFormatNames[number];
+}
+
 DataType parse_data_type(std::string_view text) { return parse_name(text, "data type", all_data_types()); }
 
 ReduceOperation parse_reduce_operation(std::string_view text) {
   return parse_name(text, "reduce operation", all_reduce_operations());
 }
+
+WireFormat parse_wire_format(std::string_view text) { return parse_name(text, "wire format", all_wire_formats()); }
 
 std::optional<DataType> data_type_from_number(std::uint8_t number) {
   if (number >= kTypes.size()) return std::nullopt;
@@ -89,6 +102,11 @@ std::optional<DataType> data_type_from_number(std::uint8_t number) {
 std::optional<ReduceOperation> reduce_operation_from_number(std::uint8_t number) {
   if (number >= kOperations.size()) return std::nullopt;
   return kOperations[number];
+}
+
+std::optional<WireFormat> wire_format_from_number(std::uint8_t number) {
+  if (number >= kWireFormats.size()) return std::nullopt;
+  return kWireFormats[number];
 }
 
 }  // namespace gyre::collectives

@@ -32,9 +32,17 @@ enum class ReduceOperation : std::uint8_t {
   kProduct = 4,
 };
 
+/// In what form the elements of a reduction travel over links. Numbers are stable, as above.
+enum class WireFormat : std::uint8_t {
+  kNative = 0,    ///< As they are.
+  kBfloat16 = 1,  ///< Half the bytes: float32's range, 8 bits of precision.
+  kFloat16 = 2,   ///< Half the bytes: 11 bits of precision; what exceeds 65,504 on its way becomes infinity.
+};
+
 /// All of them, in the order of their numbers.
 std::span<const DataType> all_data_types();
 std::span<const ReduceOperation> all_reduce_operations();
+std::span<const WireFormat> all_wire_formats();
 
 /// Bytes of one element.
 std::size_t size_of(DataType type);
@@ -42,16 +50,19 @@ std::size_t size_of(DataType type);
 /// float16, bfloat16, float32 or float64.
 bool is_floating_point(DataType type);
 
-/// "float32", "bool", "average": as people and scripts write them.
+/// "float32", "bool", "average", "native": as people and scripts write them.
 std::string_view name(DataType type);
 std::string_view name(ReduceOperation operation);
+std::string_view name(WireFormat format);
 
 /// The inverse of name(). Error(kInvalidArgument) lists the names there are.
 DataType parse_data_type(std::string_view text);
 ReduceOperation parse_reduce_operation(std::string_view text);
+WireFormat parse_wire_format(std::string_view text);
 
 /// For numbers that a peer sent: empty when there is no such entry.
 std::optional<DataType> data_type_from_number(std::uint8_t number);
 std::optional<ReduceOperation> reduce_operation_from_number(std::uint8_t number);
+std::optional<WireFormat> wire_format_from_number(std::uint8_t number);
 
 }  // namespace gyre::collectives

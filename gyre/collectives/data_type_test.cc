@@ -47,6 +47,20 @@ TEST(data_type, operations_have_stable_numbers_and_names) {
   }
 }
 
+TEST(data_type, wire_formats_have_stable_numbers_and_names) {
+  const std::string_view names[] = {"native", "bfloat16", "float16"};
+  ASSERT_EQ(all_wire_formats().size(), std::size(names));
+  for (std::size_t number = 0; number < std::size(names); ++number) {
+    const auto format = static_cast<WireFormat>(number);
+    EXPECT_EQ(all_wire_formats()[number], format);
+    EXPECT_EQ(name(format), names[number]);
+    EXPECT_EQ(parse_wire_format(names[number]), format);
+    EXPECT_EQ(wire_format_from_number(static_cast<std::uint8_t>(number)), format);
+  }
+  EXPECT_THROW(parse_wire_format("float8"), Error);
+  EXPECT_EQ(wire_format_from_number(3), std::nullopt);
+}
+
 TEST(data_type, an_unknown_name_is_answered_with_the_names_there_are) {
   try {
     parse_data_type("float8");
