@@ -17,5 +17,5 @@ bench() {
   shift
   build release || die "the build failed; see above"
   cd "$ROOT" || exit 1
-  PYTHONPATH="$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/release/bin:$VENV/bin:$PATH" exec "$PYTHON" "bench/$name.py" "$@"
+  PYTHONPATH="$ROOT/python:$ROOT/tools${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/release/bin:$VENV/bin:$PATH" exec "$PYTHON" "bench/$name.py" "$@"
 }
