@@ -100,6 +100,7 @@ class Hosts:
         self.rate = rate
         self.mtu = mtu
         self._register = register
+        self._started: list[subprocess.Popen[bytes]] = []
 
     @staticmethod
     def create(count: int, rate: str = "1gbit", *, mtu: int = 1500, keep: bool = False) -> Hosts:
@@ -154,6 +155,26 @@ class Hosts:
         """The namespace of the bridge."""
         return f"{self.name}-switch"
 
+    def start(
+        self,
+        host: int,
+        command: Sequence[str],
+        *,
+        stdout: int | IO[bytes] | None = None,
+        stderr: int | IO[bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Starts a command on a host. It ends with the hosts, and with the thread that calls this, at the latest."""
+        process = subprocess.Popen(
+            self.command_on(host, command),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, **(environment or {})},
+        )
+        self._started.append(process)
+        return process
+
     def command_on(self, host: int, command: Sequence[str]) -> list[str]:
         """`command` as a command line that runs on a host and dies with the thread that starts it."""
         inside = ["ip", "netns", "exec", self.namespace(host), *command]
@@ -178,6 +199,11 @@ class Hosts:
 
     def down(self) -> None:
         """Ends whatever still runs on the hosts and removes them. Safe to repeat."""
+        # First what may not have entered its host yet.
+        for started in self._started:
+            started.kill()
+            started.wait()
+        self._started.clear()
         for namespace in existing_namespaces():
             if namespace.startswith(f"{self.name}-"):
                 for process in run_tool("ip", "netns", "pids", namespace).split():
@@ -225,12 +251,10 @@ class Hosts:
         probe = [sys.executable, str(Path(__file__).with_name("link_probe.py"))]
         place = [self.address(target), str(PROBE_PORT)]
         count = round(self.stream_limit() * seconds)
-        with subprocess.Popen(
-            self.command_on(target, [*probe, "serve", *place]), stdout=subprocess.PIPE, text=True
-        ) as server:
+        with self.start(target, [*probe, "serve", *place], stdout=subprocess.PIPE) as server:
             try:
                 assert server.stdout is not None
-                if server.stdout.readline().strip() != "ready":
+                if server.stdout.readline().strip() != b"ready":
                     raise HostsError(f"host {target} of {self.name} cannot listen at {place[0]}")
                 measured = json.loads(run_tool(*self.command_on(source, [*probe, "measure", *place, str(count)])))
             finally:
@@ -345,14 +369,9 @@ def run_ranks(
         try:
             for rank, place in enumerate(rank_environments(hosts, host_of_rank, key_file)):
                 with (folder / f"{rank}.out").open("wb") as out, (folder / f"{rank}.err").open("wb") as err:
+                    variables = {**(environment or {}), **place}
                     processes.append(
-                        subprocess.Popen(
-                            hosts.command_on(host_of_rank[rank], command),
-                            stdin=subprocess.DEVNULL,
-                            stdout=out,
-                            stderr=err,
-                            env={**os.environ, **(environment or {}), **place},
-                        )
+                        hosts.start(host_of_rank[rank], command, stdout=out, stderr=err, environment=variables)
                     )
             until = time.monotonic() + timeout_s
             for process in processes:

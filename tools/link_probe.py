@@ -1,4 +1,4 @@
-"""Measures a link: `link_probe.py serve ADDRESS PORT` at one end, `link_probe.py measure ADDRESS PORT BYTES` at the other.
+"""Measures a link: `link_probe.py serve ADDRESS PORT` here, `link_probe.py measure ADDRESS PORT BYTES` there.
 
 The measuring side prints one JSON object: {"round_trip_us": …, "bytes_per_second": …}. Both sides give up after
 LONGEST_WAIT_S. Standard library only, so that any host with Python can run it.

@@ -73,7 +73,7 @@ def test_a_failure_leaves_nothing_behind() -> None:
     def fail_with_a_process_running(hosts: Hosts) -> None:
         nonlocal sleeper
         with hosts:
-            sleeper = subprocess.Popen(hosts.command_on(1, ["sleep", "1000"]))
+            sleeper = hosts.start(1, ["sleep", "1000"])
             raise ZeroDivisionError
 
     sleeper: subprocess.Popen[bytes] | None = None
