@@ -14,8 +14,6 @@ import time
 LONGEST_WAIT_S = 30.0
 ROUND_TRIPS = 20
 PIECE_BYTES = 1 << 16
-# The first part of a transfer fills queues and token buckets and grows the window; it is not counted.
-WARM_UP_SHARE = 4
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
@@ -29,7 +27,7 @@ def receive(connection: socket.socket, count: int) -> bytes:
 
 
 def serve(address: str, port: int) -> None:
-    """Answers one measurement: echoes single bytes, then times what streams in and sends the rate back."""
+    """Answers one measurement: echoes single bytes, then takes what streams in and says when it has all."""
     with socket.create_server((address, port)) as server:
         server.settimeout(LONGEST_WAIT_S)
         print("ready", flush=True)
@@ -40,19 +38,14 @@ def serve(address: str, port: int) -> None:
         for _ in range(ROUND_TRIPS):
             connection.sendall(receive(connection, 1))
         total = int.from_bytes(receive(connection, 8), "little")
-        warm_up = total // WARM_UP_SHARE
         space = bytearray(PIECE_BYTES)
-        received = counted_from = 0
-        start = 0.0
+        received = 0
         while received < total:
             count = connection.recv_into(space)
             if count == 0:
                 raise SystemExit("the other side closed the connection")
             received += count
-            if start == 0.0 and received >= warm_up:
-                start, counted_from = time.perf_counter(), received
-        seconds = time.perf_counter() - start
-        connection.sendall(json.dumps({"bytes_per_second": (received - counted_from) / seconds}).encode() + b"\n")
+        connection.sendall(b"!")
 
 
 def measure(address: str, port: int, count: int) -> dict[str, float]:
@@ -64,12 +57,15 @@ def measure(address: str, port: int, count: int) -> dict[str, float]:
             connection.sendall(b"?")
             receive(connection, 1)
             times.append(time.perf_counter() - start)
-        connection.sendall(count.to_bytes(8, "little"))
         piece = bytes(PIECE_BYTES)
+        # From before the first byte leaves until the last one is known to be there: late threads only make it slower.
+        start = time.perf_counter()
+        connection.sendall(count.to_bytes(8, "little"))
         for begin in range(0, count, PIECE_BYTES):
             connection.sendall(piece[: count - begin])
-        answer = connection.makefile("rb").readline()
-    return {"round_trip_us": min(times) * 1e6, **json.loads(answer)}
+        receive(connection, 1)
+        seconds = time.perf_counter() - start
+    return {"round_trip_us": min(times) * 1e6, "bytes_per_second": count / seconds}
 
 
 if __name__ == "__main__":

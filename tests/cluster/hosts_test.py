@@ -42,12 +42,12 @@ def test_ranks_may_lie_on_hosts_in_any_order(gyre: Path) -> None:
 
 
 def test_links_answer_and_are_no_faster_than_their_rate() -> None:
-    with Hosts.create(3, "20mbit") as hosts:
+    with Hosts.create(3, "100mbit") as hosts:
         reports = hosts.check(seconds=0.2)
         assert [(report.source, report.target) for report in reports] == [(0, 1), (1, 2), (2, 0)]
         assert all(0 < report.share <= 1.1 and report.round_trip_us > 0 for report in reports), reports
-        # Two transfers of 0.2 s at 20 Mbit/s, one in, one out; what left is counted with its headers.
-        assert hosts.bytes_sent(0) > 20e6 / 8 * 0.2
+        # One transfer out, of 0.2 s; what left is counted with its headers.
+        assert hosts.bytes_sent(0) > 0.95 * 100e6 / 8 * 0.2
 
 
 def test_a_link_that_nothing_shapes_is_found() -> None:
