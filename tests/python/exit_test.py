@@ -127,6 +127,32 @@ def test_ctrl_c_ends_a_wait(run_ranks):
     run_ranks(2, body_interrupt, timeout_s=120)
 
 
+ALONE_IN_A_JOB_OF_TWO = """
+import os, signal, threading
+import gyre.torch as hvd
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    hvd.init()
+except KeyboardInterrupt:
+    print("interrupted", hvd.is_initialized())
+"""
+
+
+def test_ctrl_c_ends_the_wait_for_the_other_ranks(tmp_path):
+    """init() waits a minute for a rank that nobody has started; who notices that does not want to."""
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    rendezvous = f"unix:@gyre-test-{os.getpid()}-{time.monotonic_ns()}"
+    job = {"GYRE_RANK": "0", "GYRE_SIZE": "2", "GYRE_RENDEZVOUS": rendezvous, "GYRE_KEY_FILE": str(key)}
+    environment = {**os.environ, **job, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", ALONE_IN_A_JOB_OF_TWO]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    assert (result.returncode, result.stdout) == (0, "interrupted False\n"), result.stderr
+
+
 def body_forks() -> None:
     """A DataLoader's workers are forks: they may not take part, and their end must not disturb the parent."""
     hvd.init()
