@@ -51,6 +51,7 @@ class Engine::Implementation {
   std::vector<Handle> submit(std::vector<Request> requests);
   Handle run_or_submit(Request request);
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
+  EngineStatistics statistics() const;
   void shutdown();
 
   group::Group& group_;
@@ -61,7 +62,8 @@ class Engine::Implementation {
  private:
   /// Throws Error(kMismatch) on every rank unless all describe the plan alike.
   void compare_plans(const std::string& name, const std::vector<std::string>& own);
-  void log_plan(const std::string& name, const internal::PlanLayout& layout) const;
+  /// What is known of the buckets before the first step; logged.
+  std::vector<BucketStatistics> describe_buckets(const std::string& name, const internal::PlanLayout& layout) const;
 
   std::shared_ptr<internal::PlanRegistry> plans_ = std::make_shared<internal::PlanRegistry>();
   std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
@@ -148,7 +150,9 @@ void Engine::Implementation::compare_plans(const std::string& name, const std::v
   }
 }
 
-void Engine::Implementation::log_plan(const std::string& name, const internal::PlanLayout& layout) const {
+std::vector<BucketStatistics> Engine::Implementation::describe_buckets(const std::string& name,
+                                                                       const internal::PlanLayout& layout) const {
+  std::vector<BucketStatistics> described;
   const auto hosts = static_cast<int>(group_.topology().hosts().size());
   for (std::size_t index = 0; index < layout.buckets.size(); ++index) {
     const internal::PlanBucket& bucket = layout.buckets[index];
@@ -156,7 +160,13 @@ void Engine::Implementation::log_plan(const std::string& name, const internal::P
     logger_->info("plan '{}', bucket {} of {}: {} {} tensors, {}: {} ({})", name, index, layout.buckets.size(),
                   bucket.tensors.size(), collectives::name(bucket.type), format_bytes(bucket.size_bytes),
                   collectives::algorithm_name(choice.algorithm), choice.reason);
+    described.push_back({.tensor_count = bucket.tensors.size(),
+                         .size_bytes = bucket.size_bytes,
+                         .type = bucket.type,
+                         .algorithm = choice.algorithm,
+                         .reason = choice.reason});
   }
+  return described;
 }
 
 std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
@@ -172,9 +182,18 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
   description.insert(description.begin(), fmt::format("plan number {}", number));
   compare_plans(options.name, description);
   internal::PlanLayout layout = internal::lay_out(tensors, bucket_bytes);
-  log_plan(options.name, layout);
+  auto buckets = describe_buckets(options.name, layout);
   return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
-                                              std::move(layout), timeline_, plans_, options_.shutdown_timeout);
+                                              std::move(layout), std::move(buckets), timeline_, plans_,
+                                              options_.shutdown_timeout);
+}
+
+EngineStatistics Engine::Implementation::statistics() const {
+  EngineStatistics statistics;
+  statistics.lanes.push_back(open_lane_->statistics());
+  if (meeting_) statistics.lanes.push_back(meeting_->statistics());
+  plans_->collect(statistics);
+  return statistics;
 }
 
 void Engine::Implementation::shutdown() {
@@ -225,6 +244,8 @@ void Engine::start_timeline(const std::filesystem::path& path, bool mark_cycles)
 }
 
 void Engine::stop_timeline() { implementation_->timeline_.stop(); }
+
+EngineStatistics Engine::statistics() const { return implementation_->statistics(); }
 
 group::Group& Engine::group() { return implementation_->group_; }
 const EngineOptions& Engine::options() const { return implementation_->options_; }

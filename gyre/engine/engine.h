@@ -10,6 +10,7 @@
 #include "gyre/engine/options.h"
 #include "gyre/engine/plan.h"
 #include "gyre/engine/request.h"
+#include "gyre/engine/statistics.h"
 #include "gyre/group/group.h"
 
 namespace gyre::engine {
@@ -54,6 +55,9 @@ class Engine {
 
   void start_timeline(const std::filesystem::path& path, bool mark_cycles);
   void stop_timeline();
+
+  /// What has been counted so far, on this rank. Any thread, any time; plans that are destroyed are gone from it.
+  EngineStatistics statistics() const;
 
   group::Group& group();
   const EngineOptions& options() const;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gyre/engine/request.h"
+#include "gyre/engine/statistics.h"
 
 namespace gyre::engine {
 
@@ -52,6 +53,9 @@ class Plan {
 
   /// Steps finished so far.
   virtual std::uint64_t step() const = 0;
+
+  /// How the steps went, on this rank. Any thread, any time.
+  virtual PlanStatistics statistics() const = 0;
 };
 
 struct PlanOptions {

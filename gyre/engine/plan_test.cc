@@ -121,6 +121,48 @@ TEST(PlanFailureTest, a_plan_outlives_the_shutdown_of_its_engine) {
   });
 }
 
+TEST(PlanStatisticsTest, say_what_each_bucket_is_and_count_its_steps) {
+  RuntimeOptions options;
+  options.engine.fusion_bytes = 1 << 14;
+  run_ranks(
+      2,
+      [](Runtime& runtime) {
+        const std::vector<PlanTensor> tensors = {{"big", DataType::kFloat32, {4096}},
+                                                 {"small", DataType::kFloat64, {3}}};
+        const auto plan = runtime.engine().make_plan(tensors, {.name = "p"});
+        for (int step = 0; step < 3; ++step) {
+          plan->mark_ready(1);  // The second bucket first.
+          plan->mark_ready(0);
+          plan->finish_step();
+        }
+        plan->finish_step();
+        const PlanStatistics statistics = plan->statistics();
+        EXPECT_EQ(statistics.name, "p");
+        EXPECT_EQ(statistics.steps, 4U);
+        EXPECT_EQ(statistics.total.overtaken_buckets, 3U);
+        EXPECT_EQ(statistics.total.missing_tensors, 2U);
+        ASSERT_EQ(statistics.buckets.size(), 2U);
+        EXPECT_EQ(statistics.buckets[0].size_bytes, 4096U * sizeof(float));
+        EXPECT_EQ(statistics.buckets[0].algorithm, collectives::Algorithm::kSharedArena);
+        EXPECT_THAT(statistics.buckets[0].reason, HasSubstr("one host"));
+        EXPECT_EQ(statistics.buckets[1].algorithm, collectives::Algorithm::kMailbox);
+        for (const BucketStatistics& bucket : statistics.buckets) {
+          EXPECT_LE(bucket.ready, bucket.start);
+          EXPECT_LE(bucket.start, bucket.end);
+        }
+        EXPECT_LE(statistics.total.hidden, statistics.total.exchange);
+
+        const EngineStatistics engine = runtime.engine().statistics();
+        ASSERT_EQ(engine.plans.size(), 1U);
+        ASSERT_EQ(engine.lanes.size(), 3U);
+        EXPECT_EQ(engine.lanes[2].lane, "plan 'p'");
+        EXPECT_EQ(engine.lanes[2].counters.collectives.value(), 4U * 2U);
+        EXPECT_EQ(engine.lanes[2].counters.bytes_sent.value(), 0U);
+        EXPECT_GT(engine.lanes[2].counters.reducing_ns.value(), 0U);
+      },
+      options);
+}
+
 TEST(PlanTimingTest, a_waiter_can_look_up_and_go_on) {
   run_ranks(2, [](Runtime& runtime) {
     const auto plan = runtime.engine().make_plan(example(3), {.name = "p"});

@@ -6,17 +6,24 @@
 #include <memory>
 #include <vector>
 
+#include "gyre/base/counter.h"
 #include "gyre/group/group.h"
 
 namespace gyre::group {
 
-/// Bytes and waits of one lane; read by benches, `gyre explain` and the timeline.
+/// Bytes, waits and work of one lane; read by benches, `gyre explain` and the timeline. Written by the lane's thread,
+/// read by any.
 struct LaneCounters {
-  std::uint64_t collectives = 0;
-  std::uint64_t bytes_sent = 0;  ///< Over links, frame headers included.
-  std::uint64_t bytes_received = 0;
-  std::uint64_t futex_sleeps = 0;
-  std::uint64_t yields = 0;
+  Counter collectives;
+  Counter bytes_sent;  ///< Over links, frame headers included.
+  Counter bytes_received;
+  Counter futex_sleeps;
+  Counter yields;
+  // Inside collectives, nanoseconds. Small collectives (a few KB) and waits that end within microseconds are not timed.
+  Counter waiting_ns;   ///< For other ranks: yielding, asleep, in poll.
+  Counter copying_ns;   ///< Between memory of this rank and the places where others read.
+  Counter reducing_ns;  ///< Arithmetic.
+  Counter sending_ns;   ///< Handing bytes to links and taking them from there.
 };
 
 struct LaneOptions {

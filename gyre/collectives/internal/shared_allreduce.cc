@@ -49,6 +49,7 @@ Slice slice_of(std::size_t piece_bytes, int size, int rank, const ReductionPlan&
 /// that part of it before the result is there.
 void reduce_own_slice(const SharedRoom& room, std::uint64_t arrivals_ago, std::size_t piece_bytes,
                       const ReductionPlan& plan) {
+  const CountedTime reducing(room.counters().reducing_ns);
   const Slice slice = slice_of(piece_bytes, room.size(), room.rank(), plan);
   std::byte* own = room.slot(room.rank(), arrivals_ago);
   std::vector<const std::byte*> sources = contributions(room, arrivals_ago, own);
@@ -56,8 +57,15 @@ void reduce_own_slice(const SharedRoom& room, std::uint64_t arrivals_ago, std::s
   reduce(own + slice.begin, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scale);
 }
 
+/// Puts this rank's contribution to a piece into the slot of its next arrival.
+void copy_in(const SharedRoom& room, std::span<const std::byte> piece) {
+  const CountedTime copying(room.counters().copying_ns);
+  copy_for_others(room.slot(room.rank(), 0), piece.data(), piece.size());
+}
+
 void copy_slices_out(const SharedRoom& room, std::uint64_t arrivals_ago, std::span<std::byte> piece,
                      const ReductionPlan& plan) {
+  const CountedTime copying(room.counters().copying_ns);
   for (int r = 0; r < room.size(); ++r) {
     const Slice slice = slice_of(piece.size(), room.size(), r, plan);
     copy_bytes(piece.data() + slice.begin, room.slot(r, arrivals_ago) + slice.begin, slice.size);
@@ -69,13 +77,15 @@ void pipeline_private(SharedRoom& room, std::span<std::byte> buffer, std::size_t
   const std::size_t pieces = (buffer.size() + piece_bytes - 1) / piece_bytes;
   for (std::size_t t = 0; t <= pieces; ++t) {
     if (t < pieces) {
-      const std::span<std::byte> piece = piece_of(buffer, t, piece_bytes);
-      copy_for_others(room.slot(room.rank(), 0), piece.data(), piece.size());
+      copy_in(room, piece_of(buffer, t, piece_bytes));
       room.arrive();
     }
     // The piece before: its arrival is the last but one, or the last after the end. Arriving first gives the others
     // the time of a reduction to come.
-    if (t > 0) reduce_privately(room, t < pieces ? 2 : 1, piece_of(buffer, t - 1, piece_bytes), plan);
+    if (t > 0) {
+      const CountedTime reducing(room.counters().reducing_ns);
+      reduce_privately(room, t < pieces ? 2 : 1, piece_of(buffer, t - 1, piece_bytes), plan);
+    }
     if (t < pieces) room.wait();
   }
 }
@@ -84,10 +94,7 @@ void pipeline_sliced(SharedRoom& room, std::span<std::byte> buffer, std::size_t 
                      const ReductionPlan& plan) {
   const std::size_t pieces = (buffer.size() + piece_bytes - 1) / piece_bytes;
   for (std::size_t t = 0; t < pieces + 2; ++t) {
-    if (t < pieces) {
-      const std::span<std::byte> piece = piece_of(buffer, t, piece_bytes);
-      copy_for_others(room.slot(room.rank(), 0), piece.data(), piece.size());
-    }
+    if (t < pieces) copy_in(room, piece_of(buffer, t, piece_bytes));
     if (t >= 1 && t <= pieces) reduce_own_slice(room, 1, piece_of(buffer, t - 1, piece_bytes).size(), plan);
     if (t >= 2) copy_slices_out(room, 2, piece_of(buffer, t - 2, piece_bytes), plan);
     if (t <= pieces) room.arrive_and_wait();
@@ -120,7 +127,10 @@ void allreduce_in_arenas(SharedRoom& room, std::size_t offset_bytes, std::size_t
   }
   const std::vector<const std::byte*> sources(destinations.begin(), destinations.end());
   room.arrive_and_wait();
-  reduce_to_many(destinations, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scale);
+  {
+    const CountedTime reducing(room.counters().reducing_ns);
+    reduce_to_many(destinations, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scale);
+  }
   room.arrive_and_wait();
 }
 

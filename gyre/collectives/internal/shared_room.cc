@@ -131,6 +131,7 @@ void SharedRoom::wait() {
 
 void SharedRoom::wait_giving_way() {
   group::LaneCounters& counters = lane_.counters();
+  const CountedTime waiting(counters.waiting_ns);
   for (int i = 0; i < kMostYields; ++i) {
     if (reached()) return;
     throw_if_hopeless();

@@ -25,6 +25,7 @@ class SharedRoom {
 
   int rank() const { return rank_; }
   int size() const { return layout_.local_size(); }
+  group::LaneCounters& counters() const { return lane_.counters(); }
   const SharedLayout& layout() const { return layout_; }
 
   /// The slots of the arrival this rank makes next (0), of the one it made last (1), of the one before (2).

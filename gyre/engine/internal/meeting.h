@@ -6,6 +6,7 @@
 
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/request.h"
+#include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
 #include "gyre/net/segment.h"
@@ -38,6 +39,9 @@ class Meeting {
   /// True when the operation has run; false when the coordinator must order it. Throws what the collective throws.
   /// Thread-safe; one thread at a time meets, others are sent to the coordinator.
   bool try_run(const Request& request);
+
+  /// Any thread, any time.
+  LaneStatistics statistics() const { return {"meeting", lane_.counters()}; }
 
  private:
   struct Board;

@@ -13,6 +13,7 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/executor.h"
 #include "gyre/engine/internal/negotiation.h"
+#include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
 #include "gyre/net/message.h"
@@ -35,6 +36,8 @@ class OpenLane {
   /// Reserves a name as if an operation of it were in flight; false when one is. For operations that run elsewhere.
   bool reserve(const std::string& name);
   void release(const std::string& name);
+  /// Any thread, any time.
+  LaneStatistics statistics() const { return {"open", lane_.counters()}; }
   /// Nothing in flight.
   bool idle();
 

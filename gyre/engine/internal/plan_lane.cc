@@ -18,11 +18,21 @@ group::LaneOptions lane_options(const group::Group& group, std::uint64_t channel
           std::chrono::milliseconds{0}};
 }
 
+PlanStatistics before_the_first_step(const PlanOptions& options, const PlanLayout& layout,
+                                     std::vector<BucketStatistics> buckets) {
+  return {.name = options.name,
+          .steps = 0,
+          .arena_bytes = layout.arena_bytes,
+          .buckets = std::move(buckets),
+          .last = {},
+          .total = {}};
+}
+
 }  // namespace
 
 PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
-                   PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry,
-                   std::chrono::milliseconds shutdown_timeout)
+                   PlanLayout layout, std::vector<BucketStatistics> buckets, Timeline& timeline,
+                   std::shared_ptr<PlanRegistry> registry, std::chrono::milliseconds shutdown_timeout)
     : group_(group),
       tensors_(std::move(tensors)),
       options_(std::move(options)),
@@ -31,12 +41,12 @@ PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanT
       registry_(std::move(registry)),
       shutdown_timeout_(shutdown_timeout),
       lane_(group, lane_options(group, channel, layout_.arena_bytes)),
-      arena_(collectives::arena(lane_)) {
+      arena_(collectives::arena(lane_)),
+      recorder_(before_the_first_step(options_, layout_, std::move(buckets))) {
   GYRE_CHECK(arena_.size() >= layout_.arena_bytes);
   {
     const MutexLock lock(mutex_);
     begin_step();
-    step_ = 0;
   }
   registry_->add(this);
   thread_ = std::thread([this] { run(); });
@@ -57,7 +67,6 @@ void PlanLane::begin_step() {
   for (const PlanBucket& bucket : layout_.buckets) missing_.push_back(bucket.tensors.size());
   next_bucket_ = 0;
   closing_step_ = false;
-  ++step_;
 }
 
 void PlanLane::mark_ready(std::size_t index) {
@@ -73,7 +82,12 @@ void PlanLane::mark_ready(std::size_t index) {
   }
   ready_[index] = true;
   if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
-  if (--missing_[layout_.bucket_of_tensor[index]] == 0) bucket_ready_.notify_one();
+  const auto now = SteadyClock::now();
+  recorder_.contribution(now);
+  const std::size_t bucket = layout_.bucket_of_tensor[index];
+  if (--missing_[bucket] > 0) return;
+  recorder_.bucket_ready(bucket, now);
+  bucket_ready_.notify_one();
 }
 
 bool PlanLane::is_ready(std::size_t index) const {
@@ -83,8 +97,15 @@ bool PlanLane::is_ready(std::size_t index) const {
 
 std::uint64_t PlanLane::step() const {
   const MutexLock lock(mutex_);
-  return step_;
+  return recorder_.statistics().steps;
 }
+
+PlanStatistics PlanLane::statistics() const {
+  const MutexLock lock(mutex_);
+  return recorder_.statistics();
+}
+
+LaneStatistics PlanLane::lane_statistics() const { return {fmt::format("plan '{}'", options_.name), lane_.counters()}; }
 
 void PlanLane::finish_step() {
   constexpr std::chrono::hours kPatience{1};
@@ -96,24 +117,34 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   const auto until = SteadyClock::now() + patience;
   const MutexLock lock(mutex_);
   if (!closing_step_ && !failure_) {
-    closing_step_ = true;
-    for (std::size_t index = 0; index < tensors_.size(); ++index) {
-      if (ready_[index]) continue;
-      const auto place = tensor(index);
-      std::fill(place.begin(), place.end(), std::byte{0});
-      ready_[index] = true;
-      if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
-      --missing_[layout_.bucket_of_tensor[index]];
-    }
-    bucket_ready_.notify_one();
+    close_step();
   }
   while (!failure_ && next_bucket_ < layout_.buckets.size()) {
     if (!step_done_.wait_until(mutex_, until) && SteadyClock::now() >= until) break;
   }
   if (failure_) throw Error(*failure_);
   if (next_bucket_ < layout_.buckets.size()) return false;
+  recorder_.finished(SteadyClock::now());
   begin_step();
   return true;
+}
+
+void PlanLane::close_step() {
+  closing_step_ = true;
+  const auto now = SteadyClock::now();
+  recorder_.closing(now, static_cast<std::size_t>(std::count(ready_.begin(), ready_.end(), false)));
+  for (const PlanBucket& bucket : layout_.buckets) {
+    for (const std::size_t index : bucket.tensors) {
+      if (ready_[index]) continue;
+      const auto place = tensor(index);
+      std::fill(place.begin(), place.end(), std::byte{0});
+      ready_[index] = true;
+      if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
+      const std::size_t number = layout_.bucket_of_tensor[index];
+      if (--missing_[number] == 0) recorder_.bucket_ready(number, now);
+    }
+  }
+  bucket_ready_.notify_one();
 }
 
 void PlanLane::run() {
@@ -123,9 +154,11 @@ void PlanLane::run() {
       {
         const MutexLock lock(mutex_);
         index = next_bucket_;
+        recorder_.bucket_started(index, SteadyClock::now());
       }
       reduce(layout_.buckets[index]);
       const MutexLock lock(mutex_);
+      recorder_.bucket_ended(index, SteadyClock::now());
       ++next_bucket_;
       if (stopping_ || next_bucket_ == layout_.buckets.size()) step_done_.notify_all();
     }

@@ -12,6 +12,7 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/plan_layout.h"
 #include "gyre/engine/internal/plan_registry.h"
+#include "gyre/engine/internal/step_recorder.h"
 #include "gyre/engine/plan.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
@@ -21,10 +22,11 @@ namespace gyre::engine::internal {
 /// A plan with its lane and the thread that walks its buckets in order, step after step.
 class PlanLane final : public Plan {
  public:
-  /// Every rank makes it with equal arguments (make_plan has compared them).
+  /// Every rank makes it with equal arguments (make_plan has compared them). `buckets`: what is known of the layout's
+  /// buckets beforehand.
   PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
-           PlanLayout layout, Timeline& timeline, std::shared_ptr<PlanRegistry> registry,
-           std::chrono::milliseconds shutdown_timeout);
+           PlanLayout layout, std::vector<BucketStatistics> buckets, Timeline& timeline,
+           std::shared_ptr<PlanRegistry> registry, std::chrono::milliseconds shutdown_timeout);
   ~PlanLane() override;
 
   std::size_t tensor_count() const override { return tensors_.size(); }
@@ -35,6 +37,8 @@ class PlanLane final : public Plan {
   void finish_step() override;
   bool finish_step_for(std::chrono::milliseconds patience) override;
   std::uint64_t step() const override;
+  PlanStatistics statistics() const override;
+  LaneStatistics lane_statistics() const;
 
   /// Fails the plan with kShutDown and ends its thread, after the buckets whose tensors are all in: other ranks may
   /// count on them. When those do not take part within the shutdown timeout, the group is aborted.
@@ -50,6 +54,8 @@ class PlanLane final : public Plan {
   }
   void reduce(const PlanBucket& bucket);
   void begin_step() GYRE_REQUIRES(mutex_);
+  /// What is not in contributes zeros.
+  void close_step() GYRE_REQUIRES(mutex_);
   void fail(const Error& failure);
 
   group::Group& group_;
@@ -68,7 +74,7 @@ class PlanLane final : public Plan {
   std::vector<bool> ready_ GYRE_GUARDED_BY(mutex_);
   std::vector<std::size_t> missing_ GYRE_GUARDED_BY(mutex_);  // Tensors per bucket that are not in yet.
   std::size_t next_bucket_ GYRE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t step_ GYRE_GUARDED_BY(mutex_) = 0;
+  StepRecorder recorder_ GYRE_GUARDED_BY(mutex_);
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
   bool closing_step_ GYRE_GUARDED_BY(mutex_) = false;  // finish_step has zeroed what was missing.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);

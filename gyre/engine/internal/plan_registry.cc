@@ -11,12 +11,20 @@ std::uint64_t PlanRegistry::next_number() {
 
 void PlanRegistry::add(PlanLane* plan) {
   const MutexLock lock(mutex_);
-  plans_.insert(plan);
+  plans_.push_back(plan);
 }
 
 void PlanRegistry::remove(PlanLane* plan) {
   const MutexLock lock(mutex_);
-  plans_.erase(plan);
+  std::erase(plans_, plan);
+}
+
+void PlanRegistry::collect(EngineStatistics& statistics) {
+  const MutexLock lock(mutex_);
+  for (const PlanLane* plan : plans_) {
+    statistics.lanes.push_back(plan->lane_statistics());
+    statistics.plans.push_back(plan->statistics());
+  }
 }
 
 void PlanRegistry::shutdown() {

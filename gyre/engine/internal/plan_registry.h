@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <vector>
 
 #include "gyre/base/thread_annotations.h"
+#include "gyre/engine/statistics.h"
 
 namespace gyre::engine::internal {
 
@@ -19,13 +20,16 @@ class PlanRegistry {
   void add(PlanLane* plan);
   void remove(PlanLane* plan);
 
+  /// Adds what the plans have counted.
+  void collect(EngineStatistics& statistics);
+
   /// Ends all plans with kShutDown; they may be destroyed later.
   void shutdown();
 
  private:
   Mutex mutex_;
   std::uint64_t plans_made_ GYRE_GUARDED_BY(mutex_) = 0;
-  std::set<PlanLane*> plans_ GYRE_GUARDED_BY(mutex_);
+  std::vector<PlanLane*> plans_ GYRE_GUARDED_BY(mutex_);
 };
 
 }  // namespace gyre::engine::internal

@@ -12,6 +12,48 @@ class Place(TypedDict):
     cross_size: int
     is_homogeneous: bool
 
+class BucketStatistics(TypedDict):
+    tensor_count: int
+    size_bytes: int
+    type: str
+    algorithm: str
+    reason: str
+    ready_s: float
+    start_s: float
+    end_s: float
+
+class StepStatistics(TypedDict):
+    backward_s: float
+    exchange_s: float
+    hidden_s: float
+    exposed_s: float
+    overtaken_buckets: int
+    missing_tensors: int
+
+class PlanStatistics(TypedDict):
+    name: str
+    steps: int
+    arena_bytes: int
+    buckets: list[BucketStatistics]
+    last: StepStatistics
+    total: StepStatistics
+
+class LaneStatistics(TypedDict):
+    lane: str
+    collectives: int
+    bytes_sent: int
+    bytes_received: int
+    futex_sleeps: int
+    yields: int
+    waiting_s: float
+    copying_s: float
+    reducing_s: float
+    sending_s: float
+
+class Statistics(TypedDict):
+    lanes: list[LaneStatistics]
+    plans: list[PlanStatistics]
+
 class Memory:
     @property
     def address(self) -> int: ...
@@ -54,6 +96,7 @@ class Plan:
     def mark_ready(self, index: int) -> None: ...
     def is_ready(self, index: int) -> bool: ...
     def finish_step(self) -> None: ...
+    def statistics(self) -> PlanStatistics: ...
 
 class Runtime:
     @property
@@ -70,6 +113,7 @@ class Runtime:
         prescale: float = 1.0,
         postscale: float = 1.0,
     ) -> Plan: ...
+    def statistics(self) -> Statistics: ...
     def abort(self, reason: str) -> None: ...
     def shutdown(self) -> None: ...
     def start_timeline(self, path: str, mark_cycles: bool = False) -> None: ...

@@ -17,6 +17,7 @@
 #include "gyre/engine/runtime.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
+#include "python/gyre/core/statistics_binding.h"
 
 namespace gyre::python {
 namespace {
@@ -211,6 +212,7 @@ void bind_plan(nb::module_& module) {
       .def(
           "is_ready", [](const BoundPlan& self, std::size_t index) { return self.plan.get().is_ready(index); },
           "index"_a)
+      .def("statistics", [](const BoundPlan& self) { return to_python(self.plan.get().statistics()); })
       .def(
           "finish_step",
           [](const BoundPlan& self) {
@@ -249,6 +251,7 @@ void bind_runtime(nb::module_& module) {
           "requests"_a)
       .def("make_plan", &make_plan, "tensors"_a, nb::kw_only(), "name"_a, "operation"_a, "prescale"_a = 1.0,
            "postscale"_a = 1.0, "tensors: (name, data type number, shape) of each. Every rank makes the same plan.")
+      .def("statistics", [](const RuntimeOwner& self) { return to_python(self.get().engine().statistics()); })
       .def(
           "abort",
           [](const RuntimeOwner& self, const std::string& reason) {

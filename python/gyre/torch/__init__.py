@@ -11,8 +11,11 @@ Start it with `gyre run -n 4 -- python train.py`, or under torchrun, mpirun or s
 All failures are gyre.Error, a RuntimeError.
 """
 
+from __future__ import annotations
+
 from gyre._runtime import current as _current
 from gyre._runtime import init, is_initialized, shutdown
+from gyre.core import _core
 from gyre.errors import Error
 from gyre.torch.asynchronous import (
     Average,
@@ -100,6 +103,7 @@ __all__ = [
     "shutdown",
     "size",
     "start_timeline",
+    "statistics",
     "stop_timeline",
     "synchronize",
 ]
@@ -143,6 +147,13 @@ def is_homogeneous() -> bool:
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """From here on rank 0 writes a Chrome trace of all operations to the file. `mark_cycles`: also the negotiations."""
     _current().core.start_timeline(file_path, mark_cycles)
+
+
+def statistics() -> _core.Statistics:
+    """What this rank has counted since init(): per lane bytes, waits and work; per optimizer when each bucket was ready
+    and exchanged in the last step, and how much of the exchange was hidden behind backward. Times in seconds; the keys
+    are those of gyre/engine/statistics.h."""
+    return _current().core.statistics()
 
 
 def stop_timeline() -> None:
