@@ -6,11 +6,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
 
+#include "apps/gyre/python_verb.h"
 #include "apps/gyre/run_command.h"
 #include "apps/gyre/suggest.h"
 #include "gyre/base/error.h"
@@ -44,21 +46,40 @@ int usage_failure(const std::string& where, const std::string& message) {
   return kUsageExitCode;
 }
 
-int parse_and_run(std::vector<std::string> arguments) {
+/// Verbs written in Python, which read their options themselves.
+struct PythonVerb {
+  const char* name;
+  const char* module;
+  const char* description;
+};
+constexpr std::array kPythonVerbs = {
+    PythonVerb{"bench", "gyre.bench.__main__", "Measure the exchange, beside its bound and what others take"},
+};
+
+int parse_and_run(const std::string& called_as, std::vector<std::string> arguments) {
   CLI::App app("Gyre trains deep-learning models on many processes, from one command.", "gyre");
   app.set_version_flag("--version", "gyre " GYRE_VERSION);
-  app.footer("\nExamples:\n  gyre run -n 4 -- python train.py\n  gyre run --help");
+  app.footer("\nExamples:\n  gyre run -n 4 -- python train.py\n  gyre bench exchange resnet50\n  gyre run --help");
   gyre::app::RunCommand run(app);
+  std::vector<std::string> known = {"run", "--help", "--version"};
+  for (const PythonVerb& verb : kPythonVerbs) {
+    app.add_subcommand(verb.name, verb.description);
+    known.push_back(verb.name);
+  }
 
   if (arguments.empty()) arguments = {"--help"};
   const std::string first = arguments.front();
-  if (first != "run" && first != "--help" && first != "-h" && first != "--version") {
-    const auto meant = gyre::app::nearest(first, {"run", "--help", "--version"});
+  if (first != "-h" && std::ranges::find(known, first) == known.end()) {
+    const auto meant = gyre::app::nearest(first, known);
     return usage_failure("gyre", fmt::format("there is no {} '{}'{}", first.starts_with('-') ? "option" : "verb", first,
                                              meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
   }
-  const std::string where = first == "run" ? "gyre run" : "gyre";
+  const std::string where = first.starts_with('-') ? "gyre" : "gyre " + first;
   try {
+    const auto verb = std::ranges::find(kPythonVerbs, first, &PythonVerb::name);
+    if (verb != kPythonVerbs.end()) {
+      gyre::app::become_python_verb(first, verb->module, {arguments.begin() + 1, arguments.end()}, called_as);
+    }
     if (first == "run") {
       arguments.erase(arguments.begin());
       arguments = run.take_command(arguments);
@@ -85,7 +106,7 @@ int parse_and_run(std::vector<std::string> arguments) {
 int main(int argc, char** argv) {
   ensure_standard_descriptors();
   try {
-    return parse_and_run(std::vector<std::string>(argv + 1, argv + argc));
+    return parse_and_run(argc > 0 ? argv[0] : "gyre", std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
   } catch (const std::exception& error) {
     fmt::print(stderr, "gyre: {}\n", error.what());
     return 1;

@@ -1,7 +1,10 @@
-# ./dev bench NAME [ARGUMENT...]: runs bench/NAME.py against the release build.
+# ./dev bench NAME [ARGUMENT...]: runs a verb of `gyre bench`, or bench/NAME.py, against the release build.
+
+kBenchVerbs="allreduce exchange step"
 
 list_benches() {
-  local file
+  local file name
+  for name in $kBenchVerbs; do echo "$name"; done
   for file in "$ROOT"/bench/*.py; do
     [[ -f "$file" && "$(basename "$file")" != _* ]] && basename "$file" .py
   done
@@ -9,7 +12,7 @@ list_benches() {
 
 bench() {
   local name=${1:-}
-  if [[ -z "$name" || ! "$name" =~ ^[a-z0-9_]+$ || ! -f "$ROOT/bench/$name.py" ]]; then
+  if [[ -z "$name" || ! "$name" =~ ^[a-z0-9_]+$ ]] || ! grep -qx -- "$name" <<<"$(list_benches)"; then
     say "which benchmark? There are:"
     list_benches >&2
     exit 2
@@ -17,5 +20,7 @@ bench() {
   shift
   build release || die "the build failed; see above"
   cd "$ROOT" || exit 1
-  PYTHONPATH="$ROOT/python:$ROOT/tools${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/release/bin:$VENV/bin:$PATH" exec "$PYTHON" "bench/$name.py" "$@"
+  export PYTHONPATH="$ROOT/python:$ROOT/tools${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/release/bin:$VENV/bin:$PATH"
+  if [[ -f "bench/$name.py" ]]; then exec "$PYTHON" "bench/$name.py" "$@"; fi
+  GYRE_PYTHON="$PYTHON" exec "$ROOT/build/release/bin/gyre" bench "$name" "$@"
 }

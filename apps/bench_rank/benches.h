@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/bench_rank/measure.h"
+#include "gyre/engine/runtime.h"
+
+namespace gyre::bench_rank {
+
+/// Which ways into the engine are measured.
+struct Paths {
+  bool tensor = true;  ///< Ordinary memory.
+  bool arena = true;   ///< Tensors of a plan, which live in memory shared with the other ranks of the host.
+};
+
+/// Microseconds of one allreduce: {"tensor": {"4": 1.5, …}, "arena": {…}}. Collective; the answers are checked.
+nlohmann::json measure_allreduce(engine::Runtime& runtime, const std::vector<std::size_t>& sizes_bytes, Paths paths,
+                                 const Effort& effort);
+
+/// The tensors of a model, in the order in which its backward pass produces their gradients.
+std::vector<engine::PlanTensor> read_tensor_list(const std::filesystem::path& path);
+
+/// Microseconds from "all gradients are there" to "all are averaged": {"tensor": 8100.5, "arena": …}. Collective; the
+/// answers are checked.
+nlohmann::json measure_exchange(engine::Runtime& runtime, const std::vector<engine::PlanTensor>& tensors, Paths paths,
+                                const Effort& effort);
+
+}  // namespace gyre::bench_rank

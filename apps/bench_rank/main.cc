@@ -1,0 +1,87 @@
+// gyre-bench-rank: one rank of the C++ rows of `gyre bench`, which starts it. Rank 0 writes one JSON object.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "apps/bench_rank/benches.h"
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+
+namespace {
+
+using namespace gyre;
+using namespace gyre::bench_rank;
+
+struct Options {
+  std::vector<std::size_t> sizes_bytes;
+  std::string tensors;
+  std::string result;
+  std::string paths = "arena,tensor";
+  Effort effort{.rotation_bytes = std::size_t{64} << 20};
+};
+
+Paths paths_of(const std::string& text) {
+  return {.tensor = text.find("tensor") != std::string::npos, .arena = text.find("arena") != std::string::npos};
+}
+
+void add_options(CLI::App& app, Options& options) {
+  app.require_subcommand(1);
+  CLI::App* allreduce = app.add_subcommand("allreduce", "One collective at a time, of each of the sizes");
+  allreduce->add_option("--sizes", options.sizes_bytes, "In bytes, multiples of 4")->required()->delimiter(',');
+  CLI::App* exchange = app.add_subcommand("exchange", "A model's gradients");
+  exchange->add_option("--tensors", options.tensors, "JSON file: a list of {\"name\", \"shape\"}")->required();
+  for (CLI::App* verb : {allreduce, exchange}) {
+    verb->add_option("--result", options.result, "Where rank 0 writes its figures")->required();
+    verb->add_option("--paths", options.paths, "arena, tensor or both")->capture_default_str();
+    verb->add_option("--seconds", options.effort.seconds, "Per figure")->check(CLI::NonNegativeNumber);
+    verb->add_option("--fewest-rounds", options.effort.fewest_rounds)->check(CLI::PositiveNumber);
+    verb->add_option("--rotation-bytes", options.effort.rotation_bytes)->check(CLI::PositiveNumber);
+  }
+}
+
+nlohmann::json measure(engine::Runtime& runtime, const CLI::App& app, const Options& options) {
+  if (app.got_subcommand("exchange")) {
+    return measure_exchange(runtime, read_tensor_list(options.tensors), paths_of(options.paths), options.effort);
+  }
+  return measure_allreduce(runtime, options.sizes_bytes, paths_of(options.paths), options.effort);
+}
+
+void run(const CLI::App& app, const Options& options) {
+  const auto runtime = engine::Runtime::start_from_environment();
+  try {
+    nlohmann::json result = measure(*runtime, app, options);
+    if (runtime->rank() == 0) {
+      const int threads =
+          std::min<int>(runtime->local_size(), static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+      result["memcpy_bytes_per_second"] = measure_memcpy(threads, options.effort.rotation_bytes);
+      write_file_atomically(options.result, as_bytes(result.dump()));
+    }
+    // Nobody leaves while rank 0 still measures the bound: the others would be counted as idle load.
+    meet(*runtime);
+  } catch (const std::exception& error) {
+    // The other ranks learn the reason, not only that this one is gone.
+    runtime->group().abort(
+        Error(ErrorCode::kAborted, fmt::format("rank {} failed: {}", runtime->rank(), error.what())));
+    throw;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("One rank of the C++ rows of `gyre bench`, which starts it", "gyre-bench-rank");
+  Options options;
+  add_options(app, options);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(app, options);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gyre-bench-rank: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,92 @@
+#include "apps/bench_rank/measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "gyre/base/error.h"
+
+namespace gyre::bench_rank {
+
+namespace {
+constexpr std::size_t kMostBuffers = 1024;
+constexpr double kMostRounds = 2000;
+}  // namespace
+
+double microseconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double, std::micro>(SteadyClock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::size_t buffers_for(std::size_t size_bytes, const Effort& effort) {
+  return std::clamp<std::size_t>(effort.rotation_bytes / std::max<std::size_t>(size_bytes, 1), 2, kMostBuffers);
+}
+
+engine::Request sum_of(const std::string& name, std::span<float> values) {
+  engine::Request request;
+  request.name = name;
+  request.signature = {.kind = engine::OperationKind::kAllreduce,
+                       .type = engine::DataType::kFloat32,
+                       .shape = {static_cast<std::int64_t>(values.size())}};
+  request.input = std::as_bytes(values);
+  request.output = std::as_writable_bytes(values);
+  return request;
+}
+
+int agreed_rounds(engine::Runtime& runtime, double once_us, const Effort& effort) {
+  const double fewest = effort.fewest_rounds;
+  std::vector<float> rounds{static_cast<float>(
+      std::clamp(effort.seconds * 1e6 / std::max(once_us, 0.1), fewest, std::max(kMostRounds, fewest)))};
+  engine::Request request = sum_of("rounds", rounds);
+  request.signature.kind = engine::OperationKind::kBroadcast;
+  static_cast<void>(runtime.engine().run(std::move(request)));
+  return static_cast<int>(rounds[0]);
+}
+
+void meet(engine::Runtime& runtime) {
+  engine::Request barrier;
+  barrier.name = "meet";
+  static_cast<void>(runtime.engine().run(std::move(barrier)));
+}
+
+void require_sum(const engine::Runtime& runtime, std::span<const float> values, const std::string& what) {
+  const float expected = static_cast<float>(runtime.size() * (runtime.size() + 1)) / 2;
+  const auto wrong = std::find_if(values.begin(), values.end(), [&](float value) { return value != expected; });
+  if (wrong == values.end()) return;
+  throw Error(ErrorCode::kInternal,
+              fmt::format("wrong answer on rank {}: element {} of {} ({} elements) is {} instead of {}", runtime.rank(),
+                          wrong - values.begin(), what, values.size(), *wrong, expected));
+}
+
+double measure_memcpy(int thread_count, std::size_t buffer_bytes) {
+  constexpr int kRounds = 9;
+  std::vector<std::thread> threads;
+  std::vector<double> rates(static_cast<std::size_t>(thread_count));
+  for (double& rate : rates) {
+    threads.emplace_back([&rate, buffer_bytes] {
+      const std::vector<char> from(buffer_bytes, 1);
+      std::vector<char> to(buffer_bytes, 2);
+      std::vector<double> times;
+      for (int round = 0; round < kRounds; ++round) {
+        const auto start = SteadyClock::now();
+        std::memcpy(to.data(), from.data(), from.size());
+        times.push_back(microseconds_since(start));
+      }
+      rate = static_cast<double>(buffer_bytes) / median(std::move(times)) * 1e6;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  double sum = 0;
+  for (const double rate : rates) sum += rate;
+  return sum;
+}
+
+}  // namespace gyre::bench_rank

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/engine/runtime.h"
+
+namespace gyre::bench_rank {
+
+/// How long and on how much memory one figure is measured.
+struct Effort {
+  double seconds = 0.6;        ///< About so long per figure,
+  int fewest_rounds = 5;       ///< but at least so many rounds.
+  std::size_t rotation_bytes;  ///< Buffers rotate over at least so much memory, so that none is found in the cache.
+};
+
+double microseconds_since(SteadyClock::time_point start);
+
+/// Not empty.
+double median(std::vector<double> values);
+
+/// How many buffers of `size_bytes` to rotate over: at least two.
+std::size_t buffers_for(std::size_t size_bytes, const Effort& effort);
+
+/// An allreduce of `values` in place, as a sum.
+engine::Request sum_of(const std::string& name, std::span<float> values);
+
+/// Collective. How often to repeat what takes `once_us`; rank 0's opinion counts.
+int agreed_rounds(engine::Runtime& runtime, double once_us, const Effort& effort);
+
+/// Collective: all ranks leave at nearly the same time.
+void meet(engine::Runtime& runtime);
+
+/// Error(kInternal) naming `what` unless all of `values` are what ranks 1, 2, … n add up to.
+void require_sum(const engine::Runtime& runtime, std::span<const float> values, const std::string& what);
+
+/// Bytes per second that `thread_count` threads copy together, each between its own buffers outside the cache.
+double measure_memcpy(int thread_count, std::size_t buffer_bytes);
+
+}  // namespace gyre::bench_rank

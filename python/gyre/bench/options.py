@@ -1,0 +1,85 @@
+"""What the verbs of `gyre bench` have in common on the command line."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from gyre.bench.errors import UsageError
+
+_MOST_RANKS = 256
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+FACES = ("cpp", "python")
+PATHS = ("arena", "tensor")
+# models.MODELS, without loading torch.
+MODEL_NAMES = ("resnet50", "resnet101", "vgg16", "cifar10", "cosmoflow")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much time one figure may take."""
+
+    seconds: float
+    repeats: int
+
+
+def add_common(parser: argparse.ArgumentParser, *, seconds: float) -> None:
+    """The options of every verb."""
+    parser.add_argument("--ranks", default="2,4", help="numbers of ranks in all, such as 2,4 (the default)")
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, help=f"of measuring per figure (default: {seconds:g})"
+    )
+    parser.add_argument("--repeats", type=int, default=1, help="turns of every program; medians over them (default: 1)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there as well")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="what to print (default: table)"
+    )
+
+
+def integers(text: str, option: str, low: int, high: int) -> list[int]:
+    """ "2,4" as numbers. UsageError names the option."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or any(number < low or number > high for number in numbers):
+        raise UsageError(f"{option} is '{text}'; numbers from {low} to {high}, separated by commas, are needed")
+    return numbers
+
+
+def checked_model(name: str) -> str:
+    """UsageError for an unknown one."""
+    if name not in MODEL_NAMES:
+        raise UsageError(f"there is no model '{name}'; there are: {', '.join(MODEL_NAMES)}")
+    return name
+
+
+def ranks_of(arguments: argparse.Namespace) -> list[int]:
+    return integers(arguments.ranks, "--ranks", 1, _MOST_RANKS)
+
+
+def effort_of(arguments: argparse.Namespace) -> Effort:
+    if not 0 < arguments.seconds <= 60:
+        raise UsageError(f"--seconds is {arguments.seconds:g}; more than 0 and at most 60 are needed")
+    if not 1 <= arguments.repeats <= 100:
+        raise UsageError(f"--repeats is {arguments.repeats}; 1 to 100 are possible")
+    return Effort(arguments.seconds, arguments.repeats)
+
+
+def size_of(text: str, option: str) -> int:
+    """ "64KB" in bytes: powers of 1024."""
+    digits = text.strip().rstrip("KMGBkmgb")
+    unit = text.strip()[len(digits) :].upper()
+    if not digits.isdigit() or unit not in _UNITS:
+        raise UsageError(f"{option} has '{text}'; sizes such as 4, 64KB or 16MB are needed")
+    return int(digits) * _UNITS[unit]
+
+
+def choices_of(text: str, option: str, known: tuple[str, ...]) -> list[str]:
+    """ "cpp,python", all of them known. UsageError otherwise."""
+    chosen = text.split(",")
+    for word in chosen:
+        if word not in known:
+            raise UsageError(f"{option} has '{word}'; there are: {', '.join(known)}")
+    return chosen

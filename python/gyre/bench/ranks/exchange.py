@@ -1,0 +1,71 @@
+"""The exchange benchmark, whoever does the exchange: from the moment backward begins to hand out gradients that are
+there already, to the moment all of them are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from gyre.bench.ranks.gradients import GivenGradients, read_tensor_list
+from gyre.bench.ranks.groups import Ranks
+from gyre.bench.ranks.timing import arguments_parser, measure_steps, write_result
+
+
+def average(ranks: Ranks) -> float:
+    """What gradients of rank + 1 average to."""
+    return (ranks.size + 1) / 2
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How a way of exchanging is timed and checked."""
+
+    given: GivenGradients
+    ranks: Ranks
+    seconds: float
+
+    def measure(
+        self, module: nn.Module, step: Callable[[torch.Tensor], None], forget: Callable[[], None], expected: float
+    ) -> float:
+        """Median microseconds of `step`, which is given the output of `module` and must leave `expected` in every
+        gradient when rank r's were r + 1. `forget` makes ready for the next backward."""
+        output: list[torch.Tensor] = []
+
+        def prepare() -> None:
+            forget()
+            output[:] = [module()]
+            self.given.empty_cache()
+            self.ranks.meet()
+
+        self.given.flat.fill_(float(self.ranks.rank + 1))
+        output[:] = [module()]
+        step(output[0])
+        self.given.require(expected)
+        self.given.flat.zero_()  # Whose sums stay finite however many rounds there are.
+        return measure_steps(prepare, lambda: step(output[0]), self.seconds, self.ranks)
+
+    def measure_backward(self) -> float:
+        """The same without any exchange."""
+        return self.measure(self.given, self.given.hand_out, self.given.forget_gradients, float(self.ranks.rank + 1))
+
+
+def main(
+    join: Callable[[str], AbstractContextManager[Ranks]],
+    measure: Callable[[GivenGradients, Exchange, Ranks], dict[str, float]],
+) -> None:
+    parser = arguments_parser()
+    parser.add_argument("--tensors", required=True, type=Path, help="a list of name and shape, in backward's order")
+    arguments = parser.parse_args()
+    with join(arguments.store) as ranks:
+        module = GivenGradients(read_tensor_list(arguments.tensors))
+        exchange = Exchange(module, ranks, arguments.seconds)
+        backward_us = exchange.measure_backward()
+        module.forget_gradients()
+        figures = measure(module, exchange, ranks)
+        if ranks.rank == 0:
+            write_result(arguments.result, {"bytes": module.size_bytes, "backward_us": backward_us, **figures})

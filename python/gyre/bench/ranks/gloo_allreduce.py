@@ -1,0 +1,7 @@
+"""torch.distributed over gloo: one rank of the allreduce benchmark."""
+
+from gyre.bench.ranks.allreduce import main
+from gyre.bench.ranks.groups import gloo_ranks
+
+if __name__ == "__main__":
+    main(gloo_ranks)

@@ -1,0 +1,20 @@
+"""torch's DistributedDataParallel over gloo: one rank of the exchange benchmark."""
+
+from __future__ import annotations
+
+from torch.nn.parallel import DistributedDataParallel
+
+from gyre.bench.ranks.exchange import Exchange, average, main
+from gyre.bench.ranks.gradients import GivenGradients
+from gyre.bench.ranks.groups import Ranks, gloo_ranks
+
+
+def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[str, float]:
+    wrapped = DistributedDataParallel(module)
+
+    # backward returns when the buckets are averaged.
+    return {"none": exchange.measure(wrapped, module.hand_out, module.forget_gradients, average(ranks))}
+
+
+if __name__ == "__main__":
+    main(gloo_ranks, measure)

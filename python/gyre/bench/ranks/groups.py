@@ -1,0 +1,80 @@
+"""How a rank's program joins the others, for Gyre and for each peer: what all of the benches need of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+_TIMEOUT = timedelta(seconds=300)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's place, and the three operations that benches need besides the one they measure."""
+
+    rank: int
+    size: int
+    native: Callable[[torch.Tensor], Any]  # A tensor as `allreduce` wants it: the same memory.
+    allreduce: Callable[[Any], object]  # A sum, in place.
+    meet: Callable[[], None]  # A barrier.
+    from_rank_0: Callable[[int], int]
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+@contextmanager
+def gyre_ranks() -> Iterator[Ranks]:
+    import gyre.torch as hvd  # noqa: PLC0415 - only the programs that need it pay for it
+
+    hvd.init()
+
+    def from_rank_0(value: int) -> int:
+        return int(hvd.broadcast(torch.tensor([value]), 0)[0])
+
+    def allreduce(tensor: torch.Tensor) -> None:
+        hvd.allreduce_(tensor, op=hvd.Sum)
+
+    yield Ranks(hvd.rank(), hvd.size(), _as_it_is, allreduce, hvd.barrier, from_rank_0)
+    hvd.shutdown()
+
+
+@contextmanager
+def gloo_ranks(store: str) -> Iterator[Ranks]:
+    """torch.distributed's, under `gyre run`; `store` is a file that does not exist yet, where they meet."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=_TIMEOUT)
+
+    def from_rank_0(value: int) -> int:
+        box = torch.tensor([value])
+        dist.broadcast(box, 0)
+        return int(box)
+
+    yield Ranks(rank, size, _as_it_is, dist.all_reduce, dist.barrier, from_rank_0)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@contextmanager
+def openmpi_ranks() -> Iterator[Ranks]:
+    """Open MPI's, through mpi4py, under mpirun."""
+    from mpi4py import MPI  # noqa: PLC0415
+
+    world = MPI.COMM_WORLD
+
+    def allreduce(array: Any) -> None:
+        world.Allreduce(MPI.IN_PLACE, array)
+
+    def from_rank_0(value: int) -> int:
+        return int(world.bcast(value, root=0))
+
+    yield Ranks(world.rank, world.size, lambda tensor: tensor.numpy(), allreduce, world.Barrier, from_rank_0)

@@ -1,0 +1,129 @@
+"""Rows of figures: what one says, how they are shown to a person and written for a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gyre.bench.errors import UsageError
+
+# One figure of Gyre's, what others need for the same, and the least that it could take: {"bench", "ranks", "bytes",
+# "path": "arena" | "tensor", "face": "cpp" | "python", "hosts", "ours_us", "peers": {"gloo_us", "openmpi_us"},
+# "bound_us"} and what a bench adds. docs/guide/bench.md has the list.
+Row = dict[str, Any]
+
+_COLUMNS = (
+    "what",
+    "ranks",
+    "hosts",
+    "path",
+    "face",
+    "ours",
+    "GB/s",
+    "gloo",
+    "/ours",
+    "openmpi",
+    "/ours",
+    "bound",
+    "of it",
+)
+
+
+def size_text(size_bytes: float) -> str:
+    """ "4 B", "64 KB", "102.2 MB" """
+    for unit in ("B", "KB", "MB"):
+        if size_bytes < 1024 or unit == "MB":
+            return f"{round(size_bytes, 1):g} {unit}"
+        size_bytes /= 1024
+    raise AssertionError(size_bytes)
+
+
+def time_text(microseconds: float | None) -> str:
+    """In a unit that keeps it short."""
+    if microseconds is None:
+        return "-"
+    if microseconds < 0:
+        return "-" + time_text(-microseconds)
+    if microseconds < 1000:
+        return f"{microseconds:.1f} us"
+    if microseconds < 1e6:
+        return f"{microseconds / 1e3:.1f} ms"
+    return f"{microseconds / 1e6:.2f} s"
+
+
+def _ratio_text(peer_us: float | None, ours_us: float) -> str:
+    if peer_us is None:
+        return "-"
+    if ours_us <= 0:  # What is exposed of a step can be lost in noise.
+        return "all" if peer_us > 0 else "-"
+    return f"{peer_us / ours_us:.2f}" if peer_us < 10 * ours_us else f"{peer_us / ours_us:.1f}"
+
+
+def _what(row: Row) -> str:
+    parts = [str(row["model"])] if "model" in row else []
+    parts.append(size_text(row["bytes"]))
+    if "rate" in row:
+        parts.append(str(row["rate"]))
+    if "fusion_bytes" in row:
+        parts.append(f"fusion {size_text(row['fusion_bytes'])}" if row["fusion_bytes"] else "fusion off")
+    if row["bench"] == "step":
+        parts.append(f"batch {row['batch']}, step {time_text(row['alone_us'])} alone")
+    if row.get("zero_grad") == "zeros":
+        parts.append("into zeros")
+    return ", ".join(parts)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    ours: float = row["ours_us"]
+    peers: Mapping[str, float | None] = row.get("peers", {})
+    gloo, openmpi, bound = peers.get("gloo_us"), peers.get("openmpi_us"), row.get("bound_us")
+    rate = f"{row['bytes'] / ours / 1e3:.2f}" if ours > 0 and row["bench"] != "step" else "-"
+    return (
+        _what(row), str(row["ranks"]), str(row["hosts"]), str(row["path"]), str(row["face"]), time_text(ours), rate,
+        time_text(gloo), _ratio_text(gloo, ours), time_text(openmpi), _ratio_text(openmpi, ours),
+        time_text(bound), f"{bound / ours:.0%}" if bound and ours > 0 else "-",
+    )  # fmt: skip
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Times of ours and of the peers, their ratio (above 1: ours is faster), and how near ours is to the bound."""
+    lines = [_COLUMNS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def check_writable(path: Path) -> None:
+    """UsageError unless the file can be written: told before minutes of measuring, not after."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"--json {path}: its folder cannot be written: {error.strerror}") from error
+    if path.is_dir():
+        raise UsageError(f"--json {path}: this is a folder")
+
+
+def write_json(path: Path, rows: object) -> None:
+    """The whole file or none of it."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(rows, file, indent=1)
+            file.write("\n")
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,207 @@
+"""`gyre bench` as its users meet it: rows that hold what they promise, messages for what cannot be, nothing left
+behind. How fast anything is has no part in it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gyre.bench
+import pytest
+from gyre.bench.models import MODELS, tensor_list
+from gyre.bench.report import table
+from running_job import Job, wait_until
+
+Bench = Callable[..., "subprocess.CompletedProcess[str]"]
+LONGEST_SECONDS = 240
+PACKAGE = Path(gyre.bench.__file__).parent.parent.parent
+QUICK = ["--seconds", "0.01"]
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    return {"GYRE_PYTHON": sys.executable, "PYTHONPATH": str(PACKAGE), "TMPDIR": str(scratch)}
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Path]:
+    """Where the benchmarks keep what they need while they run; nothing may be left of it."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    yield folder
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def bench(gyre: Path, tmp_path: Path, scratch: Path) -> Bench:
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [str(gyre), "bench", *arguments]
+        variables = {**os.environ, **environment(scratch), **variables}
+        return subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
+        )
+
+    return run
+
+
+def rows_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    for row in rows:
+        assert {"bench", "ranks", "bytes", "path", "face", "hosts", "ours_us", "peers", "bound_us"} <= row.keys()
+        assert row["hosts"] == 1
+    return rows
+
+
+def test_allreduce_has_a_row_for_every_way_in_beside_both_peers(bench: Bench) -> None:
+    done = bench("allreduce", "--ranks", "2", "--sizes", "4,64KB", *QUICK, "-o", "json")
+    rows = rows_of(done)
+    ways = {(row["bytes"], row["face"], row["path"]) for row in rows}
+    assert ways == {
+        (size, *way) for size in (4, 65536) for way in (("cpp", "arena"), ("cpp", "tensor"), ("python", "tensor"))
+    }
+    for row in rows:
+        assert row["bench"] == "allreduce"
+        assert row["ranks"] == 2
+        assert row["ours_us"] > 0
+        assert row["bound_us"] > 0
+        assert set(row["peers"]) == {"gloo_us", "openmpi_us"}
+        assert all(time > 0 for time in row["peers"].values())
+
+
+def test_a_peer_that_is_missing_costs_its_column_and_one_line(bench: Bench, tmp_path: Path) -> None:
+    """Nobody should have to install Open MPI to see the rest."""
+    file = tmp_path / "rows.json"
+    done = bench(
+        "allreduce", "--ranks", "2", "--sizes", "4", "--faces", "cpp", *QUICK, "--json", str(file), PATH="/nowhere"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "gyre bench allreduce: Open MPI is left out: there is no mpirun in PATH\n"
+    rows = json.loads(file.read_text())
+    assert [set(row["peers"]) for row in rows] == [{"gloo_us"}] * 2
+    assert done.stdout == table(rows) + "\n"
+    assert done.stdout.splitlines()[1].split("  ")[-1].strip().endswith("%")
+
+
+def test_exchange_has_both_faces_and_every_fusion_limit(bench: Bench) -> None:
+    done = bench("exchange", "cifar10", "--ranks", "2", "--fusion", "0,1MB", *QUICK, "-o", "json")
+    rows = rows_of(done)
+    ways = {(row["fusion_bytes"], row["face"], row["path"], row.get("zero_grad")) for row in rows}
+    of_each = {
+        ("cpp", "arena", None),
+        ("cpp", "tensor", None),
+        ("python", "arena", "none"),
+        ("python", "arena", "zeros"),
+    }
+    assert ways == {(fusion, *way) for fusion in (0, 1 << 20) for way in of_each}
+    assert all(row["bytes"] == 4 * 1250858 and row["model"] == "cifar10" for row in rows)
+    assert "Horovod is not measured" in done.stderr
+
+
+def test_step_tells_what_the_exchange_adds(bench: Bench) -> None:
+    done = bench("step", "cifar10", "--ranks", "2", "--batch", "2", *QUICK, "-o", "json")
+    (row,) = rows_of(done)
+    assert row["ours_us"] == pytest.approx(row["together_us"] - row["alone_us"])
+    assert row["alone_us"] > 0
+    assert (row["batch"], row["image_size"], row["bytes"]) == (2, 32, 4 * 1250858)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["exchange", "alexnet"],
+            "there is no model 'alexnet'; there are: resnet50, resnet101, vgg16, cifar10, cosmoflow",
+        ),
+        (["exchange", "--ranks", "0"], "--ranks is '0'; numbers from 1 to 256, separated by commas, are needed"),
+        (["allreduce", "--ranks", "two"], "--ranks is 'two'; numbers from 1 to 256, separated by commas, are needed"),
+        (["allreduce", "--sizes", "6"], "--sizes is '6'; multiples of 4 up to 4 GB are needed"),
+        (["allreduce", "--sizes", "4XB"], "--sizes has '4XB'; sizes such as 4, 64KB or 16MB are needed"),
+        (["allreduce", "--faces", "java"], "--faces has 'java'; there are: cpp, python"),
+        (["allreduce", "--seconds", "0"], "--seconds is 0; more than 0 and at most 60 are needed"),
+        (["step", "vgg16", "--image-size", "16"], "--image-size is 16; vgg16 takes 32 to 1024"),
+        (["exchange", "--json", "/proc/rows.json"], "--json /proc/rows.json: its folder cannot be written: "),
+        (["exchange", "--json", "no/such/folder.json"], "--json no/such/folder.json: its folder cannot be written: "),
+    ],
+)
+def test_what_cannot_be_is_told_at_once(bench: Bench, arguments: list[str], message: str) -> None:
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"gyre bench {arguments[0]}: {message}")
+    assert lines[1] == f"See `gyre bench {arguments[0]} --help`."
+
+
+def test_an_unknown_verb_is_told_and_so_is_a_python_without_gyre(bench: Bench) -> None:
+    unknown = bench("allreduec")
+    assert unknown.returncode == 2
+    assert "choose from 'allreduce', 'exchange', 'step'" in unknown.stderr
+    missing = bench("--help", GYRE_PYTHON="/no/python")
+    assert missing.returncode == 2
+    assert "/no/python" in missing.stderr
+
+
+def test_an_interrupted_run_leaves_neither_processes_nor_files(gyre: Path, tmp_path: Path, scratch: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text("what was there before")
+    command = [str(gyre), "bench", "exchange", "cifar10", "--ranks", "2", "--seconds", "60", "--json", str(file)]
+    job = Job(command, tmp_path, environment(scratch), timeout=LONGEST_SECONDS)
+    try:
+        wait_until("a rank runs", lambda: any("gyre-bench-rank exchange" in line for line in job.processes()), 120)
+        job.process.send_signal(signal.SIGTERM)
+        assert job.wait() == 128 + signal.SIGTERM
+        assert job.stderr.endswith("gyre bench exchange: interrupted; nothing was written\n")
+        wait_until("all processes ended", lambda: job.processes() == [])
+        assert file.read_text() == "what was there before"
+        assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".rows")) == []
+    finally:
+        job.end()
+
+
+def test_a_program_that_fails_is_told_with_its_last_words(bench: Bench) -> None:
+    done = bench(
+        "allreduce", "--ranks", "2", "--sizes", "4", *QUICK, GYRE_FUSION_BYTES="ignored", GYRE_LOG_LEVEL="loud"
+    )
+    assert done.returncode == 1
+    assert "ended with 1 and no result" in done.stderr
+    assert "loud" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "elements"),
+    [
+        ("resnet50", 161, 25_557_032),
+        ("resnet101", 314, 44_549_160),
+        ("vgg16", 32, 138_357_544),
+        ("cifar10", 12, 1_250_858),
+        ("cosmoflow", 16, 8_907_556),
+    ],
+)
+def test_the_models_have_the_published_parameters(name: str, tensors: int, elements: int) -> None:
+    shapes = tensor_list(name)
+    assert len(shapes) == tensors
+    assert sum(math.prod(shape) for _, shape in shapes) == elements
+    assert shapes[0][1] == [MODELS[name].outputs]  # Backward begins at the last layer's bias.
+
+
+def test_the_table_shows_what_is_missing_as_a_dash() -> None:
+    row = {
+        "bench": "step",
+        "model": "m",
+        "batch": 1,
+        "alone_us": 5e5,
+        "ranks": 2,
+        "hosts": 1,
+        "bytes": 4,
+        "path": "arena",
+    }
+    shown = table([{**row, "face": "python", "ours_us": -20.0, "peers": {"gloo_us": 1500.0}, "bound_us": None}])
+    cells = " ".join(shown.splitlines()[1].split())
+    assert cells == "m, 4 B, batch 1, step 500.0 ms alone 2 1 arena python -20.0 us - 1.5 ms all - - - -"
