@@ -7,12 +7,16 @@
 #include "gyre/base/parse.h"
 #include "gyre/group/in_process.h"
 #include "gyre/group/job.h"
+#include "gyre/group/subgroup.h"
 
 namespace gyre::engine {
 
 namespace {
 constexpr std::int64_t kMostStartSeconds = 24 * 3600;
-}
+
+int rank_in_job(const group::Group& group) { return group.topology().self().rank_in_job.value_or(group.rank()); }
+
+}  // namespace
 
 RuntimeOptions runtime_options_from_environment() {
   RuntimeOptions options;
@@ -33,11 +37,18 @@ std::unique_ptr<Runtime> Runtime::start_from_environment() {
 }
 
 Runtime::Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options)
-    : logger_(make_logger(fmt::format("rank {}", group->rank()), options.log_level)),
+    : options_(options),
+      logger_(make_logger(fmt::format("rank {}", rank_in_job(*group)), options.log_level)),
       group_(std::move(group)),
       engine_(std::make_unique<Engine>(*group_, options.engine, logger_)) {}
 
 Runtime::~Runtime() { shutdown(); }
+
+std::unique_ptr<Runtime> Runtime::subset(std::vector<int> ranks, std::uint64_t id) const {
+  RuntimeOptions options = options_;
+  options.engine.timeline.clear();  // One file cannot be written twice.
+  return std::make_unique<Runtime>(group::make_subgroup(group_, std::move(ranks), id), options);
+}
 
 void Runtime::shutdown() {
   engine_->shutdown();

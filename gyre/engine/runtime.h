@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,10 +39,16 @@ class Runtime {
   Engine& engine() { return *engine_; }
   const Logger& logger() const { return logger_; }
 
-  /// Leaves the job in good order. Idempotent; the destructor calls it.
+  /// Some of this runtime's ranks as a job of their own (a process set): own numbers, own engine, same links, memory
+  /// and fate; see group::make_subgroup for `ranks`, `id` and what leaving means. Collective among `ranks` alone;
+  /// returns when all of them have called it (within a minute). It has no timeline. Shut it down before this runtime.
+  std::unique_ptr<Runtime> subset(std::vector<int> ranks, std::uint64_t id) const;
+
+  /// Leaves the job (a subset: only that) in good order. Idempotent; the destructor calls it.
   void shutdown();
 
  private:
+  RuntimeOptions options_;
   Logger logger_;
   std::shared_ptr<group::Group> group_;
   std::unique_ptr<Engine> engine_;

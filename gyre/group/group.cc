@@ -5,7 +5,7 @@
 namespace gyre::group {
 
 Error Group::verdict_on(int peer, const Error& seen) {
-  wait_for_verdict(peer, Deadline::after(kLongestVerdict));
+  wait_for_verdict(peer, 0, Deadline::after(kLongestVerdict));
   if (auto reason = abort_signal().reason()) return *reason;
   if (has_left(peer)) {
     return {ErrorCode::kPeerLeft,

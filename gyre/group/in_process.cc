@@ -21,20 +21,27 @@ namespace {
 class Hub {
  public:
   explicit Hub(std::vector<Member> members)
-      : members_(std::move(members)), signals_(members_.size()), left_(members_.size()) {}
+      : members_(std::move(members)),
+        signals_(members_.size()),
+        departures_(static_cast<int>(members_.size())),
+        parts_(static_cast<int>(members_.size())) {}
 
   const std::vector<Member>& members() const { return members_; }
   AbortSignal& abort_signal(int rank) { return signals_[static_cast<std::size_t>(rank)]; }
 
   std::unique_ptr<net::Stream> open_link(const Topology& topology, int peer, std::uint64_t channel, Deadline deadline)
       GYRE_EXCLUDES(mutex_);
-  std::shared_ptr<net::Segment> share_segment(const Topology& topology, std::uint64_t channel, std::size_t size_bytes,
-                                              Deadline deadline) GYRE_EXCLUDES(mutex_);
+  /// `ranks`: those who share, ascending.
+  std::shared_ptr<net::Segment> share_segment(const Topology& topology, const std::vector<int>& ranks,
+                                              std::uint64_t channel, std::size_t size_bytes, Deadline deadline)
+      GYRE_EXCLUDES(mutex_);
   void abort(const Error& reason) GYRE_EXCLUDES(mutex_);
   void leave(int rank) GYRE_EXCLUDES(mutex_);
-  bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
-  int departures() const { return departures_.load(std::memory_order_acquire); }
-  void wait_for_verdict(int rank, int peer, Deadline deadline) GYRE_EXCLUDES(mutex_);
+  bool has_left(int rank) const { return departures_.has_left(rank); }
+  int departures() const { return departures_.count(); }
+  void leave_part(int rank, std::uint64_t part) GYRE_EXCLUDES(mutex_);
+  std::shared_ptr<const Departures> part_departures(std::uint64_t part) GYRE_EXCLUDES(mutex_);
+  void wait_for_verdict(int rank, int peer, std::uint64_t part, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
  private:
   using LinkKey = std::tuple<int, int, std::uint64_t>;  // Higher rank, lower rank, channel.
@@ -47,19 +54,23 @@ class Hub {
     bool complete = false;
     std::optional<Error> failure;
   };
-  using SegmentKey = std::pair<int, std::uint64_t>;  // Host index, channel.
+  using SegmentKey = std::pair<int, std::uint64_t>;  // The lowest of the ranks that share, channel.
 
-  std::shared_ptr<Gathering> arrive(const Topology& topology, std::uint64_t channel, std::size_t size_bytes)
-      GYRE_REQUIRES(mutex_);
+  std::shared_ptr<Gathering> arrive(const Topology& topology, const std::vector<int>& ranks, std::uint64_t channel,
+                                    std::size_t size_bytes) GYRE_REQUIRES(mutex_);
   /// False when the deadline passed. Throws when this rank's group has failed.
   bool wait(int rank, Deadline deadline) GYRE_REQUIRES(mutex_);
-  void throw_if_left(const Topology& topology, int peer) const;
+  /// From the group, or from the part (0: none).
+  bool is_gone(int rank, std::uint64_t part) GYRE_REQUIRES(mutex_) {
+    return has_left(rank) || (part != 0 && parts_.of(part)->has_left(rank));
+  }
+  void throw_if_left(const Topology& topology, int peer, std::uint64_t channel) GYRE_REQUIRES(mutex_);
 
   const std::vector<Member> members_;
   std::vector<AbortSignal> signals_;
-  std::vector<std::atomic<bool>> left_;
-  std::atomic<int> departures_{0};
+  Departures departures_;
   Mutex mutex_;
+  PartDepartures parts_ GYRE_GUARDED_BY(mutex_);
   ConditionVariable changed_;
   std::map<LinkKey, std::unique_ptr<net::Stream>> offered_links_ GYRE_GUARDED_BY(mutex_);
   std::map<SegmentKey, std::shared_ptr<Gathering>> gatherings_ GYRE_GUARDED_BY(mutex_);
@@ -76,8 +87,8 @@ bool Hub::wait(int rank, Deadline deadline) {
   return true;
 }
 
-void Hub::throw_if_left(const Topology& topology, int peer) const {
-  if (!has_left(peer)) return;
+void Hub::throw_if_left(const Topology& topology, int peer, std::uint64_t channel) {
+  if (!is_gone(peer, part_of(channel))) return;
   throw Error(ErrorCode::kPeerLeft,
               fmt::format("{} left the group while rank {} still needed it", topology.describe(peer), topology.rank()));
 }
@@ -88,7 +99,7 @@ std::unique_ptr<net::Stream> Hub::open_link(const Topology& topology, int peer, 
   const MutexLock lock(mutex_);
   abort_signal(rank).throw_if_triggered();
   if (rank > peer) {
-    throw_if_left(topology, peer);
+    throw_if_left(topology, peer, channel);
     auto [ours, theirs] = net::make_stream_pair({topology.describe(peer), topology.describe(rank)});
     offered_links_[{rank, peer, channel}] = std::move(theirs);
     changed_.notify_all();
@@ -96,7 +107,7 @@ std::unique_ptr<net::Stream> Hub::open_link(const Topology& topology, int peer, 
   }
   const LinkKey key{peer, rank, channel};
   while (!offered_links_.contains(key)) {
-    throw_if_left(topology, peer);
+    throw_if_left(topology, peer, channel);
     if (wait(rank, deadline)) continue;
     throw Error(ErrorCode::kTimeout, fmt::format("{} did not open its end of link channel {} to rank {} in time",
                                                  topology.describe(peer), channel, rank));
@@ -104,8 +115,9 @@ std::unique_ptr<net::Stream> Hub::open_link(const Topology& topology, int peer, 
   return std::move(offered_links_.extract(key).mapped());
 }
 
-std::shared_ptr<Hub::Gathering> Hub::arrive(const Topology& topology, std::uint64_t channel, std::size_t size_bytes) {
-  auto& gathering = gatherings_[{topology.host_index(), channel}];
+std::shared_ptr<Hub::Gathering> Hub::arrive(const Topology& topology, const std::vector<int>& ranks,
+                                            std::uint64_t channel, std::size_t size_bytes) {
+  auto& gathering = gatherings_[{ranks.front(), channel}];
   if (!gathering) {
     gathering = std::make_shared<Gathering>();
     gathering->size_bytes = size_bytes;
@@ -120,25 +132,25 @@ std::shared_ptr<Hub::Gathering> Hub::arrive(const Topology& topology, std::uint6
                           topology.self().host_name, channel, gathering->size_bytes, size_bytes, topology.rank()));
   }
   ++gathering->arrived;
-  gathering->complete = gathering->arrived == topology.local_size();
+  gathering->complete = gathering->arrived == static_cast<int>(ranks.size());
   return gathering;
 }
 
-std::shared_ptr<net::Segment> Hub::share_segment(const Topology& topology, std::uint64_t channel,
-                                                 std::size_t size_bytes, Deadline deadline) {
+std::shared_ptr<net::Segment> Hub::share_segment(const Topology& topology, const std::vector<int>& ranks,
+                                                 std::uint64_t channel, std::size_t size_bytes, Deadline deadline) {
   const int rank = topology.rank();
   const MutexLock lock(mutex_);
   abort_signal(rank).throw_if_triggered();
-  const auto gathering = arrive(topology, channel, size_bytes);
+  const auto gathering = arrive(topology, ranks, channel, size_bytes);
   changed_.notify_all();
-  if (gathering->complete) gatherings_.erase({topology.host_index(), channel});
+  if (gathering->complete) gatherings_.erase({ranks.front(), channel});
   try {
     while (!gathering->complete && !gathering->failure) {
-      for (const int peer : topology.local_ranks()) throw_if_left(topology, peer);
+      for (const int peer : ranks) throw_if_left(topology, peer, channel);
       if (wait(rank, deadline)) continue;
       throw Error(ErrorCode::kTimeout,
                   fmt::format("only {} of {} ranks of host {} asked for segment {} in time", gathering->arrived,
-                              topology.local_size(), topology.self().host_name, channel));
+                              ranks.size(), topology.self().host_name, channel));
     }
   } catch (const Error&) {
     --gathering->arrived;
@@ -152,23 +164,33 @@ void Hub::abort(const Error& reason) {
   const MutexLock lock(mutex_);
   // A rank that left is no longer concerned.
   for (std::size_t rank = 0; rank < signals_.size(); ++rank) {
-    if (!left_[rank].load(std::memory_order_relaxed)) signals_[rank].trigger(reason);
+    if (!has_left(static_cast<int>(rank))) signals_[rank].trigger(reason);
   }
   changed_.notify_all();
 }
 
 void Hub::leave(int rank) {
   const MutexLock lock(mutex_);
-  if (has_left(rank)) return;
-  left_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
-  departures_.fetch_add(1, std::memory_order_release);
+  if (!departures_.mark(rank)) return;
   for (const AbortSignal& signal : signals_) signal.wake_futexes();
   changed_.notify_all();
 }
 
-void Hub::wait_for_verdict(int rank, int peer, Deadline deadline) {
+void Hub::leave_part(int rank, std::uint64_t part) {
   const MutexLock lock(mutex_);
-  while (!abort_signal(rank).triggered() && !has_left(peer) && !deadline.passed()) {
+  if (!parts_.of(part)->mark(rank)) return;
+  for (const AbortSignal& signal : signals_) signal.wake_futexes();
+  changed_.notify_all();
+}
+
+std::shared_ptr<const Departures> Hub::part_departures(std::uint64_t part) {
+  const MutexLock lock(mutex_);
+  return parts_.of(part);
+}
+
+void Hub::wait_for_verdict(int rank, int peer, std::uint64_t part, Deadline deadline) {
+  const MutexLock lock(mutex_);
+  while (!abort_signal(rank).triggered() && !is_gone(peer, part) && !deadline.passed()) {
     changed_.wait_until(mutex_, *deadline.when());
   }
 }
@@ -197,20 +219,26 @@ class InProcessGroup final : public Group {
 
   std::shared_ptr<net::Segment> share_segment(std::uint64_t channel, std::size_t size_bytes,
                                               Deadline deadline) override {
+    return share_segment_among(topology_.local_ranks(), channel, size_bytes, deadline);
+  }
+
+  std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
+                                                    std::size_t size_bytes, Deadline deadline) override {
     throw_if_left_ourselves();
-    return hub_->share_segment(topology_, channel, size_bytes, deadline);
+    return hub_->share_segment(topology_, ranks, channel, size_bytes, deadline);
   }
 
   void abort(const Error& reason) override { hub_->abort(reason); }
   void leave() override { hub_->leave(topology_.rank()); }
   bool has_left(int rank) const override { return hub_->has_left(rank); }
   int departures() const override { return hub_->departures(); }
-
- private:
-  void wait_for_verdict(int peer, Deadline deadline) override {
-    hub_->wait_for_verdict(topology_.rank(), peer, deadline);
+  void leave_part(std::uint64_t part) override { hub_->leave_part(topology_.rank(), part); }
+  std::shared_ptr<const Departures> part_departures(std::uint64_t part) override { return hub_->part_departures(part); }
+  void wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) override {
+    hub_->wait_for_verdict(topology_.rank(), peer, part, deadline);
   }
 
+ private:
   void throw_if_left_ourselves() const {
     if (!has_left(topology_.rank())) return;
     throw Error(ErrorCode::kShutDown, fmt::format("rank {} has left its group", topology_.rank()));
@@ -229,7 +257,7 @@ std::vector<std::unique_ptr<Group>> make_in_process_groups(int size, std::vector
   std::vector<Member> members;
   for (int rank = 0; rank < size; ++rank) {
     const auto host = host_ids.empty() ? this_host_name() : host_ids[static_cast<std::size_t>(rank)];
-    members.push_back({rank, host, host, ::getpid(), this_process_namespace(), {}});
+    members.push_back({rank, {}, host, host, ::getpid(), this_process_namespace(), {}});
   }
   const auto hub = std::make_shared<Hub>(std::move(members));
   std::vector<std::unique_ptr<Group>> groups;

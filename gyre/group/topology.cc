@@ -39,7 +39,8 @@ const Member& Topology::member(int rank) const {
 }
 
 std::string Topology::describe(int rank) const {
-  return fmt::format("rank {} (host {}, pid {})", rank, member(rank).host_name, member(rank).process);
+  const Member& who = member(rank);
+  return fmt::format("rank {} (host {}, pid {})", who.rank_in_job.value_or(rank), who.host_name, who.process);
 }
 
 std::string this_host_id() {

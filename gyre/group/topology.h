@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,9 @@ namespace gyre::group {
 /// What every rank knows of every other one.
 struct Member {
   int rank = 0;
-  std::string host_id;    ///< Equal exactly for ranks that can share memory.
-  std::string host_name;  ///< For people.
+  std::optional<int> rank_in_job;  ///< Where ranks are renumbered (subgroup.h): the number that people know.
+  std::string host_id;             ///< Equal exactly for ranks that can share memory.
+  std::string host_name;           ///< For people.
   pid_t process = 0;
   std::uint64_t process_namespace = 0;   ///< `process` means something only within it; 0: unknown.
   std::vector<net::Endpoint> endpoints;  ///< Where it accepts links; unix first where it has one.
@@ -41,7 +43,7 @@ class Topology {
   int host_index() const { return host_index_; }
   bool one_host() const { return hosts_.size() == 1; }
 
-  /// "rank 3 (host node7, pid 4711)".
+  /// "rank 3 (host node7, pid 4711)"; the rank is named by its number in the job.
   std::string describe(int rank) const;
 
  private:

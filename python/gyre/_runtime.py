@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
@@ -42,6 +43,7 @@ class Runtime:
         self.place = core.place
         self._lock = threading.Lock()
         self._counters: Counter[str] = Counter()
+        self._subsets: weakref.WeakSet[Runtime] = weakref.WeakSet()
         self._in_flight: set[InFlight] = set()
 
     @property
@@ -57,6 +59,15 @@ class Runtime:
         with self._lock:
             self._counters[kind] += 1
             return self._counters[kind]
+
+    def subset(self, ranks: Sequence[int], set_id: int) -> Runtime:
+        """These ranks as a runtime of their own, numbered in the order given: see _core.Runtime.subset. Collective
+        among them alone. Whoever makes sets takes `set_id` from a range of its own: process sets count from 1 << 24,
+        torch.distributed's groups from 2 << 24."""
+        part = Runtime(self.core.subset(ranks, set_id))
+        with self._lock:
+            self._subsets.add(part)
+        return part
 
     def submit(self, requests: Sequence[_core.Request], *, together: bool) -> list[_core.Handle]:
         """Queues the operations; `together`: they start only when all are announced and complete together."""
@@ -76,6 +87,10 @@ class Runtime:
             self._in_flight.discard(operation)
 
     def shutdown(self) -> None:
+        with self._lock:
+            subsets = list(self._subsets)
+        for part in subsets:
+            part.shutdown()
         self.core.shutdown()
         with self._lock:
             self._in_flight.clear()

@@ -13,6 +13,7 @@
 #include "gyre/group/group.h"
 #include "gyre/group/in_process.h"
 #include "gyre/group/lane.h"
+#include "gyre/group/subgroup.h"
 #include "gyre/net/socket.h"
 #include "gyre/net/stream.h"
 #include "tests/conformance/socket_ranks.h"
@@ -287,6 +288,95 @@ TEST_P(GroupConformance, a_lane_opens_links_when_first_used_and_maps_its_segment
     EXPECT_EQ(&lane.link((group.rank() + 1) % 3), &next);
     const Lane bare(group, {.channel = 5});
     EXPECT_TRUE(bare.segment().empty());
+  });
+}
+
+std::unique_ptr<Group> part_of(Group& group, std::vector<int> ranks, std::uint64_t id) {
+  return make_subgroup(std::shared_ptr<Group>(&group, [](Group*) {}), std::move(ranks), id);
+}
+
+TEST_P(GroupConformance, a_part_renumbers_its_ranks_and_has_channels_of_its_own) {
+  run(4,
+      [](Group& group) {
+        const bool odd = group.rank() % 2 == 1;
+        // Disjoint parts may share a number. The odd ranks are listed downwards.
+        const auto part = part_of(group, odd ? std::vector<int>{3, 1} : std::vector<int>{0, 2}, 7);
+        EXPECT_EQ(part->size(), 2);
+        EXPECT_EQ(part->rank(), odd ? (group.rank() == 3 ? 0 : 1) : group.rank() / 2);
+        EXPECT_EQ(part->topology().local_size(), odd ? 1 : 2);
+        const std::string name = part->topology().describe(part->rank());
+        EXPECT_NE(name.find("rank " + std::to_string(group.rank()) + " "), std::string::npos) << name;
+        const int peer_in_group = (group.rank() + 2) % 4;
+        const auto here = group.open_link(peer_in_group, 5, soon());
+        const auto there = part->open_link(1 - part->rank(), 5, soon());
+        say(*here, 100 + group.rank());
+        say(*there, 200 + group.rank());
+        EXPECT_EQ(hear(*there), 200 + peer_in_group);
+        EXPECT_EQ(hear(*here), 100 + peer_in_group);
+        EXPECT_EQ(failure_of([&] { part_of(*part, {0}, 1); }).code(), ErrorCode::kInvalidArgument);
+      },
+      {"a", "b", "a", "c"});
+}
+
+TEST_P(GroupConformance, a_part_shares_memory_among_its_ranks_of_a_host) {
+  run(3, [](Group& group) {
+    if (group.rank() == 1) return;  // Takes no part in it.
+    const auto part = part_of(group, {2, 0}, 1);
+    const auto segment = part->share_segment(9, 4096, soon());
+    auto* counter = reinterpret_cast<std::atomic<int>*>(segment->bytes().data());
+    counter->fetch_add(1 + group.rank());
+    const auto link = part->open_link(1 - part->rank(), 1, soon());
+    say(*link, 0);
+    hear(*link);
+    EXPECT_EQ(counter->load(), 4);
+  });
+}
+
+TEST_P(GroupConformance, who_leaves_a_part_is_missed_there_and_nowhere_else) {
+  run(3, [](Group& group) {
+    const auto part = part_of(group, {0, 1, 2}, 1);
+    const auto other = part_of(group, {2, 1, 0}, 2);
+    if (group.rank() == 1) {
+      part->leave();
+      EXPECT_EQ(failure_of([&] { part->open_link(0, 1, soon()); }).code(), ErrorCode::kShutDown);
+    } else {
+      const Error verdict = part->verdict_on(1, Error(ErrorCode::kInternal, "nothing was heard of rank 1"));
+      EXPECT_EQ(verdict.code(), ErrorCode::kPeerLeft) << verdict.what();
+      EXPECT_TRUE(part->has_left(1));
+      EXPECT_EQ(part->departures(), 1);
+      if (group.rank() == 0) {
+        EXPECT_EQ(failure_of([&] { part->open_link(1, 1, soon()); }).code(), ErrorCode::kPeerLeft);
+      }
+    }
+    EXPECT_FALSE(group.has_left(1));
+    EXPECT_FALSE(other->has_left(1));
+    const auto link = other->open_link((other->rank() + 1) % 3, 1, soon());
+    const auto link_back = other->open_link((other->rank() + 2) % 3, 1, soon());
+    say(*link, 1);
+    EXPECT_EQ(hear(*link_back), 1);
+    say(*link_back, 2);  // Nobody leaves before all have heard.
+    EXPECT_EQ(hear(*link), 2);
+  });
+}
+
+TEST_P(GroupConformance, a_failure_of_a_part_is_the_groups) {
+  run(3, [](Group& group) {
+    if (group.rank() == 2) {
+      part_of(group, {2, 1}, 1)->abort(Error(ErrorCode::kMismatch, "rank 2 wants float32"));
+    }
+    net::wait_for(group.abort_signal().fd(), POLLIN, soon(), "the abort");
+    EXPECT_STREQ(group.abort_signal().reason()->what(), "rank 2 wants float32");
+  });
+}
+
+TEST_P(GroupConformance, ranks_that_make_no_part_are_refused) {
+  run(2, [](Group& group) {
+    const int rank = group.rank();
+    for (const std::vector<int>& ranks : {std::vector<int>{1 - rank}, {rank, 2}, {rank, rank}, {-1, rank}, {}}) {
+      EXPECT_EQ(failure_of([&] { part_of(group, ranks, 1); }).code(), ErrorCode::kInvalidArgument);
+    }
+    EXPECT_EQ(failure_of([&] { part_of(group, {rank}, 0); }).code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(failure_of([&] { part_of(group, {rank}, kLastPart + 1); }).code(), ErrorCode::kInvalidArgument);
   });
 }
 

@@ -9,6 +9,8 @@ namespace {
 
 /// Links that peers have opened and this rank has not asked for yet; a lane needs at most one per rank.
 constexpr std::size_t kMostOfferedLinks = 16'384;
+/// Parts of which departures are remembered: process sets made in the life of a job.
+constexpr std::size_t kMostParts = 1U << 16;
 
 }  // namespace
 
@@ -25,11 +27,24 @@ void GroupState::fail(const Error& reason) {
 
 void GroupState::mark_left(int rank) {
   const MutexLock lock(mutex_);
-  if (has_left(rank)) return;
-  left_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
-  departures_.fetch_add(1, std::memory_order_release);
+  if (!departures_.mark(rank)) return;
   abort_signal_.wake_futexes();
   changed_.notify_all();
+}
+
+void GroupState::mark_left_part(int rank, std::uint64_t part) {
+  const MutexLock lock(mutex_);
+  if (parts_.count() >= kMostParts) {
+    throw Error(ErrorCode::kProtocol, fmt::format("ranks have left {} different parts of the group", kMostParts));
+  }
+  if (!parts_.of(part)->mark(rank)) return;
+  abort_signal_.wake_futexes();
+  changed_.notify_all();
+}
+
+std::shared_ptr<const Departures> GroupState::part_departures(std::uint64_t part) {
+  const MutexLock lock(mutex_);
+  return parts_.of(part);
 }
 
 void GroupState::offer_link(const LinkKey& key, UniqueFd connection) {
@@ -48,7 +63,7 @@ UniqueFd GroupState::take_link(const LinkKey& key, const Topology& topology, Dea
     abort_signal_.throw_if_triggered();
     const auto offered = offered_links_.find(key);
     if (offered != offered_links_.end()) return std::move(offered_links_.extract(offered).mapped());
-    if (has_left(key.rank)) throw peer_left(topology, key.rank);
+    if (is_gone(key.rank, part_of(key.channel))) throw peer_left(topology, key.rank);
     if (deadline.passed()) {
       throw Error(
           ErrorCode::kTimeout,
@@ -59,9 +74,9 @@ UniqueFd GroupState::take_link(const LinkKey& key, const Topology& topology, Dea
   }
 }
 
-void GroupState::wait_for_verdict(int peer, Deadline deadline) {
+void GroupState::wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) {
   const MutexLock lock(mutex_);
-  while (!abort_signal_.triggered() && !has_left(peer) && !deadline.passed()) wait(deadline);
+  while (!abort_signal_.triggered() && !is_gone(peer, part) && !deadline.passed()) wait(deadline);
 }
 
 void GroupState::finish_farewell() {
@@ -73,6 +88,10 @@ void GroupState::finish_farewell() {
 void GroupState::wait_for_farewell(Deadline deadline) {
   const MutexLock lock(mutex_);
   while (!farewell_finished_ && !deadline.passed()) wait(deadline);
+}
+
+bool GroupState::is_gone(int rank, std::uint64_t part) {
+  return has_left(rank) || (part != 0 && parts_.of(part)->has_left(rank));
 }
 
 void GroupState::wait(Deadline deadline) {

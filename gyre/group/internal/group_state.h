@@ -1,15 +1,15 @@
 #pragma once
 
-#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <vector>
+#include <memory>
 
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/group/abort_signal.h"
+#include "gyre/group/departures.h"
 #include "gyre/group/internal/membership_messages.h"
 #include "gyre/group/topology.h"
 
@@ -27,14 +27,18 @@ struct LinkKey {
 /// What a rank's service thread and the threads that use its group share. Thread-safe.
 class GroupState {
  public:
-  explicit GroupState(int size) : left_(static_cast<std::size_t>(size)) {}
+  explicit GroupState(int size) : departures_(size), parts_(size) {}
 
   AbortSignal& abort_signal() { return abort_signal_; }
   void fail(const Error& reason) GYRE_EXCLUDES(mutex_);
 
   void mark_left(int rank) GYRE_EXCLUDES(mutex_);
-  bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire); }
-  int departures() const { return departures_.load(std::memory_order_acquire); }
+  bool has_left(int rank) const { return departures_.has_left(rank); }
+  int departures() const { return departures_.count(); }
+
+  /// Error(kProtocol) for one part too many.
+  void mark_left_part(int rank, std::uint64_t part) GYRE_EXCLUDES(mutex_);
+  std::shared_ptr<const Departures> part_departures(std::uint64_t part) GYRE_EXCLUDES(mutex_);
 
   /// Keeps an authenticated connection until take_link(); a second one with the same key replaces the first.
   /// Error(kResourceExhausted) when too many wait.
@@ -42,20 +46,22 @@ class GroupState {
   /// Waits for offer_link(). Error(kTimeout | kPeerLeft), or the abort's reason.
   UniqueFd take_link(const LinkKey& key, const Topology& topology, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
-  /// Blocks until the group has failed, `peer` has left or the deadline passed.
-  void wait_for_verdict(int peer, Deadline deadline) GYRE_EXCLUDES(mutex_);
+  /// See Group::wait_for_verdict.
+  void wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
   /// The membership connection is over: rank 0 has confirmed our leave, or is gone.
   void finish_farewell() GYRE_EXCLUDES(mutex_);
   void wait_for_farewell(Deadline deadline) GYRE_EXCLUDES(mutex_);
 
  private:
+  /// From the group, or from the part (0: none).
+  bool is_gone(int rank, std::uint64_t part) GYRE_REQUIRES(mutex_);
   void wait(Deadline deadline) GYRE_REQUIRES(mutex_);
 
   AbortSignal abort_signal_;
-  std::vector<std::atomic<bool>> left_;
-  std::atomic<int> departures_{0};
+  Departures departures_;
   Mutex mutex_;
+  PartDepartures parts_ GYRE_GUARDED_BY(mutex_);
   ConditionVariable changed_;
   std::map<LinkKey, UniqueFd> offered_links_ GYRE_GUARDED_BY(mutex_);
   bool farewell_finished_ GYRE_GUARDED_BY(mutex_) = false;

@@ -29,6 +29,10 @@ void MemberSession::abort(const Error& reason) {
 
 void MemberSession::leave() { connection_->send(static_cast<std::uint16_t>(MessageType::kLeave), {}); }
 
+void MemberSession::leave_part(std::uint64_t part) {
+  connection_->send(static_cast<std::uint16_t>(MessageType::kLeavePart), encode_left({topology_.rank(), part}));
+}
+
 asio::awaitable<void> MemberSession::listen() {
   std::string evidence;
   try {
@@ -46,9 +50,10 @@ void MemberSession::handle(const net::Message& message) {
   switch (static_cast<MessageType>(message.type)) {
     case MessageType::kAbort: return state_.fail(decode_failure(message.payload));
     case MessageType::kLeft: {
-      const int rank = decode_left(message.payload);
+      const auto [rank, part] = decode_left(message.payload);
       if (rank >= topology_.size())
         throw Error(ErrorCode::kProtocol, fmt::format("rank {} left a smaller group", rank));
+      if (part != 0) return state_.mark_left_part(rank, part);
       state_.mark_left(rank);
       if (rank == topology_.rank()) state_.finish_farewell();
       return;

@@ -19,6 +19,7 @@ class MemberSession : public std::enable_shared_from_this<MemberSession> {
   void start();
   void abort(const Error& reason);
   void leave();
+  void leave_part(std::uint64_t part);
 
  private:
   asio::awaitable<void> listen();

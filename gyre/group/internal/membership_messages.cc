@@ -89,9 +89,9 @@ Bytes encode_failure(const Error& failure) {
   return finish(builder);
 }
 
-Bytes encode_left(int rank) {
+Bytes encode_left(const Left& left) {
   flatbuffers::FlatBufferBuilder builder;
-  builder.Finish(wire::CreateLeft(builder, rank));
+  builder.Finish(wire::CreateLeft(builder, left.rank, left.part));
   return finish(builder);
 }
 
@@ -125,10 +125,10 @@ Error decode_failure(std::span<const std::byte> bytes) {
   return {error_code_name(code) == "UNKNOWN" ? ErrorCode::kInternal : code, source.message()->str()};
 }
 
-int decode_left(std::span<const std::byte> bytes) {
-  const int rank = verified<wire::Left>(bytes, "Left").rank();
-  if (rank < 0 || rank >= kMostRanks) throw_malformed("Left", "the rank is out of range");
-  return rank;
+Left decode_left(std::span<const std::byte> bytes) {
+  const auto& source = verified<wire::Left>(bytes, "Left");
+  if (source.rank() < 0 || source.rank() >= kMostRanks) throw_malformed("Left", "the rank is out of range");
+  return {source.rank(), source.part()};
 }
 
 }  // namespace gyre::group

@@ -19,6 +19,7 @@ enum class MessageType : std::uint16_t {
   kAbort = 5,       ///< Failure: to rank 0, and from it to all.
   kLeave = 6,       ///< Empty, to rank 0.
   kLeft = 7,        ///< From rank 0 to all; the one that leaves may close its connection when it sees its own.
+  kLeavePart = 8,   ///< Left, to rank 0, which tells the others: this rank has left a part of the group.
 };
 
 /// What the Hello of a connection (gyre/net/handshake.h) says it is for.
@@ -40,17 +41,25 @@ struct Membership {
   std::vector<Member> members;  ///< In the order of their ranks.
 };
 
+/// A rank has left the group, or only the part of this number.
+struct Left {
+  int rank = 0;
+  std::uint64_t part = 0;  ///< 0: the group.
+
+  friend bool operator==(const Left&, const Left&) = default;
+};
+
 Bytes encode_join(const Join& join);
 Bytes encode_membership(const Membership& membership);
 /// Cuts the text at kLongestFailureText.
 Bytes encode_failure(const Error& failure);
-Bytes encode_left(int rank);
+Bytes encode_left(const Left& left);
 
 // The bytes come from a peer: Error(kProtocol) says what is wrong with them.
 Join decode_join(std::span<const std::byte> bytes);
 /// Also checks that there are `size` members, in the order of their ranks.
 Membership decode_membership(std::span<const std::byte> bytes, int size);
 Error decode_failure(std::span<const std::byte> bytes);
-int decode_left(std::span<const std::byte> bytes);
+Left decode_left(std::span<const std::byte> bytes);
 
 }  // namespace gyre::group

@@ -51,7 +51,8 @@ TEST(MembershipMessages, what_is_encoded_is_decoded) {
   const Error failure = decode_failure(encode_failure(Error(ErrorCode::kMismatch, "shapes differ")));
   EXPECT_EQ(failure.code(), ErrorCode::kMismatch);
   EXPECT_STREQ(failure.what(), "shapes differ");
-  EXPECT_EQ(decode_left(encode_left(5)), 5);
+  EXPECT_EQ(decode_left(encode_left({5, 0})), (Left{5, 0}));
+  EXPECT_EQ(decode_left(encode_left({5, 77})), (Left{5, 77}));
 }
 
 TEST(MembershipMessages, limits_and_order_are_checked) {
@@ -71,7 +72,7 @@ TEST(MembershipMessages, limits_and_order_are_checked) {
   EXPECT_EQ(code_of([&] { decode_membership(two, 3); }), ErrorCode::kProtocol);
   const Bytes swapped = encode_membership({1, {example(1), example(0)}});
   EXPECT_EQ(code_of([&] { decode_membership(swapped, 2); }), ErrorCode::kProtocol);
-  EXPECT_EQ(code_of([&] { decode_left(encode_left(-1)); }), ErrorCode::kProtocol);
+  EXPECT_EQ(code_of([&] { decode_left(encode_left({-1, 0})); }), ErrorCode::kProtocol);
 }
 
 TEST(MembershipMessages, long_reasons_are_cut_and_unknown_codes_are_internal) {
@@ -86,7 +87,7 @@ TEST(MembershipMessages, truncated_and_damaged_bytes_are_refused_or_harmless) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   Random random(seed);
   const std::vector<Bytes> good{encode_join({3, example(2)}), encode_membership({77, {example(0), example(1)}}),
-                                encode_failure(Error(ErrorCode::kMismatch, "shapes differ")), encode_left(5)};
+                                encode_failure(Error(ErrorCode::kMismatch, "shapes differ")), encode_left({5, 0})};
   const auto decode_all = [](std::span<const std::byte> bytes) {
     int refused = 0;
     refused += code_of([&] { decode_join(bytes); }) == ErrorCode::kProtocol;

@@ -177,6 +177,7 @@ void RendezvousServer::handle(int rank, const net::Message& message) {
   switch (static_cast<MessageType>(message.type)) {
     case MessageType::kAbort: return fail_because_of(rank, decode_failure(message.payload));
     case MessageType::kLeave: return leave(rank);
+    case MessageType::kLeavePart: return leave_part(rank, decode_left(message.payload));
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", message.type));
   }
 }
@@ -187,9 +188,9 @@ void RendezvousServer::lost(int rank, const std::string& evidence) {
   seat.state = SeatState::kLost;
   fail_because_of(rank,
                   Error(ErrorCode::kPeerLost,
-             announced_ ? fmt::format("{} died or lost its connection ({})", describe(rank), evidence)
-                        : fmt::format("{} died or lost its connection before all {} ranks had joined ({})",
-                                      describe(rank), options_.size, evidence)));
+                        announced_ ? fmt::format("{} died or lost its connection ({})", describe(rank), evidence)
+                                   : fmt::format("{} died or lost its connection before all {} ranks had joined ({})",
+                                                 describe(rank), options_.size, evidence)));
   finish_farewell_if_done();
 }
 
@@ -197,7 +198,7 @@ void RendezvousServer::leave(int rank) {
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
   if (seat.state != SeatState::kJoined) return;
   seat.state = SeatState::kLeft;
-  const Bytes payload = encode_left(rank);
+  const Bytes payload = encode_left({rank, 0});
   send_to_joined(MessageType::kLeft, payload);
   if (rank != 0) {
     send(*seat.connection, MessageType::kLeft, payload);
@@ -208,10 +209,17 @@ void RendezvousServer::leave(int rank) {
       if (cancelled) return;
       self->options_.logger->warn("rank 0 leaves although other ranks are still there: they did not leave within {} ms",
                                   self->options_.longest_farewell.count());
-      send(*self->seats_[0].connection, MessageType::kLeft, encode_left(0));
+      send(*self->seats_[0].connection, MessageType::kLeft, encode_left({0, 0}));
     });
   }
   finish_farewell_if_done();
+}
+
+void RendezvousServer::leave_part(int rank, const Left& left) {
+  if (left.rank != rank || left.part == 0) {
+    throw Error(ErrorCode::kProtocol, fmt::format("it says that rank {} left part {}", left.rank, left.part));
+  }
+  send_to_joined(MessageType::kLeft, encode_left(left));
 }
 
 /// Rank 0 hosts this server and so leaves last; but nobody needs it in a group that has failed.
@@ -220,7 +228,7 @@ void RendezvousServer::finish_farewell_if_done() {
   const bool done = failure_ || std::none_of(seats_.begin(), seats_.end(),
                                              [](const Seat& seat) { return seat.state == SeatState::kJoined; });
   if (done && farewell_timer_.cancel() > 0) {
-    send(*seats_[0].connection, MessageType::kLeft, encode_left(0));
+    send(*seats_[0].connection, MessageType::kLeft, encode_left({0, 0}));
   }
 }
 

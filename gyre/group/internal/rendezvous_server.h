@@ -60,6 +60,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   void watch(int rank);
   void lost(int rank, const std::string& evidence);
   void leave(int rank);
+  void leave_part(int rank, const Left& left);
   void finish_farewell_if_done();
   void fail_because_of(int rank, const Error& reason);
   void fail(const Error& reason);

@@ -42,11 +42,11 @@ void expect(net::Stream& stream, std::byte expected, GroupState& state, Deadline
                                                 std::to_integer<int>(received), std::to_integer<int>(expected)));
 }
 
-std::shared_ptr<net::Segment> hand_out(const Topology& topology, std::uint64_t channel, std::size_t size_bytes,
-                                       GroupState& state, Deadline deadline) {
+std::shared_ptr<net::Segment> hand_out(const Topology& topology, const std::vector<int>& ranks, std::uint64_t channel,
+                                       std::size_t size_bytes, GroupState& state, Deadline deadline) {
   auto segment = net::Segment::create(size_bytes);
   std::vector<std::unique_ptr<net::Stream>> streams;
-  for (const int peer : topology.local_ranks()) {
+  for (const int peer : ranks) {
     if (peer == topology.rank()) continue;
     UniqueFd connection = state.take_link({peer, Purpose::kSegment, channel}, topology, deadline);
     streams.push_back(net::make_socket_stream(std::move(connection), topology.describe(peer)));
@@ -58,9 +58,9 @@ std::shared_ptr<net::Segment> hand_out(const Topology& topology, std::uint64_t c
   return segment;
 }
 
-std::shared_ptr<net::Segment> receive(const Topology& topology, const net::JobKey& key, const net::Hello& hello,
-                                      std::size_t size_bytes, GroupState& state, Deadline deadline) {
-  const int leader = topology.local_ranks().front();
+std::shared_ptr<net::Segment> receive(const Topology& topology, int leader, const net::JobKey& key,
+                                      const net::Hello& hello, std::size_t size_bytes, GroupState& state,
+                                      Deadline deadline) {
   UniqueFd connection = connect_to_peer(topology, leader, key, hello, state, deadline);
   const auto stream = net::make_socket_stream(std::move(connection), topology.describe(leader));
   compare_sizes(*stream, topology, size_bytes, state, deadline);
@@ -74,14 +74,14 @@ std::shared_ptr<net::Segment> receive(const Topology& topology, const net::JobKe
 
 }  // namespace
 
-std::shared_ptr<net::Segment> exchange_segment(const Topology& topology, const net::JobKey& key, std::uint64_t epoch,
-                                               std::uint64_t channel, std::size_t size_bytes, GroupState& state,
-                                               Deadline deadline) {
+std::shared_ptr<net::Segment> exchange_segment(const Topology& topology, const std::vector<int>& ranks,
+                                               const net::JobKey& key, std::uint64_t epoch, std::uint64_t channel,
+                                               std::size_t size_bytes, GroupState& state, Deadline deadline) {
   state.abort_signal().throw_if_triggered();
-  if (topology.local_rank() == 0) return hand_out(topology, channel, size_bytes, state, deadline);
+  if (topology.rank() == ranks.front()) return hand_out(topology, ranks, channel, size_bytes, state, deadline);
   const net::Hello hello{static_cast<std::uint32_t>(topology.rank()), static_cast<std::uint32_t>(Purpose::kSegment),
                          channel, epoch};
-  return receive(topology, key, hello, size_bytes, state, deadline);
+  return receive(topology, ranks.front(), key, hello, size_bytes, state, deadline);
 }
 
 }  // namespace gyre::group

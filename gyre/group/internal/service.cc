@@ -108,4 +108,8 @@ void Service::send_leave() {
   asio::post(parts_->context, [parts = parts_.get()] { parts->session->leave(); });
 }
 
+void Service::send_leave_part(std::uint64_t part) {
+  asio::post(parts_->context, [parts = parts_.get(), part] { parts->session->leave_part(part); });
+}
+
 }  // namespace gyre::group

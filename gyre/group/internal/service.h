@@ -43,6 +43,7 @@ class Service {
   // After become_member().
   void send_abort(const Error& reason);
   void send_leave();
+  void send_leave_part(std::uint64_t part);
 
  private:
   struct Parts;

@@ -105,12 +105,17 @@ std::unique_ptr<net::Stream> SocketGroup::open_link(int peer, std::uint64_t chan
 
 std::shared_ptr<net::Segment> SocketGroup::share_segment(std::uint64_t channel, std::size_t size_bytes,
                                                          Deadline deadline) {
+  return share_segment_among(topology_.local_ranks(), channel, size_bytes, deadline);
+}
+
+std::shared_ptr<net::Segment> SocketGroup::share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
+                                                               std::size_t size_bytes, Deadline deadline) {
   throw_if_left();
   try {
-    return exchange_segment(topology_, key_, epoch_, channel, size_bytes, state_, deadline);
+    return exchange_segment(topology_, ranks, key_, epoch_, channel, size_bytes, state_, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
-    throw verdict_on(topology_.local_ranks().front(), error);
+    throw verdict_on(ranks.front(), error);
   }
 }
 
@@ -119,7 +124,7 @@ void SocketGroup::abort(const Error& reason) {
   service_->send_abort(reason);
   // Rank 0 decides whose reason came first, so that all ranks report the same one. Only when it does not answer
   // ours must do.
-  state_.wait_for_verdict(rank(), Deadline::after(kLongestVerdict));
+  state_.wait_for_verdict(rank(), 0, Deadline::after(kLongestVerdict));
   state_.fail(reason);
 }
 
@@ -128,6 +133,12 @@ void SocketGroup::leave() {
   service_->send_leave();
   state_.wait_for_farewell(Deadline::after(kLongestFarewell + kFarewellGrace));
   state_.mark_left(rank());
+}
+
+void SocketGroup::leave_part(std::uint64_t part) {
+  if (has_left(rank()) || state_.part_departures(part)->has_left(rank())) return;
+  service_->send_leave_part(part);
+  state_.mark_left_part(rank(), part);
 }
 
 void SocketGroup::throw_if_left() const {

@@ -25,9 +25,17 @@ class SocketGroup final : public Group {
   void leave() override;
   bool has_left(int rank) const override { return state_.has_left(rank); }
   int departures() const override { return state_.departures(); }
+  std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
+                                                    std::size_t size_bytes, Deadline deadline) override;
+  void leave_part(std::uint64_t part) override;
+  std::shared_ptr<const Departures> part_departures(std::uint64_t part) override {
+    return state_.part_departures(part);
+  }
+  void wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) override {
+    state_.wait_for_verdict(peer, part, deadline);
+  }
 
  private:
-  void wait_for_verdict(int peer, Deadline deadline) override { state_.wait_for_verdict(peer, deadline); }
   void throw_if_left() const;
 
   net::JobKey key_;

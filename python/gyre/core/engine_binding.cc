@@ -171,6 +171,11 @@ BoundPlan make_plan(const RuntimeOwner& self, const std::vector<std::tuple<std::
   return {self, ProcessBound<engine::Plan>(std::move(plan))};
 }
 
+RuntimeOwner make_subset(const RuntimeOwner& self, const std::vector<int>& ranks, std::uint64_t id) {
+  self.get();  // Not in a fork.
+  return RuntimeOwner(run_interruptibly([runtime = self.shared(), ranks, id] { return runtime->subset(ranks, id); }));
+}
+
 Memory plan_memory(const BoundPlan& self, std::size_t index) {
   // The runtime first: members are destroyed in reverse order, and the plan must go before it.
   struct Owners {
@@ -249,6 +254,17 @@ void bind_runtime(nb::module_& module) {
             return runtime.engine().submit_group(requests);
           },
           "requests"_a)
+      .def("subset", &make_subset, "ranks"_a, "id"_a,
+           "Some ranks of this runtime as a Runtime of their own (a process set, torch.distributed's new_group): "
+           "numbered\n"
+           "in the order given, with an engine of its own over the same links and shared memory, so that everything "
+           "that\n"
+           "works here works there, plans included, and nothing waits for ranks outside of it. Only the members call "
+           "it,\n"
+           "all with the same arguments; it returns when all have. `id`: 1 to 2**32 - 1, equal on the members; sets "
+           "that\n"
+           "share a rank need different ones, and none may be used again. shutdown() leaves only the subset; a rank's\n"
+           "death or abort() fails the whole job. Keep it no longer than its parent.")
       .def("make_plan", &make_plan, "tensors"_a, nb::kw_only(), "name"_a, "operation"_a, "prescale"_a = 1.0,
            "postscale"_a = 1.0, "tensors: (name, data type number, shape) of each. Every rank makes the same plan.")
       .def("statistics", [](const RuntimeOwner& self) { return to_python(self.get().engine().statistics()); })

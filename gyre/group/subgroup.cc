@@ -1,0 +1,128 @@
+#include "gyre/group/subgroup.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <set>
+#include <utility>
+
+#include "gyre/base/check.h"
+
+namespace gyre::group {
+namespace {
+
+/// The members in their new order.
+std::vector<Member> renumbered(const Topology& parent, const std::vector<int>& ranks) {
+  std::vector<Member> members;
+  for (const int rank : ranks) {
+    members.push_back(parent.member(rank));
+    members.back().rank = static_cast<int>(members.size()) - 1;
+    members.back().rank_in_job = rank;
+  }
+  return members;
+}
+
+int position_of(int rank, const std::vector<int>& ranks) {
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+class Subgroup final : public Group {
+ public:
+  Subgroup(std::shared_ptr<Group> parent, std::vector<int> ranks, std::uint64_t id)
+      : parent_(std::move(parent)),
+        ranks_(std::move(ranks)),
+        id_(id),
+        topology_(renumbered(parent_->topology(), ranks_), position_of(parent_->rank(), ranks_)),
+        departures_(parent_->part_departures(id)),
+        exceptions_at_start_(std::uncaught_exceptions()) {
+    for (const int member : topology_.local_ranks()) local_ranks_in_parent_.push_back(in_parent(member));
+    std::sort(local_ranks_in_parent_.begin(), local_ranks_in_parent_.end());
+  }
+
+  ~Subgroup() override {
+    if (!has_left(rank()) && std::uncaught_exceptions() > exceptions_at_start_) {
+      abort(Error(ErrorCode::kAborted, fmt::format("{} was stopped by an exception before it left part {} of the group",
+                                                   topology_.describe(rank()), id_)));
+    }
+    leave();
+  }
+
+  const Topology& topology() const override { return topology_; }
+  AbortSignal& abort_signal() override { return parent_->abort_signal(); }
+
+  std::unique_ptr<net::Stream> open_link(int peer, std::uint64_t channel, Deadline deadline) override {
+    throw_if_left();
+    return parent_->open_link(in_parent(peer), channel_in_parent(channel), deadline);
+  }
+
+  std::shared_ptr<net::Segment> share_segment(std::uint64_t channel, std::size_t size_bytes,
+                                              Deadline deadline) override {
+    throw_if_left();
+    return parent_->share_segment_among(local_ranks_in_parent_, channel_in_parent(channel), size_bytes, deadline);
+  }
+
+  void abort(const Error& reason) override { parent_->abort(reason); }
+  void leave() override { parent_->leave_part(id_); }
+  bool has_left(int rank) const override {
+    return parent_->has_left(in_parent(rank)) || departures_->has_left(in_parent(rank));
+  }
+  int departures() const override { return parent_->departures() + departures_->count(); }
+
+  std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& /*ranks*/, std::uint64_t /*channel*/,
+                                                    std::size_t /*size_bytes*/, Deadline /*deadline*/) override {
+    throw_nested();
+  }
+  void leave_part(std::uint64_t /*part*/) override { throw_nested(); }
+  std::shared_ptr<const Departures> part_departures(std::uint64_t /*part*/) override { throw_nested(); }
+  void wait_for_verdict(int peer, std::uint64_t /*part*/, Deadline deadline) override {
+    parent_->wait_for_verdict(in_parent(peer), id_, deadline);
+  }
+
+ private:
+  [[noreturn]] static void throw_nested() {
+    throw Error(ErrorCode::kInvalidArgument, "a sub-group cannot have sub-groups; make them of the whole group");
+  }
+
+  int in_parent(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)); }
+
+  std::uint64_t channel_in_parent(std::uint64_t channel) const {
+    GYRE_CHECK(part_of(channel) == 0U);
+    return id_ << kPartShift | channel;
+  }
+
+  void throw_if_left() const {
+    if (!has_left(topology_.rank())) return;
+    throw Error(ErrorCode::kShutDown, fmt::format("rank {} has left part {} of its group", parent_->rank(), id_));
+  }
+
+  const std::shared_ptr<Group> parent_;
+  const std::vector<int> ranks_;  // The parent's numbers, by ours.
+  const std::uint64_t id_;
+  const Topology topology_;
+  const std::shared_ptr<const Departures> departures_;  // By the parent's numbers.
+  const int exceptions_at_start_;
+  std::vector<int> local_ranks_in_parent_;  // Ascending, as share_segment_among() wants them.
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_subgroup(std::shared_ptr<Group> parent, std::vector<int> ranks, std::uint64_t id) {
+  const auto invalid = [&](const std::string& problem) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("ranks [{}] cannot be a part of the group: {}", fmt::join(ranks, ", "), problem));
+  };
+  if (id == 0 || id > kLastPart) throw invalid(fmt::format("its number is {}, not 1 to {}", id, kLastPart));
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= parent->size())
+      throw invalid(fmt::format("the group has the ranks 0 to {}", parent->size() - 1));
+  }
+  if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size()) throw invalid("a rank is there twice");
+  if (position_of(parent->rank(), ranks) == static_cast<int>(ranks.size())) {
+    throw invalid(fmt::format("this rank, {}, is not among them", parent->rank()));
+  }
+  return std::make_unique<Subgroup>(std::move(parent), std::move(ranks), id);
+}
+
+}  // namespace gyre::group
