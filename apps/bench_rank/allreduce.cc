@@ -14,7 +14,13 @@ using engine::DataType;
 using engine::ReduceOperation;
 using engine::Runtime;
 
-double measure_tensors(Runtime& runtime, std::size_t size_bytes, const Effort& effort) {
+/// Of one collective.
+struct Cost {
+  double time_us;
+  std::vector<double> sent_bytes;  ///< From each host.
+};
+
+Cost measure_tensors(Runtime& runtime, std::size_t size_bytes, const Effort& effort) {
   const std::size_t count = size_bytes / sizeof(float);
   std::vector<std::vector<float>> buffers(buffers_for(size_bytes, effort), std::vector<float>(count, 1.0F));
   const auto once = [&](std::size_t round) {
@@ -25,15 +31,17 @@ double measure_tensors(Runtime& runtime, std::size_t size_bytes, const Effort& e
   constexpr std::size_t kWarmUp = 3;
   for (std::size_t round = 0; round < kWarmUp; ++round) static_cast<void>(once(round));
   const int rounds = agreed_rounds(runtime, once(kWarmUp), effort);
+  const std::uint64_t sent_before = bytes_sent(runtime);
   std::vector<double> times;
   for (int round = 0; round < rounds; ++round) times.push_back(once(static_cast<std::size_t>(round)));
+  const double sent = static_cast<double>(bytes_sent(runtime) - sent_before) / rounds;
   std::vector<float> check(count, static_cast<float>(runtime.rank() + 1));
   static_cast<void>(runtime.engine().run(sum_of("bench", check)));
   require_sum(runtime, check, fmt::format("an allreduce of {} bytes", size_bytes));
-  return median(std::move(times));
+  return {median(std::move(times)), add_up_by_host(runtime, sent)};
 }
 
-double measure_arena(Runtime& runtime, std::size_t size_bytes, const Effort& effort) {
+Cost measure_arena(Runtime& runtime, std::size_t size_bytes, const Effort& effort) {
   // Every tensor is a bucket of its own; a step reduces them one after the other, so the buffers rotate by themselves.
   const std::size_t count = size_bytes / sizeof(float);
   const std::size_t tensor_count = buffers_for(size_bytes, effort);
@@ -61,9 +69,12 @@ double measure_arena(Runtime& runtime, std::size_t size_bytes, const Effort& eff
   fill(0.0F);  // Whose sums stay finite however many rounds there are.
   const double first_us = step();
   const int rounds = agreed_rounds(runtime, first_us * static_cast<double>(tensor_count), effort);
+  const std::uint64_t sent_before = bytes_sent(runtime);
   std::vector<double> times;
   for (int round = 0; round < rounds; ++round) times.push_back(step());
-  return median(std::move(times));
+  const auto collectives = static_cast<double>(rounds) * static_cast<double>(tensor_count);
+  const double sent = static_cast<double>(bytes_sent(runtime) - sent_before) / collectives;
+  return {median(std::move(times)), add_up_by_host(runtime, sent)};
 }
 
 }  // namespace
@@ -73,8 +84,12 @@ nlohmann::json measure_allreduce(Runtime& runtime, const std::vector<std::size_t
   nlohmann::json result = nlohmann::json::object();
   for (const std::size_t size_bytes : sizes_bytes) {
     const std::string size = std::to_string(size_bytes);
-    if (paths.tensor) result["tensor"][size] = measure_tensors(runtime, size_bytes, effort);
-    if (paths.arena) result["arena"][size] = measure_arena(runtime, size_bytes, effort);
+    const auto keep = [&](const char* path, const Cost& cost) {
+      result[path][size] = cost.time_us;
+      result["sent_bytes"][path][size] = cost.sent_bytes;
+    };
+    if (paths.tensor) keep("tensor", measure_tensors(runtime, size_bytes, effort));
+    if (paths.arena) keep("arena", measure_arena(runtime, size_bytes, effort));
   }
   return result;
 }

@@ -16,7 +16,8 @@ struct Paths {
   bool arena = true;   ///< Tensors of a plan, which live in memory shared with the other ranks of the host.
 };
 
-/// Microseconds of one allreduce: {"tensor": {"4": 1.5, …}, "arena": {…}}. Collective; the answers are checked.
+/// Microseconds of one allreduce, by size: {"tensor": {"4": 1.5, …}, "arena": {…}}, and what it sends from each host:
+/// {"sent_bytes": {"tensor": {"4": [96, 96]}, "arena": {…}}}. Collective; the answers are checked.
 nlohmann::json measure_allreduce(engine::Runtime& runtime, const std::vector<std::size_t>& sizes_bytes, Paths paths,
                                  const Effort& effort);
 

@@ -66,6 +66,28 @@ void require_sum(const engine::Runtime& runtime, std::span<const float> values, 
                           wrong - values.begin(), what, values.size(), *wrong, expected));
 }
 
+std::uint64_t bytes_sent(engine::Runtime& runtime) {
+  std::uint64_t bytes = 0;
+  for (const engine::LaneStatistics& lane : runtime.engine().statistics().lanes)
+    bytes += lane.counters.bytes_sent.value();
+  return bytes;
+}
+
+std::vector<double> add_up_by_host(engine::Runtime& runtime, double bytes) {
+  const group::Topology& topology = runtime.group().topology();
+  std::vector<double> by_host(topology.hosts().size());
+  by_host[static_cast<std::size_t>(topology.host_index())] = bytes;
+  engine::Request request;
+  request.name = "sent";
+  request.signature = {.kind = engine::OperationKind::kAllreduce,
+                       .type = engine::DataType::kFloat64,
+                       .shape = {static_cast<std::int64_t>(by_host.size())}};
+  request.output = std::as_writable_bytes(std::span(by_host));
+  request.input = request.output;
+  static_cast<void>(runtime.engine().run(std::move(request)));
+  return by_host;
+}
+
 double measure_memcpy(int thread_count, std::size_t buffer_bytes) {
   constexpr int kRounds = 9;
   std::vector<std::thread> threads;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -37,6 +38,12 @@ void meet(engine::Runtime& runtime);
 
 /// Error(kInternal) naming `what` unless all of `values` are what ranks 1, 2, … n add up to.
 void require_sum(const engine::Runtime& runtime, std::span<const float> values, const std::string& what);
+
+/// What this rank has sent over its links so far, in all lanes, frame headers included.
+std::uint64_t bytes_sent(engine::Runtime& runtime);
+
+/// Collective: what each host's ranks have sent in all, in the order of hosts.
+std::vector<double> add_up_by_host(engine::Runtime& runtime, double bytes);
 
 /// Bytes per second that `thread_count` threads copy together, each between its own buffers outside the cache.
 double measure_memcpy(int thread_count, std::size_t buffer_bytes);

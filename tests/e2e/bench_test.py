@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gyre.bench
+import hosts
 import pytest
 from gyre.bench.models import MODELS, tensor_list
 from gyre.bench.report import table
@@ -22,11 +23,13 @@ from running_job import Job, wait_until
 Bench = Callable[..., "subprocess.CompletedProcess[str]"]
 LONGEST_SECONDS = 240
 PACKAGE = Path(gyre.bench.__file__).parent.parent.parent
+TOOLS = Path(hosts.__file__).parent
 QUICK = ["--seconds", "0.01"]
 
 
 def environment(scratch: Path) -> dict[str, str]:
-    return {"GYRE_PYTHON": sys.executable, "PYTHONPATH": str(PACKAGE), "TMPDIR": str(scratch)}
+    modules = f"{PACKAGE}:{TOOLS}"
+    return {"GYRE_PYTHON": sys.executable, "PYTHONPATH": modules, "TMPDIR": str(scratch)}
 
 
 @pytest.fixture
@@ -50,12 +53,12 @@ def bench(gyre: Path, tmp_path: Path, scratch: Path) -> Bench:
     return run
 
 
-def rows_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+def rows_of(done: subprocess.CompletedProcess[str], hosts: int = 1) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     for row in rows:
         assert {"bench", "ranks", "bytes", "path", "face", "hosts", "ours_us", "peers", "bound_us"} <= row.keys()
-        assert row["hosts"] == 1
+        assert row["hosts"] == hosts
     return rows
 
 
@@ -112,6 +115,25 @@ def test_step_tells_what_the_exchange_adds(bench: Bench) -> None:
     assert (row["batch"], row["image_size"], row["bytes"]) == (2, 32, 4 * 1250858)
 
 
+def test_between_hosts_the_bytes_are_counted_and_the_bound_is_the_wire(bench: Bench) -> None:
+    """The hosts are real ones as far as the network is concerned; see tests/cluster/hosts_test.py."""
+    command = ["allreduce", "--hosts", "2", "--rate", "1gbit", "--sizes", "64KB", "--faces", "cpp"]
+    rows = rows_of(bench(*command, *QUICK, "-o", "json"), hosts=2)
+    assert [(row["ranks"], row["path"], row["rate"]) for row in rows] == [(2, "arena", "1gbit"), (2, "tensor", "1gbit")]
+    for row in rows:
+        assert set(row["peers"]) == {"gloo_us"}
+        assert row["sent_bound_bytes"] == 65536
+        assert 65536 < row["sent_bytes"] <= 1.01 * 65536
+        assert row["bound_us"] == pytest.approx(65536 * 8 / 1e9 * 1e6)
+
+
+def test_hosts_need_a_checkout(bench: Bench) -> None:
+    """The package alone cannot make them."""
+    done = bench("allreduce", "--hosts", "2", "--sizes", "4", PYTHONPATH=str(PACKAGE))
+    assert done.returncode == 2
+    assert "several hosts on one machine are made by a checkout's tools/hosts.py" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -121,6 +143,8 @@ def test_step_tells_what_the_exchange_adds(bench: Bench) -> None:
         ),
         (["exchange", "--ranks", "0"], "--ranks is '0'; numbers from 1 to 256, separated by commas, are needed"),
         (["allreduce", "--ranks", "two"], "--ranks is 'two'; numbers from 1 to 256, separated by commas, are needed"),
+        (["allreduce", "--hosts", "2", "--ranks", "3"], "--ranks 3 cannot be divided over --hosts 2"),
+        (["step", "--hosts", "2", "--rate", "fast"], "--rate is 'fast'; a rate such as 100mbit or 1gbit is needed"),
         (["allreduce", "--sizes", "6"], "--sizes is '6'; multiples of 4 up to 4 GB are needed"),
         (["allreduce", "--sizes", "4XB"], "--sizes has '4XB'; sizes such as 4, 64KB or 16MB are needed"),
         (["allreduce", "--faces", "java"], "--faces has 'java'; there are: cpp, python"),

@@ -16,12 +16,13 @@ from gyre.bench.options import (
     add_common,
     choices_of,
     effort_of,
-    ranks_of,
+    places_of,
     size_of,
 )
 from gyre.bench.report import Row
 
 _SIZES = "4,64,1KB,4KB,16KB,64KB,256KB,1MB,4MB,16MB,64MB,256MB"
+_SIZES_OVER_LINKS = "4,64KB,1MB,4MB"
 _LARGEST = 1 << 32
 # Every tensor of the arena is a bucket of its own: the figure is one collective's.
 _NO_FUSION = {"GYRE_FUSION_BYTES": "0"}
@@ -35,16 +36,22 @@ def add_verb(verbs: Any) -> None:
         epilog="example: gyre bench allreduce --ranks 2,4 --sizes 4,64KB,16MB --json allreduce.json",
     )
     add_common(parser, seconds=0.6)
-    parser.add_argument("--sizes", default=_SIZES, help=f"in bytes, multiples of 4 (default: {_SIZES})")
+    parser.add_argument("--sizes", help=f"in bytes, multiples of 4 (default: {_SIZES}; over links {_SIZES_OVER_LINKS})")
     parser.add_argument("--faces", default="cpp,python", help="cpp, python or both (the default)")
     parser.add_argument("--paths", default="arena,tensor", help="of the C++ face: arena, tensor or both (the default)")
     parser.set_defaults(measure=measure)
 
 
-def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
-    sizes = [size_of(text, "--sizes") for text in arguments.sizes.split(",")]
+def sizes_of(text: str) -> list[int]:
+    sizes = [size_of(part, "--sizes") for part in text.split(",")]
     if any(size < 4 or size % 4 or size > _LARGEST for size in sizes):
-        raise UsageError(f"--sizes is '{arguments.sizes}'; multiples of 4 up to 4 GB are needed")
+        raise UsageError(f"--sizes is '{text}'; multiples of 4 up to 4 GB are needed")
+    return sizes
+
+
+def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
+    sizes_of(arguments.sizes or _SIZES)
+    places_of(arguments)
     faces = choices_of(arguments.faces, "--faces", FACES)
     paths = choices_of(arguments.paths, "--paths", PATHS)
     effort = effort_of(arguments)
@@ -52,9 +59,10 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     if lacking is not None:
         launcher.note(f"Open MPI is left out: {lacking}")
     rows = []
-    for ranks in ranks_of(arguments):
-        turns = [_turn(launcher, Place(ranks), sizes, effort, faces, paths) for _ in range(effort.repeats)]
-        rows += _rows(ranks, sizes, turns)
+    for place in places_of(arguments):
+        sizes = sizes_of(arguments.sizes or (_SIZES if place.hosts == 1 else _SIZES_OVER_LINKS))
+        turns = [_turn(launcher, place, sizes, effort, faces, paths) for _ in range(effort.repeats)]
+        rows += _rows(place, sizes, turns)
     return rows
 
 
@@ -65,23 +73,23 @@ def _turn(
     common = ["--sizes", ",".join(map(str, sizes)), "--seconds", str(effort.seconds)]
     found: dict[str, Figures] = {}
     # The C++ face is always there: the bound is measured in it.
-    launcher.say(f"allreduce, {place.ranks} ranks: ours through C++")
+    launcher.say(f"allreduce, {place.words}: ours through C++")
     wanted = ",".join(paths) if "cpp" in faces else "none"
     command = [str(program("gyre-bench-rank")), "allreduce", *common, "--paths", wanted]
     found["cpp"] = launcher.ranks(place, command, _NO_FUSION)
     if "python" in faces:
-        launcher.say(f"allreduce, {place.ranks} ranks: ours through Python")
+        launcher.say(f"allreduce, {place.words}: ours through Python")
         found["python"] = launcher.ranks(place, module("gyre_allreduce", *common), _NO_FUSION)
-    launcher.say(f"allreduce, {place.ranks} ranks: torch's gloo")
+    launcher.say(f"allreduce, {place.words}: torch's gloo")
     found["gloo_us"] = launcher.ranks(place, module("gloo_allreduce", *common, "--store", str(launcher.file("store"))))
-    if why_no_openmpi() is None:
-        launcher.say(f"allreduce, {place.ranks} ranks: Open MPI")
+    if place.hosts == 1 and why_no_openmpi() is None:
+        launcher.say(f"allreduce, {place.words}: Open MPI")
         found["openmpi_us"] = launcher.mpi(place, module("openmpi_allreduce", *common))
     return found
 
 
-def _rows(ranks: int, sizes: Sequence[int], turns: Sequence[dict[str, Figures]]) -> list[Row]:
-    """Of one number of ranks; medians over the turns."""
+def _rows(place: Place, sizes: Sequence[int], turns: Sequence[dict[str, Figures]]) -> list[Row]:
+    """Of one place; medians over the turns."""
     copy_rate = statistics.median(turn["cpp"]["memcpy_bytes_per_second"] for turn in turns)
     rows = []
     for size in sizes:
@@ -98,14 +106,21 @@ def _rows(ranks: int, sizes: Sequence[int], turns: Sequence[dict[str, Figures]])
                 rows.append(
                     {
                         "bench": "allreduce",
-                        "ranks": ranks,
                         "bytes": size,
                         "path": path,
                         "face": face,
-                        "hosts": 1,
+                        **place.columns(),
                         "ours_us": ours,
                         "peers": peers,
-                        "bound_us": ranks * size / copy_rate * 1e6,
+                        "bound_us": place.bound_us(size, copy_rate),
+                        **_sent(place, size, turns[0][face].get("sent_bytes", {}).get(path, {})),
                     }
                 )
     return rows
+
+
+def _sent(place: Place, size: int, sent_bytes: dict[str, list[float]]) -> Row:
+    """What left each host per collective, as the links counted it: frame headers included, TCP's not."""
+    if place.hosts == 1 or str(size) not in sent_bytes:
+        return {}
+    return {"sent_bytes": max(sent_bytes[str(size)]), "sent_bound_bytes": place.sent_bound_bytes(size)}

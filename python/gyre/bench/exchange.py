@@ -24,7 +24,7 @@ from gyre.bench.options import (
     checked_model,
     choices_of,
     effort_of,
-    ranks_of,
+    places_of,
     size_of,
 )
 from gyre.bench.report import Row
@@ -58,13 +58,11 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
         launcher.note(f"Open MPI is left out: {lacking}")
     launcher.note("Horovod is not measured: PyPI has no built package of it")
     rows = []
-    for ranks in ranks_of(arguments):
+    for place in places_of(arguments):
         for model in models:
             tensors = _write_tensor_list(launcher, model)
-            turns = [
-                _turn(launcher, Place(ranks), model, tensors, effort, faces, fusions) for _ in range(effort.repeats)
-            ]
-            rows += _rows(ranks, model, fusions, turns)
+            turns = [_turn(launcher, place, model, tensors, effort, faces, fusions) for _ in range(effort.repeats)]
+            rows += _rows(place, model, fusions, turns)
     return rows
 
 
@@ -87,7 +85,7 @@ def _turn(
 ) -> dict[str, Figures]:
     """Every program once, one after the other, so that a noisy minute hits all alike."""
     common = ["--tensors", str(tensors), "--seconds", str(effort.seconds)]
-    where = f"exchange of {model}, {place.ranks} ranks"
+    where = f"exchange of {model}, {place.words}"
     found: dict[str, Figures] = {}
     for fusion in fusions:
         environment = {"GYRE_FUSION_BYTES": str(fusion)}
@@ -100,14 +98,14 @@ def _turn(
             found[f"python {fusion}"] = launcher.ranks(place, module("gyre_exchange", *common), environment)
     launcher.say(f"{where}: DDP over torch's gloo")
     found["gloo_us"] = launcher.ranks(place, module("gloo_exchange", *common, "--store", str(launcher.file("store"))))
-    if why_no_openmpi() is None:
+    if place.hosts == 1 and why_no_openmpi() is None:
         launcher.say(f"{where}: Open MPI")
         found["openmpi_us"] = launcher.mpi(place, module("openmpi_exchange", *common))
     return found
 
 
-def _rows(ranks: int, model: str, fusions: Sequence[int], turns: Sequence[dict[str, Figures]]) -> list[Row]:
-    """Of one model on one number of ranks; medians over the turns."""
+def _rows(place: Place, model: str, fusions: Sequence[int], turns: Sequence[dict[str, Figures]]) -> list[Row]:
+    """Of one model in one place; medians over the turns."""
 
     def figure(program_name: str, key: str) -> float:
         return float(statistics.median(turn[program_name][key] for turn in turns))
@@ -119,12 +117,11 @@ def _rows(ranks: int, model: str, fusions: Sequence[int], turns: Sequence[dict[s
         common = {
             "bench": "exchange",
             "model": model,
-            "ranks": ranks,
             "bytes": size,
-            "hosts": 1,
+            **place.columns(),
             "fusion_bytes": fusion,
         }
-        bound = ranks * size / figure(f"cpp {fusion}", "memcpy_bytes_per_second") * 1e6
+        bound = place.bound_us(size, figure(f"cpp {fusion}", "memcpy_bytes_per_second"))
         for path in ("arena", "tensor"):
             if path in turns[0][f"cpp {fusion}"]:
                 ours = figure(f"cpp {fusion}", path)

@@ -17,11 +17,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gyre.bench.errors import BenchError, UsageError
 
+if TYPE_CHECKING:
+    from hosts import Hosts
+
 PROGRAM_TIMEOUT_SECONDS = 900
+# Below this share of what a link can carry, measured before the run, the reader is told.
+_LEAST_SHARE = 0.95
 _GRACE_SECONDS = 1
 _LAST_WORDS = 2000
 
@@ -30,14 +35,46 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where the ranks of one run are."""
+    """Where the ranks of one run are: as many on every host. Hosts are network namespaces of this machine, so its cores
+    are shared by all ranks."""
 
     ranks: int
+    hosts: int = 1
+    rate: str = "1gbit"  # Of each host's link in each direction.
 
     @property
     def threads(self) -> int:
         """Of each rank's own computation: its share of the cores."""
         return max(1, (os.cpu_count() or 1) // self.ranks)
+
+    @property
+    def words(self) -> str:
+        """ "4 ranks", "4 ranks on 2 hosts at 1gbit" """
+        ranks = f"{self.ranks} ranks" if self.ranks != 1 else "1 rank"
+        return ranks if self.hosts == 1 else f"{ranks} on {self.hosts} hosts at {self.rate}"
+
+    @property
+    def effort(self) -> list[str]:
+        """Arguments of a rank's program: how much memory buffers rotate over and how often each figure is taken at
+        least. Over links both are small: no cache makes a wire faster, and a collective takes long."""
+        return ["--rotation-bytes", "1", "--fewest-rounds", "3"] if self.hosts > 1 else []
+
+    def columns(self) -> dict[str, Any]:
+        """Of a row."""
+        return {"ranks": self.ranks, "hosts": self.hosts, **({"rate": self.rate} if self.hosts > 1 else {})}
+
+    def bound_us(self, size_bytes: int, copy_bytes_per_second: float) -> float:
+        """The least time of an allreduce. One host: every rank's copy is read once and written once. Several: what must
+        leave each host, 2(H-1)/H of the buffer, at the link's full rate, headers not allowed for."""
+        if self.hosts == 1:
+            return self.ranks * size_bytes / copy_bytes_per_second * 1e6
+        from hosts import bits_per_second  # noqa: PLC0415 - see Launcher._made_hosts
+
+        return self.sent_bound_bytes(size_bytes) * 8 / bits_per_second(self.rate) * 1e6
+
+    def sent_bound_bytes(self, size_bytes: int) -> float:
+        """What must leave each host."""
+        return 2 * (self.hosts - 1) / self.hosts * size_bytes
 
 
 def program(name: str) -> Path:
@@ -82,6 +119,7 @@ class Launcher:
         self.scratch = scratch
         self._verbose = verbose
         self._runs = 0
+        self._hosts: Hosts | None = None
         self.notes: list[str] = []  # What the reader of the figures must know.
 
     def note(self, what: str) -> None:
@@ -101,8 +139,10 @@ class Launcher:
     def ranks(self, place: Place, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Figures:
         """Runs `command` on every rank of `place` and returns what rank 0 wrote. BenchError when it fails."""
         result = self.file("result.json")
-        full = [*command, "--result", str(result)]
+        full = [*command, *place.effort, "--result", str(result)]
         threads = {"OMP_NUM_THREADS": str(place.threads)}
+        if place.hosts > 1:
+            return self._run_on_hosts(place, full, {**threads, **(environment or {})}, result)
         run = [str(program("gyre")), "run", "-n", str(place.ranks), "--grace-seconds", str(_GRACE_SECONDS), "--"]
         return self._run([*run, *full], {**threads, **(environment or {})}, result)
 
@@ -115,13 +155,63 @@ class Launcher:
         environment = {"OMP_NUM_THREADS": str(place.threads)}
         return self._run([*run, *full, "--result", str(result)], environment, result)
 
+    def end_hosts(self) -> None:
+        """Removes the hosts that were made, if any."""
+        if self._hosts is not None:
+            self._hosts.down()
+            self._hosts = None
+
+    def _made_hosts(self, place: Place) -> Hosts:
+        """The hosts of `place`; those of another place are gone then."""
+        try:
+            from hosts import Hosts  # noqa: PLC0415 - a tool of the repository, not part of the package
+        except ModuleNotFoundError:
+            raise UsageError(
+                "several hosts on one machine are made by a checkout's tools/hosts.py; run `./dev bench` there"
+            ) from None
+        if self._hosts is not None and (self._hosts.count, self._hosts.rate) == (place.hosts, place.rate):
+            return self._hosts
+        self.end_hosts()
+        self._hosts = Hosts.create(place.hosts, place.rate)
+        for report in self._hosts.check():
+            link = f"host {report.source} to host {report.target}"
+            self.say(f"{link}: {report.share:.1%} of what {place.rate} can carry, {report.round_trip_us:.0f} us")
+            if report.share < _LEAST_SHARE:
+                self.note(
+                    f"the link from {link} gave only {report.share:.0%} of what {place.rate} can carry before the run: "
+                    "the machine is busy with something else"
+                )
+        return self._hosts
+
+    def _run_on_hosts(
+        self, place: Place, command: Sequence[str], environment: Mapping[str, str], result: Path
+    ) -> Figures:
+        hosts = self._made_hosts(place)
+        from hosts import HostsError, run_ranks  # noqa: PLC0415
+
+        interface = {"GLOO_SOCKET_IFNAME": "eth0", **self._torch_folder(), **environment}
+        per_host = [place.ranks // place.hosts] * place.hosts
+        try:
+            ended = run_ranks(hosts, per_host, command, environment=interface, timeout_s=PROGRAM_TIMEOUT_SECONDS)
+        except HostsError as error:
+            raise BenchError(f"{_shown(command)}\n{error}") from error
+        for rank in ended:
+            if rank.returncode != 0:
+                words = rank.stderr[-_LAST_WORDS:].strip()
+                raise BenchError(f"{_shown(command)}\nrank {rank.rank} ended with {rank.returncode}:\n{words}")
+        figures: Figures = json.loads(result.read_text())
+        return figures
+
+    def _torch_folder(self) -> dict[str, str]:
+        """torch makes a folder for its compiler, which has no part in this, wherever it is told."""
+        return {"TORCHINDUCTOR_CACHE_DIR": str(self.scratch / "torch")}
+
     def _run(self, command: Sequence[str], environment: Mapping[str, str], result: Path) -> Figures:
         log = self.file("output.log")
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
-                # torch makes a folder for its compiler, which has no part in this, wherever it is told.
-                env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.scratch / "torch"), **environment},
+                env={**os.environ, **self._torch_folder(), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -177,7 +267,11 @@ def launcher(*, verbose: bool) -> Iterator[Launcher]:
     before = {number: signal.signal(number, interrupt) for number in signals}
     try:
         with tempfile.TemporaryDirectory(prefix="gyre-bench-") as scratch:
-            yield Launcher(Path(scratch), verbose=verbose)
+            programs = Launcher(Path(scratch), verbose=verbose)
+            try:
+                yield programs
+            finally:
+                programs.end_hosts()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

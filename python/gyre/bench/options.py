@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from gyre.bench.errors import UsageError
+from gyre.bench.launch import Place
 
 _MOST_RANKS = 256
+_MOST_HOSTS = 64
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 FACES = ("cpp", "python")
 PATHS = ("arena", "tensor")
@@ -26,7 +29,17 @@ class Effort:
 
 def add_common(parser: argparse.ArgumentParser, *, seconds: float) -> None:
     """The options of every verb."""
-    parser.add_argument("--ranks", default="2,4", help="numbers of ranks in all, such as 2,4 (the default)")
+    parser.add_argument(
+        "--ranks", help="numbers of ranks in all, such as 2,4 (the default; with --hosts: one on each host)"
+    )
+    parser.add_argument(
+        "--hosts",
+        default="1",
+        help="numbers of hosts, such as 2,4: network namespaces of this machine, joined by links of --rate (as root)",
+    )
+    parser.add_argument(
+        "--rate", default="1gbit", help="of each host's link in each direction, such as 100mbit (default: 1gbit)"
+    )
     parser.add_argument(
         "--seconds", type=float, default=seconds, help=f"of measuring per figure (default: {seconds:g})"
     )
@@ -55,8 +68,18 @@ def checked_model(name: str) -> str:
     return name
 
 
-def ranks_of(arguments: argparse.Namespace) -> list[int]:
-    return integers(arguments.ranks, "--ranks", 1, _MOST_RANKS)
+def places_of(arguments: argparse.Namespace) -> list[Place]:
+    """Every number of hosts with every number of ranks."""
+    if not re.fullmatch(r"\d+(\.\d+)?(kbit|mbit|gbit)", arguments.rate) or float(arguments.rate[:-4]) == 0:
+        raise UsageError(f"--rate is '{arguments.rate}'; a rate such as 100mbit or 1gbit is needed")
+    places = []
+    for hosts in integers(arguments.hosts, "--hosts", 1, _MOST_HOSTS):
+        wanted = arguments.ranks or ("2,4" if hosts == 1 else str(hosts))
+        for ranks in integers(wanted, "--ranks", 1, _MOST_RANKS):
+            if ranks % hosts:
+                raise UsageError(f"--ranks {ranks} cannot be divided over --hosts {hosts}")
+            places.append(Place(ranks, hosts, arguments.rate))
+    return places
 
 
 def effort_of(arguments: argparse.Namespace) -> Effort:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gyre.bench.errors import UsageError
 from gyre.bench.launch import Figures, Launcher, Place, module
-from gyre.bench.options import MODEL_NAMES, Effort, add_common, checked_model, effort_of, ranks_of
+from gyre.bench.options import MODEL_NAMES, Effort, add_common, checked_model, effort_of, places_of
 from gyre.bench.report import Row
 
 _LARGEST_IMAGE = 1024
@@ -51,8 +51,8 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
             raise UsageError(f"--batch is {batch_size}; 1 to {_LARGEST_BATCH} are possible")
         works.append((name, image_size, batch_size))
     return [
-        _row(launcher, Place(ranks), name, image_size, batch_size, effort)
-        for ranks in ranks_of(arguments)
+        _row(launcher, place, name, image_size, batch_size, effort)
+        for place in places_of(arguments)
         for name, image_size, batch_size in works
     ]
 
@@ -60,7 +60,7 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
 def _row(launcher: Launcher, place: Place, name: str, image_size: int, batch_size: int, effort: Effort) -> Row:
     common = ["--model", name, "--image-size", str(image_size), "--batch", str(batch_size)]
     common += ["--seconds", str(effort.seconds)]
-    where = f"step of {name}, {place.ranks} ranks"
+    where = f"step of {name}, {place.words}"
     ours: list[Figures] = []
     gloo: list[Figures] = []
     for _ in range(effort.repeats):
@@ -77,12 +77,11 @@ def _row(launcher: Launcher, place: Place, name: str, image_size: int, batch_siz
         "model": name,
         "image_size": image_size,
         "batch": batch_size,
-        "ranks": place.ranks,
+        **place.columns(),
         "threads": place.threads,
         "bytes": ours[0]["bytes"],
         "path": "arena",
         "face": "python",
-        "hosts": 1,
         "alone_us": figure(ours, "alone_us"),
         "together_us": figure(ours, "together_us"),
         "ours_us": figure(ours, "together_us") - figure(ours, "alone_us"),

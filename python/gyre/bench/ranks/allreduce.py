@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from gyre.bench.ranks.groups import Ranks
-from gyre.bench.ranks.timing import arguments_parser, measure_allreduce, write_result
+from gyre.bench.ranks.timing import arguments_parser, effort_of, measure_allreduce, write_result
 
 
 def main(join: Callable[[str], AbstractContextManager[Ranks]]) -> None:
@@ -15,6 +15,6 @@ def main(join: Callable[[str], AbstractContextManager[Ranks]]) -> None:
     arguments = parser.parse_args()
     sizes = [int(size) for size in arguments.sizes.split(",")]
     with join(arguments.store) as ranks:
-        times = {str(size): measure_allreduce(size, arguments.seconds, ranks) for size in sizes}
+        times = {str(size): measure_allreduce(size, effort_of(arguments), ranks) for size in sizes}
         if ranks.rank == 0:
             write_result(arguments.result, {"tensor": times})

@@ -13,7 +13,7 @@ from torch import nn
 
 from gyre.bench.ranks.gradients import GivenGradients, read_tensor_list
 from gyre.bench.ranks.groups import Ranks
-from gyre.bench.ranks.timing import arguments_parser, measure_steps, write_result
+from gyre.bench.ranks.timing import Effort, arguments_parser, effort_of, measure_steps, write_result
 
 
 def average(ranks: Ranks) -> float:
@@ -27,7 +27,7 @@ class Exchange:
 
     given: GivenGradients
     ranks: Ranks
-    seconds: float
+    effort: Effort
 
     def measure(
         self, module: nn.Module, step: Callable[[torch.Tensor], None], forget: Callable[[], None], expected: float
@@ -47,7 +47,7 @@ class Exchange:
         step(output[0])
         self.given.require(expected)
         self.given.flat.zero_()  # Whose sums stay finite however many rounds there are.
-        return measure_steps(prepare, lambda: step(output[0]), self.seconds, self.ranks)
+        return measure_steps(prepare, lambda: step(output[0]), self.effort, self.ranks)
 
     def measure_backward(self) -> float:
         """The same without any exchange."""
@@ -62,8 +62,9 @@ def main(
     parser.add_argument("--tensors", required=True, type=Path, help="a list of name and shape, in backward's order")
     arguments = parser.parse_args()
     with join(arguments.store) as ranks:
-        module = GivenGradients(read_tensor_list(arguments.tensors))
-        exchange = Exchange(module, ranks, arguments.seconds)
+        effort = effort_of(arguments)
+        module = GivenGradients(read_tensor_list(arguments.tensors), effort.rotation_bytes)
+        exchange = Exchange(module, ranks, effort)
         backward_us = exchange.measure_backward()
         module.forget_gradients()
         figures = measure(module, exchange, ranks)

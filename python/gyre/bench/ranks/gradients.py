@@ -13,8 +13,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gyre.bench.ranks.timing import ROTATION_BYTES
-
 
 def read_tensor_list(path: Path) -> list[tuple[str, list[int]]]:
     """As models.tensor_list() made it: in the order of backward."""
@@ -22,13 +20,14 @@ def read_tensor_list(path: Path) -> list[tuple[str, list[int]]]:
 
 
 class GivenGradients(nn.Module):
-    """A module with parameters of these shapes; the list is in the order in which their gradients are to come."""
+    """A module with parameters of these shapes; the list is in the order in which their gradients are to come.
+    `flush_bytes`: as much as the caches hold."""
 
-    def __init__(self, tensors: list[tuple[str, list[int]]]) -> None:
+    def __init__(self, tensors: list[tuple[str, list[int]]], flush_bytes: int) -> None:
         super().__init__()
         self.list = nn.ParameterList([torch.zeros(shape) for _, shape in reversed(tensors)])
         self.flat = torch.zeros(sum(parameter.numel() for parameter in self.list))
-        self._flush = torch.zeros(ROTATION_BYTES, dtype=torch.uint8)
+        self._flush = torch.zeros(flush_bytes, dtype=torch.uint8)
 
     @property
     def size_bytes(self) -> int:

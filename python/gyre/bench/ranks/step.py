@@ -14,10 +14,9 @@ from torch import nn
 
 from gyre.bench.models import MODELS, Model
 from gyre.bench.ranks.groups import Ranks
-from gyre.bench.ranks.timing import arguments_parser, rounds_for, write_result
+from gyre.bench.ranks.timing import arguments_parser, effort_of, rounds_for, write_result
 
 _LEARNING_RATE = 1e-3
-_FEWEST_PAIRS = 3
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def main(join: Callable[[str], AbstractContextManager[Ranks]], wrap: Wrap) -> No
         for _ in range(2):
             steps.run(steps.alone)
             once_us = steps.run(steps.together)
-        pairs = max(_FEWEST_PAIRS, rounds_for(2 * once_us, arguments.seconds, ranks))
+        pairs = rounds_for(2 * once_us, effort_of(arguments), ranks)
         times = [(steps.run(steps.alone), steps.run(steps.together)) for _ in range(pairs)]
         if ranks.rank == 0:
             alone_us = statistics.median(alone for alone, _ in times)

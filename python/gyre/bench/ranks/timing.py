@@ -7,17 +7,29 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from gyre.bench.ranks.groups import Ranks
 
-ROTATION_BYTES = 64 << 20
 _MOST_BUFFERS = 1024
-_FEWEST_ROUNDS = 5
 _MOST_ROUNDS = 2000
 _WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long, how often at least, and over how much memory one figure is measured."""
+
+    seconds: float
+    fewest_rounds: int
+    rotation_bytes: int
+
+
+def effort_of(arguments: argparse.Namespace) -> Effort:
+    return Effort(arguments.seconds, arguments.fewest_rounds, arguments.rotation_bytes)
 
 
 def arguments_parser() -> argparse.ArgumentParser:
@@ -25,6 +37,8 @@ def arguments_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=0.6)
+    parser.add_argument("--rotation-bytes", type=int, default=64 << 20)
+    parser.add_argument("--fewest-rounds", type=int, default=5)
     parser.add_argument("--store", help="where gloo's ranks meet")
     return parser
 
@@ -33,16 +47,16 @@ def write_result(path: Path, figures: object) -> None:
     path.write_text(json.dumps(figures))
 
 
-def rounds_for(once_us: float, seconds: float, ranks: Ranks) -> int:
+def rounds_for(once_us: float, effort: Effort, ranks: Ranks) -> int:
     """How often to repeat what takes so long; rank 0's opinion counts."""
-    wanted = int(seconds * 1e6 / max(once_us, 0.1))
-    return ranks.from_rank_0(min(max(wanted, _FEWEST_ROUNDS), _MOST_ROUNDS))
+    wanted = int(effort.seconds * 1e6 / max(once_us, 0.1))
+    return ranks.from_rank_0(min(max(wanted, effort.fewest_rounds), _MOST_ROUNDS))
 
 
-def measure_allreduce(size_bytes: int, seconds: float, ranks: Ranks) -> float:
+def measure_allreduce(size_bytes: int, effort: Effort, ranks: Ranks) -> float:
     """Median microseconds of an allreduce (a sum, in place) over rotating float32 buffers of `size_bytes`."""
     count = size_bytes // 4
-    buffer_count = min(max(ROTATION_BYTES // size_bytes, 2), _MOST_BUFFERS)
+    buffer_count = min(max(effort.rotation_bytes // size_bytes, 2), _MOST_BUFFERS)
     buffers = [ranks.native(torch.full([count], 1.0)) for _ in range(buffer_count)]
 
     def once(turn: int) -> float:
@@ -52,7 +66,7 @@ def measure_allreduce(size_bytes: int, seconds: float, ranks: Ranks) -> float:
 
     for turn in range(_WARM_UP):
         once(turn)
-    rounds = rounds_for(once(_WARM_UP), seconds, ranks)
+    rounds = rounds_for(once(_WARM_UP), effort, ranks)
     times = [once(turn) for turn in range(rounds)]
     check = torch.full([count], float(ranks.rank + 1))
     ranks.allreduce(ranks.native(check))
@@ -61,7 +75,7 @@ def measure_allreduce(size_bytes: int, seconds: float, ranks: Ranks) -> float:
     return statistics.median(times)
 
 
-def measure_steps(prepare: Callable[[], None], step: Callable[[], None], seconds: float, ranks: Ranks) -> float:
+def measure_steps(prepare: Callable[[], None], step: Callable[[], None], effort: Effort, ranks: Ranks) -> float:
     """Median microseconds of `step`; `prepare`, before each, is not counted and ends with all ranks together."""
 
     def once() -> float:
@@ -71,5 +85,5 @@ def measure_steps(prepare: Callable[[], None], step: Callable[[], None], seconds
         return (time.perf_counter() - start) * 1e6
 
     once()
-    rounds = rounds_for(once(), seconds, ranks)
+    rounds = rounds_for(once(), effort, ranks)
     return statistics.median(once() for _ in range(rounds))
