@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "gyre/base/random.h"
+#include "gyre/collectives/internal/link_allreduce.h"
 #include "gyre/collectives/internal/shared_layout.h"
 #include "gyre/collectives/internal/test_support.h"
 #include "gyre/collectives/kernels.h"
@@ -178,8 +179,16 @@ TEST(Allreduce, repeated_gives_the_same_bits) {
   }
 }
 
+/// What a rank sends of a ring among `size` over a buffer whose chunks are equal: 2(n-1)/n of it, and its frames'
+/// headers.
+std::uint64_t ring_bytes(std::size_t size, std::size_t bytes) {
+  const std::size_t chunk = bytes / size;
+  const std::size_t segment = internal::ring_segment_bytes(chunk);
+  const std::size_t frames = (chunk + segment - 1) / segment;
+  return 2 * (size - 1) * (chunk + frames * net::kFrameHeaderBytes);
+}
+
 TEST(Allreduce, by_ring_sends_exactly_its_share) {
-  // 2(n-1)/n of the buffer per rank, in 2(n-1) steps, each step's chunk one frame here.
   for (const int size : {2, 3, 4, 7}) {
     const std::size_t ranks = static_cast<std::size_t>(size);
     const std::size_t bytes = ranks * 96 * 1024;  // Enough for the ring to be chosen.
@@ -187,8 +196,7 @@ TEST(Allreduce, by_ring_sends_exactly_its_share) {
       Bytes buffer(bytes);
       const std::uint64_t before = lane.counters().bytes_sent;
       allreduce(lane, buffer, {});
-      const std::size_t steps = 2 * (ranks - 1);
-      EXPECT_EQ(lane.counters().bytes_sent - before, steps * (bytes / ranks + net::kFrameHeaderBytes)) << size;
+      EXPECT_EQ(lane.counters().bytes_sent - before, ring_bytes(ranks, bytes)) << size;
     });
   }
 }

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "gyre/base/check.h"
+#include "gyre/collectives/internal/hierarchical_allreduce.h"
 #include "gyre/collectives/internal/link_allreduce.h"
 #include "gyre/collectives/internal/link_moves.h"
 #include "gyre/collectives/internal/reduction_plan.h"
@@ -13,6 +15,7 @@
 #include "gyre/collectives/internal/shared_layout.h"
 #include "gyre/collectives/internal/shared_moves.h"
 #include "gyre/collectives/internal/shared_room.h"
+#include "gyre/collectives/internal/team.h"
 #include "gyre/collectives/internal/wide_integers.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/chunks.h"
@@ -24,15 +27,9 @@ namespace {
 using internal::ReductionPlan;
 using internal::SharedRoom;
 
-/// Whether all ranks of the lane meet in one segment. Otherwise everything goes over links, also between ranks
-/// of one host: the way over hosts that uses both is a further Algorithm, to be chosen in select.cc.
+/// Whether all ranks of the lane meet in one segment. Otherwise most collectives go over links, also between ranks of
+/// one host; allreduce and broadcast use both.
 bool in_one_room(const group::Lane& lane) { return lane.topology().one_host() && !lane.segment().empty(); }
-
-/// For choose_allreduce: ranks that share no memory are as far apart as ranks on several hosts.
-int hosts_of(const group::Lane& lane) {
-  if (in_one_room(lane)) return 1;
-  return lane.topology().one_host() ? lane.size() : static_cast<int>(lane.topology().hosts().size());
-}
 
 std::size_t sum_of(std::span<const std::size_t> sizes_bytes) {
   return std::accumulate(sizes_bytes.begin(), sizes_bytes.end(), std::size_t{0});
@@ -47,48 +44,61 @@ std::size_t own_size(const group::Lane& lane, std::span<const std::size_t> sizes
   return sizes_bytes[static_cast<std::size_t>(lane.rank())];
 }
 
-void allreduce_over_links(group::Lane& lane, std::uint64_t collective, Algorithm algorithm, std::span<std::byte> buffer,
-                          const ReductionPlan& plan) {
+/// A buffer in this rank's private memory, or in its arena where ranks of other hosts are not to be found.
+void allreduce_between_hosts(group::Lane& lane, std::uint64_t collective, Algorithm algorithm,
+                             std::span<std::byte> buffer, const ReductionPlan& plan) {
   if (needs_wide_integers(plan)) {
     std::vector<std::int64_t> wide = internal::widen_integers(buffer, plan.type);
-    allreduce_over_links(lane, collective, algorithm, std::as_writable_bytes(std::span(wide)), internal::widened(plan));
-    internal::narrow_integers(wide, buffer, plan.type);
-  } else if (algorithm == Algorithm::kRing) {
-    internal::allreduce_by_ring(lane, collective, buffer, plan);
-  } else {
-    internal::allreduce_by_doubling(lane, collective, buffer, plan);
+    // Eight times as large at most, and perhaps too large for a mailbox.
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(wide));
+    const Algorithm chosen = allreduce_algorithm(bytes.size(), false, placement_of(lane));
+    allreduce_between_hosts(lane, collective, chosen, bytes, internal::widened(plan));
+    return internal::narrow_integers(wide, buffer, plan.type);
   }
-}
-
-/// `arena_offset_bytes` only matters to kSharedArena, where `buffer` lies there in this rank's arena.
-void allreduce_as_chosen(group::Lane& lane, Algorithm algorithm, std::span<std::byte> buffer,
-                         std::size_t arena_offset_bytes, const Reduction& reduction) {
-  const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
-  GYRE_CHECK(buffer.size() % size_of(plan.type) == 0U);
-  const std::uint64_t collective = lane.begin_collective();
-  if (buffer.empty()) return;  // On all ranks alike.
-  scale_contribution(plan, buffer);
-  switch (algorithm) {
-    case Algorithm::kAlone:
-      scale_in_place(buffer.data(), plan.elements_in(buffer.size()), plan.type, plan.scale);
-      return;
-    case Algorithm::kRecursiveDoubling:
-    case Algorithm::kRing: return allreduce_over_links(lane, collective, algorithm, buffer, plan);
-    case Algorithm::kMailbox:
-    case Algorithm::kSharedPipeline:
-    case Algorithm::kSharedArena: break;
+  if (algorithm == Algorithm::kRing) {
+    return allreduce_by_ring(lane, collective, internal::everybody(lane.topology()), buffer, plan);
+  }
+  if (algorithm == Algorithm::kRecursiveDoubling) {
+    return allreduce_by_doubling(lane, collective, internal::everybody(lane.topology()), buffer, plan);
   }
   SharedRoom room(lane, collective);
+  if (algorithm == Algorithm::kHostsDoubling) return allreduce_small_by_hosts(lane, room, collective, buffer, plan);
+  allreduce_by_hosts(lane, room, collective, buffer, plan);
+}
+
+void allreduce_on_one_host(SharedRoom& room, Algorithm algorithm, std::span<std::byte> buffer,
+                           std::size_t arena_offset_bytes, const ReductionPlan& plan) {
   if (algorithm == Algorithm::kMailbox) return allreduce_by_mailbox(room, buffer, plan);
   if (algorithm == Algorithm::kSharedPipeline) return allreduce_by_pipeline(room, buffer, plan);
   allreduce_in_arenas(room, arena_offset_bytes, buffer.size(), plan);
 }
 
+/// `arena_offset_bytes`: where `buffer` lies in this rank's arena, if it does.
+void allreduce_as_chosen(group::Lane& lane, Algorithm algorithm, std::span<std::byte> buffer,
+                         std::optional<std::size_t> arena_offset_bytes, const Reduction& reduction) {
+  const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
+  GYRE_CHECK(buffer.size() % size_of(plan.type) == 0U);
+  const std::uint64_t collective = lane.begin_collective();
+  if (buffer.empty()) return;  // On all ranks alike.
+  scale_contribution(plan, buffer);
+  if (algorithm == Algorithm::kAlone) {
+    scale_in_place(buffer.data(), plan.elements_in(buffer.size()), plan.type, plan.scale);
+  } else if (in_one_room(lane)) {
+    SharedRoom room(lane, collective);
+    allreduce_on_one_host(room, algorithm, buffer, arena_offset_bytes.value_or(0), plan);
+  } else if (algorithm == Algorithm::kHostsRing && arena_offset_bytes && !needs_wide_integers(plan)) {
+    SharedRoom room(lane, collective);
+    allreduce_arenas_by_hosts(lane, room, collective, *arena_offset_bytes, buffer.size(), plan);
+  } else {
+    allreduce_between_hosts(lane, collective, algorithm, buffer, plan);
+  }
+}
+
 }  // namespace
 
 void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction) {
-  const Algorithm algorithm = allreduce_algorithm(buffer.size(), false, lane.size(), hosts_of(lane));
-  allreduce_as_chosen(lane, algorithm, buffer, 0, reduction);
+  const Algorithm algorithm = allreduce_algorithm(buffer.size(), false, placement_of(lane));
+  allreduce_as_chosen(lane, algorithm, buffer, std::nullopt, reduction);
 }
 
 void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t size_bytes,
@@ -98,7 +108,7 @@ void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t
   const std::span<std::byte> own = arena(lane);
   GYRE_CHECK(offset_bytes <= own.size());
   GYRE_CHECK(size_bytes <= own.size() - offset_bytes);
-  const Algorithm algorithm = allreduce_algorithm(size_bytes, true, lane.size(), hosts_of(lane));
+  const Algorithm algorithm = allreduce_algorithm(size_bytes, true, placement_of(lane));
   allreduce_as_chosen(lane, algorithm, own.subspan(offset_bytes, size_bytes), offset_bytes, reduction);
 }
 
@@ -112,9 +122,18 @@ void broadcast(group::Lane& lane, std::span<std::byte> buffer, int root) {
   GYRE_CHECK(root < lane.size());
   const std::uint64_t collective = lane.begin_collective();
   if (buffer.empty() || lane.size() == 1) return;
-  if (!in_one_room(lane)) return internal::broadcast_over_links(lane, collective, buffer, root);
+  if (lane.segment().empty()) {
+    return internal::broadcast_over_links(lane, collective, internal::everybody(lane.topology()), buffer, root);
+  }
+  // One rank of each host gets it over links, and hands it on in shared memory.
+  const group::Topology& topology = lane.topology();
+  const internal::Team team = internal::one_per_host(topology, root);
+  if (team.size() > 1 && team.place >= 0) internal::broadcast_over_links(lane, collective, team, buffer, root);
+  if (topology.local_size() == 1) return;
+  const std::vector<int>& local_ranks = topology.local_ranks();
+  const auto giver = std::find(local_ranks.begin(), local_ranks.end(), team.rank_at(topology.host_index()));
   SharedRoom room(lane, collective);
-  internal::broadcast_shared(room, buffer, root);
+  internal::broadcast_shared(room, buffer, static_cast<int>(giver - local_ranks.begin()));
 }
 
 void allgather(group::Lane& lane, std::span<const std::byte> own, std::span<const std::size_t> sizes_bytes,

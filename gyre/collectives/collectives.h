@@ -15,7 +15,7 @@
 // after a throw the group is of no further use.
 //
 // Same bits: every rank ends with identical bytes, and a repeated run gives the same ones. On one host sums run in
-// rank order, ((r0 + r1) + r2) + …; between hosts in an order fixed by the algorithm and the number of ranks.
+// rank order, ((r0 + r1) + r2) + …; the sums of hosts in an order fixed by the algorithm and the number of hosts.
 
 namespace gyre::collectives {
 

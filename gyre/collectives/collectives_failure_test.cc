@@ -121,6 +121,30 @@ TEST(CollectivesFailure, a_rank_that_has_left_is_not_waited_for) {
   }
 }
 
+TEST(CollectivesFailure, a_dead_rank_on_another_host_fails_everybody_with_one_reason) {
+  for (const std::size_t bytes : kSizes) {
+    std::vector<std::string> reasons(4);
+    const auto body = [&](group::Group& group) {
+      group::Lane lane(group, options_for({"two by two", {}}, group, milliseconds(0)));
+      Bytes buffer(bytes);
+      allreduce(lane, buffer, {});
+      // Its links close before anybody is told why.
+      if (group.rank() == 3) throw Error(ErrorCode::kInternal, "rank 3 has lost its disk");
+      try {
+        allreduce(lane, buffer, {});
+        ADD_FAILURE() << "the allreduce ended without rank 3";
+      } catch (const Error& error) {
+        reasons[static_cast<std::size_t>(group.rank())] = error.what();
+        throw;
+      }
+    };
+    EXPECT_THROW(group::run_in_process(4, body, {"a", "a", "b", "b"}), Error);
+    for (const std::size_t rank : {0, 1, 2}) {
+      EXPECT_NE(reasons[rank].find("rank 3 has lost its disk"), std::string::npos) << rank << ": " << reasons[rank];
+    }
+  }
+}
+
 TEST(CollectivesFailure, positions_tell_who_is_behind) {
   testing::run_ranks(3, testing::one_host(3), [](group::Lane& lane) {
     barrier(lane);

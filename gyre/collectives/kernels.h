@@ -70,4 +70,12 @@ void copy_around_cache(std::byte* destination, const std::byte* source, std::siz
 void narrow_float32(std::uint16_t* destination, const float* source, std::size_t count, DataType half);
 void widen_to_float32(float* destination, const std::uint16_t* source, std::size_t count, DataType half);
 
+/// What narrowing and widening again make of each value, in place.
+void round_float32(float* values, std::size_t count, DataType half);
+
+/// accumulate() of float32 with what arrived narrowed: own[i] = scale · (widened arrived[i] ∘ own[i]), in float32. In
+/// one pass, and with the bits that widen_to_float32 and accumulate give one after the other.
+void accumulate_narrowed(float* own, const std::uint16_t* arrived, std::size_t count, DataType half,
+                         ReduceOperation operation, double scale = 1.0);
+
 }  // namespace gyre::collectives

@@ -194,6 +194,55 @@ TEST(kernel_values, narrowing_rounds_to_nearest_even_over_the_whole_range_of_flo
   });
 }
 
+TEST(kernel_values, rounding_is_narrowing_and_widening_again) {
+  Random random(kSeed, 310);
+  std::vector<float> values(1003);
+  for (float& value : values) value = std::bit_cast<float>(random.next_u32());
+  for_each_instruction_set([&] {
+    for (const DataType half : {DataType::kFloat16, DataType::kBfloat16}) {
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, values.size()}) {
+        std::vector<std::uint16_t> narrowed(count);
+        std::vector<float> expected(count);
+        narrow_float32(narrowed.data(), values.data(), count, half);
+        widen_to_float32(expected.data(), narrowed.data(), count, half);
+        std::vector<float> rounded(values);
+        round_float32(rounded.data(), count, half);
+        ASSERT_TRUE(count == 0 || std::memcmp(rounded.data(), expected.data(), count * sizeof(float)) == 0);
+        ASSERT_TRUE(
+            std::memcmp(rounded.data() + count, values.data() + count, (values.size() - count) * sizeof(float)) == 0);
+      }
+    }
+  });
+}
+
+TEST(kernel_values, what_arrives_narrowed_is_accumulated_as_if_it_had_been_widened_before) {
+  Random random(kSeed, 320);
+  std::vector<float> own(1003);
+  std::vector<float> sent(own.size());
+  for (float& value : own) value = random.uniform(-2.0F, 2.0F);
+  for (float& value : sent) value = random.uniform(-2.0F, 2.0F);
+  for_each_instruction_set([&] {
+    for (const DataType half : {DataType::kFloat16, DataType::kBfloat16}) {
+      std::vector<std::uint16_t> narrowed(sent.size());
+      std::vector<float> widened(sent.size());
+      narrow_float32(narrowed.data(), sent.data(), sent.size(), half);
+      widen_to_float32(widened.data(), narrowed.data(), sent.size(), half);
+      for (const ReduceOperation operation : all_reduce_operations()) {
+        if (operation == ReduceOperation::kAverage) continue;
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{9}, own.size()}) {
+          std::vector<float> expected(own);
+          accumulate(reinterpret_cast<std::byte*>(expected.data()), reinterpret_cast<const std::byte*>(widened.data()),
+                     count, DataType::kFloat32, operation, 0.3);
+          std::vector<float> result(own);
+          accumulate_narrowed(result.data(), narrowed.data(), count, half, operation, 0.3);
+          ASSERT_TRUE(std::memcmp(result.data(), expected.data(), own.size() * sizeof(float)) == 0)
+              << name(half) << ' ' << name(operation) << ' ' << count;
+        }
+      }
+    }
+  });
+}
+
 TEST(kernel_values, a_streaming_copy_equals_memcpy_at_every_alignment_and_touches_nothing_else) {
   Random random(kSeed, 400);
   for_each_instruction_set([&] {

@@ -4,6 +4,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/collectives/internal/shared_layout.h"
+#include "gyre/collectives/internal/team.h"
 
 namespace gyre::collectives {
 namespace {
@@ -19,20 +20,34 @@ constexpr std::size_t kMailboxLimitInArenaBytes = std::size_t{4} * 1024;
 constexpr std::size_t kDoublingLimitBytes = std::size_t{128} * 1024;
 
 static_assert(kMailboxLimitBytes <= internal::kSlotBytes && kMailboxLimitInArenaBytes <= internal::kSlotBytes);
+static_assert(kDoublingLimitBytes <= internal::kSlotBytes, "hosts sum by mailbox before they double");
 
 std::size_t mailbox_limit(bool in_arena) { return in_arena ? kMailboxLimitInArenaBytes : kMailboxLimitBytes; }
 
 }  // namespace
 
-Algorithm allreduce_algorithm(std::size_t size_bytes, bool in_arena, int size, int host_count) {
-  if (size == 1) return Algorithm::kAlone;
-  if (host_count > 1) return size_bytes <= kDoublingLimitBytes ? Algorithm::kRecursiveDoubling : Algorithm::kRing;
-  if (size_bytes <= mailbox_limit(in_arena)) return Algorithm::kMailbox;
-  return in_arena ? Algorithm::kSharedArena : Algorithm::kSharedPipeline;
+Placement placement_of(const group::Topology& topology) {
+  return {topology.size(), static_cast<int>(topology.hosts().size()), internal::fewest_on_a_host(topology)};
 }
 
-Choice choose_allreduce(std::size_t size_bytes, bool in_arena, int size, int host_count) {
-  const Algorithm algorithm = allreduce_algorithm(size_bytes, in_arena, size, host_count);
+Placement placement_of(const group::Lane& lane) {
+  if (lane.segment().empty()) return {lane.size(), lane.size(), 1};
+  return placement_of(lane.topology());
+}
+
+Algorithm allreduce_algorithm(std::size_t size_bytes, bool in_arena, const Placement& placement) {
+  if (placement.size == 1) return Algorithm::kAlone;
+  if (placement.one_host()) {
+    if (size_bytes <= mailbox_limit(in_arena)) return Algorithm::kMailbox;
+    return in_arena ? Algorithm::kSharedArena : Algorithm::kSharedPipeline;
+  }
+  const bool small = size_bytes <= kDoublingLimitBytes;
+  if (placement.all_apart()) return small ? Algorithm::kRecursiveDoubling : Algorithm::kRing;
+  return small ? Algorithm::kHostsDoubling : Algorithm::kHostsRing;
+}
+
+Choice choose_allreduce(std::size_t size_bytes, bool in_arena, const Placement& placement) {
+  const Algorithm algorithm = allreduce_algorithm(size_bytes, in_arena, placement);
   const std::string bytes = format_bytes(size_bytes);
   switch (algorithm) {
     case Algorithm::kAlone: return {algorithm, "one rank"};
@@ -44,6 +59,15 @@ Choice choose_allreduce(std::size_t size_bytes, bool in_arena, int size, int hos
       return {algorithm, fmt::format("{} over links, at most {}", bytes, format_bytes(kDoublingLimitBytes))};
     case Algorithm::kRing:
       return {algorithm, fmt::format("{} over links, more than {}", bytes, format_bytes(kDoublingLimitBytes))};
+    case Algorithm::kHostsDoubling:
+      return {algorithm, fmt::format("{} over {} hosts of several ranks, at most {}: one rank of each host", bytes,
+                                     placement.hosts, format_bytes(kDoublingLimitBytes))};
+    case Algorithm::kHostsRing:
+      return {algorithm, fmt::format("{} over {} hosts of several ranks, more than {}: {} between the hosts", bytes,
+                                     placement.hosts, format_bytes(kDoublingLimitBytes),
+                                     placement.fewest_on_a_host == 1
+                                         ? "one ring"
+                                         : fmt::format("{} rings at once", placement.fewest_on_a_host))};
   }
   return {algorithm, ""};
 }
@@ -56,6 +80,8 @@ std::string_view algorithm_name(Algorithm algorithm) {
     case Algorithm::kSharedArena: return "shared arena";
     case Algorithm::kRecursiveDoubling: return "recursive doubling";
     case Algorithm::kRing: return "ring";
+    case Algorithm::kHostsDoubling: return "recursive doubling of hosts";
+    case Algorithm::kHostsRing: return "rings of hosts";
   }
   return "unknown";
 }

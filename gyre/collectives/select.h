@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "gyre/group/topology.h"
+#include "gyre/group/lane.h"
 
 namespace gyre::collectives {
 
@@ -16,7 +16,25 @@ enum class Algorithm {
   kSharedArena,        ///< One host, buffers already shared: each rank reduces its slice in place; two arrivals.
   kRecursiveDoubling,  ///< Over links, small: log2(n) exchanges of the whole buffer.
   kRing,               ///< Over links, large: 2(n-1) steps, 2(n-1)/n of the buffer sent per rank.
+  kHostsDoubling,      ///< Several ranks on some host, small: each host sums, one rank of each doubles.
+  kHostsRing,          ///< Several ranks on some host, large: each host sums, a ring per slice joins the hosts.
 };
+
+/// Where the ranks are, as far as the choice depends on it. Ranks that share no memory count as hosts of their own.
+struct Placement {
+  int size = 1;
+  int hosts = 1;
+  int fewest_on_a_host = 1;
+
+  bool one_host() const { return hosts == 1; }
+  /// No memory is shared at all.
+  bool all_apart() const { return hosts == size; }
+};
+
+/// Equal on all ranks of the lane.
+Placement placement_of(const group::Lane& lane);
+/// That of a lane with shared memory.
+Placement placement_of(const group::Topology& topology);
 
 struct Choice {
   Algorithm algorithm;
@@ -24,11 +42,11 @@ struct Choice {
 };
 
 /// The one place that decides. Pure: depends on its arguments only, so that all ranks decide alike.
-Choice choose_allreduce(std::size_t size_bytes, bool in_arena, int size, int host_count);
+Choice choose_allreduce(std::size_t size_bytes, bool in_arena, const Placement& placement);
 
 /// The same decision without its reason, for the path of every collective: wording it takes longer than a small
 /// allreduce.
-Algorithm allreduce_algorithm(std::size_t size_bytes, bool in_arena, int size, int host_count);
+Algorithm allreduce_algorithm(std::size_t size_bytes, bool in_arena, const Placement& placement);
 
 std::string_view algorithm_name(Algorithm algorithm);
 

@@ -6,6 +6,8 @@
 
 #include <set>
 
+#include "gyre/collectives/internal/test_support.h"
+
 namespace gyre::collectives {
 namespace {
 
@@ -14,42 +16,74 @@ constexpr std::size_t kKilobyte = 1024;
 struct Row {
   std::size_t size_bytes;
   bool in_arena;
-  int size;
-  int host_count;
+  Placement placement;
   Algorithm expected;
 };
 
 TEST(Select, follows_its_table) {
+  constexpr Placement kOneRank{1, 1, 1};
+  constexpr Placement kOneHost{4, 1, 4};
+  constexpr Placement kApart{4, 4, 1};
+  constexpr Placement kTwoByTwo{4, 2, 2};
+  constexpr Placement kUnequal{4, 2, 1};
   const Row rows[] = {
-      {4, false, 1, 1, Algorithm::kAlone},
-      {64 * kKilobyte, true, 1, 1, Algorithm::kAlone},
-      {4, false, 2, 1, Algorithm::kMailbox},
-      {4, true, 8, 1, Algorithm::kMailbox},
-      {64 * kKilobyte, false, 4, 1, Algorithm::kMailbox},
-      {64 * kKilobyte + 1, false, 4, 1, Algorithm::kSharedPipeline},
-      {256 * kKilobyte * kKilobyte, false, 4, 1, Algorithm::kSharedPipeline},
-      {4 * kKilobyte, true, 4, 1, Algorithm::kMailbox},
-      {4 * kKilobyte + 64, true, 4, 1, Algorithm::kSharedArena},
-      {256 * kKilobyte * kKilobyte, true, 2, 1, Algorithm::kSharedArena},
-      {4, false, 4, 2, Algorithm::kRecursiveDoubling},
-      {128 * kKilobyte, true, 4, 4, Algorithm::kRecursiveDoubling},
-      {128 * kKilobyte + 1, false, 4, 2, Algorithm::kRing},
-      {256 * kKilobyte * kKilobyte, true, 7, 3, Algorithm::kRing},
+      {4, false, kOneRank, Algorithm::kAlone},
+      {64 * kKilobyte, true, kOneRank, Algorithm::kAlone},
+      {4, false, kOneHost, Algorithm::kMailbox},
+      {4, true, kOneHost, Algorithm::kMailbox},
+      {64 * kKilobyte, false, kOneHost, Algorithm::kMailbox},
+      {64 * kKilobyte + 1, false, kOneHost, Algorithm::kSharedPipeline},
+      {256 * kKilobyte * kKilobyte, false, kOneHost, Algorithm::kSharedPipeline},
+      {4 * kKilobyte, true, kOneHost, Algorithm::kMailbox},
+      {4 * kKilobyte + 64, true, kOneHost, Algorithm::kSharedArena},
+      {256 * kKilobyte * kKilobyte, true, kOneHost, Algorithm::kSharedArena},
+      {4, false, kApart, Algorithm::kRecursiveDoubling},
+      {128 * kKilobyte, true, kApart, Algorithm::kRecursiveDoubling},
+      {128 * kKilobyte + 1, false, kApart, Algorithm::kRing},
+      {256 * kKilobyte * kKilobyte, true, kApart, Algorithm::kRing},
+      {4, false, kTwoByTwo, Algorithm::kHostsDoubling},
+      {128 * kKilobyte, true, kUnequal, Algorithm::kHostsDoubling},
+      {128 * kKilobyte + 1, false, kTwoByTwo, Algorithm::kHostsRing},
+      {256 * kKilobyte * kKilobyte, true, kUnequal, Algorithm::kHostsRing},
   };
   for (const Row& row : rows) {
-    const Choice choice = choose_allreduce(row.size_bytes, row.in_arena, row.size, row.host_count);
+    const Choice choice = choose_allreduce(row.size_bytes, row.in_arena, row.placement);
     EXPECT_EQ(choice.algorithm, row.expected)
-        << row.size_bytes << " bytes, arena " << row.in_arena << ", " << row.size << " ranks, " << row.host_count
-        << " hosts: " << algorithm_name(choice.algorithm) << " because " << choice.reason;
-    EXPECT_EQ(allreduce_algorithm(row.size_bytes, row.in_arena, row.size, row.host_count), choice.algorithm);
+        << row.size_bytes << " bytes, arena " << row.in_arena << ", " << row.placement.size << " ranks, "
+        << row.placement.hosts << " hosts: " << algorithm_name(choice.algorithm) << " because " << choice.reason;
+    EXPECT_EQ(allreduce_algorithm(row.size_bytes, row.in_arena, row.placement), choice.algorithm);
     EXPECT_FALSE(choice.reason.empty());
   }
 }
 
+TEST(Select, says_how_many_rings_join_the_hosts) {
+  const auto reason = [](const Placement& placement) {
+    return choose_allreduce(kKilobyte * kKilobyte, true, placement).reason;
+  };
+  EXPECT_EQ(reason({8, 2, 4}),
+            "1 MB over 2 hosts of several ranks, more than 128 KB: 4 rings at once between the hosts");
+  EXPECT_EQ(reason({5, 2, 1}), "1 MB over 2 hosts of several ranks, more than 128 KB: one ring between the hosts");
+}
+
+TEST(Select, sees_where_ranks_share_memory) {
+  // Rank and host are numbered apart: hosts a b a c a.
+  const testing::Arrangement mixed{"mixed", {"a", "b", "a", "c", "a"}};
+  testing::run_ranks(5, mixed, [](group::Lane& lane) {
+    const Placement placement = placement_of(lane);
+    EXPECT_EQ(placement.size, 5);
+    EXPECT_EQ(placement.hosts, 3);
+    EXPECT_EQ(placement.fewest_on_a_host, 1);
+    EXPECT_FALSE(placement.all_apart());
+  });
+  const testing::Arrangement without_memory{"one host, no shared memory", testing::one_host(3).host_ids, false};
+  testing::run_ranks(3, without_memory, [](group::Lane& lane) { EXPECT_TRUE(placement_of(lane).all_apart()); });
+}
+
 TEST(Select, names_every_algorithm_differently) {
   std::set<std::string_view> names;
-  for (const Algorithm algorithm : {Algorithm::kAlone, Algorithm::kMailbox, Algorithm::kSharedPipeline,
-                                    Algorithm::kSharedArena, Algorithm::kRecursiveDoubling, Algorithm::kRing}) {
+  for (const Algorithm algorithm :
+       {Algorithm::kAlone, Algorithm::kMailbox, Algorithm::kSharedPipeline, Algorithm::kSharedArena,
+        Algorithm::kRecursiveDoubling, Algorithm::kRing, Algorithm::kHostsDoubling, Algorithm::kHostsRing}) {
     EXPECT_TRUE(names.insert(algorithm_name(algorithm)).second) << algorithm_name(algorithm);
   }
 }

@@ -153,10 +153,10 @@ void Engine::Implementation::compare_plans(const std::string& name, const std::v
 std::vector<BucketStatistics> Engine::Implementation::describe_buckets(const std::string& name,
                                                                        const internal::PlanLayout& layout) const {
   std::vector<BucketStatistics> described;
-  const auto hosts = static_cast<int>(group_.topology().hosts().size());
+  const collectives::Placement placement = collectives::placement_of(group_.topology());
   for (std::size_t index = 0; index < layout.buckets.size(); ++index) {
     const internal::PlanBucket& bucket = layout.buckets[index];
-    const auto choice = collectives::choose_allreduce(bucket.size_bytes, true, group_.size(), hosts);
+    const auto choice = collectives::choose_allreduce(bucket.size_bytes, true, placement);
     logger_->info("plan '{}', bucket {} of {}: {} {} tensors, {}: {} ({})", name, index, layout.buckets.size(),
                   bucket.tensors.size(), collectives::name(bucket.type), format_bytes(bucket.size_bytes),
                   collectives::algorithm_name(choice.algorithm), choice.reason);

@@ -27,8 +27,9 @@ struct LaneCounters {
 };
 
 struct LaneOptions {
-  std::uint64_t channel = 0;      ///< Names the lane; equal on all ranks; used once per group.
-  std::size_t segment_bytes = 0;  ///< Shared memory per host; 0 for none. May differ between hosts, not within one.
+  std::uint64_t channel = 0;  ///< Names the lane; equal on all ranks; used once per group.
+  /// Shared memory per host; 0 for none, on all hosts or on none. May differ between hosts, not within one.
+  std::size_t segment_bytes = 0;
   std::chrono::milliseconds timeout{
       0};  ///< Longest wait for a peer inside a collective; 0: no limit (the stall report speaks instead).
 };

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "gyre/collectives/data_type.h"
 #include "gyre/group/lane.h"
 #include "gyre/net/frame.h"
 
@@ -16,8 +17,19 @@
 
 namespace gyre::collectives::internal {
 
-/// Longest payload of a frame. Both ends cut a range the same way, so only the range's size must be agreed.
+/// Longest piece of a range in one frame.
 constexpr std::size_t kSegmentBytes = std::size_t{256} * 1024;
+
+/// How a range is cut and what its elements look like in a frame. Equal at both ends.
+struct Framing {
+  std::size_t segment_bytes =
+      kSegmentBytes;                      ///< Of the range, before encoding; at most kSegmentBytes, a multiple of 64.
+  WireFormat wire = WireFormat::kNative;  ///< Another one: the range is of float32.
+
+  bool encoded() const { return wire != WireFormat::kNative; }
+  /// What a piece of a range takes up in a frame.
+  std::size_t payload_bytes(std::size_t piece_bytes) const { return encoded() ? piece_bytes / 2 : piece_bytes; }
+};
 
 /// Whose range it is: the number of the collective in its lane and the step of its schedule. Frames between
 /// two ranks are in the order of their steps.
@@ -26,20 +38,24 @@ struct FramePlace {
   std::uint32_t step = 0;
 };
 
-/// What to do with a segment that has arrived and passed its checksum: its offset in the range, its bytes.
-using SegmentSink = std::function<void(std::size_t offset_bytes, std::span<const std::byte> segment)>;
+/// What to do with a segment that has arrived and passed its checksum: its offset in the range, and its payload, which
+/// is encoded as the framing says.
+using SegmentSink = std::function<void(std::size_t offset_bytes, std::span<const std::byte> payload)>;
+/// What to do with a piece of a range before it is sent.
+using BeforeSending = std::function<void(std::size_t offset_bytes, std::size_t size_bytes)>;
 
 /// A range on its way in. An empty range is one empty frame.
 class Incoming {
  public:
-  /// Into `range`, in place.
-  Incoming(group::Lane& lane, int peer, FramePlace place, std::span<std::byte> range);
-  /// Each segment into `scratch` (kSegmentBytes, or the whole range if that is shorter), then to `sink`.
+  /// Into `range`, in place; `framing` is not encoded. Then to `sink`, where there is one.
+  Incoming(group::Lane& lane, int peer, FramePlace place, std::span<std::byte> range, Framing framing = {},
+           SegmentSink sink = {});
+  /// Each payload into `scratch` (large enough for the longest), then to `sink`. Flows of one link may share a scratch.
   Incoming(group::Lane& lane, int peer, FramePlace place, std::size_t size_bytes, std::span<std::byte> scratch,
-           SegmentSink sink);
+           SegmentSink sink, Framing framing = {});
 
   bool done() const { return segments_done_ == segments_; }
-  /// Bytes from the start of the range that have arrived and passed their checksum.
+  /// Bytes from the start of the range that have arrived, passed their checksum and been through the sink.
   std::size_t arrived_bytes() const { return arrived_bytes_; }
   /// Takes what is there, one segment at most. True when it got anything.
   bool advance();
@@ -47,7 +63,9 @@ class Incoming {
   int peer() const { return peer_; }
 
  private:
-  std::span<std::byte> segment_space() const;
+  std::size_t piece_bytes() const;
+  std::span<std::byte> payload_space() const;
+  std::size_t read_some(std::span<std::byte> into);
   void check_header();
   void finish_segment();
 
@@ -56,8 +74,10 @@ class Incoming {
   net::Stream* stream_;
   std::uint32_t channel_;
   FramePlace place_;
+  Framing framing_;
   std::size_t size_bytes_;
   std::span<std::byte> space_;
+  bool in_place_;
   SegmentSink sink_;
   std::size_t segments_;
   std::size_t segments_done_ = 0;
@@ -70,9 +90,9 @@ class Incoming {
 /// A range on its way out.
 class Outgoing {
  public:
-  /// With `source` it forwards what arrives there, segment by segment: the ranges must be the same.
+  /// With `source` it forwards what arrives there, segment by segment: the ranges must be the same, and the segments.
   Outgoing(group::Lane& lane, int peer, FramePlace place, std::span<const std::byte> range,
-           const Incoming* source = nullptr);
+           const Incoming* source = nullptr, Framing framing = {}, BeforeSending before = {});
 
   bool done() const { return segments_done_ == segments_; }
   /// Whether the next segment may go, which is so unless it has yet to arrive.
@@ -84,24 +104,28 @@ class Outgoing {
 
  private:
   void begin_segment();
+  std::size_t write_some(std::span<const std::byte> from);
 
   group::LaneCounters* counters_;
   int peer_;
   net::Stream* stream_;
   std::uint32_t channel_;
   FramePlace place_;
+  Framing framing_;
   std::span<const std::byte> range_;
   const Incoming* source_;
+  BeforeSending before_;
   std::size_t segments_;
   std::size_t segments_done_ = 0;
   bool begun_ = false;  // The present segment's first buffer is filled.
-  // Header, and the payload too where it is short, so that a small message is one call and one packet.
+  // Header, and the payload too where it is encoded or short, so that a small message is one call and one packet.
   std::vector<std::byte> first_;
   std::span<const std::byte> rest_;
   std::size_t frame_bytes_ = 0;
 };
 
-/// Moves all ranges to their ends; returns when all are done. At most one Outgoing and one Incoming per peer.
+/// Moves all ranges to their ends; returns when all are done. Several flows to one peer, or from one, go one after the
+/// other, in the order given; the steps of a schedule handed over together so leave no pause between them.
 /// Throws what the lane's waits throw: Error(kProtocol | kCorruptData | kPeerLost | kPeerLeft) naming the peer,
 /// Error(kTimeout) when nothing moved for the lane's timeout, the abort's reason.
 void exchange(group::Lane& lane, std::span<Outgoing> outgoing, std::span<Incoming> incoming);

@@ -28,10 +28,15 @@ std::span<Byte> part_of(std::span<Byte> buffer, const ElementRange& range) {
 
 }  // namespace
 
-void broadcast_over_links(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer, int root) {
-  const std::vector<TreeStep> steps = binomial_broadcast_steps(lane.rank(), lane.size(), root);
+void broadcast_over_links(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+                          int root) {
+  const auto root_place = std::find(team.ranks.begin(), team.ranks.end(), root) - team.ranks.begin();
+  std::vector<TreeStep> steps = binomial_broadcast_steps(team.place, team.size(), static_cast<int>(root_place));
   std::vector<int> partners;
-  for (const TreeStep& step : steps) partners.push_back(step.partner);
+  for (TreeStep& step : steps) {
+    step.partner = team.rank_at(step.partner);
+    partners.push_back(step.partner);
+  }
   open_links(lane, partners);
 
   // All steps at once: the sends of later rounds follow what the one receive has got.
@@ -55,13 +60,18 @@ void allgather_over_links(group::Lane& lane, std::uint64_t collective, std::span
   const std::vector<ElementRange> places = ragged_chunks(sizes_bytes);
   const auto chunk = [&](int index) { return part_of(output, places[index_of(index)]); };
   copy_bytes(chunk(lane.rank()).data(), own.data(), own.size());
-  std::uint32_t step_number = 0;
-  for (const RingStep& step : ring_allgather_steps(lane.rank(), lane.size())) {
-    const FramePlace place{collective, step_number++};
-    Outgoing outgoing(lane, next_of(lane), place, chunk(step.send_chunk));
-    Incoming incoming(lane, previous_of(lane), place, chunk(step.receive_chunk));
-    exchange(lane, {&outgoing, 1}, {&incoming, 1});
+  const std::vector<RingStep> steps = ring_allgather_steps(lane.rank(), lane.size());
+  std::vector<Incoming> incoming;
+  std::vector<Outgoing> outgoing;
+  incoming.reserve(steps.size());  // Flows out point to flows in: what a step sends is what the one before received.
+  outgoing.reserve(steps.size());
+  for (const RingStep& step : steps) {
+    const FramePlace place{collective, static_cast<std::uint32_t>(incoming.size())};
+    const Incoming* source = incoming.empty() ? nullptr : &incoming.back();
+    outgoing.emplace_back(lane, next_of(lane), place, chunk(step.send_chunk), source);
+    incoming.emplace_back(lane, previous_of(lane), place, chunk(step.receive_chunk));
   }
+  exchange(lane, outgoing, incoming);
 }
 
 void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,

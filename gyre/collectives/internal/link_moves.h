@@ -5,17 +5,19 @@
 #include <span>
 
 #include "gyre/collectives/internal/reduction_plan.h"
+#include "gyre/collectives/internal/team.h"
 #include "gyre/group/lane.h"
 
-// The other collectives over links between all ranks of the lane, wherever they are. Contracts are those of
-// collectives.h.
+// The other collectives over links, between all ranks of the lane where nothing else is said, wherever they are.
+// Contracts are those of collectives.h.
 
 namespace gyre::collectives::internal {
 
-/// A binomial tree; a rank forwards a segment as soon as it has it.
-void broadcast_over_links(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer, int root);
+/// A binomial tree among the ranks of a team; a rank forwards a segment as soon as it has it. `root` is one of them.
+void broadcast_over_links(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+                          int root);
 
-/// A ring: every rank sends each contribution once.
+/// A ring: every rank sends each contribution once, a segment as soon as it has it.
 void allgather_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> own,
                           std::span<const std::size_t> sizes_bytes, std::span<std::byte> output);
 

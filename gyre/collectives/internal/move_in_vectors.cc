@@ -44,45 +44,6 @@ void copy_around_cache(std::byte* destination, const std::byte* source, std::siz
   hwy::FlushStream();
 }
 
-// One element at a time for the rest: through a padded vector, so that it is converted by the same instructions.
-template <typename Lanes>
-void narrow(std::uint16_t* destination, const float* source, std::size_t count) {
-  const typename Lanes::Tag tag;
-  const std::size_t lanes = hn::Lanes(tag);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) Lanes::store(hn::LoadU(tag, source + i), destination + i);
-  if (i == count) return;
-  HWY_ALIGN float padded[hn::MaxLanes(tag)] = {};
-  HWY_ALIGN std::uint16_t narrowed[hn::MaxLanes(tag)];
-  std::memcpy(padded, source + i, (count - i) * sizeof(float));
-  Lanes::store(hn::LoadU(tag, padded), narrowed);
-  std::memcpy(destination + i, narrowed, (count - i) * sizeof(std::uint16_t));
-}
-
-template <typename Lanes>
-void widen(float* destination, const std::uint16_t* source, std::size_t count) {
-  const typename Lanes::Tag tag;
-  const std::size_t lanes = hn::Lanes(tag);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(Lanes::load(source + i), tag, destination + i);
-  if (i == count) return;
-  HWY_ALIGN std::uint16_t padded[hn::MaxLanes(tag)] = {};
-  HWY_ALIGN float widened[hn::MaxLanes(tag)];
-  std::memcpy(padded, source + i, (count - i) * sizeof(std::uint16_t));
-  hn::StoreU(Lanes::load(padded), tag, widened);
-  std::memcpy(destination + i, widened, (count - i) * sizeof(float));
-}
-
-void narrow_to(std::uint16_t* destination, const float* source, std::size_t count, DataType half) {
-  return half == DataType::kFloat16 ? narrow<Float16Lanes>(destination, source, count)
-                                    : narrow<Bfloat16Lanes>(destination, source, count);
-}
-
-void widen_from(float* destination, const std::uint16_t* source, std::size_t count, DataType half) {
-  return half == DataType::kFloat16 ? widen<Float16Lanes>(destination, source, count)
-                                    : widen<Bfloat16Lanes>(destination, source, count);
-}
-
 }  // namespace gyre::collectives::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -91,10 +52,6 @@ namespace gyre::collectives {
 namespace {
 
 HWY_EXPORT(copy_around_cache);
-HWY_EXPORT(narrow_to);
-HWY_EXPORT(widen_from);
-
-void check_half(DataType half) { GYRE_CHECK((half == DataType::kFloat16 || half == DataType::kBfloat16)); }
 
 }  // namespace
 
@@ -109,16 +66,6 @@ void copy_streaming(std::byte* destination, const std::byte* source, std::size_t
   } else if (size_bytes > 0) {
     std::memcpy(destination, source, size_bytes);
   }
-}
-
-void narrow_float32(std::uint16_t* destination, const float* source, std::size_t count, DataType half) {
-  check_half(half);
-  HWY_DYNAMIC_DISPATCH(narrow_to)(destination, source, count, half);
-}
-
-void widen_to_float32(float* destination, const std::uint16_t* source, std::size_t count, DataType half) {
-  check_half(half);
-  HWY_DYNAMIC_DISPATCH(widen_from)(destination, source, count, half);
 }
 
 }  // namespace gyre::collectives

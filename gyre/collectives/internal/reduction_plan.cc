@@ -32,6 +32,7 @@ ReductionPlan fold_prescale(ReductionPlan plan, double prescale, int size) {
 
 ReductionPlan plan_reduction(const Reduction& reduction, int size) {
   ReductionPlan plan{reduction.type, reduction.operation, 1.0, reduction.postscale};
+  if (plan.type == DataType::kFloat32) plan.wire = reduction.wire;
   if (plan.operation == ReduceOperation::kAverage) {
     plan.operation = ReduceOperation::kSum;
     plan.scale /= size;

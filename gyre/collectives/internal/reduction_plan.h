@@ -15,6 +15,8 @@ struct ReductionPlan {
   double contribution_scale = 1.0;
   /// Applied once to the combined value.
   double scale = 1.0;
+  /// How elements travel over links: another format than kNative only for float32.
+  WireFormat wire = WireFormat::kNative;
 
   std::size_t elements_in(std::size_t size_bytes) const { return size_bytes / size_of(type); }
 };

@@ -35,6 +35,7 @@ constexpr std::size_t kSlots = 3;
 struct alignas(kControlLineBytes) RankLine {
   std::atomic<std::uint64_t> collective;  ///< Number of the one it has entered last.
   std::atomic<std::uint64_t> arrivals;    ///< How often it has arrived at the barrier, ever.
+  std::atomic<std::uint64_t> progress;    ///< Changes while it works for the others outside of this memory.
   std::atomic<std::uint32_t> spinning;    ///< 0: not yet looked; kSpin or kNeverSpin.
 };
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <climits>
 #include <ctime>
+#include <utility>
 
 #include "gyre/base/error.h"
 
@@ -139,17 +140,30 @@ void SharedRoom::wait_giving_way() {
     ++counters.yields;
   }
   ControlWords& control = layout_.control();
-  const Deadline deadline = lane_.deadline();
+  Deadline deadline = lane_.deadline();
+  std::uint64_t progress = progress_of_all();
   const WokenByAbort woken_by_abort(lane_.abort_signal(), control.generation);
   const Sleeper sleeper(control.sleepers);
   while (true) {
     const std::uint32_t observed = control.generation.load(std::memory_order_seq_cst);
     if (reached()) return;
     throw_if_hopeless();
-    if (deadline.passed()) throw_timeout();
+    if (deadline.passed()) {
+      const std::uint64_t before = std::exchange(progress, progress_of_all());
+      if (progress == before) throw_timeout();
+      deadline = lane_.deadline();
+    }
     ++counters.futex_sleeps;
     sleep(observed);
   }
+}
+
+void SharedRoom::note_progress() { layout_.line(rank_).progress.fetch_add(1, std::memory_order_relaxed); }
+
+std::uint64_t SharedRoom::progress_of_all() const {
+  std::uint64_t sum = 0;
+  for (int i = 0; i < size(); ++i) sum += layout_.line(i).progress.load(std::memory_order_relaxed);
+  return sum;
 }
 
 void SharedRoom::throw_if_hopeless() const {

@@ -38,6 +38,8 @@ class SharedRoom {
   /// Returns when all ranks of the host have made the arrival that this rank made last; what they wrote before it
   /// is visible then. Throws what the lane's waits throw; Error(kTimeout) names the ranks that did not come.
   void wait();
+  /// Says that this rank, for whom the others may wait, is getting on: their deadlines start anew.
+  void note_progress();
   void arrive_and_wait() {
     arrive();
     wait();
@@ -45,6 +47,7 @@ class SharedRoom {
 
  private:
   bool reached() const;
+  std::uint64_t progress_of_all() const;
   void wait_giving_way();
   void throw_if_hopeless() const;
   void sleep(std::uint32_t observed) const;

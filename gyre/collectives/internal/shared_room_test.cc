@@ -99,5 +99,22 @@ TEST(SharedRoom, sleeps_while_it_waits_long) {
   });
 }
 
+TEST(SharedRoom, a_rank_is_not_given_up_while_it_says_that_it_gets_on) {
+  // As the one does who moves a slice between hosts for all others.
+  constexpr std::chrono::milliseconds kTimeout{500};
+  const auto body = [&](group::Lane& lane) {
+    SharedRoom room(lane, lane.begin_collective());
+    if (lane.rank() == 0) {
+      const auto until = SteadyClock::now() + 3 * kTimeout;
+      while (SteadyClock::now() < until) {
+        room.note_progress();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    room.arrive_and_wait();
+  };
+  EXPECT_NO_THROW(testing::run_ranks(2, testing::one_host(2), body, 0, kTimeout));
+}
+
 }  // namespace
 }  // namespace gyre::collectives::internal

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include "gyre/base/random.h"
 #include "gyre/collectives/kernels.h"
@@ -107,9 +108,29 @@ std::vector<Arrangement> arrangements(int size) {
   Arrangement links = one_host(size);
   links.name = "one host, no shared memory";
   links.segment = false;
+  Arrangement turns{"two hosts in turns", {}};
   Arrangement mixed{"hosts of three", {}};
-  for (int r = 0; r < size; ++r) mixed.host_ids.push_back(fmt::format("host{}", r / 3));
-  return {one_host(size), links, a_host_each(size), mixed};
+  for (int r = 0; r < size; ++r) {
+    turns.host_ids.push_back(fmt::format("host{}", r % 2));
+    mixed.host_ids.push_back(fmt::format("host{}", r / 3));
+  }
+  return {one_host(size), links, a_host_each(size), turns, mixed};
+}
+
+std::vector<Arrangement> host_arrangements(int size) {
+  std::vector<Arrangement> found;
+  const auto add = [&](std::string_view name, const std::function<int(int)>& host_of) {
+    Arrangement arrangement{std::string(name), {}};
+    for (int r = 0; r < size; ++r) arrangement.host_ids.push_back(fmt::format("host{}", host_of(r)));
+    const std::set<std::string> hosts(arrangement.host_ids.begin(), arrangement.host_ids.end());
+    if (hosts.size() > 1 && static_cast<int>(hosts.size()) < size) found.push_back(arrangement);
+  };
+  add("hosts of two", [](int r) { return r / 2; });
+  add("two hosts in turns", [](int r) { return r % 2; });
+  add("three hosts in turns", [](int r) { return r % 3; });
+  add("all but one on the second host", [](int r) { return r == 0 ? 0 : 1; });
+  add("the last one alone", [size](int r) { return r == size - 1 ? 1 : 0; });
+  return found;
 }
 
 Arrangement one_host(int size) {

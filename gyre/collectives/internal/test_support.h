@@ -22,8 +22,11 @@ struct Arrangement {
   bool segment = true;  ///< Whether the lane has shared memory.
 };
 
-/// One host; one host without shared memory; a host each; hosts of three ranks.
+/// One host; one host without shared memory; a host each; two hosts that take turns; hosts of three ranks.
 std::vector<Arrangement> arrangements(int size);
+/// Several hosts of which at least one has several ranks: equal and unequal ones, in order and mixed. None for two
+/// ranks.
+std::vector<Arrangement> host_arrangements(int size);
 Arrangement one_host(int size);
 Arrangement a_host_each(int size);
 

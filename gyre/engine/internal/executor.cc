@@ -69,8 +69,7 @@ std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pe
 
 void Executor::log_choice(const Request& first, std::size_t size_bytes) const {
   if (!logger_->should_log(spdlog::level::debug)) return;
-  const auto hosts = static_cast<int>(lane_.topology().hosts().size());
-  const auto choice = collectives::choose_allreduce(size_bytes, false, lane_.size(), hosts);
+  const auto choice = collectives::choose_allreduce(size_bytes, false, collectives::placement_of(lane_));
   logger_->debug("allreduce of {} from '{}' on: {} ({})", format_bytes(size_bytes), first.name,
                  collectives::algorithm_name(choice.algorithm), choice.reason);
 }

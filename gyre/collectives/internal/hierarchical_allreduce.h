@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gyre/collectives/internal/reduction_plan.h"
+#include "gyre/collectives/internal/shared_room.h"
+#include "gyre/group/lane.h"
+
+// Allreduce over several hosts of which some have several ranks: each host sums in shared memory, in rank order, then
+// the hosts' sums travel over links, then the result goes to all ranks of the host. What leaves a host is what one rank
+// with the host's sum would send, 2(H-1)/H of the buffer between H hosts. The plan's contribution_scale has been
+// applied.
+
+namespace gyre::collectives::internal {
+
+/// At most kSlotBytes: summed by mailbox; one rank of each host takes part in a recursive doubling.
+void allreduce_small_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective,
+                              std::span<std::byte> buffer, const ReductionPlan& plan);
+
+/// With K ranks on the host that has the fewest, the buffer is dealt in K slices. Rank j < K of each host sums slice j
+/// of its host, and goes around a ring with rank j of the other hosts, all K at once, each over its own links.
+void allreduce_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective, std::span<std::byte> buffer,
+                        const ReductionPlan& plan);
+
+/// The same for buffers in the arenas, without a further copy: a rank sums a segment over all arenas when the ring is
+/// about to use it, and writes it to all arenas when the ring is through with it, so both are hidden behind the wire.
+void allreduce_arenas_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective, std::size_t offset_bytes,
+                               std::size_t size_bytes, const ReductionPlan& plan);
+
+}  // namespace gyre::collectives::internal
