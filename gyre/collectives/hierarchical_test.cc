@@ -187,6 +187,32 @@ TEST(Hosts, let_no_more_leave_than_one_rank_with_the_hosts_sum_would_send) {
   }
 }
 
+TEST(Hosts, two_of_them_sum_to_the_same_bits_wherever_an_element_lies_in_a_buffer) {
+  // What lets the engine fuse operations by chance. Alone, and behind others that make the buffer another algorithm's.
+  const Arrangement two_by_two{"two by two", {"a", "a", "b", "b"}};
+  const Arrangement two{"two", {"a", "b"}};
+  for (const Arrangement& arrangement : {two_by_two, two}) {
+    const auto size = static_cast<int>(arrangement.host_ids.size());
+    for (const DataType type : {DataType::kFloat32, DataType::kFloat64, DataType::kInt8}) {
+      const Reduction reduction{type, ReduceOperation::kAverage};
+      const std::size_t count = 3001;
+      std::vector<Case> alone{make_case(size, reduction, count, testing::test_seed())};
+      run_cases(size, arrangement, alone, false);
+      for (const std::size_t before : {std::size_t{17}, std::size_t{40'000}, std::size_t{300'000}}) {
+        std::vector<Case> fused{make_case(size, reduction, before, 1)};
+        for (std::size_t r = 0; r < index_of(size); ++r) {
+          fused[0].inputs[r].insert(fused[0].inputs[r].end(), alone[0].inputs[r].begin(), alone[0].inputs[r].end());
+        }
+        run_cases(size, arrangement, fused, false);
+        const Bytes& output = fused[0].outputs[0];
+        const std::span<const std::byte> tail = std::span(output).subspan(before * size_of(type));
+        EXPECT_TRUE(std::equal(tail.begin(), tail.end(), alone[0].outputs[0].begin()))
+            << name(type) << " behind " << before << " elements, " << arrangement.name;
+      }
+    }
+  }
+}
+
 TEST(Hosts, exchange_a_small_buffer_once_per_round) {
   const Arrangement arrangement{"two by two", {"a", "a", "b", "b"}};
   for (const auto& [host, bytes] : bytes_leaving(4, arrangement, 4096, true)) {

@@ -229,18 +229,24 @@ Order Coordinator::take_order() {
   }
   ready_.clear();
   Order order;
-  order.buckets = fuse(units, options_.fusion_bytes, options_.fuse_by_timing);
+  order.buckets = fuse(units, options_.fusion_bytes, options_.hosts);
   order.refusals = std::exchange(refusals_, {});
   return order;
 }
 
-std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes,
-                         bool across_units) {
+bool bits_are_free_of_place(const Signature& signature, int hosts) {
+  if (hosts == 1 || !collectives::is_floating_point(signature.type)) return true;
+  const bool wide = signature.type == DataType::kFloat32 || signature.type == DataType::kFloat64;
+  const bool adds = signature.operation == ReduceOperation::kSum || signature.operation == ReduceOperation::kAverage;
+  return hosts == 2 && wide && adds;
+}
+
+std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes, int hosts) {
   std::vector<Bucket> buckets;
   const Signature* open_signature = nullptr;  // Of the last bucket, while it may still grow.
   std::size_t open_bytes = 0;
   for (const auto& unit : units) {
-    if (!across_units) open_signature = nullptr;
+    if (open_signature != nullptr && !bits_are_free_of_place(*open_signature, hosts)) open_signature = nullptr;
     for (const FusionItem& item : unit) {
       const std::size_t bytes = size_bytes(item.signature);
       const bool joins =

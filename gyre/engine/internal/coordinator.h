@@ -61,9 +61,8 @@ struct Stall {
 struct CoordinatorOptions {
   int size = 1;
   std::size_t fusion_bytes = 0;
-  /// Whether operations that merely became ready together may share a bucket. Where the order of sums depends on an
-  /// element's place in its bucket (rings between hosts), only declared groups may, or bits would depend on timing.
-  bool fuse_by_timing = true;
+  /// Over which the ranks are spread: decides what may share a bucket because it became ready at the same time.
+  int hosts = 1;
 };
 
 /// Decides what runs next: pure, no I/O, one thread. Ranks announce in any order; an operation is ready when all
@@ -130,13 +129,19 @@ class Coordinator {
 /// Empty when all ranks agree; otherwise one message that shows both sides of the first difference.
 std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures);
 
+/// Whether an allreduce gives the same bits wherever its elements lie in a bucket, whatever else is in it. Between
+/// hosts the order in which an element's contributions are combined depends on its place, so this is so for integers
+/// and booleans, which do not care about order, and for sums over two hosts, of a + b and b + a; not for float16 and
+/// bfloat16, which are rounded more often in small buckets. (min and max take either of -0 and +0.)
+bool bits_are_free_of_place(const Signature& signature, int hosts);
+
 /// Cuts `units` (lists of operations that must not be split when they fit) into buckets of one kind, type, operation
-/// and scale, at most `fusion_bytes` each; order is kept.
+/// and scale, at most `fusion_bytes` each; order is kept. Several units share a bucket only where that cannot change
+/// bits (bits_are_free_of_place), since which of them meet here depends on timing.
 struct FusionItem {
   OrderedOperation operation;
   Signature signature;
 };
-std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes,
-                         bool across_units);
+std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes, int hosts);
 
 }  // namespace gyre::engine::internal

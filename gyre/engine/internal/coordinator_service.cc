@@ -18,7 +18,7 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kMostOutgoingBytes = std::size_t{256} << 20;
 
 CoordinatorOptions coordinator_options(const group::Group& group, const EngineOptions& options) {
-  return {group.size(), options.fusion_bytes, group.topology().one_host()};
+  return {group.size(), options.fusion_bytes, static_cast<int>(group.topology().hosts().size())};
 }
 
 }  // namespace

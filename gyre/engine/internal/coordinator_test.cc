@@ -26,8 +26,8 @@ std::vector<std::vector<std::string>> names(const Order& order) {
 
 class CoordinatorTest : public testing::Test {
  protected:
-  Coordinator make(int size, std::size_t fusion_bytes = 0, bool fuse_by_timing = true) {
-    return Coordinator({size, fusion_bytes, fuse_by_timing});
+  Coordinator make(int size, std::size_t fusion_bytes = 0, int hosts = 1) {
+    return Coordinator({size, fusion_bytes, hosts});
   }
   void announce_everywhere(Coordinator& coordinator, int size, const std::string& name, const Signature& signature) {
     for (int rank = 0; rank < size; ++rank) coordinator.announce(rank, {name, signature}, now_);
@@ -76,7 +76,7 @@ TEST_F(CoordinatorTest, without_fusion_every_tensor_travels_alone) {
 }
 
 TEST_F(CoordinatorTest, only_declared_groups_fuse_where_bits_would_depend_on_timing) {
-  Coordinator coordinator = make(2, 1000, false);
+  Coordinator coordinator = make(2, 1000, 3);
   announce_everywhere(coordinator, 2, "a", floats({1}));
   announce_everywhere(coordinator, 2, "b", floats({1}));
   Signature grouped = floats({1});
@@ -85,6 +85,29 @@ TEST_F(CoordinatorTest, only_declared_groups_fuse_where_bits_would_depend_on_tim
   announce_everywhere(coordinator, 2, "x", grouped);
   announce_everywhere(coordinator, 2, "y", grouped);
   EXPECT_THAT(names(coordinator.take_order()), ElementsAre(ElementsAre("a"), ElementsAre("b"), ElementsAre("x", "y")));
+}
+
+TEST_F(CoordinatorTest, what_gives_the_same_bits_anywhere_in_a_bucket_fuses_over_hosts_too) {
+  const auto fuses = [&](DataType type, ReduceOperation operation, int hosts) {
+    Signature signature = floats({1});
+    signature.type = type;
+    signature.operation = operation;
+    Coordinator coordinator = make(2, 1000, hosts);
+    announce_everywhere(coordinator, 2, "a", signature);
+    announce_everywhere(coordinator, 2, "b", signature);
+    return coordinator.take_order().buckets.size() == 1;
+  };
+  for (const DataType type : {DataType::kFloat32, DataType::kFloat64}) {
+    EXPECT_TRUE(fuses(type, ReduceOperation::kAverage, 2));
+    EXPECT_TRUE(fuses(type, ReduceOperation::kSum, 2));
+    EXPECT_FALSE(fuses(type, ReduceOperation::kMax, 2));
+    EXPECT_FALSE(fuses(type, ReduceOperation::kSum, 3));
+  }
+  EXPECT_FALSE(fuses(DataType::kFloat16, ReduceOperation::kSum, 2));
+  EXPECT_FALSE(fuses(DataType::kBfloat16, ReduceOperation::kSum, 2));
+  EXPECT_TRUE(fuses(DataType::kBfloat16, ReduceOperation::kSum, 1));
+  EXPECT_TRUE(fuses(DataType::kInt8, ReduceOperation::kAverage, 3));
+  EXPECT_TRUE(fuses(DataType::kBoolean, ReduceOperation::kMin, 3));
 }
 
 TEST_F(CoordinatorTest, a_group_waits_for_all_its_members) {
