@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -125,6 +126,26 @@ TEST(SocketGroup, strangers_at_the_link_sockets_are_refused_and_the_job_goes_on)
         EXPECT_FALSE(group.abort_signal().triggered());
       },
       hosts);
+}
+
+TEST(SocketGroup, a_wave_of_strangers_keeps_no_link_from_being_made) {
+  const auto jobs = make_jobs(3, kUnix);
+  run_jobs(jobs, [&](Group& group) {
+    std::jthread wave;
+    if (group.rank() == 2) {
+      wave = std::jthread([endpoint = group.topology().member(0).endpoints.front()] {
+        std::deque<UniqueFd> silent;  // More than the door keeps, so that it closes the oldest, and members with them.
+        for (int i = 0; i < 2'000; ++i) {
+          silent.push_back(net::connect_to(endpoint, soon()));
+          if (silent.size() > 200) silent.pop_front();
+        }
+      });
+    }
+    for (std::uint64_t channel = 1; channel <= 30; ++channel) exchange(group, channel);
+    if (wave.joinable()) wave.join();
+    exchange(group, 31);  // The door is open until the wave is over.
+    EXPECT_FALSE(group.abort_signal().triggered());
+  });
 }
 
 TEST(SocketGroup, a_half_open_connection_is_closed_after_the_handshake_timeout) {

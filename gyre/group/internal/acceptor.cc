@@ -82,9 +82,9 @@ asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::
     co_await read_all(*socket, proof);
     net::check_proof(options_.key, opening, answer, proof);
     options_.check(hello);
+    strangers_.remove(socket);  // No stranger any more: it need not go for a new one.
     const std::array<std::byte, 1> welcome{net::kWelcome};
     co_await write_all(*socket, welcome);
-    strangers_.remove(socket);
     options_.admitted(hello, socket);
   } catch (const std::exception& error) {
     strangers_.remove(socket);

@@ -17,6 +17,11 @@ namespace {
 /// A peer listens before it joins, so a refused connection means that it is gone. How long one try may last before
 /// we look whether the group knows that too.
 constexpr std::chrono::milliseconds kConnectSlice{100};
+/// A peer that is flooded with connections of strangers may drop one of ours with them, half-way through the handshake;
+/// we come again, at most so often …
+constexpr int kMostHandshakes = 50;
+/// … unless the group says meanwhile that the peer is gone.
+constexpr std::chrono::milliseconds kPauseBetweenHandshakes{100};
 
 const net::Endpoint& best_endpoint(const Topology& topology, int peer) {
   const Member& member = topology.member(peer);
@@ -44,6 +49,21 @@ UniqueFd connect_in_slices(const Topology& topology, int peer, GroupState& state
       }
     }
   }
+}
+
+/// net::prove_to_acceptor, with waits that an abort ends.
+void prove_to_peer(net::Stream& stream, const net::JobKey& key, const net::Hello& hello, GroupState& state,
+                   Deadline deadline) {
+  net::Nonce nonce;
+  fill_with_secure_random(nonce);
+  const net::Opening opening = net::encode_opening(hello, nonce);
+  write_exactly(stream, opening, state, deadline);
+  net::Answer answer;
+  read_exactly(stream, answer, state, deadline);
+  write_exactly(stream, net::check_answer_and_prove(key, opening, answer), state, deadline);
+  std::byte welcome{};
+  read_exactly(stream, {&welcome, 1}, state, deadline);
+  if (welcome != net::kWelcome) throw Error(ErrorCode::kProtocol, fmt::format("{} did not welcome us", stream.peer()));
 }
 
 }  // namespace
@@ -81,20 +101,16 @@ std::unique_ptr<net::Stream> borrow_as_stream(const UniqueFd& socket, std::strin
 
 UniqueFd connect_to_peer(const Topology& topology, int peer, const net::JobKey& key, const net::Hello& hello,
                          GroupState& state, Deadline deadline) {
-  UniqueFd connection = connect_in_slices(topology, peer, state, deadline);
-  const auto stream = borrow_as_stream(connection, topology.describe(peer));
-  // net::prove_to_acceptor, with waits that an abort ends.
-  net::Nonce nonce;
-  fill_with_secure_random(nonce);
-  const net::Opening opening = net::encode_opening(hello, nonce);
-  write_exactly(*stream, opening, state, deadline);
-  net::Answer answer;
-  read_exactly(*stream, answer, state, deadline);
-  write_exactly(*stream, net::check_answer_and_prove(key, opening, answer), state, deadline);
-  std::byte welcome{};
-  read_exactly(*stream, {&welcome, 1}, state, deadline);
-  if (welcome != net::kWelcome) throw Error(ErrorCode::kProtocol, fmt::format("{} did not welcome us", stream->peer()));
-  return connection;
+  for (int handshake = 1;; ++handshake) {
+    UniqueFd connection = connect_in_slices(topology, peer, state, deadline);
+    try {
+      prove_to_peer(*borrow_as_stream(connection, topology.describe(peer)), key, hello, state, deadline);
+      return connection;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeerLost || handshake == kMostHandshakes || deadline.passed()) throw;
+    }
+    state.wait_for_verdict(peer, 0, Deadline::after(kPauseBetweenHandshakes));
+  }
 }
 
 }  // namespace gyre::group
