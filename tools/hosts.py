@@ -45,7 +45,10 @@ BURST_SECONDS = 0.001
 LEAST_BURST_BYTES = 16 * 1024
 # How long a packet may wait for tokens before it is dropped. TCP fills this queue, so this is the latency under load.
 QUEUE_MS = 20
-# Of the bits of a full packet, those that a TCP stream can use: 1448 of 1514 bytes, Ethernet's header counted by tbf.
+# Packets as in a data centre. With the 1500 bytes of an office 4.4 % of the rate are headers, and acknowledgements of a
+# stream the other way 2 % more; and the machine that plays all hosts handles six times as many packets.
+DEFAULT_MTU = 9000
+# Of the bits of a full packet, those that a TCP stream can use: 8948 of 9014 bytes, Ethernet's header counted by tbf.
 ETHERNET_BYTES = 14
 TCP_IP_BYTES = 52
 
@@ -103,7 +106,7 @@ class Hosts:
         self._started: list[subprocess.Popen[bytes]] = []
 
     @staticmethod
-    def create(count: int, rate: str = "1gbit", *, mtu: int = 1500, keep: bool = False) -> Hosts:
+    def create(count: int, rate: str = "1gbit", *, mtu: int = DEFAULT_MTU, keep: bool = False) -> Hosts:
         """Makes `count` hosts whose links carry `rate` in each direction. With `keep` they stay until down()."""
         if not 1 <= count <= MOST_HOSTS:
             raise HostsError(f"{count} hosts were asked for; between 1 and {MOST_HOSTS} can be made")
@@ -451,7 +454,7 @@ def parser() -> argparse.ArgumentParser:
         if verb in ("run", "up"):
             one.add_argument("--hosts", type=int, default=2, help="how many (default: 2)")
             one.add_argument("--rate", default="1gbit", help="of each link, each way (default: 1gbit)")
-            one.add_argument("--mtu", type=int, default=1500, help="bytes per packet (default: 1500)")
+            one.add_argument("--mtu", type=int, default=DEFAULT_MTU, help=f"bytes per packet (default: {DEFAULT_MTU})")
         if verb == "run":
             one.add_argument("--ranks", type=int, default=1, help="ranks on each host (default: 1)")
         if verb in ("exec", "check", "down"):

@@ -1,0 +1,70 @@
+"""What a rank of a job over several hosts runs in jobs_over_hosts_test.py: `python host_rank.py FUNCTION`."""
+
+import os
+import signal
+import sys
+
+import gyre.torch as hvd
+import torch
+
+ELEMENTS = 4 << 20
+
+
+def reduce_and_report() -> None:
+    """Reduces small, odd and large tensors; every rank prints a checksum of the bits, rank 0 what its host has sent."""
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    digest = 0
+    for count in (1, 1000, 65_537, 300_001):
+        tensor = torch.arange(count, dtype=torch.float64) * (rank + 1)
+        result = hvd.allreduce(tensor, op=hvd.Sum, name=f"sum{count}")
+        assert torch.equal(result, torch.arange(count, dtype=torch.float64) * (size * (size + 1) / 2)), count
+        torch.manual_seed(rank)
+        average = hvd.allreduce(torch.randn(count), name=f"average{count}")
+        digest ^= hash(average.numpy().tobytes())
+    before = bytes_sent()
+    hvd.allreduce(torch.full((ELEMENTS,), float(rank)), op=hvd.Sum, name="large")
+    hvd.barrier()
+    print(f"digest={digest} sent={bytes_sent() - before}", flush=True)
+    hvd.shutdown()
+
+
+def train() -> None:
+    """Some steps of a distributed optimizer; every rank prints a checksum of its weights."""
+    hvd.init()
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(300, 400), torch.nn.ReLU(), torch.nn.Linear(400, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    torch.manual_seed(hvd.rank())
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(16, 300)).square().sum().backward()
+        optimizer.step()
+    weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+    print(f"digest={hash(weights)}", flush=True)
+    hvd.shutdown()
+
+
+def lose_a_rank() -> None:
+    """The last rank dies between two steps that all others go on with; they print what they are told."""
+    hvd.init()
+    hvd.allreduce(torch.ones(ELEMENTS), name="first")
+    if hvd.rank() == hvd.size() - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        hvd.allreduce(torch.ones(ELEMENTS), name="second")
+    except Exception as error:
+        print(f"told: {error}", flush=True)
+        sys.exit(3)
+
+
+def bytes_sent() -> int:
+    """What has left this host through its link."""
+    with open("/sys/class/net/eth0/statistics/tx_bytes", encoding="utf-8") as counter:
+        return int(counter.read())
+
+
+if __name__ == "__main__":
+    {function.__name__: function for function in (reduce_and_report, train, lose_a_rank)}[sys.argv[1]]()
