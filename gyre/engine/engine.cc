@@ -1,18 +1,17 @@
 #include "gyre/engine/engine.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "gyre/base/bytes.h"
-#include "gyre/base/parse.h"
 #include "gyre/collectives/select.h"
 #include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/coordinator_service.h"
 #include "gyre/engine/internal/meeting.h"
 #include "gyre/engine/internal/open_lane.h"
+#include "gyre/engine/internal/plan_agreement.h"
 #include "gyre/engine/internal/plan_lane.h"
 
 namespace gyre::engine {
@@ -21,24 +20,13 @@ namespace {
 
 constexpr std::chrono::seconds kLinkTimeout{60};
 
-/// The first line in which two ranks' descriptions of a plan differ, both sides shown.
-Error plan_mismatch(const std::string& name, int low_rank, const std::vector<std::string>& low, int high_rank,
-                    const std::vector<std::string>& high) {
-  const auto line_of = [](const std::vector<std::string>& lines, std::size_t line) {
-    return line < lines.size() ? lines[line] : std::string("nothing more");
-  };
-  std::size_t line = 0;
-  while (line < low.size() && line < high.size() && low[line] == high[line]) ++line;
-  return {ErrorCode::kMismatch, fmt::format("the ranks disagree about the plan '{}': {} on rank {}; {} on rank {}",
-                                            name, line_of(low, line), low_rank, line_of(high, line), high_rank)};
-}
-
-/// A contribution to an allgather that can be told apart from its neighbours.
-Bytes with_length(std::string_view text) {
-  ByteWriter writer;
-  writer.u64(text.size());
-  writer.text(text);
-  return writer.take();
+void check_tensors(const std::vector<PlanTensor>& tensors, const PlanOptions& options) {
+  for (const PlanTensor& tensor : tensors) {
+    static_cast<void>(element_count(tensor.shape));
+    if (tensor.type == DataType::kBoolean) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("plan '{}': bool tensor '{}'", options.name, tensor.name));
+    }
+  }
 }
 
 }  // namespace
@@ -50,6 +38,7 @@ class Engine::Implementation {
 
   std::vector<Handle> submit(std::vector<Request> requests);
   Handle run_or_submit(Request request);
+  void check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options);
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
   EngineStatistics statistics() const;
   void shutdown();
@@ -60,8 +49,15 @@ class Engine::Implementation {
   Timeline timeline_;
 
  private:
-  /// Throws Error(kMismatch) on every rank unless all describe the plan alike.
-  void compare_plans(const std::string& name, const std::vector<std::string>& own);
+  /// Everybody's `own`, one after the other.
+  Bytes gather(const std::string& name, const Bytes& own);
+  /// Throws Error(kMismatch) on every rank unless all describe the plan alike; returns rank 0's `ready_order`.
+  std::vector<std::size_t> agree(const std::string& name, const std::vector<std::string>& description,
+                                 const std::vector<std::size_t>& ready_order);
+  std::vector<std::string> describe(const std::vector<PlanTensor>& tensors, const PlanOptions& options) const;
+  std::size_t plan_bucket_bytes() const {
+    return internal::plan_bucket_bytes(options_.fusion_bytes, group_.topology().one_host());
+  }
   /// What is known of the buckets before the first step; logged.
   std::vector<BucketStatistics> describe_buckets(const std::string& name, const internal::PlanLayout& layout) const;
 
@@ -130,24 +126,43 @@ Handle Engine::Implementation::run_or_submit(Request request) {
   return open_lane_->submit(std::move(requests)).front();
 }
 
-void Engine::Implementation::compare_plans(const std::string& name, const std::vector<std::string>& own) {
-  const Bytes contribution = with_length(fmt::format("{}", fmt::join(own, "\n")));
+Bytes Engine::Implementation::gather(const std::string& name, const Bytes& own) {
   Request request;
-  request.name = "gyre.plan." + name;
+  request.name = name;
   request.transient = true;
-  request.signature = {.kind = OperationKind::kAllgather, .shape = {static_cast<std::int64_t>(contribution.size())}};
-  request.input = contribution;
+  request.signature = {.kind = OperationKind::kAllgather, .shape = {static_cast<std::int64_t>(own.size())}};
+  request.input = own;
   const Handle gathered = run_or_submit(std::move(request));
   gathered.wait();
-  const Result all = gathered.take_result();
-  ByteReader reader(all.bytes, "the ranks' plans");
-  std::vector<std::vector<std::string>> plans;
-  for (int rank = 0; rank < group_.size(); ++rank) plans.push_back(split(reader.text(reader.u64()), '\n'));
-  // Compared with rank 0's, so that every rank reports the same difference.
-  for (int rank = 1; rank < group_.size(); ++rank) {
-    const auto& other = plans[static_cast<std::size_t>(rank)];
-    if (other != plans[0]) throw plan_mismatch(name, 0, plans[0], rank, other);
+  return gathered.take_result().bytes;
+}
+
+std::vector<std::size_t> Engine::Implementation::agree(const std::string& name,
+                                                       const std::vector<std::string>& description,
+                                                       const std::vector<std::size_t>& ready_order) {
+  internal::PlanProposal own{internal::hash_description(description), {}};
+  if (group_.rank() == 0) own.ready_order = ready_order;
+  const auto proposals =
+      internal::decode_proposals(gather("gyre.plan." + name, internal::encode_proposal(own)), group_.size());
+  const bool differ = std::any_of(proposals.begin(), proposals.end(), [&](const internal::PlanProposal& proposal) {
+    return proposal.description_hash != proposals[0].description_hash;
+  });
+  // All ranks see the same hashes, so all of them go this way or none does.
+  if (differ) {
+    const Bytes all = gather("gyre.plan.description." + name, internal::encode_description(description));
+    internal::check_descriptions(name, internal::decode_descriptions(all, group_.size()));
   }
+  return proposals[0].ready_order;
+}
+
+std::vector<std::string> Engine::Implementation::describe(const std::vector<PlanTensor>& tensors,
+                                                          const PlanOptions& options) const {
+  return internal::describe_plan(tensors, options, plan_bucket_bytes());
+}
+
+void Engine::Implementation::check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options) {
+  check_tensors(tensors, options);
+  agree(options.name, describe(tensors, options), {});
 }
 
 std::vector<BucketStatistics> Engine::Implementation::describe_buckets(const std::string& name,
@@ -170,18 +185,14 @@ std::vector<BucketStatistics> Engine::Implementation::describe_buckets(const std
 }
 
 std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
-  for (const PlanTensor& tensor : tensors) {
-    static_cast<void>(element_count(tensor.shape));
-    if (tensor.type == DataType::kBoolean) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("plan '{}': bool tensor '{}'", options.name, tensor.name));
-    }
-  }
+  check_tensors(tensors, options);
+  static_cast<void>(
+      internal::complete_order(options.ready_order, tensors.size()));  // What is wrong with it is this rank's mistake.
   const std::uint64_t number = plans_->next_number();
-  const std::size_t bucket_bytes = internal::plan_bucket_bytes(options_.fusion_bytes, group_.topology().one_host());
-  auto description = internal::describe_plan(tensors, options, bucket_bytes);
+  auto description = describe(tensors, options);
   description.insert(description.begin(), fmt::format("plan number {}", number));
-  compare_plans(options.name, description);
-  internal::PlanLayout layout = internal::lay_out(tensors, bucket_bytes);
+  const auto order = internal::complete_order(agree(options.name, description, options.ready_order), tensors.size());
+  internal::PlanLayout layout = internal::lay_out(tensors, order, plan_bucket_bytes());
   auto buckets = describe_buckets(options.name, layout);
   return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
                                               std::move(layout), std::move(buckets), timeline_, plans_,
@@ -232,6 +243,10 @@ Result Engine::run(Request request) {
 }
 
 Handle Engine::run_or_submit(Request request) { return implementation_->run_or_submit(std::move(request)); }
+
+void Engine::check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options) {
+  implementation_->check_plan(tensors, options);
+}
 
 std::unique_ptr<Plan> Engine::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
   return implementation_->make_plan(std::move(tensors), options);

@@ -44,6 +44,10 @@ class Engine {
   /// at once, submitted otherwise.
   Handle run_or_submit(Request request);
 
+  /// Collective: throws Error(kMismatch), with both sides of the first difference, unless every rank would make the
+  /// same plan. For callers that make it later, when they know the order in which the tensors come.
+  void check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options);
+
   /// Collective: every rank makes the same plan. Error(kMismatch) shows both sides of the first difference.
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
 

@@ -19,6 +19,23 @@ struct PlanTensor {
   Shape shape;
 };
 
+struct PlanOptions {
+  std::string name;  ///< Equal on all ranks; unique among the plans of the engine.
+  ReduceOperation operation = ReduceOperation::kAverage;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  /// How float32 tensors travel between hosts; see collectives::Reduction. Between ranks of one host nothing travels,
+  /// and nothing is rounded.
+  WireFormat wire = WireFormat::kNative;
+  /// What rounding to `wire` takes from a tensor on this rank is kept and added to its next contribution. Costs as much
+  /// private memory as the arena. Without effect where nothing is rounded: one host, kNative, other types.
+  bool error_feedback = false;
+  /// The indices of the tensors in the order in which a backward pass produced them on this rank; those it did not
+  /// produce may be left out, and follow in their own order. Rank 0's is the one by which every rank lays the plan out,
+  /// so that a bucket fills, and leaves, while the next one is being computed. Empty: the order of the tensors.
+  std::vector<std::size_t> ready_order{};
+};
+
 /// An optimizer's tensors, laid out once in buckets, so that a step needs no negotiation: bucket k of step s is
 /// collective number s·K + k of the plan's lane, on every rank, by construction. A bucket starts when this rank's
 /// tensors for it are in, while the others are still being computed.
@@ -56,13 +73,6 @@ class Plan {
 
   /// How the steps went, on this rank. Any thread, any time.
   virtual PlanStatistics statistics() const = 0;
-};
-
-struct PlanOptions {
-  std::string name;  ///< Equal on all ranks; unique among the plans of the engine.
-  ReduceOperation operation = ReduceOperation::kAverage;
-  double prescale = 1.0;
-  double postscale = 1.0;
 };
 
 }  // namespace gyre::engine

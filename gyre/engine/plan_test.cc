@@ -121,6 +121,73 @@ TEST(PlanFailureTest, a_plan_outlives_the_shutdown_of_its_engine) {
   });
 }
 
+TEST(PlanOrderTest, rank_zero_decides_the_order_in_which_buckets_run) {
+  RuntimeOptions options;
+  options.engine.fusion_bytes = 0;  // A bucket per tensor.
+  for (const bool several_hosts : {false, true}) {
+    run_ranks(
+        3,
+        [](Runtime& runtime) {
+          const std::vector<std::size_t> learnt = {4, 1, 3};
+          PlanOptions plan_options{.name = "p"};
+          plan_options.ready_order = runtime.rank() == 0 ? learnt : std::vector<std::size_t>{0, 1, 2, 3, 4};
+          const auto plan = runtime.engine().make_plan(example(5), plan_options);
+          for (const std::size_t index : {4, 1, 3, 0, 2}) plan->mark_ready(index);
+          plan->finish_step();
+          EXPECT_EQ(plan->statistics().total.overtaken_buckets, 0U);
+          for (const std::size_t index : {0, 1, 2, 3, 4}) plan->mark_ready(index);
+          plan->finish_step();
+          EXPECT_EQ(plan->statistics().total.overtaken_buckets, 4U);
+        },
+        options, several_hosts ? std::vector<std::string>{"a", "b", "a"} : std::vector<std::string>{});
+  }
+}
+
+TEST(PlanOrderTest, an_order_that_cannot_be_is_refused_on_the_rank_that_gave_it) {
+  run_ranks(1, [](Runtime& runtime) {
+    PlanOptions options{.name = "p"};
+    options.ready_order = {0, 0};
+    EXPECT_THAT(failure_of([&] { static_cast<void>(runtime.engine().make_plan(example(2), options)); }),
+                HasSubstr("INVALID_ARGUMENT"));
+  });
+}
+
+TEST(PlanOrderTest, plans_are_compared_before_they_are_made) {
+  run_ranks(2, [](Runtime& runtime) {
+    runtime.engine().check_plan(example(4), {.name = "p"});
+    const auto own = example(4 + runtime.rank());
+    EXPECT_THAT(failure_of([&] { runtime.engine().check_plan(own, {.name = "p"}); }),
+                HasSubstr("4 tensors, average, prescale 1, postscale 1, buckets of 4194304 bytes, on the wire native "
+                          "on rank 0; 5 tensors"));
+    EXPECT_EQ(runtime.engine().statistics().plans.size(), 0U);
+  });
+}
+
+TEST(PlanWireTest, error_feedback_gives_back_what_rounding_takes_between_hosts) {
+  constexpr int kSteps = 40;
+  constexpr float kValue = 1.0F + 1.0F / 1024;  // bfloat16 holds 1 and 1 + 1/128.
+  const auto sum_of_steps = [&](Runtime& runtime, bool error_feedback) {
+    PlanOptions options{.name = "p", .operation = ReduceOperation::kAverage, .wire = WireFormat::kBfloat16};
+    options.error_feedback = error_feedback;
+    const auto plan = runtime.engine().make_plan({{"w", DataType::kFloat32, {1000}}}, options);
+    double sum = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      for (float& value : floats(*plan, 0)) value = kValue;
+      plan->mark_ready(0);
+      plan->finish_step();
+      sum += static_cast<double>(floats(*plan, 0)[777]);
+    }
+    return sum;
+  };
+  const double exact = kSteps * static_cast<double>(kValue);
+  run_ranks(2, [&](Runtime& runtime) { EXPECT_NEAR(sum_of_steps(runtime, true), exact, 1.0 / 128); }, {}, {"a", "b"});
+  run_ranks(2, [&](Runtime& runtime) {
+    for (const bool error_feedback : {false, true}) {
+      EXPECT_EQ(sum_of_steps(runtime, error_feedback), exact) << "on one host nothing travels, and nothing is rounded";
+    }
+  });
+}
+
 TEST(PlanStatisticsTest, say_what_each_bucket_is_and_count_its_steps) {
   RuntimeOptions options;
   options.engine.fusion_bytes = 1 << 14;

@@ -15,6 +15,7 @@ namespace gyre::engine {
 
 using collectives::DataType;
 using collectives::ReduceOperation;
+using collectives::WireFormat;
 
 /// Stable numbers: they travel on the wire.
 enum class OperationKind : std::uint8_t {

@@ -5,8 +5,8 @@
 namespace gyre::train {
 
 DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters,
-                                           engine::Runtime& runtime, engine::ReduceOperation operation)
-    : optimizer_(optimizer), parameters_(parameters), exchange_(runtime, operation) {
+                                           engine::Runtime& runtime, const ExchangeOptions& options)
+    : optimizer_(optimizer), parameters_(parameters), exchange_(runtime, options) {
   exchange_.attach(parameters_);
 }
 

@@ -19,7 +19,7 @@ class DistributedOptimizer {
  public:
   /// `parameters`: those whose gradients are exchanged, in the order of the forward pass, alike on all ranks.
   DistributedOptimizer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, engine::Runtime& runtime,
-                       engine::ReduceOperation operation = engine::ReduceOperation::kAverage);
+                       const ExchangeOptions& options = {});
 
   /// Rank 0's values become every rank's.
   void broadcast_parameters();

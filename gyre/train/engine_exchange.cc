@@ -56,8 +56,8 @@ class EngineExchange::Hook final : public torch::autograd::PostAccumulateGradHoo
   const std::size_t index_;
 };
 
-EngineExchange::EngineExchange(engine::Runtime& runtime, engine::ReduceOperation operation)
-    : runtime_(runtime), operation_(operation) {}
+EngineExchange::EngineExchange(engine::Runtime& runtime, const ExchangeOptions& options)
+    : runtime_(runtime), options_(options) {}
 
 EngineExchange::~EngineExchange() {
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
@@ -70,28 +70,70 @@ EngineExchange::~EngineExchange() {
 }
 
 void EngineExchange::attach(const NamedTensors& parameters) {
-  if (plan_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
-  NamedTensors reversed(parameters.rbegin(), parameters.rend());
+  if (!parameters_.empty()) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
+  for (const NamedTensor& parameter : parameters) require_plain(parameter);
+  parameters_.assign(parameters.rbegin(), parameters.rend());
+  try {
+    runtime_.engine().check_plan(describe_tensors(), plan_options());
+  } catch (const Error&) {
+    parameters_.clear();  // They have no hooks yet.
+    throw;
+  }
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[index].tensor, std::make_unique<Hook>(*this, index));
+  }
+}
+
+std::vector<engine::PlanTensor> EngineExchange::describe_tensors() const {
   std::vector<engine::PlanTensor> tensors;
-  for (const NamedTensor& parameter : reversed) {
-    require_plain(parameter);
+  for (const NamedTensor& parameter : parameters_) {
     tensors.push_back({parameter.name, data_type_of(parameter.tensor), shape_of(parameter.tensor)});
   }
-  plan_ = runtime_.engine().make_plan(std::move(tensors), {.name = "gradients", .operation = operation_});
-  parameters_ = std::move(reversed);
+  return tensors;
+}
+
+engine::PlanOptions EngineExchange::plan_options() const {
+  engine::PlanOptions options;
+  options.name = "gradients";
+  options.operation = options_.operation;
+  options.wire = options_.wire;
+  options.error_feedback = options_.error_feedback;
+  options.ready_order = arrived_;
+  return options;
+}
+
+void EngineExchange::take_gradient(std::size_t index) {
+  if (plan_) {
+    hand_in(index);
+  } else if (std::find(arrived_.begin(), arrived_.end(), index) == arrived_.end()) {
+    arrived_.push_back(index);
+  } else {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the gradient of '{}' was computed again before the first step ended: call step() or "
+                            "synchronize() between",
+                            parameters_[index].name));
+  }
+}
+
+void EngineExchange::hand_in(std::size_t index) {
+  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+  const at::NoGradGuard no_grad;
+  if (gradient.defined() && gradient.data_ptr() != places_[index].data_ptr()) {
+    places_[index].copy_(gradient);
+    // Autograd's own tensor is not needed any more, unless somebody differentiates through it.
+    if (!gradient.requires_grad()) gradient = places_[index];
+  }
+  plan_->mark_ready(index);
+}
+
+void EngineExchange::make_plan() {
+  plan_ = runtime_.engine().make_plan(describe_tensors(), plan_options());
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     const at::Tensor& parameter = parameters_[index].tensor;
     places_.push_back(
         at::from_blob(plan_->tensor(index).data(), parameter.sizes(), parameter.options().requires_grad(false)));
-    torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(*this, index));
   }
-}
-
-void EngineExchange::take_gradient(std::size_t index) {
-  const at::Tensor& gradient = parameters_[index].tensor.grad();
-  const at::NoGradGuard no_grad;
-  if (gradient.data_ptr() != places_[index].data_ptr()) places_[index].copy_(gradient);
-  plan_->mark_ready(index);
+  for (const std::size_t index : arrived_) hand_in(index);
 }
 
 void EngineExchange::zero_gradients(bool set_to_none) {
@@ -108,7 +150,8 @@ void EngineExchange::zero_gradients(bool set_to_none) {
 }
 
 void EngineExchange::synchronize() {
-  if (!plan_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first step");
+  if (parameters_.empty()) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first step");
+  if (!plan_) make_plan();
   plan_->finish_step();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     parameters_[index].tensor.mutable_grad() = places_[index];

@@ -10,17 +10,23 @@
 
 namespace gyre::train {
 
+struct ExchangeOptions {
+  engine::ReduceOperation operation = engine::ReduceOperation::kAverage;
+  engine::WireFormat wire = engine::WireFormat::kNative;  ///< How float32 gradients travel between hosts.
+  bool error_feedback = false;                            ///< See engine::PlanOptions.
+};
+
 /// Exchanges gradients through the engine while backward still runs: a hook on each parameter copies its fresh
-/// gradient, still in cache, to the parameter's place in the arena and hands it in; buckets that are full are reduced
-/// meanwhile. After synchronize() the gradients *are* the arena, so nothing is copied out. Gradients that already live
-/// there (zero_gradients(false)) are not copied in either.
+/// gradient, still in cache, to the parameter's place in the arena, makes that place the parameter's gradient, and
+/// hands it in; buckets that are full are reduced meanwhile. Nothing is copied out, and gradients that already live
+/// there (zero_gradients(false)) are not copied in either. The first step is exchanged when it ends; the order in which
+/// its gradients came on rank 0 is the one in which the plan is then laid out, for good.
 ///
 /// The parameters must be leaves on the CPU, contiguous, and keep their shape. The runtime must outlive it; gradients
 /// that live in the arena must not be used after it is destroyed.
 class EngineExchange final : public GradientExchange {
  public:
-  explicit EngineExchange(engine::Runtime& runtime,
-                          engine::ReduceOperation operation = engine::ReduceOperation::kAverage);
+  explicit EngineExchange(engine::Runtime& runtime, const ExchangeOptions& options = {});
   /// Takes its hooks off the parameters, and their gradients out of the arena.
   ~EngineExchange() override;
   EngineExchange(const EngineExchange&) = delete;
@@ -40,13 +46,19 @@ class EngineExchange final : public GradientExchange {
  private:
   class Hook;
   void take_gradient(std::size_t index);
+  /// Copies a complete gradient to its place, unless it lies there, and hands it in.
+  void hand_in(std::size_t index);
+  void make_plan();
+  std::vector<engine::PlanTensor> describe_tensors() const;
+  engine::PlanOptions plan_options() const;
 
   engine::Runtime& runtime_;
-  const engine::ReduceOperation operation_;
-  NamedTensors parameters_;         // In the order in which they were attached reversed: roughly that of backward.
-  std::vector<at::Tensor> places_;  // The parameters' places in the arena, shaped like them.
-  std::unique_ptr<engine::Plan> plan_;
-  std::uint64_t calls_ = 0;  // Names the operations of broadcast() and sum().
+  const ExchangeOptions options_;
+  NamedTensors parameters_;           // In the order in which they were attached reversed: roughly that of backward.
+  std::vector<at::Tensor> places_;    // The parameters' places in the arena, shaped like them.
+  std::vector<std::size_t> arrived_;  // In the first step: the parameters whose gradients are complete, in their order.
+  std::unique_ptr<engine::Plan> plan_;  // Made when the first step ends.
+  std::uint64_t calls_ = 0;             // Names the operations of broadcast() and sum().
 };
 
 /// The engine's name for a tensor's type. Error(kUnsupported) for those it does not know.

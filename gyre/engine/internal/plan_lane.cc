@@ -8,6 +8,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/collectives.h"
+#include "gyre/engine/internal/error_feedback.h"
 
 namespace gyre::engine::internal {
 
@@ -16,6 +17,10 @@ namespace {
 group::LaneOptions lane_options(const group::Group& group, std::uint64_t channel, std::size_t arena_bytes) {
   return {channel, collectives::segment_bytes_for(group.topology().local_size(), arena_bytes),
           std::chrono::milliseconds{0}};
+}
+
+std::span<float> floats_in(std::span<std::byte> arena, const PlanBucket& bucket) {
+  return {reinterpret_cast<float*>(arena.data() + bucket.offset_bytes), bucket.size_bytes / sizeof(float)};
 }
 
 PlanStatistics before_the_first_step(const PlanOptions& options, const PlanLayout& layout,
@@ -44,6 +49,9 @@ PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanT
       arena_(collectives::arena(lane_)),
       recorder_(before_the_first_step(options_, layout_, std::move(buckets))) {
   GYRE_CHECK(arena_.size() >= layout_.arena_bytes);
+  if (options_.error_feedback && options_.wire != WireFormat::kNative && !group_.topology().one_host()) {
+    residuals_.resize(layout_.arena_bytes / sizeof(float));
+  }
   {
     const MutexLock lock(mutex_);
     begin_step();
@@ -184,7 +192,15 @@ void PlanLane::reduce(const PlanBucket& bucket) {
     timeline_.end(tensors_[index].name);
     timeline_.begin(tensors_[index].name, "ALLREDUCE");
   }
-  const collectives::Reduction reduction{bucket.type, options_.operation, options_.prescale, options_.postscale};
+  if (!residuals_.empty() && bucket.type == DataType::kFloat32) {
+    compensate(floats_in(arena_, bucket), floats_in(std::as_writable_bytes(std::span(residuals_)), bucket),
+               options_.wire);
+  }
+  const collectives::Reduction reduction{.type = bucket.type,
+                                         .operation = options_.operation,
+                                         .prescale = options_.prescale,
+                                         .postscale = options_.postscale,
+                                         .wire = options_.wire};
   collectives::allreduce_in_arena(lane_, bucket.offset_bytes, bucket.size_bytes, reduction);
   for (const std::size_t index : bucket.tensors) {
     if (traced) timeline_.end(tensors_[index].name);

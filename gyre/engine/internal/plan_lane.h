@@ -67,6 +67,7 @@ class PlanLane final : public Plan {
   const std::chrono::milliseconds shutdown_timeout_;
   group::Lane lane_;
   std::span<std::byte> arena_;
+  std::vector<float> residuals_;  // The thread's; as the arena, or empty without error feedback.
 
   mutable Mutex mutex_;
   ConditionVariable bucket_ready_;  // For the thread.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "gyre/base/error.h"
+
 namespace gyre::engine::internal {
 
 namespace {
@@ -14,34 +16,70 @@ constexpr std::size_t kOneHostBucketBytes = std::size_t{4} << 20;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
 
+std::size_t size_of(const PlanTensor& tensor) {
+  return element_count(tensor.shape) * collectives::size_of(tensor.type);
+}
+
+/// The buckets one after the other, and their tensors one after the other within them.
+void place_tensors(const std::vector<PlanTensor>& tensors, PlanLayout& layout) {
+  layout.tensor_offsets_bytes.resize(tensors.size());
+  layout.tensor_sizes_bytes.resize(tensors.size());
+  layout.bucket_of_tensor.resize(tensors.size());
+  for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket) {
+    layout.buckets[bucket].offset_bytes = layout.arena_bytes;
+    for (const std::size_t index : layout.buckets[bucket].tensors) {
+      layout.tensor_offsets_bytes[index] = layout.arena_bytes;
+      layout.tensor_sizes_bytes[index] = size_of(tensors[index]);
+      layout.bucket_of_tensor[index] = bucket;
+      layout.arena_bytes += aligned(size_of(tensors[index]));
+    }
+  }
+}
+
 }  // namespace
 
-PlanLayout lay_out(const std::vector<PlanTensor>& tensors, std::size_t bucket_bytes) {
+std::vector<std::size_t> complete_order(const std::vector<std::size_t>& ready_order, std::size_t tensor_count) {
+  std::vector<bool> taken(tensor_count, false);
+  std::vector<std::size_t> order;
+  order.reserve(tensor_count);
+  for (const std::size_t index : ready_order) {
+    if (index >= tensor_count || taken[index]) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("an order of {} tensors holds {} {}", tensor_count, index,
+                                                           index >= tensor_count ? "which does not exist" : "twice"));
+    }
+    taken[index] = true;
+    order.push_back(index);
+  }
+  for (std::size_t index = 0; index < tensor_count; ++index) {
+    if (!taken[index]) order.push_back(index);
+  }
+  return order;
+}
+
+PlanLayout lay_out(const std::vector<PlanTensor>& tensors, const std::vector<std::size_t>& order,
+                   std::size_t bucket_bytes) {
   PlanLayout layout;
+  std::vector<PlanBucket>& buckets = layout.buckets;
   std::map<DataType, std::size_t> open;  // The bucket of each type that may still grow.
-  for (std::size_t index = 0; index < tensors.size(); ++index) {
-    const PlanTensor& tensor = tensors[index];
-    const std::size_t bytes = element_count(tensor.shape) * collectives::size_of(tensor.type);
+  std::vector<std::size_t> position_of(tensors.size());
+  for (std::size_t position = 0; position < order.size(); ++position) {
+    const PlanTensor& tensor = tensors[order[position]];
+    position_of[order[position]] = position;
     const auto found = open.find(tensor.type);
-    const bool joins = found != open.end() && layout.buckets[found->second].size_bytes + aligned(bytes) <= bucket_bytes;
+    const bool joins =
+        found != open.end() && buckets[found->second].size_bytes + aligned(size_of(tensor)) <= bucket_bytes;
     if (!joins) {
-      open[tensor.type] = layout.buckets.size();
-      layout.buckets.push_back({tensor.type, 0, 0, {}});
+      open[tensor.type] = buckets.size();
+      buckets.push_back({tensor.type, 0, 0, {}});
     }
     const std::size_t bucket = open[tensor.type];
-    layout.tensor_offsets_bytes.push_back(layout.buckets[bucket].size_bytes);  // In the bucket, for now.
-    layout.tensor_sizes_bytes.push_back(bytes);
-    layout.bucket_of_tensor.push_back(bucket);
-    layout.buckets[bucket].size_bytes += aligned(bytes);
-    layout.buckets[bucket].tensors.push_back(index);
+    buckets[bucket].size_bytes += aligned(size_of(tensor));
+    buckets[bucket].tensors.push_back(order[position]);
   }
-  for (PlanBucket& bucket : layout.buckets) {
-    bucket.offset_bytes = layout.arena_bytes;
-    layout.arena_bytes += bucket.size_bytes;
-  }
-  for (std::size_t index = 0; index < tensors.size(); ++index) {
-    layout.tensor_offsets_bytes[index] += layout.buckets[layout.bucket_of_tensor[index]].offset_bytes;
-  }
+  std::sort(buckets.begin(), buckets.end(), [&](const PlanBucket& a, const PlanBucket& b) {
+    return position_of[a.tensors.back()] < position_of[b.tensors.back()];
+  });
+  place_tensors(tensors, layout);
   return layout;
 }
 
@@ -52,8 +90,9 @@ std::size_t plan_bucket_bytes(std::size_t fusion_bytes, bool one_host) {
 std::vector<std::string> describe_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options,
                                        std::size_t fusion_bytes) {
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("{} tensors, {}, prescale {}, postscale {}, buckets of {} bytes", tensors.size(),
-                              name(options.operation), options.prescale, options.postscale, fusion_bytes));
+  lines.push_back(fmt::format("{} tensors, {}, prescale {}, postscale {}, buckets of {} bytes, on the wire {}{}",
+                              tensors.size(), name(options.operation), options.prescale, options.postscale,
+                              fusion_bytes, name(options.wire), options.error_feedback ? " with error feedback" : ""));
   for (const PlanTensor& tensor : tensors) {
     lines.push_back(fmt::format("'{}' {}", tensor.name, describe_tensor(tensor.type, tensor.shape)));
   }

@@ -25,9 +25,15 @@ struct PlanLayout {
   std::size_t arena_bytes = 0;
 };
 
-/// Lays out `tensors` in the order given, which should be the one in which backward produces them: a bucket closes when
-/// the next tensor of its type would make it larger than `bucket_bytes` (0: one tensor each).
-PlanLayout lay_out(const std::vector<PlanTensor>& tensors, std::size_t bucket_bytes);
+/// Lays out `tensors` in `order`, a permutation of their indices that should be the one in which backward produces
+/// them: a bucket closes when the next tensor of its type would make it larger than `bucket_bytes` (0: one tensor
+/// each), and buckets run in the order in which their last tensors come.
+PlanLayout lay_out(const std::vector<PlanTensor>& tensors, const std::vector<std::size_t>& order,
+                   std::size_t bucket_bytes);
+
+/// The permutation that begins with `ready_order` and goes on with the other tensors in their own order.
+/// Error(kInvalidArgument) for an index twice or out of range.
+std::vector<std::size_t> complete_order(const std::vector<std::size_t>& ready_order, std::size_t tensor_count);
 
 /// Buckets of a plan are smaller than the fusion limit on one host: an exchange in shared memory costs microseconds to
 /// start, and what is exchanged early is hidden behind the rest of backward.

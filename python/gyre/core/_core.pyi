@@ -85,6 +85,18 @@ class Handle:
     def wait(self) -> None: ...
     def take_result(self) -> tuple[Memory, list[int], list[int]]: ...
 
+class PlanOptions:
+    def __init__(
+        self,
+        *,
+        name: str,
+        operation: int,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        wire: str = "native",
+        error_feedback: bool = False,
+    ) -> None: ...
+
 class Plan:
     @property
     def tensor_count(self) -> int: ...
@@ -105,14 +117,12 @@ class Runtime:
     def run_or_submit(self, request: Request) -> Handle: ...
     def submit_group(self, requests: Sequence[Request]) -> list[Handle]: ...
     def subset(self, ranks: Sequence[int], id: int) -> Runtime: ...
+    def check_plan(self, tensors: Sequence[tuple[str, int, Sequence[int]]], options: PlanOptions) -> None: ...
     def make_plan(
         self,
         tensors: Sequence[tuple[str, int, Sequence[int]]],
-        *,
-        name: str,
-        operation: int,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
+        options: PlanOptions,
+        ready_order: Sequence[int] = ...,
     ) -> Plan: ...
     def statistics(self) -> Statistics: ...
     def abort(self, reason: str) -> None: ...

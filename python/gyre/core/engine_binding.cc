@@ -156,16 +156,42 @@ nb::dict describe_place(const RuntimeOwner& self) {
   return place;
 }
 
-BoundPlan make_plan(const RuntimeOwner& self, const std::vector<std::tuple<std::string, int, engine::Shape>>& tensors,
-                    std::string name, int operation, double prescale, double postscale) {
-  self.get();  // Not in a fork.
+using TensorList = std::vector<std::tuple<std::string, int, engine::Shape>>;
+
+std::vector<engine::PlanTensor> to_plan_tensors(const TensorList& tensors) {
   std::vector<engine::PlanTensor> plan_tensors;
   plan_tensors.reserve(tensors.size());
   for (const auto& [tensor_name, type, shape] : tensors) {
     plan_tensors.push_back({tensor_name, to_data_type(type), shape});
   }
-  const engine::PlanOptions options{std::move(name), to_operation(operation), prescale, postscale};
-  auto plan = run_interruptibly([runtime = self.shared(), plan_tensors = std::move(plan_tensors), options] {
+  return plan_tensors;
+}
+
+engine::PlanOptions make_plan_options(std::string name, int operation, double prescale, double postscale,
+                                      const std::string& wire, bool error_feedback) {
+  engine::PlanOptions options;
+  options.name = std::move(name);
+  options.operation = to_operation(operation);
+  options.prescale = prescale;
+  options.postscale = postscale;
+  options.wire = collectives::parse_wire_format(wire);
+  options.error_feedback = error_feedback;
+  return options;
+}
+
+void check_plan(const RuntimeOwner& self, const TensorList& tensors, const engine::PlanOptions& options) {
+  self.get();  // Not in a fork.
+  run_interruptibly([runtime = self.shared(), plan_tensors = to_plan_tensors(tensors), options] {
+    runtime->engine().check_plan(plan_tensors, options);
+    return true;
+  });
+}
+
+BoundPlan make_plan(const RuntimeOwner& self, const TensorList& tensors, engine::PlanOptions options,
+                    std::vector<std::size_t> ready_order) {
+  self.get();  // Not in a fork.
+  options.ready_order = std::move(ready_order);
+  auto plan = run_interruptibly([runtime = self.shared(), plan_tensors = to_plan_tensors(tensors), options] {
     return runtime->engine().make_plan(plan_tensors, options);
   });
   return {self, ProcessBound<engine::Plan>(std::move(plan))};
@@ -207,6 +233,9 @@ void bind_request_and_handle(nb::module_& module) {
 }
 
 void bind_plan(nb::module_& module) {
+  nb::class_<engine::PlanOptions>(module, "PlanOptions", "See gyre/engine/plan.h.")
+      .def(nb::new_(&make_plan_options), nb::kw_only(), "name"_a, "operation"_a, "prescale"_a = 1.0,
+           "postscale"_a = 1.0, "wire"_a = "native", "error_feedback"_a = false);
   nb::class_<BoundPlan>(module, "Plan", "See gyre/engine/plan.h.")
       .def_prop_ro("tensor_count", [](const BoundPlan& self) { return self.plan.get().tensor_count(); })
       .def_prop_ro("bucket_count", [](const BoundPlan& self) { return self.plan.get().bucket_count(); })
@@ -265,8 +294,9 @@ void bind_runtime(nb::module_& module) {
            "that\n"
            "share a rank need different ones, and none may be used again. shutdown() leaves only the subset; a rank's\n"
            "death or abort() fails the whole job. Keep it no longer than its parent.")
-      .def("make_plan", &make_plan, "tensors"_a, nb::kw_only(), "name"_a, "operation"_a, "prescale"_a = 1.0,
-           "postscale"_a = 1.0, "tensors: (name, data type number, shape) of each. Every rank makes the same plan.")
+      .def("check_plan", &check_plan, "tensors"_a, "options"_a, "Whether every rank would make the same plan.")
+      .def("make_plan", &make_plan, "tensors"_a, "options"_a, "ready_order"_a = std::vector<std::size_t>{},
+           "tensors: (name, data type number, shape) of each. Every rank makes the same plan.")
       .def("statistics", [](const RuntimeOwner& self) { return to_python(self.get().engine().statistics()); })
       .def(
           "abort",

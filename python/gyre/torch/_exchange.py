@@ -1,13 +1,15 @@
 """The exchange of an optimizer's gradients while backward still runs.
 
-One engine Plan holds all trainable parameters. A hook on each copies its gradient, the moment it is complete, to its
-place in the plan's arena (memory shared with the other ranks of the host) and marks it ready; the engine reduces a
-bucket as soon as all its tensors are in. finish() waits for the rest and hands the places themselves out as
-`parameter.grad`.
+One engine Plan holds all trainable parameters. The first step is exchanged when it ends; the order in which its
+gradients came, on rank 0, is the order in which the plan is then laid out, for good. From the second step on a hook on
+each parameter copies its gradient, the moment it is complete, to its place in the plan's arena (memory shared with the
+other ranks of the host), makes that place the parameter's `grad`, and marks it ready; the engine reduces a bucket as
+soon as all its tensors are in. finish() waits for the rest.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +22,12 @@ from gyre.core import _core
 from gyre.errors import InvalidArgumentError, UnsupportedError
 from gyre.torch._requests import Reduction
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
-from gyre.torch.compression import Compressor, NoneCompressor, _CastCompressor
+from gyre.torch.compression import Compressor, wire_format_of
 
 NamedParameters = Sequence[tuple[str, torch.Tensor]]
+
+# References to an object that only its attribute and the call of sys.getrefcount() hold.
+_OWN_REFERENCES = 2
 
 
 @dataclass
@@ -31,28 +36,43 @@ class ExchangeOptions:
 
     reduction: Reduction
     compression: type[Compressor]
+    error_feedback: bool
     passes_per_step: int
     sparse_as_dense: bool
     sparse_results: bool
 
 
-@dataclass
 class Slot:
     """One parameter of the plan."""
 
-    name: str
-    parameter: torch.Tensor
-    index: int
-    place: torch.Tensor  # In the arena, in the type that travels.
-    context: Any  # What decompress() needs.
-    passes: int = 0  # Backward passes whose gradient has come in since the last step.
-    ready: bool = False  # Marked in this step.
-    sent: torch.Tensor | None = None  # What `grad` was then,
-    sent_version: int = 0  # and how often it had been changed.
+    def __init__(self, name: str, parameter: torch.Tensor) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.index = 0  # In the plan.
+        self.wire = parameter  # Shaped, typed and laid out like what travels.
+        self.context: Any = None  # What decompress() needs.
+        self.place: torch.Tensor | None = None  # In the arena, once there is a plan.
+        self.passes = 0  # Backward passes whose gradient has come in since the last step.
+        self.ready = False  # Complete in this step; handed in, if there is a plan.
+        self.sent: torch.Tensor | None = None  # What `grad` was then,
+        self.sent_version = 0  # and how often it had been changed.
 
     def changed_since(self) -> bool:
-        """Whether somebody has written into `grad` since it was marked."""
-        return self.sent is not None and self.sent._version != self.sent_version
+        """Whether somebody has written into `grad` since it was complete, or put something else there."""
+        if self.sent is None:
+            return False
+        return self.parameter.grad is not self.sent or self.sent._version != self.sent_version
+
+    def complete(self) -> None:
+        """`grad` is what this rank contributes."""
+        self.ready = True
+        self.sent = self.parameter.grad
+        self.sent_version = 0 if self.sent is None else self.sent._version
+
+    def reset(self) -> None:
+        self.ready = False
+        self.passes = 0
+        self.sent = None
 
 
 class GradientExchange:
@@ -66,7 +86,11 @@ class GradientExchange:
         self._parameters = parameters
         self._hooks: dict[int, torch.utils.hooks.RemovableHandle] = {}
         self._ready_count = 0
-        self._build_plan()
+        self._arrived: list[int] = []  # The parameters' ids, in the order in which this step completed them.
+        self._plan: _core.Plan | None = None  # Made by the first finish(), which knows the order.
+        self._slots: list[Slot] = []
+        self._choose_slots()
+        runtime.core.check_plan(self._describe_tensors(), self._plan_options())
         weakref.finalize(self, _remove_hooks, self._hooks)
 
     def set_parameters(self, parameters: NamedParameters) -> None:
@@ -87,57 +111,93 @@ class GradientExchange:
         """Ends the step: afterwards every trainable parameter's `grad` is the reduced one. What had no gradient on this
         rank has contributed zeros. Raises what made the exchange fail, and InvalidArgumentError when somebody has
         written into a gradient while it was being exchanged."""
-        self._finish_plan(self._slots)
-        if self._trainable_ids() != self._plan_ids:
-            known = set(self._plan_ids)
-            self._build_plan()
-            late = [slot for slot in self._slots if id(slot.parameter) not in known]
-            if late:
-                self._finish_plan(late)
+        changed = [slot.name for slot in self._slots if slot.changed_since()]
+        if self._plan is None:
+            if self._trainable_ids() != self._slot_ids:
+                self._choose_slots()
+            self._hand_out(self._reduce(self._make_plan(), self._slots))
+        else:
+            self._hand_out(self._reduce(self._plan, self._slots))
+            if self._trainable_ids() != self._slot_ids:
+                self._hand_out(self._reduce_late_ones())
+        self._arrived.clear()
+        if changed:
+            raise InvalidArgumentError(
+                f"the gradient of '{changed[0]}' was changed between backward() and step(), while it was being "
+                "exchanged; this step's gradients are of no use: call zero_grad() and compute them again. To change "
+                "gradients (clipping, unscaling), call optimizer.synchronize() first."
+            )
         self.synchronized = True
 
     def _trainable(self) -> list[tuple[str, torch.Tensor]]:
         return [(name, parameter) for name, parameter in self._parameters if parameter.requires_grad]
 
     def _trainable_ids(self) -> list[int]:
-        return [id(parameter) for _, parameter in self._parameters if parameter.requires_grad]
+        return [id(parameter) for _, parameter in self._trainable()]
 
-    def _build_plan(self) -> None:
-        """Backward produces gradients roughly in the reverse order of registration, so that is the plan's order."""
-        trainable = self._trainable()[::-1]
-        probes = [self._probe(name, parameter) for name, parameter in trainable]
-        tensors = [
-            (_layout_name(name, parameter, wire), DATA_TYPE_NUMBERS[wire.dtype], list(wire.shape))
-            for (name, parameter), (wire, _) in zip(trainable, probes, strict=True)
-        ]
+    def _choose_slots(self) -> None:
+        """One for each parameter that is trainable now. Backward produces gradients roughly in the reverse order of
+        registration: that is the order of those whose real one is not known."""
+        known = {id(slot.parameter): slot for slot in self._slots}
+        self._slots = []
+        for index, (name, parameter) in enumerate(reversed(self._trainable())):
+            slot = known.get(id(parameter)) or Slot(name, parameter)
+            slot.index = index
+            slot.wire, slot.context = self._probe(name, parameter)
+            self._slots.append(slot)
+        self._slot_ids = self._trainable_ids()
+        self._slot_of = {id(slot.parameter): slot for slot in self._slots}
+        self._options_number = self._runtime.next_number("optimizer")
+        self._register_hooks()
+
+    def _describe_tensors(self) -> list[tuple[str, int, list[int]]]:
+        return [(_layout_name(slot), DATA_TYPE_NUMBERS[slot.wire.dtype], list(slot.wire.shape)) for slot in self._slots]
+
+    def _plan_options(self) -> _core.PlanOptions:
         reduction = self.options.reduction
-        self._plan = self._runtime.core.make_plan(
-            tensors,
-            name=f"optimizer.{self._runtime.next_number('optimizer')}",
+        return _core.PlanOptions(
+            name=f"optimizer.{self._options_number}",
             operation=reduction.operation,
             prescale=reduction.prescale,
             postscale=reduction.postscale,
+            wire=wire_format_of(self.options.compression) or "native",
+            error_feedback=self.options.error_feedback,
         )
-        self._slots = [
-            Slot(name, parameter, index, _place(self._plan.memory(index), wire), context)
-            for index, ((name, parameter), (wire, context)) in enumerate(zip(trainable, probes, strict=True))
-        ]
-        self._plan_ids = self._trainable_ids()
-        self._slot_of = {id(slot.parameter): slot for slot in self._slots}
-        self._register_hooks()
+
+    def _make_plan(self) -> _core.Plan:
+        """In the order in which this step completed the gradients. Hands in what is complete already."""
+        arrived = [self._slot_of[number] for number in dict.fromkeys(self._arrived) if number in self._slot_of]
+        self._plan = self._runtime.core.make_plan(
+            self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
+        )
+        for slot in self._slots:
+            slot.place = _place(self._plan.memory(slot.index), slot.wire)
+        for slot in arrived:
+            if slot.ready:
+                self._hand_in(self._plan, slot)
+        return self._plan
+
+    def _reduce_late_ones(self) -> Sequence[Slot]:
+        """Which parameters are trainable has changed: the plan is made anew, and those that were not in the old one are
+        exchanged through it."""
+        known = set(self._slot_ids)
+        self._choose_slots()
+        plan = self._make_plan()
+        late = [slot for slot in self._slots if id(slot.parameter) not in known]
+        return self._reduce(plan, late) if late else []
 
     def _probe(self, name: str, parameter: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """A tensor like the one that will travel, and the compressor's context."""
         check_tensor(parameter, f"DistributedOptimizer, parameter '{name}'")
-        if self._is_cast():
-            # The built-in ones only change the type: nothing need be computed to know the result.
-            return self.options.compression.compress(torch.empty_like(parameter, device="meta", requires_grad=False))
+        if self._in_own_type():
+            return torch.empty_like(parameter, device="meta", requires_grad=False), None
         wire, context = self.options.compression.compress(torch.zeros_like(parameter, requires_grad=False))
         check_tensor(wire, f"DistributedOptimizer, parameter '{name}' after compression")
         return wire.contiguous(), context
 
-    def _is_cast(self) -> bool:
-        return issubclass(self.options.compression, (NoneCompressor, _CastCompressor))
+    def _in_own_type(self) -> bool:
+        """Whether gradients lie in the arena as they are: the engine narrows them where they leave the host."""
+        return wire_format_of(self.options.compression) is not None
 
     def _register_hooks(self) -> None:
         reference = weakref.ref(self)
@@ -156,7 +216,8 @@ class GradientExchange:
         self.synchronized = False
         slot = self._slot_of.get(id(parameter))
         if slot is None:
-            return  # Not in the plan yet: finish() takes care of it.
+            self._arrived.append(id(parameter))  # finish() takes care of it.
+            return
         if slot.ready:
             raise InvalidArgumentError(
                 f"the gradient of '{slot.name}' was computed more than backward_passes_per_step="
@@ -165,64 +226,79 @@ class GradientExchange:
             )
         slot.passes += 1
         if slot.passes >= self.options.passes_per_step:
-            self._contribute(slot)
+            self._complete(slot)
 
-    def _contribute(self, slot: Slot) -> None:
+    def _complete(self, slot: Slot) -> None:
         gradient = slot.parameter.grad
         if gradient is None:
             return  # finish_step() contributes zeros.
-        if gradient is not slot.place:
-            slot.place.copy_(self._to_wire(slot, gradient.detach()))
-        slot.sent, slot.sent_version = gradient, gradient._version
-        slot.ready = True
+        if gradient.is_sparse and not (self.options.sparse_as_dense or self.options.sparse_results):
+            raise UnsupportedError(
+                f"the gradient of '{slot.name}' is sparse; pass sparse_as_dense=True to DistributedOptimizer "
+                "to exchange it as a dense one"
+            )
+        self._arrived.append(id(slot.parameter))
         self._ready_count += 1
-        self._plan.mark_ready(slot.index)
+        slot.complete()
+        if self._plan is not None:
+            self._hand_in(self._plan, slot)
 
-    def _to_wire(self, slot: Slot, gradient: torch.Tensor) -> torch.Tensor:
+    def _hand_in(self, plan: _core.Plan, slot: Slot) -> None:
+        gradient = slot.parameter.grad
+        if gradient is not None and gradient is not slot.place:
+            place = self._free_place(plan, slot)
+            place.copy_(self._to_wire(gradient.detach()))
+            # Autograd's own tensor is not needed any more, unless somebody differentiates through it.
+            if self._lives_in_arena(slot) and not gradient.requires_grad:
+                slot.parameter.grad = place
+                slot.complete()
+        plan.mark_ready(slot.index)
+
+    def _free_place(self, plan: _core.Plan, slot: Slot) -> torch.Tensor:
+        """The slot's place, to be written over. Who has kept the last step's gradient keeps its values: the tensor gets
+        memory of its own."""
+        if slot.place is None or sys.getrefcount(slot.place) > _OWN_REFERENCES:
+            if slot.place is not None:
+                slot.place.data = slot.place.clone()
+            slot.place = _place(plan.memory(slot.index), slot.wire)
+        return slot.place
+
+    def _to_wire(self, gradient: torch.Tensor) -> torch.Tensor:
         if gradient.is_sparse:
-            if not (self.options.sparse_as_dense or self.options.sparse_results):
-                raise UnsupportedError(
-                    f"the gradient of '{slot.name}' is sparse; pass sparse_as_dense=True to DistributedOptimizer "
-                    "to exchange it as a dense one"
-                )
             gradient = gradient.to_dense()
-        # copy_() casts; only other compressors have work of their own to do.
-        return gradient if self._is_cast() else self.options.compression.compress(gradient)[0]
+        return gradient if self._in_own_type() else self.options.compression.compress(gradient)[0]
 
-    def _finish_plan(self, results: Sequence[Slot]) -> None:
-        """`results`: the slots whose gradients this step is about."""
+    def _lives_in_arena(self, slot: Slot) -> bool:
+        return not self.options.sparse_results and self._in_own_type() and slot.wire.dtype == slot.parameter.dtype
+
+    def _reduce(self, plan: _core.Plan, results: Sequence[Slot]) -> Sequence[Slot]:
+        """Ends the plan's step, which is about the gradients of `results`, and returns them."""
         for slot in results:
             if not slot.ready and slot.parameter.requires_grad:
-                self._contribute(slot)
-        self._plan.finish_step()
-        self._ready_count = 0
-        changed = [slot.name for slot in self._slots if slot.changed_since()]
+                self._complete(slot)
         for slot in self._slots:
-            slot.ready = False
-            slot.passes = 0
-            slot.sent = None
-        if changed:
-            raise InvalidArgumentError(
-                f"the gradient of '{changed[0]}' was changed between backward() and step(), while it was being "
-                "exchanged; this step's gradients are of no use: call zero_grad() and compute them again. To change "
-                "gradients (clipping, unscaling), call optimizer.synchronize() first."
-            )
-        for slot in results:
-            if slot.parameter.requires_grad:
-                self._hand_out(slot)
+            if not slot.ready:
+                self._free_place(plan, slot)  # Zeros will stand there.
+        plan.finish_step()
+        self._ready_count = 0
+        for slot in self._slots:
+            slot.reset()
+        return results
 
-    def _hand_out(self, slot: Slot) -> None:
-        parameter = slot.parameter
-        if self.options.sparse_results:
-            parameter.grad = slot.place.to_sparse(1).to(parameter.dtype)
-        elif slot.place.dtype == parameter.dtype and self._is_cast():
-            if parameter.grad is not slot.place:
-                parameter.grad = slot.place
-        else:
-            if parameter.grad is None or parameter.grad.is_sparse:
-                parameter.grad = torch.empty_like(parameter, requires_grad=False)
-            values = slot.place if self._is_cast() else self.options.compression.decompress(slot.place, slot.context)
-            parameter.grad.detach().copy_(values)
+    def _hand_out(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            parameter, place = slot.parameter, slot.place
+            if not parameter.requires_grad or place is None:
+                continue
+            if self.options.sparse_results:
+                parameter.grad = place.to_sparse(1).to(parameter.dtype)
+            elif self._lives_in_arena(slot):
+                if parameter.grad is not place:
+                    parameter.grad = place
+            else:
+                if parameter.grad is None or parameter.grad.is_sparse:
+                    parameter.grad = torch.empty_like(parameter, requires_grad=False)
+                parameter.grad.detach().copy_(self.options.compression.decompress(place, slot.context))
 
 
 def _remove_hooks(hooks: dict[int, torch.utils.hooks.RemovableHandle]) -> None:
@@ -230,9 +306,9 @@ def _remove_hooks(hooks: dict[int, torch.utils.hooks.RemovableHandle]) -> None:
         hook.remove()
 
 
-def _layout_name(name: str, parameter: torch.Tensor, wire: torch.Tensor) -> str:
+def _layout_name(slot: Slot) -> str:
     """Elements travel in the order of memory, so ranks must agree on it: an unusual one is part of the name."""
-    return name if wire.is_contiguous() else f"{name} (strides {list(parameter.stride())})"
+    return slot.name if slot.wire.is_contiguous() else f"{slot.name} (strides {list(slot.parameter.stride())})"
 
 
 def _place(memory: _core.Memory, wire: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,9 @@
-"""Fewer bytes on the way: tensors travel in a smaller type and come back in their own."""
+"""Fewer bytes on the way: tensors travel in a smaller type and come back in their own.
+
+DistributedOptimizer leaves the built-in choices to the engine: gradients of float32 stay what they are, are narrowed
+where they leave the host, and combined in float32; between ranks of one host nothing travels and nothing is rounded.
+allreduce() and its relatives convert the tensor itself.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +73,16 @@ class BF16Compressor(_CastCompressor):
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return BF16Compressor._cast(tensor)
+
+
+def wire_format_of(compression: type[Compressor]) -> str | None:
+    """The engine's name (gyre/collectives/data_type.h) for a built-in choice; None for a class of somebody's own."""
+    built_in: dict[type[Compressor], str] = {
+        NoneCompressor: "native",
+        FP16Compressor: "float16",
+        BF16Compressor: "bfloat16",
+    }
+    return built_in.get(compression)
 
 
 class Compression:

@@ -14,7 +14,7 @@ from gyre.errors import InvalidArgumentError
 from gyre.torch._exchange import ExchangeOptions, GradientExchange
 from gyre.torch._requests import ReduceOperation, Reduction
 from gyre.torch.asynchronous import allreduce_async
-from gyre.torch.compression import Compression, Compressor
+from gyre.torch.compression import Compression, Compressor, wire_format_of
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 Closure = Callable[[], Any]
@@ -119,6 +119,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     op: ReduceOperation = ReduceOperation.AVERAGE,
     gradient_predivide_factor: float = 1.0,
     sparse_as_dense: bool = False,
+    error_feedback: bool = False,
 ) -> AnyOptimizer:
     """`optimizer`, with gradients averaged over all ranks: exchanged while backward() still runs, done in step().
 
@@ -126,11 +127,19 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     the original, from one thread. Collective: every rank wraps the same parameters in the same order.
 
     named_parameters: model.named_parameters(): names for messages and the timeline. Must cover all parameters.
-    compression: the type in which gradients travel and are summed: Compression.none, .fp16, .bf16, or a class of yours.
+    compression: how float32 gradients travel between hosts: Compression.none, .fp16 or .bf16 (half the bytes, sums in
+        float32; between ranks of one host nothing travels, and nothing is rounded), or a class of yours, in whose type
+        gradients travel and are summed wherever the ranks are.
     backward_passes_per_step: so many backward passes are accumulated (summed) here before the exchange.
     op: Average or Sum.
     gradient_predivide_factor: gradients are divided by it before the sum and multiplied after (op=Average only).
     sparse_as_dense: exchange sparse gradients as dense ones instead of raising an error.
+    error_feedback: what fp16 or bf16 takes from a gradient of this rank is added to its next one. Costs the memory of
+        another set of gradients, and nothing where nothing is rounded.
+
+    The first step is exchanged when it ends; the order in which its gradients came on rank 0 is the one in which later
+    steps are exchanged while backward() runs. A gradient that somebody has kept (`old = parameter.grad`) keeps its
+    values after zero_grad(set_to_none=True), as ever; a view of one shows the next step's.
 
     Parameters that are not on the CPU raise UnsupportedError; wrong arguments InvalidArgumentError; ranks that disagree
     MismatchError. A rank where a parameter got no gradient contributes zeros and receives the others' average. With one
@@ -138,6 +147,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """
     runtime = current()
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
+    if error_feedback and wire_format_of(compression) in (None, "native"):
+        raise InvalidArgumentError("error_feedback goes with compression=Compression.fp16 or Compression.bf16 only")
     names = _checked_names(optimizer, named_parameters)
     base = type(optimizer)
     class_ = type(base.__name__, (DistributedMixin, base), {"__doc__": base.__doc__, "__module__": base.__module__})
@@ -149,6 +160,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         options = ExchangeOptions(
             reduction=_reduction(op, gradient_predivide_factor, runtime.size),
             compression=compression,
+            error_feedback=error_feedback,
             passes_per_step=backward_passes_per_step,
             sparse_as_dense=sparse_as_dense,
             sparse_results=isinstance(optimizer, torch.optim.SparseAdam),
