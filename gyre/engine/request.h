@@ -59,15 +59,17 @@ struct Request {
   Signature signature;
   std::span<const std::byte> input;
   std::span<std::byte>
-      output;  ///< May be the same memory as `input`. Empty where the engine allocates the result (see Result).
+      output;  ///< May be the same memory as `input` for allreduce and broadcast. For the others of exactly the
+               ///< result's size, and apart from `input`; otherwise the engine allocates the result (see Result).
   bool transient = false;  ///< The name will not come again (made from a counter), so nobody remembers it.
 };
 
 /// What an operation whose size no rank knows beforehand brings: allgather, reduce-scatter, all-to-all.
 struct Result {
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes;  ///< Empty when it stands in the request's output.
   Shape shape{};
   std::vector<std::int64_t> received_splits;  ///< All-to-all: rows from each rank.
+  int source = -1;                            ///< Of a message (PointToPoint): who sent it.
 };
 
 }  // namespace gyre::engine

@@ -94,6 +94,19 @@ void agree_on_local_key(const Launch& launch, Job& job, Deadline deadline) {
 
 }  // namespace
 
+Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadline) {
+  Launch launch;
+  launch.rank = rank;
+  launch.size = size;
+  launch.rendezvous = {net::Endpoint::Kind::kUnix, "@" + name, 0};
+  Job job;
+  job.rank = rank;
+  job.size = size;
+  job.rendezvous = launch.rendezvous;
+  if (size > 1) agree_on_local_key(launch, job, deadline);
+  return job;
+}
+
 Job job_from_environment(Deadline deadline) {
   const Launch launch = read_launch(environment_variable, ::getuid());
   Job job;

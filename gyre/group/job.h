@@ -29,4 +29,9 @@ struct Job {
 /// May wait for rank 0 until the deadline. Error(kInvalidArgument) names the variable that is wrong or missing.
 Job job_from_environment(Deadline deadline);
 
+/// A job of processes of one user on one host that already know their numbers and share a `name` that no other job
+/// uses: rank 0 listens at the abstract unix socket of that name and hands a new key to processes of the same user, as
+/// the kernel vouches. Waits for the other side until the deadline; Error(kTimeout) names the ranks that did not come.
+Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadline);
+
 }  // namespace gyre::group

@@ -167,7 +167,7 @@ def _after_fork_in_child() -> None:
         _default.forked_from = os.getppid()
 
 
-def _last_words() -> str | None:
+def last_words() -> str | None:
     """Why the script is ending, when it ends by an exception that the other ranks cannot know of."""
     failure = getattr(sys, "last_value", None)
     if failure is None or hasattr(sys, "ps1") or isinstance(failure, _SHARED_FAILURES):
@@ -181,7 +181,7 @@ def _shutdown_at_exit(process: int) -> None:
     if runtime is None or os.getpid() != process:
         return
     try:
-        words = _last_words()
+        words = last_words()
         if words is not None and runtime.size > 1:
             runtime.core.abort(f"rank {runtime.rank} (process {process}) ended with {words}")
         shutdown()

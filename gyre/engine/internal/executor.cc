@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "gyre/base/bytes.h"
@@ -37,6 +38,20 @@ std::vector<std::size_t> in_bytes(std::span<const std::int64_t> rows, std::size_
 void copy(std::span<std::byte> to, std::span<const std::byte> from) {
   GYRE_CHECK(to.size() == from.size());
   if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
+}
+
+bool overlap(std::span<const std::byte> left, std::span<const std::byte> right) {
+  return std::less<>()(left.data(), right.data() + right.size()) &&
+         std::less<>()(right.data(), left.data() + left.size());
+}
+
+/// Where a result of `size_bytes` goes: the caller's memory where it brought as much apart from the input, else the
+/// result's own.
+std::span<std::byte> place_for(const Request& request, Result& result, std::size_t size_bytes) {
+  const bool usable = request.output.size() == size_bytes && !overlap(request.output, request.input);
+  if (!request.output.empty() && usable) return request.output;
+  result.bytes.resize(size_bytes);
+  return result.bytes;
 }
 
 }  // namespace
@@ -123,10 +138,10 @@ Result Executor::allgather(const Request& request, const OrderedOperation& opera
   Result result;
   result.shape = with_rows(request.signature.shape, rows);
   timeline_.begin(request.name, "ALLOCATE_OUTPUT");
-  result.bytes.resize(static_cast<std::size_t>(rows) * row_size_bytes);
+  const auto output = place_for(request, result, static_cast<std::size_t>(rows) * row_size_bytes);
   timeline_.end(request.name);
   timeline_.begin(request.name, "GYRE_ALLGATHER");
-  collectives::allgather(lane_, request.input, sizes_bytes, result.bytes);
+  collectives::allgather(lane_, request.input, sizes_bytes, output);
   timeline_.end(request.name);
   return result;
 }
@@ -136,9 +151,9 @@ Result Executor::reduce_scatter(const Request& request) {
   const auto sizes_bytes = in_bytes(rows, row_bytes(request.signature));
   Result result;
   result.shape = with_rows(request.signature.shape, rows[static_cast<std::size_t>(lane_.rank())]);
-  result.bytes.resize(sizes_bytes[static_cast<std::size_t>(lane_.rank())]);
+  const auto output = place_for(request, result, sizes_bytes[static_cast<std::size_t>(lane_.rank())]);
   timeline_.begin(request.name, "GYRE_REDUCESCATTER");
-  collectives::reduce_scatter(lane_, request.input, sizes_bytes, result.bytes, reduction_of(request.signature));
+  collectives::reduce_scatter(lane_, request.input, sizes_bytes, output, reduction_of(request.signature));
   timeline_.end(request.name);
   return result;
 }
@@ -154,9 +169,9 @@ Result Executor::all_to_all(const Request& request, const OrderedOperation& oper
   const std::int64_t rows = std::accumulate(received.begin(), received.end(), std::int64_t{0});
   Result result;
   result.shape = with_rows(request.signature.shape, rows);
-  result.bytes.resize(static_cast<std::size_t>(rows) * row_size_bytes);
+  const auto output = place_for(request, result, static_cast<std::size_t>(rows) * row_size_bytes);
   timeline_.begin(request.name, "GYRE_ALLTOALL");
-  collectives::all_to_all(lane_, request.input, in_bytes(sent, row_size_bytes), result.bytes,
+  collectives::all_to_all(lane_, request.input, in_bytes(sent, row_size_bytes), output,
                           in_bytes(received, row_size_bytes));
   timeline_.end(request.name);
   result.received_splits = std::move(received);

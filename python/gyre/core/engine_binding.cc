@@ -17,63 +17,10 @@
 #include "gyre/engine/runtime.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
+#include "python/gyre/core/process_bound.h"
 #include "python/gyre/core/statistics_binding.h"
 
 namespace gyre::python {
-namespace {
-
-namespace nb = nanobind;
-using namespace nb::literals;
-
-/// Owns an object whose threads exist only in the process that made it. A fork of that process inherits the memory
-/// but not the threads: there it may neither be used nor destroyed.
-template <typename Object>
-class ProcessBound {
- public:
-  explicit ProcessBound(std::unique_ptr<Object> object)
-      : process_(::getpid()), object_(object.release(), [process = process_](Object* pointer) {
-          if (::getpid() == process) destroy(pointer);
-        }) {}
-
-  Object& get() const {
-    if (const pid_t here = ::getpid(); here != process_) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("process {} is a fork of process {}, which is the member of the job. A forked process "
-                              "(a DataLoader worker, say) cannot take part in collectives; do that in the process "
-                              "that called init().",
-                              here, process_));
-    }
-    return *object_;
-  }
-  const std::shared_ptr<Object>& shared() const { return object_; }
-
- private:
-  /// Ending a plan may wait for other ranks: not with the GIL held, if this thread holds it.
-  static void destroy(Object* pointer) {
-    if (PyGILState_Check() == 0) {
-      delete pointer;
-      return;
-    }
-    const nb::gil_scoped_release released;
-    delete pointer;
-  }
-
-  pid_t process_;
-  std::shared_ptr<Object> object_;
-};
-
-using RuntimeOwner = ProcessBound<engine::Runtime>;
-
-/// A plan and what must outlive it.
-struct BoundPlan {
-  RuntimeOwner runtime;
-  ProcessBound<engine::Plan> plan;
-};
-
-using Address = std::uintptr_t;
-using AddressRange = std::pair<Address, std::size_t>;
-
-std::span<std::byte> to_span(AddressRange range) { return {reinterpret_cast<std::byte*>(range.first), range.second}; }
 
 engine::DataType to_data_type(int number) {
   const auto type = collectives::data_type_from_number(static_cast<std::uint8_t>(number));
@@ -82,6 +29,17 @@ engine::DataType to_data_type(int number) {
   }
   return *type;
 }
+
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+/// A plan and what must outlive it.
+struct BoundPlan {
+  RuntimeOwner runtime;
+  ProcessBound<engine::Plan> plan;
+};
 
 engine::ReduceOperation to_operation(int number) {
   const auto operation = collectives::reduce_operation_from_number(static_cast<std::uint8_t>(number));
@@ -117,6 +75,18 @@ engine::Request make_request(int kind, std::string name, int type, engine::Shape
   request.output = to_span(output);
   request.transient = transient;
   return request;
+}
+
+bool wait_for(const engine::Handle& handle, double seconds) {
+  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  const Deadline deadline = Deadline::after(limit);
+  bool done = false;
+  wait_with_signals([&](std::chrono::milliseconds patience) {
+    const std::chrono::milliseconds slice(deadline.poll_timeout_ms(static_cast<int>(patience.count())));
+    done = handle.wait_for(slice);
+    return done || deadline.passed();
+  });
+  return done;
 }
 
 /// (bytes, shape, received splits)
@@ -229,7 +199,11 @@ void bind_request_and_handle(nb::module_& module) {
             wait_with_signals([&](std::chrono::milliseconds patience) { return self.wait_for(patience); });
           },
           "Sleeps until done, without the GIL; raises what made the operation fail. Ctrl-C ends the wait.")
-      .def("take_result", &take_result, "Once, after wait(): (memory, shape, received splits).");
+      .def("wait_for", &wait_for, "seconds"_a, "wait() for at most so long; False when it is not done by then.")
+      .def("take_result", &take_result, "Once, after wait(): (memory, shape, received splits).")
+      .def(
+          "take_source", [](const engine::Handle& self) { return self.take_result().source; },
+          "Instead, for a message: the rank that sent it.");
 }
 
 void bind_plan(nb::module_& module) {

@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 
+#include "python/gyre/core/distributed_binding.h"
 #include "python/gyre/core/engine_binding.h"
 #include "python/gyre/core/error_binding.h"
 #include "python/gyre/core/memory_binding.h"
@@ -12,4 +13,5 @@ NB_MODULE(_core, module) {
   gyre::python::bind_errors(module);
   gyre::python::bind_memory(module);
   gyre::python::bind_engine(module);
+  gyre::python::bind_distributed(module);
 }

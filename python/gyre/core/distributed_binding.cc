@@ -1,0 +1,121 @@
+#include "python/gyre/core/distributed_binding.h"
+
+#include <fcntl.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "gyre/engine/point_to_point.h"
+#include "gyre/engine/runtime.h"
+#include "gyre/group/job.h"
+#include "gyre/group/topology.h"
+#include "python/gyre/core/interruptible.h"
+#include "python/gyre/core/process_bound.h"
+
+namespace gyre::python {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+/// The environment's settings, with what the caller has decided in their place.
+engine::RuntimeOptions options_for(double join_timeout_seconds, double operation_timeout_seconds, bool timeline) {
+  engine::RuntimeOptions options = engine::runtime_options_from_environment();
+  options.group.join_timeout = to_milliseconds(join_timeout_seconds);
+  if (options.engine.stall_failure.count() == 0)
+    options.engine.stall_failure = to_milliseconds(operation_timeout_seconds);
+  if (!timeline) options.engine.timeline.clear();
+  return options;
+}
+
+RuntimeOwner start(group::Job job, const engine::RuntimeOptions& options) {
+  const Logger logger = make_logger(fmt::format("rank {}", job.rank), options.log_level);
+  return RuntimeOwner(std::make_unique<engine::Runtime>(group::join_group(job, options.group, logger), options));
+}
+
+RuntimeOwner join_on_this_host(int rank, int size, const std::string& name, double join_timeout_seconds,
+                               double operation_timeout_seconds, bool timeline) {
+  const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
+  return run_interruptibly([=] {
+    return start(group::job_on_this_host(rank, size, name, Deadline::after(options.group.join_timeout)), options);
+  });
+}
+
+RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb::bytes& key,
+                     std::optional<int> listener, double join_timeout_seconds, double operation_timeout_seconds,
+                     bool timeline) {
+  group::Job job;
+  job.rank = rank;
+  job.size = size;
+  job.rendezvous = net::parse_endpoint(rendezvous);
+  if (key.size() != job.key.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("a key of {} bytes; {} are needed", key.size(), job.key.size()));
+  }
+  std::copy_n(static_cast<const std::byte*>(key.data()), job.key.size(), job.key.begin());
+  if (listener) {
+    UniqueFd copy(::fcntl(*listener, F_DUPFD_CLOEXEC, 0));
+    if (!copy) throw system_error("the listening socket", errno);
+    job.listener = std::make_shared<UniqueFd>(std::move(copy));
+  }
+  const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
+  return run_interruptibly([=] { return start(job, options); });
+}
+
+/// Messages and the runtime whose links they use, which must outlive them.
+struct BoundMessages {
+  RuntimeOwner runtime;
+  ProcessBound<engine::PointToPoint> messages;
+};
+
+BoundMessages make_messages(const RuntimeOwner& runtime) {
+  runtime.get();  // Not in a fork.
+  auto messages =
+      run_interruptibly([owner = runtime.shared()] { return std::make_unique<engine::PointToPoint>(owner->group()); });
+  return {runtime, ProcessBound<engine::PointToPoint>(std::move(messages))};
+}
+
+}  // namespace
+
+void bind_distributed(nb::module_& module) {
+  module.def("host_id", &group::this_host_id, "Equal for two processes exactly when they can share memory.");
+  module.def("join_on_this_host", &join_on_this_host, nb::kw_only(), "rank"_a, "size"_a, "name"_a,
+             "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
+             "Joins a job of ranks of this host that share a name which no other job uses.");
+  module.def("join_at", &join_at, nb::kw_only(), "rank"_a, "size"_a, "rendezvous"_a, "key"_a,
+             "listener"_a = std::optional<int>(), "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
+             "Joins a job of which everything is known; `listener`: rank 0's socket that listens at `rendezvous`.");
+  nb::class_<BoundMessages>(module, "PointToPoint", "See gyre/engine/point_to_point.h. Every rank makes one.")
+      .def(nb::new_(&make_messages), "runtime"_a)
+      .def(
+          "send",
+          [](const BoundMessages& self, int peer, std::int64_t tag, int data_type, AddressRange memory) {
+            return self.messages.get().send(peer, tag, to_data_type(data_type), to_span(memory));
+          },
+          "peer"_a, "tag"_a, "data_type"_a, "memory"_a)
+      .def(
+          "receive",
+          [](const BoundMessages& self, std::optional<int> peer, std::int64_t tag, int data_type, AddressRange memory) {
+            return self.messages.get().receive(peer, tag, to_data_type(data_type), to_span(memory));
+          },
+          "peer"_a.none(), "tag"_a, "data_type"_a, "memory"_a)
+      .def("shutdown", [](const BoundMessages& self) {
+        engine::PointToPoint& messages = self.messages.get();
+        const nb::gil_scoped_release released;
+        messages.shutdown();
+      });
+}
+
+}  // namespace gyre::python

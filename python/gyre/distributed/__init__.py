@@ -1,0 +1,13 @@
+"""torch.distributed over Gyre: `init_process_group("gyre")`, for DDP, FSDP2 and all that uses process groups.
+
+Importing this module makes the backend known; where the wheel is installed, `import torch` does so by itself. Ranks,
+sizes and the store come from torch, so it works under `gyre run`, torchrun and any init method. See
+docs/guide/from_ddp.md.
+"""
+
+from gyre import torch_backend
+from gyre.distributed.process_group import ProcessGroup
+
+torch_backend.register()
+
+__all__ = ["ProcessGroup"]

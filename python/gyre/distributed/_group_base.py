@@ -1,0 +1,308 @@
+"""What every process group of the backend gyre is made of: how it begins and ends, and the operations that the others
+are made of."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gyre._runtime import Runtime
+from gyre.core import _core
+from gyre.distributed import _lifetime, _requests
+from gyre.distributed._barrier import serve_torch_monitored_barrier
+from gyre.distributed._meeting import meet
+from gyre.distributed._requests import Kind, Reduction
+from gyre.distributed._work import Completions, Work
+from gyre.errors import InvalidArgumentError, MismatchError
+from gyre.torch._tensors import memory_of
+
+# torch's stubs of it differ from version to version, and its overloads are not for Python subclasses.
+_ProcessGroup: Any = dist.ProcessGroup
+
+
+def _limit_of(options: Any) -> timedelta:
+    """An operation's own time limit; torch writes "none" as a negative one."""
+    timeout: timedelta = getattr(options, "timeout", timedelta(0))
+    return max(timeout, timedelta(0))
+
+
+class GroupBase(_ProcessGroup):  # type: ignore[misc]
+    """See ProcessGroup. Collective to make, among its ranks."""
+
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, group_id: str, *, is_world: bool = True
+    ) -> None:
+        super().__init__(rank, size)
+        self._own_rank = rank
+        self._own_size = size
+        self._timeout = timeout
+        self._store = store
+        self._names = [group_id, "undefined"]
+        self._title = f"process group '{group_id}'"
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._barriers = 0
+        self._coalesced: list[dist.Work] | None = None
+        self._owner = os.getpid()
+        self._runtime: Runtime = meet(store, rank, size, timeout, self._title, timeline=is_world)
+        self._messages = _core.PointToPoint(self._runtime.core)
+        self._completions = Completions(f"gyre {group_id}")
+        serve_torch_monitored_barrier()
+        _lifetime.register(self)
+
+    # What torch asks about the group.
+
+    def rank(self) -> int:
+        return self._own_rank
+
+    def size(self) -> int:
+        return self._own_size
+
+    def name(self) -> str:
+        return "gyre"
+
+    def getBackendName(self) -> str:  # noqa: N802  torch's name.
+        return "gyre"
+
+    def _get_backend_name(self) -> str:
+        return "gyre"
+
+    # C++ asks by these names; torch keeps them in backends, of which this group has none.
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._names[0]
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._names[0] = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._names[1]
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._names[1] = description
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long an operation may wait for a rank before the group fails."""
+        return self._timeout
+
+    @property
+    def store(self) -> Any:
+        """torch's store, under this group's prefix."""
+        return self._store
+
+    def statistics_source(self) -> _core.Runtime:
+        """The engine's runtime, for those who count."""
+        return self._runtime.core
+
+    def _set_sequence_number_for_group(self) -> None:
+        """The numbers start at 1 on every rank by themselves."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    def shutdown(self) -> None:
+        """Leaves the group in good order; what is in flight fails. Idempotent."""
+        _lifetime.forget(self)
+        if self._owner != os.getpid():
+            return
+        self._messages.shutdown()
+        self._runtime.shutdown()
+        self._completions.stop()
+
+    def abort(self, reason: str = "") -> None:
+        """Fails every operation of every rank of the group, now and later."""
+        self._runtime.core.abort(reason or f"rank {self._own_rank} called abort() on {self._title}")
+
+    # The operations that the others are made of.
+
+    def _begin(self, operation: str) -> tuple[str, str]:
+        """(how messages call the next collective, its name)"""
+        with self._lock:
+            self._sequence += 1
+            number = self._sequence
+        return f"{self._title}: {operation} (its collective {number})", f"collective {number} of {self._title}"
+
+    def _check_root(self, root: int, action: str) -> None:
+        if not 0 <= root < self._own_size:
+            raise InvalidArgumentError(f"{action}: root {root} is not a rank of this group of {self._own_size}")
+
+    @staticmethod
+    def _bring(tensor: torch.Tensor, place: torch.Tensor) -> None:
+        if place.data_ptr() != tensor.data_ptr():
+            place.copy_(tensor.detach())
+
+    def _work(
+        self,
+        handles: Sequence[_core.Handle],
+        memory: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        action: str,
+        opts: Any,
+        finish: Callable[[], None] | None = None,
+    ) -> dist.Work:
+        work = Work(
+            self._runtime,
+            self._completions,
+            handles,
+            memory=[*memory, *outputs],
+            outputs=outputs,
+            finish=finish,
+            timeout=_limit_of(opts),
+            description=action,
+        )
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _run(
+        self,
+        request: _core.Request,
+        memory: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        action: str,
+        opts: Any,
+        finish: Callable[[], None] | None = None,
+    ) -> dist.Work:
+        """For allreduce, broadcast and barrier: where torch says that the caller will wait at once, ranks that meet
+        within microseconds run it on their own threads."""
+        core = self._runtime.core
+        waits = not getattr(opts, "asyncOp", True) and self._coalesced is None
+        handle = core.run_or_submit(request) if waits else core.submit(request)
+        return self._work([handle], memory, outputs, action, opts, finish)
+
+    def _allreduce(self, tensor: torch.Tensor, reduction: Reduction, action: str, name: str, opts: Any) -> dist.Work:
+        place = _requests.landing(tensor)
+        self._bring(tensor, place)
+        request = _requests.request(
+            Kind.ALLREDUCE, name, tensor, tensor.shape, source=place, target=place, reduction=reduction
+        )
+        return self._run(request, [place], [tensor], action, opts, lambda: _requests.copy_back(place, tensor))
+
+    def _bitwise_allreduce(self, tensor: torch.Tensor, function: Any, action: str, name: str, opts: Any) -> dist.Work:
+        """Rare and small (flags): every rank gets all contributions and combines them itself."""
+        if tensor.is_floating_point():
+            raise InvalidArgumentError(f"{action}: bitwise operations need integers or bool, not {tensor.dtype}")
+        parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self._own_size)]
+        gathered = self._allgather(parts, tensor, action, name, opts)
+
+        def finish() -> None:
+            gathered.wait()
+            _requests.copy_back(functools.reduce(function, parts), tensor)
+
+        return self._work([], parts, [tensor], action, opts, finish)
+
+    def _allgather(
+        self, outputs: list[torch.Tensor], tensor: torch.Tensor, action: str, name: str, opts: Any
+    ) -> dist.Work:
+        _requests.same_type(outputs, tensor, action)
+        source = _requests.packed([tensor])
+        elements = sum(output.numel() for output in outputs)
+        uneven = len(outputs) > 1 and any(output.numel() != source.numel() for output in outputs)
+        if elements != source.numel() * self._own_size or uneven:
+            raise InvalidArgumentError(
+                f"{action}: the output has {elements} elements, but {self._own_size} ranks bring {source.numel()} "
+                "each; tensors of different sizes have to be padded"
+            )
+        place = self._place_for(outputs)
+        # One row per rank, so that the ranks must agree about the number of elements.
+        request = _requests.request(Kind.ALLGATHER, name, tensor, [1, source.numel()], source=source, target=place)
+        handle = self._runtime.core.submit(request)
+        return self._work(
+            [handle], [source, place], outputs, action, opts, lambda: _requests.unpack(place.view(-1), outputs)
+        )
+
+    def _reduce_scatter(
+        self, output: torch.Tensor, inputs: list[torch.Tensor], action: str, name: str, opts: Any
+    ) -> dist.Work:
+        opts = opts if opts is not None else dist.ReduceScatterOptions()
+        _requests.same_type(inputs, output, action)
+        reduction = _requests.reduction_of(opts.reduceOp, action)
+        source = _requests.packed(inputs)
+        uneven = len(inputs) > 1 and any(tensor.numel() != output.numel() for tensor in inputs)
+        if source.numel() != output.numel() * self._own_size or uneven:
+            raise InvalidArgumentError(
+                f"{action}: the input has {source.numel()} elements; {self._own_size} ranks that get {output.numel()} "
+                f"each need {output.numel() * self._own_size}"
+            )
+        place = _requests.landing(output)
+        if place.numel() > 0 and source.data_ptr() <= place.data_ptr() < source.data_ptr() + memory_of(source)[1]:
+            source = source.clone()  # FSDP reduces into a part of the input.
+        request = _requests.request(
+            Kind.REDUCESCATTER,
+            name,
+            output,
+            [self._own_size, output.numel()],
+            source=source,
+            target=place,
+            reduction=reduction,
+        )
+        handle = self._runtime.core.submit(request)
+        return self._work([handle], [source, place], [output], action, opts, lambda: _requests.copy_back(place, output))
+
+    def _elements(self, tensor: torch.Tensor, splits: Sequence[int], whose: str) -> list[int]:
+        """How many elements go to, or come from, each rank."""
+        rows = tensor.shape[0] if tensor.dim() > 0 else 0
+        if not splits:
+            if rows % self._own_size != 0:
+                raise InvalidArgumentError(
+                    f"{whose} first dimension, {rows}, is no multiple of the size, {self._own_size}; give splits"
+                )
+            splits = [rows // self._own_size] * self._own_size
+        if len(splits) != self._own_size or sum(splits) != rows or min(splits) < 0:
+            raise InvalidArgumentError(
+                f"{whose} splits {list(splits)} do not divide a first dimension of {rows} among {self._own_size} ranks"
+            )
+        row = tensor.numel() // rows if rows else 0
+        return [split * row for split in splits]
+
+    @staticmethod
+    def _place_for(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Where the engine writes what is then divided among `outputs`: the only one's own memory if it can be."""
+        if len(outputs) == 1:
+            return _requests.landing(outputs[0])
+        elements = sum(output.numel() for output in outputs)
+        return torch.empty(elements, dtype=outputs[0].dtype if outputs else torch.uint8)
+
+    def _exchange(
+        self,
+        outputs: list[torch.Tensor],
+        inputs: list[torch.Tensor],
+        send: list[int],
+        receive: list[int],
+        action: str,
+        name: str,
+        opts: Any,
+    ) -> dist.Work:
+        """An all-to-all of elements; everything that moves without reducing and is no broadcast."""
+        source = _requests.packed(inputs)
+        place = self._place_for(outputs)
+        if place.numel() > 0 and place.data_ptr() == source.data_ptr():
+            source = source.clone()
+        request = _requests.request(
+            Kind.ALLTOALL, name, source, [source.numel()], source=source, target=place, splits=send
+        )
+        handle = self._runtime.core.submit(request)
+
+        def finish() -> None:
+            _, _, received = handle.take_result()
+            if list(received) != receive:
+                raise MismatchError(
+                    f"{action}: the other ranks sent {list(received)} elements, where rank {self._own_rank} expects "
+                    f"{receive}; their input splits must be this rank's output splits"
+                )
+            if outputs:
+                _requests.unpack(place.view(-1), outputs)
+
+        return self._work([handle], [source, place], outputs, action, opts, finish)

@@ -1,0 +1,51 @@
+"""What becomes of process groups that the script did not destroy before it ended."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from gyre._runtime import last_words
+from gyre.errors import Error
+
+if TYPE_CHECKING:
+    from gyre.distributed.process_group import ProcessGroup
+
+
+class _Groups:
+    """Those alive in this process, newest last."""
+
+    def __init__(self) -> None:
+        self.alive: list[ProcessGroup] = []
+        self.exit_hook_registered = False
+
+
+_groups = _Groups()
+
+
+def register(group: ProcessGroup) -> None:
+    _groups.alive.append(group)
+    if not _groups.exit_hook_registered:
+        _groups.exit_hook_registered = True
+        atexit.register(_end_at_exit, os.getpid())
+
+
+def forget(group: ProcessGroup) -> None:
+    if group in _groups.alive:
+        _groups.alive.remove(group)
+
+
+def _end_at_exit(process: int) -> None:
+    if os.getpid() != process:
+        return
+    words = last_words()
+    for group in reversed(list(_groups.alive)):
+        try:
+            if words is not None and group.size() > 1:
+                group.abort(f"rank {group.rank()} (process {process}) ended with {words}")
+            group.shutdown()
+        except Error as error:
+            # The interpreter is going down: there is nobody left to raise to.
+            print(f"gyre: rank {group.rank()} could not leave its group in good order: {error}", file=sys.stderr)

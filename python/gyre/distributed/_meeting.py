@@ -1,0 +1,182 @@
+"""How the ranks of a process group find each other: agreed through torch's store, made over Gyre's own links."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import stat
+import time
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from gyre._runtime import Runtime
+from gyre.core import _core
+from gyre.errors import InvalidArgumentError, TimeoutError
+
+KEY_BYTES = 32
+# All have been seen through the store before they meet, so meeting takes moments.
+LONGEST_MEETING_SECONDS = 60.0
+
+
+def meet(store: Any, rank: int, size: int, timeout: timedelta, description: str, *, timeline: bool) -> Runtime:
+    """The runtime of a process group. Collective; TimeoutError names the ranks that did not come within `timeout`, or
+    within GYRE_START_TIMEOUT_SECONDS if that is shorter.
+
+    On one host the ranks get the group's key from rank 0 over a unix socket, where the kernel vouches for the user.
+    Over several hosts it is derived from the job's secret (`gyre run`, GYRE_KEY_FILE); without one, rank 0 makes a key
+    and tells it through the store, which is as private as the store: a warning says so.
+    """
+    limit = _start_limit(timeout)
+    until = time.monotonic() + limit
+    # A store may outlive a group (torchrun's does): each meeting has names of its own.
+    generation = (store.add("gyre.joined", 1) - 1) // size
+    prefix = f"gyre.{generation}"
+    secret = _secret()
+    store.set(f"{prefix}.place.{rank}", json.dumps({"host": _core.host_id(), "secret": secret is not None}))
+    listener: socket.socket | None = None
+    if rank == 0:
+        places = [_place(store, prefix, other, until, limit, description) for other in range(size)]
+        meeting, listener = _arrange(store, places)
+        store.set(f"{prefix}.meeting", json.dumps(meeting))
+    else:
+        meeting = json.loads(_read(store, f"{prefix}.meeting", until, f"{description}: rank 0", limit))
+    with listener or contextlib.nullcontext():
+        core = _join(meeting, rank, size, secret, listener, timeout, timeline)
+    return Runtime(core)
+
+
+def _start_limit(timeout: timedelta) -> float:
+    text = os.environ.get("GYRE_START_TIMEOUT_SECONDS", "")
+    if not text:
+        return timeout.total_seconds()
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidArgumentError(f"GYRE_START_TIMEOUT_SECONDS is '{text}'; a number of at least 1 is needed")
+    return min(timeout.total_seconds(), float(text))
+
+
+def _read(store: Any, key: str, until: float, who: str, limit: float) -> bytes:
+    try:
+        store.wait([key], timedelta(seconds=max(0.001, until - time.monotonic())))
+    except RuntimeError as error:  # torch's DistStoreError, for a timeout and for a store that is gone.
+        if time.monotonic() < until:
+            raise
+        raise TimeoutError(
+            f"{who} did not come to init_process_group or new_group within {limit:g} s; "
+            "see what it printed, and whether all ranks were started with the same size"
+        ) from error
+    value: bytes = store.get(key)
+    return value
+
+
+def _place(store: Any, prefix: str, rank: int, until: float, limit: float, description: str) -> dict[str, Any]:
+    place: dict[str, Any] = json.loads(
+        _read(store, f"{prefix}.place.{rank}", until, f"{description}: rank {rank}", limit)
+    )
+    return place
+
+
+def _arrange(store: Any, places: list[dict[str, Any]]) -> tuple[dict[str, str], socket.socket | None]:
+    """Rank 0: where and how to meet, and the socket to listen on."""
+    nonce = secrets.token_hex(16)
+    if len({place["host"] for place in places}) == 1:
+        return {"name": f"gyre-torch-{nonce}"}, None
+    address = _own_address(store)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, 0), family=family, backlog=max(512, len(places)))
+    port = listener.getsockname()[1]
+    host = f"[{address}]" if family == socket.AF_INET6 else address
+    meeting = {"rendezvous": f"tcp:{host}:{port}", "nonce": nonce}
+    if not all(place["secret"] for place in places):
+        meeting["key"] = secrets.token_hex(KEY_BYTES)
+        warnings.warn(
+            "this job has no secret (`gyre run` makes one; else set GYRE_KEY_FILE), so the process group's key travels "
+            "through torch's store, where everybody who can reach the store's port can read it",
+            stacklevel=2,
+        )
+    return meeting, listener
+
+
+def _join(
+    meeting: dict[str, str],
+    rank: int,
+    size: int,
+    secret: bytes | None,
+    listener: socket.socket | None,
+    timeout: timedelta,
+    timeline: bool,
+) -> _core.Runtime:
+    limit = min(timeout.total_seconds(), LONGEST_MEETING_SECONDS)
+    if "name" in meeting:
+        return _core.join_on_this_host(
+            rank=rank,
+            size=size,
+            name=meeting["name"],
+            join_timeout_seconds=limit,
+            operation_timeout_seconds=timeout.total_seconds(),
+            timeline=timeline,
+        )
+    if "key" in meeting:
+        key = bytes.fromhex(meeting["key"])
+    else:
+        assert secret is not None, "rank 0 has seen that every rank has the secret"
+        key = hmac.digest(secret, f"gyre torch group {meeting['nonce']}".encode(), "sha256")
+    return _core.join_at(
+        rank=rank,
+        size=size,
+        rendezvous=meeting["rendezvous"],
+        key=key,
+        listener=listener.fileno() if listener is not None else None,
+        join_timeout_seconds=limit,
+        operation_timeout_seconds=timeout.total_seconds(),
+        timeline=timeline,
+    )
+
+
+def _secret() -> bytes | None:
+    """What the ranks of the job share and nobody else knows, where a launcher or the user has provided it."""
+    descriptor = os.environ.get("GYRE_KEY_FD", "")
+    if descriptor.isdecimal():
+        with contextlib.suppress(OSError):  # Closed on the way here, by a program between `gyre run` and us.
+            key = os.pread(int(descriptor), KEY_BYTES, 0)
+            if len(key) == KEY_BYTES:
+                return key
+    name = os.environ.get("GYRE_KEY_FILE", "")
+    return _key_file(Path(name)) if name else None
+
+
+def _key_file(path: Path) -> bytes:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise InvalidArgumentError(
+            f"GYRE_KEY_FILE '{path}' is not private: it must be a file of the user that runs the job, with no access "
+            "for others (chmod 600)"
+        )
+    secret = path.read_bytes()
+    if len(secret) < KEY_BYTES:
+        raise InvalidArgumentError(
+            f"GYRE_KEY_FILE '{path}' has {len(secret)} bytes; at least {KEY_BYTES} random ones are needed"
+        )
+    return secret
+
+
+def _own_address(store: Any) -> str:
+    """The address of this host from which the store's host is reached: the others reach it there too."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    host = getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "") or socket.gethostname()
+    family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)  # Sends nothing.
+        own = str(probe.getsockname()[0])
+    if own.startswith("127.") or own == "::1":
+        raise InvalidArgumentError(
+            f"the ranks are on several hosts, but '{host}' is reached through the loopback here; "
+            "give init_process_group an address that all hosts can reach (MASTER_ADDR, or tcp://HOST:PORT)"
+        )
+    return own

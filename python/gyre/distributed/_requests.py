@@ -1,0 +1,135 @@
+"""From the arguments of a process group's methods to the engine's requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch.distributed import ReduceOp
+
+from gyre.core import _core
+from gyre.errors import InvalidArgumentError, UnsupportedError
+from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of
+
+
+class Kind(IntEnum):
+    """The numbers of gyre/engine/request.h."""
+
+    ALLREDUCE = 1
+    BROADCAST = 2
+    ALLGATHER = 3
+    REDUCESCATTER = 4
+    ALLTOALL = 5
+    BARRIER = 6
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What a ReduceOp means to the engine."""
+
+    number: int  # Of gyre/collectives/data_type.h.
+    prescale: float = 1.0
+
+
+# By torch's names; a name that this torch does not have is left out.
+_NUMBERS = {"SUM": 0, "AVG": 1, "MIN": 2, "MAX": 3, "PRODUCT": 4}
+_BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
+
+
+def reduction_of(operation: Any, action: str) -> Reduction:
+    """UnsupportedError for a ReduceOp that has no meaning here."""
+    for name, number in _NUMBERS.items():
+        if operation == getattr(ReduceOp, name, None):
+            return Reduction(number)
+    if operation == getattr(ReduceOp, "PREMUL_SUM", None):
+        factor = operation.__getstate__()[1]
+        return Reduction(_NUMBERS["SUM"], float(factor))
+    raise UnsupportedError(f"{action}: {operation} is not supported; possible are {', '.join(_NUMBERS)} and PREMUL_SUM")
+
+
+def bitwise_of(operation: Any) -> Any:
+    """torch's function for BAND, BOR and BXOR; None for other operations."""
+    for name, function in _BITWISE.items():
+        if operation == getattr(ReduceOp, name, None):
+            return function
+    return None
+
+
+def one_of(tensors: Sequence[torch.Tensor], action: str) -> torch.Tensor:
+    """The only tensor of a list that torch makes for backends which could take several."""
+    if len(tensors) != 1:
+        raise InvalidArgumentError(f"{action}: {len(tensors)} tensors were given where one is possible")
+    return check_tensor(tensors[0], action)
+
+
+def number_of(tensor: torch.Tensor) -> int:
+    return DATA_TYPE_NUMBERS[tensor.dtype]
+
+
+def same_type(tensors: Sequence[torch.Tensor], like: torch.Tensor, action: str) -> None:
+    for tensor in tensors:
+        if check_tensor(tensor, action).dtype != like.dtype:
+            raise InvalidArgumentError(
+                f"{action}: tensors of different types were given, {like.dtype} and {tensor.dtype}"
+            )
+
+
+def writable(tensor: torch.Tensor) -> bool:
+    """Whether the engine can write the tensor's memory as it lies there."""
+    return tensor.is_contiguous() and not tensor.is_neg()
+
+
+def landing(tensor: torch.Tensor) -> torch.Tensor:
+    """Where the engine writes what `tensor` is to hold: its own memory, or a stand-in to be copied from."""
+    return tensor.detach() if writable(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def copy_back(landed: torch.Tensor, tensor: torch.Tensor) -> None:
+    if landed.data_ptr() != tensor.data_ptr():
+        with torch.no_grad():
+            tensor.detach().copy_(landed)
+
+
+def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """All elements one after the other; a single contiguous tensor as it is."""
+    if len(tensors) == 1:
+        return dense(tensors[0]).view(-1)
+    return torch.cat([dense(tensor).view(-1) for tensor in tensors])
+
+
+def unpack(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+            if tensor.data_ptr() != part.data_ptr():
+                tensor.detach().copy_(part.view(tensor.shape))
+
+
+def request(
+    kind: Kind,
+    name: str,
+    like: torch.Tensor,
+    shape: Sequence[int],
+    *,
+    source: torch.Tensor | None = None,
+    target: torch.Tensor | None = None,
+    reduction: Reduction | None = None,
+    root: int = 0,
+    splits: Sequence[int] = (),
+) -> _core.Request:
+    """`source` and `target` are contiguous. Names come from counters, so they are transient."""
+    return _core.Request(
+        kind=kind,
+        name=name,
+        data_type=number_of(like),
+        shape=list(shape),
+        input=memory_of(source) if source is not None else (0, 0),
+        output=memory_of(target) if target is not None else (0, 0),
+        operation=reduction.number if reduction is not None else 0,
+        prescale=reduction.prescale if reduction is not None else 1.0,
+        root=root,
+        splits=list(splits),
+        transient=True,
+    )

@@ -1,0 +1,212 @@
+"""What an operation of a process group returns: torch's Work over the engine's handles."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gyre._runtime import Runtime
+from gyre.core import _core
+from gyre.errors import TimeoutError
+
+# torch's way of saying "no limit of its own".
+_NO_TIMEOUT = timedelta(0)
+
+
+class Completions:
+    """The thread that completes futures, in the order in which they were asked for. It starts with the first one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._works: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, work: Work) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        self._works.put(work)
+
+    def stop(self) -> None:
+        """After the engine's shutdown, which has ended every wait."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._works.put(None)
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _run(self) -> None:
+        while (work := self._works.get()) is not None:
+            work.settle()
+
+
+class Work(dist.Work):
+    """One operation under way. Thread-safe. Its memory stays referenced until it is done, whoever drops it."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        completions: Completions,
+        handles: Sequence[_core.Handle],
+        *,
+        memory: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        finish: Callable[[], None] | None = None,
+        timeout: timedelta = _NO_TIMEOUT,
+        description: str,
+    ) -> None:
+        """`outputs`: what the future and result() show. `finish`: called once, when the engine is done and before
+        anybody sees the outputs; may raise."""
+        super().__init__()
+        self._runtime = runtime
+        self._completions = completions
+        self._handles = handles
+        self._memory = memory
+        self._outputs = list(outputs)
+        self._finish = finish
+        self._timeout = timeout
+        self._description = description
+        self._lock = threading.Lock()
+        self._finished = False
+        self._failure: Exception | None = None
+        self._trigger: Any = None
+        self._future: Any = None
+        self._source = -1
+        if not self.done():
+            runtime.remember(self)
+
+    def done(self) -> bool:
+        """Whether the engine is done with it, well or not."""
+        return all(handle.done() for handle in self._handles)
+
+    def settle(self) -> None:
+        """Waits, and resolves the future if somebody asked for one. Raises nothing."""
+        try:
+            self._wait_for_engine(None)
+        except Exception as error:  # Kept, and raised to whoever looks at the work or the future.
+            self._failure = self._failure or error
+        if self._trigger is not None:
+            self._trigger.set_result(None)
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Sleeps until done; raises what made the operation fail. gyre.errors.TimeoutError after `timeout`, or
+        after the operation's own; the operation then goes on, and its tensors must not be touched yet."""
+        limit = timeout if timeout > _NO_TIMEOUT else self._timeout
+        self._wait_for_engine(limit.total_seconds() if limit > _NO_TIMEOUT else None)
+        return True
+
+    def _wait_for_engine(self, seconds: float | None) -> None:
+        for handle in self._handles:
+            if seconds is None:
+                handle.wait()
+            elif not handle.wait_for(seconds):
+                raise TimeoutError(f"{self._description} was not done within {seconds:g} s")
+        with self._lock:
+            if not self._finished:
+                self._finished = True
+                try:
+                    if self._finish is not None:
+                        self._finish()
+                except Exception as error:
+                    self._failure = error
+                finally:
+                    self._memory = ()
+                    self._finish = None
+                    self._runtime.forget(self)
+            if self._failure is not None:
+                raise self._failure
+
+    def is_completed(self) -> bool:
+        if self._finished:
+            return True
+        if not self.done():
+            return False
+        try:
+            self._wait_for_engine(None)
+        except Exception as error:  # exception() and wait() show it.
+            self._failure = self._failure or error
+        return True
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._failure is None
+
+    def exception(self) -> Exception | None:
+        return self._failure if self.is_completed() else None
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._outputs
+
+    def source_rank(self) -> int:
+        """Of a receive, after wait(): who sent the message."""
+        self.wait()
+        if self._source < 0:
+            self._source = self._handles[0].take_source()
+        return self._source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """A future for the list of output tensors; it fails with the operation's failure."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            self._trigger = torch.futures.Future()
+            # A future that a callback's exception has failed is failed for C++ waiters (DDP's reducer) too, which one
+            # failed by set_exception() is not.
+            self._future = self._trigger.then(self._resolve)
+            future = self._future
+        if self.done():
+            self.settle()
+        else:
+            self._completions.add(self)
+        return future
+
+    def _resolve(self, _: Any) -> list[torch.Tensor]:
+        if self._failure is not None:
+            raise self._failure
+        return self._outputs
+
+
+class WorkGroup(dist.Work):
+    """Several operations as one."""
+
+    def __init__(self, works: Sequence[dist.Work]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> Exception | None:
+        return next((error for work in self._works if (error := work.exception()) is not None), None)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        return [tensor for work in self._works for tensor in work.result()]
+
+    def get_future(self) -> Any:
+        futures = torch.futures.collect_all([work.get_future() for work in self._works])
+        return futures.then(lambda done: [tensor for future in done.value() for tensor in future.value()])

@@ -1,0 +1,153 @@
+"""What people train with must train over Gyre as over gloo: DDP, FSDP2 and ZeroRedundancyOptimizer, unchanged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import gyre.distributed  # noqa: F401  Makes the backend known.
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 6
+BATCH = 8
+
+
+def start(backend: str) -> tuple[int, int]:
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    dist.init_process_group(
+        backend,
+        init_method=f"file://{os.getcwd()}/store-{backend}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=60),
+    )
+    return rank, size
+
+
+class Network(nn.Module):
+    """Convolution, BatchNorm's buffers, and a part that some steps do not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # A bias before BatchNorm has no gradient but rounding, of which Adam would make steps of full length.
+        convolution = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.convolution = nn.Sequential(convolution, nn.BatchNorm2d(8), nn.ReLU(), nn.AvgPool2d(4))
+        self.head = nn.Sequential(nn.Linear(32, 300), nn.ReLU(), nn.Linear(300, 10))
+        self.sometimes = nn.Linear(32, 10)
+
+    def forward(self, images: torch.Tensor, use_all: bool) -> torch.Tensor:
+        features = self.convolution(images).flatten(1)
+        result: torch.Tensor = self.head(features)
+        return result + self.sometimes(features) if use_all else result
+
+
+def train(model: nn.Module, optimizer: Any, rank: int, *, unused: bool) -> None:
+    generator = torch.Generator().manual_seed(100 + rank)
+    for step in range(STEPS):
+        images = torch.randn(BATCH, 3, 8, 8, generator=generator)
+        labels = torch.randint(0, 10, (BATCH,), generator=generator)
+        optimizer.zero_grad()
+        use_all = not unused or (step + rank) % 3 == 0
+        nn.functional.cross_entropy(model(images, use_all), labels).backward()
+        optimizer.step()
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def ddp(rank: int) -> list[torch.Tensor]:
+    """Plain, with parameters that stay unused on some ranks, with buckets as gradients, with accumulation."""
+    weights: list[torch.Tensor] = []
+    for arguments in (
+        {"bucket_cap_mb": 0.02},
+        {"find_unused_parameters": True},
+        {"gradient_as_bucket_view": True, "static_graph": True},
+    ):
+        torch.manual_seed(5 + rank)  # DDP itself gives everybody rank 0's weights.
+        model = DistributedDataParallel(Network(), **arguments)  # type: ignore[arg-type]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        train(model, optimizer, rank, unused="find_unused_parameters" in arguments)
+        with model.no_sync():
+            model(torch.ones(2, 3, 8, 8), True).sum().backward()
+        model(torch.ones(2, 3, 8, 8), True).sum().backward()
+        weights += [whole(tensor) for tensor in model.state_dict().values()]
+        weights += [whole(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
+    return weights
+
+
+def fsdp2(rank: int) -> list[torch.Tensor]:
+    torch.manual_seed(6)
+    model = Network()
+    fully_shard(model.head)
+    fully_shard(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    train(model, optimizer, rank, unused=False)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    return [whole(parameter) for parameter in model.parameters()]
+
+
+def zero(rank: int) -> list[torch.Tensor]:
+    torch.manual_seed(7)
+    model = DistributedDataParallel(Network())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    train(model, optimizer, rank, unused=False)
+    optimizer.consolidate_state_dict(to=0)
+    if rank == 0:
+        assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
+    return [whole(parameter) for parameter in model.parameters()]
+
+
+TRAININGS: list[Callable[[int], list[torch.Tensor]]] = [ddp, fsdp2, zero]
+
+
+def trainings_as_over_gloo() -> None:
+    """Between two ranks sums have one order only, so all bits must be the same. With more ranks gloo adds in an order
+    of its own: each of the steps may differ by the rounding of a few additions, which Adam's division can enlarge."""
+    weights: dict[str, list[list[torch.Tensor]]] = {}
+    size = 0
+    for backend in ("gyre", "gloo"):
+        rank, size = start(backend)
+        weights[backend] = [training(rank) for training in TRAININGS]
+        checksum = torch.stack([tensor.double().sum() for tensors in weights[backend] for tensor in tensors[:6]])
+        everyone = [torch.zeros_like(checksum) for _ in range(size)]
+        dist.all_gather(everyone, checksum)
+        assert all(torch.equal(other, checksum) for other in everyone), "the ranks' weights differ"
+        dist.destroy_process_group()
+    for training, ours, theirs in zip(TRAININGS, weights["gyre"], weights["gloo"], strict=True):
+        for own, other in zip(ours, theirs, strict=True):
+            if size == 2:
+                assert torch.equal(own, other), training.__name__
+            else:
+                torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-4, msg=training.__name__)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ddp_fsdp2_and_zero_end_with_gloos_weights(run_ranks: Any, size: int) -> None:
+    run_ranks(size, trainings_as_over_gloo, timeout_s=180)
+
+
+def a_dead_rank_ends_the_training() -> None:
+    rank, _ = start("gyre")
+    model = DistributedDataParallel(nn.Linear(4, 4))
+    for step in range(100):
+        if rank == 1 and step == 3:
+            os._exit(9)
+        model(torch.ones(1, 4)).sum().backward()
+
+
+def test_a_dead_rank_ends_ddp_on_the_others_with_its_number(run_ranks: Any) -> None:
+    outcomes = run_ranks(3, a_dead_rank_ends_the_training, check=False, timeout_s=60)
+    assert outcomes[1].code == 9
+    for rank in (0, 2):
+        assert outcomes[rank].code == 1, outcomes[rank].output
+        assert "rank 1" in outcomes[rank].output
