@@ -138,8 +138,10 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
   try {
     net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
   } catch (const Error& error) {
-    // The handles fail through the abort, with the reason that all ranks share.
-    group_.abort(error);
+    // The handles fail through the lane's thread, with the reason that all ranks share. It finds out by itself that
+    // rank 0 has left in good order.
+    const Error verdict = error.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, error) : error;
+    if (verdict.code() != ErrorCode::kPeerLeft) group_.abort(verdict);
   }
   return handles;
 }
