@@ -1,10 +1,10 @@
-#include "gyre/collectives/internal/copy_bytes.h"
+#include "gyre/collectives/copy_bytes.h"
 
 #include <cstring>
 
 #include "gyre/collectives/kernels.h"
 
-namespace gyre::collectives::internal {
+namespace gyre::collectives {
 namespace {
 
 /// Shorter ones never become a `rep movsb`.
@@ -31,4 +31,4 @@ void copy_for_others(std::byte* to, const std::byte* from, std::size_t size_byte
   }
 }
 
-}  // namespace gyre::collectives::internal
+}  // namespace gyre::collectives

@@ -180,7 +180,12 @@ TEST(PlanWireTest, error_feedback_gives_back_what_rounding_takes_between_hosts) 
     return sum;
   };
   const double exact = kSteps * static_cast<double>(kValue);
-  run_ranks(2, [&](Runtime& runtime) { EXPECT_NEAR(sum_of_steps(runtime, true), exact, 1.0 / 128); }, {}, {"a", "b"});
+  run_ranks(2,
+            [&](Runtime& runtime) {
+              EXPECT_EQ(sum_of_steps(runtime, false), kSteps) << "rounded down, step for step";
+              EXPECT_NEAR(sum_of_steps(runtime, true), exact, 1.0 / 128);
+            },
+            {}, {"a", "b"});
   run_ranks(2, [&](Runtime& runtime) {
     for (const bool error_feedback : {false, true}) {
       EXPECT_EQ(sum_of_steps(runtime, error_feedback), exact) << "on one host nothing travels, and nothing is rounded";

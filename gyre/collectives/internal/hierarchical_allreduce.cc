@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gyre/base/check.h"
-#include "gyre/collectives/internal/copy_bytes.h"
+#include "gyre/collectives/copy_bytes.h"
 #include "gyre/collectives/internal/link_allreduce.h"
 #include "gyre/collectives/internal/shared_moves.h"
 #include "gyre/collectives/internal/team.h"

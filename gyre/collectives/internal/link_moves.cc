@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "gyre/collectives/internal/copy_bytes.h"
+#include "gyre/collectives/copy_bytes.h"
 #include "gyre/collectives/internal/exchange.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/binomial_tree.h"

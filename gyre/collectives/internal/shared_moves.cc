@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gyre/base/check.h"
-#include "gyre/collectives/internal/copy_bytes.h"
+#include "gyre/collectives/copy_bytes.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/chunks.h"
 

@@ -1,12 +1,12 @@
 #include "gyre/engine/internal/executor.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <numeric>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/check.h"
+#include "gyre/collectives/copy_bytes.h"
 #include "gyre/collectives/select.h"
 
 namespace gyre::engine::internal {
@@ -37,7 +37,7 @@ std::vector<std::size_t> in_bytes(std::span<const std::int64_t> rows, std::size_
 
 void copy(std::span<std::byte> to, std::span<const std::byte> from) {
   GYRE_CHECK(to.size() == from.size());
-  if (!from.empty() && to.data() != from.data()) std::memcpy(to.data(), from.data(), from.size());
+  collectives::copy_bytes(to.data(), from.data(), from.size());
 }
 
 bool overlap(std::span<const std::byte> left, std::span<const std::byte> right) {
@@ -91,10 +91,17 @@ void Executor::log_choice(const Request& first, std::size_t size_bytes) const {
 
 void Executor::allreduce_alone(const Request& request) {
   log_choice(request, request.output.size());
-  copy(request.output, request.input);
+  copy_counted(request.output, request.input);
   timeline_.begin(request.name, "GYRE_ALLREDUCE");
   collectives::allreduce(lane_, request.output, reduction_of(request.signature));
   timeline_.end(request.name);
+}
+
+void Executor::copy_counted(std::span<std::byte> to, std::span<const std::byte> from) const {
+  constexpr std::size_t kWorthTimingBytes = 64 * 1024;
+  if (from.size() < kWorthTimingBytes) return copy(to, from);
+  const CountedTime copying(lane_.counters().copying_ns);
+  copy(to, from);
 }
 
 void Executor::allreduce_fused(const std::vector<Pending>& pending) {
@@ -107,7 +114,7 @@ void Executor::allreduce_fused(const std::vector<Pending>& pending) {
   std::size_t offset = 0;
   for (const Pending& one : pending) {
     timeline_.begin(one.request.name, "MEMCPY_IN_FUSION_BUFFER");
-    copy(buffer.subspan(offset, one.request.input.size()), one.request.input);
+    copy_counted(buffer.subspan(offset, one.request.input.size()), one.request.input);
     offset += one.request.input.size();
     timeline_.end(one.request.name);
     timeline_.begin(one.request.name, "GYRE_ALLREDUCE");
@@ -117,7 +124,7 @@ void Executor::allreduce_fused(const std::vector<Pending>& pending) {
   for (const Pending& one : pending) {
     timeline_.end(one.request.name);
     timeline_.begin(one.request.name, "MEMCPY_OUT_FUSION_BUFFER");
-    copy(one.request.output, buffer.subspan(offset, one.request.output.size()));
+    copy_counted(one.request.output, buffer.subspan(offset, one.request.output.size()));
     offset += one.request.output.size();
     timeline_.end(one.request.name);
   }

@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include <cstring>
 #include <thread>
 
 #include "gyre/base/bytes.h"
@@ -10,6 +9,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/clock.h"
 #include "gyre/collectives/collectives.h"
+#include "gyre/collectives/copy_bytes.h"
 #include "gyre/engine/internal/channels.h"
 
 namespace gyre::engine::internal {
@@ -168,9 +168,7 @@ bool Meeting::all_posted(std::uint64_t round, std::uint64_t hash) const {
 void Meeting::run(const Request& request) {
   const Signature& signature = request.signature;
   const bool contributes = signature.kind == OperationKind::kAllreduce || lane_.rank() == signature.root;
-  if (contributes && !request.input.empty() && request.input.data() != request.output.data()) {
-    std::memcpy(request.output.data(), request.input.data(), request.input.size());
-  }
+  if (contributes) collectives::copy_bytes(request.output.data(), request.input.data(), request.input.size());
   timeline_.begin(request.name, operation_name(signature.kind));
   try {
     switch (signature.kind) {
