@@ -116,6 +116,49 @@ TEST_P(DistributedOptimizerTest, ranks_end_with_the_bits_of_one_process_that_pla
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DistributedOptimizerTest, testing::Values(1, 2, 3, 4));
 
+TEST(DistributedOptimizerGradientTest, a_gradient_that_is_kept_keeps_its_values) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    Network network(5);
+    torch::optim::SGD sgd(tensors_of(network), 0.1);
+    DistributedOptimizer optimizer(sgd, network.parameters(), runtime);
+    std::vector<at::Tensor> kept;
+    std::vector<at::Tensor> values;
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      network.loss(runtime.rank(), step).backward();
+      optimizer.step();
+      for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(kept[i], values[i])) << i;
+      for (const at::Tensor& tensor : tensors_of(network)) {
+        kept.push_back(tensor.grad());
+        values.push_back(tensor.grad().clone());
+      }
+    }
+  });
+}
+
+TEST(DistributedOptimizerWireTest, hosts_that_exchange_in_half_precision_end_with_equal_weights) {
+  for (const bool error_feedback : {false, true}) {
+    std::vector<std::uint64_t> hashes(3);
+    const auto body = [&](engine::Runtime& runtime) {
+      Network network(5);
+      torch::optim::SGD sgd(tensors_of(network), torch::optim::SGDOptions(0.05).momentum(0.9));
+      DistributedOptimizer optimizer(sgd, network.parameters(), runtime,
+                                     {.wire = engine::WireFormat::kBfloat16, .error_feedback = error_feedback});
+      for (int step = 0; step < kSteps; ++step) {
+        optimizer.zero_grad();
+        network.loss(runtime.rank(), step).backward();
+        optimizer.step();
+      }
+      hashes[static_cast<std::size_t>(runtime.rank())] = hash_of(network);
+    };
+    engine::run_ranks(3, body);
+    EXPECT_EQ(hashes, std::vector<std::uint64_t>(3, train_playing_ranks(3))) << "on one host nothing is rounded";
+    engine::run_ranks(3, body, {}, {"a", "b", "b"});
+    EXPECT_EQ(hashes, std::vector<std::uint64_t>(3, hashes[0]));
+    EXPECT_NE(hashes[0], train_playing_ranks(3)) << "between hosts it is";
+  }
+}
+
 TEST(DistributedOptimizerFailureTest, different_models_are_found_before_the_first_step) {
   engine::run_ranks(2, [](engine::Runtime& runtime) {
     torch::nn::Linear layer(3, runtime.rank() == 0 ? 4 : 5);

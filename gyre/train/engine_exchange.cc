@@ -119,6 +119,7 @@ void EngineExchange::hand_in(std::size_t index) {
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const at::NoGradGuard no_grad;
   if (gradient.defined() && gradient.data_ptr() != places_[index].data_ptr()) {
+    free_place(index);
     places_[index].copy_(gradient);
     // Autograd's own tensor is not needed any more, unless somebody differentiates through it.
     if (!gradient.requires_grad()) gradient = places_[index];
@@ -126,13 +127,21 @@ void EngineExchange::hand_in(std::size_t index) {
   plan_->mark_ready(index);
 }
 
+void EngineExchange::free_place(std::size_t index) {
+  at::Tensor& place = places_[index];
+  if (place.use_count() == 1) return;
+  place.set_data(place.clone());
+  place = new_place(index);
+}
+
+at::Tensor EngineExchange::new_place(std::size_t index) {
+  const at::Tensor& parameter = parameters_[index].tensor;
+  return at::from_blob(plan_->tensor(index).data(), parameter.sizes(), parameter.options().requires_grad(false));
+}
+
 void EngineExchange::make_plan() {
   plan_ = runtime_.engine().make_plan(describe_tensors(), plan_options());
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    const at::Tensor& parameter = parameters_[index].tensor;
-    places_.push_back(
-        at::from_blob(plan_->tensor(index).data(), parameter.sizes(), parameter.options().requires_grad(false)));
-  }
+  for (std::size_t index = 0; index < parameters_.size(); ++index) places_.push_back(new_place(index));
   for (const std::size_t index : arrived_) hand_in(index);
 }
 
@@ -152,6 +161,10 @@ void EngineExchange::zero_gradients(bool set_to_none) {
 void EngineExchange::synchronize() {
   if (parameters_.empty()) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first step");
   if (!plan_) make_plan();
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    // Zeros will stand there.
+    if (!plan_->is_ready(index) && !parameters_[index].tensor.grad().defined()) free_place(index);
+  }
   plan_->finish_step();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     parameters_[index].tensor.mutable_grad() = places_[index];

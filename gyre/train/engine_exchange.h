@@ -22,6 +22,9 @@ struct ExchangeOptions {
 /// there (zero_gradients(false)) are not copied in either. The first step is exchanged when it ends; the order in which
 /// its gradients came on rank 0 is the one in which the plan is then laid out, for good.
 ///
+/// A tensor that somebody keeps of a gradient keeps its values after zero_gradients(true), as in a program without
+/// exchange; a view of it shows the next step's.
+///
 /// The parameters must be leaves on the CPU, contiguous, and keep their shape. The runtime must outlive it; gradients
 /// that live in the arena must not be used after it is destroyed.
 class EngineExchange final : public GradientExchange {
@@ -48,6 +51,10 @@ class EngineExchange final : public GradientExchange {
   void take_gradient(std::size_t index);
   /// Copies a complete gradient to its place, unless it lies there, and hands it in.
   void hand_in(std::size_t index);
+  /// Makes the place of a gradient that is about to be written ours alone: whoever kept the last step's gradient keeps
+  /// its values, in memory of its own.
+  void free_place(std::size_t index);
+  at::Tensor new_place(std::size_t index);
   void make_plan();
   std::vector<engine::PlanTensor> describe_tensors() const;
   engine::PlanOptions plan_options() const;
