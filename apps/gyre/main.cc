@@ -54,6 +54,7 @@ struct PythonVerb {
 };
 constexpr std::array kPythonVerbs = {
     PythonVerb{"bench", "gyre.bench.__main__", "Measure the exchange, beside its bound and what others take"},
+    PythonVerb{"doctor", "gyre.doctor", "Say what was built and found, what is wrong, and what mends it"},
 };
 
 int parse_and_run(const std::string& called_as, std::vector<std::string> arguments) {
@@ -87,7 +88,7 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
     }
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
     app.parse(arguments);
-    return run.run(environment_from_environment());
+    return run.run(environment_from_environment(), called_as);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {

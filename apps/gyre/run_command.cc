@@ -1,58 +1,32 @@
 #include "apps/gyre/run_command.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
 
-#include "apps/gyre/suggest.h"
+#include "apps/gyre/python_verb.h"
+#include "gyre/base/bytes.h"
+#include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
-#include "gyre/jobs/launch.h"
 
 namespace gyre::app {
 
 namespace {
 
-constexpr const char* kExamples = R"(
-COMMAND is started once for each rank. `--` may be left out when no option of `gyre run` follows it.
+using Json = nlohmann::json;
 
-Examples:
-  gyre run -n 4 -- python train.py --epochs 10
-  gyre run -n 2 --log-dir logs --timeline trace.json -- ./my-program
-  gyre run -n 8 --env OMP_NUM_THREADS=2 -- python train.py
-
-Exit code: 0 when every rank ended with 0; else that of the first rank that failed (128 + signal when one killed it);
-130 after Ctrl-C, 143 after SIGTERM; 127 when COMMAND does not exist, 126 when it cannot be run; 2 for a wrong option.)";
-
-class RunHelp : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: gyre run [OPTIONS] -- COMMAND [ARGUMENTS…]\n";
-  }
-};
-
-bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
-
-std::vector<std::string> option_names(const CLI::App& verb) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : verb.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
-  return names;
-}
-
-/// "--log-dir" of "--log-dir=logs"; "-n" of "-n4".
-std::string option_name(const std::string& word) {
-  return word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
-}
-
-bool holds_value(const std::string& word) {
-  return word.starts_with("--") ? word.find('=') != std::string::npos : word.size() > 2;
-}
+constexpr int kDefaultMasterPort = 29'500;
+constexpr int kMostNodes = 4096;
+/// What a `gyre run` of another host may say about a job: the command and the variables of the environment.
+constexpr std::size_t kMostDescriptionBytes = std::size_t{8} << 20;
 
 std::string hint_for(const SpawnError& error, const std::string& command) {
   if (error.errno_value() != ENOENT && error.errno_value() != EACCES && error.errno_value() != ENOEXEC) return {};
@@ -66,77 +40,241 @@ std::string hint_for(const SpawnError& error, const std::string& command) {
   return {};
 }
 
+void set_variable(std::vector<std::string>& environment, const std::string& entry) {
+  const std::string_view name = std::string_view(entry).substr(0, entry.find('=') + 1);
+  std::erase_if(environment, [&](const std::string& other) { return other.starts_with(name); });
+  environment.push_back(entry);
+}
+
+/// A line of JSON from stdin, which stays open behind it.
+Json read_description() {
+  std::string line;
+  char letter = 0;
+  for (;;) {
+    const ssize_t count = ::read(STDIN_FILENO, &letter, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0 || line.size() >= kMostDescriptionBytes) {
+      throw UsageError("--agent is for `gyre run -H`, which tells the job's description through stdin");
+    }
+    if (letter == '\n') break;
+    line += letter;
+  }
+  try {
+    return Json::parse(line);
+  } catch (const Json::exception& error) {
+    throw UsageError(fmt::format("--agent: the job's description on stdin is no JSON: {}", error.what()));
+  }
+}
+
+std::vector<std::byte> from_hexadecimal(const std::string& text) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
 }  // namespace
 
-RunCommand::RunCommand(CLI::App& app) : verb_(app.add_subcommand("run", "Start the ranks of a job on this host")) {
-  verb_->formatter(std::make_shared<RunHelp>());
-  verb_->add_option("-n,--ranks", ranks_, fmt::format("How many ranks, 1 to {}", jobs::kMostRanksPerHost))
-      ->type_name("N")
-      ->capture_default_str();
-  verb_->add_option("--log-dir", log_dir_, "Keep each rank's output in DIR/rank-N.log")->type_name("DIR");
-  verb_->add_option("--timeline", timeline_, "Have rank 0 write a trace for chrome://tracing or Perfetto")
-      ->type_name("FILE");
-  verb_->add_option("--env", variables_, "Set a variable for the ranks; may be given several times")
-      ->type_name("NAME=VALUE")
-      ->allow_extra_args(false);
-  verb_->add_option("--grace-seconds", grace_seconds_, "From the first Ctrl-C or SIGTERM until ranks are killed")
-      ->type_name("S")
-      ->capture_default_str();
-  verb_->add_flag("-v,--verbose", verbosity_, "Say what is started; twice: the ranks log in detail");
-  verb_->footer(kExamples);
+bool RunCommand::as_torchrun() const {
+  const auto given = [&](const char* name) { return verb_->get_option(name)->count() > 0; };
+  return given("--nproc-per-node") || given("--nnodes") || given("--standalone") || given("--rdzv-endpoint") || module_;
 }
 
-std::vector<std::string> RunCommand::take_command(const std::vector<std::string>& arguments) {
-  std::size_t next = 0;
-  while (next < arguments.size()) {
-    const std::string& word = arguments[next];
-    if (word == "--" || !word.starts_with('-') || word.size() == 1) break;
-    const std::string name = option_name(word);
-    const CLI::Option* option = verb_->get_option_no_throw(name);
-    if (option == nullptr) {
-      const auto meant = nearest(name, option_names(*verb_));
-      throw UsageError(
-          fmt::format("there is no option {}{}", name, meant ? fmt::format("; did you mean {}?", *meant) : ""));
-    }
-    const bool value_follows = takes_value(*option) && !holds_value(word);
-    if (value_follows && next + 1 == arguments.size()) throw UsageError(fmt::format("{} needs a value", name));
-    next += value_follows ? 2 : 1;
+int RunCommand::rank_count() const {
+  if (!ranks_.empty() && !ranks_per_node_.empty()) throw UsageError("give either -n or --nproc-per-node");
+  if (ranks_per_node_ == "gpu")
+    throw UsageError("--nproc-per-node gpu: Gyre's ranks compute on the CPU; give a number");
+  if (ranks_per_node_ == "auto" || ranks_per_node_ == "cpu") return jobs::usable_cores();
+  if (!ranks_per_node_.empty()) {
+    return static_cast<int>(parse_integer(ranks_per_node_, "--nproc-per-node", 1, jobs::kMostRanksPerHost));
   }
-  const auto split = arguments.begin() + static_cast<std::ptrdiff_t>(next);
-  command_.assign(split, arguments.end());
-  if (!command_.empty() && command_.front() == "--") command_.erase(command_.begin());
-  return {arguments.begin(), split};
+  return ranks_.empty() ? 1 : static_cast<int>(parse_integer(ranks_, "-n", 1, jobs::kMostRanksPerHost));
 }
 
-int RunCommand::run(const std::vector<std::string>& environment) const {
-  if (command_.empty()) throw UsageError("no command to run, as in `gyre run -n 4 -- python train.py`");
-  constexpr int kLongestGraceSeconds = 86400;
-  jobs::LaunchOptions options;
-  options.command = command_;
-  options.ranks = static_cast<int>(parse_integer(ranks_, "-n", 1, jobs::kMostRanksPerHost));
-  options.grace = std::chrono::seconds(parse_integer(grace_seconds_, "--grace-seconds", 0, kLongestGraceSeconds));
-  if (!timeline_.empty()) options.timeline = timeline_;
-  if (!log_dir_.empty()) options.log_dir = log_dir_;
-  if (verbosity_ > 0) options.log_level = verbosity_ == 1 ? "info" : "debug";
-  options.verbose = verbosity_ > 0;
-  options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
-  options.environment = environment;
+std::vector<std::string> RunCommand::full_command() const {
+  if (no_python_ && module_) throw UsageError("give either -m or --no-python");
+  if (no_python_ || !as_torchrun()) return command_;
+  std::vector<std::string> command = {environment_variable("GYRE_PYTHON").value_or("python3"), "-u"};
+  if (!environment_variable("GYRE_PYTHON")) {
+    try {
+      find_command("python", environment_variable("PATH").value_or(""));
+      command.front() = "python";
+    } catch (const SpawnError&) {
+      // A system that has python3 only.
+    }
+  }
+  if (module_) command.emplace_back("-m");
+  command.insert(command.end(), command_.begin(), command_.end());
+  return command;
+}
+
+std::vector<std::string> RunCommand::full_environment(const std::vector<std::string>& inherited) const {
+  constexpr int kMostSeconds = 24 * 3600;
+  constexpr int kMostMegabytes = 1 << 20;
+  std::vector<std::string> environment = inherited;
+  const auto set_number = [&](const std::string& text, const char* option, const char* variable, int low, int high) {
+    if (!text.empty()) {
+      set_variable(environment, fmt::format("{}={}", variable, parse_integer(text, option, low, high)));
+    }
+  };
+  if (!fusion_megabytes_.empty()) {
+    const auto megabytes = parse_integer(fusion_megabytes_, "--fusion-threshold-mb", 0, kMostMegabytes);
+    set_variable(environment, fmt::format("GYRE_FUSION_BYTES={}MB", megabytes));
+  }
+  set_number(start_timeout_, "--start-timeout", "GYRE_START_TIMEOUT_SECONDS", 1, kMostSeconds);
+  set_number(stall_warning_, "--stall-check-warning-time-seconds", "GYRE_STALL_WARNING_SECONDS", 0, kMostSeconds);
+  set_number(stall_failure_, "--stall-check-shutdown-time-seconds", "GYRE_STALL_FAILURE_SECONDS", 0, kMostSeconds);
+  if (no_stall_check_) set_variable(environment, "GYRE_STALL_WARNING_SECONDS=0");
+  if (mark_cycles_) set_variable(environment, "GYRE_TIMELINE_MARK_CYCLES=1");
   for (const std::string& variable : variables_) {
     const std::size_t equals = variable.find('=');
     if (equals == 0 || equals == std::string::npos) {
       throw UsageError(fmt::format("--env needs NAME=VALUE, not '{}'", variable));
     }
-    std::erase_if(options.environment, [&](const std::string& entry) {
-      return entry.starts_with(std::string_view(variable).substr(0, equals + 1));
-    });
-    options.environment.push_back(variable);
+    set_variable(environment, variable);
   }
+  return environment;
+}
+
+void RunCommand::set_part(jobs::LaunchOptions& options) const {
+  if (nodes_.find(':') != std::string::npos) {
+    throw UsageError(
+        fmt::format("--nnodes {}: jobs that change their number of hosts are not supported; give a number", nodes_));
+  }
+  const int nodes = static_cast<int>(parse_integer(nodes_, "--nnodes", 1, kMostNodes));
+  if (!master_address_.empty()) options.master_address = master_address_;
+  if (!master_port_.empty()) {
+    options.master_port = static_cast<int>(parse_integer(master_port_, "--master-port", 1, 65'534));
+  }
+  if (nodes == 1) return;
+  if (standalone_) throw UsageError("--standalone is for one host; give either it or --nnodes");
+  if (node_rank_.empty()) throw UsageError("--nnodes needs --node-rank, which of the hosts this is, from 0");
+  std::string host = master_address_;
+  int port = options.master_port == 0 ? kDefaultMasterPort : options.master_port;
+  if (!rendezvous_endpoint_.empty()) {
+    const std::size_t colon = rendezvous_endpoint_.rfind(':');
+    const bool bracketed = rendezvous_endpoint_.ends_with(']');
+    host = bracketed ? rendezvous_endpoint_ : rendezvous_endpoint_.substr(0, colon);
+    if (!bracketed && colon != std::string::npos) {
+      port =
+          static_cast<int>(parse_integer(rendezvous_endpoint_.substr(colon + 1), "--rdzv-endpoint's port", 1, 65'534));
+    }
+  }
+  if (host.empty()) throw UsageError("--nnodes needs --rdzv-endpoint HOST:PORT, or --master-addr: host 0's address");
+  if (variable_of(options.environment, "GYRE_KEY_FILE").empty()) {
+    throw UsageError(
+        "--nnodes: the launchers of several hosts need a secret in common; make one that all hosts can read "
+        "(head -c 32 /dev/urandom > KEY; chmod 600 KEY) and set GYRE_KEY_FILE to it, or let one launcher start all "
+        "hosts (-H)");
+  }
+  jobs::HostPart part;
+  part.nodes = nodes;
+  part.node = static_cast<int>(parse_integer(node_rank_, "--node-rank", 0, nodes - 1));
+  part.size = nodes * options.ranks;
+  part.first_rank = part.node * options.ranks;
+  part.rendezvous = fmt::format("tcp:{}:{}", host, port + 1);
+  options.part = part;
+  options.master_address = host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+  options.master_port = port;
+}
+
+int RunCommand::run(const std::vector<std::string>& environment, const std::string& called_as) {
+  constexpr int kLongestGraceSeconds = 86400;
+  constexpr int kMostRestarts = 1000;
+  jobs::LaunchOptions options;
+  options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
+  options.environment = full_environment(environment);
+  if (agent_) return run_as_agent(std::move(options));
+  if (command_.empty()) throw UsageError("no command to run, as in `gyre run -n 4 -- python train.py`");
+  options.command = full_command();
+  options.grace = std::chrono::seconds(parse_integer(grace_seconds_, "--grace-seconds", 0, kLongestGraceSeconds));
+  options.max_restarts = static_cast<int>(parse_integer(max_restarts_, "--max-restarts", 0, kMostRestarts));
+  options.run_id = run_id_;
+  if (!timeline_.empty()) options.timeline = timeline_;
+  if (!log_dir_.empty()) options.log_dir = log_dir_;
+  if (verbosity_ > 0) options.log_level = verbosity_ == 1 ? "info" : "debug";
+  if (!log_level_.empty()) options.log_level = log_level_;
+  options.verbose = verbosity_ > 0;
+  if (!hosts_.empty() || !host_file_.empty()) run_on_hosts(options, called_as);
+  options.ranks = rank_count();
+  set_part(options);
+  return launch(options);
+}
+
+int RunCommand::launch(const jobs::LaunchOptions& options) const {
   try {
     return jobs::launch(options).exit_code;
   } catch (const SpawnError& error) {
-    fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, command_.front()));
+    fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, options.command.front()));
     return error.errno_value() == ENOENT ? 127 : 126;
   }
+}
+
+void RunCommand::run_on_hosts(const jobs::LaunchOptions& options, const std::string& called_as) const {
+  if (!hosts_.empty() && !host_file_.empty()) throw UsageError("give either -H or --hostfile");
+  if (nodes_ != "1" || !ranks_per_node_.empty())
+    throw UsageError(
+        "-H names the hosts: --nnodes and --nproc-per-node are "
+        "for a command that is started on each host");
+  const Json job = {{"command", options.command},
+                    {"environment", options.environment},
+                    {"variables", variables_},
+                    {"ranks", ranks_.empty() ? 0 : rank_count()},
+                    {"hosts", hosts_},
+                    {"host_file", host_file_},
+                    {"ssh", ssh_},
+                    {"ssh_port", ssh_port_},
+                    {"ssh_identity", ssh_identity_},
+                    {"grace_seconds", options.grace.count() / 1000},
+                    {"timeline", options.timeline ? std::filesystem::absolute(*options.timeline).string() : ""},
+                    {"log_dir", options.log_dir ? std::filesystem::absolute(*options.log_dir).string() : ""},
+                    {"log_level", options.log_level.value_or("")},
+                    {"verbose", options.verbose},
+                    {"folder", std::filesystem::current_path().string()}};
+  const std::string text = job.dump();
+  // Not close-on-exec: this process becomes the one that reads it.
+  const int memory = ::memfd_create("gyre-job", 0);
+  if (memory < 0) throw system_error("cannot hand the job on", errno);
+  write_all(memory, as_bytes(text), "cannot hand the job on");
+  become_python_verb("run", "gyre.launch.hosts", {std::to_string(memory)}, called_as);
+}
+
+int RunCommand::run_as_agent(jobs::LaunchOptions options) const {
+  // In two steps: the one who calls learns first that every host can be reached, and which ports are free on the first.
+  const jobs::ReservedPort store = jobs::reserve_port();
+  const jobs::ReservedPort rendezvous = jobs::reserve_port();
+  fmt::print("gyre-agent {} {}\n", store.port, rendezvous.port);
+  std::fflush(stdout);
+  const Json job = read_description();
+  try {
+    std::filesystem::current_path(job.at("folder").get<std::string>());
+    options.command = job.at("command");
+    for (const std::string entry : job.at("environment")) set_variable(options.environment, entry);
+    options.ranks = job.at("ranks");
+    options.grace = std::chrono::seconds(job.at("grace_seconds").get<int>());
+    options.master_address = job.at("master_address");
+    options.master_port = job.at("master_port");
+    options.verbose = job.at("verbose");
+    if (const std::string file = job.at("timeline"); !file.empty()) options.timeline = file;
+    if (const std::string folder = job.at("log_dir"); !folder.empty()) options.log_dir = folder;
+    if (const std::string level = job.at("log_level"); !level.empty()) options.log_level = level;
+    jobs::HostPart part;
+    part.node = job.at("node");
+    part.nodes = job.at("nodes");
+    part.first_rank = job.at("first_rank");
+    part.size = job.at("size");
+    part.rendezvous = job.at("rendezvous");
+    part.key = from_hexadecimal(job.at("key"));
+    options.part = part;
+  } catch (const Json::exception& error) {
+    throw UsageError(fmt::format("--agent: the job's description on stdin makes no sense: {}", error.what()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw UsageError(fmt::format("this host has no folder like the one where the job was started: {}", error.what()));
+  }
+  options.colour = false;
+  options.lifeline_fd = STDIN_FILENO;
+  return launch(options);
 }
 
 }  // namespace gyre::app

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstddef>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "gyre/jobs/launch.h"
 
 namespace gyre::app {
 
@@ -15,28 +15,72 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The verb `gyre run`.
+/// The verb `gyre run`, which also takes the options of torchrun and of horovodrun.
 class RunCommand {
  public:
   explicit RunCommand(CLI::App& app);
 
-  /// Divides what follows the verb into the options of `gyre run` (returned) and the command to run (kept): the
-  /// command starts after "--", or at the first word that is neither an option nor an option's value. UsageError for
-  /// an option that does not exist.
+  /// Divides what follows the verb into the options of `gyre run` (returned, in our spelling) and the command to run
+  /// (kept): the command starts after "--", or at the first word that is neither an option nor an option's value.
+  /// UsageError for an option that does not exist.
   std::vector<std::string> take_command(const std::vector<std::string>& arguments);
 
-  /// After the options were parsed. Returns the exit code. UsageError, gyre::Error.
-  int run(const std::vector<std::string>& environment) const;
+  /// After the options were parsed. `called_as`: argv[0]. Returns the exit code. UsageError, gyre::Error.
+  int run(const std::vector<std::string>& environment, const std::string& called_as);
 
  private:
+  void add_own_options();
+  void add_torchrun_options();
+  void add_horovodrun_options();
+  void add_ignored(const std::string& names, const char* type_name);
+
+  bool as_torchrun() const;
+  int rank_count() const;
+  std::vector<std::string> full_command() const;
+  std::vector<std::string> full_environment(const std::vector<std::string>& inherited) const;
+  void set_part(jobs::LaunchOptions& options) const;
+  int launch(const jobs::LaunchOptions& options) const;
+  /// -H and --hostfile: one `gyre run` on each host, through ssh. Returns only when there is no Python to do it.
+  [[noreturn]] void run_on_hosts(const jobs::LaunchOptions& options, const std::string& called_as) const;
+  /// This process is the `gyre run` that another one has started through ssh; all it must know comes through stdin.
+  int run_as_agent(jobs::LaunchOptions options) const;
+
   CLI::App* verb_;
   std::vector<std::string> command_;
-  std::string ranks_ = "1";
+  std::string ranks_;
   std::string grace_seconds_ = "5";
   std::string timeline_;
   std::string log_dir_;
   std::vector<std::string> variables_;
   int verbosity_ = 0;
+  bool agent_ = false;
+
+  std::string ranks_per_node_;
+  std::string nodes_ = "1";
+  std::string node_rank_;
+  std::string rendezvous_endpoint_;
+  std::string master_address_;
+  std::string master_port_;
+  std::string run_id_ = "none";
+  std::string max_restarts_ = "0";
+  bool standalone_ = false;
+  bool module_ = false;
+  bool no_python_ = false;
+
+  std::string hosts_;
+  std::string host_file_;
+  std::string ssh_ = "ssh";
+  std::string ssh_port_;
+  std::string ssh_identity_;
+  std::string fusion_megabytes_;
+  std::string start_timeout_;
+  std::string stall_warning_;
+  std::string stall_failure_;
+  std::string log_level_;
+  bool no_stall_check_ = false;
+  bool mark_cycles_ = false;
+  std::vector<std::string> ignored_;
+  bool ignored_flag_ = false;
 };
 
 }  // namespace gyre::app

@@ -25,7 +25,16 @@ LaunchResult launch(const LaunchOptions& options) {
   // Before log files are made for it.
   find_command(options.command.front(), variable_of(options.environment, "PATH"));
   ensure_open_files(open_files_needed(options.ranks));
-  LaunchResult result = Supervisor(options).run();
+  if (options.part && !options.part->key.empty() && options.part->key.size() != kJobKeyBytes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("a job's key has {} bytes, not {}", kJobKeyBytes, options.part->key.size()));
+  }
+  LaunchResult result;
+  for (int restarts = 0;; ++restarts) {
+    Supervisor supervisor(options, restarts);
+    result = supervisor.run();
+    if (!result.first_failed_rank || restarts == options.max_restarts) break;
+  }
   // Rank 0 may have been killed in the middle of a write; it may also never have begun.
   if (options.timeline) static_cast<void>(complete_trace_file(*options.timeline));
   return result;

@@ -1,7 +1,8 @@
-"""Gyre: distributed training over many processes and machines. The parts are modules: gyre.torch, gyre.datasets, …"""
+"""Gyre: distributed training over many processes and machines. Its parts are modules: gyre.torch, gyre.distributed …"""
 
 from gyre.errors import Error
+from gyre.launch.function import RunError, run
 
-__all__ = ["Error", "__version__"]
+__all__ = ["Error", "RunError", "__version__", "run"]
 
 __version__ = "0.1.0"

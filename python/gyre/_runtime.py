@@ -23,7 +23,7 @@ from gyre.errors import (
 )
 
 # What every rank of a failing job sees by itself: dying of one of these tells the others nothing new.
-_SHARED_FAILURES = (AbortedError, MismatchError, PeerLeftError, PeerLostError, ShutDownError)
+SHARED_FAILURES = (AbortedError, MismatchError, PeerLeftError, PeerLostError, ShutDownError)
 
 # How many unfinished operations may be remembered before those that are done are forgotten.
 _SWEEP_ABOVE = 64
@@ -170,7 +170,7 @@ def _after_fork_in_child() -> None:
 def last_words() -> str | None:
     """Why the script is ending, when it ends by an exception that the other ranks cannot know of."""
     failure = getattr(sys, "last_value", None)
-    if failure is None or hasattr(sys, "ps1") or isinstance(failure, _SHARED_FAILURES):
+    if failure is None or hasattr(sys, "ps1") or isinstance(failure, SHARED_FAILURES):
         return None
     lines = str(failure).splitlines()
     return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__

@@ -130,7 +130,7 @@ for fd in os.listdir("/proc/self/fd"):
 key_fd = int(os.environ["GYRE_KEY_FD"])
 allowed = {0, 1, 2, key_fd}
 if os.environ["GYRE_RANK"] == "0":
-    allowed.add(int(os.environ["GYRE_RENDEZVOUS_FD"]))
+    allowed |= {int(os.environ["GYRE_RENDEZVOUS_FD"]), int(os.environ["GYRE_VERDICT_FD"])}
 else:
     assert "GYRE_RENDEZVOUS_FD" not in os.environ
 extra = {fd: target for fd, target in fds.items() if fd not in allowed}

@@ -50,7 +50,7 @@ install_packages() {
 # Makes .venv and installs the pinned requirements. The stamp inside says for which list that was done.
 make_venv() {
   local stamp="$VENV/.gyre-requirements" wanted
-  wanted=$(hash_of "$ROOT/requirements.txt")
+  wanted=$(hash_of "$ROOT/requirements.txt" "$ROOT/tests/requirements.txt")
   if [[ -x "$PYTHON" && "$(cat "$stamp" 2>/dev/null)" == "$wanted" ]]; then return; fi
   if ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
     [[ -L "$VENV" ]] && die ".venv is a link to a place without a working Python: $(readlink "$VENV"); remove the link and try again"
@@ -58,9 +58,9 @@ make_venv() {
     rm -rf -- "$VENV"
     python3 -m venv "$VENV" || die "python3 -m venv failed; is python3-venv installed?"
   fi
-  say "installing requirements.txt into .venv"
-  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$PYTHON" -m pip install --quiet -r "$ROOT/requirements.txt" >&2 ||
-    die "pip could not install requirements.txt; see above (pip's own configuration decides where packages come from)"
+  say "installing requirements.txt and tests/requirements.txt into .venv"
+  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$PYTHON" -m pip install --quiet -r "$ROOT/requirements.txt" \
+    -r "$ROOT/tests/requirements.txt" >&2 || die "pip could not install them; see above (pip's own configuration decides where packages come from)"
   echo "$wanted" >"$stamp"
 }
 

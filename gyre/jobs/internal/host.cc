@@ -1,5 +1,7 @@
 #include "gyre/jobs/internal/host.h"
 
+#include "gyre/jobs/launch.h"
+
 #include <fmt/format.h>
 #include <limits.h>
 #include <sched.h>

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <span>
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
@@ -20,15 +22,20 @@ namespace gyre::jobs {
 
 namespace {
 
-UniqueFd make_key() {
+UniqueFd seal_key(std::span<const std::byte> key) {
   UniqueFd fd(::memfd_create("gyre-key", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw system_error("cannot make the job's key", errno);
-  std::array<std::byte, kKeyBytes> key;
-  fill_with_secure_random(key);
   write_all(fd.get(), key, "cannot write the job's key");
-  ::explicit_bzero(key.data(), key.size());
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) throw system_error("cannot seal the job's key", errno);
+  return fd;
+}
+
+UniqueFd make_key() {
+  std::array<std::byte, kJobKeyBytes> key;
+  fill_with_secure_random(key);
+  UniqueFd fd = seal_key(key);
+  ::explicit_bzero(key.data(), key.size());
   return fd;
 }
 
@@ -68,6 +75,31 @@ JobIdentity make_job_identity(int ranks) {
   identity.key_fd = make_key();
   make_verdict_pipe(identity);
   return identity;
+}
+
+JobIdentity join_job_identity(const HostPart& part) {
+  JobIdentity identity;
+  identity.rendezvous = part.rendezvous;
+  if (!part.key.empty()) identity.key_fd = seal_key(part.key);
+  if (part.first_rank == 0) make_verdict_pipe(identity);
+  return identity;
+}
+
+ReservedPort reserve_port() {
+  ReservedPort reserved;
+  reserved.socket = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t length = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  // Bound but not listening: who binds it too, with SO_REUSEADDR as servers do, may listen.
+  if (!reserved.socket || ::setsockopt(reserved.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      ::bind(reserved.socket.get(), any, length) != 0 || ::getsockname(reserved.socket.get(), any, &length) != 0) {
+    throw system_error("cannot find a free port", errno);
+  }
+  reserved.port = ntohs(address.sin_port);
+  return reserved;
 }
 
 }  // namespace gyre::jobs

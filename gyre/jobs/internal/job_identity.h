@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gyre/base/file.h"
+#include "gyre/jobs/launch.h"
 
 namespace gyre::jobs {
 
@@ -10,14 +11,15 @@ namespace gyre::jobs {
 struct JobIdentity {
   std::string rendezvous;  ///< "unix:@gyre-<random>"
   UniqueFd rendezvous_fd;  ///< Listening socket bound to it, for rank 0.
-  UniqueFd key_fd;         ///< Sealed memfd with kKeyBytes random bytes, for every rank.
+  UniqueFd key_fd;         ///< Sealed memfd with kJobKeyBytes random bytes, for every rank.
   UniqueFd verdict_fd;     ///< Rank 0 writes "RANK\n" there when that rank's failure becomes the group's …
   UniqueFd verdicts;       ///< … and we read it here, without waiting.
 };
 
-constexpr std::size_t kKeyBytes = 32;
-
 /// A new one; `ranks` is how many may connect at once. Error(kIo, …) when the system refuses.
 JobIdentity make_job_identity(int ranks);
+
+/// This host's part of one that exists: no socket, and no descriptor for the key where the ranks have a file.
+JobIdentity join_job_identity(const HostPart& part);
 
 }  // namespace gyre::jobs

@@ -21,6 +21,10 @@ JobEnvironment job_of(int ranks, int cores) {
   JobEnvironment job;
   job.inherited = {"HOME=/home/ada"};
   job.ranks = ranks;
+  job.size = ranks;
+  job.master_address = "127.0.0.1";
+  job.master_port = 4711;
+  job.run_id = "none";
   job.cores = cores;
   job.rendezvous = "unix:@gyre-1";
   job.rendezvous_fd = 7;
@@ -33,7 +37,25 @@ TEST(rank_environment, every_rank_learns_its_place) {
   EXPECT_THAT(
       rank_environment(job_of(4, 8), 2),
       UnorderedElementsAre("HOME=/home/ada", "GYRE_RANK=2", "GYRE_SIZE=4", "GYRE_LOCAL_RANK=2", "GYRE_LOCAL_SIZE=4",
-                           "GYRE_RENDEZVOUS=unix:@gyre-1", "GYRE_KEY_FD=8", "OMP_NUM_THREADS=2"));
+                           "GYRE_RENDEZVOUS=unix:@gyre-1", "GYRE_KEY_FD=8", "OMP_NUM_THREADS=2", "RANK=2",
+                           "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0", "GROUP_WORLD_SIZE=1",
+                           "ROLE_RANK=2", "ROLE_WORLD_SIZE=4", "ROLE_NAME=default", "MASTER_ADDR=127.0.0.1",
+                           "MASTER_PORT=4711", "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=0",
+                           "TORCHELASTIC_MAX_RESTARTS=0", "TORCHELASTIC_USE_AGENT_STORE=False"));
+}
+
+TEST(rank_environment, ranks_of_the_second_host_count_from_the_first_hosts_end) {
+  JobEnvironment job = job_of(2, 8);
+  job.first_rank = 3;
+  job.size = 5;
+  job.node = 1;
+  job.nodes = 2;
+  job.key_fd = -1;
+  job.rendezvous_fd = -1;
+  const auto environment = rank_environment(job, 1);
+  EXPECT_THAT(environment, IsSupersetOf({"GYRE_RANK=4", "GYRE_SIZE=5", "GYRE_LOCAL_RANK=1", "GYRE_LOCAL_SIZE=2",
+                                         "RANK=4", "WORLD_SIZE=5", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2"}));
+  EXPECT_THAT(environment, Each(Not(StartsWith("GYRE_KEY_FD="))));
 }
 
 TEST(rank_environment, only_rank_0_gets_the_listening_socket_and_the_pipe_for_verdicts) {

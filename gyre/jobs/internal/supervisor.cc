@@ -32,7 +32,8 @@ constexpr std::array<Stream, 2> kStreams = {Stream::kStdout, Stream::kStderr};
 
 std::string log_name(int rank) { return fmt::format("rank-{}.log", rank); }
 
-std::vector<UniqueFd> open_logs(const LaunchOptions& options) {
+/// After a restart the logs go on.
+std::vector<UniqueFd> open_logs(const LaunchOptions& options, int first_rank, bool keep) {
   std::vector<UniqueFd> logs(static_cast<std::size_t>(options.ranks));
   if (!options.log_dir) return logs;
   std::error_code failure;
@@ -41,9 +42,9 @@ std::vector<UniqueFd> open_logs(const LaunchOptions& options) {
     throw system_error(fmt::format("cannot create the log directory {}", options.log_dir->string()), failure.value());
   }
   for (int rank = 0; rank < options.ranks; ++rank) {
-    const std::filesystem::path path = *options.log_dir / log_name(rank);
+    const std::filesystem::path path = *options.log_dir / log_name(first_rank + rank);
     UniqueFd& log = logs[static_cast<std::size_t>(rank)];
-    log = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+    log = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | (keep ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0666));
     if (!log) throw system_error(fmt::format("cannot write the log file {}", path.string()), errno);
   }
   return logs;
@@ -72,12 +73,15 @@ void for_ready(const UniqueFd& epoll, const Handler& handle) {
 
 }  // namespace
 
-Supervisor::Supervisor(const LaunchOptions& options)
+Supervisor::Supervisor(const LaunchOptions& options, int restarts)
     : options_(options),
-      logs_(open_logs(options)),
-      identity_(make_job_identity(options.ranks)),
-      marker_(job_marker(identity_.rendezvous)),
-      output_(options.stdout_fd, options.stderr_fd, options.ranks, options.colour),
+      restarts_(restarts),
+      first_rank_(options.part ? options.part->first_rank : 0),
+      size_(options.part ? options.part->size : options.ranks),
+      logs_(open_logs(options, first_rank_, restarts > 0)),
+      identity_(options.part ? join_job_identity(*options.part) : make_job_identity(options.ranks)),
+      marker_(make_job_marker()),
+      output_(options.stdout_fd, options.stderr_fd, size_, options.colour),
       guardian_(marker_),
       ends_epoll_(make_epoll()),
       outputs_epoll_(make_epoll()),
@@ -90,6 +94,7 @@ LaunchResult Supervisor::run() {
     wait_for_events();
     handle_signals();  // First: ranks that end together with a signal to us were meant to stop, they did not fail.
     handle_ended_ranks();
+    check_lifeline();
     if (!output_.backlogged()) read_outputs();
     act_on_time();
     output_.flush();
@@ -102,10 +107,24 @@ LaunchResult Supervisor::run() {
   return result;
 }
 
-void Supervisor::start_ranks() {
-  const JobEnvironment job{
+JobEnvironment Supervisor::job_environment() {
+  if (options_.master_port == 0) {
+    reserved_port_ = reserve_port();
+    options_.master_port = reserved_port_.port;
+  }
+  return {
       .inherited = options_.environment,
       .ranks = options_.ranks,
+      .first_rank = first_rank_,
+      .size = size_,
+      .node = options_.part ? options_.part->node : 0,
+      .nodes = options_.part ? options_.part->nodes : 1,
+      .master_address = options_.master_address,
+      .master_port = options_.master_port,
+      .run_id = options_.run_id,
+      .restarts = restarts_,
+      .max_restarts = options_.max_restarts,
+      .marker = marker_,
       .cores = usable_cores(),
       .rendezvous = identity_.rendezvous,
       .rendezvous_fd = identity_.rendezvous_fd.get(),
@@ -115,6 +134,10 @@ void Supervisor::start_ranks() {
           options_.timeline ? std::optional(std::filesystem::absolute(*options_.timeline).string()) : std::nullopt,
       .log_level = options_.log_level,
   };
+}
+
+void Supervisor::start_ranks() {
+  const JobEnvironment job = job_environment();
   if (options_.verbose) {
     output_.say(fmt::format("gyre run: starting {} rank{} of `{}` on {} ({} cores), rendezvous {}", options_.ranks,
                             options_.ranks == 1 ? "" : "s", fmt::join(options_.command, " "), host_name(), job.cores,
@@ -124,15 +147,15 @@ void Supervisor::start_ranks() {
     SpawnOptions spawn;
     spawn.argv = options_.command;
     spawn.environment = rank_environment(job, rank);
-    spawn.inherited_fds = {identity_.key_fd.get()};
-    if (rank == 0) {
-      spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
+    if (identity_.key_fd) spawn.inherited_fds.push_back(identity_.key_fd.get());
+    if (first_rank_ + rank == 0) {
+      if (identity_.rendezvous_fd) spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
       spawn.inherited_fds.push_back(identity_.verdict_fd.get());
     }
     spawn.own_process_group = true;
     spawn.parent_death_signal = SIGKILL;
-    ranks_.push_back(
-        std::make_unique<RankProcess>(rank, std::move(spawn), std::move(logs_[static_cast<std::size_t>(rank)])));
+    ranks_.push_back(std::make_unique<RankProcess>(first_rank_ + rank, std::move(spawn),
+                                                   std::move(logs_[static_cast<std::size_t>(rank)])));
     watch_rank(*ranks_.back());
     // Rank 0's copy is the only one from now on: when it dies, connecting fails at once instead of waiting.
     if (rank == 0) identity_.rendezvous_fd.reset();
@@ -143,7 +166,7 @@ void Supervisor::start_ranks() {
 
 void Supervisor::watch_rank(RankProcess& rank) {
   guardian_.watch(rank.process().pid());
-  const auto number = static_cast<std::uint64_t>(rank.rank());
+  const auto number = static_cast<std::uint64_t>(rank.rank() - first_rank_);
   watch(ends_epoll_, rank.process().pidfd(), number);
   for (const Stream stream : kStreams) {
     watch(outputs_epoll_, rank.output_fd(stream), number * kStreams.size() + static_cast<std::uint64_t>(stream));
@@ -159,6 +182,7 @@ void Supervisor::wait_for_events() {
   for (const Stream stream : kStreams) {
     if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
   }
+  if (options_.lifeline_fd >= 0) waits.push_back({.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0});
   ::poll(waits.data(), waits.size(), wait_timeout_ms());
 }
 
@@ -207,7 +231,7 @@ void Supervisor::hear_verdicts() {
       if (letter == '\n') {
         failures_.blame(verdict_);
         verdict_ = 0;
-      } else if (letter >= '0' && letter <= '9' && verdict_ < options_.ranks) {
+      } else if (letter >= '0' && letter <= '9' && verdict_ < size_) {
         verdict_ = verdict_ * 10 + (letter - '0');
       }
     }
@@ -236,6 +260,14 @@ void Supervisor::check_output() {
     output_.say(
         system_error("gyre run: the ranks' output is lost from here on: cannot write to stdout", failure).what());
   }
+}
+
+void Supervisor::check_lifeline() {
+  if (options_.lifeline_fd < 0) return;
+  pollfd lifeline{.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0};
+  if (::poll(&lifeline, 1, 0) <= 0) return;
+  options_.lifeline_fd = -1;  // Nothing is ever written there: it has ended.
+  if (!stop_signal_ && !ending_) stop(SIGTERM);
 }
 
 void Supervisor::act_on_time() {
@@ -352,15 +384,19 @@ LaunchResult Supervisor::conclude() {
     result.exit_code = cause->status.shell_code();
     result.first_failed_rank = cause->rank;
     output_.say(failure_block(report_on(*cause), options_.colour && output_.is_terminal(Stream::kStderr)));
+    if (restarts_ < options_.max_restarts) {
+      output_.say(fmt::format("gyre run: starting all {} ranks again, restart {} of {}", options_.ranks, restarts_ + 1,
+                              options_.max_restarts));
+    }
   }
   return result;
 }
 
 FailureReport Supervisor::report_on(const RankFailure& cause) const {
-  const RankProcess& failed = *ranks_[static_cast<std::size_t>(cause.rank)];
+  const RankProcess& failed = *ranks_[static_cast<std::size_t>(cause.rank - first_rank_)];
   FailureReport report;
   report.rank = cause.rank;
-  report.ranks = options_.ranks;
+  report.ranks = size_;
   report.host = host_name();
   report.pid = failed.process().pid();
   report.status = cause.status;

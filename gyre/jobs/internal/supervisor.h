@@ -11,6 +11,7 @@
 #include "gyre/jobs/internal/guardian.h"
 #include "gyre/jobs/internal/job_identity.h"
 #include "gyre/jobs/internal/output.h"
+#include "gyre/jobs/internal/rank_environment.h"
 #include "gyre/jobs/internal/rank_process.h"
 #include "gyre/jobs/internal/report.h"
 #include "gyre/jobs/internal/signals.h"
@@ -26,11 +27,13 @@ class Supervisor {
   static constexpr std::chrono::milliseconds kTerminationGrace{400};
 
   /// Makes everything that can fail before a rank is started.
-  explicit Supervisor(const LaunchOptions& options);
+  /// `restarts`: how often the ranks have been started before.
+  Supervisor(const LaunchOptions& options, int restarts);
 
   LaunchResult run();
 
  private:
+  JobEnvironment job_environment();
   void start_ranks();
   void watch_rank(RankProcess& rank);
 
@@ -42,6 +45,7 @@ class Supervisor {
   void read_outputs();
   void check_output();
   void act_on_time();
+  void check_lifeline();
 
   void stop(int signal);
   void suspend();
@@ -57,6 +61,10 @@ class Supervisor {
   std::optional<std::string> log_file(int rank) const;
 
   LaunchOptions options_;
+  int restarts_;
+  int first_rank_;  ///< Of the job's ranks, ours begin with this one.
+  int size_;        ///< Of the job.
+  ReservedPort reserved_port_;
   std::vector<UniqueFd> logs_;
   JobIdentity identity_;
   std::string marker_;

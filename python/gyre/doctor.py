@@ -1,0 +1,201 @@
+"""`gyre doctor`: what was built, what was found, what is wrong, and the command that mends it. Changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gyre import __version__
+from gyre.errors import Error
+from gyre.launch.program import find_program
+
+LEAST_SHARED_MEMORY_BYTES = 1 << 30
+LEAST_OPEN_FILES = 1024
+SELF_TEST_SECONDS = 60
+
+
+@dataclass
+class Finding:
+    """One line of the report. `state`: ok, note (works, but know it) or wrong. `remedy`: a command, or words."""
+
+    name: str
+    state: str
+    text: str
+    remedy: str = ""
+
+
+def examine(*, self_test: bool = True) -> Iterator[Finding]:
+    """Everything there is to say about this machine, one after the other."""
+    yield Finding("python", "ok", f"{platform.python_version()} ({sys.executable})")
+    yield _engine()
+    yield _program()
+    yield from _torch()
+    yield from _machine()
+    yield from _environment()
+    yield _ssh()
+    if self_test:
+        yield _self_test()
+
+
+def _engine() -> Finding:
+    try:
+        from gyre.core import _core  # noqa: PLC0415  What is examined here is whether it can be loaded.
+    except ImportError as error:
+        return Finding("engine", "wrong", f"its extension module cannot be loaded: {error}", _install_command())
+    place = getattr(_core, "__file__", "?")
+    if _core.__version__ != __version__:
+        text = f"the extension module is {_core.__version__}, the package {__version__}"
+        return Finding("engine", "wrong", text, _install_command())
+    return Finding("engine", "ok", f"{_core.__version__} ({place})")
+
+
+def _install_command() -> str:
+    checkout = Path(__file__).resolve().parent.parent.parent / "dev"
+    return f"{checkout} build" if checkout.exists() else f"{sys.executable} -m pip install --force-reinstall gyre-train"
+
+
+def _program() -> Finding:
+    try:
+        program = find_program()
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (Error, OSError, subprocess.SubprocessError) as error:
+        return Finding("gyre", "wrong", str(error), _install_command())
+    if said.split()[-1:] != [__version__]:
+        return Finding("gyre", "wrong", f"{program} is '{said.strip()}', the package {__version__}", _install_command())
+    return Finding("gyre", "ok", f"{said.strip()} ({program})")
+
+
+def _torch() -> Iterator[Finding]:
+    if importlib.util.find_spec("torch") is None:
+        yield Finding("torch", "wrong", "not installed", f"{sys.executable} -m pip install torch")
+        return
+    import torch  # noqa: PLC0415  Where it is missing, the rest of the report is still wanted.
+    import torch.distributed as dist  # noqa: PLC0415
+
+    yield Finding("torch", "ok", str(torch.__version__))
+    if not dist.is_available():
+        yield Finding(
+            "backend gyre", "wrong", "this torch was built without torch.distributed", "install another torch"
+        )
+        return
+    names = {entry.value for entry in importlib.metadata.entry_points(group="torch.backends")}
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
+        text = "torch does not load it by itself, because TORCH_DEVICE_BACKEND_AUTOLOAD is 0"
+        yield Finding("backend gyre", "note", text, "unset it, or `import gyre.distributed` in the script")
+    elif "gyre.torch_backend:register" not in names:
+        text = "gyre-train is not installed as a package here (a checkout?), so torch does not know of it"
+        yield Finding("backend gyre", "note", text, "`import gyre.distributed` in the script")
+    elif "GYRE" not in getattr(dist.Backend, "_plugins", {}):
+        yield Finding("backend gyre", "wrong", "torch has not loaded it", "`import gyre.distributed` shows why")
+    else:
+        yield Finding("backend gyre", "ok", 'init_process_group("gyre") works without an import')
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding("cores", "ok", str(len(os.sched_getaffinity(0))))
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+    except OSError as error:
+        yield Finding("/dev/shm", "wrong", str(error), "mount -t tmpfs tmpfs /dev/shm")
+    else:
+        enough = free >= LEAST_SHARED_MEMORY_BYTES
+        yield Finding(
+            "/dev/shm",
+            "ok" if enough else "note",
+            f"{free >> 20} MiB free" + ("" if enough else "; four ranks of a large model want 1024"),
+            "" if enough else "mount -o remount,size=4g /dev/shm (Docker: --shm-size=4g)",
+        )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < LEAST_OPEN_FILES:
+        yield Finding("open files", "note", f"at most {hard}", f"ulimit -n {LEAST_OPEN_FILES}")
+    else:
+        yield Finding("open files", "ok", f"{soft}")
+    name = socket.gethostname()
+    try:
+        address = socket.getaddrinfo(name, None)[0][4][0]
+    except OSError as error:
+        remedy = f"add `{name}` with its address to /etc/hosts, or name the first host by its address"
+        yield Finding(
+            "host name", "note", f"{name} has no address ({error}); only jobs over several hosts care", remedy
+        )
+    else:
+        yield Finding("host name", "ok", f"{name}, {address}")
+
+
+def _environment() -> Iterator[Finding]:
+    key = os.environ.get("GYRE_KEY_FILE", "")
+    if key:
+        path = Path(key)
+        if not path.is_file():
+            remedy = f"head -c 32 /dev/urandom > {key} && chmod 600 {key}"
+            yield Finding("GYRE_KEY_FILE", "wrong", f"'{key}' is no file", remedy)
+        elif path.stat().st_mode & 0o077 or path.stat().st_uid != os.geteuid():
+            yield Finding("GYRE_KEY_FILE", "wrong", f"'{key}' can be read by others", f"chmod 600 {key}")
+        else:
+            yield Finding("GYRE_KEY_FILE", "ok", key)
+    if "GYRE_RANK" in os.environ:
+        text = "GYRE_RANK is set: this is a rank of a job, and a program started here would take its seat"
+        yield Finding("environment", "note", text, "unset GYRE_RANK GYRE_SIZE")
+
+
+def _ssh() -> Finding:
+    found = shutil.which("ssh")
+    if found is None:
+        return Finding("ssh", "note", "absent; `gyre run -H` needs it", "apt-get install openssh-client")
+    return Finding("ssh", "ok", found)
+
+
+def _self_test() -> Finding:
+    """Two ranks meet and add up: it finds what no look at the parts shows."""
+    from gyre.launch.function import run  # noqa: PLC0415
+
+    try:
+        sums = run(_add_up, np=2, env={"GYRE_START_TIMEOUT_SECONDS": str(SELF_TEST_SECONDS)})
+    except Error as error:
+        return Finding("two ranks", "wrong", str(error).splitlines()[-1], "the lines above this report say more")
+    if sums != [1.0, 1.0]:
+        return Finding(
+            "two ranks", "wrong", f"0 + 1 is {sums}", "report this, with the output of `gyre doctor -o json`"
+        )
+    return Finding("two ranks", "ok", "started, met and added up")
+
+
+def _add_up() -> float:
+    import torch  # noqa: PLC0415
+
+    import gyre.torch as hvd  # noqa: PLC0415
+
+    hvd.init()
+    total = float(hvd.allreduce(torch.tensor(float(hvd.rank())), op=hvd.Sum))
+    hvd.shutdown()
+    return total
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="gyre doctor", description=__doc__)
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="how to write it")
+    parser.add_argument("--no-self-test", action="store_true", help="do not start two ranks to try it")
+    options = parser.parse_args(arguments)
+    findings = list(examine(self_test=not options.no_self_test))
+    wrong = sum(finding.state == "wrong" for finding in findings)
+    if options.output == "json":
+        print(json.dumps({"findings": [asdict(finding) for finding in findings], "wrong": wrong}, indent=2))
+    else:
+        for finding in findings:
+            print(f"{finding.state:<6} {finding.name:<14} {finding.text}")
+            if finding.remedy:
+                print(f"{'':<6} {'':<14} mend: {finding.remedy}")
+        print("nothing is wrong" if wrong == 0 else f"{wrong} wrong")
+    return 1 if wrong else 0

@@ -1,0 +1,43 @@
+"""What a rank of gyre.run() runs: `python -m gyre.launch.call FOLDER`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from gyre._runtime import SHARED_FAILURES
+from gyre.launch.function import CALL_FILE
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    rank = os.environ["GYRE_RANK"]
+    try:
+        function, args, kwargs = pickle.loads((folder / CALL_FILE).read_bytes())
+        result = pickle.dumps(function(*args, **kwargs))
+    except Exception as error:
+        record = {
+            "when": time.time(),
+            "consequence": isinstance(error, SHARED_FAILURES),
+            "traceback": traceback.format_exc(),
+        }
+        _write(folder / f"failure-{rank}.json", json.dumps(record).encode())
+        raise
+    _write(folder / f"result-{rank}.pickle", result)
+    return 0
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole, or not at all: this process may be ended at any time."""
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    part.rename(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""gyre.run(): a function as the ranks of a job, for notebooks and tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gyre.errors import Error, InvalidArgumentError
+from gyre.launch.program import find_program
+
+Value = TypeVar("Value")
+
+CALL_FILE = "call.pickle"
+
+
+class RunError(Error):
+    """A rank of gyre.run() failed. `rank`, and `traceback`: its own, as text."""
+
+    code = "RANK_FAILED"
+
+    def __init__(self, message: str, rank: int | None = None, traceback: str = "") -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.traceback = traceback
+
+
+def run(
+    function: Callable[..., Value],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    np: int = 1,
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+) -> list[Value]:
+    """Calls function(*args, **kwargs) in `np` new processes of this host, ranks of one job; returns their results in
+    the order of the ranks. They print here, each line with its rank in front.
+
+    A function of a notebook's cell, a lambda or a closure needs the package cloudpickle. `env`: variables for the
+    ranks. `options`: of `gyre run`. RunError carries the traceback of the rank that failed first; the others have
+    ended then.
+    """
+    if np < 1:
+        raise InvalidArgumentError(f"np is {np}; at least one rank is needed")
+    call = _pickled((function, tuple(args), dict(kwargs or {})))
+    # Private to this user: what the ranks leave there is unpickled.
+    with tempfile.TemporaryDirectory(prefix="gyre-run-") as name:
+        folder = Path(name)
+        (folder / CALL_FILE).write_bytes(call)
+        command = [str(find_program()), "run", "-n", str(np), *options, "--"]
+        command += [sys.executable, "-u", "-m", "gyre.launch.call", name]
+        code, errors = _watch(command, {**os.environ, **_import_path(), **(env or {})})
+        results = [folder / f"result-{rank}.pickle" for rank in range(np)]
+        if code != 0 or not all(path.exists() for path in results):
+            raise _failure(folder, np, code, errors)
+        return [pickle.loads(path.read_bytes()) for path in results]
+
+
+def _import_path() -> dict[str, str]:
+    """The ranks import what this process can import: a notebook's folder, a checkout."""
+    return {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+
+
+def _pickled(call: tuple[Any, ...]) -> bytes:
+    try:
+        import cloudpickle  # noqa: PLC0415  Optional.
+    except ModuleNotFoundError:
+        try:
+            return pickle.dumps(call)
+        except Exception as error:
+            raise InvalidArgumentError(
+                f"{call[0]!r} or its arguments cannot be sent to other processes: {error}; `pip install cloudpickle` "
+                "lets functions of a notebook, lambdas and closures be sent"
+            ) from error
+    dumped: bytes = cloudpickle.dumps(call)
+    return dumped
+
+
+def _watch(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Prints what comes, as Python does, so that a notebook shows it; returns the exit code and the last lines."""
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    last: list[str] = []
+    try:
+        for line in process.stdout:
+            print(line, end="")
+            last = [*last[-60:], line]
+        return process.wait(), "".join(last)
+    except BaseException:  # A notebook's interrupt, too: the launcher ends the ranks.
+        process.terminate()
+        process.wait()
+        raise
+
+
+def _failure(folder: Path, ranks: int, code: int, said: str) -> RunError:
+    records = []
+    for rank in range(ranks):
+        path = folder / f"failure-{rank}.json"
+        if path.exists():
+            records.append((rank, json.loads(path.read_text())))
+    if not records:
+        begin = said.find("gyre run: rank ")
+        return RunError(f"the job ended with exit code {code}\n{said[max(0, begin) :]}")
+    # Failures that only say that another rank failed come after all others, whenever they were written.
+    rank, record = min(records, key=lambda item: (item[1]["consequence"], item[1]["when"]))
+    return RunError(f"rank {rank} failed first:\n{record['traceback']}", rank, record["traceback"])

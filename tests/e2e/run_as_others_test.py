@@ -1,0 +1,176 @@
+"""`gyre run` in place of torchrun and horovodrun: their options, their variables, several hosts through ssh."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_job import Job, StartJob, wait_until
+from ssh_hosts import SshHosts, ssh_hosts
+
+SCRIPT = str(Path(__file__).resolve().parent.parent / "support" / "place_of_rank.py")
+PACKAGE = str(Path(__file__).resolve().parent.parent.parent / "python")
+# Ranks that import torch, on a machine that has other things to do.
+PATIENCE_SECONDS = 100.0
+# A rank that needs no torch, so that it starts at once.
+SLEEPER = ["sh", "-c", "echo up $GYRE_RANK of $GYRE_SIZE on $GROUP_RANK; exec sleep 1000"]
+
+
+def python_environment() -> dict[str, str]:
+    """The ranks' `python` is this one."""
+    return {
+        "PYTHONPATH": PACKAGE,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def lines_of(job: Job) -> list[str]:
+    return sorted(job.stdout.splitlines())
+
+
+@pytest.mark.parametrize("backend", ["gloo", "gyre"])
+def test_a_torchrun_script_runs_unchanged(start_job: StartJob, backend: str) -> None:
+    options = ["--nproc_per_node=2", "--standalone", "--tee", "3"]
+    job = start_job(*options, SCRIPT, backend, "--x=1", env=python_environment(), timeout=PATIENCE_SECONDS)
+    assert job.wait() == 0, job.stderr
+    assert lines_of(job) == [f"[{rank}] {rank} 2 {rank} 2 0 0 sum 3 --x=1" for rank in range(2)]
+
+
+def test_a_module_and_a_restart(start_job: StartJob, tmp_path: Path) -> None:
+    (tmp_path / "place.py").write_text(Path(SCRIPT).read_text())
+    environment = python_environment()
+    environment["PYTHONPATH"] += f":{tmp_path}"
+    options = ["--nproc-per-node", "2", "--max-restarts", "2", "--rdzv-backend", "c10d", "-m", "place"]
+    job = start_job(*options, "gyre", "--fail-once", env=environment, timeout=PATIENCE_SECONDS)
+    assert job.wait() == 0, job.stderr
+    assert "rank 1 of 2 failed first" in job.stderr
+    assert "restart 1 of 2" in job.stderr
+    assert [line.split()[6] for line in lines_of(job)] == ["0", "1", "0", "1"]
+
+
+def test_programs_without_python_and_horovodruns_options(start_job: StartJob) -> None:
+    job = start_job("--nproc-per-node", "2", "--no-python", "sh", "-c", "echo $RANK $MASTER_ADDR")
+    assert job.wait() == 0, job.stderr
+    assert lines_of(job) == ["[0] 0 127.0.0.1", "[1] 1 127.0.0.1"]
+    words = "echo $GYRE_FUSION_BYTES $GYRE_STALL_WARNING_SECONDS $GYRE_START_TIMEOUT_SECONDS"
+    options = ["-np", "1", "--fusion-threshold-mb", "32", "--stall-check-warning-time-seconds", "5", "--gloo"]
+    job = start_job(*options, "--start-timeout", "9", "--cycle-time-ms", "3", "sh", "-c", words)
+    assert job.wait() == 0, job.stderr
+    assert lines_of(job) == ["[0] 32MB 5 9"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--nnodes", "2", "--nproc-per-node", "1"], "--nnodes needs --node-rank"),
+        (["--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "h:1"], "GYRE_KEY_FILE"),
+        (["--nnodes", "1:4", "--nproc-per-node", "1"], "give a number"),
+        (["-n", "2", "--nproc-per-node", "2"], "either -n or --nproc-per-node"),
+        (["--nproc-per-node", "gpu"], "give a number"),
+        (["-H", "a:0"], "no host with slots"),
+        (["-H", "a:1", "-np", "2"], "the hosts have 1 slots in all"),
+    ],
+)
+def test_options_that_make_no_sense_are_one_line(start_job: StartJob, options: list[str], words: str) -> None:
+    job = start_job(*options, "true", env=python_environment())
+    assert job.wait() == 2
+    assert words in job.stderr
+
+
+def test_two_launchers_make_one_job(start_job: StartJob, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(secrets.token_bytes(32))
+    key.chmod(0o600)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{port}", "--nproc-per-node", "1"]
+    environment = {**python_environment(), "GYRE_KEY_FILE": str(key)}
+    jobs = [
+        start_job(*options, "--node-rank", str(node), SCRIPT, "gyre", env=environment, timeout=PATIENCE_SECONDS)
+        for node in range(2)
+    ]
+    for node, job in enumerate(jobs):
+        assert job.wait() == 0, job.stderr
+        assert lines_of(job) == [f"[{node}] {node} 2 0 1 {node} 0 sum 3"]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    with ssh_hosts(tmp_path_factory.mktemp("ssh"), 2) as running:
+        yield running
+
+
+def over_ssh(hosts: SshHosts, slots: list[int]) -> list[str]:
+    names = ",".join(f"{name}:{count}" for name, count in zip(hosts.names, slots, strict=True))
+    return ["--ssh", hosts.command, "-p", str(hosts.port), "-i", str(hosts.identity), "-H", names]
+
+
+def sleepers(job: Job) -> list[str]:
+    """The job's ranks, on any of the hosts."""
+    return [process for process in job.processes() if "sleep 1000" in process]
+
+
+def agents(hosts: SshHosts) -> list[str]:
+    """What our server runs: its children, and theirs."""
+    shown = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in shown.splitlines()[1:]]
+    family = {str(hosts.server)}
+    while len(grown := family | {pid for pid, parent, _ in rows if parent in family}) > len(family):
+        family = grown
+    return [words for pid, _, words in rows if pid in family and "run --agent" in words]
+
+
+def test_ranks_of_two_hosts_are_one_job(start_job: StartJob, hosts: SshHosts) -> None:
+    job = start_job(
+        *over_ssh(hosts, [1, 2]), "python", SCRIPT, "gyre", env=python_environment(), timeout=PATIENCE_SECONDS
+    )
+    assert job.wait() == 0, job.stderr
+    expected = ["[0] 0 3 0 1 0 0 sum 6", "[1] 1 3 0 2 1 0 sum 6", "[2] 2 3 1 2 1 0 sum 6"]
+    assert lines_of(job) == expected
+
+
+def test_the_first_failure_ends_all_hosts(start_job: StartJob, hosts: SshHosts) -> None:
+    script = "[ $GYRE_RANK = 2 ] && sleep 1 && exit 7; exec sleep 1000"
+    job = start_job(*over_ssh(hosts, [2, 2]), "sh", "-c", script, env=python_environment())
+    assert job.wait() == 7, job.stderr
+    assert "rank 2 of 4 failed first" in job.stderr
+    assert f"the failure was on host {hosts.names[1]}" in job.stderr
+    assert not sleepers(job)
+    assert not agents(hosts)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_on_any_host(start_job: StartJob, hosts: SshHosts, number: signal.Signals) -> None:
+    job = start_job(*over_ssh(hosts, [1, 1]), *SLEEPER, env=python_environment())
+    wait_until("both ranks run", lambda: len(sleepers(job)) == 2)
+    # Neither the key nor anything of the description stands in an argument.
+    assert agents(hosts)
+    assert all(words.endswith("gyre run --agent") or "exec sh -c" in words for words in agents(hosts)), agents(hosts)
+    os.kill(job.process.pid, number)
+    code = job.wait()
+    assert code == (130 if number == signal.SIGINT else -9)
+    wait_until("no rank is left", lambda: not sleepers(job))
+    wait_until("no agent is left", lambda: not agents(hosts))
+
+
+def test_a_host_that_cannot_be_reached_is_one_message(start_job: StartJob, hosts: SshHosts) -> None:
+    started = time.monotonic()
+    options = ["--ssh", hosts.command, "-p", str(hosts.port), "-i", str(hosts.identity)]
+    job = start_job(*options, "-H", f"{hosts.names[0]}:1,127.0.0.99:1", *SLEEPER, env=python_environment())
+    assert job.wait() == 255
+    assert time.monotonic() - started < 15
+    words = [line for line in job.stderr.splitlines() if "cannot start a rank" in line]
+    assert len(words) == 1, job.stderr
+    assert "127.0.0.99" in words[0]
+    assert "refused" in words[0]
+    assert not sleepers(job)
