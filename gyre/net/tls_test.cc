@@ -1,0 +1,205 @@
+// What leaves a host under GYRE_TLS must be unreadable and unchangeable for others, and otherwise behave as any stream.
+#include "gyre/net/tls.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::net {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Deadline kSoon = Deadline::after(milliseconds(20'000));
+
+std::pair<UniqueFd, UniqueFd> socket_pair() {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+/// Goes on with both sides in turns until both are through; what they throw comes out.
+void shake_hands(TlsSession& connector, int connector_fd, TlsSession& acceptor, int acceptor_fd) {
+  for (int round = 0; round < 100; ++round) {
+    const short first = connector.advance(connector_fd);
+    const short second = acceptor.advance(acceptor_fd);
+    if (first == 0 && second == 0) return;
+  }
+  FAIL() << "the handshake does not end";
+}
+
+struct Fixture {
+  Fixture() {
+    Nonce nonce{};
+    nonce[0] = std::byte{7};
+    opening = encode_opening({3, 2, 9, 4}, nonce);
+    answer = make_answer(key, opening, nonce);
+  }
+  JobKey key = make_random_key();
+  Opening opening;
+  Answer answer;
+
+  std::unique_ptr<TlsSession> session(TlsSession::Side side) const {
+    return std::make_unique<TlsSession>(side, key, opening, answer);
+  }
+};
+
+/// Two ends of an encrypted connection.
+struct Pair {
+  explicit Pair(const Fixture& fixture = {}) {
+    auto [left_fd, right_fd] = socket_pair();
+    auto left_session = fixture.session(TlsSession::Side::kConnector);
+    auto right_session = fixture.session(TlsSession::Side::kAcceptor);
+    shake_hands(*left_session, left_fd.get(), *right_session, right_fd.get());
+    left = make_tls_stream(std::move(left_fd), std::move(left_session), "right");
+    right = make_tls_stream(std::move(right_fd), std::move(right_session), "left");
+  }
+  std::unique_ptr<Stream> left;
+  std::unique_ptr<Stream> right;
+};
+
+TEST(Tls, carries_bytes_in_order_in_both_directions_at_once) {
+  Pair pair;
+  constexpr std::size_t kBytes = std::size_t{3} << 20;  // More than any socket buffer.
+  const auto exchange = [](Stream& stream, std::byte base) {
+    Bytes outgoing(kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) outgoing[i] = static_cast<std::byte>(i * 31) ^ base;
+    Bytes incoming(kBytes);
+    std::thread writer([&] { write_exactly(stream, outgoing, kSoon); });
+    read_exactly(stream, incoming, kSoon);
+    writer.join();
+    return incoming;
+  };
+  Bytes at_right;
+  std::thread other([&] { at_right = exchange(*pair.right, std::byte{0xAA}); });
+  const Bytes at_left = exchange(*pair.left, std::byte{0x55});
+  other.join();
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    ASSERT_EQ(at_left[i], static_cast<std::byte>(i * 31) ^ std::byte{0xAA});
+    ASSERT_EQ(at_right[i], static_cast<std::byte>(i * 31) ^ std::byte{0x55});
+  }
+}
+
+TEST(Tls, leaves_nothing_inside_that_poll_would_not_see) {
+  Pair pair;
+  // Several records; read in one call that asks for more than there is.
+  for (int i = 0; i < 5; ++i) write_exactly(*pair.left, Bytes(20'000, std::byte{1}), kSoon);
+  wait_for(pair.right->fd(), POLLIN, kSoon, "bytes");
+  Bytes incoming(200'000);
+  EXPECT_EQ(pair.right->read_some(incoming), 100'000U);
+  EXPECT_EQ(pair.right->read_some(incoming), 0U);
+}
+
+TEST(Tls, shows_others_neither_the_bytes_nor_the_key) {
+  const Fixture fixture;
+  auto [left_fd, near_fd] = socket_pair();
+  auto [far_fd, right_fd] = socket_pair();
+  auto left = fixture.session(TlsSession::Side::kConnector);
+  auto right = fixture.session(TlsSession::Side::kAcceptor);
+  Bytes seen;
+  // Somebody in the middle who hands on what passes.
+  const auto pass = [&](int from, int to) {
+    Bytes chunk(100'000);
+    const ssize_t count = ::recv(from, chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (count <= 0) return;
+    seen.insert(seen.end(), chunk.begin(), chunk.begin() + count);
+    ASSERT_EQ(::send(to, chunk.data(), static_cast<std::size_t>(count), MSG_NOSIGNAL), count);
+  };
+  for (int round = 0; round < 20; ++round) {
+    const short waits = static_cast<short>(left->advance(left_fd.get()) | right->advance(right_fd.get()));
+    pass(near_fd.get(), far_fd.get());
+    pass(far_fd.get(), near_fd.get());
+    if (waits == 0) break;
+  }
+  const auto from = make_tls_stream(std::move(left_fd), std::move(left), "right");
+  const auto to = make_tls_stream(std::move(right_fd), std::move(right), "left");
+  const Bytes secret(as_bytes("gradients are nobody's business").begin(),
+                     as_bytes("gradients are nobody's business").end());
+  write_exactly(*from, secret, kSoon);
+  pass(near_fd.get(), far_fd.get());
+  Bytes received(secret.size());
+  read_exactly(*to, received, kSoon);
+  EXPECT_EQ(received, secret);
+  EXPECT_EQ(std::search(seen.begin(), seen.end(), secret.begin(), secret.end()), seen.end());
+  EXPECT_EQ(std::search(seen.begin(), seen.end(), fixture.key.begin(), fixture.key.end()), seen.end());
+
+  // One bit turned on the way.
+  write_exactly(*from, secret, kSoon);
+  Bytes record(1000);
+  const ssize_t count = ::recv(near_fd.get(), record.data(), record.size(), 0);
+  ASSERT_GT(count, 20);
+  record[static_cast<std::size_t>(count) - 20] ^= std::byte{1};
+  ASSERT_EQ(::send(far_fd.get(), record.data(), static_cast<std::size_t>(count), MSG_NOSIGNAL), count);
+  try {
+    read_exactly(*to, received, kSoon);
+    FAIL() << "damaged bytes were taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCorruptData) << error.what();
+    EXPECT_NE(std::string(error.what()).find("left"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Tls, refuses_another_key_and_another_handshake) {
+  const Fixture ours;
+  Fixture other_key;
+  Fixture other_handshake = ours;
+  other_handshake.opening[71] ^= std::byte{1};
+  for (const Fixture& theirs : {other_key, other_handshake}) {
+    auto [left_fd, right_fd] = socket_pair();
+    auto connector = ours.session(TlsSession::Side::kConnector);
+    auto acceptor = theirs.session(TlsSession::Side::kAcceptor);
+    try {
+      shake_hands(*connector, left_fd.get(), *acceptor, right_fd.get());
+      ADD_FAILURE() << "strangers have met";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kAuthentication) << error.what();
+    }
+  }
+}
+
+TEST(Tls, a_closed_peer_first_gives_what_it_sent_and_is_then_named) {
+  Pair pair;
+  write_exactly(*pair.right, as_bytes("last words"), kSoon);
+  pair.right.reset();
+  Bytes incoming(10);
+  read_exactly(*pair.left, incoming, kSoon);
+  EXPECT_EQ(as_text(incoming), "last words");
+  for (int call = 0; call < 2; ++call) {
+    try {
+      pair.left->read_some(incoming);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
+      EXPECT_NE(std::string(error.what()).find("right"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 100; ++i) write_exactly(*pair.left, Bytes(100'000), kSoon);
+      },
+      Error);
+}
+
+TEST(Tls, a_peer_that_goes_during_the_handshake_is_lost) {
+  const Fixture fixture;
+  auto [left_fd, right_fd] = socket_pair();
+  auto connector = fixture.session(TlsSession::Side::kConnector);
+  EXPECT_EQ(connector->advance(left_fd.get()), POLLIN);
+  right_fd.reset();
+  try {
+    connector->advance(left_fd.get());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kPeerLost) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace gyre::net
