@@ -114,6 +114,7 @@ Job job_from_environment(Deadline deadline) {
   job.size = launch.size;
   job.rendezvous = launch.rendezvous;
   job.launcher = launch.launcher;
+  if (const auto encrypt = environment_variable("GYRE_TLS")) job.encrypt = parse_bool(*encrypt, "GYRE_TLS");
   if (launch.listener_descriptor >= 0) job.listener = inherited_listener(launch.listener_descriptor);
   if (launch.verdict_descriptor >= 0) job.verdict = inherited_verdict(launch.verdict_descriptor);
   switch (launch.key_source) {

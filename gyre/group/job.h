@@ -19,6 +19,7 @@ struct Job {
   /// Rank 0: a pipe on which the launcher learns, as a line "RANK\n", whose failure became the group's.
   std::shared_ptr<UniqueFd> verdict;
   net::JobKey key{};
+  bool encrypt = false;  ///< Links between hosts are encrypted (TLS 1.3 over the key); equal for all ranks.
   std::string launcher;  ///< "gyre", "torchrun", "mpirun", "srun" or "none": for messages.
 };
 
@@ -26,7 +27,8 @@ struct Job {
 /// or srun; a process started without any is a job of one rank. See docs/guide/launchers.md.
 /// A foreign launcher hands down no key: on one host the ranks get one from rank 0 over a unix socket where the
 /// kernel vouches for the user; over several hosts GYRE_KEY_FILE must name a private file that all of them can read.
-/// May wait for rank 0 until the deadline. Error(kInvalidArgument) names the variable that is wrong or missing.
+/// GYRE_TLS=1 asks for encryption. May wait for rank 0 until the deadline. Error(kInvalidArgument) names the variable
+/// that is wrong or missing.
 Job job_from_environment(Deadline deadline);
 
 /// A job of processes of one user on one host that already know their numbers and share a `name` that no other job

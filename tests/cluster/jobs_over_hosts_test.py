@@ -15,17 +15,17 @@ HERE = Path(__file__).parent
 PACKAGE = HERE.parent.parent / "python"
 
 
-def run(hosts: Hosts, function: str, ranks_per_host: list[int]) -> list[FinishedRank]:
+def run(hosts: Hosts, function: str, ranks_per_host: list[int], tls: str = "0") -> list[FinishedRank]:
     command = [sys.executable, str(HERE / "host_rank.py"), function]
-    environment = {"PYTHONPATH": str(PACKAGE), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+    environment = {"PYTHONPATH": str(PACKAGE), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "GYRE_TLS": tls}
     return run_ranks(hosts, ranks_per_host, command, environment=environment, timeout_s=240)
 
 
-@pytest.mark.parametrize("ranks_per_host", [[2, 2], [1, 1, 1], [1, 3]])
-def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(ranks_per_host: list[int]) -> None:
+@pytest.mark.parametrize(("ranks_per_host", "tls"), [([2, 2], "0"), ([1, 1, 1], "0"), ([1, 3], "0"), ([2, 1], "1")])
+def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(ranks_per_host: list[int], tls: str) -> None:
     count = len(ranks_per_host)
     with Hosts.create(count, "1gbit") as hosts:
-        finished = run(hosts, "reduce_and_report", ranks_per_host)
+        finished = run(hosts, "reduce_and_report", ranks_per_host, tls)
     assert all(rank.returncode == 0 for rank in finished), finished
     reports = [re.findall(r"digest=(-?\d+) sent=(\d+)", rank.stdout)[0] for rank in finished]
     assert len({digest for digest, _ in reports}) == 1, reports

@@ -1,5 +1,7 @@
 #include "gyre/group/internal/acceptor.h"
 
+#include <poll.h>
+
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -15,6 +17,13 @@ namespace {
 
 /// After the process has run out of descriptors: time for others to close some.
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+
+asio::awaitable<void> finish_handshake(net::TlsSession& session, AsyncSocket& socket) {
+  for (short event = session.advance(socket.native_handle()); event != 0;
+       event = session.advance(socket.native_handle())) {
+    co_await socket.async_wait(event == POLLIN ? AsyncSocket::wait_read : AsyncSocket::wait_write, asio::use_awaitable);
+  }
+}
 
 }  // namespace
 
@@ -85,7 +94,12 @@ asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::
     strangers_.remove(socket);  // No stranger any more: it need not go for a new one.
     const std::array<std::byte, 1> welcome{net::kWelcome};
     co_await write_all(*socket, welcome);
-    options_.admitted(hello, socket);
+    std::unique_ptr<net::TlsSession> session;
+    if (options_.encrypts && options_.encrypts(hello)) {
+      session = std::make_unique<net::TlsSession>(net::TlsSession::Side::kAcceptor, options_.key, opening, answer);
+      co_await finish_handshake(*session, *socket);
+    }
+    options_.admitted(hello, socket, std::move(session));
   } catch (const std::exception& error) {
     strangers_.remove(socket);
     log_refusal(peer, limit.passed() ? "it did not finish the handshake in time" : error.what());

@@ -9,6 +9,7 @@
 #include "gyre/base/log.h"
 #include "gyre/group/internal/async_io.h"
 #include "gyre/net/handshake.h"
+#include "gyre/net/tls.h"
 
 namespace gyre::group {
 
@@ -18,8 +19,10 @@ struct AcceptorOptions {
   std::chrono::milliseconds handshake_timeout{10'000};
   /// Throws an Error to refuse a connector that knows the key.
   std::function<void(const net::Hello&)> check;
-  /// Gets every admitted connection.
-  std::function<void(const net::Hello&, std::shared_ptr<AsyncSocket>)> admitted;
+  /// Whether a connection that was admitted goes on encrypted; none does where this is empty.
+  std::function<bool(const net::Hello&)> encrypts;
+  /// Gets every admitted connection, and its session where it is encrypted.
+  std::function<void(const net::Hello&, std::shared_ptr<AsyncSocket>, std::unique_ptr<net::TlsSession>)> admitted;
   Logger logger;
 };
 

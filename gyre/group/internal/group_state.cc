@@ -47,7 +47,7 @@ std::shared_ptr<const Departures> GroupState::part_departures(std::uint64_t part
   return parts_.of(part);
 }
 
-void GroupState::offer_link(const LinkKey& key, UniqueFd connection) {
+void GroupState::offer_link(const LinkKey& key, LinkConnection connection) {
   const MutexLock lock(mutex_);
   if (offered_links_.size() >= kMostOfferedLinks && !offered_links_.contains(key)) {
     throw Error(ErrorCode::kResourceExhausted,
@@ -57,7 +57,7 @@ void GroupState::offer_link(const LinkKey& key, UniqueFd connection) {
   changed_.notify_all();
 }
 
-UniqueFd GroupState::take_link(const LinkKey& key, const Topology& topology, Deadline deadline) {
+LinkConnection GroupState::take_link(const LinkKey& key, const Topology& topology, Deadline deadline) {
   const MutexLock lock(mutex_);
   for (;;) {
     abort_signal_.throw_if_triggered();

@@ -12,6 +12,7 @@
 #include "gyre/group/departures.h"
 #include "gyre/group/internal/membership_messages.h"
 #include "gyre/group/topology.h"
+#include "gyre/net/tls.h"
 
 namespace gyre::group {
 
@@ -22,6 +23,12 @@ struct LinkKey {
   std::uint64_t channel = 0;
 
   friend auto operator<=>(const LinkKey&, const LinkKey&) = default;
+};
+
+/// An authenticated connection; with a session whose handshake is done where it is encrypted.
+struct LinkConnection {
+  UniqueFd socket;
+  std::unique_ptr<net::TlsSession> tls{};
 };
 
 /// What a rank's service thread and the threads that use its group share. Thread-safe.
@@ -42,9 +49,9 @@ class GroupState {
 
   /// Keeps an authenticated connection until take_link(); a second one with the same key replaces the first.
   /// Error(kResourceExhausted) when too many wait.
-  void offer_link(const LinkKey& key, UniqueFd connection) GYRE_EXCLUDES(mutex_);
+  void offer_link(const LinkKey& key, LinkConnection connection) GYRE_EXCLUDES(mutex_);
   /// Waits for offer_link(). Error(kTimeout | kPeerLeft), or the abort's reason.
-  UniqueFd take_link(const LinkKey& key, const Topology& topology, Deadline deadline) GYRE_EXCLUDES(mutex_);
+  LinkConnection take_link(const LinkKey& key, const Topology& topology, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
   /// See Group::wait_for_verdict.
   void wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) GYRE_EXCLUDES(mutex_);
@@ -63,7 +70,7 @@ class GroupState {
   Mutex mutex_;
   PartDepartures parts_ GYRE_GUARDED_BY(mutex_);
   ConditionVariable changed_;
-  std::map<LinkKey, UniqueFd> offered_links_ GYRE_GUARDED_BY(mutex_);
+  std::map<LinkKey, LinkConnection> offered_links_ GYRE_GUARDED_BY(mutex_);
   bool farewell_finished_ GYRE_GUARDED_BY(mutex_) = false;
 };
 

@@ -28,6 +28,7 @@ Member introduce(const Job& job, const GroupOptions& options, std::vector<net::E
   member.process = ::getpid();
   member.process_namespace = this_process_namespace();
   member.endpoints = std::move(endpoints);
+  member.encrypts = job.encrypt;
   return member;
 }
 

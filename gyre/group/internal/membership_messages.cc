@@ -24,7 +24,7 @@ flatbuffers::Offset<wire::Member> write_member(flatbuffers::FlatBufferBuilder& b
   for (const net::Endpoint& endpoint : member.endpoints) endpoints.push_back(net::to_string(endpoint));
   return wire::CreateMember(builder, member.rank, builder.CreateString(member.host_id),
                             builder.CreateString(member.host_name), member.process, member.process_namespace,
-                            builder.CreateVectorOfStrings(endpoints));
+                            builder.CreateVectorOfStrings(endpoints), member.encrypts);
 }
 
 /// Verifies that the bytes are a well-formed T: only then may its accessors be used.
@@ -54,6 +54,7 @@ Member read_member(const wire::Member* source, std::string_view message) {
   member.host_name = read_name(source->host_name(), message);
   member.process = source->process();
   member.process_namespace = source->process_namespace();
+  member.encrypts = source->encrypts();
   for (const flatbuffers::String* text : *source->endpoints()) {
     try {
       member.endpoints.push_back(net::parse_endpoint(read_name(text, message)));

@@ -18,6 +18,7 @@ Member example(int rank) {
   member.host_name = "node7";
   member.process = 4711 + rank;
   member.process_namespace = 42;
+  member.encrypts = true;
   member.endpoints = {net::parse_endpoint("unix:@gyre-link-1"), net::parse_endpoint("tcp:[::1]:80")};
   return member;
 }
@@ -28,6 +29,7 @@ void expect_equal(const Member& a, const Member& b) {
   EXPECT_EQ(a.host_name, b.host_name);
   EXPECT_EQ(a.process, b.process);
   EXPECT_EQ(a.process_namespace, b.process_namespace);
+  EXPECT_EQ(a.encrypts, b.encrypts);
   EXPECT_EQ(a.endpoints, b.endpoints);
 }
 

@@ -44,7 +44,8 @@ void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
     }
   };
   // The acceptor is owned by this server, so its callbacks must not own the server in turn.
-  options.admitted = [weak = weak_from_this()](const net::Hello& hello, std::shared_ptr<AsyncSocket> socket) {
+  options.admitted = [weak = weak_from_this()](const net::Hello& hello, std::shared_ptr<AsyncSocket> socket,
+                                               const std::unique_ptr<net::TlsSession>&) {
     const auto self = weak.lock();
     if (!self) return;
     auto connection = std::make_shared<MessageConnection>(std::move(socket));

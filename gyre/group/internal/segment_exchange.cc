@@ -48,7 +48,7 @@ std::shared_ptr<net::Segment> hand_out(const Topology& topology, const std::vect
   std::vector<std::unique_ptr<net::Stream>> streams;
   for (const int peer : ranks) {
     if (peer == topology.rank()) continue;
-    UniqueFd connection = state.take_link({peer, Purpose::kSegment, channel}, topology, deadline);
+    UniqueFd connection = state.take_link({peer, Purpose::kSegment, channel}, topology, deadline).socket;
     streams.push_back(net::make_socket_stream(std::move(connection), topology.describe(peer)));
     compare_sizes(*streams.back(), topology, size_bytes, state, deadline);
     net::send_descriptor(streams.back()->fd(), segment->descriptor(), Deadline::after(kDescriptorTimeout));
@@ -61,7 +61,7 @@ std::shared_ptr<net::Segment> hand_out(const Topology& topology, const std::vect
 std::shared_ptr<net::Segment> receive(const Topology& topology, int leader, const net::JobKey& key,
                                       const net::Hello& hello, std::size_t size_bytes, GroupState& state,
                                       Deadline deadline) {
-  UniqueFd connection = connect_to_peer(topology, leader, key, hello, state, deadline);
+  UniqueFd connection = connect_to_peer(topology, leader, key, hello, state, deadline).socket;
   const auto stream = net::make_socket_stream(std::move(connection), topology.describe(leader));
   compare_sizes(*stream, topology, size_bytes, state, deadline);
   wait_for(stream->fd(), POLLIN, state, deadline, stream->peer());

@@ -59,9 +59,14 @@ AcceptorOptions link_acceptor_options(const Service::Member& member, GroupState&
                   fmt::format("rank {} does not connect to rank {}", hello.rank, topology.rank()));
     }
   };
-  options.admitted = [&state](const net::Hello& hello, const std::shared_ptr<AsyncSocket>& socket) {
+  options.encrypts = [&topology](const net::Hello& hello) {
+    return static_cast<Purpose>(hello.purpose) == Purpose::kLink &&
+           topology.encrypts_link_to(static_cast<int>(hello.rank));
+  };
+  options.admitted = [&state](const net::Hello& hello, const std::shared_ptr<AsyncSocket>& socket,
+                              std::unique_ptr<net::TlsSession> session) {
     state.offer_link({static_cast<int>(hello.rank), static_cast<Purpose>(hello.purpose), hello.channel},
-                     release_socket(*socket));
+                     {release_socket(*socket), std::move(session)});
   };
   return options;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -53,6 +54,24 @@ Admission enter(const Job& job, const GroupOptions& options, const Logger& logge
   return join_own_rendezvous(job, options, std::move(own), copy.get());
 }
 
+std::unique_ptr<net::Stream> as_stream(LinkConnection connection, std::string peer) {
+  if (!connection.tls) return net::make_socket_stream(std::move(connection.socket), std::move(peer));
+  return net::make_tls_stream(std::move(connection.socket), std::move(connection.tls), std::move(peer));
+}
+
+/// All ranks see the same members, so all say the same.
+void check_encryption(const std::vector<Member>& members) {
+  const auto differs = [&](const Member& member) { return member.encrypts != members[0].encrypts; };
+  const auto other = std::find_if(members.begin(), members.end(), differs);
+  if (other == members.end()) return;
+  throw Error(
+      ErrorCode::kMismatch,
+      fmt::format("rank {} (host {}) {} links between hosts and rank 0 (host {}) {}; set GYRE_TLS alike for all "
+                  "ranks",
+                  other->rank, other->host_name, other->encrypts ? "encrypts" : "does not encrypt",
+                  members[0].host_name, members[0].encrypts ? "does" : "does not"));
+}
+
 }  // namespace
 
 SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logger& logger, Admission admission,
@@ -89,14 +108,12 @@ std::unique_ptr<net::Stream> SocketGroup::open_link(int peer, std::uint64_t chan
   GYRE_CHECK(peer != rank());
   throw_if_left();
   if (rank() < peer) {
-    UniqueFd connection = state_.take_link({peer, Purpose::kLink, channel}, topology_, deadline);
-    return net::make_socket_stream(std::move(connection), topology_.describe(peer));
+    return as_stream(state_.take_link({peer, Purpose::kLink, channel}, topology_, deadline), topology_.describe(peer));
   }
   const net::Hello hello{static_cast<std::uint32_t>(rank()), static_cast<std::uint32_t>(Purpose::kLink), channel,
                          epoch_};
   try {
-    return net::make_socket_stream(connect_to_peer(topology_, peer, key_, hello, state_, deadline),
-                                   topology_.describe(peer));
+    return as_stream(connect_to_peer(topology_, peer, key_, hello, state_, deadline), topology_.describe(peer));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
     throw verdict_on(peer, error);
@@ -155,6 +172,7 @@ std::unique_ptr<Group> join_group(const Job& job, const GroupOptions& options, c
   try {
     auto service = std::make_unique<Service>();
     Admission admission = enter(job, options, logger, *service);
+    check_encryption(admission.membership.members);
     return std::make_unique<SocketGroup>(job, options, logger, std::move(admission), std::move(service));
   } catch (Error& error) {
     error.add_context(

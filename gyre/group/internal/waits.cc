@@ -51,9 +51,9 @@ UniqueFd connect_in_slices(const Topology& topology, int peer, GroupState& state
   }
 }
 
-/// net::prove_to_acceptor, with waits that an abort ends.
-void prove_to_peer(net::Stream& stream, const net::JobKey& key, const net::Hello& hello, GroupState& state,
-                   Deadline deadline) {
+/// net::prove_to_acceptor, with waits that an abort ends, and the TLS handshake after it where `encrypt` says so.
+std::unique_ptr<net::TlsSession> prove_to_peer(net::Stream& stream, const net::JobKey& key, const net::Hello& hello,
+                                               bool encrypt, GroupState& state, Deadline deadline) {
   net::Nonce nonce;
   fill_with_secure_random(nonce);
   const net::Opening opening = net::encode_opening(hello, nonce);
@@ -64,6 +64,12 @@ void prove_to_peer(net::Stream& stream, const net::JobKey& key, const net::Hello
   std::byte welcome{};
   read_exactly(stream, {&welcome, 1}, state, deadline);
   if (welcome != net::kWelcome) throw Error(ErrorCode::kProtocol, fmt::format("{} did not welcome us", stream.peer()));
+  if (!encrypt) return nullptr;
+  auto session = std::make_unique<net::TlsSession>(net::TlsSession::Side::kConnector, key, opening, answer);
+  for (short event = session->advance(stream.fd()); event != 0; event = session->advance(stream.fd())) {
+    wait_for(stream.fd(), event, state, deadline, stream.peer());
+  }
+  return session;
 }
 
 }  // namespace
@@ -99,13 +105,15 @@ std::unique_ptr<net::Stream> borrow_as_stream(const UniqueFd& socket, std::strin
   return net::make_socket_stream(duplicate(socket), std::move(peer));
 }
 
-UniqueFd connect_to_peer(const Topology& topology, int peer, const net::JobKey& key, const net::Hello& hello,
-                         GroupState& state, Deadline deadline) {
+LinkConnection connect_to_peer(const Topology& topology, int peer, const net::JobKey& key, const net::Hello& hello,
+                               GroupState& state, Deadline deadline) {
+  const bool encrypt = static_cast<Purpose>(hello.purpose) == Purpose::kLink && topology.encrypts_link_to(peer);
   for (int handshake = 1;; ++handshake) {
     UniqueFd connection = connect_in_slices(topology, peer, state, deadline);
     try {
-      prove_to_peer(*borrow_as_stream(connection, topology.describe(peer)), key, hello, state, deadline);
-      return connection;
+      const auto stream = borrow_as_stream(connection, topology.describe(peer));
+      auto session = prove_to_peer(*stream, key, hello, encrypt, state, deadline);
+      return {std::move(connection), std::move(session)};
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kPeerLost || handshake == kMostHandshakes || deadline.passed()) throw;
     }

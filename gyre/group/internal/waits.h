@@ -17,10 +17,10 @@ void wait_for(int fd, short events, GroupState& state, Deadline deadline, std::s
 void read_exactly(net::Stream& stream, std::span<std::byte> into, GroupState& state, Deadline deadline);
 void write_exactly(net::Stream& stream, std::span<const std::byte> from, GroupState& state, Deadline deadline);
 
-/// Connects to `peer` and proves the key: the connector's side of a link or of a segment's exchange. The caller keeps
-/// the descriptor.
-UniqueFd connect_to_peer(const Topology& topology, int peer, const net::JobKey& key, const net::Hello& hello,
-                         GroupState& state, Deadline deadline);
+/// Connects to `peer` and proves the key: the connector's side of a link, which is encrypted where the topology says
+/// so, or of a segment's exchange.
+LinkConnection connect_to_peer(const Topology& topology, int peer, const net::JobKey& key, const net::Hello& hello,
+                               GroupState& state, Deadline deadline);
 
 /// A stream over a copy of `socket`, for as long as one exchange needs it.
 std::unique_ptr<net::Stream> borrow_as_stream(const UniqueFd& socket, std::string peer);
