@@ -151,8 +151,8 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 def statistics() -> _core.Statistics:
     """What this rank has counted since init(): per lane bytes, waits and work; per optimizer when each bucket was ready
-    and exchanged in the last step, and how much of the exchange was hidden behind backward. Times in seconds; the keys
-    are those of gyre/engine/statistics.h."""
+    and exchanged in the last step, and how much of the exchange was hidden behind backward. An optimizer is among the
+    plans from the end of its first step. Times in seconds; the keys are those of gyre/engine/statistics.h."""
     return _current().core.statistics()
 
 
