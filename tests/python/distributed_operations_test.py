@@ -187,6 +187,14 @@ def what_gloo_lacks() -> None:
     source = torch.arange(2.0 * size) + rank
     dist.reduce_scatter_tensor(part, source, op=dist.ReduceOp.AVG)
     torch.testing.assert_close(part, torch.arange(2.0 * size)[2 * rank : 2 * rank + 2] + (size - 1) / 2)
+    # As FSDP calls them: the input is a part of the output, and the other way round.
+    gathered = torch.full((size, 6), -1.0)
+    gathered[rank] = everyone[rank]
+    dist.all_gather_into_tensor(gathered, gathered[rank])
+    assert torch.equal(gathered, torch.stack(everyone))
+    source = torch.arange(2.0 * size)
+    dist.reduce_scatter_tensor(source[2 * rank : 2 * rank + 2], source)
+    assert torch.equal(source[2 * rank : 2 * rank + 2], size * torch.arange(2.0 * size)[2 * rank : 2 * rank + 2])
     futures_and_coalesced(rank, size, total, everyone)
     objects(rank, size)
     dist.destroy_process_group()

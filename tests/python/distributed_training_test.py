@@ -128,7 +128,9 @@ def trainings_as_over_gloo() -> None:
             if size == 2:
                 assert torch.equal(own, other), training.__name__
             else:
-                torch.testing.assert_close(own, other, rtol=1e-3, atol=1e-4, msg=training.__name__)
+                torch.testing.assert_close(
+                    own, other, rtol=1e-3, atol=1e-4, msg=lambda text, name=training.__name__: f"{name}: {text}"
+                )
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -21,7 +21,6 @@ from gyre.distributed._meeting import meet
 from gyre.distributed._requests import Kind, Reduction
 from gyre.distributed._work import Completions, Work
 from gyre.errors import InvalidArgumentError, MismatchError
-from gyre.torch._tensors import memory_of
 
 # torch's stubs of it differ from version to version, and its overloads are not for Python subclasses.
 _ProcessGroup: Any = dist.ProcessGroup
@@ -216,12 +215,16 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
                 "each; tensors of different sizes have to be padded"
             )
         place = self._place_for(outputs)
+        source = _requests.apart(source, place)
         # One row per rank, so that the ranks must agree about the number of elements.
         request = _requests.request(Kind.ALLGATHER, name, tensor, [1, source.numel()], source=source, target=place)
         handle = self._runtime.core.submit(request)
-        return self._work(
-            [handle], [source, place], outputs, action, opts, lambda: _requests.unpack(place.view(-1), outputs)
-        )
+
+        def finish() -> None:
+            _requests.take_into(handle, place)
+            _requests.unpack(place.view(-1), outputs)
+
+        return self._work([handle], [source, place], outputs, action, opts, finish)
 
     def _reduce_scatter(
         self, output: torch.Tensor, inputs: list[torch.Tensor], action: str, name: str, opts: Any
@@ -237,8 +240,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
                 f"each need {output.numel() * self._own_size}"
             )
         place = _requests.landing(output)
-        if place.numel() > 0 and source.data_ptr() <= place.data_ptr() < source.data_ptr() + memory_of(source)[1]:
-            source = source.clone()  # FSDP reduces into a part of the input.
+        source = _requests.apart(source, place)
         request = _requests.request(
             Kind.REDUCESCATTER,
             name,
@@ -249,7 +251,12 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             reduction=reduction,
         )
         handle = self._runtime.core.submit(request)
-        return self._work([handle], [source, place], [output], action, opts, lambda: _requests.copy_back(place, output))
+
+        def finish() -> None:
+            _requests.take_into(handle, place)
+            _requests.copy_back(place, output)
+
+        return self._work([handle], [source, place], [output], action, opts, finish)
 
     def _elements(self, tensor: torch.Tensor, splits: Sequence[int], whose: str) -> list[int]:
         """How many elements go to, or come from, each rank."""
@@ -288,18 +295,17 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         """An all-to-all of elements; everything that moves without reducing and is no broadcast."""
         source = _requests.packed(inputs)
         place = self._place_for(outputs)
-        if place.numel() > 0 and place.data_ptr() == source.data_ptr():
-            source = source.clone()
+        source = _requests.apart(source, place)
         request = _requests.request(
             Kind.ALLTOALL, name, source, [source.numel()], source=source, target=place, splits=send
         )
         handle = self._runtime.core.submit(request)
 
         def finish() -> None:
-            _, _, received = handle.take_result()
-            if list(received) != receive:
+            received = _requests.take_into(handle, place)
+            if received != receive:
                 raise MismatchError(
-                    f"{action}: the other ranks sent {list(received)} elements, where rank {self._own_rank} expects "
+                    f"{action}: the other ranks sent {received} elements, where rank {self._own_rank} expects "
                     f"{receive}; their input splits must be this rank's output splits"
                 )
             if outputs:

@@ -12,7 +12,7 @@ from torch.distributed import ReduceOp
 
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, UnsupportedError
-from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of
+from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
 
 
 class Kind(IntEnum):
@@ -91,6 +91,26 @@ def copy_back(landed: torch.Tensor, tensor: torch.Tensor) -> None:
     if landed.data_ptr() != tensor.data_ptr():
         with torch.no_grad():
             tensor.detach().copy_(landed)
+
+
+def apart(source: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """`source`, copied where it shares memory with `place`: FSDP gathers into a buffer of which its own part is the
+    input, and reduces into a part of the input."""
+    source_begin, source_bytes = memory_of(source)
+    place_begin, place_bytes = memory_of(place)
+    shared = source_begin < place_begin + place_bytes and place_begin < source_begin + source_bytes
+    return source.clone() if shared else source
+
+
+def take_into(handle: _core.Handle, place: torch.Tensor) -> list[int]:
+    """After wait(): the result stands in `place`, also where the engine had to put it elsewhere. Returns the received
+    splits."""
+    memory, _, received = handle.take_result()
+    if len(memory) > 0:
+        result = tensor_over(memory, place.dtype, [len(memory) // place.element_size()])
+        if result.numel() == place.numel():
+            place.copy_(result.view(place.shape))
+    return list(received)
 
 
 def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
