@@ -1,0 +1,71 @@
+"""gyre.run() and `gyre doctor`: what a notebook and a newcomer call first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gyre
+
+PACKAGE = Path(gyre.__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def program(gyre: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYRE_PROGRAM", str(gyre))
+
+
+def test_results_come_in_the_order_of_the_ranks(capfd: pytest.CaptureFixture[str]) -> None:
+    factor = 3
+
+    def place(base: int, *, add: int) -> tuple[int, int]:  # A closure, as in a notebook's cell.
+        print("here")
+        return base + add + factor * int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+
+    assert gyre.run(place, args=(10,), kwargs={"add": 1}, np=3) == [(11, 3), (14, 3), (17, 3)]
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[0] here", "[1] here", "[2] here"]
+
+
+def test_the_first_failed_ranks_traceback_comes_back() -> None:
+    def fail() -> None:
+        if os.environ["GYRE_RANK"] == "1":
+            raise ArithmeticError("only here")
+
+    with pytest.raises(gyre.RunError, match="rank 1 failed first") as caught:
+        gyre.run(fail, np=2)
+    assert caught.value.rank == 1
+    assert "ArithmeticError: only here" in caught.value.traceback
+
+
+def test_a_killed_rank_is_told_in_the_launchers_words() -> None:
+    def die() -> None:
+        os.kill(os.getpid(), 9)
+
+    with pytest.raises(gyre.RunError, match="SIGKILL"):
+        gyre.run(die, np=1)
+
+
+def test_the_doctor_finds_nothing_wrong_here(gyre: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "GYRE_PYTHON": sys.executable}
+    done = subprocess.run(
+        [str(gyre), "doctor", "-o", "json"], capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["wrong"]) == (0, 0), done.stdout + done.stderr
+    assert {finding["name"] for finding in report["findings"]} >= {"engine", "gyre", "torch", "/dev/shm", "two ranks"}
+    environment["GYRE_KEY_FILE"] = "/nowhere/key"
+    done = subprocess.run(
+        [str(gyre), "doctor", "--no-self-test"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 1
+    assert "chmod 600 /nowhere/key" in done.stdout
