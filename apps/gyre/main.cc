@@ -53,6 +53,7 @@ struct PythonVerb {
   const char* description;
 };
 constexpr std::array kPythonVerbs = {
+    PythonVerb{"explain", "gyre.explain.__main__", "Run a job and say where the time of its exchange goes"},
     PythonVerb{"bench", "gyre.bench.__main__", "Measure the exchange, beside its bound and what others take"},
     PythonVerb{"doctor", "gyre.doctor", "Say what was built and found, what is wrong, and what mends it"},
 };

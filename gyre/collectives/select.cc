@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "gyre/base/bytes.h"
+#include "gyre/collectives/internal/link_allreduce.h"
 #include "gyre/collectives/internal/shared_layout.h"
 #include "gyre/collectives/internal/team.h"
 
@@ -70,6 +73,22 @@ Choice choose_allreduce(std::size_t size_bytes, bool in_arena, const Placement& 
                                          : fmt::format("{} rings at once", placement.fewest_on_a_host))};
   }
   return {algorithm, ""};
+}
+
+std::size_t segment_bytes(Algorithm algorithm, std::size_t size_bytes, const Placement& placement) {
+  const auto share_of = [&](int count) { return size_bytes / static_cast<std::size_t>(count); };
+  switch (algorithm) {
+    case Algorithm::kSharedPipeline: return std::min(size_bytes, internal::kSlotBytes);
+    case Algorithm::kSharedArena: return share_of(placement.size);
+    case Algorithm::kRing: return internal::ring_segment_bytes(share_of(placement.size));
+    case Algorithm::kHostsRing:
+      return internal::ring_segment_bytes(share_of(placement.fewest_on_a_host * placement.hosts));
+    case Algorithm::kAlone:
+    case Algorithm::kMailbox:
+    case Algorithm::kRecursiveDoubling:
+    case Algorithm::kHostsDoubling: return size_bytes;
+  }
+  return size_bytes;
 }
 
 std::string_view algorithm_name(Algorithm algorithm) {

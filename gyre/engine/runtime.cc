@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "gyre/base/bytes.h"
+#include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 #include "gyre/group/in_process.h"
 #include "gyre/group/job.h"
@@ -26,6 +28,7 @@ RuntimeOptions runtime_options_from_environment() {
     options.group.join_timeout =
         std::chrono::seconds(parse_integer(*value, "GYRE_START_TIMEOUT_SECONDS", 1, kMostStartSeconds));
   }
+  options.explain_file = environment_variable("GYRE_EXPLAIN_FILE").value_or("");
   return options;
 }
 
@@ -39,6 +42,8 @@ std::unique_ptr<Runtime> Runtime::start_from_environment() {
 Runtime::Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options)
     : options_(options),
       logger_(make_logger(fmt::format("rank {}", rank_in_job(*group)), options.log_level)),
+      explain_file_(options.explain_file),
+      rates_(options.explain_file.empty() ? MachineRates{} : measure_machine(*group)),
       group_(std::move(group)),
       engine_(std::make_unique<Engine>(*group_, options.engine, logger_)) {}
 
@@ -50,7 +55,20 @@ std::unique_ptr<Runtime> Runtime::subset(std::vector<int> ranks, std::uint64_t i
   return std::make_unique<Runtime>(group::make_subgroup(group_, std::move(ranks), id), options);
 }
 
+void Runtime::write_account() {
+  if (explain_file_.empty() || rank() != 0) return;
+  const std::string account = account_of(group_->topology(), rates_, engine_->statistics());
+  try {
+    write_file_atomically(explain_file_, as_bytes(account));
+  } catch (const Error& error) {
+    // The job itself has done its work.
+    logger_->warn("the account for `gyre explain` could not be written: {}", error.what());
+  }
+  explain_file_.clear();
+}
+
 void Runtime::shutdown() {
+  write_account();
   engine_->shutdown();
   group_->leave();
 }

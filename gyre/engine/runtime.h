@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "gyre/base/log.h"
 #include "gyre/engine/engine.h"
+#include "gyre/engine/explain.h"
 #include "gyre/group/group.h"
 
 namespace gyre::engine {
@@ -16,9 +18,12 @@ struct RuntimeOptions {
   EngineOptions engine;
   group::GroupOptions group;
   std::string log_level = "warning";
+  /// Not empty: all ranks measure the machine at the start, and rank 0 writes an account of the exchange there when it
+  /// leaves the job; see explain.h. Equal on all ranks, but for the path.
+  std::filesystem::path explain_file{};
 };
 
-/// The environment's settings: those of EngineOptions, GYRE_LOG_LEVEL, GYRE_START_TIMEOUT_SECONDS.
+/// The environment's settings: those of EngineOptions, GYRE_LOG_LEVEL, GYRE_START_TIMEOUT_SECONDS, GYRE_EXPLAIN_FILE.
 RuntimeOptions runtime_options_from_environment();
 
 /// Everything that makes this process (or this thread, in tests) one rank of a job: its membership, its engine, its
@@ -49,7 +54,11 @@ class Runtime {
 
  private:
   RuntimeOptions options_;
+  void write_account();
+
   Logger logger_;
+  std::filesystem::path explain_file_;  // Empty: nothing is to be written, or it has been.
+  MachineRates rates_;
   std::shared_ptr<group::Group> group_;
   std::unique_ptr<Engine> engine_;
 };

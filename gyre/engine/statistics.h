@@ -56,9 +56,13 @@ struct PlanStatistics {
   StepStatistics total{};                   ///< Of all finished steps.
 };
 
+constexpr std::size_t kMostEndedPlans = 16;
+
 struct EngineStatistics {
   std::vector<LaneStatistics> lanes;
-  std::vector<PlanStatistics> plans;  ///< Those that exist, in the order in which they were made.
+  std::vector<PlanStatistics> plans;          ///< Those that exist, in the order in which they were made.
+  std::vector<PlanStatistics> ended_plans{};  ///< The last kMostEndedPlans of those that have been destroyed,
+  std::vector<LaneStatistics> ended_lanes{};  ///< and their lanes.
 };
 
 }  // namespace gyre::engine

@@ -10,6 +10,7 @@ constexpr std::uint64_t kOpenLaneChannel = 2;
 constexpr std::uint64_t kMeetingChannel = 3;
 constexpr std::uint64_t kMeetingBoardChannel = 4;
 constexpr std::uint64_t kPointToPointChannel = 8;
+constexpr std::uint64_t kExplainChannel = 15;
 constexpr std::uint64_t kFirstPlanChannel = 16;  ///< Plan p of the engine, from 0, has the channel 16 + p.
 
 }  // namespace gyre::engine::internal

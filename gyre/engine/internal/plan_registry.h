@@ -18,6 +18,7 @@ class PlanRegistry {
   std::uint64_t next_number();
 
   void add(PlanLane* plan);
+  /// Keeps what it has counted.
   void remove(PlanLane* plan);
 
   /// Adds what the plans have counted.
@@ -30,6 +31,8 @@ class PlanRegistry {
   Mutex mutex_;
   std::uint64_t plans_made_ GYRE_GUARDED_BY(mutex_) = 0;
   std::vector<PlanLane*> plans_ GYRE_GUARDED_BY(mutex_);
+  std::vector<PlanStatistics> ended_plans_ GYRE_GUARDED_BY(mutex_);
+  std::vector<LaneStatistics> ended_lanes_ GYRE_GUARDED_BY(mutex_);
 };
 
 }  // namespace gyre::engine::internal

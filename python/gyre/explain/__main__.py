@@ -1,0 +1,170 @@
+"""The command line of `gyre explain`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gyre.bench.errors import UsageError
+from gyre.bench.launch import Interrupted, Launcher, launcher, module, program
+from gyre.bench.options import MODEL_NAMES, checked_model
+from gyre.explain.account import complete, words
+
+_USAGE_EXIT_CODE = 2
+_SIGNALLED_EXIT_CODE = 128
+_LONGEST_SECONDS = 86400
+_END_SECONDS = 20
+
+_EPILOG = """\
+Runs COMMAND as `gyre run` does, or a few training steps of a model, and prints at the end what the ranks' machine can
+do, which algorithm each bucket of gradients got and why, how long it should have taken and how long it took, and how
+much of it was hidden behind backward. Times are rank 0's.
+
+Examples:
+  gyre explain -n 4 -- python train.py --epochs 1
+  gyre explain -n 4 --seconds 30 -- python train.py
+  gyre explain -n 2 --model resnet50
+
+Ctrl-C, and --seconds, end a Python program and print the account all the same.
+Exit code: the job's; 1 when there is no account; 2 for a wrong option; 130 after Ctrl-C."""
+
+
+def parser() -> argparse.ArgumentParser:
+    whole = argparse.ArgumentParser(
+        prog="gyre explain",
+        usage="gyre explain [-n N] [--seconds S] [-o table|json] [--model MODEL | -- COMMAND [ARGUMENTS…]]",
+        description="Says where the time of a job's exchange goes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    whole.add_argument("-n", "--ranks", default="1", help="how many ranks (default: 1)")
+    whole.add_argument("--seconds", type=float, help="end the job after so long (default: when it ends by itself)")
+    whole.add_argument("--model", help=f"a made-up training of {', '.join(MODEL_NAMES)} instead of COMMAND")
+    whole.add_argument("--steps", type=int, default=5, help="of --model (default: 5)")
+    whole.add_argument("-o", "--output", choices=("table", "json"), default="table", help="what to print")
+    whole.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return whole
+
+
+def command_of(arguments: argparse.Namespace) -> list[str]:
+    """What every rank runs. UsageError unless there is exactly one thing to run."""
+    command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if (arguments.model is None) == (not command):
+        raise UsageError("either --model or a command is needed, as in `gyre explain -n 4 -- python train.py`")
+    if arguments.seconds is not None and not 0 < arguments.seconds <= _LONGEST_SECONDS:
+        raise UsageError(f"--seconds is {arguments.seconds:g}; more than 0 and at most {_LONGEST_SECONDS} are needed")
+    if arguments.model is None:
+        return command
+    if not 1 <= arguments.steps <= 1000:
+        raise UsageError(f"--steps is {arguments.steps}; 1 to 1000 are possible")
+    return module("train_model", "--model", checked_model(arguments.model), "--steps", str(arguments.steps))
+
+
+@dataclass
+class Ended:
+    """How the job ended: by itself, or because it was told to."""
+
+    code: int
+    told: int | None = None  # The signal that ended it.
+
+
+class _Job:
+    """A `gyre run` whose stderr is passed on until the job is told to end: the ranks' last words are about that."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        # A session of its own: Ctrl-C comes here, and is handed on.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
+        self._told = False
+        self._relay = threading.Thread(target=self._pass_on)
+        self._relay.start()
+
+    def _pass_on(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if not self._told:
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+
+    def wait(self, seconds: float | None) -> Ended:
+        told = None
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._tell()
+        except Interrupted as interrupted:
+            told = interrupted.number
+            self._tell()
+        self._relay.join(_END_SECONDS)
+        code = self._process.wait(_END_SECONDS)
+        return Ended(0 if self._told and told is None else code, told)
+
+    def _tell(self) -> None:
+        """SIGINT, which Python programs turn into an orderly end."""
+        self._told = True
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.end()
+
+    def end(self) -> None:
+        """Nothing of it stays: the guardian of `gyre run` sees to that."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def run(arguments: argparse.Namespace, programs: Launcher) -> tuple[Ended, Path]:
+    """The job, and where its account is if there is one."""
+    command = command_of(arguments)
+    account = programs.file("account.json")
+    gyre = [str(program("gyre")), "run", "-n", arguments.ranks, "--env", f"GYRE_EXPLAIN_FILE={account}", "--"]
+    job = _Job([*gyre, *command])
+    try:
+        return job.wait(arguments.seconds), account
+    finally:
+        job.end()
+
+
+def report(arguments: argparse.Namespace, ended: Ended, path: Path) -> int:
+    if not path.exists():
+        print(
+            "gyre explain: there is no account: the job ended before rank 0 had joined it, or rank 0 was killed before "
+            "it left (a program that is not Python's must end by itself)",
+            file=sys.stderr,
+        )
+        return ended.code or 1
+    account = complete(json.loads(path.read_text()))
+    print(json.dumps(account, indent=1) if arguments.output == "json" else words(account))
+    return _SIGNALLED_EXIT_CODE + ended.told if ended.told is not None else ended.code
+
+
+def main(words_given: Sequence[str] | None = None) -> int:
+    """Runs and explains one job; returns the exit code."""
+    arguments = parser().parse_args(words_given)
+    started = time.monotonic()
+    try:
+        with launcher(verbose=False) as programs:
+            ended, path = run(arguments, programs)
+            return report(arguments, ended, path)
+    except UsageError as error:
+        print(f"gyre explain: {error}\nSee `gyre explain --help`.", file=sys.stderr)
+        return _USAGE_EXIT_CODE
+    except Interrupted as interrupted:
+        seconds = time.monotonic() - started
+        print(f"gyre explain: interrupted again after {seconds:.0f} s; no account", file=sys.stderr)
+        return _SIGNALLED_EXIT_CODE + interrupted.number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

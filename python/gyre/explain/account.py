@@ -1,0 +1,134 @@
+"""The account that rank 0 of an explained job writes (gyre/engine/explain.h), what was to be expected, and both in
+words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gyre.bench.report import size_text, time_text
+
+Account = dict[str, Any]
+
+# What passes through memory per element of each rank's buffer, as multiples of it: docs/performance.md.
+_PASSES = {"mailbox": 1.0, "shared arena": 1.0, "shared pipeline": 3.0}
+
+
+def predicted_us(bucket: Mapping[str, Any], account: Mapping[str, Any]) -> float | None:
+    """How long the bucket's exchange should take by the rates measured at the start, with all ranks there. None for an
+    algorithm that this does not know."""
+    ranks, hosts, rates = account["ranks"], account["hosts"], account["rates"]
+    size, algorithm = bucket["bytes"], bucket["algorithm"]
+    memory_us = ranks / hosts * size / rates["memory_bytes_per_second"] * 1e6
+    latency_us: float = rates["latency_us"]
+    if algorithm == "alone":
+        return 0.0
+    if algorithm in _PASSES:
+        return float(latency_us + _PASSES[algorithm] * memory_us)
+    if rates["link_bytes_per_second"] <= 0:
+        return None
+    inside_us = memory_us if ranks > hosts else 0.0
+    link_us = size / rates["link_bytes_per_second"] * 1e6
+    if "doubling" in algorithm:
+        return float(latency_us + inside_us + math.ceil(math.log2(max(hosts, 2))) * link_us)
+    if "ring" in algorithm:
+        return float(latency_us + inside_us + 2 * (hosts - 1) / hosts * link_us)
+    return None
+
+
+def complete(account: Account) -> Account:
+    """The account with `predicted_us` and `achieved_us` for every bucket, and means for every plan."""
+    for plan in account["plans"]:
+        for bucket in plan["buckets"]:
+            bucket["predicted_us"] = predicted_us(bucket, account)
+            bucket["achieved_us"] = bucket["end_us"] - bucket["start_us"]
+        steps = max(1, plan["steps"])
+        mean = {key: plan["total"][key] / steps for key in ("backward_us", "exchange_us", "hidden_us", "exposed_us")}
+        exchange = mean["exchange_us"]
+        plan["mean"] = {**mean, "hidden_share": mean["hidden_us"] / exchange if exchange > 0 else 1.0}
+    return account
+
+
+def _rate_text(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e9:.1f} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.1f} MB/s"
+
+
+def _lined_up(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _machine(account: Account) -> str:
+    rates = account["rates"]
+    ranks, hosts = account["ranks"], account["hosts"]
+    text = (
+        f"{ranks} rank{'s' * (ranks != 1)} on {hosts} host{'s' * (hosts != 1)}; measured in "
+        f"{time_text(rates['took_us'])}: an allreduce of 4 bytes takes {time_text(rates['latency_us'])}, the ranks of "
+        f"a host copy {_rate_text(rates['memory_bytes_per_second'])} together"
+    )
+    if rates["link_bytes_per_second"] > 0:
+        text += f", a host sends {_rate_text(rates['link_bytes_per_second'])}"
+    return text + "."
+
+
+def _buckets(plan: Mapping[str, Any]) -> list[str]:
+    lines = [("bucket", "tensors", "size", "algorithm", "segments", "predicted", "achieved", "ready at", "started at")]
+    for index, bucket in enumerate(plan["buckets"]):
+        cells = (
+            str(index), str(bucket["tensors"]), size_text(bucket["bytes"]), bucket["algorithm"],
+            size_text(bucket["segment_bytes"]), time_text(bucket["predicted_us"]), time_text(bucket["achieved_us"]),
+            time_text(bucket["ready_us"]), time_text(bucket["start_us"]),
+        )  # fmt: skip
+        lines.append(cells)
+    reasons: dict[str, str] = {}
+    for bucket in plan["buckets"]:
+        reasons.setdefault(bucket["algorithm"], bucket["reason"])
+    lines_of_reasons = [f"{algorithm}: {reason}" for algorithm, reason in reasons.items()]
+    return [*_lined_up(lines), "(of the last step; achieved: waiting for slower ranks included)", *lines_of_reasons]
+
+
+def _step(plan: Mapping[str, Any]) -> list[str]:
+    mean = plan["mean"]
+    lines = [
+        f"A step, on average: {time_text(mean['backward_us'])} of backward from its first gradient on, "
+        f"{time_text(mean['exchange_us'])} of exchange, of which backward hid {time_text(mean['hidden_us'])} "
+        f"({mean['hidden_share']:.0%}); the training waited {time_text(mean['exposed_us'])}."
+    ]
+    total = plan["total"]
+    if total["overtaken_buckets"]:
+        lines.append(
+            f"{total['overtaken_buckets']} buckets were complete before one that travels earlier: backward produced "
+            "gradients in another order than the plan's."
+        )
+    if total["missing_tensors"]:
+        lines.append(f"{total['missing_tensors']} tensors had no gradient when their step ended, and counted as zeros.")
+    return lines
+
+
+def words(account: Account) -> str:
+    """For a person; `account` is complete()d."""
+    lines = [_machine(account)]
+    for plan in account["plans"]:
+        lines += ["", f"{plan['name']}: {plan['steps']} steps, {size_text(plan['arena_bytes'])} of gradients"]
+        if plan["steps"] > 0:
+            lines += [*_buckets(plan), *_step(plan)]
+    if not account["plans"]:
+        lines += ["", "No optimizer exchanged gradients. Operations of their own:"]
+    busy = [lane for lane in account["lanes"] if lane["collectives"] > 0]
+    if busy:
+        lines.append("")
+        lines += _lined_up(
+            [
+                ("lane", "collectives", "waited", "copied for", "reduced for", "sent for", "bytes sent"),
+                *(
+                    (
+                        lane["lane"], str(lane["collectives"]), time_text(lane["waiting_us"]),
+                        time_text(lane["copying_us"]), time_text(lane["reducing_us"]), time_text(lane["sending_us"]),
+                        size_text(lane["bytes_sent"]),
+                    )
+                    for lane in busy
+                ),
+            ]
+        )  # fmt: skip
+    return "\n".join(lines)

@@ -1,0 +1,173 @@
+"""`gyre explain` tells users where their step's time goes: what it runs, how it ends it, and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import gyre.explain
+import pytest
+from gyre.explain.account import complete, predicted_us, words
+from running_job import Job, wait_until
+
+Explain = Callable[..., "subprocess.CompletedProcess[str]"]
+PACKAGE = Path(gyre.explain.__file__).parent.parent.parent
+LONGEST_SECONDS = 240
+
+TRAIN = """
+import sys, time
+import torch
+import gyre.torch as hvd
+
+hvd.init()
+model = torch.nn.Linear(1024, 512)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+for step in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    model(torch.ones(4, 1024)).sum().backward()
+    optimizer.step()
+    print("step", step, flush=True)
+    if len(sys.argv) > 2:
+        time.sleep(0.05)
+"""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {"GYRE_PYTHON": sys.executable, "PYTHONPATH": str(PACKAGE), "TMPDIR": str(folder)}
+
+
+@pytest.fixture
+def explain(gyre: Path, tmp_path: Path) -> Explain:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(gyre), "explain", *arguments]
+        variables = {**os.environ, **environment(scratch)}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
+        )
+        assert [path for path in scratch.iterdir() if path.name.startswith("gyre-bench")] == []
+        return done
+
+    return run
+
+
+def test_a_program_is_run_and_its_exchange_explained(explain: Explain) -> None:
+    done = explain("-n", "2", "-o", "json", "--", sys.executable, "-c", TRAIN, "4")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    begin = lines.index("{")
+    assert sorted(lines[:begin]) == sorted(f"[{rank}] step {step}" for rank in range(2) for step in range(4))
+    account = json.loads("\n".join(lines[begin:]))
+    assert (account["ranks"], account["hosts"]) == (2, 1)
+    (plan,) = account["plans"]
+    assert plan["steps"] == 4
+    assert sum(bucket["tensors"] for bucket in plan["buckets"]) == 2
+    assert sum(bucket["bytes"] for bucket in plan["buckets"]) == 4 * (1024 * 512 + 512)
+    for bucket in plan["buckets"]:
+        assert bucket["predicted_us"] > 0
+        assert bucket["achieved_us"] > 0
+        assert bucket["reason"]
+    assert 0 <= plan["mean"]["hidden_share"] <= 1
+    assert words(account).splitlines()[0].startswith("2 ranks on 1 host; measured in ")
+
+
+def test_a_model_needs_no_program(explain: Explain) -> None:
+    done = explain("-n", "2", "--model", "cifar10", "--steps", "2")
+    assert done.returncode == 0, done.stderr
+    assert "optimizer.1: 2 steps, 4.8 MB of gradients" in done.stdout
+    assert "shared arena: " in done.stdout
+    assert "A step, on average: " in done.stdout
+
+
+def test_a_job_that_is_interrupted_is_explained_all_the_same(gyre: Path, tmp_path: Path) -> None:
+    """An epoch can take hours; nobody should have to wait for its end."""
+    command = [str(gyre), "explain", "-n", "2", "--", sys.executable, "-c", TRAIN, "100000", "slowly"]
+    job = Job(command, tmp_path, environment(tmp_path), timeout=LONGEST_SECONDS)
+    try:
+        wait_until("both ranks train", lambda: all(f"[{rank}] step 3" in job.stdout for rank in range(2)), 120)
+        job.process.send_signal(signal.SIGINT)
+        assert job.wait() == 128 + signal.SIGINT
+        assert "optimizer.1: " in job.stdout
+        assert "A step, on average: " in job.stdout
+        assert "Traceback" not in job.stderr
+        wait_until("all processes ended", lambda: job.processes() == [])
+    finally:
+        job.end()
+
+
+def test_a_job_ends_after_the_seconds_given(explain: Explain) -> None:
+    # Without torch, whose import takes seconds of its own.
+    script = "import time\nfrom gyre._runtime import init\ninit()\ntime.sleep(1000)"
+    done = explain("-n", "1", "--seconds", "15", "--", sys.executable, "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert "1 rank on 1 host" in done.stdout
+
+
+def test_a_job_that_fails_keeps_its_exit_code(explain: Explain) -> None:
+    done = explain("-n", "2", "--", sys.executable, "-c", "raise SystemExit(3)")
+    assert done.returncode == 3
+    assert "gyre explain: there is no account" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "either --model or a command is needed"),
+        (["--model", "cifar10", "--", "true"], "either --model or a command is needed"),
+        (["--model", "alexnet"], "there is no model 'alexnet'; there are: resnet50, "),
+        (["--seconds", "0", "--", "true"], "--seconds is 0; more than 0 and at most 86400 are needed"),
+        (["--model", "cifar10", "--steps", "0"], "--steps is 0; 1 to 1000 are possible"),
+    ],
+)
+def test_what_cannot_be_is_told_at_once(explain: Explain, arguments: list[str], message: str) -> None:
+    done = explain(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"gyre explain: {message}")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "hosts", "algorithm", "expected_us"),
+    [
+        (1, 1, "alone", 0),
+        (4, 1, "mailbox", 10 + 400),
+        (4, 1, "shared arena", 10 + 400),
+        (4, 1, "shared pipeline", 10 + 3 * 400),
+        (2, 2, "ring", 10 + 10_000),
+        (4, 4, "recursive doubling", 10 + 2 * 10_000),
+        (4, 2, "rings of hosts", 10 + 200 + 10_000),
+        (4, 1, "something new", None),
+    ],
+)
+def test_predictions_follow_from_the_bytes_moved(
+    ranks: int, hosts: int, algorithm: str, expected_us: float | None
+) -> None:
+    """1 MB at 10 GB/s of memory is 100 us per rank of a host; at 100 MB/s of link it is 10 ms."""
+    rates = {"latency_us": 10.0, "memory_bytes_per_second": 1e10, "link_bytes_per_second": 1e8 if hosts > 1 else 0.0}
+    account = {"ranks": ranks, "hosts": hosts, "rates": rates}
+    predicted = predicted_us({"bytes": 10**6, "algorithm": algorithm}, account)
+    assert predicted == (None if expected_us is None else pytest.approx(expected_us))
+
+
+def test_the_words_name_what_was_hidden_and_what_came_out_of_order() -> None:
+    bucket = {
+        "tensors": 3, "bytes": 1 << 20, "type": "float32", "algorithm": "shared arena", "reason": "because",
+        "segment_bytes": 1 << 19, "ready_us": 5.0, "start_us": 6.0, "end_us": 106.0,
+    }  # fmt: skip
+    total = {"backward_us": 2000.0, "exchange_us": 200.0, "hidden_us": 150.0, "exposed_us": 60.0}
+    counted = {"overtaken_buckets": 2, "missing_tensors": 1}
+    plan = {"name": "p", "steps": 2, "arena_bytes": 1 << 20, "buckets": [bucket], "total": {**total, **counted}}
+    rates = {"latency_us": 1.0, "memory_bytes_per_second": 2e10, "link_bytes_per_second": 0.0, "took_us": 9e4}
+    account = complete({"ranks": 2, "hosts": 1, "rates": rates, "plans": [plan], "lanes": []})
+    text = words(account)
+    assert "1.0 ms of backward" in text
+    assert "100.0 us of exchange, of which backward hid 75.0 us (75%); the training waited 30.0 us" in text
+    assert "2 buckets were complete before one that travels earlier" in text
+    assert "tensors had no gradient" in text
+    assert "shared arena: because" in text
