@@ -19,6 +19,7 @@ from gyre.bench.launch import Figures, Launcher, Place, module, program, why_no_
 from gyre.bench.options import (
     FACES,
     MODEL_NAMES,
+    PATHS,
     Effort,
     add_common,
     checked_model,
@@ -44,6 +45,7 @@ def add_verb(verbs: Any) -> None:
     parser.add_argument(
         "--fusion", default=_DEFAULT_FUSION, help=f"limits of a bucket, such as 0,1MB,64MB (default: {_DEFAULT_FUSION})"
     )
+    parser.add_argument("--paths", default="arena,tensor", help="of the C++ face: arena, tensor or both (the default)")
     parser.add_argument("--faces", default="cpp,python", help="cpp, python or both (the default)")
     parser.set_defaults(measure=measure)
 
@@ -52,6 +54,7 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     models = [checked_model(name) for name in arguments.models or ["resnet50"]]
     fusions = [size_of(text, "--fusion") for text in arguments.fusion.split(",")]
     faces = choices_of(arguments.faces, "--faces", FACES)
+    paths = choices_of(arguments.paths, "--paths", PATHS)
     effort = effort_of(arguments)
     lacking = why_no_openmpi()
     if lacking is not None:
@@ -61,7 +64,9 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     for place in places_of(arguments):
         for model in models:
             tensors = _write_tensor_list(launcher, model)
-            turns = [_turn(launcher, place, model, tensors, effort, faces, fusions) for _ in range(effort.repeats)]
+            turns = [
+                _turn(launcher, place, model, tensors, effort, faces, paths, fusions) for _ in range(effort.repeats)
+            ]
             rows += _rows(place, model, fusions, turns)
     return rows
 
@@ -81,6 +86,7 @@ def _turn(
     tensors: Path,
     effort: Effort,
     faces: Sequence[str],
+    paths: Sequence[str],
     fusions: Sequence[int],
 ) -> dict[str, Figures]:
     """Every program once, one after the other, so that a noisy minute hits all alike."""
@@ -90,8 +96,8 @@ def _turn(
     for fusion in fusions:
         environment = {"GYRE_FUSION_BYTES": str(fusion)}
         launcher.say(f"{where}: ours through C++")
-        paths = "arena,tensor" if "cpp" in faces else "none"
-        command = [str(program("gyre-bench-rank")), "exchange", *common, "--paths", paths]
+        wanted = ",".join(paths) if "cpp" in faces else "none"
+        command = [str(program("gyre-bench-rank")), "exchange", *common, "--paths", wanted]
         found[f"cpp {fusion}"] = launcher.ranks(place, command, environment)
         if "python" in faces:
             launcher.say(f"{where}: ours through Python")

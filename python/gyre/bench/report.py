@@ -16,7 +16,7 @@ from gyre.bench.errors import UsageError
 # "bound_us"} and what a bench adds. docs/guide/bench.md has the list.
 Row = dict[str, Any]
 
-_COLUMNS = (
+COLUMNS = (
     "what",
     "ranks",
     "hosts",
@@ -77,7 +77,8 @@ def _what(row: Row) -> str:
     return ", ".join(parts)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def cells(row: Row) -> tuple[str, ...]:
+    """One line of the table: COLUMNS."""
     ours: float = row["ours_us"]
     peers: Mapping[str, float | None] = row.get("peers", {})
     gloo, openmpi, bound = peers.get("gloo_us"), peers.get("openmpi_us"), row.get("bound_us")
@@ -91,8 +92,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def table(rows: Sequence[Row]) -> str:
     """Times of ours and of the peers, their ratio (above 1: ours is faster), and how near ours is to the bound."""
-    lines = [_COLUMNS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
+    lines = [COLUMNS, *(cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if column == 0 else cell.rjust(width)

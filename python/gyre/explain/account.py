@@ -11,8 +11,17 @@ from gyre.bench.report import size_text, time_text
 
 Account = dict[str, Any]
 
-# What passes through memory per element of each rank's buffer, as multiples of it: docs/performance.md.
-_PASSES = {"mailbox": 1.0, "shared arena": 1.0, "shared pipeline": 3.0}
+
+def _copies(algorithm: str, ranks: int) -> float | None:
+    """What passes through memory for each rank, in copies of its buffer (one copy: read once, written once); the table
+    of docs/performance.md."""
+    if algorithm == "shared arena":
+        return 1.0
+    if algorithm == "mailbox" or (algorithm == "shared pipeline" and ranks <= 2):
+        return (ranks + 3) / 2
+    if algorithm == "shared pipeline":
+        return (5 + 1 / ranks) / 2
+    return None
 
 
 def predicted_us(bucket: Mapping[str, Any], account: Mapping[str, Any]) -> float | None:
@@ -24,8 +33,9 @@ def predicted_us(bucket: Mapping[str, Any], account: Mapping[str, Any]) -> float
     latency_us: float = rates["latency_us"]
     if algorithm == "alone":
         return 0.0
-    if algorithm in _PASSES:
-        return float(latency_us + _PASSES[algorithm] * memory_us)
+    copies = _copies(algorithm, ranks)
+    if copies is not None:
+        return float(latency_us + copies * memory_us)
     if rates["link_bytes_per_second"] <= 0:
         return None
     inside_us = memory_us if ranks > hosts else 0.0

@@ -1,0 +1,103 @@
+"""Every figure of docs/performance.md, in about ten minutes; then the plots and the table (./dev bench report)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GYRE = ROOT / "build" / "release" / "bin" / "gyre"
+DEFAULT_FOLDER = ROOT / "docs" / "performance"
+LONGEST_SECONDS = 1800
+
+# What is measured, under the name of its JSON file. "quick" arguments make a run that tries everything in no time.
+BENCHES: dict[str, list[str]] = {
+    "allreduce": ["allreduce", "--ranks", "2,4", "--faces", "cpp", "--seconds", "0.2"],
+    "allreduce-python": [
+        "allreduce", "--ranks", "2,4", "--faces", "python", "--sizes", "4,1KB,64KB,1MB", "--seconds", "0.2",
+    ],
+    "exchange": ["exchange", "resnet50", "--ranks", "2,4", "--seconds", "2"],
+    "exchange-others": ["exchange", "resnet101", "cifar10", "cosmoflow", "--ranks", "2", "--seconds", "1"],
+    "step": ["step", "vgg16", "--ranks", "2,4", "--seconds", "15"],
+    "hosts-100mbit": [
+        "allreduce", "--hosts", "2,4", "--rate", "100mbit", "--sizes", "64KB,4MB", "--faces", "cpp", "--seconds", "0.2",
+    ],
+    "hosts-1gbit": [
+        "allreduce", "--hosts", "2,4", "--rate", "1gbit", "--sizes", "64KB,4MB,16MB", "--faces", "cpp",
+        "--seconds", "0.2",
+    ],
+    "hosts-of-two": [
+        "allreduce", "--hosts", "2", "--ranks", "4", "--rate", "1gbit", "--sizes", "4MB", "--faces", "cpp",
+        "--seconds", "0.2",
+    ],
+    "fusion": [
+        "exchange", "resnet101", "--hosts", "2", "--rate", "1gbit", "--fusion", "0,1MB,8MB,64MB", "--faces", "cpp",
+        "--paths", "arena", "--seconds", "1",
+    ],
+}  # fmt: skip
+QUICK: dict[str, list[str]] = {
+    "allreduce": ["allreduce", "--ranks", "2", "--faces", "cpp", "--sizes", "4,64KB", "--seconds", "0.01"],
+    "exchange": ["exchange", "cifar10", "--ranks", "2", "--seconds", "0.01"],
+    "step": ["step", "cifar10", "--batch", "2", "--ranks", "2", "--seconds", "0.01"],
+    "hosts-1gbit": ["allreduce", "--hosts", "2", "--sizes", "64KB", "--faces", "cpp", "--seconds", "0.01"],
+}
+
+
+def describe_machine() -> dict[str, object]:
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return {
+        "cpu": cpu.partition(":")[2].strip(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "kernel": platform.release(),
+        "load_before": os.getloadavg()[0],
+        "day": time.strftime("%Y-%m-%d"),
+        "commit": commit.stdout.strip(),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev bench all", description=__doc__)
+    parser.add_argument("--json", metavar="DIR", type=Path, default=DEFAULT_FOLDER, help="where the rows go")
+    parser.add_argument("--only", help=f"some of {', '.join(BENCHES)}, idle")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything works")
+    arguments = parser.parse_args()
+    benches = QUICK if arguments.quick else BENCHES
+    wanted = arguments.only.split(",") if arguments.only else [*benches, "idle"]
+    unknown = [name for name in wanted if name not in benches and name != "idle"]
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}; there are: {', '.join(benches)}, idle")
+    arguments.json.mkdir(parents=True, exist_ok=True)
+    (arguments.json / "machine.json").write_text(json.dumps(describe_machine(), indent=1) + "\n")
+    failed = []
+    for name in wanted:
+        started = time.monotonic()
+        file = arguments.json / f"{name}.json"
+        if name == "idle":
+            seconds = "0.2" if arguments.quick else "5"
+            command = [sys.executable, str(ROOT / "bench/idle.py"), "--seconds", seconds, "--json", str(file)]
+        else:
+            command = [str(GYRE), "bench", *benches[name], "--json", str(file)]
+        done = subprocess.run(
+            command, env={**os.environ, "GYRE_PYTHON": sys.executable}, timeout=LONGEST_SECONDS, check=False
+        )
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+        if done.returncode != 0:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""Makes the plots, and the tables of docs/performance.md, from the rows that ./dev bench all has written.
+
+Figures are never typed: what stands between the page's two marks is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _plot import Line, svg
+from gyre.bench.report import COLUMNS, cells, size_text
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN = "<!-- What follows is written by ./dev bench report. -->"
+END = "<!-- Until here. -->"
+
+Row = dict[str, Any]
+KB, MB = 1 << 10, 1 << 20
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Of all files of the folder that hold rows."""
+    rows: list[Row] = []
+    for file in sorted(folder.glob("*.json")):
+        content = json.loads(file.read_text())
+        if isinstance(content, list):
+            rows += content
+    if not rows:
+        raise SystemExit(f"{folder} holds no rows; `./dev bench all --json {folder}` writes them")
+    return rows
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that is to be reached by the worst of the rows it is about."""
+
+    what: str
+    rows: Callable[[Row], bool]
+    value: Callable[[Row], float | None]
+    least: dict[int, float]  # By number of ranks; 0: any number.
+    percent: bool = False
+
+    def text(self, value: float) -> str:
+        return f"{value:.0%}" if self.percent else f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
+
+
+def over(peer: str) -> Callable[[Row], float | None]:
+    """How many times ours goes into the peer's time. Nothing exposed at all counts as a hundred times."""
+
+    def value(row: Row) -> float | None:
+        time = row["peers"].get(f"{peer}_us")
+        if time is None:
+            return None
+        return 100.0 if row["ours_us"] <= time / 100 else time / row["ours_us"]
+
+    return value
+
+
+def of_bound(row: Row) -> float | None:
+    return row["bound_us"] / row["ours_us"] if row["bound_us"] else None
+
+
+def allreduce(path: str, sizes: tuple[int, int], face: str = "cpp", hosts: bool = False) -> Callable[[Row], bool]:
+    def chosen(row: Row) -> bool:
+        place = row.get("bench") == "allreduce" and (row["hosts"] > 1) == hosts
+        return place and row["path"] == path and row["face"] == face and sizes[0] <= row["bytes"] <= sizes[1]
+
+    return chosen
+
+
+def exchange(model: str) -> Callable[[Row], bool]:
+    """Through the Python face as users have it by default."""
+
+    def chosen(row: Row) -> bool:
+        return row.get("bench") == "exchange" and row["model"] == model and row.get("zero_grad") == "none"
+
+    return chosen
+
+
+def is_step(row: Row) -> bool:
+    return row.get("bench") == "step"
+
+
+def of_sent(row: Row) -> float | None:
+    return row["sent_bound_bytes"] / row["sent_bytes"] if row.get("sent_bytes") else None
+
+
+GLOO, MPI = over("gloo"), over("openmpi")
+ARENA_MIDDLE, ARENA_LARGE = allreduce("arena", (64 * KB, MB)), allreduce("arena", (16 * MB, 256 * MB))
+ARENA_LARGEST, TENSOR_LARGEST = (allreduce(path, (256 * MB, 256 * MB)) for path in ("arena", "tensor"))
+TENSOR_16MB, TENSOR_LARGE = (allreduce("tensor", (16 * MB, most)) for most in (16 * MB, 256 * MB))
+TINY, TINY_PYTHON = (allreduce("tensor", (4, 4), face) for face in ("cpp", "python"))
+OVER_LINKS = allreduce("arena", (4 * MB, 1 << 40), hosts=True)
+
+TARGETS = [
+    Target("allreduce in the arena, 64 KB to 1 MB, against gloo", ARENA_MIDDLE, GLOO, {2: 10, 4: 20}),
+    Target("… against Open MPI", ARENA_MIDDLE, MPI, {2: 1.5, 4: 2}),
+    Target("allreduce in the arena, 16 MB to 256 MB, against gloo", ARENA_LARGE, GLOO, {2: 10, 4: 12}),
+    Target("… against Open MPI", ARENA_LARGE, MPI, {2: 3, 4: 4}),
+    Target("allreduce of an ordinary tensor, 16 MB to 256 MB, against gloo", TENSOR_LARGE, GLOO, {2: 4, 4: 4}),
+    Target("… 16 MB, against Open MPI", TENSOR_16MB, MPI, {2: 1, 4: 1}),
+    Target("… 256 MB, against Open MPI", TENSOR_LARGEST, MPI, {2: 2, 4: 1.5}),
+    Target("4 B, synchronous, C++, against Open MPI", TINY, MPI, {2: 0.5, 4: 0.5}),
+    Target("4 B, synchronous, Python, against gloo", TINY_PYTHON, GLOO, {2: 10, 4: 10}),
+    Target("exchange of resnet50 through Python, against DDP over gloo", exchange("resnet50"), GLOO, {2: 7, 4: 7}),
+    Target("what the exchange adds to a step of vgg16, against DDP over gloo", is_step, GLOO, {2: 5, 4: 5}),
+    Target("256 MB in the arena, of the bound", ARENA_LARGEST, of_bound, {2: 0.7, 4: 0.6}, percent=True),
+    Target("hosts, 4 MB and more, of the wire", OVER_LINKS, of_bound, {0: 0.93}, percent=True),
+    Target("hosts, 4 MB and more, least bytes of those sent", OVER_LINKS, of_sent, {0: 0.99}, percent=True),
+]
+
+
+def target_lines(rows: Sequence[Row]) -> list[str]:
+    lines = ["| target | ranks | least | measured (worst row) | |", "|---|---|---|---|---|"]
+    for target in TARGETS:
+        for ranks, least in target.least.items():
+            about = [row for row in rows if target.rows(row) and ranks in (0, row["ranks"])]
+            values = [value for row in about if (value := target.value(row)) is not None]
+            who = str(ranks) if ranks else "all"
+            if not values:
+                lines.append(f"| {target.what} | {who} | {target.text(least)} | not measured | |")
+                continue
+            worst = min(values)
+            verdict = "reached" if worst >= least else "**missed**"
+            lines.append(f"| {target.what} | {who} | {target.text(least)} | {target.text(worst)} | {verdict} |")
+    return lines
+
+
+def table_lines(rows: Sequence[Row]) -> list[str]:
+    head = [*COLUMNS]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(cells(row)) + " |" for row in rows]
+
+
+def bandwidth(row: Row, time_us: float | None) -> tuple[float, float] | None:
+    return (row["bytes"], row["bytes"] / time_us / 1e3) if time_us else None
+
+
+def sweep_plot(rows: Sequence[Row], ranks: int) -> str | None:
+    """Size against bandwidth on one host: ours both ways, the peers, the bound."""
+    ours = {}
+    for path in ("arena", "tensor"):
+        of_path = allreduce(path, (1, 1 << 40))
+        ours[path] = [row for row in rows if of_path(row) and row["ranks"] == ranks]
+    if any(len(found) < 2 for found in ours.values()):
+        return None
+    lines = [
+        Line("Gyre, in the arena", [p for row in ours["arena"] if (p := bandwidth(row, row["ours_us"]))]),
+        Line("Gyre, ordinary tensor", [p for row in ours["tensor"] if (p := bandwidth(row, row["ours_us"]))]),
+    ]
+    for name, peer in (("torch gloo", "gloo_us"), ("Open MPI", "openmpi_us")):
+        points = [p for row in ours["arena"] if (p := bandwidth(row, row["peers"].get(peer)))]
+        if points:
+            lines.append(Line(name, points))
+    lines.append(Line("bound", [p for row in ours["arena"] if (p := bandwidth(row, row["bound_us"]))], dashed=True))
+    return svg(f"Allreduce of float32, {ranks} ranks on one host", "buffer of one rank", "GB/s", lines, size_text)
+
+
+def results(folder: Path) -> str:
+    """The page's part between the marks; the plots are written beside the rows."""
+    rows = read_rows(folder)
+    lines: list[str] = []
+    machine = folder / "machine.json"
+    if machine.exists():
+        facts = json.loads(machine.read_text())
+        lines += [
+            f"Measured on {facts['day']} at {facts['commit']}: {facts['cpu']}, {facts['cores']} cores, "
+            f"{facts['memory_gb']} GB, Linux {facts['kernel']}; load before the run {facts['load_before']:.2f}.",
+            "",
+        ]
+    lines += ["### Against the targets", "", *target_lines(rows), ""]
+    for ranks in sorted({row["ranks"] for row in rows}):
+        drawn = sweep_plot(rows, ranks)
+        if drawn:
+            name = f"allreduce-{ranks}-ranks.svg"
+            (folder / name).write_text(drawn)
+            path = (folder / name).relative_to(PAGE.parent) if folder.is_relative_to(PAGE.parent) else folder / name
+            lines += [f"![Size against bandwidth, {ranks} ranks]({path})", ""]
+    for bench in ("allreduce", "exchange", "step"):
+        chosen = [row for row in rows if row.get("bench") == bench]
+        if chosen:
+            lines += [f"### gyre bench {bench}", "", *table_lines(chosen), ""]
+    idle = [row for row in rows if row.get("bench") == "idle"]
+    if idle:
+        lines += ["### An idle job", ""]
+        lines += [
+            f"* {row['ranks']} ranks: at most {max(row['core_share_per_rank']):.3%} of a core per rank" for row in idle
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev bench report", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=PAGE.parent / "performance", help="where the rows are")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write into (default: docs/performance.md)")
+    arguments = parser.parse_args()
+    page = arguments.page.read_text()
+    if page.count(BEGIN) != 1 or page.count(END) != 1:
+        raise SystemExit(f"{arguments.page} must hold each of these lines once:\n{BEGIN}\n{END}")
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    arguments.page.write_text(f"{before}{BEGIN}\n\n{results(arguments.folder.resolve())}\n{END}{after}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
