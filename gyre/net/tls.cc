@@ -153,7 +153,9 @@ struct TlsSession::Parts {
     SSL_CTX_set_psk_use_session_callback(context.get(), use_key);
     SSL_CTX_set_psk_find_session_callback(context.get(), find_key);
     SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    SSL_CTX_set_read_ahead(context.get(), 1);
+    // Not ahead of what is asked for: what came right behind the handshake would be inside, where poll(2) does not see
+    // it.
+    SSL_CTX_set_read_ahead(context.get(), 0);
   }
 
   void make_connection(Side side) {

@@ -97,6 +97,24 @@ TEST(Tls, leaves_nothing_inside_that_poll_would_not_see) {
   EXPECT_EQ(pair.right->read_some(incoming), 0U);
 }
 
+TEST(Tls, leaves_what_comes_right_behind_the_handshake_where_poll_sees_it) {
+  const Fixture fixture;
+  auto [left_fd, right_fd] = socket_pair();
+  auto connector = fixture.session(TlsSession::Side::kConnector);
+  auto acceptor = fixture.session(TlsSession::Side::kAcceptor);
+  EXPECT_EQ(connector->advance(left_fd.get()), POLLIN);
+  EXPECT_EQ(acceptor->advance(right_fd.get()), POLLIN);
+  EXPECT_EQ(connector->advance(left_fd.get()), 0);
+  const auto left = make_tls_stream(std::move(left_fd), std::move(connector), "right");
+  write_exactly(*left, as_bytes("at once"), kSoon);
+  EXPECT_EQ(acceptor->advance(right_fd.get()), 0);
+  const auto right = make_tls_stream(std::move(right_fd), std::move(acceptor), "left");
+  wait_for(right->fd(), POLLIN, Deadline::after(milliseconds(1000)), "what came at once");
+  Bytes incoming(7);
+  read_exactly(*right, incoming, kSoon);
+  EXPECT_EQ(as_text(incoming), "at once");
+}
+
 TEST(Tls, shows_others_neither_the_bytes_nor_the_key) {
   const Fixture fixture;
   auto [left_fd, near_fd] = socket_pair();
