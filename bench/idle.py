@@ -34,7 +34,7 @@ hvd.shutdown()
 
 
 def measure(ranks: int, seconds: float) -> list[float]:
-    command = [str(ROOT / ".venv/bin/gyre"), "run", "-n", str(ranks), "--", sys.executable, "-c", RANK, str(seconds)]
+    command = [str(ROOT / "build/release/bin/gyre"), "run", "-n", str(ranks), "--", sys.executable, "-c", RANK, str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr)

@@ -85,7 +85,7 @@ def exchange(model: str) -> Callable[[Row], bool]:
 
 
 def is_step(row: Row) -> bool:
-    return row.get("bench") == "step"
+    return row.get("bench") == "step" and row["model"] == "vgg16"
 
 
 def of_sent(row: Row) -> float | None:
