@@ -34,7 +34,8 @@ hvd.shutdown()
 
 
 def measure(ranks: int, seconds: float) -> list[float]:
-    command = [str(ROOT / "build/release/bin/gyre"), "run", "-n", str(ranks), "--", sys.executable, "-c", RANK, str(seconds)]
+    gyre = str(ROOT / "build" / "release" / "bin" / "gyre")
+    command = [gyre, "run", "-n", str(ranks), "--", sys.executable, "-c", RANK, str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 120, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
