@@ -29,6 +29,43 @@ void check_tensors(const std::vector<PlanTensor>& tensors, const PlanOptions& op
   }
 }
 
+class WaitingJoin final : public Join {
+ public:
+  WaitingJoin(Handle handle, std::uint64_t period, internal::JoinWatch& joins,
+              std::shared_ptr<internal::PlanRegistry> plans)
+      : handle_(std::move(handle)), period_(period), joins_(joins), plans_(std::move(plans)) {}
+
+  bool wait_for(std::chrono::milliseconds patience) override {
+    const auto until = SteadyClock::now() + patience;
+    do {
+      const std::uint64_t news = joins_.news();
+      // In this order: what was begun before the last rank joined is known when the join is done.
+      const bool done = handle_.done();
+      if (done) handle_.wait();
+      bool all_followed = true;
+      for (const internal::PlanStep& step : joins_.begun_in(period_)) all_followed &= plans_->follow(step, kSlice);
+      if (done && all_followed) {
+        if (last_rank_ < 0) last_rank_ = static_cast<int>(handle_.take_result().shape.at(0));
+        return true;
+      }
+      if (all_followed) joins_.wait_for_news(news, until);
+    } while (SteadyClock::now() < until);
+    return false;
+  }
+
+  int last_rank() const override { return last_rank_; }
+
+ private:
+  /// How long one plan may keep the others from being looked at; no plan's step depends on another's for longer.
+  static constexpr std::chrono::milliseconds kSlice{10};
+
+  const Handle handle_;
+  const std::uint64_t period_;
+  internal::JoinWatch& joins_;
+  const std::shared_ptr<internal::PlanRegistry> plans_;
+  int last_rank_ = -1;
+};
+
 }  // namespace
 
 class Engine::Implementation {
@@ -41,6 +78,7 @@ class Engine::Implementation {
   void check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options);
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
   EngineStatistics statistics() const;
+  std::unique_ptr<Join> begin_join(const JoinOptions& options);
   void shutdown();
 
   group::Group& group_;
@@ -62,6 +100,7 @@ class Engine::Implementation {
   std::vector<BucketStatistics> describe_buckets(const std::string& name, const internal::PlanLayout& layout) const;
 
   std::shared_ptr<internal::PlanRegistry> plans_ = std::make_shared<internal::PlanRegistry>();
+  internal::JoinWatch joins_{[this](const internal::PlanStep& step) { open_lane_->announce_step(step); }};
   std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
   std::unique_ptr<internal::OpenLane> open_lane_;
   std::unique_ptr<internal::Meeting> meeting_;  // One host only.
@@ -91,7 +130,8 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
       to_coordinator = group_.open_link(0, internal::kNegotiationChannel, deadline);
     }
   }
-  open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), timeline_, logger_);
+  open_lane_ =
+      std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), joins_, *plans_, timeline_, logger_);
   if (group_.size() > 1 && group_.topology().one_host()) {
     meeting_ = std::make_unique<internal::Meeting>(group_, timeline_);
   }
@@ -195,7 +235,7 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
   internal::PlanLayout layout = internal::lay_out(tensors, order, plan_bucket_bytes());
   auto buckets = describe_buckets(options.name, layout);
   return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
-                                              std::move(layout), std::move(buckets), timeline_, plans_,
+                                              std::move(layout), std::move(buckets), joins_, timeline_, plans_,
                                               options_.shutdown_timeout);
 }
 
@@ -205,6 +245,17 @@ EngineStatistics Engine::Implementation::statistics() const {
   if (meeting_) statistics.lanes.push_back(meeting_->statistics());
   plans_->collect(statistics);
   return statistics;
+}
+
+std::unique_ptr<Join> Engine::Implementation::begin_join(const JoinOptions& options) {
+  if (plans_->any_step_begun()) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "join: an optimizer's step has begun and not ended; call join() between step() and the next backward()");
+  }
+  const std::uint64_t period = joins_.period();
+  const Handle handle = open_lane_->join({options.every_operation, options.divide_by_contributors});
+  return std::make_unique<WaitingJoin>(handle, period, joins_, plans_);
 }
 
 void Engine::Implementation::shutdown() {
@@ -250,6 +301,16 @@ void Engine::check_plan(const std::vector<PlanTensor>& tensors, const PlanOption
 
 std::unique_ptr<Plan> Engine::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
   return implementation_->make_plan(std::move(tensors), options);
+}
+
+std::unique_ptr<Join> Engine::begin_join(const JoinOptions& options) { return implementation_->begin_join(options); }
+
+int Engine::join(const JoinOptions& options) {
+  constexpr std::chrono::hours kPatience{1};
+  const auto join = begin_join(options);
+  while (!join->wait_for(kPatience)) {
+  }
+  return join->last_rank();
 }
 
 void Engine::shutdown() { implementation_->shutdown(); }

@@ -7,6 +7,7 @@
 
 #include "gyre/base/log.h"
 #include "gyre/engine/handle.h"
+#include "gyre/engine/join.h"
 #include "gyre/engine/options.h"
 #include "gyre/engine/plan.h"
 #include "gyre/engine/request.h"
@@ -47,6 +48,13 @@ class Engine {
   /// Collective: throws Error(kMismatch), with both sides of the first difference, unless every rank would make the
   /// same plan. For callers that make it later, when they know the order in which the tensors come.
   void check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options);
+
+  /// This rank has run out of data: until all ranks have said so, the others' operations go on with a contribution from
+  /// it that changes nothing (zeros to a sum), given by the engine's own threads; steps of plans go on inside
+  /// Join::wait_for. Only one Join at a time. Error(kInvalidArgument) in the middle of a plan's step.
+  std::unique_ptr<Join> begin_join(const JoinOptions& options = {});
+  /// The same, until all have joined; returns the rank that joined last.
+  int join(const JoinOptions& options = {});
 
   /// Collective: every rank makes the same plan. Error(kMismatch) shows both sides of the first difference.
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);

@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "gyre/base/parse.h"
@@ -31,12 +32,20 @@ EngineOptions engine_options_from_environment() {
   if (const auto set = first_set({"GYRE_FUSION_BYTES", "HOROVOD_FUSION_THRESHOLD"})) {
     options.fusion_bytes = parse_bytes(set->second, set->first);
   }
-  if (const auto set = first_set({"GYRE_TIMELINE", "HOROVOD_TIMELINE"})) options.timeline = set->second;
+  // To Horovod DYNAMIC means: none before somebody starts one.
+  const auto timeline = first_set({"GYRE_TIMELINE", "HOROVOD_TIMELINE"});
+  if (timeline && !(timeline->second == "DYNAMIC" && timeline->first == std::string_view("HOROVOD_TIMELINE"))) {
+    options.timeline = timeline->second;
+  }
   if (const auto set = first_set({"GYRE_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES"})) {
     options.timeline_mark_cycles = parse_bool(set->second, set->first);
   }
   if (const auto set = first_set({"GYRE_STALL_WARNING_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS"})) {
     options.stall_warning = seconds(*set);
+  }
+  if (const auto set = first_set({"HOROVOD_STALL_CHECK_DISABLE"});
+      set && !environment_variable("GYRE_STALL_WARNING_SECONDS")) {
+    if (parse_bool(set->second, set->first)) options.stall_warning = std::chrono::milliseconds{0};
   }
   if (const auto set = first_set({"GYRE_STALL_FAILURE_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"})) {
     options.stall_failure = seconds(*set);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "gyre/base/bytes.h"
@@ -20,13 +23,26 @@ int rank_in_job(const group::Group& group) { return group.topology().self().rank
 
 }  // namespace
 
+namespace {
+
+std::optional<std::string> horovod_log_level() {
+  auto level = environment_variable("HOROVOD_LOG_LEVEL");
+  if (!level) return std::nullopt;
+  for (char& c : *level) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return level == "fatal" ? "error" : level;
+}
+
+}  // namespace
+
 RuntimeOptions runtime_options_from_environment() {
   RuntimeOptions options;
   options.engine = engine_options_from_environment();
-  options.log_level = environment_variable("GYRE_LOG_LEVEL").value_or(options.log_level);
-  if (const auto value = environment_variable("GYRE_START_TIMEOUT_SECONDS")) {
-    options.group.join_timeout =
-        std::chrono::seconds(parse_integer(*value, "GYRE_START_TIMEOUT_SECONDS", 1, kMostStartSeconds));
+  options.log_level = environment_variable("GYRE_LOG_LEVEL").value_or(horovod_log_level().value_or(options.log_level));
+  for (const char* name : {"GYRE_START_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT"}) {
+    const auto value = environment_variable(name);
+    if (!value) continue;
+    options.group.join_timeout = std::chrono::seconds(parse_integer(*value, name, 1, kMostStartSeconds));
+    break;
   }
   options.explain_file = environment_variable("GYRE_EXPLAIN_FILE").value_or("");
   return options;

@@ -23,7 +23,8 @@ struct RuntimeOptions {
   std::filesystem::path explain_file{};
 };
 
-/// The environment's settings: those of EngineOptions, GYRE_LOG_LEVEL, GYRE_START_TIMEOUT_SECONDS, GYRE_EXPLAIN_FILE.
+/// The environment's settings: those of EngineOptions, GYRE_LOG_LEVEL, GYRE_START_TIMEOUT_SECONDS, GYRE_EXPLAIN_FILE;
+/// HOROVOD_LOG_LEVEL and HOROVOD_START_TIMEOUT where ours are not set.
 RuntimeOptions runtime_options_from_environment();
 
 /// Everything that makes this process (or this thread, in tests) one rank of a job: its membership, its engine, its

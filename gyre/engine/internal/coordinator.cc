@@ -71,24 +71,32 @@ bool fusable(const Signature& a, const Signature& b) {
          a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale;
 }
 
+const Signature& first_signature(const std::vector<std::optional<Signature>>& signatures) {
+  return **std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
+}
+
 std::size_t size_bytes(const Signature& signature) {
   return element_count(signature.shape) * collectives::size_of(signature.type);
 }
 
 }  // namespace
 
-std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures) {
-  for (std::size_t rank = 1; rank < signatures.size(); ++rank) {
-    if (!signatures[0] || !signatures[rank]) continue;
-    const auto found = difference(*signatures[0], *signatures[rank]);
+std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                              const std::vector<int>& rank_names) {
+  const auto first =
+      std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
+  for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
+    if (!signatures[rank]) continue;
+    const auto found = difference(**first, *signatures[rank]);
     if (!found) continue;
-    std::vector<std::size_t> first_side;
-    std::vector<std::size_t> second_side;
+    std::vector<int> first_side;
+    std::vector<int> second_side;
     for (std::size_t other = 0; other < signatures.size(); ++other) {
       if (!signatures[other]) continue;
-      const auto versus_first = difference(*signatures[0], *signatures[other]);
-      if (!versus_first) first_side.push_back(other);
-      if (versus_first && versus_first->second == found->second) second_side.push_back(other);
+      const int shown = rank_names.empty() ? static_cast<int>(other) : rank_names.at(other);
+      const auto versus_first = difference(**first, *signatures[other]);
+      if (!versus_first) first_side.push_back(shown);
+      if (versus_first && versus_first->second == found->second) second_side.push_back(shown);
     }
     return fmt::format("the ranks disagree about '{}': {} differs: {} on rank{} {}; {} on rank{} {}", name, found->what,
                        found->first, first_side.size() > 1 ? "s" : "", fmt::join(first_side, ", "), found->second,
@@ -113,21 +121,99 @@ void Coordinator::announce(int rank, Announced announced, SteadyClock::time_poin
   waiting.transient = announced.transient;
   ++waiting.count;
   const std::string name = std::move(announced.name);
-  if (waiting.count < options_.size) {
+  if (is_ready(waiting)) {
+    finish_waiting(name);
+  } else {
     refuse_if_hopeless(name);
-    return;
   }
-  Ready ready{name, std::move(waiting)};
+}
+
+bool Coordinator::is_ready(const Waiting& waiting) const {
+  if (joined_count_ == 0) return waiting.count == options_.size;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (!waiting.signatures[static_cast<std::size_t>(rank)] && !has_joined(rank)) return false;
+  }
+  return true;
+}
+
+std::string Coordinator::impossible_for_joined(const std::string& name, const Waiting& waiting) const {
+  const Signature& signature = first_signature(waiting.signatures);
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (waiting.signatures[static_cast<std::size_t>(rank)]) continue;
+    const bool is_root = signature.kind == OperationKind::kBroadcast && signature.root == rank;
+    const bool always = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBarrier;
+    if (is_root || (!always && !joined_[static_cast<std::size_t>(rank)]->every_operation)) {
+      return fmt::format("{} '{}' cannot run: rank {} has joined and takes part only in {}{}",
+                         operation_name(signature.kind), name, name_of(rank),
+                         is_root ? "what needs nothing from it, and it is the root" : "allreduce and barrier",
+                         is_root ? "" : "; with join(every_operation=True) it takes part in all");
+    }
+  }
+  return {};
+}
+
+void Coordinator::finish_waiting(const std::string& name) {
+  Ready ready{name, std::move(waiting_.at(name))};
   waiting_.erase(name);
-  if (std::string message = describe_mismatch(name, ready.waiting.signatures); !message.empty()) {
-    refuse(name, ready.waiting.signatures, ErrorCode::kMismatch, std::move(message));
+  ready.waiting.by_contributors = std::any_of(
+      joined_.begin(), joined_.end(), [](const auto& one) { return one.has_value() && one->divide_by_contributors; });
+  const auto& signatures = ready.waiting.signatures;
+  if (std::string message = describe_mismatch(name, signatures, options_.rank_names); !message.empty()) {
+    refuse(name, signatures, ErrorCode::kMismatch, std::move(message));
+  } else if (message = impossible_for_joined(name, ready.waiting); !message.empty()) {
+    refuse(name, signatures, ErrorCode::kUnsupported, std::move(message));
+  } else {
+    complete(std::move(ready));
+  }
+}
+
+void Coordinator::join(int rank, const JoinAnnouncement& join) {
+  if (has_joined(rank)) throw Error(ErrorCode::kProtocol, fmt::format("rank {} joined twice", rank));
+  if (!departed_ranks_.empty()) {
+    refusals_.push_back({std::string(kJoinName), ErrorCode::kPeerLeft,
+                         fmt::format("join can never complete: rank {} has shut down without joining",
+                                     name_of(departed_ranks_.front()))});
     return;
   }
-  complete(std::move(ready));
+  joined_[static_cast<std::size_t>(rank)] = join;
+  ++joined_count_;
+  std::vector<std::pair<std::uint64_t, std::string>> ready;
+  for (const auto& [name, waiting] : waiting_) {
+    if (is_ready(waiting)) ready.emplace_back(waiting.arrival, name);
+  }
+  std::sort(ready.begin(), ready.end());
+  for (const auto& [arrival, name] : ready) finish_waiting(name);
+  announce_steps_ = true;
+  if (joined_count_ == options_.size) {
+    last_rank_to_join_ = rank;
+    joined_.assign(joined_.size(), std::nullopt);
+    joined_count_ = 0;
+    steps_begun_.clear();
+    announce_steps_ = false;
+  }
+}
+
+void Coordinator::begin_step(int rank, const PlanStep& step) {
+  // Said before the news that all have joined arrived there; or by a rank that only follows.
+  if (joined_count_ == 0 || has_joined(rank)) return;
+  const auto [known, is_new] = steps_begun_.try_emplace(step.plan, step.step);
+  if (!is_new && known->second >= step.step) return;
+  known->second = step.step;
+  steps_.push_back(step);
+}
+
+int Coordinator::name_of(int rank) const {
+  return options_.rank_names.empty() ? rank : options_.rank_names.at(static_cast<std::size_t>(rank));
+}
+
+std::vector<int> Coordinator::names_of(const std::vector<int>& ranks) const {
+  std::vector<int> names;
+  for (const int rank : ranks) names.push_back(name_of(rank));
+  return names;
 }
 
 void Coordinator::complete(Ready ready) {
-  const Signature signature = *ready.waiting.signatures[0];
+  const Signature signature = first_signature(ready.waiting.signatures);
   if (!signature.group.empty()) {
     count_in_group(signature.group, signature.group_size, std::move(ready), std::nullopt);
     return;
@@ -164,6 +250,11 @@ void Coordinator::depart(int rank) {
   for (const auto& [name, waiting] : waiting_) names.push_back(name);
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) refuse_if_hopeless(name);
+  if (joined_count_ == 0) return;
+  joined_.assign(joined_.size(), std::nullopt);
+  joined_count_ = 0;
+  refusals_.push_back({std::string(kJoinName), ErrorCode::kPeerLeft,
+                       fmt::format("join can never complete: rank {} has shut down without joining", name_of(rank))});
 }
 
 void Coordinator::refuse_if_hopeless(const std::string& name) {
@@ -184,7 +275,8 @@ void Coordinator::refuse_if_hopeless(const std::string& name) {
     refuse(name, signatures, ErrorCode::kPeerLeft,
            fmt::format("{} '{}' can never complete: rank {} has shut down (or ended early) without taking part; "
                        "rank{} {} waited for it",
-                       operation_name(kind), name, rank, ready.size() > 1 ? "s" : "", fmt::join(ready, ", ")));
+                       operation_name(kind), name, name_of(rank), ready.size() > 1 ? "s" : "",
+                       fmt::join(names_of(ready), ", ")));
     waiting_.erase(found);
     return;
   }
@@ -202,16 +294,27 @@ void Coordinator::refuse(const std::string& name, const std::vector<std::optiona
   for (const auto& [group, group_size] : groups) count_in_group(group, group_size, std::nullopt, refusal);
 }
 
-OrderedOperation Coordinator::make_ordered(const Ready& ready, int size) {
-  OrderedOperation ordered{ready.name, {}, ready.waiting.transient};
+OrderedOperation Coordinator::make_ordered(const Ready& ready) const {
+  OrderedOperation ordered;
+  ordered.name = ready.name;
+  ordered.transient = ready.waiting.transient;
   const auto& signatures = ready.waiting.signatures;
-  if (signatures[0]->kind == OperationKind::kAllgather) {
-    for (const auto& signature : signatures)
-      ordered.sizes.push_back(signature->shape.empty() ? 1 : signature->shape[0]);
+  const Signature& first = first_signature(signatures);
+  const auto contributors =
+      std::count_if(signatures.begin(), signatures.end(), [](const auto& s) { return s.has_value(); });
+  if (contributors < options_.size) {
+    ordered.signature = first;
+    if (ready.waiting.by_contributors) ordered.divisor = static_cast<int>(contributors);
   }
-  if (signatures[0]->kind == OperationKind::kAllToAll) {
+  if (first.kind == OperationKind::kAllgather) {
     for (const auto& signature : signatures) {
-      const auto rows = rows_to_each(*signature, size);
+      ordered.sizes.push_back(!signature ? 0 : signature->shape.empty() ? 1 : signature->shape[0]);
+    }
+  }
+  if (first.kind == OperationKind::kAllToAll) {
+    for (const auto& signature : signatures) {
+      const auto rows = signature ? rows_to_each(*signature, options_.size)
+                                  : std::vector<std::int64_t>(static_cast<std::size_t>(options_.size), 0);
       ordered.sizes.insert(ordered.sizes.end(), rows.begin(), rows.end());
     }
   }
@@ -223,7 +326,7 @@ Order Coordinator::take_order() {
   for (const auto& members : ready_) {
     std::vector<FusionItem> unit;
     for (const Ready& ready : members) {
-      unit.push_back({make_ordered(ready, options_.size), *ready.waiting.signatures[0]});
+      unit.push_back({make_ordered(ready), first_signature(ready.waiting.signatures)});
     }
     units.push_back(std::move(unit));
   }
@@ -231,6 +334,9 @@ Order Coordinator::take_order() {
   Order order;
   order.buckets = fuse(units, options_.fusion_bytes, options_.hosts);
   order.refusals = std::exchange(refusals_, {});
+  order.announce_steps = std::exchange(announce_steps_, false);
+  order.steps = std::exchange(steps_, {});
+  order.last_rank_to_join = std::exchange(last_rank_to_join_, std::nullopt);
   return order;
 }
 
@@ -249,8 +355,8 @@ std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std:
     if (open_signature != nullptr && !bits_are_free_of_place(*open_signature, hosts)) open_signature = nullptr;
     for (const FusionItem& item : unit) {
       const std::size_t bytes = size_bytes(item.signature);
-      const bool joins =
-          open_signature != nullptr && fusable(*open_signature, item.signature) && open_bytes + bytes <= fusion_bytes;
+      const bool joins = open_signature != nullptr && fusable(*open_signature, item.signature) &&
+                         buckets.back().back().divisor == item.operation.divisor && open_bytes + bytes <= fusion_bytes;
       if (joins) {
         buckets.back().push_back(item.operation);
         open_bytes += bytes;
@@ -272,8 +378,8 @@ std::vector<Stall> Coordinator::stalls(SteadyClock::time_point now, std::chrono:
     Stall stall{name, OperationKind::kBarrier, waited, {}, {}};
     for (int rank = 0; rank < options_.size; ++rank) {
       const auto& signature = waiting.signatures[static_cast<std::size_t>(rank)];
-      (signature ? stall.ready_ranks : stall.missing_ranks).push_back(rank);
       if (signature) stall.kind = signature->kind;
+      if (signature || !has_joined(rank)) (signature ? stall.ready_ranks : stall.missing_ranks).push_back(rank);
     }
     found.emplace_back(waiting.arrival, std::move(stall));
   }

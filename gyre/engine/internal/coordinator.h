@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -27,6 +28,10 @@ struct OrderedOperation {
   /// Allgather: rows of each rank. All-to-all: rows from rank i to rank j at [i·n + j]. Otherwise empty.
   std::vector<std::int64_t> sizes;
   bool transient = false;
+  /// What ranks that have joined, and so did not announce it, must know to take part. Otherwise empty.
+  std::optional<Signature> signature{};
+  /// An average is over so many ranks instead of all; 0: over all.
+  int divisor = 0;
 
   friend bool operator==(const OrderedOperation&, const OrderedOperation&) = default;
 };
@@ -41,13 +46,38 @@ struct Refusal {
   std::string message;
 };
 
+/// A step of a plan that ranks have begun; the plan is named by its lane's channel, steps count from 0.
+struct PlanStep {
+  std::uint64_t plan = 0;
+  std::uint64_t step = 0;
+
+  friend bool operator==(const PlanStep&, const PlanStep&) = default;
+};
+
+/// What a rank says when it joins (Engine::begin_join).
+struct JoinAnnouncement {
+  bool every_operation = false;
+  bool divide_by_contributors = false;
+
+  friend bool operator==(const JoinAnnouncement&, const JoinAnnouncement&) = default;
+};
+
 /// The next stretch of the total order that all ranks execute alike.
 struct Order {
   std::vector<Bucket> buckets;
   std::vector<Refusal> refusals;
+  /// Somebody has joined: from here on ranks announce the steps of plans that they begin.
+  bool announce_steps = false;
+  std::vector<PlanStep> steps;           ///< For those who have joined: take part in these.
+  std::optional<int> last_rank_to_join;  ///< All have joined; it was this one, and all are as before.
 
-  bool empty() const { return buckets.empty() && refusals.empty(); }
+  bool empty() const {
+    return buckets.empty() && refusals.empty() && steps.empty() && !announce_steps && !last_rank_to_join;
+  }
 };
+
+/// How the handle of a join is called among the operations in flight.
+constexpr std::string_view kJoinName = "gyre.join";
 
 /// An operation that some ranks wait for and others have not announced.
 struct Stall {
@@ -63,15 +93,24 @@ struct CoordinatorOptions {
   std::size_t fusion_bytes = 0;
   /// Over which the ranks are spread: decides what may share a bucket because it became ready at the same time.
   int hosts = 1;
+  /// How messages call the ranks: their numbers in the job. Empty: by their own.
+  std::vector<int> rank_names{};
 };
 
 /// Decides what runs next: pure, no I/O, one thread. Ranks announce in any order; an operation is ready when all
 /// have announced it; ready operations leave in the order in which they became ready.
+///
+/// A rank that has joined counts as having announced whatever the others do, until all have joined: it contributes
+/// nothing (OrderedOperation::signature tells it how). Steps of plans are negotiated only while somebody has joined.
 class Coordinator {
  public:
-  explicit Coordinator(const CoordinatorOptions& options) : options_(options) {}
+  explicit Coordinator(const CoordinatorOptions& options)
+      : options_(options), joined_(static_cast<std::size_t>(options.size)) {}
 
   void announce(int rank, Announced announced, SteadyClock::time_point now);
+  void join(int rank, const JoinAnnouncement& join);
+  /// `rank` has begun a step of a plan.
+  void begin_step(int rank, const PlanStep& step);
   /// The rank has left: whatever still needs it is refused, now and later.
   void depart(int rank);
 
@@ -90,6 +129,7 @@ class Coordinator {
     std::vector<std::optional<Signature>> signatures;  // By rank.
     int count = 0;
     bool transient = false;
+    bool by_contributors = false;  // Set when ready: whether averages leave out those who have joined.
     SteadyClock::time_point since;
     std::uint64_t arrival = 0;  // Order of the first announcement.
   };
@@ -113,8 +153,16 @@ class Coordinator {
   void count_in_group(const std::string& group, std::uint32_t group_size, std::optional<Ready> ready,
                       const std::optional<Refusal>& refusal);
   void refuse_if_hopeless(const std::string& name);
+  bool has_joined(int rank) const { return joined_.at(static_cast<std::size_t>(rank)).has_value(); }
+  /// Nobody who has neither announced it nor joined.
+  bool is_ready(const Waiting& waiting) const;
+  /// What keeps ranks that have joined from taking part in it; empty: nothing.
+  std::string impossible_for_joined(const std::string& name, const Waiting& waiting) const;
+  void finish_waiting(const std::string& name);
   void complete(Ready ready);
-  static OrderedOperation make_ordered(const Ready& ready, int size);
+  OrderedOperation make_ordered(const Ready& ready) const;
+  int name_of(int rank) const;
+  std::vector<int> names_of(const std::vector<int>& ranks) const;
 
   CoordinatorOptions options_;
   std::unordered_map<std::string, Waiting> waiting_;
@@ -122,12 +170,20 @@ class Coordinator {
   std::vector<std::vector<Ready>> ready_;  // Each inner list is fused as one unit if it can be.
   std::vector<Refusal> refusals_;
   std::vector<int> departed_ranks_;
+  std::vector<std::optional<JoinAnnouncement>> joined_;
+  int joined_count_ = 0;
+  bool announce_steps_ = false;
+  std::map<std::uint64_t, std::uint64_t> steps_begun_;  // By plan, since somebody joined.
+  std::vector<PlanStep> steps_;
+  std::optional<int> last_rank_to_join_;
   std::unordered_map<int, LastAnnounced> last_announced_;
   std::uint64_t arrivals_ = 0;
 };
 
 /// Empty when all ranks agree; otherwise one message that shows both sides of the first difference.
-std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures);
+/// `rank_names` as in CoordinatorOptions.
+std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                              const std::vector<int>& rank_names = {});
 
 /// Whether an allreduce gives the same bits wherever its elements lie in a bucket, whatever else is in it. Between
 /// hosts the order in which an element's contributions are combined depends on its place, so this is so for integers

@@ -18,7 +18,11 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kMostOutgoingBytes = std::size_t{256} << 20;
 
 CoordinatorOptions coordinator_options(const group::Group& group, const EngineOptions& options) {
-  return {group.size(), options.fusion_bytes, static_cast<int>(group.topology().hosts().size())};
+  CoordinatorOptions result{group.size(), options.fusion_bytes, static_cast<int>(group.topology().hosts().size()), {}};
+  for (int rank = 0; rank < group.size(); ++rank) {
+    result.rank_names.push_back(group.topology().member(rank).rank_in_job.value_or(rank));
+  }
+  return result;
 }
 
 }  // namespace
@@ -108,6 +112,8 @@ void CoordinatorService::take_announcement(int rank, const net::Message& message
     if (timeline_.enabled()) timeline_.instant(announced.name, fmt::format("{}", rank));
     coordinator_.announce(rank, std::move(announced), now);
   }
+  for (const PlanStep& step : content.steps) coordinator_.begin_step(rank, step);
+  if (content.join) coordinator_.join(rank, *content.join);
   if (content.leaving && !peer.leaving) {
     peer.leaving = true;
     coordinator_.depart(rank);
@@ -159,6 +165,10 @@ int CoordinatorService::poll_timeout_ms() const {
 void CoordinatorService::report_stalls() {
   const auto now = SteadyClock::now();
   const auto text = [&](const Stall& stall) {
+    std::vector<int> ready;
+    for (const int rank : stall.ready_ranks) {
+      ready.push_back(group_.topology().member(rank).rank_in_job.value_or(rank));
+    }
     std::vector<std::string> missing;
     for (const int rank : stall.missing_ranks) {
       missing.push_back(fmt::format("{}, whose last was {}", group_.topology().describe(rank),
@@ -166,8 +176,7 @@ void CoordinatorService::report_stalls() {
     }
     return fmt::format("{} '{}' has waited {:.1f} s: ready on rank{} {}; missing: {}", operation_name(stall.kind),
                        stall.name, static_cast<double>(stall.waited.count()) / 1000,
-                       stall.ready_ranks.size() > 1 ? "s" : "", fmt::join(stall.ready_ranks, ", "),
-                       fmt::join(missing, "; "));
+                       stall.ready_ranks.size() > 1 ? "s" : "", fmt::join(ready, ", "), fmt::join(missing, "; "));
   };
   if (options_.stall_failure.count() > 0) {
     const auto fatal = coordinator_.stalls(now, options_.stall_failure);

@@ -241,5 +241,56 @@ TEST_F(CoordinatorTest, a_rank_that_announces_twice_breaks_the_protocol) {
   EXPECT_THROW(coordinator.announce(1, {"a", floats({1})}, now_), Error);
 }
 
+TEST_F(CoordinatorTest, a_rank_that_has_joined_counts_as_having_announced) {
+  Coordinator coordinator = make(3);
+  coordinator.announce(0, {"a", floats({4})}, now_);
+  coordinator.announce(2, {"a", floats({4})}, now_);
+  coordinator.join(1, {});
+  const Order order = coordinator.take_order();
+  ASSERT_EQ(order.buckets.size(), 1U);
+  EXPECT_EQ(order.buckets[0][0].signature, floats({4}));
+  EXPECT_EQ(order.buckets[0][0].divisor, 0);
+  EXPECT_TRUE(order.announce_steps);
+  coordinator.announce(2, {"b", floats({4})}, now_);
+  EXPECT_TRUE(coordinator.take_order().empty());
+  coordinator.join(0, {.divide_by_contributors = true});
+  EXPECT_EQ(coordinator.take_order().buckets[0][0].divisor, 1);
+  coordinator.join(2, {});
+  EXPECT_EQ(coordinator.take_order().last_rank_to_join, 2);
+  coordinator.announce(0, {"c", floats({4})}, now_);
+  EXPECT_TRUE(coordinator.take_order().empty()) << "all are back";
+}
+
+TEST_F(CoordinatorTest, the_others_are_checked_against_each_other_when_rank_zero_has_joined) {
+  Coordinator coordinator = make(3);
+  coordinator.join(0, {});
+  coordinator.announce(1, {"a", floats({4})}, now_);
+  coordinator.announce(2, {"a", floats({5})}, now_);
+  const Order order = coordinator.take_order();
+  ASSERT_EQ(order.refusals.size(), 1U);
+  EXPECT_THAT(order.refusals[0].message, HasSubstr("on rank 1"));
+}
+
+TEST_F(CoordinatorTest, steps_of_plans_are_told_once_and_only_while_somebody_has_joined) {
+  Coordinator coordinator = make(3);
+  coordinator.begin_step(1, {16, 4});
+  EXPECT_TRUE(coordinator.take_order().empty());
+  coordinator.join(0, {});
+  coordinator.take_order();
+  coordinator.begin_step(1, {16, 4});
+  coordinator.begin_step(2, {16, 4});
+  EXPECT_THAT(coordinator.take_order().steps, ElementsAre(PlanStep{16, 4}));
+  coordinator.begin_step(2, {16, 5});
+  coordinator.begin_step(2, {17, 0});
+  EXPECT_THAT(coordinator.take_order().steps, ElementsAre(PlanStep{16, 5}, PlanStep{17, 0}));
+}
+
+TEST_F(CoordinatorTest, messages_name_ranks_as_the_job_does) {
+  Coordinator coordinator({2, 0, 1, {5, 7}});
+  coordinator.announce(0, {"a", floats({4})}, now_);
+  coordinator.announce(1, {"a", floats({5})}, now_);
+  EXPECT_THAT(coordinator.take_order().refusals[0].message, HasSubstr("on rank 7"));
+}
+
 }  // namespace
 }  // namespace gyre::engine::internal

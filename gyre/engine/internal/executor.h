@@ -16,6 +16,7 @@ namespace gyre::engine::internal {
 struct Pending {
   Request request;
   Handle handle;
+  std::vector<std::byte> memory{};  ///< Of an operation in which this rank takes part only because it has joined.
 };
 
 /// Runs ordered operations on a lane. One thread.

@@ -39,6 +39,20 @@ std::vector<std::int64_t> to_vector(const flatbuffers::Vector<std::int64_t>* val
   return {values->begin(), values->end()};
 }
 
+std::vector<wire::PlanStep> encode_steps(const std::vector<PlanStep>& steps) {
+  std::vector<wire::PlanStep> encoded;
+  for (const PlanStep& step : steps) encoded.emplace_back(step.plan, step.step);
+  return encoded;
+}
+
+std::vector<PlanStep> decode_steps(const flatbuffers::Vector<const wire::PlanStep*>* steps) {
+  std::vector<PlanStep> decoded;
+  for (flatbuffers::uoffset_t i = 0; i < length(steps); ++i) {
+    decoded.push_back({steps->Get(i)->plan(), steps->Get(i)->step()});
+  }
+  return decoded;
+}
+
 Offset<wire::Signature> encode_signature(FlatBufferBuilder& builder, const Signature& signature) {
   const auto shape = builder.CreateVector(signature.shape);
   const auto splits = signature.splits.empty() ? 0 : builder.CreateVector(signature.splits);
@@ -93,7 +107,10 @@ Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
   }
   const auto known_offset = builder.CreateVector(known);
   const auto added_offset = builder.CreateVector(added);
-  builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving));
+  const auto join =
+      content.join ? wire::CreateJoin(builder, content.join->every_operation, content.join->divide_by_contributors) : 0;
+  const auto steps = content.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(content.steps));
+  builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving, join, steps));
   return finished_bytes(builder);
 }
 
@@ -101,6 +118,8 @@ AnnouncementContent AnnouncementDecoder::decode(std::span<const std::byte> bytes
   const auto& message = verified<wire::Announcement>(bytes, "announcement");
   AnnouncementContent content;
   content.leaving = message.leaving();
+  if (const auto* join = message.join()) content.join = {join->every_operation(), join->divide_by_contributors()};
+  content.steps = decode_steps(message.steps());
   for (flatbuffers::uoffset_t i = 0; i < length(message.known()); ++i) {
     const auto found = known_.find(message.known()->Get(i));
     if (found == known_.end()) {
@@ -136,7 +155,8 @@ Bytes OrderEncoder::encode(const Order& order) {
       }
       const auto name = introduce ? builder.CreateString(operation.name) : 0;
       const auto sizes = operation.sizes.empty() ? 0 : builder.CreateVector(operation.sizes);
-      operations.push_back(wire::CreateOrderedOperation(builder, number, name, sizes));
+      const auto signature = operation.signature ? encode_signature(builder, *operation.signature) : 0;
+      operations.push_back(wire::CreateOrderedOperation(builder, number, name, sizes, signature, operation.divisor));
     }
     const auto operations_offset = builder.CreateVector(operations);
     buckets.push_back(wire::CreateBucket(builder, operations_offset));
@@ -149,13 +169,18 @@ Bytes OrderEncoder::encode(const Order& order) {
   }
   const auto buckets_offset = builder.CreateVector(buckets);
   const auto refusals_offset = builder.CreateVector(refusals);
-  builder.Finish(wire::CreateOrder(builder, buckets_offset, refusals_offset));
+  const auto steps = order.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(order.steps));
+  builder.Finish(wire::CreateOrder(builder, buckets_offset, refusals_offset, order.announce_steps, steps,
+                                   order.last_rank_to_join.value_or(-1)));
   return finished_bytes(builder);
 }
 
 Order OrderDecoder::decode(std::span<const std::byte> bytes) {
   const auto& message = verified<wire::Order>(bytes, "order");
   Order order;
+  order.announce_steps = message.announce_steps();
+  order.steps = decode_steps(message.steps());
+  if (message.last_rank_to_join() >= 0) order.last_rank_to_join = message.last_rank_to_join();
   for (flatbuffers::uoffset_t i = 0; i < length(message.buckets()); ++i) {
     const auto* operations = message.buckets()->Get(i)->operations();
     Bucket bucket;
@@ -163,6 +188,8 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
       const auto* operation = operations->Get(j);
       OrderedOperation ordered;
       ordered.sizes = to_vector(operation->sizes());
+      if (operation->signature() != nullptr) ordered.signature = decode_signature(*operation->signature());
+      ordered.divisor = operation->divisor();
       if (operation->name() != nullptr) {
         ordered.name = operation->name()->str();
         if (operation->number() != 0) names_[operation->number()] = ordered.name;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -26,6 +27,8 @@ constexpr std::uint32_t kMostRememberedNames = 1U << 16;
 struct AnnouncementContent {
   std::vector<Announced> operations;
   bool leaving = false;
+  std::optional<JoinAnnouncement> join{};
+  std::vector<PlanStep> steps{};
 };
 
 class AnnouncementEncoder {

@@ -75,6 +75,31 @@ TEST(NegotiationTest, orders_survive_the_trip) {
   }
 }
 
+TEST(NegotiationTest, joins_and_steps_survive_the_trip) {
+  AnnouncementEncoder announcements;
+  AnnouncementDecoder announcement_decoder;
+  const AnnouncementContent sent{{}, false, JoinAnnouncement{true, false}, {{16, 3}, {17, 1ULL << 40}}};
+  const AnnouncementContent received = announcement_decoder.decode(announcements.encode(sent));
+  EXPECT_EQ(received.join, sent.join);
+  EXPECT_EQ(received.steps, sent.steps);
+  EXPECT_FALSE(announcement_decoder.decode(announcements.encode({})).join);
+
+  OrderEncoder orders;
+  OrderDecoder order_decoder;
+  Order order;
+  order.buckets = {{{"a", {}, false, example("a").signature, 3}}};
+  order.announce_steps = true;
+  order.steps = {{16, 4}};
+  order.last_rank_to_join = 2;
+  const Order arrived = order_decoder.decode(orders.encode(order));
+  EXPECT_EQ(arrived.buckets[0][0].signature, example("a").signature);
+  EXPECT_EQ(arrived.buckets[0][0].divisor, 3);
+  EXPECT_TRUE(arrived.announce_steps);
+  EXPECT_EQ(arrived.steps, order.steps);
+  EXPECT_EQ(arrived.last_rank_to_join, 2);
+  EXPECT_TRUE(order_decoder.decode(orders.encode({})).empty());
+}
+
 TEST(NegotiationTest, a_number_never_introduced_is_refused) {
   AnnouncementEncoder encoder;
   static_cast<void>(encoder.encode({{example("a")}, false}));

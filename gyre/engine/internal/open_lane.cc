@@ -11,6 +11,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/engine/internal/channels.h"
+#include "gyre/engine/internal/neutral.h"
 
 namespace gyre::engine::internal {
 
@@ -90,13 +91,15 @@ void validate(const Request& request, int size) {
   if (signature.kind == OperationKind::kAllToAll) validate_splits(request, size);
 }
 
-OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline,
-                   const Logger& logger)
+OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
+                   Timeline& timeline, const Logger& logger)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group)),
       executor_(lane_, timeline, logger),
-      coordinator_(std::move(coordinator)) {
+      coordinator_(std::move(coordinator)),
+      joins_(joins),
+      plans_(plans) {
   if (coordinator_) thread_ = std::thread([this] { run(); });
 }
 
@@ -134,6 +137,11 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
     run_alone();
     return handles;
   }
+  send(content);
+  return handles;
+}
+
+void OpenLane::send(const AnnouncementContent& content) {
   const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(content));
   try {
     net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
@@ -143,7 +151,37 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
     const Error verdict = error.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, error) : error;
     if (verdict.code() != ErrorCode::kPeerLeft) group_.abort(verdict);
   }
-  return handles;
+}
+
+Handle OpenLane::join(const JoinAnnouncement& join) {
+  Pending pending;
+  pending.request.name = kJoinName;
+  const Handle handle = pending.handle;
+  const MutexLock lock(mutex_);
+  if (failure_) {
+    handle.fail(*failure_);
+    return handle;
+  }
+  if (!in_flight_.emplace(pending.request.name, pending).second) {
+    throw Error(ErrorCode::kInvalidArgument, "this rank has joined already and waits for the others");
+  }
+  AnnouncementContent content;
+  content.join = join;
+  if (coordinator_) {
+    send(content);
+  } else {
+    in_flight_.clear();
+    handle.complete({{}, {0}, {}});
+  }
+  return handle;
+}
+
+void OpenLane::announce_step(const PlanStep& step) {
+  const MutexLock lock(mutex_);
+  if (failure_ || stopping_ || !coordinator_) return;
+  AnnouncementContent content;
+  content.steps.push_back(step);
+  send(content);
 }
 
 bool OpenLane::reserve(const std::string& name) {
@@ -191,6 +229,7 @@ void OpenLane::fail_all(const Error& failure) {
     failed.swap(in_flight_);
   }
   for (const auto& [name, pending] : failed) pending.handle.fail(failure);
+  joins_.wake();
 }
 
 void OpenLane::serve() {
@@ -232,10 +271,55 @@ void OpenLane::execute(const Order& order) {
       handle = found->second.handle;
       in_flight_.erase(found);
     }
-    timeline_.end(refusal.name);
+    if (refusal.name != kJoinName) timeline_.end(refusal.name);
     handle.fail(Error(refusal.code, refusal.message));
+    if (refusal.name == kJoinName) {
+      joins_.set_somebody_has_joined(false);
+      joins_.end_period();
+    }
   }
+  if (order.announce_steps) {
+    joins_.set_somebody_has_joined(true);
+    plans_.announce_begun_steps();
+  }
+  for (const PlanStep& step : order.steps) joins_.follow(step);
   for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
+  if (order.last_rank_to_join) finish_join(*order.last_rank_to_join);
+}
+
+void OpenLane::finish_join(int last_rank) {
+  joins_.set_somebody_has_joined(false);
+  joins_.end_period();
+  Handle handle;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = in_flight_.find(std::string(kJoinName));
+    if (found == in_flight_.end()) {
+      throw Error(ErrorCode::kProtocol, "the coordinator ended a join that this rank has not asked for");
+    }
+    handle = found->second.handle;
+    in_flight_.erase(found);
+  }
+  handle.complete({{}, {last_rank}, {}});
+  joins_.wake();
+}
+
+Pending OpenLane::follow(const OrderedOperation& operation) {
+  Pending pending;
+  pending.request.name = operation.name;
+  Signature& signature = pending.request.signature;
+  signature = *operation.signature;
+  const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
+  if (reduces || signature.kind == OperationKind::kBroadcast) {
+    pending.memory.resize(element_count(signature.shape) * collectives::size_of(signature.type));
+    pending.request.input = pending.memory;
+    pending.request.output = pending.memory;
+  } else if (!signature.shape.empty()) {
+    signature.shape[0] = 0;  // Of an allgather or all-to-all it has no rows.
+  }
+  if (reduces) fill_with_neutral(pending.memory, signature.type, signature.operation);
+  begin_negotiation(pending.request);
+  return pending;
 }
 
 void OpenLane::run_alone() {
@@ -284,6 +368,11 @@ std::vector<Pending> OpenLane::take(const Bucket& bucket) {
   std::vector<Pending> pending;
   for (const OrderedOperation& operation : bucket) {
     const auto found = in_flight_.find(operation.name);
+    if (found == in_flight_.end() && operation.signature && in_flight_.contains(std::string(kJoinName))) {
+      reserved_.insert(operation.name);
+      pending.push_back(follow(operation));
+      continue;
+    }
     if (found == in_flight_.end()) {
       throw Error(ErrorCode::kProtocol, fmt::format("the coordinator ordered '{}', which rank {} has not announced",
                                                     operation.name, group_.rank()));
@@ -291,6 +380,12 @@ std::vector<Pending> OpenLane::take(const Bucket& bucket) {
     reserved_.insert(operation.name);  // Until it has completed.
     pending.push_back(std::move(found->second));
     in_flight_.erase(found);
+  }
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    Signature& signature = pending[i].request.signature;
+    if (bucket[i].divisor == 0 || signature.operation != ReduceOperation::kAverage) continue;
+    signature.operation = ReduceOperation::kSum;
+    signature.postscale /= bucket[i].divisor;
   }
   return pending;
 }

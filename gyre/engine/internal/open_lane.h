@@ -12,7 +12,9 @@
 #include "gyre/base/log.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/executor.h"
+#include "gyre/engine/internal/join_watch.h"
 #include "gyre/engine/internal/negotiation.h"
+#include "gyre/engine/internal/plan_registry.h"
 #include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
@@ -27,11 +29,18 @@ class OpenLane {
  public:
   /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
   /// thread.
-  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, Timeline& timeline, const Logger& logger);
+  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
+           Timeline& timeline, const Logger& logger);
   ~OpenLane();
 
   /// The requests are valid (see validate()). Those of one call are announced in one message.
   std::vector<Handle> submit(std::vector<Request> requests);
+
+  /// From here on this rank takes part in what the others do without contributing, until all have joined. The handle's
+  /// result has the shape [last rank to join].
+  Handle join(const JoinAnnouncement& join);
+  /// This rank has begun a step of a plan while another one had joined.
+  void announce_step(const PlanStep& step);
 
   /// Reserves a name as if an operation of it were in flight; false when one is. For operations that run elsewhere.
   bool reserve(const std::string& name);
@@ -51,6 +60,10 @@ class OpenLane {
   void execute(const Order& order);
   void execute_bucket(const Bucket& bucket);
   std::vector<Pending> take(const Bucket& bucket);
+  void finish_join(int last_rank);
+  /// An operation that the others run and this rank, which has joined, has not announced.
+  Pending follow(const OrderedOperation& operation);
+  void send(const AnnouncementContent& content) GYRE_REQUIRES(mutex_);
   void run_alone() GYRE_REQUIRES(mutex_);
   void begin_negotiation(const Request& request);
   void fail_all(const Error& failure) GYRE_EXCLUDES(mutex_);
@@ -62,6 +75,8 @@ class OpenLane {
   group::Lane lane_;
   Executor executor_;
   const std::unique_ptr<net::Stream> coordinator_;
+  JoinWatch& joins_;
+  PlanRegistry& plans_;
   net::Notifier stop_;
   net::MessageParser parser_;  // The thread's.
   OrderDecoder decoder_;       // The thread's.

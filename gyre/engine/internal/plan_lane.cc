@@ -36,12 +36,13 @@ PlanStatistics before_the_first_step(const PlanOptions& options, const PlanLayou
 }  // namespace
 
 PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
-                   PlanLayout layout, std::vector<BucketStatistics> buckets, Timeline& timeline,
+                   PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, Timeline& timeline,
                    std::shared_ptr<PlanRegistry> registry, std::chrono::milliseconds shutdown_timeout)
     : group_(group),
       tensors_(std::move(tensors)),
       options_(std::move(options)),
       layout_(std::move(layout)),
+      joins_(joins),
       timeline_(timeline),
       registry_(std::move(registry)),
       shutdown_timeout_(shutdown_timeout),
@@ -88,6 +89,7 @@ void PlanLane::mark_ready(std::size_t index) {
                     "Call step() or synchronize() between, or raise backward_passes_per_step",
                     tensors_[index].name));
   }
+  mark_step_begun();
   ready_[index] = true;
   if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
   const auto now = SteadyClock::now();
@@ -125,6 +127,7 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   const auto until = SteadyClock::now() + patience;
   const MutexLock lock(mutex_);
   if (!closing_step_ && !failure_) {
+    mark_step_begun();
     close_step();
   }
   while (!failure_ && next_bucket_ < layout_.buckets.size()) {
@@ -133,8 +136,18 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   if (failure_) throw Error(*failure_);
   if (next_bucket_ < layout_.buckets.size()) return false;
   recorder_.finished(SteadyClock::now());
+  step_mark_.end();
   begin_step();
   return true;
+}
+
+void PlanLane::mark_step_begun() {
+  const auto begun = step_mark_.begin();
+  if (begun && joins_.somebody_has_joined()) joins_.announce({channel(), *begun});
+}
+
+void PlanLane::announce_begun_step() const {
+  if (const auto begun = step_mark_.begun()) joins_.announce({channel(), *begun});
 }
 
 void PlanLane::close_step() {

@@ -10,6 +10,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/engine/internal/join_watch.h"
 #include "gyre/engine/internal/plan_layout.h"
 #include "gyre/engine/internal/plan_registry.h"
 #include "gyre/engine/internal/step_recorder.h"
@@ -25,7 +26,7 @@ class PlanLane final : public Plan {
   /// Every rank makes it with equal arguments (make_plan has compared them). `buckets`: what is known of the layout's
   /// buckets beforehand.
   PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
-           PlanLayout layout, std::vector<BucketStatistics> buckets, Timeline& timeline,
+           PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, Timeline& timeline,
            std::shared_ptr<PlanRegistry> registry, std::chrono::milliseconds shutdown_timeout);
   ~PlanLane() override;
 
@@ -39,6 +40,11 @@ class PlanLane final : public Plan {
   std::uint64_t step() const override;
   PlanStatistics statistics() const override;
   LaneStatistics lane_statistics() const;
+
+  std::uint64_t channel() const { return lane_.channel(); }
+  const StepMark& step_mark() const { return step_mark_; }
+  /// Any thread: see JoinWatch.
+  void announce_begun_step() const;
 
   /// Fails the plan with kShutDown and ends its thread, after the buckets whose tensors are all in: other ranks may
   /// count on them. When those do not take part within the shutdown timeout, the group is aborted.
@@ -54,6 +60,7 @@ class PlanLane final : public Plan {
   }
   void reduce(const PlanBucket& bucket);
   void begin_step() GYRE_REQUIRES(mutex_);
+  void mark_step_begun();
   /// What is not in contributes zeros.
   void close_step() GYRE_REQUIRES(mutex_);
   void fail(const Error& failure);
@@ -62,6 +69,8 @@ class PlanLane final : public Plan {
   const std::vector<PlanTensor> tensors_;
   const PlanOptions options_;
   const PlanLayout layout_;
+  JoinWatch& joins_;
+  StepMark step_mark_;
   Timeline& timeline_;
   const std::shared_ptr<PlanRegistry> registry_;
   const std::chrono::milliseconds shutdown_timeout_;

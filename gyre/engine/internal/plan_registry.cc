@@ -1,5 +1,7 @@
 #include "gyre/engine/internal/plan_registry.h"
 
+#include <algorithm>
+
 #include "gyre/engine/internal/plan_lane.h"
 
 namespace gyre::engine::internal {
@@ -33,6 +35,27 @@ void PlanRegistry::collect(EngineStatistics& statistics) {
     statistics.lanes.push_back(plan->lane_statistics());
     statistics.plans.push_back(plan->statistics());
   }
+}
+
+void PlanRegistry::announce_begun_steps() {
+  const MutexLock lock(mutex_);
+  for (PlanLane* plan : plans_) plan->announce_begun_step();
+}
+
+bool PlanRegistry::any_step_begun() {
+  const MutexLock lock(mutex_);
+  return std::any_of(plans_.begin(), plans_.end(),
+                     [](PlanLane* plan) { return plan->step_mark().begun().has_value(); });
+}
+
+bool PlanRegistry::follow(const PlanStep& step, std::chrono::milliseconds patience) {
+  const MutexLock lock(mutex_);
+  for (PlanLane* plan : plans_) {
+    if (plan->channel() != step.plan) continue;
+    return plan->step_mark().ended() > step.step ||
+           (plan->finish_step_for(patience) && plan->step_mark().ended() > step.step);
+  }
+  return true;
 }
 
 void PlanRegistry::shutdown() {

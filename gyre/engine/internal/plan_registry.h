@@ -1,9 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
 #include "gyre/base/thread_annotations.h"
+#include "gyre/engine/internal/coordinator.h"
 #include "gyre/engine/statistics.h"
 
 namespace gyre::engine::internal {
@@ -23,6 +25,13 @@ class PlanRegistry {
 
   /// Adds what the plans have counted.
   void collect(EngineStatistics& statistics);
+
+  /// Tells the coordinator of the steps that have begun here: another rank has joined and must take part in them.
+  void announce_begun_steps();
+  bool any_step_begun();
+  /// Takes part in the plan's steps up to `step` with zeros; false when `patience` passed first. True also when there
+  /// is no such plan (any more).
+  bool follow(const PlanStep& step, std::chrono::milliseconds patience);
 
   /// Ends all plans with kShutDown; they may be destroyed later.
   void shutdown();

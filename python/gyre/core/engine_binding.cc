@@ -230,6 +230,38 @@ void bind_plan(nb::module_& module) {
           "Ends the step without the GIL: what was not marked contributes zeros. Ctrl-C ends the wait.");
 }
 
+/// A join and what must outlive it.
+struct BoundJoin {
+  RuntimeOwner runtime;
+  ProcessBound<engine::Join> join;
+};
+
+BoundJoin begin_join(const RuntimeOwner& self, bool every_operation, bool divide_by_contributors) {
+  engine::Runtime& runtime = self.get();
+  const nb::gil_scoped_release released;
+  return {self, ProcessBound<engine::Join>(runtime.engine().begin_join({every_operation, divide_by_contributors}))};
+}
+
+int wait_for_join(const BoundJoin& self) {
+  engine::Join& join = self.join.get();
+  wait_with_signals([&](std::chrono::milliseconds patience) { return join.wait_for(patience); });
+  return join.last_rank();
+}
+
+void bind_join(nb::module_& module) {
+  nb::class_<BoundJoin>(module, "Join", "See gyre/engine/join.h.")
+      .def("wait", &wait_for_join,
+           "The last rank to join, when all have. Without the GIL; takes part in the others' steps meanwhile.");
+}
+
+constexpr const char* kSubsetHelp = R"(
+Some ranks of this runtime as a Runtime of their own (a process set, torch.distributed's new_group): numbered in the
+order given, with an engine of its own over the same links and shared memory, so that everything that works here works
+there, plans included, and nothing waits for ranks outside of it. Only the members call it, all with the same arguments;
+it returns when all have. `id`: 1 to 2**32 - 1, equal on the members; sets that share a rank need different ones, and
+none may be used again. shutdown() leaves only the subset; a rank's death or abort() fails the whole job. Keep it no
+longer than its parent.)";
+
 void bind_runtime(nb::module_& module) {
   nb::class_<RuntimeOwner>(module, "Runtime", "This process as one rank of a job. Thread-safe.")
       .def_prop_ro("place", &describe_place)
@@ -257,17 +289,9 @@ void bind_runtime(nb::module_& module) {
             return runtime.engine().submit_group(requests);
           },
           "requests"_a)
-      .def("subset", &make_subset, "ranks"_a, "id"_a,
-           "Some ranks of this runtime as a Runtime of their own (a process set, torch.distributed's new_group): "
-           "numbered\n"
-           "in the order given, with an engine of its own over the same links and shared memory, so that everything "
-           "that\n"
-           "works here works there, plans included, and nothing waits for ranks outside of it. Only the members call "
-           "it,\n"
-           "all with the same arguments; it returns when all have. `id`: 1 to 2**32 - 1, equal on the members; sets "
-           "that\n"
-           "share a rank need different ones, and none may be used again. shutdown() leaves only the subset; a rank's\n"
-           "death or abort() fails the whole job. Keep it no longer than its parent.")
+      .def("begin_join", &begin_join, nb::kw_only(), "every_operation"_a = false, "divide_by_contributors"_a = false,
+           "This rank has run out of data: the others go on without contributions from it until all have joined.")
+      .def("subset", &make_subset, "ranks"_a, "id"_a, kSubsetHelp)
       .def("check_plan", &check_plan, "tensors"_a, "options"_a, "Whether every rank would make the same plan.")
       .def("make_plan", &make_plan, "tensors"_a, "options"_a, "ready_order"_a = std::vector<std::size_t>{},
            "tensors: (name, data type number, shape) of each. Every rank makes the same plan.")
@@ -306,6 +330,7 @@ void bind_runtime(nb::module_& module) {
 void bind_engine(nb::module_& module) {
   bind_request_and_handle(module);
   bind_plan(module);
+  bind_join(module);
   bind_runtime(module);
 }
 
