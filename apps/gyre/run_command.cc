@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apps/gyre/horovod_compat.h"
 #include "apps/gyre/python_verb.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/file.h"
@@ -134,7 +135,7 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
     }
     set_variable(environment, variable);
   }
-  return environment;
+  return horovod_compat_ ? with_horovod_compat(std::move(environment)) : environment;
 }
 
 void RunCommand::set_part(jobs::LaunchOptions& options) const {

@@ -52,6 +52,7 @@ class RunCommand {
   std::string timeline_;
   std::string log_dir_;
   std::vector<std::string> variables_;
+  bool horovod_compat_ = false;
   int verbosity_ = 0;
   bool agent_ = false;
 

@@ -133,6 +133,10 @@ void RunCommand::add_horovodrun_options() {
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
     verb_->add_option(name, value, text)->type_name(type_name)->group(kGroup);
   };
+  verb_
+      ->add_flag("--horovod-compat", horovod_compat_,
+                 "Let `import horovod.torch` find Gyre; a real Horovod that is installed wins")
+      ->group(kGroup);
   add("-H,--hosts", hosts_, "Start the ranks on these hosts, through ssh", "HOST:SLOTS,…");
   add("--hostfile", host_file_, "The same from a file, a line `HOST slots=N` for each", "FILE");
   add("-p,--ssh-port", ssh_port_, "Of the ssh servers", "PORT");

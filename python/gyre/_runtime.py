@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from gyre.core import _core
 from gyre.errors import (
@@ -29,6 +29,10 @@ SHARED_FAILURES = (AbortedError, MismatchError, PeerLeftError, PeerLostError, Sh
 _SWEEP_ABOVE = 64
 
 
+# Between two joins a job makes fewer operations of one kind.
+_NUMBERS_PER_JOIN = 10**12
+
+
 class InFlight(Protocol):
     """An operation whose memory must stay until it is done."""
 
@@ -43,8 +47,12 @@ class Runtime:
         self.place = core.place
         self._lock = threading.Lock()
         self._counters: Counter[str] = Counter()
+        self._joins = 0
         self._subsets: weakref.WeakSet[Runtime] = weakref.WeakSet()
         self._in_flight: set[InFlight] = set()
+        self.process_sets: dict[int, Any] = {}  # gyre.torch.process_sets keeps them, by number;
+        self.sets_made = 0  # counted from 1.
+        self.exchanges: weakref.WeakSet[Any] = weakref.WeakSet()  # Of the optimizers that live.
 
     @property
     def rank(self) -> int:
@@ -58,7 +66,13 @@ class Runtime:
         """1, 2, … for each kind: makes names that agree between ranks which make them in the same order."""
         with self._lock:
             self._counters[kind] += 1
-            return self._counters[kind]
+            return self._counters[kind] + self._joins * _NUMBERS_PER_JOIN
+
+    def align_numbers(self) -> None:
+        """All ranks have joined, after unequal numbers of operations: from here on their numbers agree again."""
+        with self._lock:
+            self._joins += 1
+            self._counters.clear()
 
     def subset(self, ranks: Sequence[int], set_id: int) -> Runtime:
         """These ranks as a runtime of their own, numbered in the order given: see _core.Runtime.subset. Collective
@@ -91,6 +105,9 @@ class Runtime:
             subsets = list(self._subsets)
         for part in subsets:
             part.shutdown()
+        for process_set in self.process_sets.values():
+            process_set.forget()
+        self.process_sets.clear()
         self.core.shutdown()
         with self._lock:
             self._in_flight.clear()
@@ -141,6 +158,11 @@ def shutdown() -> None:
 def is_initialized() -> bool:
     """Whether init() has been called in this process, and shutdown() has not."""
     return _default.runtime is not None and _default.forked_from is None
+
+
+def current_or_none() -> Runtime | None:
+    """The runtime that init() made in this process, while there is one."""
+    return _default.runtime if _default.forked_from is None else None
 
 
 def current() -> Runtime:

@@ -14,10 +14,12 @@ All failures are gyre.Error, a RuntimeError.
 from __future__ import annotations
 
 from gyre._runtime import current as _current
-from gyre._runtime import init, is_initialized, shutdown
+from gyre._runtime import is_initialized, shutdown
 from gyre.core import _core
 from gyre.errors import Error
+from gyre.torch.amp import GradScaler
 from gyre.torch.asynchronous import (
+    Adasum,
     Average,
     Max,
     Min,
@@ -30,13 +32,33 @@ from gyre.torch.asynchronous import (
     barrier_async,
     broadcast_async,
     broadcast_async_,
+    grouped_allgather_async,
     grouped_allreduce_async,
     grouped_allreduce_async_,
+    grouped_reducescatter_async,
     reducescatter_async,
+    sparse_allreduce_async,
 )
+from gyre.torch.batch_norm import SyncBatchNorm
 from gyre.torch.compression import Compression, Compressor
 from gyre.torch.handle import Handle, poll, synchronize
+from gyre.torch.initialization import init
+from gyre.torch.introspection import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from gyre.torch.joining import join
 from gyre.torch.optimizer import DistributedOptimizer
+from gyre.torch.process_set_registry import add_process_set, process_set_by_id, remove_process_set
+from gyre.torch.process_sets import ProcessSet, global_process_set
 from gyre.torch.state import (
     allgather_object,
     broadcast_object,
@@ -51,22 +73,29 @@ from gyre.torch.synchronous import (
     barrier,
     broadcast,
     broadcast_,
+    grouped_allgather,
     grouped_allreduce,
     grouped_allreduce_,
+    grouped_reducescatter,
     reducescatter,
 )
 
 __all__ = [
+    "Adasum",
     "Average",
     "Compression",
     "Compressor",
     "DistributedOptimizer",
     "Error",
+    "GradScaler",
     "Handle",
     "Max",
     "Min",
+    "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
+    "add_process_set",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -85,23 +114,42 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
     "grouped_allreduce",
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "poll",
+    "process_set_by_id",
     "rank",
     "reducescatter",
     "reducescatter_async",
+    "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
+    "sparse_allreduce_async",
     "start_timeline",
     "statistics",
     "stop_timeline",

@@ -92,15 +92,31 @@ class GradientExchange:
         self._choose_slots()
         runtime.core.check_plan(self._describe_tensors(), self._plan_options())
         weakref.finalize(self, _remove_hooks, self._hooks)
+        runtime.exchanges.add(self)
 
     def set_parameters(self, parameters: NamedParameters) -> None:
         """The plan is made anew in the next finish()."""
         self._parameters = parameters
 
     @property
+    def number(self) -> int:
+        """The same on all ranks, growing in the order in which optimizers were made."""
+        return self._options_number
+
+    @property
     def under_way(self) -> bool:
         """Whether gradients of this step are being exchanged."""
         return self._ready_count > 0
+
+    def prepare_join(self) -> None:
+        """This rank has no more steps: the engine takes part in those of the others, for which there must be a plan.
+        Collective when there is none yet. InvalidArgumentError in the middle of a step."""
+        if self.under_way:
+            raise InvalidArgumentError(
+                "join() was called between backward() and step(); call it after the last step(), before backward()"
+            )
+        if self._plan is None:
+            self._make_plan()
 
     def forget_passes(self) -> None:
         """The gradients accumulated so far have been thrown away."""

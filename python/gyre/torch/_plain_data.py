@@ -1,6 +1,7 @@
 """Plain Python data (with tensors in it) as text and back, without pickle: nothing that arrives is ever executed.
 
-Allowed: None, bool, int, float, complex, str, bytes, list, tuple, dict, torch.Size, torch.dtype and tensors.
+Allowed: None, bool, int, float, complex, str, bytes, list, tuple, set, dict, torch.Size, torch.dtype, NumPy arrays and
+tensors.
 Text is JSON; everything that JSON has no exact form for is a two-element list [tag, value].
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import torch
 
 from gyre.errors import CorruptDataError, InvalidArgumentError
@@ -52,6 +54,8 @@ def _encode(value: object, place: str, tensors: list[torch.Tensor], depth: int) 
         return int(value)
     if isinstance(value, numbers.Real):
         return ["float", float(value).hex()]
+    if isinstance(value, numpy.ndarray):
+        return ["array", _encode_tensor(_array_tensor(value, place), place, tensors)]
     if isinstance(value, torch.Tensor):
         return ["tensor", _encode_tensor(value, place, tensors)]
     if isinstance(value, torch.dtype):
@@ -66,7 +70,7 @@ def _encode(value: object, place: str, tensors: list[torch.Tensor], depth: int) 
     if tag is None:
         raise InvalidArgumentError(
             f"{place}: a value of type {type(value).__module__}.{type(value).__qualname__} cannot be sent; "
-            "only None, bool, numbers, str, bytes, list, tuple, dict and tensors can"
+            "only None, bool, numbers, str, bytes, list, tuple, set, dict, arrays and tensors can"
         )
     items: Any = value
     return [tag, [_encode(item, f"{place}[{i}]", tensors, depth + 1) for i, item in enumerate(items)]]
@@ -75,6 +79,13 @@ def _encode(value: object, place: str, tensors: list[torch.Tensor], depth: int) 
 def _encode_pair(key: object, value: object, place: str, tensors: list[torch.Tensor], depth: int) -> list[Any]:
     key_tree = _encode(key, f"a key of {place}", tensors, depth + 1)
     return [key_tree, _encode(value, f"{place}[{key!r}]", tensors, depth + 1)]
+
+
+def _array_tensor(array: numpy.ndarray[Any, Any], place: str) -> torch.Tensor:
+    try:
+        return torch.from_numpy(numpy.ascontiguousarray(array).reshape(array.shape))
+    except TypeError as error:
+        raise InvalidArgumentError(f"{place}: an array of type {array.dtype} cannot be sent") from error
 
 
 def _encode_tensor(tensor: torch.Tensor, place: str, tensors: list[torch.Tensor]) -> list[Any]:
@@ -106,11 +117,19 @@ def _decode(tree: Any, tensors: list[torch.Tensor]) -> Any:
         dtype, shape = content
         tensors.append(torch.empty(tuple(int(n) for n in shape), dtype=_DTYPES[dtype]))
         return tensors[-1]
+    if tag == "array":
+        return _decode(["tensor", content], tensors).numpy()  # The same memory: it is filled through the tensor.
     return _SCALARS[tag](content)
 
 
-_TAGS: dict[type[Any], str] = {list: "list", tuple: "tuple", torch.Size: "size"}
-_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"list": list, "tuple": tuple, "size": torch.Size}
+_TAGS: dict[type[Any], str] = {list: "list", tuple: "tuple", torch.Size: "size", set: "set", frozenset: "frozenset"}
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "size": torch.Size,
+    "set": set,
+    "frozenset": frozenset,
+}
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     "float": float.fromhex,
     "complex": lambda parts: complex(float.fromhex(parts[0]), float.fromhex(parts[1])),

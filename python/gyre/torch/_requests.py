@@ -36,6 +36,7 @@ class ReduceOperation(IntEnum):
     MIN = 2
     MAX = 3
     PRODUCT = 4
+    ADASUM = 100  # Made of other operations: the engine does not know it.
 
 
 def resolve_operation(op: ReduceOperation | None, average: bool | None) -> ReduceOperation:
@@ -48,7 +49,7 @@ def resolve_operation(op: ReduceOperation | None, average: bool | None) -> Reduc
     if op is None:
         return ReduceOperation.AVERAGE
     if not isinstance(op, ReduceOperation):
-        raise InvalidArgumentError(f"op must be one of Average, Sum, Min, Max and Product, not {op!r}")
+        raise InvalidArgumentError(f"op must be one of Average, Sum, Min, Max, Product and Adasum, not {op!r}")
     return op
 
 
@@ -199,3 +200,12 @@ def gathering_submission(
         return tensor_over(memory, source.dtype, shape), received_splits
 
     return Submission(request, [source], finish)
+
+
+def reducescatter_submission(
+    runtime: Runtime, tensor: torch.Tensor, name: str | None, reduction: Reduction
+) -> Submission:
+    """InvalidArgumentError for Adasum, which has no shares."""
+    if reduction.operation == ReduceOperation.ADASUM:
+        raise InvalidArgumentError(f"{describe(Kind.REDUCESCATTER, name)}: op=Adasum is for allreduce only")
+    return gathering_submission(runtime, Kind.REDUCESCATTER, tensor, name, reduction=reduction)

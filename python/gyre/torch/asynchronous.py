@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gyre._runtime import Runtime, current
+from gyre._runtime import Runtime
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
 from gyre.torch._requests import (
@@ -25,22 +25,28 @@ from gyre.torch._requests import (
     OneTimeName,
     ReduceOperation,
     Reduction,
+    Submission,
     allreduce_submission,
     broadcast_submission,
     describe,
     gathering_submission,
     operation_name,
+    reducescatter_submission,
     resolve_operation,
     submit_one,
 )
 from gyre.torch._tensors import check_in_place, check_tensor
+from gyre.torch.adaptive_sum import adasum
 from gyre.torch.handle import Handle
+from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of
+from gyre.torch.sparse import sparse_allreduce
 
 Average = ReduceOperation.AVERAGE
 Sum = ReduceOperation.SUM
 Min = ReduceOperation.MIN
 Max = ReduceOperation.MAX
 Product = ReduceOperation.PRODUCT
+Adasum = ReduceOperation.ADASUM
 
 
 def allreduce_async(
@@ -50,15 +56,20 @@ def allreduce_async(
     op: ReduceOperation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """Reduces the ranks' tensors (same shape and type on all) into a new one; the handle's result.
 
     `op`: Average (default; integers are truncated towards zero), Sum, Min, Max, Product. The result is
     postscale_factor · op(prescale_factor · tensor). Every rank gets the same bits. `average` is the older spelling.
     """
-    runtime = current()
+    runtime = runtime_of(process_set)
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
+    if isinstance(tensor, torch.Tensor) and tensor.is_sparse:
+        return sparse_allreduce(runtime, tensor, name, reduction)
     checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))
+    if reduction.operation == Adasum:
+        return adasum(runtime, [checked], name, reduction, in_place=False, one=True)
     return submit_one(runtime, allreduce_submission(runtime, checked, None, name, reduction))
 
 
@@ -69,11 +80,14 @@ def allreduce_async_(
     op: ReduceOperation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """allreduce_async() that puts the result into `tensor`; at the latest when the handle is synchronized."""
-    runtime = current()
+    runtime = runtime_of(process_set)
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
     checked = check_in_place(tensor, describe(Kind.ALLREDUCE, name))
+    if reduction.operation == Adasum:
+        return adasum(runtime, [checked], name, reduction, in_place=True, one=True)
     return submit_one(runtime, allreduce_submission(runtime, checked, checked, name, reduction))
 
 
@@ -85,9 +99,20 @@ def _member_names(name: str | None, runtime: Runtime, count: int) -> list[str]:
     return [OneTimeName(f"{stem}_{number}of{count}") for number in numbers]
 
 
-def grouped(tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction, *, in_place: bool) -> Handle:
-    runtime = current()
+def grouped(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    *,
+    in_place: bool,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """grouped_allreduce_async() and its in-place form."""
+    runtime = runtime_of(process_set)
     check = check_in_place if in_place else check_tensor
+    if reduction.operation == Adasum:
+        all_checked = [check(tensor, describe(Kind.ALLREDUCE, name)) for tensor in tensors]
+        return adasum(runtime, all_checked, name, reduction, in_place=in_place, one=False)
     batch = Batch(runtime)
     for tensor, member in zip(tensors, _member_names(name, runtime, len(tensors)), strict=True):
         checked = check(tensor, describe(Kind.ALLREDUCE, member))
@@ -103,10 +128,11 @@ def grouped_allreduce_async(
     op: ReduceOperation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """allreduce_async() of several tensors, which complete together; the handle's result is the list of new tensors."""
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
-    return grouped(tensors, name, reduction, in_place=False)
+    return grouped(tensors, name, reduction, in_place=False, process_set=process_set)
 
 
 def grouped_allreduce_async_(
@@ -116,24 +142,37 @@ def grouped_allreduce_async_(
     op: ReduceOperation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """grouped_allreduce_async() in place."""
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
-    return grouped(tensors, name, reduction, in_place=True)
+    return grouped(tensors, name, reduction, in_place=True, process_set=process_set)
 
 
-def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> Handle:
+def broadcast_async(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle:
     """The values of `root_rank`'s tensor (same shape and type on all ranks) in a new one; the handle's result."""
-    runtime = current()
+    runtime = runtime_of(process_set)
     checked = check_tensor(tensor, describe(Kind.BROADCAST, name))
-    return submit_one(runtime, broadcast_submission(runtime, checked, None, name, root_rank))
+    root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
+    return submit_one(runtime, broadcast_submission(runtime, checked, None, name, root))
 
 
-def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> Handle:
+def broadcast_async_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle:
     """broadcast_async() that puts the root's values into `tensor`."""
-    runtime = current()
+    runtime = runtime_of(process_set)
     checked = check_in_place(tensor, describe(Kind.BROADCAST, name))
-    return submit_one(runtime, broadcast_submission(runtime, checked, checked, name, root_rank))
+    root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
+    return submit_one(runtime, broadcast_submission(runtime, checked, checked, name, root))
+
+
+def _without_splits(submission: Submission) -> Submission:
+    finish = submission.finish
+    submission.finish = lambda handle: finish(handle)[0]
+    return submission
 
 
 def rows_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,23 +180,46 @@ def rows_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(1) if tensor.dim() == 0 else tensor
 
 
-def allgather_async(tensor: torch.Tensor, name: str | None = None) -> Handle:
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle:
     """All ranks' tensors one after the other along the first dimension, in rank order; the handle's result.
 
     The first dimension may differ between ranks; the others and the type may not. 0-dimensional ones count as one row.
     """
-    runtime = current()
+    runtime = runtime_of(process_set)
     checked = rows_of(check_tensor(tensor, describe(Kind.ALLGATHER, name)))
-    submission = gathering_submission(runtime, Kind.ALLGATHER, checked, name)
-    finish = submission.finish
-    submission.finish = lambda handle: finish(handle)[0]
-    return submit_one(runtime, submission)
+    return submit_one(runtime, _without_splits(gathering_submission(runtime, Kind.ALLGATHER, checked, name)))
+
+
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle:
+    """allgather_async() of several tensors, which complete together; the handle's result is the list of results."""
+    runtime = runtime_of(process_set)
+    batch = Batch(runtime)
+    for tensor, member in zip(tensors, _member_names(name, runtime, len(tensors)), strict=True):
+        checked = rows_of(check_tensor(tensor, describe(Kind.ALLGATHER, member)))
+        batch.submissions.append(_without_splits(gathering_submission(runtime, Kind.ALLGATHER, checked, member)))
+    return batch.submit()
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: ReduceOperation | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """allreduce_async() of sparse (COO) tensors, whose entries may stand at different places on every rank: only the
+    entries travel. The handle's result is coalesced. Sum and Average only."""
+    return sparse_allreduce(runtime_of(process_set), tensor, name, Reduction(resolve_operation(op, None)))
 
 
 def reducescatter_async(
     tensor: torch.Tensor,
     name: str | None = None,
     op: ReduceOperation | None = None,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle:
@@ -165,13 +227,28 @@ def reducescatter_async(
 
     Rank r of n gets rows/n rows, the first rows % n ranks one more. `op` as in allreduce_async().
     """
-    runtime = current()
+    runtime = runtime_of(process_set)
     checked = check_tensor(tensor, describe(Kind.REDUCESCATTER, name))
     reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
-    submission = gathering_submission(runtime, Kind.REDUCESCATTER, checked, name, reduction=reduction)
-    finish = submission.finish
-    submission.finish = lambda handle: finish(handle)[0]
-    return submit_one(runtime, submission)
+    return submit_one(runtime, _without_splits(reducescatter_submission(runtime, checked, name, reduction)))
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: ReduceOperation | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """reducescatter_async() of several tensors, which complete together; the handle's result is the list of shares."""
+    runtime = runtime_of(process_set)
+    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
+    batch = Batch(runtime)
+    for tensor, member in zip(tensors, _member_names(name, runtime, len(tensors)), strict=True):
+        checked = check_tensor(tensor, describe(Kind.REDUCESCATTER, member))
+        batch.submissions.append(_without_splits(reducescatter_submission(runtime, checked, member, reduction)))
+    return batch.submit()
 
 
 def _split_numbers(splits: torch.Tensor | Sequence[int], action: str) -> list[int]:
@@ -181,14 +258,17 @@ def _split_numbers(splits: torch.Tensor | Sequence[int], action: str) -> list[in
 
 
 def alltoall_async(
-    tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None = None, name: str | None = None
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """Sends splits[r] rows of `tensor` to rank r, in order; the handle's result is what came from all ranks, in order.
 
     With `splits` (integers, one per rank) the result is (tensor, received_splits), an int64 tensor that says how many
     rows came from each rank. Without, the rows are dealt out evenly and must be a multiple of the number of ranks.
     """
-    runtime = current()
+    runtime = runtime_of(process_set)
     action = describe(Kind.ALLTOALL, name)
     checked = check_tensor(tensor, action)
     numbers = [] if splits is None else _split_numbers(splits, action)
@@ -203,9 +283,9 @@ def alltoall_async(
     return submit_one(runtime, submission)
 
 
-def barrier_async(name: str | None = None) -> Handle:
+def barrier_async(name: str | None = None, process_set: ProcessSet = global_process_set) -> Handle:
     """The handle is done when every rank has made this call."""
-    runtime = current()
+    runtime = runtime_of(process_set)
     full_name, transient = operation_name(runtime, Kind.BARRIER, name)
     request = _core.Request(kind=Kind.BARRIER, name=full_name, data_type=0, shape=[], transient=transient)
     return Handle(runtime, runtime.submit([request], together=False), None, lambda _: None)

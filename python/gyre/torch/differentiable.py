@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from gyre._runtime import current
 from gyre.errors import UnsupportedError
 from gyre.torch import asynchronous
 from gyre.torch._requests import ReduceOperation, Reduction
 from gyre.torch.compression import Compressor
+from gyre.torch.process_sets import ProcessSet, root_in, runtime_of
 
 _LINEAR = (ReduceOperation.SUM, ReduceOperation.AVERAGE)
 
@@ -32,123 +32,156 @@ def _check_linear(reduction: Reduction, what: str) -> None:
 
 class _Allreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, name: str | None, compression: type[Compressor], reduction: Reduction, *tensors: Any) -> Any:
-        ctx.arguments = (_gradient_name(name), compression, reduction)
-        return tuple(_reduce(tensors, name, compression, reduction))
+    def forward(
+        ctx: Any,
+        name: str | None,
+        compression: type[Compressor],
+        reduction: Reduction,
+        process_set: ProcessSet,
+        *tensors: Any,
+    ) -> Any:
+        ctx.arguments = (_gradient_name(name), compression, reduction, process_set)
+        return tuple(_reduce(tensors, name, compression, reduction, process_set))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return (None, None, None, *_reduce(gradients, *ctx.arguments))
+        return (None, None, None, None, *_reduce(gradients, *ctx.arguments))
 
 
 def _reduce(
-    tensors: Sequence[torch.Tensor], name: str | None, compression: type[Compressor], reduction: Reduction
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    compression: type[Compressor],
+    reduction: Reduction,
+    process_set: ProcessSet,
 ) -> list[torch.Tensor]:
     compressed = [compression.compress(tensor) for tensor in tensors]
-    handle = asynchronous.grouped([tensor for tensor, _ in compressed], name, reduction, in_place=False)
+    wire = [tensor for tensor, _ in compressed]
+    handle = asynchronous.grouped(wire, name, reduction, in_place=False, process_set=process_set)
     return [compression.decompress(t, context) for t, (_, context) in zip(handle.wait(), compressed, strict=True)]
 
 
-def _sum(tensor: torch.Tensor, name: str | None) -> torch.Tensor:
-    result: torch.Tensor = asynchronous.allreduce_async(tensor, name=name, op=ReduceOperation.SUM).wait()
+def _sum(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+    handle = asynchronous.allreduce_async(tensor, name=name, op=ReduceOperation.SUM, process_set=process_set)
+    result: torch.Tensor = handle.wait()
     return result
 
 
 def allreduce(
-    tensors: Sequence[torch.Tensor], name: str | None, compression: type[Compressor], reduction: Reduction
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    compression: type[Compressor],
+    reduction: Reduction,
+    process_set: ProcessSet,
 ) -> list[torch.Tensor]:
     """Sum and Average only. Backward is the same allreduce of the gradients."""
     _check_linear(reduction, "allreduce")
-    return list(_Allreduce.apply(name, compression, reduction, *tensors))  # type: ignore[no-untyped-call]
+    return list(_Allreduce.apply(name, compression, reduction, process_set, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Broadcast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None) -> Any:
-        ctx.arguments = (root_rank, _gradient_name(name))
-        return asynchronous.broadcast_async(tensor, root_rank, name).wait()
+    def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
+        ctx.arguments = (root_rank, _gradient_name(name), process_set)
+        return asynchronous.broadcast_async(tensor, root_rank, name, process_set).wait()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        root_rank, name = ctx.arguments
-        total = _sum(gradients[0], name)
-        is_root = current().rank == root_rank
-        return (total if is_root else torch.zeros_like(total)), None, None
+        root_rank, name, process_set = ctx.arguments
+        total = _sum(gradients[0], name, process_set)
+        is_root = runtime_of(process_set).rank == root_in(process_set, root_rank, "broadcast")
+        return (total if is_root else torch.zeros_like(total)), None, None, None
 
 
-def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None) -> torch.Tensor:
+def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
     """Backward: the root gets the sum of all ranks' gradients, the others zeros."""
-    result: torch.Tensor = _Broadcast.apply(tensor, root_rank, name)  # type: ignore[no-untyped-call]
+    result: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Allgather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, name: str | None) -> Any:
-        rows = torch.tensor([tensor.shape[0]])
-        counts = asynchronous.allgather_async(rows, None if name is None else f"{name}.rows").wait()
-        rank = current().rank
-        ctx.first_row, ctx.row_count = int(counts[:rank].sum()), tensor.shape[0]
-        ctx.name = _gradient_name(name)
-        return asynchronous.allgather_async(tensor, name).wait()
+    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: Any) -> Any:
+        counts_name = None if name is None else f"{name}.rows"
+        rows = torch.tensor([[tensor.shape[0] for tensor in tensors]])
+        counts = asynchronous.allgather_async(rows, counts_name, process_set).wait()
+        rank = runtime_of(process_set).rank
+        ctx.first_rows = counts[:rank].sum(0).tolist()
+        ctx.row_counts = [tensor.shape[0] for tensor in tensors]
+        ctx.arguments = (_gradient_name(name), process_set)
+        return tuple(asynchronous.grouped_allgather_async(tensors, name, process_set).wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        total = _sum(gradients[0], ctx.name)
-        return total.narrow(0, ctx.first_row, ctx.row_count), None
+        name, process_set = ctx.arguments
+        reduction = Reduction(ReduceOperation.SUM)
+        totals = asynchronous.grouped(gradients, name, reduction, in_place=False, process_set=process_set).wait()
+        own = [t.narrow(0, f, n) for t, f, n in zip(totals, ctx.first_rows, ctx.row_counts, strict=True)]
+        return (None, None, *own)
 
 
-def allgather(tensor: torch.Tensor, name: str | None) -> torch.Tensor:
+def allgather(tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet) -> list[torch.Tensor]:
     """Backward: each rank gets the sum of all ranks' gradients for its own rows."""
-    result: torch.Tensor = _Allgather.apply(tensor, name)  # type: ignore[no-untyped-call]
-    return result
+    return list(_Allgather.apply(name, process_set, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, tensor: torch.Tensor, name: str | None, compression: type[Compressor], reduction: Reduction
+        ctx: Any,
+        name: str | None,
+        compression: type[Compressor],
+        reduction: Reduction,
+        process_set: ProcessSet,
+        *tensors: Any,
     ) -> Any:
-        ctx.name = _gradient_name(name)
-        divisor = current().size if reduction.operation == ReduceOperation.AVERAGE else 1
+        ctx.arguments = (_gradient_name(name), process_set)
+        divisor = runtime_of(process_set).size if reduction.operation == ReduceOperation.AVERAGE else 1
         ctx.factor = reduction.prescale * reduction.postscale / divisor
-        compressed, context = compression.compress(tensor)
+        compressed = [compression.compress(tensor) for tensor in tensors]
+        wire = [tensor for tensor, _ in compressed]
         factors = (reduction.prescale, reduction.postscale)
-        handle = asynchronous.reducescatter_async(compressed, name, reduction.operation, *factors)
-        return compression.decompress(handle.wait(), context)
+        handle = asynchronous.grouped_reducescatter_async(wire, name, reduction.operation, process_set, *factors)
+        shares = zip(handle.wait(), compressed, strict=True)
+        return tuple(compression.decompress(share, context) for share, (_, context) in shares)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return asynchronous.allgather_async(gradients[0], ctx.name).wait() * ctx.factor, None, None, None
+        wholes = asynchronous.grouped_allgather_async(gradients, *ctx.arguments).wait()
+        return (None, None, None, None, *(whole * ctx.factor for whole in wholes))
 
 
 def reducescatter(
-    tensor: torch.Tensor, name: str | None, compression: type[Compressor], reduction: Reduction
-) -> torch.Tensor:
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    compression: type[Compressor],
+    reduction: Reduction,
+    process_set: ProcessSet,
+) -> list[torch.Tensor]:
     """Sum and Average only. Backward: all ranks' gradients gathered, times what the reduction scaled by."""
     _check_linear(reduction, "reducescatter")
-    result: torch.Tensor = _Reducescatter.apply(tensor, name, compression, reduction)  # type: ignore[no-untyped-call]
-    return result
+    apply = _Reducescatter.apply
+    return list(apply(name, compression, reduction, process_set, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Alltoall(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None) -> Any:
-        size = current().size
+    def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
         if splits is None:
+            size = runtime_of(process_set).size
             splits = [tensor.shape[0] // size] * size
-        result, received_splits = asynchronous.alltoall_async(tensor, splits, name).wait()
-        ctx.received_splits, ctx.name = received_splits, _gradient_name(name)
+        result, received_splits = asynchronous.alltoall_async(tensor, splits, name, process_set).wait()
+        ctx.arguments = (received_splits, _gradient_name(name), process_set)
         ctx.mark_non_differentiable(received_splits)
         return result, received_splits
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        returned, _ = asynchronous.alltoall_async(gradients[0], ctx.received_splits, ctx.name).wait()
-        return returned, None, None
+        returned, _ = asynchronous.alltoall_async(gradients[0], *ctx.arguments).wait()
+        return returned, None, None, None
 
 
-def alltoall(tensor: torch.Tensor, splits: Any, name: str | None) -> Any:
+def alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
     """Backward: the gradients go back where the rows came from."""
-    result, received_splits = _Alltoall.apply(tensor, splits, name)  # type: ignore[no-untyped-call]
+    result, received_splits = _Alltoall.apply(tensor, splits, name, process_set)  # type: ignore[no-untyped-call]
     return result if splits is None else (result, received_splits)

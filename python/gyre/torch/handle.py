@@ -22,8 +22,11 @@ class Handle:
         core_handles: Sequence[_core.Handle],
         memory: object,
         finish: Callable[[Sequence[_core.Handle]], Any],
+        before: Handle | None = None,
     ) -> None:
-        """`memory`: what must stay until the end. `finish` makes the result, once, when all handles are done."""
+        """`memory`: what must stay until the end. `finish` makes the result, once, when all handles are done, and the
+        one `before`, of whose result this one's is made."""
+        self._before = before
         self._runtime = runtime
         self._core_handles = core_handles
         self._memory: object | None = memory
@@ -34,6 +37,8 @@ class Handle:
 
     def done(self) -> bool:
         """Whether wait() would return at once, with the result or with an error."""
+        if self._before is not None and not self._before.done():
+            return False
         return all(handle.done() for handle in self._core_handles)
 
     def wait(self) -> Any:
@@ -42,6 +47,8 @@ class Handle:
         Raises what made the operation fail (gyre.Error), every time it is called; Ctrl-C ends the wait, not the
         operation.
         """
+        if self._before is not None:
+            self._before.wait()
         for handle in self._core_handles:
             self._wait_one(handle)
         with self._lock:

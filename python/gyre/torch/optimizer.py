@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
 
-from gyre._runtime import current
 from gyre.errors import InvalidArgumentError
 from gyre.torch._exchange import ExchangeOptions, GradientExchange
 from gyre.torch._requests import ReduceOperation, Reduction
+from gyre.torch.adasum_optimizer import adasum_optimizer
 from gyre.torch.asynchronous import allreduce_async
 from gyre.torch.compression import Compression, Compressor, wire_format_of
+from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 Closure = Callable[[], Any]
@@ -25,6 +26,7 @@ class DistributedMixin(torch.optim.Optimizer):
 
     _exchange: GradientExchange | None = None
     _names: dict[int, str]
+    _process_set = global_process_set
     _skip = False
     _warned = False
 
@@ -88,7 +90,7 @@ class DistributedMixin(torch.optim.Optimizer):
             loss = closure()
             self.synchronize()
             if isinstance(self, torch.optim.LBFGS):
-                return allreduce_async(torch.as_tensor(loss).detach()).wait()
+                return allreduce_async(torch.as_tensor(loss).detach(), process_set=self._process_set).wait()
             return loss
 
         return closure_and_exchange
@@ -118,7 +120,10 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     backward_passes_per_step: int = 1,
     op: ReduceOperation = ReduceOperation.AVERAGE,
     gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
     sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
     error_feedback: bool = False,
 ) -> AnyOptimizer:
     """`optimizer`, with gradients averaged over all ranks: exchanged while backward() still runs, done in step().
@@ -131,9 +136,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         float32; between ranks of one host nothing travels, and nothing is rounded), or a class of yours, in whose type
         gradients travel and are summed wherever the ranks are.
     backward_passes_per_step: so many backward passes are accumulated (summed) here before the exchange.
-    op: Average or Sum.
+    op: Average or Sum; with Adasum every rank steps by itself, and the changes are added adaptively.
     gradient_predivide_factor: gradients are divided by it before the sum and multiplied after (op=Average only).
+    num_groups, groups: accepted and checked; gradients travel in buckets anyway, and the result is the same.
     sparse_as_dense: exchange sparse gradients as dense ones instead of raising an error.
+    process_set: exchange among these ranks only; the others do not call it.
     error_feedback: what fp16 or bf16 takes from a gradient of this rank is added to its next one. Costs the memory of
         another set of gradients, and nothing where nothing is rounded.
 
@@ -145,7 +152,10 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     MismatchError. A rank where a parameter got no gradient contributes zeros and receives the others' average. With one
     rank the optimizer works as if it were not wrapped.
     """
-    runtime = current()
+    runtime = runtime_of(process_set, "DistributedOptimizer")
+    _check_groups(optimizer, num_groups, groups)
+    if op == ReduceOperation.ADASUM:
+        return adasum_optimizer(optimizer, named_parameters, compression, backward_passes_per_step, process_set)
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
     if error_feedback and wire_format_of(compression) in (None, "native"):
         raise InvalidArgumentError("error_feedback goes with compression=Compression.fp16 or Compression.bf16 only")
@@ -156,6 +166,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     # A learning-rate scheduler made before left a `step` of the old class here.
     wrapped.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
     wrapped._names = names
+    wrapped._process_set = process_set
     if runtime.size > 1:
         options = ExchangeOptions(
             reduction=_reduction(op, gradient_predivide_factor, runtime.size),
@@ -180,12 +191,32 @@ def _check_arguments(optimizer: object, passes: int, op: ReduceOperation, prediv
     if isinstance(optimizer, DistributedMixin):
         raise InvalidArgumentError("the optimizer is a DistributedOptimizer already")
     if op not in (ReduceOperation.AVERAGE, ReduceOperation.SUM):
-        raise InvalidArgumentError(f"DistributedOptimizer works with op=Average or op=Sum, not {op!r}")
+        raise InvalidArgumentError(f"DistributedOptimizer works with op=Average, Sum or Adasum, not {op!r}")
     if predivide != 1.0 and op != ReduceOperation.AVERAGE:
         raise InvalidArgumentError("gradient_predivide_factor goes with op=Average only")
     if predivide <= 0.0:
         raise InvalidArgumentError(f"gradient_predivide_factor must be positive, not {predivide}")
     _check_passes(passes)
+
+
+def _check_groups(
+    optimizer: torch.optim.Optimizer, num_groups: int, groups: int | Sequence[Sequence[torch.Tensor]] | None
+) -> None:
+    if num_groups and groups is not None:
+        raise InvalidArgumentError("give either groups or the deprecated num_groups, not both")
+    if num_groups:
+        warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=3)
+    count = groups if isinstance(groups, int) else num_groups
+    if isinstance(count, bool) or count < 0:
+        raise InvalidArgumentError(f"groups must be a number of groups or a list of lists of parameters, not {count!r}")
+    if groups is None or isinstance(groups, int):
+        return
+    known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    members = [parameter for group in groups for parameter in group]
+    if any(id(member) not in known for member in members):
+        raise InvalidArgumentError("groups holds tensors that are not parameters of the optimizer")
+    if len({id(member) for member in members}) != len(members):
+        raise InvalidArgumentError("groups holds a parameter more than once")
 
 
 def _reduction(op: ReduceOperation, predivide: float, size: int) -> Reduction:

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
-from gyre._runtime import Runtime, current
+from gyre._runtime import Runtime
 from gyre.errors import CorruptDataError, InvalidArgumentError, MismatchError
 from gyre.torch import _plain_data
-from gyre.torch._requests import Batch, Kind, OneTimeName, broadcast_submission, describe
+from gyre.torch._requests import (
+    Batch,
+    Kind,
+    OneTimeName,
+    broadcast_submission,
+    describe,
+    gathering_submission,
+    submit_one,
+)
 from gyre.torch._tensors import check_tensor
-from gyre.torch.asynchronous import allgather_async, broadcast_async, broadcast_async_
+from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 
 NamedTensors = Mapping[str, Any] | Iterable[tuple[str, torch.Tensor] | torch.Tensor]
 
 
-def broadcast_parameters(params: NamedTensors, root_rank: int) -> None:
+def broadcast_parameters(params: NamedTensors, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Overwrites this rank's tensors with those of `root_rank`, all in one exchange.
 
     `params`: model.state_dict(), model.named_parameters(), or a list of tensors; the same names, shapes and types on
     every rank, else MismatchError. What is no tensor raises InvalidArgumentError.
     """
-    runtime = current()
+    runtime = runtime_of(process_set)
+    root = root_in(process_set, root_rank, "broadcast_parameters")
     batch = Batch(runtime)
     for name, tensor in _named(params):
         action = describe(Kind.BROADCAST, name)
         if not isinstance(tensor, torch.Tensor):
             raise InvalidArgumentError(f"{action}: cannot broadcast a {type(tensor).__name__} as a parameter")
         target = check_tensor(tensor, action).detach()
-        batch.submissions.append(
-            broadcast_submission(runtime, target, target, OneTimeName(f"parameters.{name}"), root_rank)
-        )
+        batch.submissions.append(broadcast_submission(runtime, target, target, OneTimeName(f"parameters.{name}"), root))
     batch.submit().wait()
 
 
@@ -42,21 +50,24 @@ def _named(params: NamedTensors) -> list[tuple[str, Any]]:
     return [item if isinstance(item, tuple) else (str(index), item) for index, item in enumerate(params)]
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int) -> None:
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, process_set: ProcessSet = global_process_set
+) -> None:
     """Makes this rank's optimizer the twin of `root_rank`'s: state of every parameter and options of every group.
 
     Works for every class of torch.optim, also when only the root has stepped yet: missing state is created, state that
     the root does not have is dropped. Options must be plain data (numbers, strings, None, lists, tensors); nothing is
     pickled. MismatchError when the groups hold other numbers of parameters than the root's.
     """
-    runtime = current()
+    runtime = runtime_of(process_set)
+    root = root_in(process_set, root_rank, "broadcast_optimizer_state")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    described = _optimizer_tree(optimizer) if runtime.rank == root_rank else None
-    described = _broadcast_plain(runtime, described, root_rank, "optimizer_state")
-    problem = _difference(optimizer, described, root_rank)
+    described = _optimizer_tree(optimizer) if runtime.rank == root else None
+    described = _broadcast_plain(runtime, described, root, "optimizer_state")
+    problem = _difference(optimizer, described, runtime.rank, root)
     _agree(runtime, problem)
-    if runtime.rank != root_rank:
+    if runtime.rank != root:
         _apply(optimizer, described)
 
 
@@ -71,7 +82,7 @@ def _optimizer_tree(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return {"class": type(optimizer).__name__, "sizes": sizes, "groups": groups, "state": state}
 
 
-def _difference(optimizer: torch.optim.Optimizer, described: Any, root_rank: int) -> str:
+def _difference(optimizer: torch.optim.Optimizer, described: Any, rank: int, root_rank: int) -> str:
     """What keeps this rank from taking the root's state over; empty: nothing."""
     theirs = (described["class"], described["sizes"])
     ours = (type(optimizer).__name__, [len(group["params"]) for group in optimizer.param_groups])
@@ -79,7 +90,7 @@ def _difference(optimizer: torch.optim.Optimizer, described: Any, root_rank: int
         return ""
     return (
         f"broadcast of the optimizer's state: rank {root_rank} has a {theirs[0]} whose groups hold {theirs[1]} "
-        f"parameters, rank {current().rank} a {ours[0]} whose groups hold {ours[1]}"
+        f"parameters, rank {rank} a {ours[0]} whose groups hold {ours[1]}"
     )
 
 
@@ -87,7 +98,9 @@ def _agree(runtime: Runtime, problem: str) -> None:
     """Raises the first rank's problem on every rank, so that nobody goes on alone."""
     text = torch.frombuffer(bytearray(problem.encode() + b"\n"), dtype=torch.uint8)
     name = OneTimeName(f"agree.{runtime.next_number('agree')}")
-    lines = bytes(allgather_async(text, name).wait().tolist()).decode().splitlines()
+    gathering = gathering_submission(runtime, Kind.ALLGATHER, text, name)
+    gathered, _ = submit_one(runtime, gathering).wait()
+    lines = bytes(gathered.tolist()).decode().splitlines()
     first = next((line for line in lines if line), None)
     if first is not None:
         raise MismatchError(first)
@@ -133,7 +146,7 @@ def _broadcast_plain(runtime: Runtime, value: Any, root_rank: int, what: str) ->
         except InvalidArgumentError as error:
             failure = error
     size = -1 if failure is not None else len(encoded.text)
-    announced = int(broadcast_async(torch.tensor(size), root_rank, OneTimeName(f"{stem}.size")).wait())
+    announced = int(_broadcast_one(runtime, torch.tensor(size), root_rank, f"{stem}.size"))
     if failure is not None:
         raise failure
     if announced < 0:
@@ -152,7 +165,7 @@ def _broadcast_described(
     text = torch.empty(size, dtype=torch.uint8)
     if is_root:
         text = torch.frombuffer(bytearray(encoded.text), dtype=torch.uint8)
-    broadcast_async_(text, root_rank, OneTimeName(f"{stem}.description")).wait()
+    _broadcast_one(runtime, text, root_rank, f"{stem}.description")
     tensors = encoded.tensors
     if not is_root:
         value, tensors = _plain_data.decode(text.numpy().tobytes())
@@ -165,13 +178,62 @@ def _broadcast_described(
     return value
 
 
-def broadcast_object(obj: Any = None, root_rank: int = 0, name: str | None = None) -> Any:
-    """The root's `obj` on every rank. Plain data only (None, bool, numbers, str, bytes, list, tuple, dict, tensors):
-    nothing is pickled, so nothing that arrives is executed. InvalidArgumentError on every rank for anything else."""
-    return _broadcast_plain(current(), obj, root_rank, name or "object")
+def _broadcast_one(runtime: Runtime, tensor: torch.Tensor, root_rank: int, name: str) -> torch.Tensor:
+    """In place."""
+    submission = broadcast_submission(runtime, tensor, tensor, OneTimeName(name), root_rank)
+    result: torch.Tensor = submit_one(runtime, submission).wait()
+    return result
 
 
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """Every rank's `obj`, in rank order; plain data as in broadcast_object()."""
-    runtime = current()
-    return [_broadcast_plain(runtime, obj, root, f"{name or 'object'}.from.{root}") for root in range(runtime.size)]
+def broadcast_object(
+    obj: Any = None,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    allow_pickle: bool = False,
+) -> Any:
+    """The root's `obj` on every rank. Plain data: None, bool, numbers, str, bytes, list, tuple, set, dict, arrays,
+    tensors; nothing is pickled, so nothing that arrives is executed. InvalidArgumentError on every rank for anything
+    else, unless `allow_pickle` is given on every rank: then such an object is pickled, which lets whoever sends it run
+    code on every rank."""
+    runtime = runtime_of(process_set)
+    root = root_in(process_set, root_rank, "broadcast_object")
+    return _broadcast_any(runtime, obj, root, name or "object", allow_pickle)
+
+
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set, *, allow_pickle: bool = False
+) -> list[Any]:
+    """Every rank's `obj`, in rank order; plain data, or anything with `allow_pickle`: see broadcast_object()."""
+    runtime = runtime_of(process_set)
+    stem = name or "object"
+    return [_broadcast_any(runtime, obj, root, f"{stem}.from.{root}", allow_pickle) for root in range(runtime.size)]
+
+
+# How a pickled object stands among plain data.
+_PICKLED = "\0gyre.pickled"
+
+
+def _broadcast_any(runtime: Runtime, obj: Any, root: int, what: str, allow_pickle: bool) -> Any:
+    if allow_pickle and runtime.rank == root and not _is_plain(obj, what):
+        content = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+        _broadcast_plain(runtime, (_PICKLED, content), root, what)
+        return obj
+    value = _broadcast_plain(runtime, obj, root, what)
+    if not (isinstance(value, tuple) and len(value) == 2 and value[0] == _PICKLED and runtime.rank != root):
+        return value
+    if not allow_pickle:
+        raise InvalidArgumentError(
+            f"{what}: the object that came is pickled, and this rank has not allowed that; pass allow_pickle=True on "
+            "every rank if you trust all of them"
+        )
+    return pickle.loads(value[1].numpy().tobytes())
+
+
+def _is_plain(obj: Any, what: str) -> bool:
+    try:
+        _plain_data.encode(obj, what)
+    except InvalidArgumentError:
+        return False
+    return True

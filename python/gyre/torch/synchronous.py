@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from gyre._runtime import current
 from gyre.torch import differentiable
 from gyre.torch._requests import (
     Kind,
@@ -23,18 +22,38 @@ from gyre.torch._requests import (
 )
 from gyre.torch._tensors import check_in_place, check_tensor
 from gyre.torch.asynchronous import (
+    Adasum,
     allgather_async,
+    allreduce_async,
     alltoall_async,
     barrier_async,
     grouped,
+    grouped_allgather_async,
+    grouped_reducescatter_async,
     reducescatter_async,
     rows_of,
 )
 from gyre.torch.compression import Compression, Compressor
+from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 
 
 def _wants_gradient(tensors: Sequence[object]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors)
+
+
+def _through_handle(
+    tensor: torch.Tensor,
+    name: str | None,
+    compression: type[Compressor],
+    reduction: Reduction,
+    process_set: ProcessSet,
+) -> torch.Tensor:
+    """What is made of other operations. Sparse tensors travel as they are."""
+    factors = (reduction.prescale, reduction.postscale)
+    compressed, context = (tensor, None) if tensor.is_sparse else compression.compress(tensor)
+    handle = allreduce_async(compressed, None, name, reduction.operation, *factors, process_set)
+    result: torch.Tensor = handle.wait()
+    return result if tensor.is_sparse else compression.decompress(result, context)
 
 
 def allreduce(
@@ -45,12 +64,15 @@ def allreduce(
     op: ReduceOperation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """allreduce_async() and synchronize(). `compression`: the type in which the values travel and are summed."""
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
     if _wants_gradient([tensor]):
-        return differentiable.allreduce([tensor], name, compression, reduction)[0]
-    runtime = current()
+        return differentiable.allreduce([tensor], name, compression, reduction, process_set)[0]
+    runtime = runtime_of(process_set)
+    if reduction.operation == Adasum or (isinstance(tensor, torch.Tensor) and tensor.is_sparse):
+        return _through_handle(tensor, name, compression, reduction, process_set)
     checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))
     compressed, context = compression.compress(checked)
     submission = allreduce_submission(runtime, compressed, None, name, reduction)
@@ -65,12 +87,16 @@ def allreduce_(
     op: ReduceOperation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """allreduce() in place; returns `tensor`."""
     operation = resolve_operation(op, average)
-    runtime = current()
+    runtime = runtime_of(process_set)
     checked = check_in_place(tensor, describe(Kind.ALLREDUCE, name))
     reduction = Reduction(operation, prescale_factor, postscale_factor)
+    if operation == Adasum:
+        adapted: torch.Tensor = grouped([checked], name, reduction, in_place=True, process_set=process_set).wait()[0]
+        return adapted
     submission = allreduce_submission(runtime, checked, checked, name, reduction)
     result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
     return result
@@ -84,13 +110,15 @@ def grouped_allreduce(
     op: ReduceOperation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """allreduce() of several tensors in one exchange."""
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
     if _wants_gradient(tensors):
-        return differentiable.allreduce(tensors, name, compression, reduction)
+        return differentiable.allreduce(tensors, name, compression, reduction, process_set)
     compressed = [compression.compress(check_tensor(t, describe(Kind.ALLREDUCE, name))) for t in tensors]
-    results = grouped([tensor for tensor, _ in compressed], name, reduction, in_place=False).wait()
+    wire = [tensor for tensor, _ in compressed]
+    results = grouped(wire, name, reduction, in_place=False, process_set=process_set).wait()
     return [compression.decompress(t, context) for t, (_, context) in zip(results, compressed, strict=True)]
 
 
@@ -101,39 +129,58 @@ def grouped_allreduce_(
     op: ReduceOperation | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """grouped_allreduce() in place; returns the tensors given."""
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
-    results: list[torch.Tensor] = grouped(tensors, name, reduction, in_place=True).wait()
+    results: list[torch.Tensor] = grouped(tensors, name, reduction, in_place=True, process_set=process_set).wait()
     return results
 
 
-def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
+def broadcast(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """broadcast_async() and synchronize()."""
     if _wants_gradient([tensor]):
-        return differentiable.broadcast(tensor, root_rank, name)
-    runtime = current()
+        return differentiable.broadcast(tensor, root_rank, name, process_set)
+    runtime = runtime_of(process_set)
     checked = check_tensor(tensor, describe(Kind.BROADCAST, name))
-    submission = broadcast_submission(runtime, checked, None, name, root_rank)
+    root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
+    submission = broadcast_submission(runtime, checked, None, name, root)
     result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
     return result
 
 
-def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
+def broadcast_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """broadcast() in place; returns `tensor`."""
-    runtime = current()
+    runtime = runtime_of(process_set)
     checked = check_in_place(tensor, describe(Kind.BROADCAST, name))
-    submission = broadcast_submission(runtime, checked, checked, name, root_rank)
+    root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
+    submission = broadcast_submission(runtime, checked, checked, name, root)
     result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
     return result
 
 
-def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """allgather_async() and synchronize()."""
     if _wants_gradient([tensor]):
-        return differentiable.allgather(rows_of(tensor), name)
-    result: torch.Tensor = allgather_async(tensor, name).wait()
+        return differentiable.allgather([rows_of(tensor)], name, process_set)[0]
+    result: torch.Tensor = allgather_async(tensor, name, process_set).wait()
     return result
+
+
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[torch.Tensor]:
+    """allgather() of several tensors in one exchange."""
+    if _wants_gradient(tensors):
+        return differentiable.allgather([rows_of(tensor) for tensor in tensors], name, process_set)
+    results: list[torch.Tensor] = grouped_allgather_async(tensors, name, process_set).wait()
+    return results
 
 
 def reducescatter(
@@ -141,25 +188,54 @@ def reducescatter(
     name: str | None = None,
     compression: type[Compressor] = Compression.none,
     op: ReduceOperation | None = None,
+    process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
     """reducescatter_async() and synchronize()."""
     if _wants_gradient([tensor]):
         reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
-        return differentiable.reducescatter(tensor, name, compression, reduction)
+        return differentiable.reducescatter([tensor], name, compression, reduction, process_set)[0]
     compressed, context = compression.compress(check_tensor(tensor, describe(Kind.REDUCESCATTER, name)))
-    result = reducescatter_async(compressed, name, op, prescale_factor, postscale_factor).wait()
+    result = reducescatter_async(compressed, name, op, process_set, prescale_factor, postscale_factor).wait()
     return compression.decompress(result, context)
 
 
-def alltoall(tensor: torch.Tensor, splits: torch.Tensor | Sequence[int] | None = None, name: str | None = None) -> Any:
+def grouped_reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOperation | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
+    """reducescatter() of several tensors in one exchange."""
+    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
+    if _wants_gradient(tensors):
+        return differentiable.reducescatter(tensors, name, compression, reduction, process_set)
+    compressed = [compression.compress(check_tensor(t, describe(Kind.REDUCESCATTER, name))) for t in tensors]
+    wire = [tensor for tensor, _ in compressed]
+    factors = (prescale_factor, postscale_factor)
+    results = grouped_reducescatter_async(wire, name, reduction.operation, process_set, *factors).wait()
+    return [compression.decompress(t, context) for t, (_, context) in zip(results, compressed, strict=True)]
+
+
+def alltoall(
+    tensor: torch.Tensor,
+    splits: torch.Tensor | Sequence[int] | None = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """alltoall_async() and synchronize(): a tensor, or (tensor, received_splits) when splits are given."""
     if _wants_gradient([tensor]):
-        return differentiable.alltoall(tensor, splits, name)
-    return alltoall_async(tensor, splits, name).wait()
+        return differentiable.alltoall(tensor, splits, name, process_set)
+    return alltoall_async(tensor, splits, name, process_set).wait()
 
 
-def barrier(name: str | None = None) -> None:
-    """Returns when every rank has called it."""
-    barrier_async(name).wait()
+def barrier(process_set: ProcessSet | str | None = global_process_set, name: str | None = None) -> None:
+    """Returns when every rank of the set has called it. (A name may also come first.)"""
+    if isinstance(process_set, str):
+        barrier_async(process_set).wait()
+    else:
+        barrier_async(name, process_set or global_process_set).wait()

@@ -1,0 +1,97 @@
+"""Lets scripts say `import horovod.torch as hvd` and get Gyre.
+
+    import gyre.horovod
+    gyre.horovod.install()
+    import horovod.torch as hvd
+
+or, without touching the script, `gyre run --horovod-compat -n 4 -- python train.py`. A real Horovod that can be
+imported wins: then nothing is installed, and a warning says so. What Gyre does not have (horovod.tensorflow,
+horovod.spark, elastic training, …) is not there to import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+import types
+import warnings
+from pathlib import Path
+
+from gyre import __version__, errors
+
+SHIM = Path(__file__).parent / "_horovod_shim"
+"""The folder that `gyre run --horovod-compat` puts into PYTHONPATH: it holds a package `horovod` that calls load()."""
+
+
+def real_horovod() -> importlib.machinery.ModuleSpec | None:
+    """Where a Horovod that is not ours would be imported from."""
+    others = [entry for entry in sys.path if Path(entry or ".").resolve() != SHIM.resolve()]
+    return importlib.machinery.PathFinder.find_spec("horovod", others)
+
+
+def install() -> bool:
+    """Makes `horovod` and `horovod.torch` importable in this process. False, with a warning, where a real one is."""
+    loaded = sys.modules.get("horovod")
+    if loaded is not None:
+        return bool(getattr(loaded, "__gyre__", False))
+    spec = real_horovod()
+    if spec is not None:
+        warnings.warn(
+            f"Horovod itself is installed ({spec.origin}) and is used, not Gyre. Say `import gyre.torch as hvd`, or "
+            "uninstall it",
+            stacklevel=2,
+        )
+        return False
+    sys.modules.update(_modules())
+    return True
+
+
+def load() -> None:
+    """What the package in SHIM does when it is imported: the real Horovod takes its place, or Gyre's modules do."""
+    ours = sys.modules.pop("horovod", None)
+    if install():
+        return
+    spec = real_horovod()
+    if spec is None or spec.loader is None:
+        if ours is not None:
+            sys.modules["horovod"] = ours
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["horovod"] = module
+    spec.loader.exec_module(module)
+
+
+def _module(name: str, documentation: str, **content: object) -> types.ModuleType:
+    module = types.ModuleType(name, documentation)
+    module.__dict__.update(content)
+    module.__dict__["__gyre__"] = True
+    return module
+
+
+def _modules() -> dict[str, types.ModuleType]:
+    """By name. The names below horovod.torch are where scripts look for what they could have from horovod.torch."""
+    torch = importlib.import_module("gyre.torch")
+    modules = {
+        "horovod": _module(
+            "horovod", "Gyre under Horovod's name.", __path__=[], __version__=f"0.28.1+gyre.{__version__}"
+        ),
+        "horovod.torch": torch,
+        "horovod.torch.mpi_ops": torch,
+        "horovod.torch.functions": torch,
+        "horovod.torch.sync_batch_norm": torch,
+        "horovod.torch.compression": importlib.import_module("gyre.torch.compression"),
+        "horovod.torch.optimizer": importlib.import_module("gyre.torch.optimizer"),
+        "horovod.common": _module("horovod.common", "Gyre under Horovod's name.", __path__=[]),
+        "horovod.common.exceptions": _module(
+            "horovod.common.exceptions", "Every failure of Gyre is its Error.", HorovodInternalError=errors.Error
+        ),
+        "horovod.common.process_sets": importlib.import_module("gyre.torch.process_sets"),
+        "horovod.common.util": importlib.import_module("gyre.torch.introspection"),
+    }
+    for name, module in modules.items():
+        parent, _, child = name.rpartition(".")
+        if parent in modules and getattr(modules[parent], "__gyre__", False):
+            setattr(modules[parent], child, module)
+    return modules

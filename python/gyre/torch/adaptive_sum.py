@@ -1,0 +1,77 @@
+"""Adasum: a sum of gradients that counts only once what they have in common.
+
+adasum(a, b) = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: the sum where they are orthogonal, the average where they are
+equal. More than two are combined in pairs of neighbours, then pairs of these, and so on; one that is left over waits
+for the next round, so any number of ranks will do. Source: Maleki et al., "Scaling Distributed Training with Adaptive
+Summation", MLSys 2021. Every rank gathers all contributions and computes the same bits; that costs the memory and the
+bytes of an allgather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gyre._runtime import Runtime
+from gyre.core import _core
+from gyre.errors import InvalidArgumentError
+from gyre.torch._requests import Batch, Kind, OneTimeName, Reduction, describe, gathering_submission
+from gyre.torch.handle import Handle
+
+
+def combine(contributions: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The adaptive sum, in float64, of flat tensors of one size. Pure."""
+    level = [tensor.to(torch.float64) for tensor in contributions]
+    while len(level) > 1:
+        pairs = [_pair(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + level[2 * len(pairs) :]
+    return level[0]
+
+
+def _pair(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    common, size_a, size_b = torch.dot(a, b), torch.dot(a, a), torch.dot(b, b)
+    weight_a = 1 - common / (2 * size_a) if size_a > 0 else 1.0
+    weight_b = 1 - common / (2 * size_b) if size_b > 0 else 1.0
+    return weight_a * a + weight_b * b
+
+
+def adasum(
+    runtime: Runtime,
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Reduction,
+    *,
+    in_place: bool,
+    one: bool,
+) -> Handle:
+    """A handle for the list of results, or (`one`) for the only one. Floating-point tensors only."""
+    stem = name if name is not None else OneTimeName(f"adasum.noname.{runtime.next_number('adasum')}")
+    batch = Batch(runtime)
+    for index, tensor in enumerate(tensors):
+        if not tensor.dtype.is_floating_point:
+            raise InvalidArgumentError(f"{describe(Kind.ALLREDUCE, name)}: op=Adasum needs floating-point tensors")
+        member = type(stem)(f"{stem}.adasum.{index}")
+        # The shape stays in the message, so that ranks that differ in it learn so.
+        submission = gathering_submission(runtime, Kind.ALLGATHER, tensor.unsqueeze(0), member)
+        submission.finish = _finish(runtime, tensor, submission.finish, reduction, in_place)
+        batch.submissions.append(submission)
+    handle = batch.submit()
+    if not one:
+        return handle
+    return Handle(runtime, [], None, lambda _: handle.wait()[0], before=handle)
+
+
+def _finish(runtime: Runtime, tensor: torch.Tensor, gathered: Any, reduction: Reduction, in_place: bool) -> Any:
+    def finish(handle: _core.Handle) -> torch.Tensor:
+        rows, _ = gathered(handle)
+        flat = rows.reshape(runtime.size, -1).to(torch.float64) * reduction.prescale
+        result = (combine(list(flat)) * reduction.postscale).to(tensor.dtype).reshape(tensor.shape)
+        if not in_place:
+            return result
+        with torch.no_grad():
+            tensor.copy_(result)
+        return tensor
+
+    return finish

@@ -1,0 +1,73 @@
+"""DistributedOptimizer(op=Adasum): every rank steps on its own gradients, and what the steps changed is combined.
+
+Adding the changes instead of the gradients makes the adaptive sum right for optimizers with state (momentum, Adam).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+import torch
+
+from gyre.errors import InvalidArgumentError
+from gyre.torch._requests import ReduceOperation
+from gyre.torch.asynchronous import grouped_allreduce_async
+from gyre.torch.compression import Compressor
+from gyre.torch.process_sets import ProcessSet, runtime_of
+
+AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
+
+
+class AdasumMixin(torch.optim.Optimizer):
+    """What DistributedOptimizer(op=Adasum) adds to an optimizer's class."""
+
+    _process_set: ProcessSet
+    _compression: type[Compressor]
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """The class's own step, and the adaptive sum of what it changed on all ranks. Collective."""
+        parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        before = [parameter.detach().clone() for parameter in parameters]
+        result = super().step(closure)
+        changes = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
+        compressed = [self._compression.compress(change) for change in changes]
+        wire = [change for change, _ in compressed]
+        handle = grouped_allreduce_async(wire, op=ReduceOperation.ADASUM, process_set=self._process_set)
+        with torch.no_grad():
+            for p, old, change, (_, context) in zip(parameters, before, handle.wait(), compressed, strict=True):
+                p.copy_(old + self._compression.decompress(change, context))
+        return result
+
+    step.hooked = True  # type: ignore[attr-defined]  # The class's own step runs the step hooks; once is enough.
+
+    def synchronize(self) -> None:
+        """Does nothing: gradients are not exchanged."""
+
+    def skip_synchronize(self) -> contextlib.AbstractContextManager[None]:
+        """InvalidArgumentError: the exchange is part of the step."""
+        raise InvalidArgumentError("skip_synchronize() makes no sense with op=Adasum: the exchange is part of step()")
+
+
+def adasum_optimizer(
+    optimizer: AnyOptimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
+    compression: type[Compressor],
+    passes: int,
+    process_set: ProcessSet,
+) -> AnyOptimizer:
+    """`named_parameters` are of no use here: all changes travel together. `passes`: backward passes accumulate in
+    `grad` until step() anyway."""
+    del named_parameters
+    if passes < 1:
+        raise InvalidArgumentError(f"backward_passes_per_step must be at least 1, not {passes}")
+    runtime = runtime_of(process_set, "DistributedOptimizer")
+    base = type(optimizer)
+    mixins = (AdasumMixin, base) if runtime.size > 1 else (base,)
+    class_ = type(base.__name__, mixins, {"__doc__": base.__doc__, "__module__": base.__module__})
+    wrapped = cast("AdasumMixin", object.__new__(class_))
+    wrapped.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+    wrapped._process_set = process_set
+    wrapped._compression = compression
+    return cast("AnyOptimizer", wrapped)

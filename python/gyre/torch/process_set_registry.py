@@ -1,0 +1,83 @@
+"""Adding and removing process sets while a job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gyre._runtime import Runtime, current
+from gyre.errors import InvalidArgumentError, MismatchError
+from gyre.torch.process_sets import GLOBAL_ID, ProcessSet, global_process_set
+from gyre.torch.state import allgather_object
+from gyre.torch.synchronous import barrier
+
+# The numbers of process sets' engines; see Runtime.subset.
+_FIRST_SUBSET = 1 << 24
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Registers a set, at any time. Collective: every rank of the job calls it with the same ranks, members or not.
+
+    InvalidArgumentError (a ValueError) for ranks that do not exist or that make a set which is there already;
+    MismatchError, on every rank, when ranks name different sets.
+    """
+    runtime = current()
+    made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    problem = _problem_of(made, runtime)
+    everywhere = allgather_object({"ranks": made.ranks, "problem": problem}, name="process_set")
+    for rank, other in enumerate(everywhere):
+        if other["ranks"] != everywhere[0]["ranks"]:
+            raise MismatchError(
+                f"the ranks disagree about a process set: rank 0 adds {everywhere[0]['ranks']}, rank {rank} "
+                f"{other['ranks']}"
+            )
+    failed = next((other["problem"] for other in everywhere if other["problem"]), None)
+    if failed:
+        raise InvalidArgumentError(failed)
+    number = runtime.sets_made = runtime.sets_made + 1
+    ranks = made._asked_for
+    made._runtime = runtime.subset(ranks, _FIRST_SUBSET + number) if runtime.rank in ranks else None
+    made._id = number
+    made._registered_with = runtime
+    runtime.process_sets[number] = made
+    return made
+
+
+def _problem_of(process_set: ProcessSet, runtime: Runtime) -> str:
+    ranks = process_set.ranks or []
+    if process_set is global_process_set or ranks == list(range(runtime.size)):
+        return "a process set of all ranks is there already: global_process_set"
+    if not ranks:
+        return "a process set needs at least one rank"
+    missing = [rank for rank in ranks if not 0 <= rank < runtime.size]
+    if missing:
+        return f"process set {ranks}: there is no rank {missing[0]} in a job of {runtime.size}"
+    for number, other in runtime.process_sets.items():
+        if other is process_set or other.ranks == ranks:
+            return f"a process set of ranks {ranks} is there already: number {number}"
+    return ""
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Takes a set away. Collective: every rank of the job calls it. False, and nothing is done, for the global set and
+    for one that is not registered. What is in flight in the set fails."""
+    if process_set is global_process_set or process_set._registered_with is not current():
+        return False
+    barrier()  # What others have begun in the set has ended, if they have waited for it.
+    runtime = current()
+    runtime.process_sets.pop(process_set._id or GLOBAL_ID, None)
+    part = process_set._runtime
+    process_set.forget()
+    if part is not None:
+        part.shutdown()
+    barrier()
+    return True
+
+
+def process_set_by_id(process_set_id: int) -> ProcessSet:
+    """The registered set of this number. InvalidArgumentError when there is none."""
+    if process_set_id == GLOBAL_ID:
+        return global_process_set
+    found = current().process_sets.get(process_set_id)
+    if not isinstance(found, ProcessSet):
+        raise InvalidArgumentError(f"there is no process set number {process_set_id}")
+    return found

@@ -1,0 +1,140 @@
+"""Sets of ranks that exchange among themselves: `process_set=` of every operation and of DistributedOptimizer.
+
+A set has an engine of its own, so what its ranks do never waits for ranks outside of it; a rank may be in many sets.
+A set of a job of several hosts uses shared memory and links just as the whole job does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from gyre import _runtime
+from gyre._runtime import Runtime, current
+from gyre.errors import InvalidArgumentError
+
+GLOBAL_ID = 0
+
+
+class ProcessSet:
+    """Ranks of the job, ascending. Of use once init() or add_process_set() has registered it, until shutdown()."""
+
+    def __init__(self, ranks_or_comm: Any) -> None:
+        """`ranks_or_comm`: numbers of ranks, or an mpi4py communicator (whose ranks are MPI.COMM_WORLD's)."""
+        self._asked_for = _ranks_of(ranks_or_comm)
+        self._registered_with: Runtime | None = None
+        self._runtime: Runtime | None = None  # None on ranks that are not in the set.
+        self._id: int | None = None
+
+    @property
+    def process_set_id(self) -> int | None:
+        """0 for the global set, 1, 2, … in the order of registration; None while it is not registered."""
+        return self._id if self._registered() else None
+
+    @property
+    def ranks(self) -> list[int] | None:
+        """The members' numbers in the job. Of the global set: None before init()."""
+        return list(self._asked_for)
+
+    def size(self) -> int | None:
+        """How many ranks it has; None while it is not registered."""
+        return len(self._asked_for) if self._registered() else None
+
+    def rank(self) -> int | None:
+        """This process's number within the set, -1 outside of it; None while it is not registered."""
+        if not self._registered():
+            return None
+        return self._runtime.rank if self._runtime is not None else -1
+
+    def included(self) -> bool | None:
+        """Whether this process is in the set; None while it is not registered."""
+        return self._runtime is not None if self._registered() else None
+
+    def forget(self) -> None:
+        """It is registered no longer."""
+        self._registered_with = None
+        self._runtime = None
+        self._id = None
+
+    def _registered(self) -> bool:
+        return self._registered_with is not None and self._registered_with is _runtime.current_or_none()
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class _GlobalProcessSet(ProcessSet):
+    def __init__(self) -> None:
+        super().__init__([])
+
+    @property
+    def process_set_id(self) -> int | None:
+        return GLOBAL_ID
+
+    @property
+    def ranks(self) -> list[int] | None:
+        runtime = _runtime.current_or_none()
+        return None if runtime is None else list(range(runtime.size))
+
+    def size(self) -> int | None:
+        runtime = _runtime.current_or_none()
+        return None if runtime is None else runtime.size
+
+    def rank(self) -> int | None:
+        runtime = _runtime.current_or_none()
+        return None if runtime is None else runtime.rank
+
+    def included(self) -> bool | None:
+        return True if _runtime.current_or_none() is not None else None
+
+
+def _ranks_of(ranks_or_comm: Any) -> list[int]:
+    if hasattr(ranks_or_comm, "Get_group"):
+        MPI = importlib.import_module("mpi4py.MPI")  # noqa: N806
+        group = ranks_or_comm.Get_group()
+        return sorted(MPI.Group.Translate_ranks(group, list(range(group.Get_size())), MPI.COMM_WORLD.Get_group()))
+    try:
+        ranks = sorted(int(rank) for rank in ranks_or_comm)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"a process set is made of numbers of ranks or of an mpi4py communicator, not of {ranks_or_comm!r}"
+        ) from error
+    if len(set(ranks)) != len(ranks):
+        raise InvalidArgumentError(f"a process set holds a rank once; {ranks} does not")
+    return ranks
+
+
+#: All ranks of the job; what operations work on when no other set is named.
+global_process_set: ProcessSet = _GlobalProcessSet()
+
+
+def runtime_of(process_set: ProcessSet, what: str = "the operation") -> Runtime:
+    """The runtime of the set's own ranks. InvalidArgumentError (a ValueError) when the set is not registered or this
+    process is not in it; ShutDownError before init()."""
+    runtime = current()
+    if process_set is global_process_set:
+        return runtime
+    if not isinstance(process_set, ProcessSet):
+        raise InvalidArgumentError(f"process_set must be a ProcessSet, not {type(process_set).__name__}")
+    if process_set._registered_with is not runtime:
+        raise InvalidArgumentError(
+            f"{what}: the process set of ranks {process_set.ranks} is not registered; pass it to add_process_set() or "
+            "to init(process_sets=[…]) on every rank first"
+        )
+    if process_set._runtime is None:
+        raise InvalidArgumentError(
+            f"{what}: rank {runtime.rank} is not in the process set {process_set.process_set_id} "
+            f"(ranks {process_set.ranks}); only its members may call this"
+        )
+    return process_set._runtime
+
+
+def root_in(process_set: ProcessSet, root_rank: int, what: str) -> int:
+    """The number within the set of the rank that the job calls `root_rank`."""
+    ranks = process_set.ranks or []
+    if root_rank not in ranks:
+        raise InvalidArgumentError(
+            f"{what}: root_rank {root_rank} is not one of the ranks {ranks} that take part (roots are numbered as in "
+            "the whole job)"
+        )
+    return ranks.index(root_rank)

@@ -1,0 +1,55 @@
+"""A script that says `import horovod.torch` must run unchanged, and must get the real Horovod where there is one."""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+SCRIPT = """
+import horovod
+import horovod.torch as hvd
+import torch
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.mpi_ops import Sum, allreduce
+
+hvd.init()
+network = torch.nn.Linear(2, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), lr=0.1), network.named_parameters())
+hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+network(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+total = int(allreduce(torch.ones(1), op=Sum))
+try:
+    hvd.allreduce(torch.ones(1 + hvd.rank()), name="differs")
+except HorovodInternalError:
+    print(f"rank {hvd.rank()}: {total}, gyre in {horovod.__version__}", flush=True)
+"""
+
+
+def environment(*folders: Path) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join(str(folder) for folder in (*folders, ROOT / "python"))}
+
+
+def test_a_horovod_script_runs_unchanged(start_job, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    job = start_job("--horovod-compat", "-n", "2", "--", sys.executable, "train.py", env=environment(), timeout=60)
+    assert job.wait() == 0, job.stderr
+    for rank in range(2):
+        assert f"rank {rank}: 2, gyre in 0.28.1+gyre" in job.stdout
+
+
+def test_a_real_horovod_wins_and_a_warning_says_so(start_job, tmp_path):
+    package = tmp_path / "site" / "horovod"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("__version__ = 'the real one'\n")
+    (package / "torch.py").write_text("name = __name__\n")
+    (tmp_path / "train.py").write_text(
+        "import horovod, horovod.torch as hvd\nprint(horovod.__version__, hvd.name, flush=True)\n"
+    )
+    command = ["--", sys.executable, "train.py"]
+    job = start_job("--horovod-compat", *command, env=environment(tmp_path / "site"), timeout=60)
+    assert job.wait() == 0, job.stderr
+    assert "the real one horovod.torch" in job.stdout
+    assert "Horovod itself is installed" in job.stderr
