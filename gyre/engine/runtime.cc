@@ -68,6 +68,7 @@ Runtime::~Runtime() { shutdown(); }
 std::unique_ptr<Runtime> Runtime::subset(std::vector<int> ranks, std::uint64_t id) const {
   RuntimeOptions options = options_;
   options.engine.timeline.clear();  // One file cannot be written twice.
+  options.explain_file.clear();
   return std::make_unique<Runtime>(group::make_subgroup(group_, std::move(ranks), id), options);
 }
 
