@@ -73,7 +73,8 @@ TEST(Launch, gyre_run_is_read) {
   EXPECT_EQ(launch.key_source, Launch::KeySource::kDescriptor);
   EXPECT_EQ(launch.key_descriptor, 7);
   EXPECT_EQ(launch.listener_descriptor, -1);
-  launch = launch_of(with(kGyre, {{"GYRE_RANK", "0"}, {"GYRE_LOCAL_RANK", "0"}, {"GYRE_RENDEZVOUS_FD", "5"}, {"GYRE_VERDICT_FD", "6"}}));
+  launch = launch_of(with(
+      kGyre, {{"GYRE_RANK", "0"}, {"GYRE_LOCAL_RANK", "0"}, {"GYRE_RENDEZVOUS_FD", "5"}, {"GYRE_VERDICT_FD", "6"}}));
   EXPECT_EQ(launch.listener_descriptor, 5);
   EXPECT_EQ(launch.verdict_descriptor, 6);
 }
