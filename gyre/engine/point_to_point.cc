@@ -106,6 +106,7 @@ class PointToPoint::Implementation {
   void serve();
   void wait_for_events(std::vector<pollfd>& polled);
   void exchange_with(Peer& peer) GYRE_REQUIRES(mutex_);
+  void say_last_words() GYRE_REQUIRES(mutex_);
   std::span<std::byte> place_of(Peer& peer, const net::FrameHeader& header) GYRE_REQUIRES(mutex_);
   void arrived(Peer& peer, const net::FrameHeader& header, std::span<const std::byte> payload) GYRE_REQUIRES(mutex_);
   void take_offer(Peer& peer, const Offer& offer) GYRE_REQUIRES(mutex_);
@@ -309,6 +310,18 @@ void PointToPoint::Implementation::exchange_with(Peer& peer) {
   peer.writer.write();
 }
 
+/// What this rank has decided (a message accepted or refused) must reach the others although it leaves now.
+void PointToPoint::Implementation::say_last_words() {
+  for (const auto& peer : peers_) {
+    if (peer->lost) continue;
+    try {
+      peer->writer.write();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kPeerLost) throw;  // Who is gone does not need them.
+    }
+  }
+}
+
 void PointToPoint::Implementation::wait_for_events(std::vector<pollfd>& polled) {
   polled.assign({{wake_.fd(), POLLIN, 0}, {group_.abort_signal().fd(), POLLIN, 0}});
   {
@@ -329,7 +342,7 @@ void PointToPoint::Implementation::serve() {
     wait_for_events(polled);
     group_.abort_signal().throw_if_triggered();
     MutexLock lock(mutex_);
-    if (stopping_) return;
+    if (stopping_) return say_last_words();
     for (const auto& peer : peers_) {
       if (peer->lost) continue;
       try {

@@ -162,8 +162,14 @@ TEST(PointToPointTest, an_abort_fails_what_waits) {
   run_ranks(2, [](Runtime& runtime) {
     PointToPoint messages(runtime.group());
     std::vector<std::int32_t> values(1);
+    std::vector<std::int32_t> word(1);
     const Handle handle = messages.receive(1 - runtime.rank(), 0, DataType::kInt32, bytes_of(values));
-    if (runtime.rank() == 1) runtime.group().abort(Error(ErrorCode::kAborted, "enough"));
+    if (runtime.rank() == 0) {
+      messages.send(1, 1, DataType::kInt32, bytes_of(word));  // Rank 0 waits already: let there be an abort.
+    } else {
+      messages.receive(0, 1, DataType::kInt32, bytes_of(word)).wait();
+      runtime.group().abort(Error(ErrorCode::kAborted, "enough"));
+    }
     EXPECT_THAT(failure_of(handle), HasSubstr("enough"));
   });
 }
