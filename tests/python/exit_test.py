@@ -104,6 +104,9 @@ def body_interrupt() -> None:
     hvd.init()
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+    weight.sum().backward()
+    optimizer.step()  # The first one lays out the plan.
+    optimizer.zero_grad()
     if hvd.rank() == 0:
         (weight * 0).sum().backward()
         handle = hvd.allreduce_async(torch.ones(1), name="late", op=hvd.Sum)
@@ -163,7 +166,12 @@ def body_forks() -> None:
     child = os.fork()
     if child == 0:
         refusals = 0
-        for call in (lambda: hvd.allreduce(torch.ones(1)), hvd.rank, hvd.init, weight.sum().backward):
+
+        def step() -> None:
+            weight.sum().backward()
+            optimizer.step()
+
+        for call in (lambda: hvd.allreduce(torch.ones(1)), hvd.rank, hvd.init, step):
             try:
                 call()
             except UnsupportedError as error:

@@ -373,7 +373,7 @@ def wrong_arguments() -> None:
         ({"named_parameters": [*names, names[0]]}, "more than once"),
         ({"named_parameters": names[:-1]}, "name all"),
         ({"named_parameters": list(network.parameters())}, "pairs"),
-        ({"op": hvd.Max}, "Average or op=Sum"),
+        ({"op": hvd.Max}, "op=Average, Sum or Adasum"),
         ({"op": hvd.Sum, "gradient_predivide_factor": 2.0}, "Average only"),
         ({"backward_passes_per_step": 0}, "at least 1"),
         ({"error_feedback": True}, "goes with compression"),
