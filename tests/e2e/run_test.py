@@ -357,6 +357,11 @@ def test_killing_the_launcher_at_any_moment_leaves_nothing(start_job: StartJob) 
 def test_the_guardian_is_not_found_under_the_launchers_name(start_job: StartJob) -> None:
     job = start_job("-v", *SLEEP)
     job.rank_pids(1)
+    # It renames itself some time after the fork; until then it looks like the launcher.
+    wait_until(
+        "launcher, guardian and rank are there, one of them renamed",
+        lambda: len(job.processes()) == 3 and "job-guardian" in str(job.processes()),
+    )
     guardians = [process for process in job.processes() if "job-guardian" in process]
     assert len(guardians) == 1
     assert "gyre" not in guardians[0]

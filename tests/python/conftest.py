@@ -1,5 +1,7 @@
 """Runs a function as several ranks: real processes that meet through the environment a launcher would give them."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import inspect
@@ -16,9 +18,9 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from rank_template import RANK_MAIN, ForkedRank, RankTemplate
 
-HERE = Path(__file__).parent
-PACKAGE = HERE.parent.parent / "python"
+PACKAGE = Path(__file__).parent.parent.parent / "python"
 
 
 @dataclass
@@ -39,14 +41,15 @@ class RunRanks(Protocol):
         check: bool = True,
         launcher: bool = True,
         environment: Mapping[str, str] | None = None,
+        fresh: bool = False,
     ) -> list[Outcome]:
         """Calls `body`, a function of a test file, in `size` processes. `check`: all must succeed. `launcher`: they are
-        told of each other."""
+        told of each other. `fresh`: each starts as `python` does, and not as a fork that has torch already."""
 
 
 @contextlib.contextmanager
-def job_environment(size: int) -> Iterator[tuple[list[dict[str, str]], list[int]]]:
-    """The variables of each rank, and the file descriptors to hand down."""
+def job_environment(size: int) -> Iterator[tuple[list[dict[str, str]], list[dict[str, int]]]]:
+    """The variables of each rank, and those that name a file descriptor, which is to be handed down."""
     name = f"gyre-test-{secrets.token_hex(8)}"
     key = os.memfd_create("gyre-test-key", os.MFD_ALLOW_SEALING)
     os.write(key, secrets.token_bytes(32))
@@ -59,20 +62,65 @@ def job_environment(size: int) -> Iterator[tuple[list[dict[str, str]], list[int]
             "GYRE_SIZE": str(size),
             "GYRE_LOCAL_SIZE": str(size),
             "GYRE_RENDEZVOUS": f"unix:@{name}",
-            "GYRE_KEY_FD": str(key),
             "OMP_NUM_THREADS": "1",
             "GYRE_START_TIMEOUT_SECONDS": "30",
         }
         variables = [{**common, "GYRE_RANK": str(rank), "GYRE_LOCAL_RANK": str(rank)} for rank in range(size)]
-        variables[0]["GYRE_RENDEZVOUS_FD"] = str(listener.fileno())
+        descriptors = [{"GYRE_KEY_FD": key} for _ in range(size)]
+        descriptors[0]["GYRE_RENDEZVOUS_FD"] = listener.fileno()
         try:
-            yield variables, [key, listener.fileno()]
+            yield variables, descriptors
         finally:
             os.close(key)
 
 
+class FreshRank(subprocess.Popen[bytes]):
+    """A process that starts with nothing imported."""
+
+    def ended_within(self, seconds: float) -> bool:
+        try:
+            self.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+@pytest.fixture(scope="session")
+def templates() -> Iterator[list[RankTemplate]]:
+    """Two, so that neighbouring ranks have sets of different order."""
+    started = [RankTemplate({**inherited_environment(), "OMP_NUM_THREADS": "1"}) for _ in range(2)]
+    yield started
+    for template in started:
+        template.close()
+
+
+def inherited_environment() -> dict[str, str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GYRE_")}
+    return {**environment, "PYTHONPATH": str(PACKAGE)}
+
+
 @pytest.fixture
-def run_ranks(tmp_path: Path) -> RunRanks:
+def run_ranks(tmp_path: Path, request: pytest.FixtureRequest) -> RunRanks:
+    def start_fresh(call: list[str], variables: dict[str, str], descriptors: dict[str, int], output: Path) -> FreshRank:
+        with output.open("wb") as stream:
+            return FreshRank(
+                [sys.executable, "-X", "faulthandler", str(RANK_MAIN), *call],
+                env={**variables, **{name: str(descriptor) for name, descriptor in descriptors.items()}},
+                pass_fds=list(descriptors.values()),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                cwd=tmp_path,
+            )
+
+    def fork(
+        rank: int, call: list[str], variables: dict[str, str], descriptors: dict[str, int], output: Path
+    ) -> ForkedRank:
+        templates: list[RankTemplate] = request.getfixturevalue("templates")
+        with output.open("wb") as stream:
+            template = templates[rank % len(templates)]
+            return template.fork(call, variables, tmp_path, stream, descriptors)
+
     def run(
         size: int,
         body: Callable[[], None],
@@ -81,26 +129,20 @@ def run_ranks(tmp_path: Path) -> RunRanks:
         check: bool = True,
         launcher: bool = True,
         environment: Mapping[str, str] | None = None,
+        fresh: bool = False,
     ) -> list[Outcome]:
-        call = [str(HERE / "rank_main.py"), inspect.getfile(body), body.__name__]
-        command = [sys.executable, "-X", "faulthandler", *call]
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GYRE_")}
-        inherited["PYTHONPATH"] = str(PACKAGE)
+        call = [inspect.getfile(body), body.__name__]
         outputs = [tmp_path / f"{body.__name__}.{size}.{rank}" for rank in range(size)]
+        ranks: list[FreshRank | ForkedRank] = []
         with job_environment(size) as (variables, descriptors):
-            processes = [
-                subprocess.Popen(
-                    command,
-                    env={**inherited, **(variables[rank] if launcher else {}), **(environment or {})},
-                    pass_fds=descriptors if rank == 0 else descriptors[:1],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output.open("wb"),
-                    stderr=subprocess.STDOUT,
-                    cwd=tmp_path,
-                )
-                for rank, output in enumerate(outputs)
-            ]
-        outcomes = _wait(processes, outputs, timeout_s)
+            for rank, output in enumerate(outputs):
+                given = {**inherited_environment(), **(variables[rank] if launcher else {}), **(environment or {})}
+                inherited = descriptors[rank] if launcher else {}
+                if fresh or not launcher:
+                    ranks.append(start_fresh(call, given, inherited, output))
+                else:
+                    ranks.append(fork(rank, call, given, inherited, output))
+        outcomes = _wait(ranks, outputs, timeout_s)
         if check and any(outcome.code != 0 for outcome in outcomes):
             pytest.fail("\n".join(f"--- rank {r}: exit code {o.code}\n{o.output}" for r, o in enumerate(outcomes)))
         return outcomes
@@ -108,16 +150,12 @@ def run_ranks(tmp_path: Path) -> RunRanks:
     return run
 
 
-def _wait(processes: list["subprocess.Popen[bytes]"], outputs: list[Path], timeout_s: float) -> list[Outcome]:
+def _wait(ranks: list[FreshRank | ForkedRank], outputs: list[Path], timeout_s: float) -> list[Outcome]:
     """A rank that is still there when the time is up prints where it hangs, and is killed."""
     until = time.monotonic() + timeout_s
-    try:
-        for process in processes:
-            process.wait(max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGABRT)
-                process.wait()
-    codes = [process.wait() for process in processes]
+    if not all(rank.ended_within(max(0.0, until - time.monotonic())) for rank in ranks):
+        for rank in ranks:
+            if not rank.ended_within(0):
+                rank.send_signal(signal.SIGABRT)
+    codes = [rank.wait() for rank in ranks]
     return [Outcome(code, path.read_text(errors="replace")) for code, path in zip(codes, outputs, strict=True)]

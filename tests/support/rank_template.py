@@ -1,0 +1,92 @@
+"""Ranks that need not import torch, which takes longer than most tests: forks of a process that has.
+
+Such a rank is a process of its own like any other, with its own environment, folder, output, threads, exit handlers and
+exit code. What it does not show is how a process starts; tests of that ask for fresh ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+RANK_MAIN = Path(__file__).parent / "rank_main.py"
+LONGEST_START_SECONDS = 120.0
+
+
+@dataclass
+class ForkedRank:
+    """As much of subprocess.Popen as a test needs."""
+
+    template: RankTemplate
+    pid: int
+    code: int | None = None
+
+    def ended_within(self, seconds: float) -> bool:
+        if self.code is not None:
+            return True
+        # The template reaps it only when asked to: until then the number is this rank's.
+        pidfd = os.pidfd_open(self.pid)
+        try:
+            return bool(select.select([pidfd], [], [], seconds)[0])
+        finally:
+            os.close(pidfd)
+
+    def send_signal(self, number: int) -> None:
+        if self.code is None:
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """The exit code; a signal's number, negative."""
+        if self.code is None:
+            self.code = int(self.template.ask({"wait": self.pid}))
+        return self.code
+
+
+class RankTemplate:
+    """The process that is forked. Its random hash seed is that of all its forks: ranks that should differ in the order
+    of their sets, as those of a real job do, come from two templates."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-X", "faulthandler", str(RANK_MAIN), "--template", str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(
+                command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            )
+        self._control = ours
+        self._control.settimeout(LONGEST_START_SECONDS)
+
+    def fork(
+        self,
+        call: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        output: BinaryIO,
+        descriptors: Mapping[str, int],
+    ) -> ForkedRank:
+        """`call`: a test file and a function of it. `descriptors`: variables, and which descriptor each is to name."""
+        request = {
+            "call": list(call),
+            "environment": dict(environment),
+            "folder": str(folder),
+            "descriptors": list(descriptors),
+        }
+        return ForkedRank(self, int(self.ask(request, [output.fileno(), *descriptors.values()])))
+
+    def ask(self, request: Mapping[str, object], descriptors: list[int] | None = None) -> str:
+        socket.send_fds(self._control, [json.dumps(request).encode()], descriptors or [])
+        answer = self._control.recv(100).decode()
+        assert answer, f"the ranks' template has ended with {self._process.wait()}; its output tells why"
+        return answer
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait(LONGEST_START_SECONDS)
