@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from _plot import Line, svg
-from gyre.bench.report import COLUMNS, cells, size_text
+from gyre.bench.report import COLUMNS, STEP_COLUMNS, cells, size_text, step_cells
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -84,8 +84,17 @@ def exchange(model: str) -> Callable[[Row], bool]:
     return chosen
 
 
-def is_step(row: Row) -> bool:
-    return row.get("bench") == "step" and row["model"] == "vgg16"
+def step(*ways: str) -> Callable[[Row], bool]:
+    """Of vgg16, through these ways into Gyre."""
+
+    def chosen(row: Row) -> bool:
+        return row.get("bench") == "step" and row["model"] == "vgg16" and row["via"] in ways
+
+    return chosen
+
+
+def of_step(row: Row) -> float | None:
+    return row["peers_together_us"]["gloo_us"] / row["together_us"]
 
 
 def of_sent(row: Row) -> float | None:
@@ -110,7 +119,9 @@ TARGETS = [
     Target("4 B, synchronous, C++, against Open MPI", TINY, MPI, {2: 0.5, 4: 0.5}),
     Target("4 B, synchronous, Python, against gloo", TINY_PYTHON, GLOO, {2: 10, 4: 10}),
     Target("exchange of resnet50 through Python, against DDP over gloo", exchange("resnet50"), GLOO, {2: 7, 4: 7}),
-    Target("what the exchange adds to a step of vgg16, against DDP over gloo", is_step, GLOO, {2: 5, 4: 5}),
+    Target("what our optimizers add to a step of vgg16, against DDP over gloo", step("hvd", "cpp"), GLOO, {2: 5, 4: 5}),
+    Target("what DDP over gyre adds to it, against DDP over gloo", step("ddp"), GLOO, {2: 4}),
+    Target("the whole step of DDP over gyre, against DDP over gloo", step("ddp"), of_step, {2: 1}),
     Target("256 MB in the arena, of the bound", ARENA_LARGEST, of_bound, {2: 0.7, 4: 0.6}, percent=True),
     Target("hosts, 4 MB and more, of the wire", OVER_LINKS, of_bound, {0: 0.93}, percent=True),
     Target("hosts, 4 MB and more, least bytes of those sent", OVER_LINKS, of_sent, {0: 0.99}, percent=True),
@@ -134,9 +145,10 @@ def target_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def table_lines(rows: Sequence[Row]) -> list[str]:
-    head = [*COLUMNS]
+    """Of one verb."""
+    head, of_row = (STEP_COLUMNS, step_cells) if rows[0]["bench"] == "step" else (COLUMNS, cells)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(cells(row)) + " |" for row in rows]
+    return lines + ["| " + " | ".join(of_row(row)) + " |" for row in rows]
 
 
 def bandwidth(row: Row, time_us: float | None) -> tuple[float, float] | None:

@@ -16,6 +16,7 @@ from typing import Any
 import gyre.bench
 import hosts
 import pytest
+import torch
 from gyre.bench.models import MODELS, tensor_list
 from gyre.bench.report import table
 from running_job import Job, wait_until
@@ -109,10 +110,25 @@ def test_exchange_has_both_faces_and_every_fusion_limit(bench: Bench) -> None:
 
 def test_step_tells_what_the_exchange_adds(bench: Bench) -> None:
     done = bench("step", "cifar10", "--ranks", "2", "--batch", "2", *QUICK, "-o", "json")
-    (row,) = rows_of(done)
-    assert row["ours_us"] == pytest.approx(row["together_us"] - row["alone_us"])
-    assert row["alone_us"] > 0
-    assert (row["batch"], row["image_size"], row["bytes"]) == (2, 32, 4 * 1250858)
+    rows = rows_of(done)
+    ways = [(row["via"], row["face"], row["path"]) for row in rows]
+    assert ways == [("ddp", "python", "tensor"), ("hvd", "python", "arena"), ("cpp", "cpp", "arena")]
+    for row in rows:
+        assert row["ours_us"] == pytest.approx(row["together_us"] - row["alone_us"])
+        assert row["alone_us"] > 0
+        gloo = row["peers_together_us"]["gloo_us"] - row["peers_alone_us"]["gloo_us"]
+        assert row["peers"]["gloo_us"] == pytest.approx(gloo)
+        assert (row["batch"], row["image_size"], row["bytes"]) == (2, 32, 4 * 1250858)
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "cifar10"])
+def test_every_model_trains_through_cpp_with_the_parameters_it_has_in_python(model: str, bench: Bench) -> None:
+    command = ["step", model, "--ranks", "2", "--via", "cpp", "--batch", "2", "--image-size", "32"]
+    (row,) = rows_of(bench(*command, *QUICK, "-o", "json"))
+    spec = MODELS[model]
+    with torch.device("meta"):
+        network = spec.make(32, spec.step_outputs or spec.outputs)
+    assert row["bytes"] == 4 * sum(parameter.numel() for parameter in network.parameters())
 
 
 def test_between_hosts_the_bytes_are_counted_and_the_bound_is_the_wire(bench: Bench) -> None:
@@ -149,6 +165,7 @@ def test_hosts_need_a_checkout(bench: Bench) -> None:
         (["allreduce", "--sizes", "4XB"], "--sizes has '4XB'; sizes such as 4, 64KB or 16MB are needed"),
         (["allreduce", "--faces", "java"], "--faces has 'java'; there are: cpp, python"),
         (["allreduce", "--seconds", "0"], "--seconds is 0; more than 0 and at most 60 are needed"),
+        (["step", "--via", "ddp,mpi"], "--via has 'mpi'; there are: ddp, hvd, cpp"),
         (["step", "vgg16", "--image-size", "16"], "--image-size is 16; vgg16 takes 32 to 1024"),
         (["exchange", "--json", "/proc/rows.json"], "--json /proc/rows.json: its folder cannot be written: "),
         (["exchange", "--json", "no/such/folder.json"], "--json no/such/folder.json: its folder cannot be written: "),
@@ -217,10 +234,8 @@ def test_the_models_have_the_published_parameters(name: str, tensors: int, eleme
 
 def test_the_table_shows_what_is_missing_as_a_dash() -> None:
     row = {
-        "bench": "step",
+        "bench": "exchange",
         "model": "m",
-        "batch": 1,
-        "alone_us": 5e5,
         "ranks": 2,
         "hosts": 1,
         "bytes": 4,
@@ -228,4 +243,12 @@ def test_the_table_shows_what_is_missing_as_a_dash() -> None:
     }
     shown = table([{**row, "face": "python", "ours_us": -20.0, "peers": {"gloo_us": 1500.0}, "bound_us": None}])
     cells = " ".join(shown.splitlines()[1].split())
-    assert cells == "m, 4 B, batch 1, step 500.0 ms alone 2 1 arena python -20.0 us - 1.5 ms all - - - -"
+    assert cells == "m, 4 B 2 1 arena python -20.0 us - 1.5 ms all - - - -"
+
+
+def test_the_table_of_steps_has_the_whole_step_and_what_is_exposed_of_it() -> None:
+    row = {"bench": "step", "model": "m", "batch": 1, "ranks": 2, "hosts": 1, "bytes": 4, "via": "ddp"}
+    ours = {"together_us": 6e5, "alone_us": 5e5, "ours_us": 1e5, "processor_us": 2e3}
+    gloo = {"peers_together_us": {"gloo_us": 9e5}, "peers": {"gloo_us": 4e5}, "peers_processor_us": {"gloo_us": 3e5}}
+    cells = " ".join(table([{**row, **ours, **gloo}]).splitlines()[1].split())
+    assert cells == ("m, 4 B, batch 1 2 1 ddp 600.0 ms 500.0 ms 100.0 ms 900.0 ms 400.0 ms 1.50 4.00 2.0 ms 300.0 ms")

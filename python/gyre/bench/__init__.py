@@ -2,5 +2,6 @@
 
 `gyre bench VERB --help` explains the verbs; docs/guide/bench.md the figures. The modules: `command` reads the command
 line, `allreduce`, `exchange` and `step` make the rows of one verb each, `launch` starts the programs they measure
-(`ranks`, and gyre-bench-rank for the C++ rows), `report` shows and writes rows, `models` has the networks.
+(`ranks`, gyre-bench-rank and gyre-bench-step for the C++ rows), `report` shows and writes rows, `models` has the
+networks.
 """

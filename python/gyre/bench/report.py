@@ -32,6 +32,22 @@ COLUMNS = (
     "of it",
 )
 
+STEP_COLUMNS = (
+    "what",
+    "ranks",
+    "hosts",
+    "via",
+    "step",
+    "own",
+    "exposed",
+    "gloo's step",
+    "exposed",
+    "step gloo/ours",
+    "exposed gloo/ours",
+    "processor",
+    "gloo's",
+)
+
 
 def size_text(size_bytes: float) -> str:
     """ "4 B", "64 KB", "102.2 MB" """
@@ -71,7 +87,7 @@ def _what(row: Row) -> str:
     if "fusion_bytes" in row:
         parts.append(f"fusion {size_text(row['fusion_bytes'])}" if row["fusion_bytes"] else "fusion off")
     if row["bench"] == "step":
-        parts.append(f"batch {row['batch']}, step {time_text(row['alone_us'])} alone")
+        parts.append(f"batch {row['batch']}")
     if row.get("zero_grad") == "zeros":
         parts.append("into zeros")
     return ", ".join(parts)
@@ -82,7 +98,7 @@ def cells(row: Row) -> tuple[str, ...]:
     ours: float = row["ours_us"]
     peers: Mapping[str, float | None] = row.get("peers", {})
     gloo, openmpi, bound = peers.get("gloo_us"), peers.get("openmpi_us"), row.get("bound_us")
-    rate = f"{row['bytes'] / ours / 1e3:.2f}" if ours > 0 and row["bench"] != "step" else "-"
+    rate = f"{row['bytes'] / ours / 1e3:.2f}" if ours > 0 else "-"
     return (
         _what(row), str(row["ranks"]), str(row["hosts"]), str(row["path"]), str(row["face"]), time_text(ours), rate,
         time_text(gloo), _ratio_text(gloo, ours), time_text(openmpi), _ratio_text(openmpi, ours),
@@ -90,10 +106,27 @@ def cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def step_cells(row: Row) -> tuple[str, ...]:
+    """One line of the table of steps: STEP_COLUMNS."""
+    ours: float = row["ours_us"]
+    gloo: float | None = row["peers"].get("gloo_us")
+    gloo_together: float | None = row["peers_together_us"].get("gloo_us")
+    return (
+        _what(row), str(row["ranks"]), str(row["hosts"]), str(row["via"]), time_text(row["together_us"]),
+        time_text(row["alone_us"]), time_text(ours), time_text(gloo_together), time_text(gloo),
+        _ratio_text(gloo_together, row["together_us"]), _ratio_text(gloo, ours),
+        time_text(row["processor_us"]), time_text(row["peers_processor_us"].get("gloo_us")),
+    )  # fmt: skip
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Times of ours and of the peers, their ratio (above 1: ours is faster), and how near ours is to the bound."""
-    lines = [COLUMNS, *(cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
+    """Times of ours and of the peers, their ratio (above 1: ours is faster), and how near ours is to the bound; of
+    steps, what they take with and without exchange. The rows of one verb."""
+    if rows and rows[0]["bench"] == "step":
+        lines = [STEP_COLUMNS, *(step_cells(row) for row in rows)]
+    else:
+        lines = [COLUMNS, *(cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if column == 0 else cell.rjust(width)

@@ -1,22 +1,44 @@
 """`gyre bench step`: whole training steps of a model, beside DDP over gloo.
 
-The figure is what the exchange adds: a step with it less a step without, of as many ranks at the same time, each until
-the last rank has ended. Steps with and without alternate; medians of both are in the JSON rows.
+Three ways into Gyre: `ddp` is DistributedDataParallel over the backend gyre, `hvd` is gyre.torch's
+DistributedOptimizer, `cpp` is a libtorch program with gyre::train::DistributedOptimizer. Each row has the whole step,
+the step of as many ranks at the same time that exchange nothing, and their difference, which is exposed; and the
+processor time that the exchange adds to a step of one rank.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+from dataclasses import dataclass
 from typing import Any
 
 from gyre.bench.errors import UsageError
-from gyre.bench.launch import Figures, Launcher, Place, module
-from gyre.bench.options import MODEL_NAMES, Effort, add_common, checked_model, effort_of, places_of
+from gyre.bench.launch import Figures, Launcher, Place, module, program
+from gyre.bench.options import MODEL_NAMES, Effort, add_common, checked_model, choices_of, effort_of, places_of
 from gyre.bench.report import Row
 
 _LARGEST_IMAGE = 1024
 _LARGEST_BATCH = 4096
+WAYS = ("ddp", "hvd", "cpp")
+# DDP's buckets lie in torch's memory, those of the others in the arena.
+_PATHS = {"ddp": "tensor", "hvd": "arena", "cpp": "arena"}
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What one step computes."""
+
+    model: str
+    image_size: int
+    batch_size: int
+    outputs: int
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of a rank's program."""
+        sizes = ["--image-size", str(self.image_size), "--batch", str(self.batch_size)]
+        return ["--model", self.model, *sizes, "--outputs", str(self.outputs)]
 
 
 def add_verb(verbs: Any) -> None:
@@ -24,68 +46,100 @@ def add_verb(verbs: Any) -> None:
         "step",
         help="a training step of a model: what the exchange adds to it",
         description=__doc__,
-        epilog="example: gyre bench step vgg16 --image-size 32 --batch 32 --ranks 2",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: gyre bench step vgg16 --image-size 32 --batch 32 --ranks 2 --via ddp,hvd",
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODEL_NAMES)} (default: vgg16)")
-    add_common(parser, seconds=20)
+    add_common(parser, seconds=18)
+    parser.add_argument(
+        "--via", default="all", help=f"ways into Gyre: some of {', '.join(WAYS)}, or all (default: all)"
+    )
     parser.add_argument("--batch", type=int, help="samples per rank (default: the model's)")
     parser.add_argument("--image-size", type=int, help="pixels per side (default: the model's; vgg16: 32)")
     parser.set_defaults(measure=measure)
 
 
 def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
-    from gyre.bench.models import MODELS  # noqa: PLC0415 - torch takes seconds to load; --help needs none
-
     names = [checked_model(name) for name in arguments.models or ["vgg16"]]
+    ways = list(WAYS) if arguments.via == "all" else choices_of(arguments.via, "--via", WAYS)
+    ways = [way for way in WAYS if way in ways]
     effort = effort_of(arguments)
-    works = []
-    for name in names:
-        model = MODELS[name]
-        image_size = arguments.image_size or model.step_image_size or model.image_size
-        batch_size = arguments.batch or model.batch_size
-        if not model.smallest_image_size <= image_size <= _LARGEST_IMAGE:
-            raise UsageError(
-                f"--image-size is {image_size}; {name} takes {model.smallest_image_size} to {_LARGEST_IMAGE}"
-            )
-        if not 1 <= batch_size <= _LARGEST_BATCH:
-            raise UsageError(f"--batch is {batch_size}; 1 to {_LARGEST_BATCH} are possible")
-        works.append((name, image_size, batch_size))
+    if "cpp" in ways and arguments.via == "all" and not _has_libtorch():
+        ways.remove("cpp")
+        launcher.note("the way cpp is not measured: there is no gyre-bench-step (this build is without libtorch)")
+    works = [_work(name, arguments.image_size, arguments.batch) for name in names]
     return [
-        _row(launcher, place, name, image_size, batch_size, effort)
-        for place in places_of(arguments)
-        for name, image_size, batch_size in works
+        row for place in places_of(arguments) for work in works for row in _rows(launcher, place, work, ways, effort)
     ]
 
 
-def _row(launcher: Launcher, place: Place, name: str, image_size: int, batch_size: int, effort: Effort) -> Row:
-    common = ["--model", name, "--image-size", str(image_size), "--batch", str(batch_size)]
-    common += ["--seconds", str(effort.seconds)]
-    where = f"step of {name}, {place.words}"
-    ours: list[Figures] = []
-    gloo: list[Figures] = []
+def _has_libtorch() -> bool:
+    try:
+        program("gyre-bench-step")
+    except UsageError:
+        return False
+    return True
+
+
+def _work(name: str, image_size: int | None, batch_size: int | None) -> _Work:
+    """UsageError for sizes that are not possible."""
+    from gyre.bench.models import MODELS  # noqa: PLC0415 - torch takes seconds to load; --help needs none
+
+    model = MODELS[name]
+    image_size = image_size or model.step_image_size or model.image_size
+    batch_size = batch_size or model.batch_size
+    if not model.smallest_image_size <= image_size <= _LARGEST_IMAGE:
+        raise UsageError(f"--image-size is {image_size}; {name} takes {model.smallest_image_size} to {_LARGEST_IMAGE}")
+    if not 1 <= batch_size <= _LARGEST_BATCH:
+        raise UsageError(f"--batch is {batch_size}; 1 to {_LARGEST_BATCH} are possible")
+    return _Work(name, image_size, batch_size, model.step_outputs or model.outputs)
+
+
+def _rows(launcher: Launcher, place: Place, work: _Work, ways: list[str], effort: Effort) -> list[Row]:
+    """One for each way, all with the same figures of gloo."""
+    where = f"step of {work.model}, {place.words}"
+    in_python = [way for way in ways if way != "cpp"]
+    python: list[Figures] = []
+    cpp: list[Figures] = []
     for _ in range(effort.repeats):
-        launcher.say(f"{where}: ours")
-        ours.append(launcher.ranks(place, module("gyre_step", *common)))
-        launcher.say(f"{where}: DDP over torch's gloo")
-        gloo.append(launcher.ranks(place, module("gloo_step", *common, "--store", str(launcher.file("store")))))
+        launcher.say(f"{where}: {', '.join(['gloo', *in_python])}")
+        seconds = ["--seconds", str(effort.seconds)]
+        store = ["--store", str(launcher.file("store"))]
+        via = ["--via", ",".join(["gloo", *in_python])]
+        python.append(launcher.ranks(place, module("step", *work.arguments, *via, *seconds, *store)))
+        if "cpp" in ways:
+            launcher.say(f"{where}: cpp")
+            # Two steps a turn, where the Python program has up to four.
+            seconds = ["--seconds", str(effort.seconds / 2)]
+            cpp.append(launcher.ranks(place, [str(program("gyre-bench-step")), *work.arguments, *seconds]))
+    return [_row(place, work, way, cpp if way == "cpp" else python, python) for way in ways]
 
-    def figure(turns: list[Figures], key: str) -> float:
-        return float(statistics.median(turn[key] for turn in turns))
 
+def _row(place: Place, work: _Work, way: str, ours: list[Figures], gloo: list[Figures]) -> Row:
+    def figure(turns: list[Figures], what: str, kind: str = "time_us") -> float:
+        return float(statistics.median(turn[kind][what] for turn in turns))
+
+    alone_us, together_us = figure(ours, "alone"), figure(ours, way)
+    gloo_alone_us, gloo_together_us = figure(gloo, "alone"), figure(gloo, "gloo")
     return {
         "bench": "step",
-        "model": name,
-        "image_size": image_size,
-        "batch": batch_size,
+        "model": work.model,
+        "image_size": work.image_size,
+        "batch": work.batch_size,
         **place.columns(),
         "threads": place.threads,
         "bytes": ours[0]["bytes"],
-        "path": "arena",
-        "face": "python",
-        "alone_us": figure(ours, "alone_us"),
-        "together_us": figure(ours, "together_us"),
-        "ours_us": figure(ours, "together_us") - figure(ours, "alone_us"),
-        "peers": {"gloo_us": figure(gloo, "together_us") - figure(gloo, "alone_us")},
-        "peers_alone_us": {"gloo_us": figure(gloo, "alone_us")},
+        "rounds": ours[0]["rounds"],
+        "via": way,
+        "path": _PATHS[way],
+        "face": "cpp" if way == "cpp" else "python",
+        "alone_us": alone_us,
+        "together_us": together_us,
+        "ours_us": together_us - alone_us,
+        "peers": {"gloo_us": gloo_together_us - gloo_alone_us},
+        "peers_alone_us": {"gloo_us": gloo_alone_us},
+        "peers_together_us": {"gloo_us": gloo_together_us},
+        "processor_us": figure(ours, way, "processor_us") - figure(ours, "alone", "processor_us"),
+        "peers_processor_us": {"gloo_us": figure(gloo, "gloo", "processor_us") - figure(gloo, "alone", "processor_us")},
         "bound_us": None,
     }

@@ -1,22 +1,27 @@
-"""The step benchmark, whoever does the exchange: whole training steps of a model on made-up data, in turns with and
-without exchange, so that a noisy minute hits both alike."""
+"""One rank of the step benchmark in Python: whole training steps of a model on made-up data, alone and by each face, in
+turns, so that a noisy minute hits all alike. Runs under `gyre run`."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from gyre.bench.models import MODELS, Model
-from gyre.bench.ranks.groups import Ranks
+import gyre.distributed  # noqa: F401  The backend, also where the package is not installed.
+import gyre.torch as hvd
+from gyre.bench.models import MODELS
+from gyre.bench.ranks.groups import Ranks, gloo_ranks, gyre_ranks
 from gyre.bench.ranks.timing import arguments_parser, effort_of, rounds_for, write_result
 
 _LEARNING_RATE = 1e-3
+ALONE = "alone"
 
 
 @dataclass(frozen=True)
@@ -27,55 +32,90 @@ class Trained:
     optimizer: torch.optim.Optimizer
 
 
-Wrap = Callable[[nn.Module, torch.optim.Optimizer], Trained]
+def _gloo(network: nn.Module, optimizer: torch.optim.Optimizer) -> Trained:
+    return Trained(DistributedDataParallel(network), optimizer)
 
 
-class _Steps:
-    """Of one rank: the same work, with and without the others."""
+def _ddp(network: nn.Module, optimizer: torch.optim.Optimizer) -> Trained:
+    group = dist.new_group(backend="gyre")
+    return Trained(DistributedDataParallel(network, process_group=group), optimizer)
 
-    def __init__(self, model: Model, image_size: int, batch_size: int, wrap: Wrap, ranks: Ranks) -> None:
-        self._ranks = ranks
-        outputs = model.step_outputs or model.outputs
-        self._inputs = torch.randn(batch_size, *model.sample_shape(image_size))
-        self._targets = torch.randint(outputs, (batch_size,))
-        self.alone = self._make(model, image_size, outputs)
-        own = self._make(model, image_size, outputs)
-        self.together = wrap(own.network, own.optimizer)
 
-    @staticmethod
-    def _make(model: Model, image_size: int, outputs: int) -> Trained:
-        torch.manual_seed(1)  # All ranks start from the same weights.
-        network = model.make(image_size, outputs)
-        return Trained(network, torch.optim.SGD(network.parameters(), _LEARNING_RATE, momentum=0.9))
+def _hvd(network: nn.Module, optimizer: torch.optim.Optimizer) -> Trained:
+    return Trained(network, hvd.DistributedOptimizer(optimizer, network.named_parameters()))
 
-    def run(self, trained: Trained) -> float:
-        """Microseconds of one step, which all ranks begin together, until the last of them has ended it."""
-        self._ranks.meet()
-        start = time.perf_counter()
+
+WRAPS: dict[str, Callable[[nn.Module, torch.optim.Optimizer], Trained]] = {
+    ALONE: Trained,
+    "gloo": _gloo,
+    "ddp": _ddp,
+    "hvd": _hvd,
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one step, in microseconds: until the last rank has ended it, and of this rank's processor, all threads."""
+
+    time_us: float
+    processor_us: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """Samples of this rank."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+    def step(self, trained: Trained, ranks: Ranks) -> Cost:
+        """One step, which all ranks begin together."""
+        ranks.meet()
+        start, start_of_processor = time.perf_counter(), time.process_time()
         trained.optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(trained.network(self._inputs), self._targets)
+        loss = nn.functional.cross_entropy(trained.network(self.inputs), self.targets)
         loss.backward()  # type: ignore[no-untyped-call]
         trained.optimizer.step()
-        self._ranks.meet()
-        return (time.perf_counter() - start) * 1e6
+        ranks.meet()
+        return Cost((time.perf_counter() - start) * 1e6, (time.process_time() - start_of_processor) * 1e6)
 
 
-def main(join: Callable[[str], AbstractContextManager[Ranks]], wrap: Wrap) -> None:
+def main() -> None:
     parser = arguments_parser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--image-size", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--outputs", type=int, required=True)
+    parser.add_argument("--via", required=True, help="gloo, ddp, hvd, separated by commas")
     arguments = parser.parse_args()
-    with join(arguments.store) as ranks:
+    model = MODELS[arguments.model]
+
+    def make(wrap: Callable[[nn.Module, torch.optim.Optimizer], Trained]) -> Trained:
+        torch.manual_seed(1)  # All ranks start from the same weights.
+        network = model.make(arguments.image_size, arguments.outputs)
+        return wrap(network, torch.optim.SGD(network.parameters(), _LEARNING_RATE, momentum=0.9))
+
+    rendezvous = os.environ.get("GYRE_RENDEZVOUS", "")
+    if rendezvous.startswith("tcp:"):  # Several hosts: the backend gyre finds its own address by rank 0's.
+        os.environ["MASTER_ADDR"] = rendezvous.removeprefix("tcp:").rpartition(":")[0]
+    with gyre_ranks() as ranks, gloo_ranks(arguments.store):
+        trained = {face: make(WRAPS[face]) for face in (ALONE, *arguments.via.split(","))}
         torch.manual_seed(100 + ranks.rank)
-        steps = _Steps(MODELS[arguments.model], arguments.image_size, arguments.batch, wrap, ranks)
-        for _ in range(2):
-            steps.run(steps.alone)
-            once_us = steps.run(steps.together)
-        pairs = rounds_for(2 * once_us, effort_of(arguments), ranks)
-        times = [(steps.run(steps.alone), steps.run(steps.together)) for _ in range(pairs)]
+        work = Work(
+            torch.randn(arguments.batch, *model.sample_shape(arguments.image_size)),
+            torch.randint(arguments.outputs, (arguments.batch,)),
+        )
+        for _ in range(2):  # The first teaches plans and DDP the order; the second takes its memory.
+            round_us = sum(work.step(face, ranks).time_us for face in trained.values())
+        rounds = rounds_for(round_us, effort_of(arguments), ranks)
+        costs = [{name: work.step(face, ranks) for name, face in trained.items()} for _ in range(rounds)]
         if ranks.rank == 0:
-            alone_us = statistics.median(alone for alone, _ in times)
-            together_us = statistics.median(together for _, together in times)
-            size = sum(values.numel() * values.element_size() for values in steps.alone.network.parameters())
-            write_result(arguments.result, {"bytes": size, "alone_us": alone_us, "together_us": together_us})
+            size = sum(values.numel() * values.element_size() for values in trained[ALONE].network.parameters())
+            figures: dict[str, object] = {"bytes": size, "rounds": rounds}
+            for key in ("time_us", "processor_us"):
+                figures[key] = {name: statistics.median(getattr(once[name], key) for once in costs) for name in trained}
+            write_result(arguments.result, figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+// gyre-bench-step: one rank of `gyre bench step --via cpp`, which starts it: training steps of a model on made-up data,
+// alone and with exchange in turns, so that a noisy minute hits both alike. Rank 0 writes one JSON object.
+#include <fmt/format.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/train/distributed_optimizer.h"
+#include "workloads/bench_step/models.h"
+
+namespace {
+
+using namespace gyre;
+using namespace gyre::bench_step;
+
+struct Options {
+  std::string model;
+  std::int64_t image_size = 32;
+  std::int64_t batch_size = 32;
+  std::int64_t outputs = 10;
+  std::string result;
+  double seconds = 10;
+  int fewest_rounds = 5;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  app.allow_extras();  // What the other programs of `gyre bench` need as well.
+  app.add_option("--model", options.model)->required();
+  app.add_option("--image-size", options.image_size, "Pixels per side")->check(CLI::Range(1, 4096));
+  app.add_option("--batch", options.batch_size, "Samples per rank")->check(CLI::Range(1, 65536));
+  app.add_option("--outputs", options.outputs)->check(CLI::Range(1, 65536));
+  app.add_option("--result", options.result, "Where rank 0 writes its figures")->required();
+  app.add_option("--seconds", options.seconds)->check(CLI::NonNegativeNumber);
+  app.add_option("--fewest-rounds", options.fewest_rounds)->check(CLI::PositiveNumber);
+}
+
+/// A network with its optimizer, which exchanges where there is a runtime to exchange through.
+class Trained {
+ public:
+  Trained(const Options& options, engine::Runtime* exchange_through) {
+    torch::manual_seed(1);  // All ranks start from the same weights.
+    network_ = make_step_model(options.model, options.image_size, options.outputs);
+    sgd_ = std::make_unique<torch::optim::SGD>(network_->parameters(),
+                                               torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
+    if (exchange_through == nullptr) return;
+    train::NamedTensors parameters;
+    for (const auto& item : network_->named_parameters()) parameters.push_back({item.key(), item.value()});
+    distributed_ = std::make_unique<train::DistributedOptimizer>(*sgd_, parameters, *exchange_through);
+  }
+
+  void step(const at::Tensor& inputs, const at::Tensor& targets) {
+    if (distributed_) {
+      distributed_->zero_grad();
+    } else {
+      sgd_->zero_grad();
+    }
+    torch::nn::functional::cross_entropy(network_->forward(inputs), targets).backward();
+    if (distributed_) {
+      distributed_->step();
+    } else {
+      sgd_->step();
+    }
+  }
+
+  std::size_t size_bytes() const {
+    std::size_t size = 0;
+    for (const at::Tensor& parameter : network_->parameters()) size += parameter.nbytes();
+    return size;
+  }
+
+ private:
+  static constexpr double kLearningRate = 1e-3;
+  static constexpr double kMomentum = 0.9;
+
+  torch::nn::Sequential network_;
+  std::unique_ptr<torch::optim::SGD> sgd_;
+  std::unique_ptr<train::DistributedOptimizer> distributed_;
+};
+
+/// Of steps.
+struct Costs {
+  std::vector<double> time_us;       ///< Until the last rank has ended it.
+  std::vector<double> processor_us;  ///< Of this rank, all threads.
+};
+
+double processor_us() { return static_cast<double>(std::clock()) / (static_cast<double>(CLOCKS_PER_SEC) / 1e6); }
+
+double microseconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double, std::micro>(SteadyClock::now() - start).count();
+}
+
+/// Not empty.
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Collective: all ranks leave at nearly the same time.
+void meet(engine::Runtime& runtime) {
+  engine::Request barrier;
+  barrier.name = "meet";
+  static_cast<void>(runtime.engine().run(std::move(barrier)));
+}
+
+/// Collective. How often to repeat what takes `once_us`; rank 0's opinion counts.
+int agreed_rounds(engine::Runtime& runtime, double once_us, const Options& options) {
+  constexpr double kMostRounds = 2000;
+  const double fewest = options.fewest_rounds;
+  double rounds = std::clamp(options.seconds * 1e6 / std::max(once_us, 1.0), fewest, std::max(kMostRounds, fewest));
+  engine::Request request;
+  request.name = "rounds";
+  request.signature = {.kind = engine::OperationKind::kBroadcast, .type = engine::DataType::kFloat64, .shape = {1}};
+  request.output = std::as_writable_bytes(std::span(&rounds, 1));
+  request.input = request.output;
+  static_cast<void>(runtime.engine().run(std::move(request)));
+  return static_cast<int>(rounds);
+}
+
+nlohmann::json measure(engine::Runtime& runtime, const Options& options) {
+  Trained alone(options, nullptr);
+  Trained together(options, &runtime);
+  torch::manual_seed(static_cast<std::uint64_t>(100 + runtime.rank()));
+  const at::Tensor inputs = at::randn(input_shape(options.model, options.batch_size, options.image_size));
+  const at::Tensor targets = at::randint(options.outputs, {options.batch_size}, at::kLong);
+  // All ranks begin a step together, and it is over when the last of them has ended it.
+  const auto take_step = [&](Trained& trained, Costs& costs) {
+    meet(runtime);
+    const auto start = SteadyClock::now();
+    const double start_of_processor_us = processor_us();
+    trained.step(inputs, targets);
+    meet(runtime);
+    costs.time_us.push_back(microseconds_since(start));
+    costs.processor_us.push_back(processor_us() - start_of_processor_us);
+  };
+  Costs warm_up;
+  for (int step = 0; step < 2; ++step) {  // The first teaches the plan its order; the second takes its memory.
+    take_step(alone, warm_up);
+    take_step(together, warm_up);
+  }
+  const std::size_t last = warm_up.time_us.size() - 1;
+  const int rounds = agreed_rounds(runtime, warm_up.time_us[last - 1] + warm_up.time_us[last], options);
+  Costs alone_costs;
+  Costs together_costs;
+  for (int round = 0; round < rounds; ++round) {
+    take_step(alone, alone_costs);
+    take_step(together, together_costs);
+  }
+  return {
+      {"bytes", together.size_bytes()},
+      {"rounds", rounds},
+      {"time_us", {{"alone", median(alone_costs.time_us)}, {"cpp", median(together_costs.time_us)}}},
+      {"processor_us", {{"alone", median(alone_costs.processor_us)}, {"cpp", median(together_costs.processor_us)}}}};
+}
+
+void run(const Options& options) {
+  const auto runtime = engine::Runtime::start_from_environment();
+  try {
+    const nlohmann::json result = measure(*runtime, options);
+    if (runtime->rank() == 0) write_file_atomically(options.result, as_bytes(result.dump()));
+    meet(*runtime);
+  } catch (const std::exception& error) {
+    // The other ranks learn the reason, not only that this one is gone.
+    runtime->group().abort(
+        Error(ErrorCode::kAborted, fmt::format("rank {} failed: {}", runtime->rank(), error.what())));
+    throw;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("One rank of `gyre bench step --via cpp`, which starts it", "gyre-bench-step");
+  Options options;
+  add_options(app, options);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(options);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gyre-bench-step: {}\n", error.what());
+    return 1;
+  }
+}
