@@ -1,7 +1,7 @@
 """Gradients that are there already: a module whose backward costs next to nothing, so that what is timed is the
 exchange.
 
-Its parameters have the shapes of a model's. forward() joins them into one long vector; backward from there hands each
+Its parameters have the shapes of a model's. forward() computes nothing; backward from what it returns hands each
 parameter a view of the one gradient given, from the last parameter to the first, as a real backward would.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,6 +18,21 @@ from torch import nn
 def read_tensor_list(path: Path) -> list[tuple[str, list[int]]]:
     """As models.tensor_list() made it: in the order of backward."""
     return [(entry["name"], entry["shape"]) for entry in json.loads(path.read_text())]
+
+
+class _HandOut(torch.autograd.Function):
+    """A node of the graph whose backward gives each parameter its part of `flat`."""
+
+    @staticmethod
+    def forward(context: Any, flat: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        context.flat = flat
+        context.shapes = [parameter.shape for parameter in parameters]
+        return flat.new_zeros(())
+
+    @staticmethod
+    def backward(context: Any, *_: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        parts = context.flat.split([shape.numel() for shape in context.shapes])
+        return None, *(part.view(shape) for part, shape in zip(parts, context.shapes, strict=True))
 
 
 class GivenGradients(nn.Module):
@@ -34,11 +50,12 @@ class GivenGradients(nn.Module):
         return self.flat.numel() * self.flat.element_size()
 
     def forward(self) -> torch.Tensor:
-        return torch.cat([parameter.view(-1) for parameter in self.list])
+        output: torch.Tensor = _HandOut.apply(self.flat, *self.list)  # type: ignore[no-untyped-call]
+        return output
 
     def hand_out(self, output: torch.Tensor) -> None:
         """The backward pass from what forward() returned."""
-        output.backward(self.flat)  # type: ignore[no-untyped-call]
+        output.backward()  # type: ignore[no-untyped-call]
 
     def forget_gradients(self) -> None:
         for parameter in self.list:

@@ -76,7 +76,8 @@ def measure_allreduce(size_bytes: int, effort: Effort, ranks: Ranks) -> float:
 
 
 def measure_steps(prepare: Callable[[], None], step: Callable[[], None], effort: Effort, ranks: Ranks) -> float:
-    """Median microseconds of `step`; `prepare`, before each, is not counted and ends with all ranks together."""
+    """Median microseconds of `step`; `prepare`, before each, ends with all ranks together. It does not count into the
+    figure, but into the time that measuring may take."""
 
     def once() -> float:
         prepare()
@@ -85,5 +86,7 @@ def measure_steps(prepare: Callable[[], None], step: Callable[[], None], effort:
         return (time.perf_counter() - start) * 1e6
 
     once()
-    rounds = rounds_for(once(), effort, ranks)
+    start = time.perf_counter()
+    once()
+    rounds = rounds_for((time.perf_counter() - start) * 1e6, effort, ranks)
     return statistics.median(once() for _ in range(rounds))
