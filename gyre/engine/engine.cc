@@ -93,9 +93,7 @@ class Engine::Implementation {
   std::vector<std::size_t> agree(const std::string& name, const std::vector<std::string>& description,
                                  const std::vector<std::size_t>& ready_order);
   std::vector<std::string> describe(const std::vector<PlanTensor>& tensors, const PlanOptions& options) const;
-  std::size_t plan_bucket_bytes() const {
-    return internal::plan_bucket_bytes(options_.fusion_bytes, group_.topology().one_host());
-  }
+  std::size_t bucket_bytes() const { return largest_bucket_bytes(options_.fusion_bytes, group_.topology().one_host()); }
   /// What is known of the buckets before the first step; logged.
   std::vector<BucketStatistics> describe_buckets(const std::string& name, const internal::PlanLayout& layout) const;
 
@@ -197,7 +195,7 @@ std::vector<std::size_t> Engine::Implementation::agree(const std::string& name,
 
 std::vector<std::string> Engine::Implementation::describe(const std::vector<PlanTensor>& tensors,
                                                           const PlanOptions& options) const {
-  return internal::describe_plan(tensors, options, plan_bucket_bytes());
+  return internal::describe_plan(tensors, options, bucket_bytes());
 }
 
 void Engine::Implementation::check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options) {
@@ -232,7 +230,7 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
   auto description = describe(tensors, options);
   description.insert(description.begin(), fmt::format("plan number {}", number));
   const auto order = internal::complete_order(agree(options.name, description, options.ready_order), tensors.size());
-  internal::PlanLayout layout = internal::lay_out(tensors, order, plan_bucket_bytes());
+  internal::PlanLayout layout = internal::lay_out(tensors, order, bucket_bytes());
   auto buckets = describe_buckets(options.name, layout);
   return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
                                               std::move(layout), std::move(buckets), joins_, timeline_, plans_,

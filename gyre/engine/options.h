@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
@@ -10,10 +11,20 @@ namespace gyre::engine {
 /// 64 MB, the field's historical default.
 constexpr std::size_t kDefaultFusionBytes = std::size_t{64} << 20;
 
+/// On one host a larger bucket would only fall out of the cache between its copies: an exchange in shared memory costs
+/// microseconds to start, and what is exchanged early is hidden behind the rest of backward.
+constexpr std::size_t kOneHostBucketBytes = std::size_t{2} << 20;
+
+/// The largest bucket, of fused operations as of plans, where `fusion_bytes` are allowed.
+constexpr std::size_t largest_bucket_bytes(std::size_t fusion_bytes, bool one_host) {
+  return one_host ? std::min(fusion_bytes, kOneHostBucketBytes) : fusion_bytes;
+}
+
 struct EngineOptions {
-  std::size_t fusion_bytes = kDefaultFusionBytes;  ///< Largest bucket; 0: every tensor travels alone.
-  std::filesystem::path timeline;                  ///< Rank 0 writes a Chrome trace there; empty: none.
-  bool timeline_mark_cycles = false;               ///< Adds CYCLE_START instants: one per order of the coordinator.
+  /// Largest bucket, but see largest_bucket_bytes; 0: every tensor travels alone.
+  std::size_t fusion_bytes = kDefaultFusionBytes;
+  std::filesystem::path timeline;     ///< Rank 0 writes a Chrome trace there; empty: none.
+  bool timeline_mark_cycles = false;  ///< Adds CYCLE_START instants: one per order of the coordinator.
   std::chrono::milliseconds stall_warning{
       60'000};  ///< An operation that some ranks wait for this long is reported; 0: never.
   std::chrono::milliseconds stall_failure{0};          ///< … and after this long it aborts the group; 0: never.

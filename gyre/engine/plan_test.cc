@@ -1,6 +1,7 @@
 // A plan carries an optimizer's gradients: steps without negotiation, whatever each rank has or lacks.
 #include "gyre/engine/plan.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,8 +158,9 @@ TEST(PlanOrderTest, plans_are_compared_before_they_are_made) {
     runtime.engine().check_plan(example(4), {.name = "p"});
     const auto own = example(4 + runtime.rank());
     EXPECT_THAT(failure_of([&] { runtime.engine().check_plan(own, {.name = "p"}); }),
-                HasSubstr("4 tensors, average, prescale 1, postscale 1, buckets of 4194304 bytes, on the wire native "
-                          "on rank 0; 5 tensors"));
+                HasSubstr(fmt::format("4 tensors, average, prescale 1, postscale 1, buckets of {} bytes, on the wire "
+                                      "native on rank 0; 5 tensors",
+                                      kOneHostBucketBytes)));
     EXPECT_EQ(runtime.engine().statistics().plans.size(), 0U);
   });
 }

@@ -18,9 +18,13 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kMostOutgoingBytes = std::size_t{256} << 20;
 
 CoordinatorOptions coordinator_options(const group::Group& group, const EngineOptions& options) {
-  CoordinatorOptions result{group.size(), options.fusion_bytes, static_cast<int>(group.topology().hosts().size()), {}};
+  const group::Topology& topology = group.topology();
+  CoordinatorOptions result{group.size(),
+                            largest_bucket_bytes(options.fusion_bytes, topology.one_host()),
+                            static_cast<int>(topology.hosts().size()),
+                            {}};
   for (int rank = 0; rank < group.size(); ++rank) {
-    result.rank_names.push_back(group.topology().member(rank).rank_in_job.value_or(rank));
+    result.rank_names.push_back(topology.member(rank).rank_in_job.value_or(rank));
   }
   return result;
 }

@@ -12,7 +12,6 @@ namespace gyre::engine::internal {
 namespace {
 
 constexpr std::size_t kAlignmentBytes = 64;
-constexpr std::size_t kOneHostBucketBytes = std::size_t{4} << 20;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
 
@@ -81,10 +80,6 @@ PlanLayout lay_out(const std::vector<PlanTensor>& tensors, const std::vector<std
   });
   place_tensors(tensors, layout);
   return layout;
-}
-
-std::size_t plan_bucket_bytes(std::size_t fusion_bytes, bool one_host) {
-  return one_host ? std::min(fusion_bytes, kOneHostBucketBytes) : fusion_bytes;
 }
 
 std::vector<std::string> describe_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options,

@@ -35,10 +35,6 @@ PlanLayout lay_out(const std::vector<PlanTensor>& tensors, const std::vector<std
 /// Error(kInvalidArgument) for an index twice or out of range.
 std::vector<std::size_t> complete_order(const std::vector<std::size_t>& ready_order, std::size_t tensor_count);
 
-/// Buckets of a plan are smaller than the fusion limit on one host: an exchange in shared memory costs microseconds to
-/// start, and what is exchanged early is hidden behind the rest of backward.
-std::size_t plan_bucket_bytes(std::size_t fusion_bytes, bool one_host);
-
 /// One line per tensor, for comparing the ranks' plans.
 std::vector<std::string> describe_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options,
                                        std::size_t fusion_bytes);
