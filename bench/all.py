@@ -26,15 +26,15 @@ BENCHES: dict[str, list[str]] = {
     "exchange-others": ["exchange", "resnet101", "cifar10", "cosmoflow", "--ranks", "2", "--seconds", "1"],
     "step": ["step", "vgg16", "--ranks", "2,4", "--seconds", "15"],
     "hosts-100mbit": [
-        "allreduce", "--hosts", "2,4", "--rate", "100mbit", "--sizes", "64KB,4MB", "--faces", "cpp", "--seconds", "0.2",
+        "allreduce", "--hosts", "2,4", "--rate", "100mbit", "--sizes", "64KB,4MB", "--faces", "cpp", "--seconds", "3",
     ],
     "hosts-1gbit": [
         "allreduce", "--hosts", "2,4", "--rate", "1gbit", "--sizes", "64KB,4MB,16MB", "--faces", "cpp",
-        "--seconds", "0.2",
+        "--seconds", "1", "--tls",
     ],
     "hosts-of-two": [
         "allreduce", "--hosts", "2", "--ranks", "4", "--rate", "1gbit", "--sizes", "4MB", "--faces", "cpp",
-        "--seconds", "0.2",
+        "--seconds", "1",
     ],
     "fusion": [
         "exchange", "resnet101", "--hosts", "2", "--rate", "1gbit", "--fusion", "0,1MB,8MB,64MB", "--faces", "cpp",

@@ -69,7 +69,7 @@ def of_bound(row: Row) -> float | None:
 
 def allreduce(path: str, sizes: tuple[int, int], face: str = "cpp", hosts: bool = False) -> Callable[[Row], bool]:
     def chosen(row: Row) -> bool:
-        place = row.get("bench") == "allreduce" and (row["hosts"] > 1) == hosts
+        place = row.get("bench") == "allreduce" and (row["hosts"] > 1) == hosts and not row.get("tls")
         return place and row["path"] == path and row["face"] == face and sizes[0] <= row["bytes"] <= sizes[1]
 
     return chosen
@@ -199,6 +199,15 @@ def results(folder: Path) -> str:
         chosen = [row for row in rows if row.get("bench") == bench]
         if chosen:
             lines += [f"### gyre bench {bench}", "", *table_lines(chosen), ""]
+    heavy = [row for row in rows if "memory_bytes" in row and row["zero_grad"] == "none"]
+    if heavy:
+        lines += ["### Memory of a rank beside the gradients", ""]
+        lines += [
+            f"* {row['model']}, {row['ranks']} ranks: {size_text(row['memory_bytes'] - row['bytes'])} beside "
+            f"{size_text(row['bytes'])}"
+            for row in heavy
+        ]
+        lines.append("")
     idle = [row for row in rows if row.get("bench") == "idle"]
     if idle:
         lines += ["### An idle job", ""]

@@ -105,6 +105,10 @@ def test_exchange_has_both_faces_and_every_fusion_limit(bench: Bench) -> None:
     }
     assert ways == {(fusion, *way) for fusion in (0, 1 << 20) for way in of_each}
     assert all(row["bytes"] == 4 * 1250858 and row["model"] == "cifar10" for row in rows)
+    # The gradients once, and the mailboxes.
+    for row in rows:
+        if row["face"] == "python":
+            assert row["bytes"] < row["memory_bytes"] <= row["bytes"] + (64 << 20)
     assert "Horovod is not measured" in done.stderr
 
 
@@ -133,9 +137,10 @@ def test_every_model_trains_through_cpp_with_the_parameters_it_has_in_python(mod
 
 def test_between_hosts_the_bytes_are_counted_and_the_bound_is_the_wire(bench: Bench) -> None:
     """The hosts are real ones as far as the network is concerned; see tests/cluster/hosts_test.py."""
-    command = ["allreduce", "--hosts", "2", "--rate", "1gbit", "--sizes", "64KB", "--faces", "cpp"]
+    command = ["allreduce", "--hosts", "2", "--rate", "1gbit", "--sizes", "64KB", "--faces", "cpp", "--tls"]
     rows = rows_of(bench(*command, *QUICK, "-o", "json"), hosts=2)
-    assert [(row["ranks"], row["path"], row["rate"]) for row in rows] == [(2, "arena", "1gbit"), (2, "tensor", "1gbit")]
+    ways = [(row["ranks"], row["rate"], row["path"], row.get("tls", False)) for row in rows]
+    assert ways == [(2, "1gbit", path, tls) for tls in (False, True) for path in ("arena", "tensor")]
     for row in rows:
         assert set(row["peers"]) == {"gloo_us"}
         assert row["sent_bound_bytes"] == 65536
@@ -164,6 +169,10 @@ def test_hosts_need_a_checkout(bench: Bench) -> None:
         (["allreduce", "--sizes", "6"], "--sizes is '6'; multiples of 4 up to 4 GB are needed"),
         (["allreduce", "--sizes", "4XB"], "--sizes has '4XB'; sizes such as 4, 64KB or 16MB are needed"),
         (["allreduce", "--faces", "java"], "--faces has 'java'; there are: cpp, python"),
+        (
+            ["allreduce", "--tls"],
+            "--tls shows the C++ face between hosts; --hosts of 2 or more and --faces with cpp are ",
+        ),
         (["allreduce", "--seconds", "0"], "--seconds is 0; more than 0 and at most 60 are needed"),
         (["step", "--via", "ddp,mpi"], "--via has 'mpi'; there are: ddp, hvd, cpp"),
         (["step", "vgg16", "--image-size", "16"], "--image-size is 16; vgg16 takes 32 to 1024"),

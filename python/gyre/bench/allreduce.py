@@ -24,6 +24,9 @@ from gyre.bench.report import Row
 _SIZES = "4,64,1KB,4KB,16KB,64KB,256KB,1MB,4MB,16MB,64MB,256MB"
 _SIZES_OVER_LINKS = "4,64KB,1MB,4MB"
 _LARGEST = 1 << 32
+_CPP_WITH_TLS = "cpp, TLS"
+# Our programs and the face of each.
+_OURS = {"cpp": "cpp", "python": "python", _CPP_WITH_TLS: "cpp"}
 # Every tensor of the arena is a bucket of its own: the figure is one collective's.
 _NO_FUSION = {"GYRE_FUSION_BYTES": "0"}
 
@@ -39,6 +42,9 @@ def add_verb(verbs: Any) -> None:
     parser.add_argument("--sizes", help=f"in bytes, multiples of 4 (default: {_SIZES}; over links {_SIZES_OVER_LINKS})")
     parser.add_argument("--faces", default="cpp,python", help="cpp, python or both (the default)")
     parser.add_argument("--paths", default="arena,tensor", help="of the C++ face: arena, tensor or both (the default)")
+    parser.add_argument(
+        "--tls", action="store_true", help="between hosts: C++ rows with TLS 1.3 as well, to show what it costs"
+    )
     parser.set_defaults(measure=measure)
 
 
@@ -58,16 +64,25 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     lacking = why_no_openmpi()
     if lacking is not None:
         launcher.note(f"Open MPI is left out: {lacking}")
+    if arguments.tls and ("cpp" not in faces or any(place.hosts == 1 for place in places_of(arguments))):
+        raise UsageError("--tls shows the C++ face between hosts; --hosts of 2 or more and --faces with cpp are needed")
     rows = []
     for place in places_of(arguments):
         sizes = sizes_of(arguments.sizes or (_SIZES if place.hosts == 1 else _SIZES_OVER_LINKS))
-        turns = [_turn(launcher, place, sizes, effort, faces, paths) for _ in range(effort.repeats)]
+        turns = [_turn(launcher, place, sizes, effort, faces, paths, tls=arguments.tls) for _ in range(effort.repeats)]
         rows += _rows(place, sizes, turns)
     return rows
 
 
 def _turn(
-    launcher: Launcher, place: Place, sizes: Sequence[int], effort: Effort, faces: Sequence[str], paths: Sequence[str]
+    launcher: Launcher,
+    place: Place,
+    sizes: Sequence[int],
+    effort: Effort,
+    faces: Sequence[str],
+    paths: Sequence[str],
+    *,
+    tls: bool,
 ) -> dict[str, Figures]:
     """Every program once, one after the other, so that a noisy minute hits all alike."""
     common = ["--sizes", ",".join(map(str, sizes)), "--seconds", str(effort.seconds)]
@@ -77,6 +92,9 @@ def _turn(
     wanted = ",".join(paths) if "cpp" in faces else "none"
     command = [str(program("gyre-bench-rank")), "allreduce", *common, "--paths", wanted]
     found["cpp"] = launcher.ranks(place, command, _NO_FUSION)
+    if tls:
+        launcher.say(f"allreduce, {place.words}: ours through C++ with TLS 1.3")
+        found[_CPP_WITH_TLS] = launcher.ranks(place, command, {**_NO_FUSION, "GYRE_TLS": "1"})
     if "python" in faces:
         launcher.say(f"allreduce, {place.words}: ours through Python")
         found["python"] = launcher.ranks(place, module("gyre_allreduce", *common), _NO_FUSION)
@@ -98,11 +116,11 @@ def _rows(place: Place, sizes: Sequence[int], turns: Sequence[dict[str, Figures]
             for name in ("gloo_us", "openmpi_us")
             if name in turns[0]
         }
-        for face in FACES:
+        for program_name, face in _OURS.items():
             for path in PATHS:
-                if path not in turns[0].get(face, {}):
+                if path not in turns[0].get(program_name, {}):
                     continue
-                ours = statistics.median(turn[face][path][str(size)] for turn in turns)
+                ours = statistics.median(turn[program_name][path][str(size)] for turn in turns)
                 rows.append(
                     {
                         "bench": "allreduce",
@@ -110,10 +128,11 @@ def _rows(place: Place, sizes: Sequence[int], turns: Sequence[dict[str, Figures]
                         "path": path,
                         "face": face,
                         **place.columns(),
+                        **({"tls": True} if program_name == _CPP_WITH_TLS else {}),
                         "ours_us": ours,
                         "peers": peers,
                         "bound_us": place.bound_us(size, copy_rate),
-                        **_sent(place, size, turns[0][face].get("sent_bytes", {}).get(path, {})),
+                        **_sent(place, size, turns[0][program_name].get("sent_bytes", {}).get(path, {})),
                     }
                 )
     return rows

@@ -137,6 +137,7 @@ def _rows(place: Place, model: str, fusions: Sequence[int], turns: Sequence[dict
                 found = {
                     "ours_us": figure(f"python {fusion}", zero_grad),
                     "backward_us": figure(f"python {fusion}", "backward_us"),
+                    "memory_bytes": figure(f"python {fusion}", "memory_bytes"),
                     "zero_grad": zero_grad,
                 }
                 rows.append({**common, "path": "arena", "face": "python", **found, "peers": peers, "bound_us": bound})

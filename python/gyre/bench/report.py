@@ -84,6 +84,8 @@ def _what(row: Row) -> str:
     parts.append(size_text(row["bytes"]))
     if "rate" in row:
         parts.append(str(row["rate"]))
+    if row.get("tls"):
+        parts.append("TLS")
     if "fusion_bytes" in row:
         parts.append(f"fusion {size_text(row['fusion_bytes'])}" if row["fusion_bytes"] else "fusion off")
     if row["bench"] == "step":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +12,22 @@ from gyre.bench.ranks.gradients import GivenGradients
 from gyre.bench.ranks.groups import Ranks, gyre_ranks
 
 
+def resident_bytes(ranks: Ranks) -> int:
+    """Of this process; of what the ranks share, its part. Without the files that are mapped, such as libraries, whose
+    part depends on who else has them. All ranks call it together, so that what they share is mapped by all."""
+    ranks.meet()
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    ranks.meet()
+    return sum(int(fields[name].split()[0]) * 1024 for name in ("Pss_Anon", "Pss_Shmem"))
+
+
 def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[str, float]:
     import gyre.torch as hvd  # noqa: PLC0415 - after the group is joined
 
-    optimizer: Any = hvd.DistributedOptimizer(torch.optim.SGD(module.parameters(), 0.0), module.named_parameters())
+    plain = torch.optim.SGD(module.parameters(), 0.0)
+    plain.step()  # torch loads much for the first one.
+    before_bytes = resident_bytes(ranks)
+    optimizer: Any = hvd.DistributedOptimizer(plain, module.named_parameters())
 
     def step(output: torch.Tensor) -> None:
         module.hand_out(output)
@@ -26,10 +39,11 @@ def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[st
         optimizer.zero_grad(set_to_none)
 
     # As an optimizer's owner chooses: a new gradient each step, or the old one's memory, filled with zeros.
-    return {
+    figures = {
         "none": exchange.measure(module, step, lambda: forget(True), average(ranks)),
         "zeros": exchange.measure(module, step, lambda: forget(False), average(ranks)),
     }
+    return {**figures, "memory_bytes": resident_bytes(ranks) - before_bytes}
 
 
 if __name__ == "__main__":
