@@ -10,6 +10,16 @@ import pytest
 from running_job import LONGEST_WAIT_SECONDS, Job, StartJob
 
 ROOT = Path(__file__).resolve().parent.parent
+# ./dev test runs the tests in several processes. Tests that share something dear - ranks that have torch, an ssh
+# server, a wheel, network namespaces - stay together in one of them.
+TOGETHER = ("tests/python", "tests/cluster", "tests/e2e/run_as_others_test.py", "tests/e2e/wheel_test.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for place in TOGETHER:
+            if item.path.is_relative_to(ROOT / place):
+                item.add_marker(pytest.mark.xdist_group(place))
 
 
 @pytest.fixture(scope="session")

@@ -164,7 +164,7 @@ Error answer_to(const std::function<void(net::Stream&)>& send) {
     group::Lane lane(group, {.channel = 7, .timeout = milliseconds(2000)});
     if (group.rank() == 1) {
       send(lane.link(0));
-      return net::wait_for(group.abort_signal().fd(), POLLIN, Deadline::after(milliseconds(5000)), "the abort");
+      return net::wait_for(group.abort_signal().fd(), POLLIN, Deadline::after(milliseconds(20'000)), "the abort");
     }
     Bytes buffer(64);
     try {
@@ -179,8 +179,8 @@ Error answer_to(const std::function<void(net::Stream&)>& send) {
 }
 
 void send_frame(net::Stream& stream, const net::FrameHeader& header, std::span<const std::byte> payload) {
-  write_exactly(stream, net::encode_frame_header(header), Deadline::after(std::chrono::seconds(1)));
-  write_exactly(stream, payload, Deadline::after(std::chrono::seconds(1)));
+  write_exactly(stream, net::encode_frame_header(header), Deadline::after(std::chrono::seconds(20)));
+  write_exactly(stream, payload, Deadline::after(std::chrono::seconds(20)));
 }
 
 TEST(CollectivesFailure, a_damaged_frame_is_found_and_its_sender_named) {
@@ -212,7 +212,7 @@ TEST(CollectivesFailure, a_frame_of_another_place_is_a_protocol_error_that_names
 TEST(CollectivesFailure, garbage_on_a_link_is_a_protocol_error) {
   const Error answer = answer_to([](net::Stream& stream) {
     const Bytes garbage(200, std::byte{0x5a});
-    write_exactly(stream, garbage, Deadline::after(std::chrono::seconds(1)));
+    write_exactly(stream, garbage, Deadline::after(std::chrono::seconds(20)));
   });
   EXPECT_EQ(answer.code(), ErrorCode::kProtocol) << answer.what();
   EXPECT_NE(std::string(answer.what()).find("rank 1"), std::string::npos) << answer.what();

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 const Hello kHello{.rank = 3, .purpose = 2, .channel = 77, .epoch = 5};
 
-Deadline soon() { return Deadline::after(milliseconds(5'000)); }
+Deadline soon() { return Deadline::after(milliseconds(20'000)); }
 
 Nonce nonce_of(int value) {
   Nonce nonce;

@@ -74,8 +74,8 @@ TEST(Message, an_oversized_length_is_refused_before_anything_is_stored) {
   parser.append(bytes);
   EXPECT_EQ(code_of(parser), ErrorCode::kProtocol);
   auto [left, right] = make_stream_pair({"a", "b"});
-  write_exactly(*left, bytes, Deadline::after(milliseconds(1000)));
-  EXPECT_THROW(receive_message(*right, Deadline::after(milliseconds(1000))), Error);
+  write_exactly(*left, bytes, Deadline::after(milliseconds(20'000)));
+  EXPECT_THROW(receive_message(*right, Deadline::after(milliseconds(20'000))), Error);
 }
 
 TEST(Message, random_bytes_are_refused_or_waited_for_and_nothing_else) {
@@ -101,8 +101,8 @@ TEST(Message, random_bytes_are_refused_or_waited_for_and_nothing_else) {
 
 TEST(Message, a_message_passes_through_a_stream) {
   auto [left, right] = make_stream_pair({"a", "b"});
-  send_message(*left, 9, as_bytes("hello"), Deadline::after(milliseconds(1000)));
-  const Message message = receive_message(*right, Deadline::after(milliseconds(1000)));
+  send_message(*left, 9, as_bytes("hello"), Deadline::after(milliseconds(20'000)));
+  const Message message = receive_message(*right, Deadline::after(milliseconds(20'000)));
   EXPECT_EQ(message.type, 9);
   EXPECT_EQ(as_text(message.payload), "hello");
 }

@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Deadline soon() { return Deadline::after(milliseconds(5'000)); }
+Deadline soon() { return Deadline::after(milliseconds(20'000)); }
 
 Endpoint own_name(std::string_view what) {
   return parse_endpoint(fmt::format("unix:@gyre-test-{}-{}", what, ::getpid()));

@@ -38,10 +38,10 @@ TEST(Stream, carries_bytes_in_order_in_both_directions_at_once) {
 
 TEST(Stream, reading_from_a_closed_peer_first_gives_what_it_sent_and_then_names_it) {
   auto [left, right] = make_stream_pair({"rank 7", "rank 3"});
-  write_exactly(*right, as_bytes("last words"), Deadline::after(milliseconds(1000)));
+  write_exactly(*right, as_bytes("last words"), Deadline::after(milliseconds(20'000)));
   right.reset();
   Bytes incoming(10);
-  read_exactly(*left, incoming, Deadline::after(milliseconds(1000)));
+  read_exactly(*left, incoming, Deadline::after(milliseconds(20'000)));
   EXPECT_EQ(as_text(incoming), "last words");
   try {
     left->read_some(incoming);

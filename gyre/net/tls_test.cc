@@ -109,7 +109,7 @@ TEST(Tls, leaves_what_comes_right_behind_the_handshake_where_poll_sees_it) {
   write_exactly(*left, as_bytes("at once"), kSoon);
   EXPECT_EQ(acceptor->advance(right_fd.get()), 0);
   const auto right = make_tls_stream(std::move(right_fd), std::move(acceptor), "left");
-  wait_for(right->fd(), POLLIN, Deadline::after(milliseconds(1000)), "what came at once");
+  wait_for(right->fd(), POLLIN, Deadline::after(milliseconds(20'000)), "what came at once");
   Bytes incoming(7);
   read_exactly(*right, incoming, kSoon);
   EXPECT_EQ(as_text(incoming), "at once");

@@ -1,4 +1,4 @@
-"""What a rank of a job over several hosts runs in jobs_over_hosts_test.py: `python host_rank.py FUNCTION`."""
+"""What a rank of a job over several hosts runs in jobs_over_hosts_test.py: one of these functions."""
 
 import os
 import signal
@@ -64,7 +64,3 @@ def bytes_sent() -> int:
     """What has left this host through its link."""
     with open("/sys/class/net/eth0/statistics/tx_bytes", encoding="utf-8") as counter:
         return int(counter.read())
-
-
-if __name__ == "__main__":
-    {function.__name__: function for function in (reduce_and_report, train, lose_a_rank)}[sys.argv[1]]()

@@ -4,30 +4,65 @@ when a rank on another host dies.
 
 from __future__ import annotations
 
+import os
 import re
-import sys
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hosts import FinishedRank, Hosts, run_ranks
+from hosts import Hosts, rank_environments
+from rank_template import Outcome, RankTemplate, outcomes_of
 
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent.parent / "python"
+RunJob = Callable[..., list[Outcome]]
 
 
-def run(hosts: Hosts, function: str, ranks_per_host: list[int], tls: str = "0") -> list[FinishedRank]:
-    command = [sys.executable, str(HERE / "host_rank.py"), function]
-    environment = {"PYTHONPATH": str(PACKAGE), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "GYRE_TLS": tls}
-    return run_ranks(hosts, ranks_per_host, command, environment=environment, timeout_s=240)
+@pytest.fixture(scope="module")
+def templates() -> Iterator[tuple[Hosts, list[RankTemplate]]]:
+    """Three hosts, and on each a process that has torch and makes the ranks. One hash seed: the ranks print hashes."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+    with Hosts.create(3, "1gbit") as hosts:
+        started = [
+            RankTemplate(environment, lambda command, host=host: hosts.command_on(host, command))
+            for host in range(hosts.count)
+        ]
+        yield hosts, started
+        for template in started:
+            template.close()
+
+
+@pytest.fixture
+def run(templates: tuple[Hosts, list[RankTemplate]], tmp_path: Path) -> RunJob:
+    hosts, started = templates
+
+    def run(function: str, ranks_per_host: list[int], tls: str = "0") -> list[Outcome]:
+        host_of_rank = [host for host, count in enumerate(ranks_per_host) for _ in range(count)]
+        key_file = tmp_path / "key"
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(secrets.token_bytes(32))
+        inherited = {**os.environ, "OMP_NUM_THREADS": "1", "GYRE_TLS": tls}
+        ranks, outputs = [], []
+        for rank, place in enumerate(rank_environments(hosts, host_of_rank, key_file)):
+            outputs.append(tmp_path / f"rank-{rank}")
+            with outputs[rank].open("wb") as output:
+                call = [str(HERE / "host_rank.py"), function]
+                template = started[host_of_rank[rank]]
+                ranks.append(template.fork(call, {**inherited, **place}, tmp_path, output, {}))
+        return outcomes_of(ranks, outputs, timeout_s=240)
+
+    return run
 
 
 @pytest.mark.parametrize(("ranks_per_host", "tls"), [([2, 2], "0"), ([1, 1, 1], "0"), ([1, 3], "0"), ([2, 1], "1")])
-def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(ranks_per_host: list[int], tls: str) -> None:
+def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(
+    run: RunJob, ranks_per_host: list[int], tls: str
+) -> None:
     count = len(ranks_per_host)
-    with Hosts.create(count, "1gbit") as hosts:
-        finished = run(hosts, "reduce_and_report", ranks_per_host, tls)
-    assert all(rank.returncode == 0 for rank in finished), finished
-    reports = [re.findall(r"digest=(-?\d+) sent=(\d+)", rank.stdout)[0] for rank in finished]
+    finished = run("reduce_and_report", ranks_per_host, tls)
+    assert all(rank.code == 0 for rank in finished), finished
+    reports = [re.findall(r"digest=(-?\d+) sent=(\d+)", rank.output)[0] for rank in finished]
     assert len({digest for digest, _ in reports}) == 1, reports
     # 2(H-1)/H of 16 MB; on top packets' headers, acknowledgements, and what ranks agree on.
     payload = 2 * (count - 1) / count * (16 << 20)
@@ -35,17 +70,15 @@ def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(ranks_
         assert payload <= int(sent) <= 1.05 * payload, reports
 
 
-def test_training_gives_all_ranks_the_same_weights() -> None:
-    with Hosts.create(2, "1gbit") as hosts:
-        finished = run(hosts, "train", [2, 1])
-    assert all(rank.returncode == 0 for rank in finished), finished
-    assert len({rank.stdout for rank in finished}) == 1, finished
+def test_training_gives_all_ranks_the_same_weights(run: RunJob) -> None:
+    finished = run("train", [2, 1])
+    assert all(rank.code == 0 for rank in finished), finished
+    assert len({re.findall(r"digest=(-?\d+)", rank.output)[0] for rank in finished}) == 1, finished
 
 
-def test_a_rank_that_dies_on_another_host_fails_all_with_one_reason() -> None:
-    with Hosts.create(2, "1gbit") as hosts:
-        finished = run(hosts, "lose_a_rank", [2, 2])
-    assert [rank.returncode for rank in finished] == [3, 3, 3, -9], finished
-    told = {line for rank in finished[:3] for line in rank.stdout.splitlines() if line.startswith("told")}
+def test_a_rank_that_dies_on_another_host_fails_all_with_one_reason(run: RunJob) -> None:
+    finished = run("lose_a_rank", [2, 2])
+    assert [rank.code for rank in finished] == [3, 3, 3, -9], finished
+    told = {line for rank in finished[:3] for line in rank.output.splitlines() if line.startswith("told")}
     assert len(told) == 1, told
     assert "rank 3" in told.pop()

@@ -20,6 +20,7 @@
 #include "gyre/net/handshake.h"
 #include "gyre/net/socket.h"
 #include "tests/conformance/socket_ranks.h"
+#include "tests/conformance/stopwatch.h"
 
 namespace gyre::group {
 namespace {
@@ -254,7 +255,7 @@ TEST(SocketGroup, the_same_processes_join_again_and_again) {
   for (const char* kind : {kUnix, kTcp}) {
     const auto jobs = make_jobs(4, kind);
     std::vector<std::thread> threads;
-    const auto start = SteadyClock::now();
+    const testing::Stopwatch watch;
     for (const Job& job : jobs) {
       threads.emplace_back([&job] {
         // No rank waits for the others between its leaving and its next joining.
@@ -266,7 +267,7 @@ TEST(SocketGroup, the_same_processes_join_again_and_again) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_LT(SteadyClock::now() - start, Group::kLongestFarewell) << "somebody waited for its farewell";
+    EXPECT_LT(watch.elapsed(), Group::kLongestFarewell) << "somebody waited for its farewell";
   }
 }
 
@@ -295,19 +296,20 @@ TEST(SocketGroup, rank_zero_may_leave_first_and_the_others_in_their_own_time) {
     EXPECT_EQ(group.verdict_on(0, Error(ErrorCode::kInternal, "no news")).code(), ErrorCode::kPeerLeft);
     EXPECT_FALSE(group.abort_signal().triggered());
     const auto link = group.open_link(3 - group.rank(), 2, soon());
-    const auto start = SteadyClock::now();
+    const testing::Stopwatch watch;
     group.leave();
-    EXPECT_LT(SteadyClock::now() - start, milliseconds(1'000));
+    EXPECT_LT(watch.elapsed(), milliseconds(1'000));
   });
 }
 
 TEST(SocketGroup, a_rank_that_does_not_leave_holds_rank_zero_no_longer_than_the_limit) {
   const auto jobs = make_jobs(2, kUnix);
+  const auto start = SteadyClock::now();
   run_jobs(jobs, [&](Group& group) {
-    const auto start = SteadyClock::now();
+    const testing::Stopwatch watch;
     if (group.rank() == 0) {
       group.leave();
-      EXPECT_LT(SteadyClock::now() - start, Group::kLongestFarewell + milliseconds(1'000));
+      EXPECT_LT(watch.elapsed(), Group::kLongestFarewell + milliseconds(1'000));
       return;
     }
     net::wait_for(group.abort_signal().fd(), POLLIN, soon(), "the end of the rendezvous");
@@ -411,12 +413,12 @@ TEST(SocketGroupProcesses, a_killed_rank_is_named_within_a_second_by_all_others)
         return expect_death_of(dead, group);
       });
       together.wait_for_all(4);
-      const auto start = SteadyClock::now();
+      const testing::Stopwatch watch;
       processes.kill(dead);
       for (int rank = 0; rank < 4; ++rank) {
         EXPECT_EQ(processes.wait(rank), rank == dead ? -1 : kHeardTheRightNews) << "rank " << rank;
       }
-      EXPECT_LT(SteadyClock::now() - start, milliseconds(1'000));
+      EXPECT_LT(watch.elapsed(), milliseconds(1'000));
     }
   }
 }
@@ -441,10 +443,10 @@ TEST(SocketGroupProcesses, a_killed_rank_is_noticed_though_its_child_still_holds
       return expect_death_of(dead, group);
     });
     together.wait_for_all(2);
-    const auto start = SteadyClock::now();
+    const testing::Stopwatch watch;
     processes.kill(dead);
     EXPECT_EQ(processes.wait(1 - dead), kHeardTheRightNews);
-    EXPECT_LT(SteadyClock::now() - start, milliseconds(1'000));
+    EXPECT_LT(watch.elapsed(), milliseconds(1'000));
     end.reach();
   }
 }

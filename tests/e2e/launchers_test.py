@@ -57,11 +57,13 @@ def test_no_launcher_is_a_job_of_one() -> None:
     assert ranks_of([sys.executable, str(RANK)]) == {"rank 0 of 1, local 0 of 1: 0"}
 
 
-def test_two_jobs_of_one_launcher_do_not_meet() -> None:
-    """Two jobs at the same time have rendezvous of their own."""
-    command = [*mpirun(2), sys.executable, str(RANK)]
-    jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+def test_two_jobs_of_one_launcher_do_not_meet(gyre: Path) -> None:
+    """Two jobs at the same time have rendezvous of their own. Ranks without Python: they start at the same moment."""
+    command = [*mpirun(2), str(gyre.parent.parent / "tests" / "cluster" / "gyre_join_probe")]
+    jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     for job in jobs:
         out, _ = job.communicate(timeout=120)
-        assert job.returncode == 0
-        assert sayings_in(out) == {f"rank {rank} of 2, local {rank} of 2: 1" for rank in range(2)}
+        assert job.returncode == 0, out
+        places = sorted(re.findall(r"launcher=(\S+) rank=(\d) size=(\d) local=(\d/\d)", out))
+        # Each joins twice.
+        assert places == [("mpirun", "0", "2", "0/2")] * 2 + [("mpirun", "1", "2", "1/2")] * 2, out

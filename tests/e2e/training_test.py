@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from machine import Stopwatch
 from running_job import StartJob, block_of, wait_until
 
 RANKS = 4
@@ -90,10 +91,10 @@ def test_a_rank_killed_at_any_moment_is_named_within_a_second_and_leaves_nothing
         )  # fmt: skip
         pids = job.rank_pids(RANKS)
         time.sleep(moments.random() * 0.6)  # Somewhere between the first instruction and the middle of training.
-        os.kill(pids[victim], signal.SIGKILL)
-        killed_at = time.monotonic()
-        assert job.wait() == 128 + signal.SIGKILL, job.stderr
-        assert time.monotonic() - killed_at < 1.0
+        with Stopwatch() as watch:
+            os.kill(pids[victim], signal.SIGKILL)
+            assert job.wait() == 128 + signal.SIGKILL, job.stderr
+        assert watch.seconds < 1.0, watch
         block = block_of(job)
         assert f"rank {victim} of {RANKS} failed first" in block["title"]
         assert "SIGKILL" in block["title"]
@@ -101,7 +102,9 @@ def test_a_rank_killed_at_any_moment_is_named_within_a_second_and_leaves_nothing
         if timeline.exists() and timeline.stat().st_size:
             assert isinstance(json.loads(timeline.read_text()), list)
         shutil.rmtree(tmp_path / f"m{attempt}", ignore_errors=True)
-    wait_until("sockets of the jobs are gone", lambda: left_in_the_system() <= before)
+    # Other tests may run beside this one; theirs end too.
+    appeared = left_in_the_system() - before
+    wait_until("sockets of the jobs are gone", lambda: appeared.isdisjoint(left_in_the_system()), seconds=240)
 
 
 def test_a_rank_that_fails_tells_the_others_why(start_job: StartJob, program: str, data: Path, tmp_path: Path) -> None:

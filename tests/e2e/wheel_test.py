@@ -75,11 +75,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert built.returncode == 0, built.stderr
     wheel = built.stdout.strip()
     folder = tmp_path_factory.mktemp("wheel") / "environment"
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     packages = next(folder.glob("lib/python*/site-packages"))
     for name in sorted(closure("torch", set()) | closure("numpy", set())):
         link_distribution(name, packages)
-    run(folder, [str(folder / "bin" / "pip"), "install", "--quiet", "--no-index", wheel])
+    # Our pip, into that environment: to put a pip of its own there takes longer than all else.
+    run(folder, [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", "--no-index", wheel])
     return folder
 
 

@@ -7,28 +7,17 @@ import fcntl
 import inspect
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import pytest
-from rank_template import RANK_MAIN, ForkedRank, RankTemplate
+from rank_template import RANK_MAIN, ForkedRank, Outcome, Rank, RankTemplate, outcomes_of
 
 PACKAGE = Path(__file__).parent.parent.parent / "python"
-
-
-@dataclass
-class Outcome:
-    """How one rank ended: its exit code, as subprocess gives it, and all it wrote."""
-
-    code: int
-    output: str
 
 
 class RunRanks(Protocol):
@@ -133,7 +122,7 @@ def run_ranks(tmp_path: Path, request: pytest.FixtureRequest) -> RunRanks:
     ) -> list[Outcome]:
         call = [inspect.getfile(body), body.__name__]
         outputs = [tmp_path / f"{body.__name__}.{size}.{rank}" for rank in range(size)]
-        ranks: list[FreshRank | ForkedRank] = []
+        ranks: list[Rank] = []
         with job_environment(size) as (variables, descriptors):
             for rank, output in enumerate(outputs):
                 given = {**inherited_environment(), **(variables[rank] if launcher else {}), **(environment or {})}
@@ -142,20 +131,9 @@ def run_ranks(tmp_path: Path, request: pytest.FixtureRequest) -> RunRanks:
                     ranks.append(start_fresh(call, given, inherited, output))
                 else:
                     ranks.append(fork(rank, call, given, inherited, output))
-        outcomes = _wait(ranks, outputs, timeout_s)
+        outcomes = outcomes_of(ranks, outputs, timeout_s)
         if check and any(outcome.code != 0 for outcome in outcomes):
             pytest.fail("\n".join(f"--- rank {r}: exit code {o.code}\n{o.output}" for r, o in enumerate(outcomes)))
         return outcomes
 
     return run
-
-
-def _wait(ranks: list[FreshRank | ForkedRank], outputs: list[Path], timeout_s: float) -> list[Outcome]:
-    """A rank that is still there when the time is up prints where it hangs, and is killed."""
-    until = time.monotonic() + timeout_s
-    if not all(rank.ended_within(max(0.0, until - time.monotonic())) for rank in ranks):
-        for rank in ranks:
-            if not rank.ended_within(0):
-                rank.send_signal(signal.SIGABRT)
-    codes = [rank.wait() for rank in ranks]
-    return [Outcome(code, path.read_text(errors="replace")) for code, path in zip(codes, outputs, strict=True)]

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import gyre.distributed
@@ -17,12 +18,12 @@ from gyre.errors import Error, MismatchError, TimeoutError, UnsupportedError
 SEED = 20
 
 
-def start(timeout_s: float = 60) -> tuple[int, int]:
+def start(store: str = "store", timeout_s: float = 60) -> tuple[int, int]:
     """(rank, size) in a process group of the backend gyre. The store is a file of the test's folder."""
     rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
     dist.init_process_group(
         "gyre",
-        init_method=f"file://{os.getcwd()}/store",
+        init_method=f"file://{os.getcwd()}/{store}",
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=timeout_s),
@@ -276,7 +277,7 @@ def groups_of_some() -> None:
 
 
 def wrong_use_is_one_clear_error() -> None:
-    rank, size = start(timeout_s=4)
+    rank, size = start()
     group = dist.group.WORLD
     kind, message, _ = failure_of(lambda: dist.all_reduce(torch.zeros(2, device="meta")))
     assert (kind, "device 'meta'" in message) == (UnsupportedError.__name__, True), message
@@ -300,24 +301,32 @@ def wrong_use_is_one_clear_error() -> None:
     assert (kind, "output splits" in message) == (MismatchError.__name__, True), message
     kind, message, _ = failure_of(lambda: dist.init_process_group("gyre"))
     assert kind == "ValueError", (kind, message)
-    a_rank_that_does_not_come(rank, size)
+    dist.destroy_process_group()
+    a_rank_that_does_not_come()
 
 
-def a_rank_that_does_not_come(rank: int, size: int) -> None:
-    """Last: the group does not survive it. The time limit is the group's, 4 s."""
-    kind, message, seconds = failure_of(
-        lambda: dist.monitored_barrier(timeout=timedelta(seconds=1)) if rank != size - 1 else time.sleep(1.5)
-    )
-    if rank == 0:
-        assert (kind, f"rank {size - 1} did not reach" in message) == (TimeoutError.__name__, True), message
-    elif rank != size - 1:
-        assert f"rank {size - 1} did not reach" in message, message
+def a_rank_that_does_not_come() -> None:
+    """It comes when the others have given up: at the barrier after 2 s, at the sum after the 4 s of their group."""
+    rank, size = start("another", timeout_s=4)
     if rank == size - 1:
-        time.sleep(7)
+        for other in range(size - 1):
+            until_there_is(Path(f"given-up.{other}"))
+    else:
+        kind, message, _ = failure_of(lambda: dist.monitored_barrier(timeout=timedelta(seconds=2)))
+        assert kind == TimeoutError.__name__ or rank != 0, message
+        assert f"rank {size - 1} did not reach" in message, message
     kind, message, seconds = failure_of(lambda: dist.all_reduce(torch.zeros(1)))
     assert kind != "nothing"
     assert f"rank {size - 1}" in message or rank == size - 1, message
     assert seconds < 10
+    Path(f"given-up.{rank}").touch()
+
+
+def until_there_is(path: Path) -> None:
+    until = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < until, path
+        time.sleep(0.02)
 
 
 def an_exception_on_one_rank_reaches_the_others() -> None:

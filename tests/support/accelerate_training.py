@@ -1,34 +1,42 @@
-"""Trains a little network with Hugging Face Accelerate over the backend that it is told."""
+"""Trains a little network with Hugging Face Accelerate, over one backend after the other as it is told."""
 
 import sys
 
+import gyre.distributed  # noqa: F401  Makes the backend known where gyre is no installed package.
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-if sys.argv[1] == "gyre":
-    import gyre.distributed  # noqa: F401  Makes the backend known where gyre is no installed package.
 
-# Accelerate itself names no backend but gloo and MPI on CPUs; it takes the group that is there.
-torch.distributed.init_process_group(sys.argv[1])
-accelerator = Accelerator(cpu=True)
-torch.manual_seed(3)
-model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-inputs = torch.randn(64, 8)
-data = DataLoader(TensorDataset(inputs, (inputs.sum(1) > 0).long()), batch_size=8)
-model, optimizer, data = accelerator.prepare(model, optimizer, data)
-for _ in range(2):
-    for batch, labels in data:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(batch), labels)
-        accelerator.backward(loss)
-        optimizer.step()
-losses = accelerator.gather_for_metrics(loss.detach().view(1))
-accelerator.wait_for_everyone()
-if accelerator.is_main_process:
-    weights = sum(parameter.double().sum().item() for parameter in model.parameters())
-    backend = torch.distributed.get_backend()
-    print(f"trained over {backend}: {accelerator.num_processes} ranks, {losses.sum()}, {weights}")
-accelerator.end_training()
+def train(backend: str) -> None:
+    # Accelerate itself names no backend but gloo and MPI on CPUs; it takes the group that is there.
+    torch.distributed.init_process_group(backend)
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    inputs = torch.randn(64, 8)
+    data = DataLoader(TensorDataset(inputs, (inputs.sum(1) > 0).long()), batch_size=8)
+    model, optimizer, data = accelerator.prepare(model, optimizer, data)
+    for _ in range(2):
+        for batch, labels in data:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(batch), labels)
+            accelerator.backward(loss)
+            optimizer.step()
+    losses = accelerator.gather_for_metrics(loss.detach().view(1))
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        weights = sum(parameter.double().sum().item() for parameter in model.parameters())
+        backend = torch.distributed.get_backend()
+        print(f"trained over {backend}: {accelerator.num_processes} ranks, {losses.sum()}, {weights}")
+    accelerator.end_training()
+    # What would end with the process.
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+for name in sys.argv[1:]:
+    train(name)

@@ -9,21 +9,53 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 RANK_MAIN = Path(__file__).parent / "rank_main.py"
-LONGEST_START_SECONDS = 120.0
+LONGEST_START_SECONDS = 300.0
+
+
+@dataclass
+class Outcome:
+    """How one rank ended: its exit code, as subprocess gives it, and all it wrote."""
+
+    code: int
+    output: str
+
+
+class Rank(Protocol):
+    """As much of subprocess.Popen as a test needs."""
+
+    def ended_within(self, seconds: float) -> bool: ...
+
+    def send_signal(self, number: int) -> None: ...
+
+    def wait(self) -> int:
+        """The exit code; a signal's number, negative."""
+
+
+def outcomes_of(ranks: Sequence[Rank], outputs: Sequence[Path], timeout_s: float) -> list[Outcome]:
+    """A rank that is still there when the time is up prints where it hangs, and is killed."""
+    until = time.monotonic() + timeout_s
+    if not all(rank.ended_within(max(0.0, until - time.monotonic())) for rank in ranks):
+        for rank in ranks:
+            if not rank.ended_within(0):
+                rank.send_signal(signal.SIGABRT)
+    codes = [rank.wait() for rank in ranks]
+    return [Outcome(code, path.read_text(errors="replace")) for code, path in zip(codes, outputs, strict=True)]
 
 
 @dataclass
 class ForkedRank:
-    """As much of subprocess.Popen as a test needs."""
+    """One that a template has made."""
 
     template: RankTemplate
     pid: int
@@ -54,12 +86,15 @@ class RankTemplate:
     """The process that is forked. Its random hash seed is that of all its forks: ranks that should differ in the order
     of their sets, as those of a real job do, come from two templates."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], where: Callable[[list[str]], Sequence[str]] = lambda command: command
+    ) -> None:
+        """`where`: makes of the template's command line one that runs it somewhere, on another host say."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-X", "faulthandler", str(RANK_MAIN), "--template", str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(
-                command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+                where(command), env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )
         self._control = ours
         self._control.settimeout(LONGEST_START_SECONDS)

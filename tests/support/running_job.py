@@ -68,7 +68,7 @@ class Job:
 
     def rank_pids(self, ranks: int) -> list[int]:
         """Needs --verbose; waits until all ranks are started."""
-        pattern = re.compile(r"rank (\d+) is process (\d+)")
+        pattern = re.compile(r"rank (\d+) is process (\d+)$", re.MULTILINE)
         wait_until(f"{ranks} ranks started", lambda: len(pattern.findall(self.stderr)) == ranks)
         return [int(pid) for _, pid in sorted(pattern.findall(self.stderr), key=lambda found: int(found[0]))]
 

@@ -13,15 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from machine import free_port
 from running_job import wait_until
 
 SERVERS = ("munged", "slurmctld", "slurmd")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def write_configuration(folder: Path) -> Path:

@@ -10,12 +10,19 @@ run_cpp_tests() {
   count_junit "ctest-$preset" "$report"
 }
 
+# Tests wait as often as they compute: one process per core, but each may start four ranks, which must fit into memory.
+test_processes() {
+  local cores
+  cores=$(nproc)
+  echo $((cores < 4 ? cores : 4))
+}
+
 run_python_tests() {
   local preset=$1 report="$ROOT/build/$1/pytest.xml"
   rm -f -- "$report"
   # This checkout's package and programs first, whatever .venv holds.
   (cd "$ROOT" && PYTHONPATH="$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/$preset/bin:$VENV/bin:$PATH" \
-    "$PYTHON" -m pytest -q --junitxml "$report") || say "pytest: some Python tests failed"
+    "$PYTHON" -m pytest -q -n "$(test_processes)" --dist loadgroup --junitxml "$report") || say "pytest: some Python tests failed"
   count_junit pytest "$report"
 }
 
