@@ -272,23 +272,26 @@ def test_a_killed_rank_ends_the_job_within_a_second(start_job: StartJob, others:
 
 
 def test_ranks_that_fail_because_another_was_killed_are_not_blamed(start_job: StartJob) -> None:
-    # Rank 2 is killed; the others notice at once and exit with 1, which the launcher may well see first.
+    # Rank 2 is killed; the others notice while it still dies and exit with 1, which the launcher may well see first.
     script = """
-import os, signal, socket
+import os, signal, socket, time
 rank, name = int(os.environ["GYRE_RANK"]), "\\0" + os.environ["GYRE_RENDEZVOUS"][6:] + "-2"
 if rank == 2:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(name)
     listener.listen()
     peers = [listener.accept()[0] for _ in range(3)]
-    ballast = bytearray(200 << 20)  # Memory makes dying slow.
-    [peer.close() for peer in peers]
+    ballast = bytearray(100 << 20)  # Memory makes dying slow.
+    [peer.sendall(str(os.getpid()).encode()) for peer in peers]
     os.kill(os.getpid(), signal.SIGKILL)
 peer = socket.socket(socket.AF_UNIX)
 while peer.connect_ex(name):
-    pass
-peer.recv(1)
-raise SystemExit(1)
+    time.sleep(0.001)
+path = f"/proc/{peer.recv(20).decode()}/stat"
+PF_EXITING = 4
+while os.path.exists(path) and not int(open(path).read().rpartition(")")[2].split()[6]) & PF_EXITING:
+    time.sleep(0.001)
+os._exit(1)
 """
     for _ in range(5):
         job = start_job("-n", "4", *python(script))
