@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from evidence import FILES, LONGEST_SHOWN
 from running_job import LONGEST_WAIT_SECONDS, Job, StartJob
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +23,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group(place))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed shows what its jobs and ranks have said: CI keeps nothing else of them."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for path in item.stash.get(FILES, []):
+            if path.exists() and path.stat().st_size > 0:
+                text = path.read_text(encoding="utf-8", errors="replace")
+                report.sections.append((path.name, text[-LONGEST_SHOWN:]))
+    return report
+
+
 @pytest.fixture(scope="session")
 def gyre() -> Path:
     """The program under test: the one in PATH, which ./dev test points at the build, else the release build's."""
@@ -33,13 +48,21 @@ def gyre() -> Path:
 
 
 @pytest.fixture
-def start_job(gyre: Path, tmp_path: Path) -> Iterator[StartJob]:
+def evidence(request: pytest.FixtureRequest) -> list[Path]:
+    """Files to show when the test fails."""
+    node: pytest.Item = request.node
+    return node.stash.setdefault(FILES, [])
+
+
+@pytest.fixture
+def start_job(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[StartJob]:
     """Starts `gyre run ARGUMENTS…` in the test's folder. What is left of it at the test's end fails the test."""
     jobs: list[Job] = []
 
     def start(*arguments: str, env: Mapping[str, str] | None = None, timeout: float = LONGEST_WAIT_SECONDS) -> Job:
         job = Job([str(gyre), "run", *arguments], tmp_path, env or {}, timeout)
         jobs.append(job)
+        evidence.extend((job.stdout_path, job.stderr_path))
         return job
 
     yield start

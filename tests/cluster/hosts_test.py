@@ -26,7 +26,7 @@ def names_of(hosts: Hosts) -> list[str]:
 def test_ranks_share_memory_within_a_host_and_only_there(gyre: Path) -> None:
     probe = gyre.parent.parent / "tests" / "cluster" / "gyre_join_probe"
     with Hosts.create(2, "100mbit") as hosts:
-        finished = run_ranks(hosts, [2, 1], [str(probe)], timeout_s=60)
+        finished = run_ranks(hosts, [2, 1], [str(probe)], timeout_s=240)
     assert [rank.returncode for rank in finished] == [0, 0, 0], finished
     places = [re.findall(r"rank=(\d) size=3 local=(\d)/(\d)", rank.stdout)[0] for rank in finished]
     assert places == [("0", "0", "2"), ("1", "1", "2"), ("2", "0", "1")]
@@ -35,7 +35,7 @@ def test_ranks_share_memory_within_a_host_and_only_there(gyre: Path) -> None:
 def test_ranks_may_lie_on_hosts_in_any_order(gyre: Path) -> None:
     probe = gyre.parent.parent / "tests" / "cluster" / "gyre_join_probe"
     with Hosts.create(2, "100mbit") as hosts:
-        finished = run_ranks(hosts, [], [str(probe)], host_of_rank=[1, 0, 1], timeout_s=60)
+        finished = run_ranks(hosts, [], [str(probe)], host_of_rank=[1, 0, 1], timeout_s=240)
     assert [rank.returncode for rank in finished] == [0, 0, 0], finished
     assert ["local=0/2" in finished[0].stdout, "local=0/1" in finished[1].stdout] == [True, True]
     assert "local=1/2" in finished[2].stdout
@@ -102,7 +102,7 @@ def test_hosts_of_a_killed_process_are_cleared_away_by_the_next_one() -> None:
 def test_the_command_line_keeps_hosts_until_they_are_taken_down() -> None:
     def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(TOOLS / "hosts.py"), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
     name = tool("up", "--hosts", "2", "--rate", "50mbit").stdout.strip()
     try:

@@ -34,7 +34,7 @@ def templates() -> Iterator[tuple[Hosts, list[RankTemplate]]]:
 
 
 @pytest.fixture
-def run(templates: tuple[Hosts, list[RankTemplate]], tmp_path: Path) -> RunJob:
+def run(templates: tuple[Hosts, list[RankTemplate]], tmp_path: Path, evidence: list[Path]) -> RunJob:
     hosts, started = templates
 
     def run(function: str, ranks_per_host: list[int], tls: str = "0") -> list[Outcome]:
@@ -50,6 +50,7 @@ def run(templates: tuple[Hosts, list[RankTemplate]], tmp_path: Path) -> RunJob:
                 call = [str(HERE / "host_rank.py"), function]
                 template = started[host_of_rank[rank]]
                 ranks.append(template.fork(call, {**inherited, **place}, tmp_path, output, {}))
+        evidence.extend(outputs)
         return outcomes_of(ranks, outputs, timeout_s=240)
 
     return run

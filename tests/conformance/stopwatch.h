@@ -16,23 +16,33 @@ namespace gyre::testing {
 class Stopwatch {
  public:
   /// Since the construction, less what the machine was late by.
-  std::chrono::nanoseconds elapsed() const { return SteadyClock::now() - start_ - late_.load(); }
+  std::chrono::nanoseconds elapsed() const {
+    const auto now = SteadyClock::now();
+    return now - start_ - late_.load() - lateness(now - last_.load());
+  }
 
  private:
+  using Duration = std::chrono::nanoseconds;
   static constexpr std::chrono::milliseconds kStep{2};
 
+  /// Less than a step is what a thread is late on an idle machine.
+  static Duration lateness(Duration since_last) {
+    const Duration late = since_last - kStep;
+    return late > kStep ? late : Duration(0);
+  }
+
   void look(const std::stop_token& stop) {
-    for (auto last = SteadyClock::now(); !stop.stop_requested();) {
+    while (!stop.stop_requested()) {
       std::this_thread::sleep_for(kStep);
       const auto now = SteadyClock::now();
-      const auto late = now - last - kStep;
-      if (late > kStep) late_ = late_.load() + late;  // Less is what a thread is late on an idle machine.
-      last = now;
+      late_ = late_.load() + lateness(now - last_.load());
+      last_ = now;
     }
   }
 
   SteadyClock::time_point start_ = SteadyClock::now();
-  std::atomic<std::chrono::nanoseconds> late_{std::chrono::nanoseconds(0)};
+  std::atomic<SteadyClock::time_point> last_{start_};
+  std::atomic<Duration> late_{Duration(0)};
   std::jthread thread_{[this](const std::stop_token& stop) { look(stop); }};
 };
 

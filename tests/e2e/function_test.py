@@ -53,7 +53,7 @@ def test_a_killed_rank_is_told_in_the_launchers_words() -> None:
 def test_the_doctor_finds_nothing_wrong_here(gyre: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "GYRE_PYTHON": sys.executable}
     done = subprocess.run(
-        [str(gyre), "doctor", "-o", "json"], capture_output=True, text=True, timeout=120, check=False, env=environment
+        [str(gyre), "doctor", "-o", "json"], capture_output=True, text=True, timeout=240, check=False, env=environment
     )
     report = json.loads(done.stdout)
     assert (done.returncode, report["wrong"]) == (0, 0), done.stdout + done.stderr
@@ -63,7 +63,7 @@ def test_the_doctor_finds_nothing_wrong_here(gyre: Path) -> None:
         [str(gyre), "doctor", "--no-self-test"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         env=environment,
     )

@@ -34,7 +34,7 @@ def environment(*folders: Path) -> dict[str, str]:
 
 def test_a_horovod_script_runs_unchanged(start_job, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    job = start_job("--horovod-compat", "-n", "2", "--", sys.executable, "train.py", env=environment(), timeout=60)
+    job = start_job("--horovod-compat", "-n", "2", "--", sys.executable, "train.py", env=environment(), timeout=240)
     assert job.wait() == 0, job.stderr
     for rank in range(2):
         assert f"rank {rank}: 2, gyre in 0.28.1+gyre" in job.stdout
@@ -49,7 +49,7 @@ def test_a_real_horovod_wins_and_a_warning_says_so(start_job, tmp_path):
         "import horovod, horovod.torch as hvd\nprint(horovod.__version__, hvd.name, flush=True)\n"
     )
     command = ["--", sys.executable, "train.py"]
-    job = start_job("--horovod-compat", *command, env=environment(tmp_path / "site"), timeout=60)
+    job = start_job("--horovod-compat", *command, env=environment(tmp_path / "site"), timeout=240)
     assert job.wait() == 0, job.stderr
     assert "the real one horovod.torch" in job.stdout
     assert "Horovod itself is installed" in job.stderr

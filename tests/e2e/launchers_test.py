@@ -16,7 +16,7 @@ EXPECTED = {f"rank {rank} of 3, local {rank} of 3: 3" for rank in range(3)}
 
 
 def output_of(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -62,7 +62,7 @@ def test_two_jobs_of_one_launcher_do_not_meet(gyre: Path) -> None:
     command = [*mpirun(2), str(gyre.parent.parent / "tests" / "cluster" / "gyre_join_probe")]
     jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     for job in jobs:
-        out, _ = job.communicate(timeout=120)
+        out, _ = job.communicate(timeout=240)
         assert job.returncode == 0, out
         places = sorted(re.findall(r"launcher=(\S+) rank=(\d) size=(\d) local=(\d/\d)", out))
         # Each joins twice.

@@ -18,7 +18,7 @@ from ssh_hosts import SshHosts, ssh_hosts
 SCRIPT = str(Path(__file__).resolve().parent.parent / "support" / "place_of_rank.py")
 PACKAGE = str(Path(__file__).resolve().parent.parent.parent / "python")
 # Ranks that import torch, on a machine that has other things to do.
-PATIENCE_SECONDS = 100.0
+PATIENCE_SECONDS = 240.0
 # A rank that needs no torch, so that it starts at once.
 SLEEPER = ["sh", "-c", "echo up $GYRE_RANK of $GYRE_SIZE on $GROUP_RANK; exec sleep 1000"]
 

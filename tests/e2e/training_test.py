@@ -45,7 +45,7 @@ def test_four_ranks_train_with_the_bits_of_one_process_that_plays_them(
     start_job: StartJob, program: str, data: Path, tmp_path: Path
 ) -> None:
     flags = ["--data-dir", str(data), "--batch-size", "10", "--epochs", "2", "--print-hashes", "--augment", "flip"]
-    job = start_job("-n", str(RANKS), "--", program, *flags, "--model-dir", "ranks", timeout=120)
+    job = start_job("-n", str(RANKS), "--", program, *flags, "--model-dir", "ranks", timeout=240)
     assert job.wait() == 0, job.stderr
     together = hashes(job.stdout)
     assert len(HASH.findall(job.stdout)) == RANKS * len(together) >= RANKS * 2
@@ -56,7 +56,7 @@ def test_four_ranks_train_with_the_bits_of_one_process_that_plays_them(
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert hashes(alone.stdout) == together
@@ -65,10 +65,10 @@ def test_four_ranks_train_with_the_bits_of_one_process_that_plays_them(
 def test_only_rank_0_writes_and_all_ranks_resume_from_it(start_job: StartJob, program: str, data: Path) -> None:
     """2 + 2 epochs on four ranks end where 4 epochs end."""
     flags = ["--", program, "--data-dir", str(data), "--batch-size", "10", "--print-hashes"]
-    whole = start_job("-n", str(RANKS), *flags, "--epochs", "3", "--model-dir", "whole", timeout=120)
+    whole = start_job("-n", str(RANKS), *flags, "--epochs", "3", "--model-dir", "whole", timeout=240)
     assert whole.wait() == 0, whole.stderr
     for epochs in ("1", "3"):
-        part = start_job("-n", str(RANKS), *flags, "--epochs", epochs, "--resume", "--model-dir", "parts", timeout=120)
+        part = start_job("-n", str(RANKS), *flags, "--epochs", epochs, "--resume", "--model-dir", "parts", timeout=240)
         assert part.wait() == 0, part.stderr
     last = max(hashes(whole.stdout))
     assert hashes(part.stdout)[last] == hashes(whole.stdout)[last]

@@ -52,7 +52,7 @@ def job_environment(size: int) -> Iterator[tuple[list[dict[str, str]], list[dict
             "GYRE_LOCAL_SIZE": str(size),
             "GYRE_RENDEZVOUS": f"unix:@{name}",
             "OMP_NUM_THREADS": "1",
-            "GYRE_START_TIMEOUT_SECONDS": "30",
+            "GYRE_START_TIMEOUT_SECONDS": "120",
         }
         variables = [{**common, "GYRE_RANK": str(rank), "GYRE_LOCAL_RANK": str(rank)} for rank in range(size)]
         descriptors = [{"GYRE_KEY_FD": key} for _ in range(size)]
@@ -89,7 +89,7 @@ def inherited_environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def run_ranks(tmp_path: Path, request: pytest.FixtureRequest) -> RunRanks:
+def run_ranks(tmp_path: Path, request: pytest.FixtureRequest, evidence: list[Path]) -> RunRanks:
     def start_fresh(call: list[str], variables: dict[str, str], descriptors: dict[str, int], output: Path) -> FreshRank:
         with output.open("wb") as stream:
             return FreshRank(
@@ -122,6 +122,7 @@ def run_ranks(tmp_path: Path, request: pytest.FixtureRequest) -> RunRanks:
     ) -> list[Outcome]:
         call = [inspect.getfile(body), body.__name__]
         outputs = [tmp_path / f"{body.__name__}.{size}.{rank}" for rank in range(size)]
+        evidence.extend(outputs)
         ranks: list[Rank] = []
         with job_environment(size) as (variables, descriptors):
             for rank, output in enumerate(outputs):

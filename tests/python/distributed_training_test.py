@@ -148,7 +148,7 @@ def a_dead_rank_ends_the_training() -> None:
 
 
 def test_a_dead_rank_ends_ddp_on_the_others_with_its_number(run_ranks: Any) -> None:
-    outcomes = run_ranks(3, a_dead_rank_ends_the_training, check=False, timeout_s=60)
+    outcomes = run_ranks(3, a_dead_rank_ends_the_training, check=False)
     assert outcomes[1].code == 9
     for rank in (0, 2):
         assert outcomes[rank].code == 1, outcomes[rank].output

@@ -494,4 +494,4 @@ def body_never_joins() -> None:
 
 
 def test_a_rank_that_never_joins_ends_the_others_wait_when_it_ends(run_ranks):
-    run_ranks(3, body_never_joins, timeout_s=30)
+    run_ranks(3, body_never_joins)

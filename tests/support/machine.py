@@ -60,7 +60,9 @@ class Stopwatch:
 
     def _look(self) -> None:
         last = time.monotonic()
-        while not self._stop.wait(self._STEP_SECONDS):
+        stopped = False
+        while not stopped:
+            stopped = self._stop.wait(self._STEP_SECONDS)
             now = time.monotonic()
             late = now - last - self._STEP_SECONDS
             # What a thread is late on an idle machine.

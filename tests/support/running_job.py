@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-LONGEST_WAIT_SECONDS = 30.0
+LONGEST_WAIT_SECONDS = 60.0
 
 
 def wait_until(what: str, condition: Callable[[], bool], seconds: float = LONGEST_WAIT_SECONDS) -> None:
