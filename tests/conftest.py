@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from evidence import FILES, LONGEST_SHOWN
 from running_job import LONGEST_WAIT_SECONDS, Job, StartJob
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 # ./dev test runs the tests in several processes. Tests that share something dear - ranks that have torch, an ssh
@@ -16,11 +18,16 @@ ROOT = Path(__file__).resolve().parent.parent
 TOGETHER = ("tests/python", "tests/cluster", "tests/e2e/run_as_others_test.py", "tests/e2e/wheel_test.py")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        for place in TOGETHER:
-            if item.path.is_relative_to(ROOT / place):
-                item.add_marker(pytest.mark.xdist_group(place))
+class TogetherScheduling(LoadScopeScheduling):
+    """One test after the other to whoever is free, and what stays together at once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> TogetherScheduling:
+    # Not by xdist's marks (--dist loadgroup): of version 3.8 they have no effect with pytest 9.
+    return TogetherScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

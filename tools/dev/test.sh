@@ -22,7 +22,7 @@ run_python_tests() {
   rm -f -- "$report"
   # This checkout's package and programs first, whatever .venv holds.
   (cd "$ROOT" && PYTHONPATH="$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/$preset/bin:$VENV/bin:$PATH" \
-    "$PYTHON" -m pytest -q -n "$(test_processes)" --dist loadgroup --junitxml "$report") || say "pytest: some Python tests failed"
+    "$PYTHON" -m pytest -q -n "$(test_processes)" --junitxml "$report") || say "pytest: some Python tests failed"
   count_junit pytest "$report"
 }
 
