@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/internal/hierarchical_allreduce.h"
@@ -99,6 +100,23 @@ void allreduce_as_chosen(group::Lane& lane, Algorithm algorithm, std::span<std::
 void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction) {
   const Algorithm algorithm = allreduce_algorithm(buffer.size(), false, placement_of(lane));
   allreduce_as_chosen(lane, algorithm, buffer, std::nullopt, reduction);
+}
+
+void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
+               const Lent& own) {
+  const Algorithm algorithm = allreduce_algorithm(buffer.size(), false, placement_of(lane));
+  if (algorithm != Algorithm::kSharedPipeline || buffer.size() < LentMemory::kLeastBytes) {
+    return allreduce_as_chosen(lane, algorithm, buffer, std::nullopt, reduction);
+  }
+  const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
+  GYRE_CHECK(buffer.size() % size_of(plan.type) == 0U);
+  scale_contribution(plan, buffer);
+  SharedRoom room(lane, lane.begin_collective());
+  if (auto places = memory.meet(room, buffer, own)) {
+    lane.counters().bytes_in_place += buffer.size();
+    return allreduce_in_places(room, std::move(*places), buffer.size(), plan);
+  }
+  allreduce_by_pipeline(room, buffer, plan);
 }
 
 void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t size_bytes,

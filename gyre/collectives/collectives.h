@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gyre/collectives/data_type.h"
+#include "gyre/collectives/lent_memory.h"
 #include "gyre/group/lane.h"
 
 // The collective operations, each a blocking call that every rank of the lane's group makes at the same place of
@@ -35,6 +36,11 @@ struct Reduction {
 /// In place on every rank. `buffer`: a whole number of elements of reduction.type; same length on all ranks; may be
 /// empty.
 void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction);
+
+/// The same for a buffer that this rank lends, if it does: where all ranks of one host lend theirs, it is reduced where
+/// it lies. All ranks call it with the LentMemory of the same lane.
+void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
+               const Lent& own);
 
 /// Every rank's copy of a buffer that lies in the lane's segment (see SharedLayout::arena): `offset_bytes` and
 /// `size_bytes` within each rank's arena, the same everywhere, multiples of 64. One pass on one host: each copy is read

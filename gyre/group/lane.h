@@ -17,6 +17,7 @@ struct LaneCounters {
   Counter collectives;
   Counter bytes_sent;  ///< Over links, frame headers included.
   Counter bytes_received;
+  Counter bytes_in_place;  ///< Of buffers that ranks have lent each other and so need not copy.
   Counter futex_sleeps;
   Counter yields;
   // Inside collectives, nanoseconds. Small collectives (a few KB) and waits that end within microseconds are not timed.

@@ -133,6 +133,89 @@ def trainings_as_over_gloo() -> None:
                 )
 
 
+def in_place_bytes() -> int:
+    group: Any = dist.group.WORLD
+    return sum(lane["bytes_in_place"] for lane in group.statistics_source().statistics()["lanes"])
+
+
+class Wide(nn.Module):
+    """Its buckets are large enough to be lent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(512, 512) for _ in range(3))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            inputs = layer(inputs).tanh()
+        return inputs
+
+
+def wide(rank: int, **arguments: Any) -> list[torch.Tensor]:
+    torch.manual_seed(8)
+    model = DistributedDataParallel(Wide(), bucket_cap_mb=1, **arguments)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    generator = torch.Generator().manual_seed(100 + rank)
+    held = []
+    for _ in range(STEPS):
+        optimizer.zero_grad(set_to_none=False)
+        model(torch.randn(BATCH, 512, generator=generator)).square().sum().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        held += [whole(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
+    return held + [whole(parameter) for parameter in model.parameters()]
+
+
+def lent_buckets_change_no_bit() -> None:
+    """gloo's sums of two are ours; with more ranks what was copied is the measure."""
+    rank, size = start("gyre")
+    group: Any = dist.group.WORLD
+    lent = wide(rank) + wide(rank, gradient_as_bucket_view=True)
+    exchanged = in_place_bytes()
+    assert exchanged == 2 * STEPS * 4 * sum(parameter.numel() for parameter in Wide().parameters())
+    if rank == 1:
+        group._lender._possible = False
+    copied = wide(rank) + wide(rank, gradient_as_bucket_view=True)
+    assert in_place_bytes() == exchanged, "where one rank does not lend, all copy"
+    dist.destroy_process_group()
+    assert all(torch.equal(own, other) for own, other in zip(lent, copied, strict=True))
+    if size == 2:
+        start("gloo")
+        gloo = wide(rank) + wide(rank, gradient_as_bucket_view=True)
+        dist.destroy_process_group()
+        assert all(torch.equal(own, other) for own, other in zip(lent, gloo, strict=True))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ddps_buckets_are_reduced_where_they_lie_to_the_same_bits(run_ranks: Any, size: int) -> None:
+    run_ranks(size, lent_buckets_change_no_bit, timeout_s=180)
+
+
+def tensors_of_the_user_stay() -> None:
+    rank, size = start("gyre")
+    tensor = torch.ones(1 << 20)
+    array = tensor.numpy()
+    parameter = nn.Parameter(torch.ones(1 << 20))
+
+    def exchange(gradient: torch.Tensor) -> None:
+        dist.all_reduce(gradient, async_op=True).wait()
+
+    parameter.register_hook(exchange)
+    for _ in range(3):
+        tensor.fill_(rank + 1)
+        dist.all_reduce(tensor, async_op=True).wait()
+        assert array[-1] == size * (size + 1) / 2
+        parameter.square().sum().backward()  # type: ignore[no-untyped-call]
+    assert tensor.data_ptr() == array.ctypes.data
+    assert not tensor.is_shared()
+    assert in_place_bytes() == 0
+    dist.destroy_process_group()
+
+
+def test_tensors_of_the_user_are_not_moved(run_ranks: Any) -> None:
+    run_ranks(2, tensors_of_the_user_stay)
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_ddp_fsdp2_and_zero_end_with_gloos_weights(run_ranks: Any, size: int) -> None:
     run_ranks(size, trainings_as_over_gloo, timeout_s=180)

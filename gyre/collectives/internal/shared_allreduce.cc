@@ -1,6 +1,7 @@
 #include "gyre/collectives/internal/shared_allreduce.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/check.h"
@@ -120,16 +121,21 @@ void allreduce_by_pipeline(SharedRoom& room, std::span<std::byte> buffer, const 
 
 void allreduce_in_arenas(SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes,
                          const ReductionPlan& plan) {
-  const Slice slice = slice_of(size_bytes, room.size(), room.rank(), plan);
-  std::vector<std::byte*> destinations(index_of(room.size()));
-  for (int r = 0; r < room.size(); ++r) {
-    destinations[index_of(r)] = room.layout().arena(r).subspan(offset_bytes, size_bytes).data() + slice.begin;
-  }
-  const std::vector<const std::byte*> sources(destinations.begin(), destinations.end());
+  std::vector<std::byte*> places;
+  for (int r = 0; r < room.size(); ++r)
+    places.push_back(room.layout().arena(r).subspan(offset_bytes, size_bytes).data());
   room.arrive_and_wait();
+  allreduce_in_places(room, std::move(places), size_bytes, plan);
+}
+
+void allreduce_in_places(SharedRoom& room, std::vector<std::byte*> places, std::size_t size_bytes,
+                         const ReductionPlan& plan) {
+  const Slice slice = slice_of(size_bytes, room.size(), room.rank(), plan);
+  for (std::byte*& place : places) place += slice.begin;
   {
     const CountedTime reducing(room.counters().reducing_ns);
-    reduce_to_many(destinations, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scale);
+    const std::vector<const std::byte*> sources(places.begin(), places.end());
+    reduce_to_many(places, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scale);
   }
   room.arrive_and_wait();
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "gyre/collectives/internal/reduction_plan.h"
 #include "gyre/collectives/internal/shared_room.h"
@@ -23,5 +24,9 @@ void allreduce_by_pipeline(SharedRoom& room, std::span<std::byte> buffer, const 
 /// Each rank reduces its slice over all arenas into all arenas. Two arrivals: all contributions are in; all
 /// slices are out.
 void allreduce_in_arenas(SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes, const ReductionPlan& plan);
+
+/// The same where `places` are, by local rank; all have arrived there already. One arrival: all slices are out.
+void allreduce_in_places(SharedRoom& room, std::vector<std::byte*> places, std::size_t size_bytes,
+                         const ReductionPlan& plan);
 
 }  // namespace gyre::collectives::internal

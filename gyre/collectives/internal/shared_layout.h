@@ -37,6 +37,9 @@ struct alignas(kControlLineBytes) RankLine {
   std::atomic<std::uint64_t> arrivals;    ///< How often it has arrived at the barrier, ever.
   std::atomic<std::uint64_t> progress;    ///< Changes while it works for the others outside of this memory.
   std::atomic<std::uint32_t> spinning;    ///< 0: not yet looked; kSpin or kNeverSpin.
+  std::atomic<std::uint32_t> process;     ///< Its process; this and the next two are LentMemory's.
+  std::atomic<std::uint64_t> lent;        ///< What it lends for this allreduce; 0: nothing.
+  std::atomic<std::uint64_t> verdict;     ///< Whether it could map what is new, and what it still lends.
 };
 
 struct ControlWords {

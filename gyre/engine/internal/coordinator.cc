@@ -12,6 +12,9 @@ namespace gyre::engine::internal {
 
 namespace {
 
+/// An exchange in shared memory starts in microseconds: what is as large as this gains less by fusing than copies cost.
+constexpr std::size_t kNotFusedOnOneHostBytes = std::size_t{1} << 20;
+
 /// Whether ranks may differ in the first dimension.
 bool ragged(OperationKind kind) { return kind == OperationKind::kAllgather || kind == OperationKind::kAllToAll; }
 
@@ -355,6 +358,8 @@ std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std:
     if (open_signature != nullptr && !bits_are_free_of_place(*open_signature, hosts)) open_signature = nullptr;
     for (const FusionItem& item : unit) {
       const std::size_t bytes = size_bytes(item.signature);
+      const bool alone = hosts == 1 && bytes >= kNotFusedOnOneHostBytes;
+      if (alone) open_signature = nullptr;
       const bool joins = open_signature != nullptr && fusable(*open_signature, item.signature) &&
                          buckets.back().back().divisor == item.operation.divisor && open_bytes + bytes <= fusion_bytes;
       if (joins) {
@@ -363,7 +368,7 @@ std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std:
         continue;
       }
       buckets.push_back({item.operation});
-      open_signature = &item.signature;
+      open_signature = alone ? nullptr : &item.signature;
       open_bytes = bytes;
     }
   }

@@ -93,7 +93,7 @@ void Executor::allreduce_alone(const Request& request) {
   log_choice(request, request.output.size());
   copy_counted(request.output, request.input);
   timeline_.begin(request.name, "GYRE_ALLREDUCE");
-  collectives::allreduce(lane_, request.output, reduction_of(request.signature));
+  collectives::allreduce(lane_, request.output, reduction_of(request.signature), lent_memory_, request.lent);
   timeline_.end(request.name);
 }
 

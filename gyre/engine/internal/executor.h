@@ -44,6 +44,7 @@ class Executor {
   Timeline& timeline_;
   const Logger logger_;
   std::vector<std::byte> fusion_buffer_;
+  collectives::LentMemory lent_memory_;
 };
 
 /// Rows of the first dimension that each rank gets from a reduce-scatter: even, the first ranks one more.

@@ -21,8 +21,6 @@ from gyre.bench.report import Row
 _LARGEST_IMAGE = 1024
 _LARGEST_BATCH = 4096
 WAYS = ("ddp", "hvd", "cpp")
-# DDP's buckets lie in torch's memory, those of the others in the arena.
-_PATHS = {"ddp": "tensor", "hvd": "arena", "cpp": "arena"}
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def _row(place: Place, work: _Work, way: str, ours: list[Figures], gloo: list[Fi
         "bytes": ours[0]["bytes"],
         "rounds": ours[0]["rounds"],
         "via": way,
-        "path": _PATHS[way],
+        "path": "arena",
         "face": "cpp" if way == "cpp" else "python",
         "alone_us": alone_us,
         "together_us": together_us,

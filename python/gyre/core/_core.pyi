@@ -43,6 +43,7 @@ class LaneStatistics(TypedDict):
     collectives: int
     bytes_sent: int
     bytes_received: int
+    bytes_in_place: int
     futex_sleeps: int
     yields: int
     waiting_s: float
@@ -76,6 +77,7 @@ class Request:
         root: int = 0,
         splits: Sequence[int] = ...,
         transient: bool = False,
+        lent: tuple[int, int, Sequence[int]] = ...,
     ) -> None: ...
     @property
     def name(self) -> str: ...

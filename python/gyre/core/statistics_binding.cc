@@ -44,6 +44,7 @@ nb::dict describe(const engine::LaneStatistics& lane) {
   result["collectives"] = lane.counters.collectives.value();
   result["bytes_sent"] = lane.counters.bytes_sent.value();
   result["bytes_received"] = lane.counters.bytes_received.value();
+  result["bytes_in_place"] = lane.counters.bytes_in_place.value();
   result["futex_sleeps"] = lane.counters.futex_sleeps.value();
   result["yields"] = lane.counters.yields.value();
   result["waiting_s"] = seconds(lane.counters.waiting_ns);

@@ -17,6 +17,7 @@ from gyre._runtime import Runtime
 from gyre.core import _core
 from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
+from gyre.distributed._lending import NOTHING, Lender, called_by_reducer
 from gyre.distributed._meeting import meet
 from gyre.distributed._requests import Kind, Reduction
 from gyre.distributed._work import Completions, Work
@@ -52,6 +53,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._owner = os.getpid()
         self._runtime: Runtime = meet(store, rank, size, timeout, self._title, timeline=is_world)
         self._messages = _core.PointToPoint(self._runtime.core)
+        one_host = self._runtime.place["local_size"] == size
+        self._lender = Lender(size if one_host else 1)
         self._completions = Completions(f"gyre {group_id}")
         serve_torch_monitored_barrier()
         _lifetime.register(self)
@@ -182,10 +185,12 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         return self._work([handle], memory, outputs, action, opts, finish)
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction, action: str, name: str, opts: Any) -> dist.Work:
+        # Here, allreduce() of the group, and whoever called that.
+        lent = self._lender.lend(tensor) if called_by_reducer(1) else NOTHING
         place = _requests.landing(tensor)
         self._bring(tensor, place)
         request = _requests.request(
-            Kind.ALLREDUCE, name, tensor, tensor.shape, source=place, target=place, reduction=reduction
+            Kind.ALLREDUCE, name, tensor, tensor.shape, source=place, target=place, reduction=reduction, lent=lent
         )
         return self._run(request, [place], [tensor], action, opts, lambda: _requests.copy_back(place, tensor))
 

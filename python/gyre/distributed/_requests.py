@@ -11,6 +11,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from gyre.core import _core
+from gyre.distributed._lending import NOTHING, Lent
 from gyre.errors import InvalidArgumentError, UnsupportedError
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
 
@@ -138,6 +139,7 @@ def request(
     reduction: Reduction | None = None,
     root: int = 0,
     splits: Sequence[int] = (),
+    lent: Lent = NOTHING,
 ) -> _core.Request:
     """`source` and `target` are contiguous. Names come from counters, so they are transient."""
     return _core.Request(
@@ -152,4 +154,5 @@ def request(
         root=root,
         splits=list(splits),
         transient=True,
+        lent=lent,
     )

@@ -1,0 +1,132 @@
+// Why: where ranks lend each other their buffers nothing is copied, so the result must be the same bits as with copies,
+// and where one of them does not lend, or what it lends cannot be mapped, all must copy, together.
+#include "gyre/collectives/lent_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "gyre/collectives/internal/test_support.h"
+#include "gyre/net/segment.h"
+
+namespace gyre::collectives {
+namespace {
+
+constexpr Reduction kSum{.type = DataType::kFloat32};
+constexpr std::size_t kCount = 100'003;  // No multiple of anything.
+
+/// A rank's buffer in a file of its own, filled with numbers of its own.
+struct Buffer {
+  std::shared_ptr<net::Segment> segment;
+  std::span<std::byte> bytes;
+
+  Buffer(int rank, int round, std::size_t count = kCount) : segment(net::Segment::create(count * sizeof(float))) {
+    bytes = segment->bytes().first(count * sizeof(float));
+    fill(rank, round);
+  }
+
+  void fill(int rank, int round) const {
+    const Bytes values = testing::random_elements(DataType::kFloat32, bytes.size() / sizeof(float),
+                                                  testing::test_seed(), static_cast<std::uint64_t>(100 * round + rank));
+    std::memcpy(bytes.data(), values.data(), values.size());
+  }
+};
+
+/// What the same numbers give through copies.
+Bytes copied_sum(group::Lane& lane, int round, std::size_t count = kCount) {
+  const Buffer buffer(lane.rank(), round, count);
+  Bytes values(buffer.bytes.begin(), buffer.bytes.end());
+  allreduce(lane, values, kSum);
+  return values;
+}
+
+void expect_equal(std::span<const std::byte> result, const Bytes& expected) {
+  EXPECT_TRUE(result.size() == expected.size() && std::memcmp(result.data(), expected.data(), result.size()) == 0);
+}
+
+class LentMemoryTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(LentMemoryTest, buffers_that_all_lend_are_reduced_where_they_lie_to_the_same_bits) {
+  testing::run_ranks(GetParam(), testing::one_host(GetParam()), [](group::Lane& lane) {
+    LentMemory memory;
+    const Buffer buffer(lane.rank(), 0);
+    for (int round = 0; round < 4; ++round) {
+      buffer.fill(lane.rank(), round);
+      allreduce(lane, buffer.bytes, kSum, memory, {1, buffer.segment->descriptor(), {1}});
+      expect_equal(buffer.bytes, copied_sum(lane, round));
+    }
+    EXPECT_EQ(lane.counters().bytes_in_place.value(), 4 * kCount * sizeof(float));
+  });
+}
+
+TEST_P(LentMemoryTest, where_one_rank_does_not_lend_all_copy) {
+  const int last = GetParam() - 1;
+  testing::run_ranks(GetParam(), testing::one_host(GetParam()), [last](group::Lane& lane) {
+    LentMemory memory;
+    const Buffer buffer(lane.rank(), 0);
+    for (int round = 0; round < 6; ++round) {
+      buffer.fill(lane.rank(), round);
+      const bool lends = lane.rank() != last || round % 2 == 0;
+      const Lent lent = lends ? Lent{1, buffer.segment->descriptor(), {1}} : Lent{};
+      allreduce(lane, buffer.bytes, kSum, memory, lent);
+      expect_equal(buffer.bytes, copied_sum(lane, round));
+    }
+    EXPECT_EQ(lane.counters().bytes_in_place.value(), 3 * kCount * sizeof(float));
+  });
+}
+
+TEST_P(LentMemoryTest, what_one_rank_cannot_map_is_copied_by_all_from_then_on) {
+  testing::run_ranks(GetParam(), testing::one_host(GetParam()), [](group::Lane& lane) {
+    LentMemory memory;
+    const Buffer buffer(lane.rank(), 0);
+    const Buffer small(lane.rank(), 0, 16);  // A file that is smaller than the buffer.
+    for (int round = 0; round < 3; ++round) {
+      buffer.fill(lane.rank(), round);
+      const auto serial = static_cast<std::uint32_t>(round + 1);
+      const int descriptor =
+          lane.rank() == 0 && round == 1 ? small.segment->descriptor() : buffer.segment->descriptor();
+      allreduce(lane, buffer.bytes, kSum, memory, {serial, descriptor, {serial}});
+      expect_equal(buffer.bytes, copied_sum(lane, round));
+    }
+    EXPECT_EQ(lane.counters().bytes_in_place.value(), kCount * sizeof(float));
+  });
+}
+
+TEST_P(LentMemoryTest, more_buffers_than_are_remembered_come_and_go) {
+  constexpr int kBuffers = 40;
+  testing::run_ranks(GetParam(), testing::one_host(GetParam()), [](group::Lane& lane) {
+    LentMemory memory;
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    for (int i = 0; i < kBuffers; ++i) buffers.push_back(std::make_unique<Buffer>(lane.rank(), i));
+    std::vector<std::uint32_t> alive;
+    for (int turn = 0; turn < 2; ++turn) {
+      for (int i = 0; i < kBuffers; ++i) {
+        const Buffer& buffer = *buffers[static_cast<std::size_t>(i)];
+        buffer.fill(lane.rank(), i);
+        const auto serial = static_cast<std::uint32_t>(i + 1);
+        if (i % 3 != lane.rank()) alive.push_back(serial);  // Ranks differ about what may come again.
+        allreduce(lane, buffer.bytes, kSum, memory, {serial, buffer.segment->descriptor(), alive});
+        if (i % 8 == 0) expect_equal(buffer.bytes, copied_sum(lane, i));
+      }
+    }
+    EXPECT_EQ(lane.counters().bytes_in_place.value(), 2 * kBuffers * kCount * sizeof(float));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, LentMemoryTest, ::testing::Values(2, 3, 4));
+
+TEST(LentMemoryPlaceTest, ranks_of_several_hosts_copy) {
+  const testing::Arrangement arrangement = testing::host_arrangements(4).front();
+  testing::run_ranks(4, arrangement, [](group::Lane& lane) {
+    LentMemory memory;
+    const Buffer buffer(lane.rank(), 0);
+    allreduce(lane, buffer.bytes, kSum, memory, {1, buffer.segment->descriptor(), {1}});
+    expect_equal(buffer.bytes, copied_sum(lane, 0));
+    EXPECT_EQ(lane.counters().bytes_in_place.value(), 0U);
+  });
+}
+
+}  // namespace
+}  // namespace gyre::collectives

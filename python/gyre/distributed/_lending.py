@@ -1,0 +1,106 @@
+"""Lets the ranks of a host exchange DistributedDataParallel's buckets where they lie.
+
+A bucket is a tensor that torch has allocated. The first time it comes, its memory is moved into shared memory, as
+`Tensor.share_memory_()` does it: the storage stays the same object, so the bucket's views, and gradients that are such
+views, follow. From then on the engine hands the file behind it to the other ranks, and an allreduce copies nothing.
+
+Only what nobody else can point into is moved: memory of torch's own allocator, all of it one tensor, handed in by
+torch's reducer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd import graph
+from torch.multiprocessing.reductions import StorageWeakRef
+
+# What smaller tensors cost to copy is not worth a file: LentMemory::kLeastBytes.
+LEAST_BYTES = 256 * 1024
+# A file costs a descriptor here and a mapping in every rank.
+_MOST_BUCKETS = 32
+# Buckets that were moved and did not come again: so many, and no others are moved. DDP makes its buckets anew once.
+_MOST_MOVED_FOR_NOTHING = 64
+_SHARED_MEMORY_FOLDER = "/dev/shm"
+# How much of it stays free for others: half.
+_SHARE_LEFT_FREE = 0.5
+
+Lent = tuple[int, int, list[int]]
+NOTHING: Lent = (0, -1, [])
+
+
+@dataclass
+class _Bucket:
+    storage: Any  # torch's weak reference to it: its address is not used again while this lives.
+    serial: int
+    descriptor: int
+    uses: int = 0
+
+
+class Lender:
+    """Of one process group of several ranks on one host. Thread-safe."""
+
+    def __init__(self, local_size: int) -> None:
+        self._local_size = local_size
+        self._lock = threading.Lock()
+        self._buckets: dict[int, _Bucket] = {}  # By the storage's address.
+        self._serial = 0
+        self._moved_for_nothing = 0
+        self._possible = local_size > 1 and hasattr(torch.UntypedStorage, "_share_fd_cpu_")
+
+    def lend(self, tensor: torch.Tensor) -> Lent:
+        """What goes with an allreduce of `tensor` whose caller's caller is torch: its file, if it is a bucket of DDP's.
+        The tensor's memory may be elsewhere afterwards."""
+        if not self._possible or tensor.numel() * tensor.element_size() < LEAST_BYTES:
+            return NOTHING
+        if not tensor.is_contiguous() or tensor.storage_offset() != 0:
+            return NOTHING
+        storage = tensor.untyped_storage()
+        if storage.nbytes() != tensor.numel() * tensor.element_size():
+            return NOTHING
+        with self._lock:
+            bucket = self._buckets.get(storage._cdata) or self._move(storage)
+            if bucket is None:
+                return NOTHING
+            bucket.uses += 1
+            return bucket.serial, bucket.descriptor, [other.serial for other in self._buckets.values()]
+
+    def _move(self, storage: Any) -> _Bucket | None:
+        self._forget_the_dead()
+        possible = len(self._buckets) < _MOST_BUCKETS and self._moved_for_nothing < _MOST_MOVED_FOR_NOTHING
+        # Memory that is not torch's own (NumPy's, a file's) cannot be resized; what is shared already has other users.
+        if not possible or not storage.resizable() or storage.is_shared() or not self._has_room(storage.nbytes()):
+            return None
+        descriptor, _ = storage._share_fd_cpu_()
+        self._serial += 1
+        reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+        bucket = _Bucket(reference, self._serial, descriptor)
+        self._buckets[storage._cdata] = bucket
+        return bucket
+
+    def _forget_the_dead(self) -> None:
+        for address, bucket in list(self._buckets.items()):
+            if bucket.storage.expired():
+                del self._buckets[address]
+                self._moved_for_nothing += bucket.uses == 1
+
+    def _has_room(self, size_bytes: int) -> bool:
+        """Whether all ranks of the host can move as much: a page that is not there when it is written is a SIGBUS."""
+        try:
+            room = os.statvfs(_SHARED_MEMORY_FOLDER)
+        except OSError:
+            return False
+        free_bytes = room.f_bavail * room.f_frsize
+        return self._local_size * size_bytes <= _SHARE_LEFT_FREE * free_bytes
+
+
+def called_by_reducer(depth: int) -> bool:
+    """Whether the Python frame `depth` above the caller was called by C++ within backward(), and not by Python code
+    (torch.distributed's functions, a hook): DDP's reducer does that."""
+    caller = sys._getframe(depth + 1).f_back
+    return caller is None or caller.f_code is graph._engine_run_backward.__code__
