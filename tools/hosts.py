@@ -97,16 +97,17 @@ class Hosts:
     Not thread-safe. Made by create(); a set that outlives its process (keep) is found again by open().
     """
 
-    def __init__(self, name: str, count: int, rate: str, mtu: int, register: IO[str] | None) -> None:
+    def __init__(self, name: str, count: int, rate: str, mtu: int, links: int, register: IO[str] | None) -> None:
         self.name = name
         self.count = count
         self.rate = rate
         self.mtu = mtu
+        self.links = links  # Of each host, each in a network of its own: eth0, eth1, …
         self._register = register
         self._started: list[subprocess.Popen[bytes]] = []
 
     @staticmethod
-    def create(count: int, rate: str = "1gbit", *, mtu: int = DEFAULT_MTU, keep: bool = False) -> Hosts:
+    def create(count: int, rate: str = "1gbit", *, mtu: int = DEFAULT_MTU, links: int = 1, keep: bool = False) -> Hosts:
         """Makes `count` hosts whose links carry `rate` in each direction. With `keep` they stay until down()."""
         if not 1 <= count <= MOST_HOSTS:
             raise HostsError(f"{count} hosts were asked for; between 1 and {MOST_HOSTS} can be made")
@@ -117,10 +118,10 @@ class Hosts:
         draft = REGISTER / f"draft-{name}"
         register = draft.open("x", encoding="utf-8")
         fcntl.flock(register, fcntl.LOCK_EX)
-        json.dump({"count": count, "rate": rate, "mtu": mtu, "keep": keep}, register)
+        json.dump({"count": count, "rate": rate, "mtu": mtu, "links": links, "keep": keep}, register)
         register.flush()
         draft.rename(REGISTER / name)  # Locked and whole before anybody can find it.
-        hosts = Hosts(name, count, rate, mtu, register)
+        hosts = Hosts(name, count, rate, mtu, links, register)
         try:
             hosts._build()
         except BaseException:
@@ -134,7 +135,7 @@ class Hosts:
         if not NAME_PATTERN.fullmatch(name) or not (REGISTER / name).exists():
             raise HostsError(f"there are no hosts called '{name}'; there are: {', '.join(all_names()) or 'none'}")
         facts = json.loads((REGISTER / name).read_text(encoding="utf-8"))
-        return Hosts(name, facts["count"], facts["rate"], facts["mtu"], None)
+        return Hosts(name, facts["count"], facts["rate"], facts["mtu"], facts["links"], None)
 
     def __enter__(self) -> Hosts:
         return self
@@ -144,9 +145,9 @@ class Hosts:
     ) -> None:
         self.down()
 
-    def address(self, host: int) -> str:
+    def address(self, host: int, link: int = 0) -> str:
         """Where the others reach a host; the same in every set, since sets do not see each other."""
-        return f"10.77.0.{host + 1}"
+        return f"10.77.{link}.{host + 1}"
 
     def namespace(self, host: int) -> str:
         if not 0 <= host < self.count:
@@ -183,9 +184,9 @@ class Hosts:
         inside = ["ip", "netns", "exec", self.namespace(host), *command]
         return ["setpriv", "--pdeathsig", "KILL", "--", *inside]
 
-    def bytes_sent(self, host: int) -> int:
-        """What has left a host through its link so far: payload, headers and acknowledgements."""
-        found = json.loads(run_tool("ip", "-n", self.namespace(host), "-s", "-j", "link", "show", "eth0"))
+    def bytes_sent(self, host: int, link: int = 0) -> int:
+        """What has left a host through a link so far: payload, headers and acknowledgements."""
+        found = json.loads(run_tool("ip", "-n", self.namespace(host), "-s", "-j", "link", "show", f"eth{link}"))
         return int(found[0]["stats64"]["tx"]["bytes"])
 
     def stream_limit(self) -> float:
@@ -219,26 +220,29 @@ class Hosts:
 
     def _build(self) -> None:
         run_tool("ip", "netns", "add", self.switch)
-        run_tool(
-            *("ip", "-n", self.switch, "-batch", "-"),
-            given=f"link add bridge type bridge\nlink set bridge mtu {self.mtu}\nlink set bridge up\n",
-        )
+        for link in range(self.links):
+            bridge = f"bridge{link}"
+            lines = f"link add {bridge} type bridge\nlink set {bridge} mtu {self.mtu}\nlink set {bridge} up\n"
+            run_tool("ip", "-n", self.switch, "-batch", "-", given=lines)
         for host in range(self.count):
-            namespace, port = self.namespace(host), f"port{host}"
+            namespace = self.namespace(host)
             run_tool("ip", "netns", "add", namespace)
-            lines = [
-                f"link add {port} type veth peer name eth0 netns {namespace}",
-                f"link set {port} mtu {self.mtu} master bridge up",
-            ]
-            run_tool("ip", "-n", self.switch, "-batch", "-", given="\n".join(lines) + "\n")
-            lines = [
-                "link set lo up",
-                f"link set eth0 mtu {self.mtu} up",
-                f"address add {self.address(host)}/24 dev eth0",
-            ]
-            run_tool("ip", "-n", namespace, "-batch", "-", given="\n".join(lines) + "\n")
-            self._shape(namespace, "eth0")
-            self._shape(self.switch, port)
+            run_tool("ip", "-n", namespace, "link", "set", "lo", "up")
+            for link in range(self.links):
+                self._join(host, link)
+
+    def _join(self, host: int, link: int) -> None:
+        """Connects a host with the bridge of that number."""
+        namespace, device, port = self.namespace(host), f"eth{link}", f"port{host}-{link}"
+        lines = [
+            f"link add {port} type veth peer name {device} netns {namespace}",
+            f"link set {port} mtu {self.mtu} master bridge{link} up",
+        ]
+        run_tool("ip", "-n", self.switch, "-batch", "-", given="\n".join(lines) + "\n")
+        lines = [f"link set {device} mtu {self.mtu} up", f"address add {self.address(host, link)}/24 dev {device}"]
+        run_tool("ip", "-n", namespace, "-batch", "-", given="\n".join(lines) + "\n")
+        self._shape(namespace, device)
+        self._shape(self.switch, port)
 
     def _shape(self, namespace: str, device: str) -> None:
         # tbf must see packets as a wire would carry them, not 64 KB at a time.
@@ -314,7 +318,7 @@ def clear_abandoned() -> None:
                 continue
             facts = json.loads(register.read())
             if not facts["keep"]:
-                Hosts(name, facts["count"], facts["rate"], facts["mtu"], None).down()
+                Hosts(name, facts["count"], facts["rate"], facts["mtu"], facts["links"], None).down()
 
 
 @dataclass(frozen=True)

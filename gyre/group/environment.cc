@@ -11,6 +11,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
+#include "gyre/group/internal/interfaces.h"
 #include "gyre/group/internal/launch.h"
 #include "gyre/group/internal/local_key.h"
 #include "gyre/group/job.h"
@@ -115,6 +116,9 @@ Job job_from_environment(Deadline deadline) {
   job.rendezvous = launch.rendezvous;
   job.launcher = launch.launcher;
   if (const auto encrypt = environment_variable("GYRE_TLS")) job.encrypt = parse_bool(*encrypt, "GYRE_TLS");
+  if (const auto names = environment_variable("GYRE_INTERFACES")) {
+    for (const std::string& name : parse_interfaces(*names)) job.link_addresses.push_back(address_of_interface(name));
+  }
   if (launch.listener_descriptor >= 0) job.listener = inherited_listener(launch.listener_descriptor);
   if (launch.verdict_descriptor >= 0) job.verdict = inherited_verdict(launch.verdict_descriptor);
   switch (launch.key_source) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gyre/base/file.h"
 #include "gyre/net/endpoint.h"
@@ -20,6 +21,9 @@ struct Job {
   std::shared_ptr<UniqueFd> verdict;
   net::JobKey key{};
   bool encrypt = false;  ///< Links between hosts are encrypted (TLS 1.3 over the key); equal for all ranks.
+  /// Addresses of this host's network interfaces for links between hosts, in the same order on every host: the rank
+  /// with local rank l connects to address l modulo their number. Empty: the interface that leads to the rendezvous.
+  std::vector<std::string> link_addresses;
   std::string launcher;  ///< "gyre", "torchrun", "mpirun", "srun" or "none": for messages.
 };
 
@@ -27,8 +31,8 @@ struct Job {
 /// or srun; a process started without any is a job of one rank. See docs/guide/launchers.md.
 /// A foreign launcher hands down no key: on one host the ranks get one from rank 0 over a unix socket where the
 /// kernel vouches for the user; over several hosts GYRE_KEY_FILE must name a private file that all of them can read.
-/// GYRE_TLS=1 asks for encryption. May wait for rank 0 until the deadline. Error(kInvalidArgument) names the variable
-/// that is wrong or missing.
+/// GYRE_TLS=1 asks for encryption, GYRE_INTERFACES=eth0,eth1 names network interfaces. May wait for rank 0 until the
+/// deadline. Error(kInvalidArgument) names the variable that is wrong or missing.
 Job job_from_environment(Deadline deadline);
 
 /// A job of processes of one user on one host that already know their numbers and share a `name` that no other job

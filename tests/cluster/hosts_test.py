@@ -52,7 +52,7 @@ def test_links_answer_and_are_no_faster_than_their_rate() -> None:
 
 def test_a_link_that_nothing_shapes_is_found() -> None:
     with Hosts.create(2, "1mbit") as hosts:
-        for namespace, device in ((hosts.namespace(0), "eth0"), (hosts.switch, "port1")):
+        for namespace, device in ((hosts.namespace(0), "eth0"), (hosts.switch, "port1-0")):
             subprocess.run(["tc", "-n", namespace, "qdisc", "del", "dev", device, "root"], check=True)
         with pytest.raises(HostsError, match=r"host 0 to host 1: .* nothing shapes this link"):
             hosts.check(seconds=0.5)

@@ -21,9 +21,10 @@ RunJob = Callable[..., list[Outcome]]
 
 @pytest.fixture(scope="module")
 def templates() -> Iterator[tuple[Hosts, list[RankTemplate]]]:
-    """Three hosts, and on each a process that has torch and makes the ranks. One hash seed: the ranks print hashes."""
+    """Three hosts of two links each, and on each a process that has torch and makes the ranks. One hash seed: the ranks
+    print hashes."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-    with Hosts.create(3, "1gbit") as hosts:
+    with Hosts.create(3, "1gbit", links=2) as hosts:
         started = [
             RankTemplate(environment, lambda command, host=host: hosts.command_on(host, command))
             for host in range(hosts.count)
@@ -37,12 +38,12 @@ def templates() -> Iterator[tuple[Hosts, list[RankTemplate]]]:
 def run(templates: tuple[Hosts, list[RankTemplate]], tmp_path: Path, evidence: list[Path]) -> RunJob:
     hosts, started = templates
 
-    def run(function: str, ranks_per_host: list[int], tls: str = "0") -> list[Outcome]:
+    def run(function: str, ranks_per_host: list[int], **variables: str) -> list[Outcome]:
         host_of_rank = [host for host, count in enumerate(ranks_per_host) for _ in range(count)]
         key_file = tmp_path / "key"
         key_file.touch(mode=0o600)
         key_file.write_bytes(secrets.token_bytes(32))
-        inherited = {**os.environ, "OMP_NUM_THREADS": "1", "GYRE_TLS": tls}
+        inherited = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
         ranks, outputs = [], []
         for rank, place in enumerate(rank_environments(hosts, host_of_rank, key_file)):
             outputs.append(tmp_path / f"rank-{rank}")
@@ -61,7 +62,7 @@ def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(
     run: RunJob, ranks_per_host: list[int], tls: str
 ) -> None:
     count = len(ranks_per_host)
-    finished = run("reduce_and_report", ranks_per_host, tls)
+    finished = run("reduce_and_report", ranks_per_host, GYRE_TLS=tls)
     assert all(rank.code == 0 for rank in finished), finished
     reports = [re.findall(r"digest=(-?\d+) sent=(\d+)", rank.output)[0] for rank in finished]
     assert len({digest for digest, _ in reports}) == 1, reports
@@ -69,6 +70,27 @@ def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(
     payload = 2 * (count - 1) / count * (16 << 20)
     for _, sent in reports:
         assert payload <= int(sent) <= 1.05 * payload, reports
+
+
+def test_ranks_of_a_host_spread_their_links_over_its_interfaces(
+    run: RunJob, templates: tuple[Hosts, list[RankTemplate]]
+) -> None:
+    hosts, _ = templates
+    before = [hosts.bytes_sent(0, link) for link in (0, 1)]
+    finished = run("reduce_and_report", [2, 2], GYRE_INTERFACES="eth0,eth1")
+    sent = [hosts.bytes_sent(0, link) - before[link] for link in (0, 1)]
+    assert all(rank.code == 0 for rank in finished), finished
+    assert len({re.findall(r"digest=(-?\d+)", rank.output)[0] for rank in finished}) == 1, finished
+    # 16 MB leave the host, half of them from each rank, after some 5 MB of smaller tensors.
+    assert all((8 << 20) <= count <= (14 << 20) for count in sent), sent
+
+
+def test_an_interface_that_is_not_there_is_named_on_every_rank(run: RunJob) -> None:
+    finished = run("train", [1, 1], GYRE_INTERFACES="eth0,eth7")
+    for host, rank in enumerate(finished):
+        assert rank.code != 0
+        assert "GYRE_INTERFACES names 'eth7', but no such network interface is up" in rank.output
+        assert f"there are: eth0 (10.77.0.{host + 1}), eth1 (10.77.1.{host + 1}), lo (127.0.0.1)" in rank.output
 
 
 def test_training_gives_all_ranks_the_same_weights(run: RunJob) -> None:

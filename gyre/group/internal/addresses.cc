@@ -41,6 +41,8 @@ bool is_loopback(std::string_view host) {
   return host.starts_with("127.") || host == "::1" || host == "localhost" || host.starts_with("::ffff:127.");
 }
 
+bool is_only_local(std::string_view host) { return is_loopback(host) || host == "0.0.0.0" || host == "::"; }
+
 UniqueFd duplicate(const UniqueFd& descriptor) {
   UniqueFd copy(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) throw system_error("copying a descriptor", errno);
@@ -66,6 +68,11 @@ LinkListeners listen_for_links(const Job& job, int connection) {
   listeners.endpoints.push_back({net::Endpoint::Kind::kUnix, random_name(), 0});
   listeners.sockets.push_back(net::listen_on(listeners.endpoints.back()));
   if (job.rendezvous.kind == net::Endpoint::Kind::kUnix) return listeners;
+  for (const std::string& address : job.link_addresses) {
+    listeners.sockets.push_back(net::listen_on({net::Endpoint::Kind::kTcp, address, 0}));
+    listeners.endpoints.push_back(net::local_endpoint(listeners.sockets.back().get()));
+  }
+  if (!job.link_addresses.empty()) return listeners;
   const std::string address = net::local_endpoint(connection).host;
   UniqueFd socket = is_accidental_loopback(job.rendezvous, address)
                         ? listen_everywhere(0)

@@ -12,6 +12,9 @@ namespace gyre::group {
 /// "127.…", "::1" and "localhost".
 bool is_loopback(std::string_view host);
 
+/// A loopback or "all addresses of this host": nothing that another host could connect to.
+bool is_only_local(std::string_view host);
+
 UniqueFd duplicate(const UniqueFd& descriptor);
 
 /// Where rank 0 listens for the job's ranks: what the launcher made, else the rendezvous itself. A host name that
@@ -19,7 +22,7 @@ UniqueFd duplicate(const UniqueFd& descriptor);
 UniqueFd listen_for_members(const Job& job);
 
 /// Where this rank accepts links: a unix socket for its own host and, when the job may span several hosts, a tcp socket
-/// on the interface that leads to the rendezvous.
+/// on each of the job's link addresses, or, when it has none, on the interface that leads to the rendezvous.
 struct LinkListeners {
   std::vector<UniqueFd> sockets;
   std::vector<net::Endpoint> endpoints;  ///< One per socket; unix first.

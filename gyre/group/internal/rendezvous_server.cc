@@ -148,8 +148,9 @@ void RendezvousServer::announce_membership() {
   }
 }
 
-/// A rank that met the rendezvous over the loopback, like rank 0 itself, does not know its address in the network.
-/// Whoever came over the network does: it is the address at which it reached rank 0's host.
+/// A rank that met the rendezvous over the loopback, like rank 0 itself, does not know its address in the network,
+/// unless it was told its interfaces. Whoever came over the network does: it is the address at which it reached rank
+/// 0's host.
 std::vector<Member> RendezvousServer::members_as_seen_by(int rank) const {
   const Seat& viewer = seats_[static_cast<std::size_t>(rank)];
   std::vector<Member> members;
@@ -157,7 +158,7 @@ std::vector<Member> RendezvousServer::members_as_seen_by(int rank) const {
     members.push_back(seat.member);
     if (seat.is_remote) continue;
     for (net::Endpoint& endpoint : members.back().endpoints) {
-      if (endpoint.kind != net::Endpoint::Kind::kTcp) continue;
+      if (endpoint.kind != net::Endpoint::Kind::kTcp || !is_only_local(endpoint.host)) continue;
       if (viewer.is_remote) endpoint.host = viewer.address_here;
     }
   }

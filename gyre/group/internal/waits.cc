@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
@@ -23,13 +24,17 @@ constexpr int kMostHandshakes = 50;
 /// … unless the group says meanwhile that the peer is gone.
 constexpr std::chrono::milliseconds kPauseBetweenHandshakes{100};
 
+/// On the same host the unix socket; else the peer's interfaces take turns, so that the links of the ranks of a host,
+/// each with its counterpart elsewhere, are spread over them.
 const net::Endpoint& best_endpoint(const Topology& topology, int peer) {
   const Member& member = topology.member(peer);
   const bool same_host = member.host_id == topology.self().host_id;
   const auto wanted = same_host ? net::Endpoint::Kind::kUnix : net::Endpoint::Kind::kTcp;
+  std::vector<const net::Endpoint*> candidates;
   for (const net::Endpoint& endpoint : member.endpoints) {
-    if (endpoint.kind == wanted) return endpoint;
+    if (endpoint.kind == wanted) candidates.push_back(&endpoint);
   }
+  if (!candidates.empty()) return *candidates[static_cast<std::size_t>(topology.local_rank()) % candidates.size()];
   // Hosts that are only played, by ranks that met over a unix socket.
   if (!member.endpoints.empty()) return member.endpoints.front();
   throw Error(ErrorCode::kProtocol, fmt::format("{} accepts no links", topology.describe(peer)));
