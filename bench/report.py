@@ -63,6 +63,18 @@ def over(peer: str) -> Callable[[Row], float | None]:
     return value
 
 
+def over_from_gradients(peer: str) -> Callable[[Row], float | None]:
+    """over(), of what an exchange takes beside the backward that hands out the gradients."""
+
+    def value(row: Row) -> float | None:
+        time = row["peers"].get(f"{peer}_us")
+        if time is None:
+            return None
+        return (time - row["peers_backward_us"][f"{peer}_us"]) / max(row["ours_us"] - row["backward_us"], 1.0)
+
+    return value
+
+
 def of_bound(row: Row) -> float | None:
     return row["bound_us"] / row["ours_us"] if row["bound_us"] else None
 
@@ -75,11 +87,12 @@ def allreduce(path: str, sizes: tuple[int, int], face: str = "cpp", hosts: bool 
     return chosen
 
 
-def exchange(model: str) -> Callable[[Row], bool]:
-    """Through the Python face as users have it by default."""
+def exchange(model: str, face: str, zero_grad: str | None = None) -> Callable[[Row], bool]:
+    """In the arena. `zero_grad`: what the owner of the Python face's optimizer does between the steps."""
 
     def chosen(row: Row) -> bool:
-        return row.get("bench") == "exchange" and row["model"] == model and row.get("zero_grad") == "none"
+        way = (row["path"], row["face"], row.get("zero_grad")) if row.get("bench") == "exchange" else None
+        return way == ("arena", face, zero_grad) and row["model"] == model and row["hosts"] == 1
 
     return chosen
 
@@ -102,6 +115,7 @@ def of_sent(row: Row) -> float | None:
 
 
 GLOO, MPI = over("gloo"), over("openmpi")
+GLOO_EXCHANGE = over_from_gradients("gloo")
 ARENA_MIDDLE, ARENA_LARGE = allreduce("arena", (64 * KB, MB)), allreduce("arena", (16 * MB, 256 * MB))
 ARENA_LARGEST, TENSOR_LARGEST = (allreduce(path, (256 * MB, 256 * MB)) for path in ("arena", "tensor"))
 TENSOR_16MB, TENSOR_LARGE = (allreduce("tensor", (16 * MB, most)) for most in (16 * MB, 256 * MB))
@@ -118,7 +132,21 @@ TARGETS = [
     Target("… 256 MB, against Open MPI", TENSOR_LARGEST, MPI, {2: 2, 4: 1.5}),
     Target("4 B, synchronous, C++, against Open MPI", TINY, MPI, {2: 0.5, 4: 0.5}),
     Target("4 B, synchronous, Python, against gloo", TINY_PYTHON, GLOO, {2: 10, 4: 10}),
-    Target("exchange of resnet50 through Python, against DDP over gloo", exchange("resnet50"), GLOO, {2: 7, 4: 7}),
+    Target(
+        "exchange of resnet50 in the arena, C++, against DDP over gloo", exchange("resnet50", "cpp"), GLOO, {2: 7, 4: 7}
+    ),
+    Target(
+        "… Python, from p.grad, zero_grad(set_to_none=False)",
+        exchange("resnet50", "python", "zeros"),
+        GLOO_EXCHANGE,
+        {2: 7, 4: 7},
+    ),
+    Target(
+        "… Python, from p.grad, new gradients each step",
+        exchange("resnet50", "python", "none"),
+        GLOO_EXCHANGE,
+        {2: 7, 4: 7},
+    ),
     Target("what our optimizers add to a step of vgg16, against DDP over gloo", step("hvd", "cpp"), GLOO, {2: 5, 4: 5}),
     Target("what DDP over gyre adds to it, against DDP over gloo", step("ddp"), GLOO, {2: 4}),
     Target("the whole step of DDP over gyre, against DDP over gloo", step("ddp"), of_step, {2: 1}),

@@ -58,6 +58,11 @@ class Plan {
   /// The contribution to this step stands in tensor(index). Once per tensor and step: a second time is
   /// Error(kInvalidArgument). Never blocks. Throws when the plan has failed.
   virtual void mark_ready(std::size_t index) = 0;
+
+  /// Copies a contribution of tensor(index).size() bytes there, around this core's caches, since other ranks read it
+  /// next, and marks it ready.
+  virtual void hand_in(std::size_t index, std::span<const std::byte> contribution) = 0;
+
   virtual bool is_ready(std::size_t index) const = 0;
 
   /// Ends the step: tensors that were not marked contribute zeros; returns when every bucket is reduced.

@@ -120,9 +120,16 @@ void EngineExchange::hand_in(std::size_t index) {
   const at::NoGradGuard no_grad;
   if (gradient.defined() && gradient.data_ptr() != places_[index].data_ptr()) {
     free_place(index);
-    places_[index].copy_(gradient);
+    const at::Tensor& place = places_[index];
+    const at::Tensor contribution = gradient;
     // Autograd's own tensor is not needed any more, unless somebody differentiates through it.
-    if (!gradient.requires_grad()) gradient = places_[index];
+    if (!gradient.requires_grad()) gradient = place;
+    if (contribution.scalar_type() == place.scalar_type() && contribution.strides() == place.strides() &&
+        !contribution.is_neg()) {
+      return plan_->hand_in(index,
+                            {static_cast<const std::byte*>(contribution.const_data_ptr()), contribution.nbytes()});
+    }
+    place.copy_(contribution);
   }
   plan_->mark_ready(index);
 }

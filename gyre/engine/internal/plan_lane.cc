@@ -8,6 +8,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/collectives.h"
+#include "gyre/collectives/copy_bytes.h"
 #include "gyre/engine/internal/error_feedback.h"
 
 namespace gyre::engine::internal {
@@ -98,6 +99,13 @@ void PlanLane::mark_ready(std::size_t index) {
   if (--missing_[bucket] > 0) return;
   recorder_.bucket_ready(bucket, now);
   bucket_ready_.notify_one();
+}
+
+void PlanLane::hand_in(std::size_t index, std::span<const std::byte> contribution) {
+  const std::span<std::byte> place = tensor(index);
+  GYRE_CHECK(contribution.size() == place.size());
+  collectives::copy_for_others(place.data(), contribution.data(), place.size());
+  mark_ready(index);
 }
 
 bool PlanLane::is_ready(std::size_t index) const {

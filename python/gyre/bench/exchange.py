@@ -116,7 +116,12 @@ def _rows(place: Place, model: str, fusions: Sequence[int], turns: Sequence[dict
     def figure(program_name: str, key: str) -> float:
         return float(statistics.median(turn[program_name][key] for turn in turns))
 
-    peers = {name: figure(name, "none") for name in ("gloo_us", "openmpi_us") if name in turns[0]}
+    def backward(program_name: str, key: str) -> float:
+        return float(statistics.median(turn[program_name]["backward"][key] for turn in turns))
+
+    def peers(key: str) -> dict[str, float]:
+        return {name: figure(name, key) for name in ("gloo_us", "openmpi_us") if name in turns[0]}
+
     rows = []
     for fusion in fusions:
         size = turns[0][f"cpp {fusion}"]["bytes"]
@@ -131,14 +136,20 @@ def _rows(place: Place, model: str, fusions: Sequence[int], turns: Sequence[dict
         for path in ("arena", "tensor"):
             if path in turns[0][f"cpp {fusion}"]:
                 ours = figure(f"cpp {fusion}", path)
-                rows.append({**common, "path": path, "face": "cpp", "ours_us": ours, "peers": peers, "bound_us": bound})
+                found = {"ours_us": ours, "peers": peers("none"), "bound_us": bound}
+                rows.append({**common, "path": path, "face": "cpp", **found})
         for zero_grad in ("none", "zeros"):
             if f"python {fusion}" in turns[0]:
                 found = {
                     "ours_us": figure(f"python {fusion}", zero_grad),
-                    "backward_us": figure(f"python {fusion}", "backward_us"),
+                    "peers": peers(zero_grad),
+                    "bound_us": bound,
+                    "backward_us": backward(f"python {fusion}", zero_grad),
+                    "peers_backward_us": {
+                        name: backward(name, zero_grad) for name in ("gloo_us", "openmpi_us") if name in turns[0]
+                    },
                     "memory_bytes": figure(f"python {fusion}", "memory_bytes"),
                     "zero_grad": zero_grad,
                 }
-                rows.append({**common, "path": "arena", "face": "python", **found, "peers": peers, "bound_us": bound})
+                rows.append({**common, "path": "arena", "face": "python", **found})
     return rows

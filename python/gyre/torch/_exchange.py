@@ -261,14 +261,18 @@ class GradientExchange:
 
     def _hand_in(self, plan: _core.Plan, slot: Slot) -> None:
         gradient = slot.parameter.grad
-        if gradient is not None and gradient is not slot.place:
-            place = self._free_place(plan, slot)
-            place.copy_(self._to_wire(gradient.detach()))
-            # Autograd's own tensor is not needed any more, unless somebody differentiates through it.
-            if self._lives_in_arena(slot) and not gradient.requires_grad:
-                slot.parameter.grad = place
-                slot.complete()
-        plan.mark_ready(slot.index)
+        if gradient is None or gradient is slot.place:
+            return plan.mark_ready(slot.index)
+        place = self._free_place(plan, slot)
+        contribution = self._to_wire(gradient.detach())
+        # Autograd's own tensor is not needed any more, unless somebody differentiates through it.
+        if self._lives_in_arena(slot) and not gradient.requires_grad:
+            slot.parameter.grad = place
+            slot.complete()
+        if contribution.dtype == place.dtype and contribution.stride() == place.stride() and not contribution.is_neg():
+            return plan.hand_in(slot.index, contribution.data_ptr(), contribution.nbytes)
+        place.copy_(contribution)
+        return plan.mark_ready(slot.index)
 
     def _free_place(self, plan: _core.Plan, slot: Slot) -> torch.Tensor:
         """The slot's place, to be written over. Who has kept the last step's gradient keeps its values: the tensor gets

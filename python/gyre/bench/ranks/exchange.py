@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -49,14 +50,23 @@ class Exchange:
         self.given.flat.zero_()  # Whose sums stay finite however many rounds there are.
         return measure_steps(prepare, lambda: step(output[0]), self.effort, self.ranks)
 
-    def measure_backward(self) -> float:
-        """The same without any exchange."""
-        return self.measure(self.given, self.given.hand_out, self.given.forget_gradients, float(self.ranks.rank + 1))
+    def measure_both(
+        self, module: nn.Module, step: Callable[[torch.Tensor], None], expected: float
+    ) -> dict[str, float]:
+        """As an optimizer's owner chooses: each step with new gradients, or into the memory of the last ones, which
+        zero_grad(set_to_none=False) has filled with zeros."""
+        new = self.measure(module, step, self.given.forget_gradients, expected)
+        self.given.own_gradients()
+        return {"none": new, "zeros": self.measure(module, step, self.given.zero_gradients, expected)}
+
+    def measure_backward(self) -> dict[str, float]:
+        """The same without any exchange: what backward() itself takes."""
+        return self.measure_both(self.given, self.given.hand_out, float(self.ranks.rank + 1))
 
 
 def main(
     join: Callable[[str], AbstractContextManager[Ranks]],
-    measure: Callable[[GivenGradients, Exchange, Ranks], dict[str, float]],
+    measure: Callable[[GivenGradients, Exchange, Ranks], dict[str, Any]],
 ) -> None:
     parser = arguments_parser()
     parser.add_argument("--tensors", required=True, type=Path, help="a list of name and shape, in backward's order")
@@ -65,8 +75,8 @@ def main(
         effort = effort_of(arguments)
         module = GivenGradients(read_tensor_list(arguments.tensors), effort.rotation_bytes)
         exchange = Exchange(module, ranks, effort)
-        backward_us = exchange.measure_backward()
+        backward = exchange.measure_backward()
         module.forget_gradients()
         figures = measure(module, exchange, ranks)
         if ranks.rank == 0:
-            write_result(arguments.result, {"bytes": module.size_bytes, "backward_us": backward_us, **figures})
+            write_result(arguments.result, {"bytes": module.size_bytes, "backward": backward, **figures})

@@ -13,7 +13,7 @@ def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[st
     wrapped = DistributedDataParallel(module)
 
     # backward returns when the buckets are averaged.
-    return {"none": exchange.measure(wrapped, module.hand_out, module.forget_gradients, average(ranks))}
+    return exchange.measure_both(wrapped, module.hand_out, average(ranks))
 
 
 if __name__ == "__main__":

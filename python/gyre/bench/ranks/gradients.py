@@ -61,6 +61,17 @@ class GivenGradients(nn.Module):
         for parameter in self.list:
             parameter.grad = None
 
+    def own_gradients(self) -> None:
+        """Zeros in memory of each parameter's own: those that backward left may be views of what it handed out."""
+        for parameter in self.list:
+            parameter.grad = torch.zeros_like(parameter)
+
+    def zero_gradients(self) -> None:
+        """As zero_grad(set_to_none=False) leaves them."""
+        for parameter in self.list:
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+
     def empty_cache(self) -> None:
         """So that the gradients are found in memory, where a model's are."""
         self._flush += 1

@@ -38,7 +38,6 @@ def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[st
             optimizer.step()
         optimizer.zero_grad(set_to_none)
 
-    # As an optimizer's owner chooses: a new gradient each step, or the old one's memory, filled with zeros.
     figures = {
         "none": exchange.measure(module, step, lambda: forget(True), average(ranks)),
         "zeros": exchange.measure(module, step, lambda: forget(False), average(ranks)),
