@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <latch>
 #include <thread>
@@ -53,8 +54,15 @@ TEST_P(PlanTest, steps_average_what_the_ranks_hand_in_and_count_zero_for_what_th
     for (std::uint64_t step = 0; step < 5; ++step) {
       for (const std::uint64_t index : permutation(23, kSeed + step, static_cast<std::uint64_t>(runtime.rank()))) {
         if ((index + step + static_cast<std::uint64_t>(runtime.rank())) % 4 == 0) continue;  // No gradient here.
-        for (float& value : floats(*plan, index)) value = static_cast<float>(runtime.rank() + 1);
-        plan->mark_ready(index);
+        const auto place = floats(*plan, index);
+        const auto own = static_cast<float>(runtime.rank() + 1);
+        if (step % 2 == 0) {
+          std::fill(place.begin(), place.end(), own);
+          plan->mark_ready(index);
+        } else {
+          const std::vector<float> contribution(place.size(), own);
+          plan->hand_in(index, std::as_bytes(std::span(contribution)));
+        }
       }
       plan->finish_step();
       EXPECT_EQ(plan->step(), step + 1);

@@ -276,6 +276,28 @@ def mixed_types_and_layouts() -> None:
             torch.testing.assert_close(parameter.grad, weight * (size + 1) / 2, rtol=1e-2, atol=0)
 
 
+class LazilyNegated(torch.autograd.Function):
+    """Its gradient's memory holds the opposite of its values: PyTorch negates such tensors where they are read."""
+
+    @staticmethod
+    def forward(_context, parameter):
+        return parameter.sum()
+
+    @staticmethod
+    def backward(_context, _gradient):
+        return torch._neg_view(torch.full((4,), -2.0 * (hvd.rank() + 1)))
+
+
+def lazily_negated_gradients() -> None:
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0, foreach=False))
+    for _ in range(3):
+        optimizer.zero_grad()
+        LazilyNegated.apply(parameter).backward()
+        optimizer.step()
+        assert torch.equal(parameter.grad, torch.full((4,), float(hvd.size() + 1)))
+
+
 def sparse_gradients() -> None:
     rank, size = hvd.rank(), hvd.size()
     embedding = nn.Embedding(6, 2, sparse=True)
@@ -410,6 +432,7 @@ EVERYTHING = [
     clipping_and_warnings,
     compression_and_factors,
     mixed_types_and_layouts,
+    lazily_negated_gradients,
     sparse_gradients,
     closures_and_schedulers,
     pass_through_of_state,

@@ -82,6 +82,8 @@ class GradientExchange:
         """Collective: all ranks make it with the same parameters and options; MismatchError shows a difference."""
         self.options = options
         self.synchronized = False  # finish() has run since the last gradient came in.
+        # Whether gradients lie in the arena as they are: the engine narrows them where they leave the host.
+        self._in_own_type = wire_format_of(options.compression) is not None
         self._runtime = runtime
         self._parameters = parameters
         self._hooks: dict[int, torch.utils.hooks.RemovableHandle] = {}
@@ -205,15 +207,11 @@ class GradientExchange:
     def _probe(self, name: str, parameter: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """A tensor like the one that will travel, and the compressor's context."""
         check_tensor(parameter, f"DistributedOptimizer, parameter '{name}'")
-        if self._in_own_type():
+        if self._in_own_type:
             return torch.empty_like(parameter, device="meta", requires_grad=False), None
         wire, context = self.options.compression.compress(torch.zeros_like(parameter, requires_grad=False))
         check_tensor(wire, f"DistributedOptimizer, parameter '{name}' after compression")
         return wire.contiguous(), context
-
-    def _in_own_type(self) -> bool:
-        """Whether gradients lie in the arena as they are: the engine narrows them where they leave the host."""
-        return wire_format_of(self.options.compression) is not None
 
     def _register_hooks(self) -> None:
         reference = weakref.ref(self)
@@ -265,14 +263,16 @@ class GradientExchange:
             return plan.mark_ready(slot.index)
         place = self._free_place(plan, slot)
         contribution = self._to_wire(gradient.detach())
+        same_bytes = contribution.dtype == place.dtype and contribution.stride() == place.stride()
+        if not same_bytes or contribution.is_neg():
+            contribution = place.copy_(contribution)
         # Autograd's own tensor is not needed any more, unless somebody differentiates through it.
         if self._lives_in_arena(slot) and not gradient.requires_grad:
             slot.parameter.grad = place
             slot.complete()
-        if contribution.dtype == place.dtype and contribution.stride() == place.stride() and not contribution.is_neg():
-            return plan.hand_in(slot.index, contribution.data_ptr(), contribution.nbytes)
-        place.copy_(contribution)
-        return plan.mark_ready(slot.index)
+        if contribution is place:
+            return plan.mark_ready(slot.index)
+        return plan.hand_in(slot.index, contribution.data_ptr(), contribution.nbytes)
 
     def _free_place(self, plan: _core.Plan, slot: Slot) -> torch.Tensor:
         """The slot's place, to be written over. Who has kept the last step's gradient keeps its values: the tensor gets
@@ -286,10 +286,10 @@ class GradientExchange:
     def _to_wire(self, gradient: torch.Tensor) -> torch.Tensor:
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        return gradient if self._in_own_type() else self.options.compression.compress(gradient)[0]
+        return gradient if self._in_own_type else self.options.compression.compress(gradient)[0]
 
     def _lives_in_arena(self, slot: Slot) -> bool:
-        return not self.options.sparse_results and self._in_own_type() and slot.wire.dtype == slot.parameter.dtype
+        return not self.options.sparse_results and self._in_own_type and slot.wire.dtype == slot.parameter.dtype
 
     def _reduce(self, plan: _core.Plan, results: Sequence[Slot]) -> Sequence[Slot]:
         """Ends the plan's step, which is about the gradients of `results`, and returns them."""
