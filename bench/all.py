@@ -1,4 +1,4 @@
-"""Every figure of docs/performance.md, in about ten minutes; then the plots and the table (./dev bench report)."""
+"""Every figure of docs/performance.md, in about a quarter of an hour; then the plots and the table (./dev bench report)."""
 
 from __future__ import annotations
 
