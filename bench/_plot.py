@@ -11,6 +11,7 @@ WIDTH, HEIGHT = 760, 460
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 40, 60
 # Distinguishable by people who do not see all colours (Okabe and Ito).
 COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#000000", "#009e73", "#cc79a7")
+MOST_LABELS = 10  # Along the x axis; of more, every other one is named.
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,12 @@ def svg(title: str, x_name: str, y_name: str, lines: Sequence[Line], x_text: Cal
         _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_name),
         _text(18, HEIGHT / 2, y_name, more=f' transform="rotate(-90 18 {HEIGHT / 2})"'),
     ]
-    for tick in x_axis.ticks():
+    labelled = 1 if len(x_axis.ticks()) <= MOST_LABELS else 2
+    for index, tick in enumerate(x_axis.ticks()):
         x = x_axis.place(tick)
         parts.append(f'<line x1="{x}" y1="{TOP}" x2="{x}" y2="{HEIGHT - BOTTOM}" stroke="#ddd"/>')
-        parts.append(_text(x, HEIGHT - BOTTOM + 18, x_text(tick)))
+        if index % labelled == 0:
+            parts.append(_text(x, HEIGHT - BOTTOM + 18, x_text(tick)))
     for tick in y_axis.ticks():
         y = y_axis.place(tick)
         parts.append(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#ddd"/>')
