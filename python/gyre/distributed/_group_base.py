@@ -19,9 +19,10 @@ from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
 from gyre.distributed._lending import NOTHING, Lender, called_by_reducer
 from gyre.distributed._meeting import meet
-from gyre.distributed._requests import Kind, Reduction
+from gyre.distributed._requests import Reduction
 from gyre.distributed._work import Completions, Work
 from gyre.errors import InvalidArgumentError, MismatchError
+from gyre.torch._requests import Kind
 
 # torch's stubs of it differ from version to version, and its overloads are not for Python subclasses.
 _ProcessGroup: Any = dist.ProcessGroup

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import torch
@@ -13,18 +12,8 @@ from torch.distributed import ReduceOp
 from gyre.core import _core
 from gyre.distributed._lending import NOTHING, Lent
 from gyre.errors import InvalidArgumentError, UnsupportedError
+from gyre.torch._requests import Kind
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
-
-
-class Kind(IntEnum):
-    """The numbers of gyre/engine/request.h."""
-
-    ALLREDUCE = 1
-    BROADCAST = 2
-    ALLGATHER = 3
-    REDUCESCATTER = 4
-    ALLTOALL = 5
-    BARRIER = 6
 
 
 @dataclass(frozen=True)

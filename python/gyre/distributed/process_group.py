@@ -12,9 +12,9 @@ import torch.distributed as dist
 from gyre.distributed import _requests
 from gyre.distributed._barrier import monitored_barrier
 from gyre.distributed._group_base import GroupBase
-from gyre.distributed._requests import Kind
 from gyre.distributed._work import WorkGroup
 from gyre.errors import InvalidArgumentError
+from gyre.torch._requests import Kind
 from gyre.torch._tensors import check_tensor, dense, memory_of
 
 
