@@ -142,7 +142,10 @@ std::vector<Handle> Engine::Implementation::submit(std::vector<Request> requests
 
 Handle Engine::Implementation::run_or_submit(Request request) {
   internal::validate(request, group_.size());
-  if (meeting_ && internal::Meeting::eligible(request) && open_lane_->idle() && open_lane_->reserve(request.name)) {
+  const bool may_meet = meeting_ && internal::Meeting::eligible(request);
+  const bool idle = may_meet && open_lane_->idle();
+  if (may_meet && !idle) meeting_->pass_by(request);
+  if (idle && open_lane_->reserve(request.name)) {
     struct Release {
       internal::OpenLane& lane;
       const std::string name;

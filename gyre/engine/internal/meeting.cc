@@ -20,10 +20,12 @@ constexpr std::uint64_t kEnteredMask = 0xFFFF;
 constexpr int kRoundShift = 16;
 constexpr std::size_t kCacheLineBytes = 64;
 constexpr std::chrono::seconds kSetUpTimeout{60};
-/// How long a rank waits for the others before it calls a round off: a few times what meeting takes when all are on
-/// their way.
-constexpr std::chrono::microseconds kPatience{100};
-constexpr std::chrono::microseconds kPatienceWhenCrowded{400};
+/// How long a rank waits for the others before it calls a round off: about what the way over the coordinator takes, so
+/// that in the worst case it pays twice. (Much less, and ranks that the coordinator's answer reaches one after the
+/// other would miss each other in the next call too, and so for ever.)
+constexpr std::chrono::microseconds kPatience{400};
+/// How much of it is spent spinning, where every rank has a core.
+constexpr std::chrono::microseconds kSpinning{100};
 constexpr int kSpinsPerClockRead = 64;
 
 void pause_briefly() {
@@ -67,6 +69,7 @@ struct Meeting::Board {
   struct alignas(kCacheLineBytes) Posting {
     std::atomic<std::uint64_t> round[2];  // By parity of the round.
     std::atomic<std::uint64_t> hash[2];
+    std::atomic<std::uint64_t> passed_by;  // The last call that this rank took to the coordinator.
   };
 
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> state;  // round << 16 | entered; zero-filled memory is round 0.
@@ -94,22 +97,50 @@ bool Meeting::eligible(const Request& request) {
          (kind == OperationKind::kAllreduce || kind == OperationKind::kBroadcast || kind == OperationKind::kBarrier);
 }
 
+std::uint64_t Meeting::next_call(std::uint64_t hash) {
+  const std::uint64_t count = calls_since_held_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t round = board_->last_held.load(std::memory_order_acquire);
+  return xxh3_64(bytes_of(count), hash ^ round) | 1;  // Zero is nobody's.
+}
+
+bool Meeting::anybody_passed_by(std::uint64_t call) const {
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (board_->postings[rank].passed_by.load(std::memory_order_relaxed) == call) return true;
+  }
+  return false;
+}
+
+void Meeting::pass_by(const Request& request) {
+  board_->postings[group_.rank()].passed_by.store(next_call(hash_of(request)), std::memory_order_relaxed);
+}
+
 bool Meeting::try_run(const Request& request) {
-  if (!mutex_.try_lock()) return false;
+  const std::uint64_t hash = hash_of(request);
+  const std::uint64_t call = next_call(hash);
+  std::atomic<std::uint64_t>& passed_by = board_->postings[group_.rank()].passed_by;
+  if (!mutex_.try_lock()) {
+    passed_by.store(call, std::memory_order_relaxed);
+    return false;
+  }
   struct GYRE_SCOPED_CAPABILITY Held {  // Takes over what try_lock() gave.
     explicit Held(Mutex& held) GYRE_REQUIRES(held) : mutex(held) {}
     ~Held() GYRE_RELEASE() { mutex.unlock(); }
     Mutex& mutex;
   } held(mutex_);
-  if (!meet(hash_of(request))) return false;
+  if (!meet(hash, call)) {
+    passed_by.store(call, std::memory_order_relaxed);
+    return false;
+  }
+  calls_since_held_.store(0, std::memory_order_relaxed);
   run(request);
   return true;
 }
 
-bool Meeting::meet(std::uint64_t hash) {
+bool Meeting::meet(std::uint64_t hash, std::uint64_t call) {
   Board::Posting& own = board_->postings[group_.rank()];
   const auto size = static_cast<std::uint64_t>(group_.size());
   for (;;) {
+    if (anybody_passed_by(call)) return false;
     std::uint64_t state = board_->state.load(std::memory_order_acquire);
     const std::uint64_t round = state >> kRoundShift;
     const std::uint64_t entered = state & kEnteredMask;
@@ -129,21 +160,23 @@ bool Meeting::meet(std::uint64_t hash) {
       board_->state.store((round + 1) << kRoundShift, std::memory_order_release);
       return agreed;
     }
-    return await_outcome(round);
+    return await_outcome(round, call);
   }
 }
 
-bool Meeting::await_outcome(std::uint64_t round) {
-  const auto until = SteadyClock::now() + (crowded_ ? kPatienceWhenCrowded : kPatience);
-  for (;;) {
-    for (int spin = 0; spin < (crowded_ ? 1 : kSpinsPerClockRead); ++spin) {
+bool Meeting::await_outcome(std::uint64_t round, std::uint64_t call) {
+  const auto begin = SteadyClock::now();
+  for (bool yielding = crowded_;;) {
+    for (int spin = 0; spin < (yielding ? 1 : kSpinsPerClockRead); ++spin) {
       if (board_->state.load(std::memory_order_acquire) >> kRoundShift != round) {
         return board_->last_held.load(std::memory_order_acquire) == ((round + 1) << 1 | 1);
       }
       pause_briefly();
     }
-    if (crowded_) ::sched_yield();
-    if (SteadyClock::now() < until) continue;
+    if (yielding) ::sched_yield();
+    const auto waited = SteadyClock::now() - begin;
+    yielding = crowded_ || waited > kSpinning;
+    if (waited < kPatience && !anybody_passed_by(call)) continue;
     std::uint64_t state = board_->state.load(std::memory_order_acquire);
     const bool still_open =
         state >> kRoundShift == round && (state & kEnteredMask) < static_cast<std::uint64_t>(group_.size());

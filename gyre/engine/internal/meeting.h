@@ -25,6 +25,11 @@ namespace gyre::engine::internal {
 ///                                                writes last_held = R with its verdict and opens the next, (R+1, 0)
 ///   call off: (R, e<n) -> (R+1, 0)               by compare-and-swap; last_held stays < R
 ///
+/// A rank that turns to the coordinator leaves word of it, so that those who come to the same call later do not wait
+/// for it in vain: the call's hash, and which call since the last round that was held it is (which tells the uses of
+/// one name apart; all ranks take part in every held round). The word is a hint: when it is missed a rank waits a
+/// little.
+///
 /// last_held cannot pass R before a rank that entered R has read it, because a later round needs that rank. (The hashes
 /// can: a root that is done with a broadcast may post for two later, called-off rounds before a slow rank looks.) Which
 /// calls meet is a matter of luck and speed only: the result is the same either way.
@@ -40,15 +45,21 @@ class Meeting {
   /// Thread-safe; one thread at a time meets, others are sent to the coordinator.
   bool try_run(const Request& request);
 
+  /// This rank takes an eligible request to the coordinator without having tried. Thread-safe.
+  void pass_by(const Request& request);
+
   /// Any thread, any time.
   LaneStatistics statistics() const { return {"meeting", lane_.counters()}; }
 
  private:
   struct Board;
 
-  bool meet(std::uint64_t hash) GYRE_REQUIRES(mutex_);
+  /// What names this call of this rank in the word it may leave; every eligible request takes one.
+  std::uint64_t next_call(std::uint64_t hash);
+  bool anybody_passed_by(std::uint64_t call) const;
+  bool meet(std::uint64_t hash, std::uint64_t call) GYRE_REQUIRES(mutex_);
   /// True when the round was held and all agreed; false when they did not, or it was called off.
-  bool await_outcome(std::uint64_t round) GYRE_REQUIRES(mutex_);
+  bool await_outcome(std::uint64_t round, std::uint64_t call) GYRE_REQUIRES(mutex_);
   bool all_posted(std::uint64_t round, std::uint64_t hash) const;
   void run(const Request& request) GYRE_REQUIRES(mutex_);
 
@@ -58,6 +69,7 @@ class Meeting {
   std::shared_ptr<net::Segment> memory_;
   Board* board_;
   const bool crowded_;  // More ranks than cores: waiting must give the core away at once.
+  std::atomic<std::uint64_t> calls_since_held_ = 0;
   Mutex mutex_;
 };
 

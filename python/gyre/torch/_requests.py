@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,9 @@ class Kind(IntEnum):
     REDUCESCATTER = 4
     ALLTOALL = 5
     BARRIER = 6
+
+    def __init__(self, _: int) -> None:
+        self.word = self._name_.lower()  # Enum's own `name` takes longer than the rest of a small call.
 
 
 class ReduceOperation(IntEnum):
@@ -53,8 +56,7 @@ def resolve_operation(op: ReduceOperation | None, average: bool | None) -> Reduc
     return op
 
 
-@dataclass(frozen=True)
-class Reduction:
+class Reduction(NamedTuple):
     """scale · (x0 ∘ x1 ∘ …): the operation and its factors."""
 
     operation: ReduceOperation = ReduceOperation.AVERAGE
@@ -70,7 +72,7 @@ class OneTimeName(str):
 
 def operation_name(runtime: Runtime, kind: Kind, name: str | None) -> tuple[str, bool]:
     """("allreduce.NAME", whether it is transient); without a name, one made from a counter."""
-    prefix = kind.name.lower()
+    prefix = kind.word
     if name is None:
         return f"{prefix}.noname.{runtime.next_number(prefix)}", True
     return f"{prefix}.{name}", isinstance(name, OneTimeName)
@@ -78,10 +80,10 @@ def operation_name(runtime: Runtime, kind: Kind, name: str | None) -> tuple[str,
 
 def describe(kind: Kind, name: str | None) -> str:
     """How messages call an operation before it has been submitted."""
-    return f"{kind.name.lower()} of '{name}'" if name is not None else kind.name.lower()
+    return f"{kind.word} of '{name}'" if name is not None else kind.word
 
 
-@dataclass
+@dataclass(slots=True)
 class Submission:
     """One operation on its way to the engine: the request, the memory it uses, and what becomes of the result."""
 
@@ -110,16 +112,27 @@ class Batch:
         return Handle(self.runtime, handles, memory, finish)
 
 
-def submit_one(runtime: Runtime, submission: Submission, *, at_once: bool = False) -> Handle:
-    """A handle for the result of one operation. `at_once`: the caller will wait for it, so this thread may do it."""
-    request = submission.request
-    handles = [runtime.core.run_or_submit(request)] if at_once else runtime.submit([request], together=False)
-    return Handle(runtime, handles, submission.memory, lambda done: submission.finish(done[0]))
+def _handle_of(runtime: Runtime, handle: _core.Handle, submission: Submission) -> Handle:
+    return Handle(runtime, [handle], submission.memory, lambda done: submission.finish(done[0]))
+
+
+def submit_one(runtime: Runtime, submission: Submission) -> Handle:
+    """A handle for the result of one operation."""
+    return _handle_of(runtime, runtime.core.submit(submission.request), submission)
+
+
+def run_one(runtime: Runtime, submission: Submission) -> Any:
+    """The result of one operation. Where the ranks meet at once, this thread does it, and no handle is made."""
+    handle = runtime.core.run_or_submit(submission.request)
+    if not handle.done():
+        return _handle_of(runtime, handle, submission).wait()
+    handle.wait()  # Raises what made it fail.
+    return submission.finish(handle)
 
 
 def _copy_back(target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Puts what the engine wrote into `values` into `target`, unless that is the same memory."""
-    if values.data_ptr() == target.data_ptr() and target.is_contiguous():
+    if values is target or (values.data_ptr() == target.data_ptr() and target.is_contiguous()):
         torch.autograd.graph.increment_version(target)
     else:
         with torch.no_grad():
@@ -167,6 +180,13 @@ def broadcast_submission(
         transient=transient,
     )
     return Submission(request, [source, values], lambda _: values if output is None else _copy_back(output, values))
+
+
+def barrier_submission(runtime: Runtime, name: str | None) -> Submission:
+    """The result is None."""
+    full_name, transient = operation_name(runtime, Kind.BARRIER, name)
+    request = _core.Request(kind=Kind.BARRIER, name=full_name, data_type=0, shape=(), transient=transient)
+    return Submission(request, [], lambda _: None)
 
 
 def gathering_submission(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 
@@ -25,12 +26,23 @@ DATA_TYPE_NUMBERS: dict[torch.dtype, int] = {
 }
 
 
+def _exchangeable(tensor: object) -> TypeGuard[torch.Tensor]:
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.layout == torch.strided
+        and tensor.is_cpu
+        and tensor.dtype in DATA_TYPE_NUMBERS
+    )
+
+
 def check_tensor(tensor: object, action: str) -> torch.Tensor:
     """`tensor`, if the engine can take it. `action` ("allreduce of 'x'") starts the message.
 
     TypeError for what is no tensor; UnsupportedError for another device or layout; InvalidArgumentError (a ValueError)
     for a data type that does not exist here.
     """
+    if _exchangeable(tensor):
+        return tensor
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{action}: expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.layout != torch.strided:
@@ -41,14 +53,12 @@ def check_tensor(tensor: object, action: str) -> torch.Tensor:
             f"{action}: the tensor is on device '{tensor.device}', but Gyre exchanges tensors in host memory; "
             "pass tensor.cpu()"
         )
-    if tensor.dtype not in DATA_TYPE_NUMBERS:
-        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DATA_TYPE_NUMBERS)
-        hint = "; pass torch.view_as_real(tensor)" if tensor.dtype.is_complex else ""
-        raise InvalidArgumentError(
-            f"{action}: tensors of type {str(tensor.dtype).removeprefix('torch.')} cannot be exchanged{hint} "
-            f"(possible: {names})"
-        )
-    return tensor
+    names = ", ".join(str(dtype).removeprefix("torch.") for dtype in DATA_TYPE_NUMBERS)
+    hint = "; pass torch.view_as_real(tensor)" if tensor.dtype.is_complex else ""
+    raise InvalidArgumentError(
+        f"{action}: tensors of type {str(tensor.dtype).removeprefix('torch.')} cannot be exchanged{hint} "
+        f"(possible: {names})"
+    )
 
 
 def check_in_place(tensor: object, action: str) -> torch.Tensor:
@@ -64,6 +74,8 @@ def check_in_place(tensor: object, action: str) -> torch.Tensor:
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's values, detached, contiguous in memory; the tensor itself where they are so already."""
+    if tensor.is_contiguous() and not tensor.requires_grad and not tensor.is_neg():
+        return tensor
     return tensor.detach().resolve_neg().contiguous()
 
 

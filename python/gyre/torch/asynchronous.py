@@ -27,10 +27,10 @@ from gyre.torch._requests import (
     Reduction,
     Submission,
     allreduce_submission,
+    barrier_submission,
     broadcast_submission,
     describe,
     gathering_submission,
-    operation_name,
     reducescatter_submission,
     resolve_operation,
     submit_one,
@@ -286,6 +286,4 @@ def alltoall_async(
 def barrier_async(name: str | None = None, process_set: ProcessSet = global_process_set) -> Handle:
     """The handle is done when every rank has made this call."""
     runtime = runtime_of(process_set)
-    full_name, transient = operation_name(runtime, Kind.BARRIER, name)
-    request = _core.Request(kind=Kind.BARRIER, name=full_name, data_type=0, shape=[], transient=transient)
-    return Handle(runtime, runtime.submit([request], together=False), None, lambda _: None)
+    return submit_one(runtime, barrier_submission(runtime, name))

@@ -15,10 +15,11 @@ from gyre.torch._requests import (
     ReduceOperation,
     Reduction,
     allreduce_submission,
+    barrier_submission,
     broadcast_submission,
     describe,
     resolve_operation,
-    submit_one,
+    run_one,
 )
 from gyre.torch._tensors import check_in_place, check_tensor
 from gyre.torch.asynchronous import (
@@ -26,7 +27,6 @@ from gyre.torch.asynchronous import (
     allgather_async,
     allreduce_async,
     alltoall_async,
-    barrier_async,
     grouped,
     grouped_allgather_async,
     grouped_reducescatter_async,
@@ -75,9 +75,8 @@ def allreduce(
         return _through_handle(tensor, name, compression, reduction, process_set)
     checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))
     compressed, context = compression.compress(checked)
-    submission = allreduce_submission(runtime, compressed, None, name, reduction)
-    handle = submit_one(runtime, submission, at_once=True)
-    return compression.decompress(handle.wait(), context)
+    result = run_one(runtime, allreduce_submission(runtime, compressed, None, name, reduction))
+    return compression.decompress(result, context)
 
 
 def allreduce_(
@@ -97,8 +96,7 @@ def allreduce_(
     if operation == Adasum:
         adapted: torch.Tensor = grouped([checked], name, reduction, in_place=True, process_set=process_set).wait()[0]
         return adapted
-    submission = allreduce_submission(runtime, checked, checked, name, reduction)
-    result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
+    result: torch.Tensor = run_one(runtime, allreduce_submission(runtime, checked, checked, name, reduction))
     return result
 
 
@@ -146,8 +144,7 @@ def broadcast(
     runtime = runtime_of(process_set)
     checked = check_tensor(tensor, describe(Kind.BROADCAST, name))
     root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
-    submission = broadcast_submission(runtime, checked, None, name, root)
-    result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
+    result: torch.Tensor = run_one(runtime, broadcast_submission(runtime, checked, None, name, root))
     return result
 
 
@@ -158,8 +155,7 @@ def broadcast_(
     runtime = runtime_of(process_set)
     checked = check_in_place(tensor, describe(Kind.BROADCAST, name))
     root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
-    submission = broadcast_submission(runtime, checked, checked, name, root)
-    result: torch.Tensor = submit_one(runtime, submission, at_once=True).wait()
+    result: torch.Tensor = run_one(runtime, broadcast_submission(runtime, checked, checked, name, root))
     return result
 
 
@@ -236,6 +232,6 @@ def alltoall(
 def barrier(process_set: ProcessSet | str | None = global_process_set, name: str | None = None) -> None:
     """Returns when every rank of the set has called it. (A name may also come first.)"""
     if isinstance(process_set, str):
-        barrier_async(process_set).wait()
-    else:
-        barrier_async(name, process_set or global_process_set).wait()
+        name, process_set = process_set, None
+    runtime = runtime_of(process_set or global_process_set)
+    run_one(runtime, barrier_submission(runtime, name))
