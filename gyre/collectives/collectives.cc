@@ -130,6 +130,16 @@ void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t
   allreduce_as_chosen(lane, algorithm, own.subspan(offset_bytes, size_bytes), offset_bytes, reduction);
 }
 
+void prepare_contribution(std::span<std::byte> contribution, const Reduction& reduction, int size) {
+  scale_contribution(internal::plan_reduction(reduction, size), contribution);
+}
+
+void combine_contributions(std::span<std::byte> result, std::span<const std::byte* const> contributions,
+                           const Reduction& reduction) {
+  const ReductionPlan plan = internal::plan_reduction(reduction, static_cast<int>(contributions.size()));
+  reduce(result.data(), contributions, plan.elements_in(result.size()), plan.type, plan.operation, plan.scale);
+}
+
 std::span<std::byte> arena(group::Lane& lane) {
   if (lane.segment().empty()) return {};
   return internal::SharedLayout(lane.segment(), lane.topology().local_size()).arena(lane.topology().local_rank());

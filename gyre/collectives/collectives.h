@@ -51,6 +51,13 @@ void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t
 /// This rank's arena in the lane's segment: where allreduce_in_arena works. Empty when the lane has none.
 std::span<std::byte> arena(group::Lane& lane);
 
+/// The two halves of an allreduce, with its bits, for ranks of one host that see each other's contributions already:
+/// what each does to its own before the others read it, and what each makes of all of them, in rank order. They may
+/// not be `result`. Pure but for the memory given.
+void prepare_contribution(std::span<std::byte> contribution, const Reduction& reduction, int size);
+void combine_contributions(std::span<std::byte> result, std::span<const std::byte* const> contributions,
+                           const Reduction& reduction);
+
 void broadcast(group::Lane& lane, std::span<std::byte> buffer, int root);
 
 /// Rank r contributes `own` (sizes_bytes[r] bytes); `output` receives all contributions in rank order, without gaps.

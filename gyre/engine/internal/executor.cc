@@ -13,10 +13,6 @@ namespace gyre::engine::internal {
 
 namespace {
 
-collectives::Reduction reduction_of(const Signature& signature) {
-  return {signature.type, signature.operation, signature.prescale, signature.postscale};
-}
-
 /// Bytes of one index of the first dimension.
 std::size_t row_bytes(const Signature& signature) {
   const Shape row(signature.shape.begin() + (signature.shape.empty() ? 0 : 1), signature.shape.end());
@@ -60,6 +56,10 @@ std::vector<std::int64_t> reduce_scatter_rows(std::int64_t rows, int size) {
   std::vector<std::int64_t> shares(static_cast<std::size_t>(size), rows / size);
   for (std::int64_t rank = 0; rank < rows % size; ++rank) ++shares[static_cast<std::size_t>(rank)];
   return shares;
+}
+
+collectives::Reduction reduction_of(const Signature& signature) {
+  return {signature.type, signature.operation, signature.prescale, signature.postscale};
 }
 
 std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pending>& pending) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gyre/base/log.h"
+#include "gyre/collectives/collectives.h"
 #include "gyre/engine/handle.h"
 #include "gyre/engine/internal/coordinator.h"
 #include "gyre/engine/request.h"
@@ -18,6 +19,9 @@ struct Pending {
   Handle handle;
   std::vector<std::byte> memory{};  ///< Of an operation in which this rank takes part only because it has joined.
 };
+
+/// What a signature asks for, in the terms of the collectives.
+collectives::Reduction reduction_of(const Signature& signature);
 
 /// Runs ordered operations on a lane. One thread.
 class Executor {

@@ -2,7 +2,8 @@
 
 #include <sched.h>
 
-#include <thread>
+#include <algorithm>
+#include <vector>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/check.h"
@@ -11,6 +12,7 @@
 #include "gyre/collectives/collectives.h"
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/engine/internal/channels.h"
+#include "gyre/engine/internal/executor.h"
 
 namespace gyre::engine::internal {
 
@@ -27,6 +29,8 @@ constexpr std::chrono::microseconds kPatience{400};
 /// How much of it is spent spinning, where every rank has a core.
 constexpr std::chrono::microseconds kSpinning{100};
 constexpr int kSpinsPerClockRead = 64;
+/// What is larger goes through the lane's mailboxes.
+constexpr std::size_t kContributionBytes = 1024;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -57,6 +61,13 @@ std::uint64_t hash_of(const Request& request) {
   return xxh3_64(bytes_of(scales), hash);
 }
 
+bool fits_on_board(const Request& request) { return request.input.size() <= kContributionBytes; }
+
+bool contributes(const Request& request, int rank) {
+  const Signature& signature = request.signature;
+  return signature.kind == OperationKind::kAllreduce || rank == signature.root;
+}
+
 group::LaneOptions lane_options(const group::Group& group) {
   return {kMeetingChannel, collectives::segment_bytes_for(group.size(), 0), std::chrono::milliseconds{0}};
 }
@@ -70,6 +81,7 @@ struct Meeting::Board {
     std::atomic<std::uint64_t> round[2];  // By parity of the round.
     std::atomic<std::uint64_t> hash[2];
     std::atomic<std::uint64_t> passed_by;  // The last call that this rank took to the coordinator.
+    alignas(kCacheLineBytes) std::byte contribution[2][kContributionBytes];
   };
 
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> state;  // round << 16 | entered; zero-filled memory is round 0.
@@ -127,13 +139,26 @@ bool Meeting::try_run(const Request& request) {
     ~Held() GYRE_RELEASE() { mutex.unlock(); }
     Mutex& mutex;
   } held(mutex_);
+  post_contribution(request);
   if (!meet(hash, call)) {
     passed_by.store(call, std::memory_order_relaxed);
     return false;
   }
   calls_since_held_.store(0, std::memory_order_relaxed);
   run(request);
+  ++held_;
   return true;
+}
+
+std::span<std::byte> Meeting::contribution_of(int rank) const { return board_->postings[rank].contribution[held_ % 2]; }
+
+void Meeting::post_contribution(const Request& request) {
+  if (!fits_on_board(request) || !contributes(request, group_.rank())) return;
+  const std::span<std::byte> own = contribution_of(group_.rank()).first(request.input.size());
+  std::copy(request.input.begin(), request.input.end(), own.begin());
+  if (request.signature.kind == OperationKind::kAllreduce) {
+    collectives::prepare_contribution(own, reduction_of(request.signature), group_.size());
+  }
 }
 
 bool Meeting::meet(std::uint64_t hash, std::uint64_t call) {
@@ -199,24 +224,42 @@ bool Meeting::all_posted(std::uint64_t round, std::uint64_t hash) const {
 }
 
 void Meeting::run(const Request& request) {
-  const Signature& signature = request.signature;
-  const bool contributes = signature.kind == OperationKind::kAllreduce || lane_.rank() == signature.root;
-  if (contributes) collectives::copy_bytes(request.output.data(), request.input.data(), request.input.size());
-  timeline_.begin(request.name, operation_name(signature.kind));
+  timeline_.begin(request.name, operation_name(request.signature.kind));
   try {
-    switch (signature.kind) {
-      case OperationKind::kAllreduce:
-        collectives::allreduce(lane_, request.output,
-                               {signature.type, signature.operation, signature.prescale, signature.postscale});
-        break;
-      case OperationKind::kBroadcast: collectives::broadcast(lane_, request.output, signature.root); break;
-      default: collectives::barrier(lane_); break;
+    if (fits_on_board(request)) {
+      run_on_board(request);
+    } else {
+      run_in_lane(request);
     }
   } catch (const Error& error) {
     group_.abort(error);
     throw Error(*group_.abort_signal().reason());
   }
   timeline_.end(request.name);
+}
+
+void Meeting::run_on_board(const Request& request) {
+  lane_.begin_collective();
+  const Signature& signature = request.signature;
+  if (signature.kind == OperationKind::kAllreduce) {
+    std::vector<const std::byte*> contributions;
+    for (int rank = 0; rank < group_.size(); ++rank) contributions.push_back(contribution_of(rank).data());
+    collectives::combine_contributions(request.output, contributions, reduction_of(request.signature));
+  } else if (signature.kind == OperationKind::kBroadcast) {
+    collectives::copy_bytes(request.output.data(), contribution_of(signature.root).data(), request.output.size());
+  }
+}
+
+void Meeting::run_in_lane(const Request& request) {
+  const Signature& signature = request.signature;
+  if (contributes(request, lane_.rank())) {
+    collectives::copy_bytes(request.output.data(), request.input.data(), request.input.size());
+  }
+  if (signature.kind == OperationKind::kAllreduce) {
+    collectives::allreduce(lane_, request.output, reduction_of(request.signature));
+  } else {
+    collectives::broadcast(lane_, request.output, signature.root);
+  }
 }
 
 }  // namespace gyre::engine::internal

@@ -30,6 +30,11 @@ namespace gyre::engine::internal {
 /// one name apart; all ranks take part in every held round). The word is a hint: when it is missed a rank waits a
 /// little.
 ///
+/// What is small travels on the board itself: a rank posts its contribution with the hash, so that meeting is all the
+/// ranks do together, and each combines what was posted by itself. Contributions stand in one of two places in turn,
+/// which changes with every round that was held in agreement (not with every round): who posts for the next but one of
+/// these has met all ranks in the next, and so all have read.
+///
 /// last_held cannot pass R before a rank that entered R has read it, because a later round needs that rank. (The hashes
 /// can: a root that is done with a broadcast may post for two later, called-off rounds before a slow rank looks.) Which
 /// calls meet is a matter of luck and speed only: the result is the same either way.
@@ -57,11 +62,16 @@ class Meeting {
   /// What names this call of this rank in the word it may leave; every eligible request takes one.
   std::uint64_t next_call(std::uint64_t hash);
   bool anybody_passed_by(std::uint64_t call) const;
+  /// Where a rank's contribution to the round after the last one held in agreement stands.
+  std::span<std::byte> contribution_of(int rank) const GYRE_REQUIRES(mutex_);
+  void post_contribution(const Request& request) GYRE_REQUIRES(mutex_);
   bool meet(std::uint64_t hash, std::uint64_t call) GYRE_REQUIRES(mutex_);
   /// True when the round was held and all agreed; false when they did not, or it was called off.
   bool await_outcome(std::uint64_t round, std::uint64_t call) GYRE_REQUIRES(mutex_);
   bool all_posted(std::uint64_t round, std::uint64_t hash) const;
   void run(const Request& request) GYRE_REQUIRES(mutex_);
+  void run_on_board(const Request& request) GYRE_REQUIRES(mutex_);
+  void run_in_lane(const Request& request) GYRE_REQUIRES(mutex_);
 
   group::Group& group_;
   Timeline& timeline_;
@@ -71,6 +81,7 @@ class Meeting {
   const bool crowded_;  // More ranks than cores: waiting must give the core away at once.
   std::atomic<std::uint64_t> calls_since_held_ = 0;
   Mutex mutex_;
+  std::uint64_t held_ GYRE_GUARDED_BY(mutex_) = 0;  // Rounds held in agreement.
 };
 
 }  // namespace gyre::engine::internal

@@ -80,8 +80,10 @@ void validate(const Request& request, int size) {
   if (request.name.empty()) throw Error(ErrorCode::kInvalidArgument, "an operation needs a name");
   validate_sizes(request);
   const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
-  if (reduces && signature.type == DataType::kBoolean && signature.operation == ReduceOperation::kAverage) {
-    throw invalid(request, "bool tensors cannot be averaged; use max (or), min (and) or sum");
+  const bool scales =
+      signature.operation == ReduceOperation::kAverage || signature.prescale != 1.0 || signature.postscale != 1.0;
+  if (reduces && signature.type == DataType::kBoolean && scales) {
+    throw invalid(request, "bool tensors cannot be averaged or scaled; use max (or), min (and) or sum");
   }
   if (signature.kind == OperationKind::kBroadcast && (signature.root < 0 || signature.root >= size)) {
     throw invalid(request, fmt::format("root {} is not a rank of this group of {}", signature.root, size));
