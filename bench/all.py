@@ -24,13 +24,13 @@ BENCHES: dict[str, list[str]] = {
     ],
     "exchange": ["exchange", "resnet50", "--ranks", "2,4", "--seconds", "2"],
     "exchange-others": ["exchange", "resnet101", "cifar10", "cosmoflow", "--ranks", "2", "--seconds", "1"],
-    "step": ["step", "vgg16", "--batch", "8", "--ranks", "2,4", "--seconds", "15"],
+    "step": ["step", "vgg16", "--batch", "8", "--ranks", "2,4", "--seconds", "30"],
     "hosts-100mbit": [
-        "allreduce", "--hosts", "2,4", "--rate", "100mbit", "--sizes", "64KB,4MB", "--faces", "cpp", "--seconds", "3",
+        "allreduce", "--hosts", "2,4", "--rate", "100mbit", "--sizes", "64KB,4MB", "--faces", "cpp", "--seconds", "8",
     ],
     "hosts-1gbit": [
         "allreduce", "--hosts", "2,4", "--rate", "1gbit", "--sizes", "64KB,4MB,16MB", "--faces", "cpp",
-        "--seconds", "1", "--tls",
+        "--seconds", "2", "--tls",
     ],
     "hosts-of-two": [
         "allreduce", "--hosts", "2", "--ranks", "4", "--rate", "1gbit", "--sizes", "4MB", "--faces", "cpp",

@@ -89,7 +89,7 @@ class Engine::Implementation {
  private:
   /// Everybody's `own`, one after the other.
   Bytes gather(const std::string& name, const Bytes& own);
-  /// Throws Error(kMismatch) on every rank unless all describe the plan alike; returns rank 0's `ready_order`.
+  /// Throws Error(kMismatch) on every rank unless all describe the plan alike; returns the fullest `ready_order`.
   std::vector<std::size_t> agree(const std::string& name, const std::vector<std::string>& description,
                                  const std::vector<std::size_t>& ready_order);
   std::vector<std::string> describe(const std::vector<PlanTensor>& tensors, const PlanOptions& options) const;
@@ -181,8 +181,7 @@ Bytes Engine::Implementation::gather(const std::string& name, const Bytes& own) 
 std::vector<std::size_t> Engine::Implementation::agree(const std::string& name,
                                                        const std::vector<std::string>& description,
                                                        const std::vector<std::size_t>& ready_order) {
-  internal::PlanProposal own{internal::hash_description(description), {}};
-  if (group_.rank() == 0) own.ready_order = ready_order;
+  const internal::PlanProposal own{internal::hash_description(description), ready_order};
   const auto proposals =
       internal::decode_proposals(gather("gyre.plan." + name, internal::encode_proposal(own)), group_.size());
   const bool differ = std::any_of(proposals.begin(), proposals.end(), [&](const internal::PlanProposal& proposal) {
@@ -193,7 +192,7 @@ std::vector<std::size_t> Engine::Implementation::agree(const std::string& name,
     const Bytes all = gather("gyre.plan.description." + name, internal::encode_description(description));
     internal::check_descriptions(name, internal::decode_descriptions(all, group_.size()));
   }
-  return proposals[0].ready_order;
+  return internal::fullest_order(proposals);
 }
 
 std::vector<std::string> Engine::Implementation::describe(const std::vector<PlanTensor>& tensors,

@@ -31,8 +31,9 @@ struct PlanOptions {
   /// private memory as the arena. Without effect where nothing is rounded: one host, kNative, other types.
   bool error_feedback = false;
   /// The indices of the tensors in the order in which a backward pass produced them on this rank; those it did not
-  /// produce may be left out, and follow in their own order. Rank 0's is the one by which every rank lays the plan out,
-  /// so that a bucket fills, and leaves, while the next one is being computed. Empty: the order of the tensors.
+  /// produce may be left out, and follow in their own order. The fullest one, of the first rank that has it, is that by
+  /// which every rank lays the plan out, so that a bucket fills, and leaves, while the next one is being computed. All
+  /// empty: the order of the tensors.
   std::vector<std::size_t> ready_order{};
 };
 

@@ -20,7 +20,8 @@ struct ExchangeOptions {
 /// gradient, still in cache, to the parameter's place in the arena, makes that place the parameter's gradient, and
 /// hands it in; buckets that are full are reduced meanwhile. Nothing is copied out, and gradients that already live
 /// there (zero_gradients(false)) are not copied in either. The first step is exchanged when it ends; the order in which
-/// its gradients came on rank 0 is the one in which the plan is then laid out, for good.
+/// its gradients came, on the first rank that had most of them, is the one in which the plan is then laid out, for
+/// good.
 ///
 /// A tensor that somebody keeps of a gradient keeps its values after zero_gradients(true), as in a program without
 /// exchange; a view of it shows the next step's.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
@@ -41,6 +43,12 @@ std::vector<PlanProposal> decode_proposals(std::span<const std::byte> bytes, int
     for (std::uint64_t i = 0; i < count; ++i) proposal.ready_order.push_back(reader.u64());
   }
   return proposals;
+}
+
+std::vector<std::size_t> fullest_order(const std::vector<PlanProposal>& proposals) {
+  // The first of equals.
+  return std::ranges::max_element(proposals, {}, [](const PlanProposal& one) { return one.ready_order.size(); })
+      ->ready_order;
 }
 
 Bytes encode_description(const std::vector<std::string>& description) {

@@ -10,8 +10,8 @@
 
 namespace gyre::engine::internal {
 
-/// What each rank says of a plan so that all can agree on it: the hash of its description, and on rank 0 the order in
-/// which its backward produced the tensors. Descriptions themselves travel only when the hashes differ.
+/// What each rank says of a plan so that all can agree on it: the hash of its description, and the order in which its
+/// backward produced the tensors. Descriptions themselves travel only when the hashes differ.
 struct PlanProposal {
   std::uint64_t description_hash = 0;
   std::vector<std::size_t> ready_order;
@@ -23,6 +23,9 @@ Bytes encode_proposal(const PlanProposal& proposal);
 /// The proposals of all ranks, by rank, out of the concatenation of what encode_proposal() gave. Error(kProtocol) for
 /// damaged bytes.
 std::vector<PlanProposal> decode_proposals(std::span<const std::byte> bytes, int size);
+
+/// The longest one, of the first rank that has it: another's may lack tensors whose gradients it did not compute.
+std::vector<std::size_t> fullest_order(const std::vector<PlanProposal>& proposals);
 
 /// A contribution to an allgather of texts, and what the ranks contributed, split into lines.
 Bytes encode_description(const std::vector<std::string>& description);

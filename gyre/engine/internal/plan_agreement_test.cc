@@ -27,6 +27,11 @@ TEST(PlanAgreementTest, proposals_come_back_by_rank) {
   EXPECT_TRUE(proposals[1].ready_order.empty());
 }
 
+TEST(PlanAgreementTest, the_first_of_the_fullest_orders_counts) {
+  EXPECT_THAT(fullest_order({{7, {}}, {7, {2, 1}}, {7, {1, 0}}}), ElementsAre(2, 1));
+  EXPECT_THAT(fullest_order({{7, {}}, {7, {}}}), ElementsAre());
+}
+
 TEST(PlanAgreementTest, damaged_proposals_are_refused) {
   Bytes bytes = encode_proposal({7, {2, 0, 1}});
   EXPECT_THROW(decode_proposals(bytes, 2), Error);

@@ -1,10 +1,10 @@
 """The exchange of an optimizer's gradients while backward still runs.
 
 One engine Plan holds all trainable parameters. The first step is exchanged when it ends; the order in which its
-gradients came, on rank 0, is the order in which the plan is then laid out, for good. From the second step on a hook on
-each parameter copies its gradient, the moment it is complete, to its place in the plan's arena (memory shared with the
-other ranks of the host), makes that place the parameter's `grad`, and marks it ready; the engine reduces a bucket as
-soon as all its tensors are in. finish() waits for the rest.
+gradients came, on the first rank that had most of them, is that in which the plan is then laid out, for good. From the
+second step on a hook on each parameter copies its gradient, the moment it is complete, to its place in the plan's arena
+(memory shared with the other ranks of the host), makes that place the parameter's `grad`, and marks it ready; the
+engine reduces a bucket as soon as all its tensors are in. finish() waits for the rest.
 """
 
 from __future__ import annotations

@@ -1,0 +1,131 @@
+// Which way a synchronous call takes (the board, a mailbox, the coordinator) is a matter of luck, size and speed: these
+// tests compare the bits of all ways, and let several threads of each rank fight for the board.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "gyre/base/random.h"
+#include "gyre/engine/engine.h"
+#include "gyre/engine/runtime.h"
+
+namespace gyre::engine {
+namespace {
+
+Request request_for(const std::string& name, DataType type, std::vector<std::byte>& memory) {
+  Request request;
+  request.name = name;
+  request.signature = {.kind = OperationKind::kAllreduce,
+                       .type = type,
+                       .shape = {static_cast<std::int64_t>(memory.size() / collectives::size_of(type))}};
+  request.input = memory;
+  request.output = memory;
+  return request;
+}
+
+std::vector<std::byte> random_bytes(std::size_t size, Random random) {
+  std::vector<std::byte> bytes(size);
+  for (std::byte& one : bytes) one = static_cast<std::byte>(random.below(120));  // No NaN, whose payload is free.
+  return bytes;
+}
+
+/// Sizes on both sides of what fits on the board.
+constexpr std::array<std::size_t, 6> kSizesBytes{0, 8, 1016, 1024, 1032, 5000};
+
+class MeetingTest : public testing::TestWithParam<int> {};
+
+TEST_P(MeetingTest, small_and_large_synchronous_calls_have_the_bits_of_asynchronous_ones) {
+  constexpr std::uint64_t kSeed = 21;
+  struct Way {
+    DataType type;
+    ReduceOperation operation;
+    double prescale, postscale;
+  };
+  constexpr std::array<Way, 7> kWays{{{DataType::kFloat32, ReduceOperation::kSum, 1.0, 1.0},
+                                      {DataType::kFloat32, ReduceOperation::kAverage, 0.3, 1.7},
+                                      {DataType::kBfloat16, ReduceOperation::kAverage, 1.0, 1.0},
+                                      {DataType::kFloat64, ReduceOperation::kProduct, -0.5, 2.0},
+                                      {DataType::kInt32, ReduceOperation::kAverage, 1.0, 1.0},
+                                      {DataType::kInt8, ReduceOperation::kSum, 0.5, 3.0},
+                                      {DataType::kFloat16, ReduceOperation::kMin, -1.0, 1.0}}};
+  run_ranks(GetParam(), [&](Runtime& runtime) {
+    for (std::size_t way = 0; way < kWays.size(); ++way) {
+      for (const std::size_t size : kSizesBytes) {
+        const std::string name = std::to_string(way) + "." + std::to_string(size);
+        SCOPED_TRACE(name);
+        const auto own = random_bytes(size, Random(kSeed + way, static_cast<std::uint64_t>(runtime.rank())));
+        std::array<std::vector<std::byte>, 2> results{own, own};
+        std::array<Request, 2> requests{request_for(name, kWays[way].type, results[0]),
+                                        request_for(name + ".async", kWays[way].type, results[1])};
+        for (Request& request : requests) {
+          request.signature.operation = kWays[way].operation;
+          request.signature.prescale = kWays[way].prescale;
+          request.signature.postscale = kWays[way].postscale;
+        }
+        static_cast<void>(runtime.engine().run(requests[0]));
+        runtime.engine().submit(requests[1]).wait();
+        ASSERT_EQ(results[0], results[1]);
+      }
+    }
+  });
+}
+
+TEST_P(MeetingTest, a_broadcast_leaves_the_roots_memory_and_reaches_all_others) {
+  run_ranks(GetParam(), [](Runtime& runtime) {
+    for (const std::size_t size : kSizesBytes) {
+      for (int root = 0; root < runtime.size(); ++root) {
+        const auto roots = random_bytes(size, Random(size, static_cast<std::uint64_t>(root)));
+        auto memory = runtime.rank() == root ? roots : std::vector<std::byte>(size);
+        Request request = request_for("b" + std::to_string(size), DataType::kUint8, memory);
+        request.signature.kind = OperationKind::kBroadcast;
+        request.signature.root = root;
+        static_cast<void>(runtime.engine().run(request));
+        ASSERT_EQ(memory, roots) << size << " bytes from rank " << root;
+      }
+    }
+  });
+}
+
+TEST_P(MeetingTest, threads_that_fight_for_the_board_get_their_own_sums) {
+  constexpr int kThreads = 3;
+  constexpr int kCalls = 300;
+  run_ranks(GetParam(), [](Runtime& runtime) {
+    std::atomic<int> wrong = 0;
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&runtime, &wrong, thread] {
+        for (int call = 0; call < kCalls; ++call) {
+          std::vector<std::byte> memory(16, static_cast<std::byte>(thread + call % 20));
+          // Some names come again, some never do.
+          const std::string suffix = call % 2 == 0 ? "" : "." + std::to_string(call);
+          static_cast<void>(
+              runtime.engine().run(request_for("thread" + std::to_string(thread) + suffix, DataType::kUint8, memory)));
+          const auto sum = static_cast<std::byte>((thread + call % 20) * runtime.size());
+          if (memory != std::vector<std::byte>(16, sum)) ++wrong;
+        }
+      });
+    }
+    threads.clear();
+    ASSERT_EQ(wrong, 0);
+  });
+}
+
+TEST_P(MeetingTest, nobody_passes_a_barrier_before_all_have_come) {
+  std::atomic<int> come = 0;
+  run_ranks(GetParam(), [&](Runtime& runtime) {
+    for (int round = 1; round <= 100; ++round) {
+      ++come;
+      Request barrier;
+      barrier.name = "barrier";
+      static_cast<void>(runtime.engine().run(barrier));
+      ASSERT_GE(come, round * runtime.size());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, MeetingTest, testing::Values(2, 3, 4));
+
+}  // namespace
+}  // namespace gyre::engine
