@@ -113,6 +113,7 @@ nlohmann::json describe(const LaneStatistics& lane) {
   return {{"lane", lane.lane},
           {"collectives", lane.counters.collectives.value()},
           {"bytes_sent", lane.counters.bytes_sent.value()},
+          {"bytes_in_place", lane.counters.bytes_in_place.value()},
           {"bytes_received", lane.counters.bytes_received.value()},
           {"waiting_us", time(lane.counters.waiting_ns)},
           {"copying_us", time(lane.counters.copying_ns)},

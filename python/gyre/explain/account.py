@@ -130,12 +130,12 @@ def words(account: Account) -> str:
         lines.append("")
         lines += _lined_up(
             [
-                ("lane", "collectives", "waited", "copied for", "reduced for", "sent for", "bytes sent"),
+                ("lane", "collectives", "waited", "copied for", "reduced for", "sent for", "bytes sent", "in place"),
                 *(
                     (
                         lane["lane"], str(lane["collectives"]), time_text(lane["waiting_us"]),
                         time_text(lane["copying_us"]), time_text(lane["reducing_us"]), time_text(lane["sending_us"]),
-                        size_text(lane["bytes_sent"]),
+                        size_text(lane["bytes_sent"]), size_text(lane["bytes_in_place"]),
                     )
                     for lane in busy
                 ),
