@@ -89,7 +89,9 @@ void allreduce_as_chosen(group::Lane& lane, Algorithm algorithm, std::span<std::
     allreduce_on_one_host(room, algorithm, buffer, arena_offset_bytes.value_or(0), plan);
   } else if (algorithm == Algorithm::kHostsRing && arena_offset_bytes && !needs_wide_integers(plan)) {
     SharedRoom room(lane, collective);
-    allreduce_arenas_by_hosts(lane, room, collective, *arena_offset_bytes, buffer.size(), plan);
+    room.arrive_and_wait();
+    const auto places = places_in_arenas(room, *arena_offset_bytes, buffer.size());
+    allreduce_places_by_hosts(lane, room, collective, places, buffer.size(), plan);
   } else {
     allreduce_between_hosts(lane, collective, algorithm, buffer, plan);
   }
@@ -105,17 +107,22 @@ void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& 
 void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
                const Lent& own) {
   const Algorithm algorithm = allreduce_algorithm(buffer.size(), false, placement_of(lane));
-  if (algorithm != Algorithm::kSharedPipeline || buffer.size() < LentMemory::kLeastBytes) {
+  const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
+  const bool over_hosts = algorithm == Algorithm::kHostsRing && !needs_wide_integers(plan);
+  if ((algorithm != Algorithm::kSharedPipeline && !over_hosts) || buffer.size() < LentMemory::kLeastBytes) {
     return allreduce_as_chosen(lane, algorithm, buffer, std::nullopt, reduction);
   }
-  const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
   GYRE_CHECK(buffer.size() % size_of(plan.type) == 0U);
   scale_contribution(plan, buffer);
-  SharedRoom room(lane, lane.begin_collective());
-  if (auto places = memory.meet(room, buffer, own)) {
-    lane.counters().bytes_in_place += buffer.size();
-    return allreduce_in_places(room, std::move(*places), buffer.size(), plan);
+  const std::uint64_t collective = lane.begin_collective();
+  SharedRoom room(lane, collective);
+  auto places = memory.meet(room, buffer, own);
+  if (places) lane.counters().bytes_in_place += buffer.size();
+  if (over_hosts) {
+    if (places) return allreduce_places_by_hosts(lane, room, collective, *places, buffer.size(), plan);
+    return allreduce_by_hosts(lane, room, collective, buffer, plan);
   }
+  if (places) return allreduce_in_places(room, std::move(*places), buffer.size(), plan);
   allreduce_by_pipeline(room, buffer, plan);
 }
 

@@ -37,8 +37,8 @@ struct Reduction {
 /// empty.
 void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction);
 
-/// The same for a buffer that this rank lends, if it does: where all ranks of one host lend theirs, it is reduced where
-/// it lies. All ranks call it with the LentMemory of the same lane.
+/// The same for a buffer that this rank lends, if it does: where all ranks of a host lend theirs, they are reduced
+/// where they lie. All ranks call it with the LentMemory of the same lane.
 void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
                const Lent& own);
 

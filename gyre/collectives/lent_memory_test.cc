@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -117,15 +118,27 @@ TEST_P(LentMemoryTest, more_buffers_than_are_remembered_come_and_go) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, LentMemoryTest, ::testing::Values(2, 3, 4));
 
-TEST(LentMemoryPlaceTest, ranks_of_several_hosts_copy) {
-  const testing::Arrangement arrangement = testing::host_arrangements(4).front();
-  testing::run_ranks(4, arrangement, [](group::Lane& lane) {
-    LentMemory memory;
-    const Buffer buffer(lane.rank(), 0);
-    allreduce(lane, buffer.bytes, kSum, memory, {1, buffer.segment->descriptor(), {1}});
-    expect_equal(buffer.bytes, copied_sum(lane, 0));
-    EXPECT_EQ(lane.counters().bytes_in_place.value(), 0U);
-  });
+TEST(LentMemoryPlaceTest, hosts_of_several_ranks_reduce_where_they_all_lend_and_copy_where_one_does_not) {
+  for (const testing::Arrangement& arrangement : testing::host_arrangements(4)) {
+    SCOPED_TRACE(arrangement.name);
+    testing::run_ranks(4, arrangement, [](group::Lane& lane) {
+      LentMemory memory;
+      const Buffer buffer(lane.rank(), 0);
+      std::size_t in_place = 0;
+      const bool ranks_meet = lane.topology().hosts().size() < static_cast<std::size_t>(lane.size());
+      const std::vector<int>& local_ranks = lane.topology().local_ranks();
+      for (int round = 0; round < 6; ++round) {
+        buffer.fill(lane.rank(), round);
+        const int without = round % 2 == 0 ? -1 : round / 2;  // Another rank each time; its host copies.
+        allreduce(lane, buffer.bytes, kSum, memory,
+                  lane.rank() == without ? Lent{} : Lent{1, buffer.segment->descriptor(), {1}});
+        expect_equal(buffer.bytes, copied_sum(lane, round));
+        const bool all_lend = std::ranges::find(local_ranks, without) == local_ranks.end();
+        if (ranks_meet && all_lend) in_place += buffer.bytes.size();
+      }
+      EXPECT_EQ(lane.counters().bytes_in_place.value(), in_place);
+    });
+  }
 }
 
 }  // namespace

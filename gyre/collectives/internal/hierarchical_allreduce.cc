@@ -72,13 +72,11 @@ void allreduce_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t colle
   allgather_shared(room, slice, sizes_bytes, buffer);
 }
 
-void allreduce_arenas_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective, std::size_t offset_bytes,
-                               std::size_t size_bytes, const ReductionPlan& plan) {
+void allreduce_places_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective,
+                               std::span<std::byte* const> places, std::size_t size_bytes, const ReductionPlan& plan) {
   const std::vector<std::size_t> sizes_bytes = slice_sizes(lane.topology(), size_bytes, plan.type);
-  std::vector<std::span<std::byte>> slices;  // The same one in every rank's arena.
-  for (int r = 0; r < room.size(); ++r) {
-    slices.push_back(own_slice(room.layout().arena(r).subspan(offset_bytes, size_bytes), sizes_bytes, room.rank()));
-  }
+  std::vector<std::span<std::byte>> slices;  // The same one in every rank's place.
+  for (std::byte* const place : places) slices.push_back(own_slice({place, size_bytes}, sizes_bytes, room.rank()));
   const std::span<std::byte> own = slices[index_of(room.rank())];
 
   const RangeHook sum_up = [&](std::size_t offset, std::size_t size) {
@@ -90,7 +88,7 @@ void allreduce_arenas_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_
     for (const std::span<std::byte>& slice : slices) copy_bytes(slice.data() + offset, own.data() + offset, size);
     room.note_progress();
   };
-  room.arrive_and_wait();  // All contributions are in. Nobody but this rank reads or writes its slice until the end.
+  // Nobody but this rank reads or writes its slice until the end.
   if (!own.empty()) {
     allreduce_by_ring(lane, collective, counterparts(lane.topology()), own, plan,
                       {.prepare = sum_up, .publish = hand_out});

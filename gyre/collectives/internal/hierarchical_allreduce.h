@@ -24,9 +24,11 @@ void allreduce_small_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t
 void allreduce_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective, std::span<std::byte> buffer,
                         const ReductionPlan& plan);
 
-/// The same for buffers in the arenas, without a further copy: a rank sums a segment over all arenas when the ring is
-/// about to use it, and writes it to all arenas when the ring is through with it, so both are hidden behind the wire.
-void allreduce_arenas_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective, std::size_t offset_bytes,
-                               std::size_t size_bytes, const ReductionPlan& plan);
+/// The same for buffers that all ranks of the host see (`places`, by local rank), without a further copy: a rank sums a
+/// segment over all places when the ring is about to use it, and writes it to all places when the ring is through with
+/// it, so both are hidden behind the wire. All ranks of the host have entered. Hosts may differ in which of the two
+/// they use: on the wire it is the same.
+void allreduce_places_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective,
+                               std::span<std::byte* const> places, std::size_t size_bytes, const ReductionPlan& plan);
 
 }  // namespace gyre::collectives::internal

@@ -119,13 +119,18 @@ void allreduce_by_pipeline(SharedRoom& room, std::span<std::byte> buffer, const 
   }
 }
 
+std::vector<std::byte*> places_in_arenas(const SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes) {
+  std::vector<std::byte*> places;
+  for (int r = 0; r < room.size(); ++r) {
+    places.push_back(room.layout().arena(r).subspan(offset_bytes, size_bytes).data());
+  }
+  return places;
+}
+
 void allreduce_in_arenas(SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes,
                          const ReductionPlan& plan) {
-  std::vector<std::byte*> places;
-  for (int r = 0; r < room.size(); ++r)
-    places.push_back(room.layout().arena(r).subspan(offset_bytes, size_bytes).data());
   room.arrive_and_wait();
-  allreduce_in_places(room, std::move(places), size_bytes, plan);
+  allreduce_in_places(room, places_in_arenas(room, offset_bytes, size_bytes), size_bytes, plan);
 }
 
 void allreduce_in_places(SharedRoom& room, std::vector<std::byte*> places, std::size_t size_bytes,

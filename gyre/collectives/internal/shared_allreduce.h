@@ -21,6 +21,9 @@ void allreduce_by_mailbox(SharedRoom& room, std::span<std::byte> buffer, const R
 /// copy-out of the one before that fall into the same interval.
 void allreduce_by_pipeline(SharedRoom& room, std::span<std::byte> buffer, const ReductionPlan& plan);
 
+/// Where a stretch of the arenas begins, by local rank.
+std::vector<std::byte*> places_in_arenas(const SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes);
+
 /// Each rank reduces its slice over all arenas into all arenas. Two arrivals: all contributions are in; all
 /// slices are out.
 void allreduce_in_arenas(SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes, const ReductionPlan& plan);

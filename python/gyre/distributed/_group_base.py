@@ -54,8 +54,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._owner = os.getpid()
         self._runtime: Runtime = meet(store, rank, size, timeout, self._title, timeline=is_world)
         self._messages = _core.PointToPoint(self._runtime.core)
-        one_host = self._runtime.place["local_size"] == size
-        self._lender = Lender(size if one_host else 1)
+        self._lender = Lender(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")
         serve_torch_monitored_barrier()
         _lifetime.register(self)

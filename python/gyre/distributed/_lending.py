@@ -43,7 +43,7 @@ class _Bucket:
 
 
 class Lender:
-    """Of one process group of several ranks on one host. Thread-safe."""
+    """Of one process group, with `local_size` ranks on this host. Thread-safe."""
 
     def __init__(self, local_size: int) -> None:
         self._local_size = local_size
