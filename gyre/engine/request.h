@@ -37,7 +37,8 @@ std::string describe_tensor(DataType type, const Shape& shape);
 std::size_t element_count(const Shape& shape);
 
 /// What ranks must agree on before an operation may move a byte (all of it for allreduce and broadcast; all but the
-/// first dimension for allgather; all but the splits for all-to-all).
+/// first dimension for allgather; all but the splits for all-to-all, whose `expected_splits` must be what the others
+/// send).
 struct Signature {
   OperationKind kind = OperationKind::kBarrier;
   DataType type = DataType::kUint8;
@@ -45,9 +46,10 @@ struct Signature {
   ReduceOperation operation = ReduceOperation::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;                        ///< Broadcast.
-  std::vector<std::int64_t> splits{};  ///< All-to-all: rows of `shape[0]` for each rank; empty: even.
-  std::string group{};                 ///< Operations of one group complete together or not at all; empty: alone.
+  int root = 0;                                 ///< Broadcast.
+  std::vector<std::int64_t> splits{};           ///< All-to-all: rows of `shape[0]` for each rank; empty: even.
+  std::vector<std::int64_t> expected_splits{};  ///< All-to-all: rows that this rank expects of each; empty: any.
+  std::string group{};  ///< Operations of one group complete together or not at all; empty: alone.
   std::uint32_t group_size = 0;
 
   friend bool operator==(const Signature&, const Signature&) = default;

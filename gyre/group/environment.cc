@@ -75,13 +75,6 @@ std::shared_ptr<UniqueFd> inherited_listener(int descriptor) {
   return copy_inherited("GYRE_RENDEZVOUS_FD", descriptor);
 }
 
-/// The launcher does without it when it is gone.
-std::shared_ptr<UniqueFd> inherited_verdict(int descriptor) {
-  struct stat status{};
-  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return nullptr;
-  return copy_inherited("GYRE_VERDICT_FD", descriptor);
-}
-
 void agree_on_local_key(const Launch& launch, Job& job, Deadline deadline) {
   if (job.rank != 0) {
     job.key = fetch_local_key(launch.local_key_endpoint(), job.rank, deadline);
@@ -94,6 +87,12 @@ void agree_on_local_key(const Launch& launch, Job& job, Deadline deadline) {
 }
 
 }  // namespace
+
+std::shared_ptr<UniqueFd> inherited_verdict(int descriptor) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return nullptr;
+  return copy_inherited("GYRE_VERDICT_FD", descriptor);
+}
 
 Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadline) {
   Launch launch;

@@ -194,6 +194,9 @@ def last_words() -> str | None:
     failure = getattr(sys, "last_value", None)
     if failure is None or hasattr(sys, "ps1") or isinstance(failure, SHARED_FAILURES):
         return None
+    # DDP's reducer, which is C++, keeps of our exception only the words.
+    if any(f"running the callback: {kind.__name__}: " in str(failure) for kind in SHARED_FAILURES):
+        return None
     lines = str(failure).splitlines()
     return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__
 

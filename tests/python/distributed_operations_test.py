@@ -299,10 +299,27 @@ def wrong_use_is_one_clear_error() -> None:
     wrong = [torch.zeros(sum(splits)), torch.zeros(sum(splits))]
     kind, message, _ = failure_of(lambda: dist.all_to_all_single(*wrong, splits, splits))
     assert (kind, "output splits" in message) == (MismatchError.__name__, True), message
+    wrong_splits_of_one_rank(rank, size)
     kind, message, _ = failure_of(lambda: dist.init_process_group("gyre"))
     assert kind == "ValueError", (kind, message)
     dist.destroy_process_group()
     a_rank_that_does_not_come()
+
+
+def wrong_splits_of_one_rank(rank: int, size: int) -> None:
+    """Only the last rank has them, and all are told."""
+    one_each = [1] * size
+    expected = [2, *one_each[1:]] if rank == size - 1 else one_each
+    tensors = [torch.zeros(sum(expected)), torch.zeros(size)]
+    kind, message, seconds = failure_of(lambda: dist.all_to_all_single(*tensors, expected, one_each))
+    assert f"rank 0 sends 1 elements to rank {size - 1}, which expects 2" in message, message
+    assert (kind, seconds < 10) == (MismatchError.__name__, True), (kind, seconds)
+    parts = [torch.zeros(2) for _ in range(size)] if rank == 0 else None
+    larger = torch.zeros(2 + (rank == size - 1))
+    kind, message, _ = failure_of(lambda: dist.gather(larger, parts, 0))
+    assert (kind, "sends 3 elements to rank 0" in message) == (MismatchError.__name__, True), message
+    good = [torch.zeros(size), torch.zeros(size)]  # The job goes on.
+    dist.all_to_all_single(*good, one_each, one_each)
 
 
 def a_rank_that_does_not_come() -> None:

@@ -69,6 +69,31 @@ std::vector<std::int64_t> rows_to_each(const Signature& signature, int size) {
   return std::vector<std::int64_t>(static_cast<std::size_t>(size), signature.shape.at(0) / size);
 }
 
+/// Of an all-to-all: whoever sends a rank something else than that rank expects; empty: nobody.
+std::string describe_split_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                                    const std::vector<int>& rank_names) {
+  const auto shown = [&](std::size_t rank) {
+    return rank_names.empty() ? static_cast<int>(rank) : rank_names.at(rank);
+  };
+  const auto size = static_cast<int>(signatures.size());
+  for (std::size_t receiver = 0; receiver < signatures.size(); ++receiver) {
+    if (!signatures[receiver] || signatures[receiver]->expected_splits.empty()) continue;
+    const auto& expected = signatures[receiver]->expected_splits;
+    for (std::size_t sender = 0; sender < signatures.size(); ++sender) {
+      const auto rows = signatures[sender] ? rows_to_each(*signatures[sender], size) : std::vector<std::int64_t>{};
+      const std::int64_t sent = receiver < rows.size() ? rows[receiver] : 0;
+      const std::int64_t wanted = sender < expected.size() ? expected[sender] : 0;
+      if (sent == wanted) continue;
+      return fmt::format(
+          "the ranks disagree about '{}': rank {} sends {} elements to rank {}, which expects {} from it; a rank's "
+          "input splits must be the other ranks' output splits (rank {} sends [{}], rank {} expects [{}])",
+          name, shown(sender), sent, shown(receiver), wanted, shown(sender), fmt::join(rows, ", "), shown(receiver),
+          fmt::join(expected, ", "));
+    }
+  }
+  return {};
+}
+
 bool fusable(const Signature& a, const Signature& b) {
   return a.kind == OperationKind::kAllreduce && b.kind == OperationKind::kAllreduce && a.type == b.type &&
          a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale;
@@ -105,7 +130,8 @@ std::string describe_mismatch(const std::string& name, const std::vector<std::op
                        found->first, first_side.size() > 1 ? "s" : "", fmt::join(first_side, ", "), found->second,
                        second_side.size() > 1 ? "s" : "", fmt::join(second_side, ", "));
   }
-  return {};
+  const bool exchanges = first != signatures.end() && (*first)->kind == OperationKind::kAllToAll;
+  return exchanges ? describe_split_mismatch(name, signatures, rank_names) : std::string();
 }
 
 void Coordinator::announce(int rank, Announced announced, SteadyClock::time_point now) {

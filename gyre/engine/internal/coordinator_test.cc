@@ -203,6 +203,28 @@ TEST_F(CoordinatorTest, an_alltoall_tells_who_sends_how_many_rows_to_whom) {
   EXPECT_THAT(coordinator.take_order().buckets.at(0).at(0).sizes, ElementsAre(2, 2, 1, 4));
 }
 
+TEST_F(CoordinatorTest, an_alltoall_that_a_rank_expects_otherwise_is_refused_before_a_byte_moves) {
+  Coordinator coordinator = make(2);
+  Signature first = floats({4});
+  first.kind = OperationKind::kAllToAll;
+  first.splits = {1, 3};
+  first.expected_splits = {1, 2};
+  Signature second = floats({5});
+  second.kind = OperationKind::kAllToAll;
+  second.splits = {2, 3};
+  coordinator.announce(0, {"right", first}, now_);
+  coordinator.announce(1, {"right", second}, now_);
+  EXPECT_THAT(coordinator.take_order().buckets.at(0).at(0).sizes, ElementsAre(1, 3, 2, 3));
+  second.expected_splits = {4, 3};
+  coordinator.announce(0, {"wrong", first}, now_);
+  coordinator.announce(1, {"wrong", second}, now_);
+  const Order order = coordinator.take_order();
+  EXPECT_TRUE(order.buckets.empty());
+  ASSERT_EQ(order.refusals.size(), 1U);
+  EXPECT_EQ(order.refusals[0].code, ErrorCode::kMismatch);
+  EXPECT_THAT(order.refusals[0].message, HasSubstr("rank 0 sends 3 elements to rank 1, which expects 4"));
+}
+
 TEST_F(CoordinatorTest, what_needs_a_departed_rank_is_refused_now_and_later) {
   Coordinator coordinator = make(3);
   coordinator.announce(0, {"before", floats({1})}, now_);

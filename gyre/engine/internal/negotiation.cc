@@ -56,11 +56,12 @@ std::vector<PlanStep> decode_steps(const flatbuffers::Vector<const wire::PlanSte
 Offset<wire::Signature> encode_signature(FlatBufferBuilder& builder, const Signature& signature) {
   const auto shape = builder.CreateVector(signature.shape);
   const auto splits = signature.splits.empty() ? 0 : builder.CreateVector(signature.splits);
+  const auto expected = signature.expected_splits.empty() ? 0 : builder.CreateVector(signature.expected_splits);
   const auto group = signature.group.empty() ? 0 : builder.CreateString(signature.group);
   return wire::CreateSignature(builder, static_cast<std::uint8_t>(signature.kind),
                                static_cast<std::uint8_t>(signature.type),
                                static_cast<std::uint8_t>(signature.operation), shape, signature.prescale,
-                               signature.postscale, signature.root, splits, group, signature.group_size);
+                               signature.postscale, signature.root, splits, group, signature.group_size, expected);
 }
 
 Signature decode_signature(const wire::Signature& message) {
@@ -82,6 +83,7 @@ Signature decode_signature(const wire::Signature& message) {
   signature.postscale = message.postscale();
   signature.root = message.root();
   signature.splits = to_vector(message.splits());
+  signature.expected_splits = to_vector(message.expected_splits());
   if (message.group() != nullptr) signature.group = message.group()->str();
   signature.group_size = message.group_size();
   return signature;

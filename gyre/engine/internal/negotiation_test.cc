@@ -18,6 +18,7 @@ Announced example(const std::string& name, bool transient = false) {
                       .postscale = 3,
                       .root = 2,
                       .splits = {3, 4},
+                      .expected_splits = {5, 0},
                       .group = "g",
                       .group_size = 2};
   return {name, signature, transient};

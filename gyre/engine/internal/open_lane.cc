@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <numeric>
@@ -53,6 +54,15 @@ void validate_sizes(const Request& request) {
 void validate_splits(const Request& request, int size) {
   const Signature& signature = request.signature;
   const std::int64_t rows = signature.shape[0];
+  const auto& expected = signature.expected_splits;
+  if (!expected.empty() && (expected.size() != static_cast<std::size_t>(size) || std::ranges::min(expected) < 0)) {
+    throw invalid(request, fmt::format("the expected splits [{}] are no numbers of rows from {} ranks",
+                                       fmt::join(expected, ", "), size));
+  }
+  // Nobody else could find that out.
+  if (!expected.empty() && size == 1 && expected[0] != rows) {
+    throw invalid(request, fmt::format("{} are sent to the only rank, which expects {}", rows, expected[0]));
+  }
   if (signature.splits.empty()) {
     if (rows % size == 0) return;
     throw invalid(

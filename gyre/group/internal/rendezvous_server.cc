@@ -200,6 +200,8 @@ void RendezvousServer::leave(int rank) {
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
   if (seat.state != SeatState::kJoined) return;
   seat.state = SeatState::kLeft;
+  if (!failure_ && !somebody_has_left_) options_.report_first_failure(rank);
+  somebody_has_left_ = true;
   const Bytes payload = encode_left({rank, 0});
   send_to_joined(MessageType::kLeft, payload);
   if (rank != 0) {

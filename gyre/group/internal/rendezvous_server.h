@@ -26,7 +26,9 @@ struct RendezvousOptions {
   std::chrono::milliseconds longest_farewell{5'000};
   Logger logger;
   /// Called with the rank whose failure is the group's, before the others are told of it, so that it is known when they
-  /// fail because of it.
+  /// fail because of it. Also with the first rank that leaves: a script that ends itself (sys.exit) leaves in good
+  /// order, and others that still need it fail because of that. Whoever is told looks whether that rank has failed at
+  /// all.
   std::function<void(int rank)> report_first_failure = [](int) {};
 };
 
@@ -77,6 +79,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   asio::steady_timer farewell_timer_;
   bool announced_ = false;
   bool rank_zero_left_ = false;
+  bool somebody_has_left_ = false;
   std::optional<Error> failure_;
 };
 

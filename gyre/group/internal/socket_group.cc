@@ -37,8 +37,8 @@ RendezvousOptions rendezvous_options(const Job& job, const GroupOptions& options
   rendezvous.longest_farewell = Group::kLongestFarewell;
   rendezvous.logger = logger;
   if (job.verdict) {
-    rendezvous.report_first_failure = [verdict = job.verdict](int rank) {
-      const std::string line = fmt::format("{}\n", rank);
+    rendezvous.report_first_failure = [verdict = job.verdict, names = job.launchers_names](int rank) {
+      const std::string line = fmt::format("{}\n", names.empty() ? rank : names.at(static_cast<std::size_t>(rank)));
       // A launcher that is gone, or that has not read the verdicts of thousands of groups, does not miss this one.
       [[maybe_unused]] const ssize_t written = ::write(verdict->get(), line.data(), line.size());
     };

@@ -47,7 +47,7 @@ std::optional<RankFailure> FirstFailure::final_at(SteadyClock::time_point now) c
 std::optional<SteadyClock::time_point> FirstFailure::settles_at() const {
   if (!best_) return std::nullopt;
   if (evidence(*best_) == kStrongest) return first_seen_;
-  const bool blamed_is_missing = blamed_ && best_->rank != *blamed_;
+  const bool blamed_is_missing = blamed_ && best_->rank != *blamed_ && !ended_well_.contains(*blamed_);
   return first_seen_ + (blamed_is_missing ? kBlamedSettleTime : kSettleTime);
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 
 #include "gyre/base/clock.h"
 #include "gyre/base/process.h"
@@ -20,22 +21,26 @@ struct RankFailure {
 /// uncaught exception's SIGABRT), and may be seen first. So a failure that may be such a consequence stays open for
 /// kSettleTime, and stronger evidence that arrives within it takes its place. Evidence, from strong to weak:
 ///   1. killed by any other signal (SIGKILL, SIGSEGV, …): nobody dies of that because a peer is gone;
-///   2. the ranks themselves agreed that their group failed because of this one;
+///   2. the ranks themselves agreed that their group failed because of this one, or that it left them first;
 ///   3. killed by SIGABRT or SIGPIPE;
 ///   4. exited with a code other than 0.
 /// A shell's 128 + signal counts as that signal. Among equals the earliest counts. The strongest is final at once. A
-/// rank on which the others agreed may have more to clean up than they: it has kBlamedSettleTime to end.
+/// rank on which the others agreed may have more to clean up than they (Python and torch on a busy machine): it has
+/// kBlamedSettleTime to end.
 /// The other ranks are left alone until the failure is final: what they do after being told to end proves nothing.
 class FirstFailure {
  public:
   static constexpr std::chrono::milliseconds kSettleTime{150};
-  static constexpr std::chrono::milliseconds kBlamedSettleTime{400};
+  static constexpr std::chrono::milliseconds kBlamedSettleTime{2'000};
 
   /// Precondition: `failure.status` is not a success; times do not decrease. Ignored once final.
   void add(const RankFailure& failure);
 
   /// The ranks' own account; a later one takes the place of an earlier (they may have met again in between).
   void blame(int rank) { blamed_ = rank; }
+
+  /// That rank has ended with success: it was not the one, whoever blames it.
+  void ended_well(int rank) { ended_well_.insert(rank); }
 
   /// The failure, once nothing that may still come can change it.
   std::optional<RankFailure> final_at(SteadyClock::time_point now) const;
@@ -52,6 +57,7 @@ class FirstFailure {
   std::optional<RankFailure> best_;
   SteadyClock::time_point first_seen_;
   std::optional<int> blamed_;
+  std::set<int> ended_well_;
 };
 
 }  // namespace gyre::jobs

@@ -72,10 +72,10 @@ TEST(first_failure, whom_the_ranks_agree_on_counts_more_than_who_ended_first) {
   FirstFailure first;
   first.blame(2);
   first.add(exits(0, 1, 0));
-  EXPECT_FALSE(first.final_at(kStart + milliseconds(399)).has_value());
+  EXPECT_FALSE(first.final_at(kStart + milliseconds(1'999)).has_value());
   first.add(dies(1, SIGABRT, 10));
-  first.add(exits(2, 7, 300));
-  ASSERT_TRUE(first.final_at(kStart + milliseconds(300)).has_value());
+  first.add(exits(2, 7, 1'500));
+  ASSERT_TRUE(first.final_at(kStart + milliseconds(1'500)).has_value());
   EXPECT_EQ(first.best()->rank, 2);
 }
 
@@ -91,8 +91,16 @@ TEST(first_failure, a_blamed_rank_that_does_not_end_is_waited_for_a_while_only) 
   FirstFailure first;
   first.blame(1);
   first.add(exits(0, 1, 0));
-  ASSERT_TRUE(first.final_at(kStart + milliseconds(400)).has_value());
+  ASSERT_TRUE(first.final_at(kStart + milliseconds(2'000)).has_value());
   EXPECT_EQ(first.best()->rank, 0);
+}
+
+TEST(first_failure, a_blamed_rank_that_has_ended_well_is_not_waited_for) {
+  FirstFailure first;
+  first.ended_well(1);
+  first.blame(1);
+  first.add(exits(0, 1, 0));
+  EXPECT_TRUE(first.final_at(kStart + milliseconds(150)).has_value());
 }
 
 TEST(first_failure, the_latest_account_of_the_ranks_counts) {

@@ -216,6 +216,7 @@ void Supervisor::handle_ended_ranks() {
     rank.ended(*status, now);
     --running_;
     const bool told_to_end = ending_ || stop_signal_.has_value();
+    if (status->success()) failures_.ended_well(rank.rank());
     if (status->success() || told_to_end) return;
     hear_verdicts();  // First: the ranks agree on one before any fails because of it.
     failures_.add({rank.rank(), *status, now});

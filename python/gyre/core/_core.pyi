@@ -76,6 +76,7 @@ class Request:
         postscale: float = 1.0,
         root: int = 0,
         splits: Sequence[int] = ...,
+        expected_splits: Sequence[int] = ...,
         transient: bool = False,
         lent: tuple[int, int, Sequence[int]] = ...,
     ) -> None: ...
@@ -149,6 +150,7 @@ def join_on_this_host(
     join_timeout_seconds: float,
     operation_timeout_seconds: float,
     timeline: bool,
+    verdict: tuple[int, Sequence[int]] | None = None,
 ) -> Runtime: ...
 def join_at(
     *,
@@ -160,6 +162,7 @@ def join_at(
     join_timeout_seconds: float,
     operation_timeout_seconds: float,
     timeline: bool,
+    verdict: tuple[int, Sequence[int]] | None = None,
 ) -> Runtime: ...
 
 class PointToPoint:

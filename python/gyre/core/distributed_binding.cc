@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gyre/engine/point_to_point.h"
 #include "gyre/engine/runtime.h"
@@ -40,22 +42,37 @@ engine::RuntimeOptions options_for(double join_timeout_seconds, double operation
   return options;
 }
 
+/// The descriptor of the launcher's pipe for verdicts, and what it calls the ranks (empty: as we do).
+using Verdict = std::optional<std::pair<int, std::vector<int>>>;
+
+void set_verdict(group::Job& job, const Verdict& verdict) {
+  if (!verdict) return;
+  if (!verdict->second.empty() && verdict->second.size() != static_cast<std::size_t>(job.size)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} names were given for {} ranks", verdict->second.size(), job.size));
+  }
+  job.verdict = group::inherited_verdict(verdict->first);
+  job.launchers_names = verdict->second;
+}
+
 RuntimeOwner start(group::Job job, const engine::RuntimeOptions& options) {
   const Logger logger = make_logger(fmt::format("rank {}", job.rank), options.log_level);
   return RuntimeOwner(std::make_unique<engine::Runtime>(group::join_group(job, options.group, logger), options));
 }
 
 RuntimeOwner join_on_this_host(int rank, int size, const std::string& name, double join_timeout_seconds,
-                               double operation_timeout_seconds, bool timeline) {
+                               double operation_timeout_seconds, bool timeline, const Verdict& verdict) {
   const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
   return run_interruptibly([=] {
-    return start(group::job_on_this_host(rank, size, name, Deadline::after(options.group.join_timeout)), options);
+    group::Job job = group::job_on_this_host(rank, size, name, Deadline::after(options.group.join_timeout));
+    set_verdict(job, verdict);
+    return start(std::move(job), options);
   });
 }
 
 RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb::bytes& key,
                      std::optional<int> listener, double join_timeout_seconds, double operation_timeout_seconds,
-                     bool timeline) {
+                     bool timeline, const Verdict& verdict) {
   group::Job job;
   job.rank = rank;
   job.size = size;
@@ -70,6 +87,7 @@ RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb
     if (!copy) throw system_error("the listening socket", errno);
     job.listener = std::make_shared<UniqueFd>(std::move(copy));
   }
+  set_verdict(job, verdict);
   const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
   return run_interruptibly([=] { return start(job, options); });
 }
@@ -92,10 +110,11 @@ BoundMessages make_messages(const RuntimeOwner& runtime) {
 void bind_distributed(nb::module_& module) {
   module.def("host_id", &group::this_host_id, "Equal for two processes exactly when they can share memory.");
   module.def("join_on_this_host", &join_on_this_host, nb::kw_only(), "rank"_a, "size"_a, "name"_a,
-             "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
+             "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a, "verdict"_a = Verdict(),
              "Joins a job of ranks of this host that share a name which no other job uses.");
   module.def("join_at", &join_at, nb::kw_only(), "rank"_a, "size"_a, "rendezvous"_a, "key"_a,
              "listener"_a = std::optional<int>(), "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
+             "verdict"_a = Verdict(),
              "Joins a job of which everything is known; `listener`: rank 0's socket that listens at `rendezvous`.");
   nb::class_<BoundMessages>(module, "PointToPoint", "See gyre/engine/point_to_point.h. Every rank makes one.")
       .def(nb::new_(&make_messages), "runtime"_a)

@@ -63,7 +63,8 @@ using LentTuple = std::tuple<std::uint32_t, int, std::vector<std::uint32_t>>;
 
 engine::Request make_request(int kind, std::string name, int type, engine::Shape shape, AddressRange input,
                              AddressRange output, int operation, double prescale, double postscale, int root,
-                             std::vector<std::int64_t> splits, bool transient, LentTuple lent) {
+                             std::vector<std::int64_t> splits, std::vector<std::int64_t> expected_splits,
+                             bool transient, LentTuple lent) {
   engine::Request request;
   request.name = std::move(name);
   request.signature.kind = to_kind(kind);
@@ -74,6 +75,7 @@ engine::Request make_request(int kind, std::string name, int type, engine::Shape
   request.signature.postscale = postscale;
   request.signature.root = root;
   request.signature.splits = std::move(splits);
+  request.signature.expected_splits = std::move(expected_splits);
   request.input = to_span(input);
   request.output = to_span(output);
   request.transient = transient;
@@ -193,8 +195,8 @@ void bind_request_and_handle(nb::module_& module) {
       .def(nb::new_(&make_request), nb::kw_only(), "kind"_a, "name"_a, "data_type"_a, "shape"_a,
            "input"_a = AddressRange{}, "output"_a = AddressRange{},
            "operation"_a = static_cast<int>(engine::ReduceOperation::kSum), "prescale"_a = 1.0, "postscale"_a = 1.0,
-           "root"_a = 0, "splits"_a = std::vector<std::int64_t>{}, "transient"_a = false,
-           "lent"_a = LentTuple{0, -1, {}})
+           "root"_a = 0, "splits"_a = std::vector<std::int64_t>{}, "expected_splits"_a = std::vector<std::int64_t>{},
+           "transient"_a = false, "lent"_a = LentTuple{0, -1, {}})
       .def_prop_ro("name", [](const engine::Request& self) { return self.name; });
 
   nb::class_<engine::Handle>(module, "Handle", "The outcome of one operation. Thread-safe.")

@@ -11,6 +11,7 @@ import socket
 import stat
 import time
 import warnings
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,24 @@ KEY_BYTES = 32
 LONGEST_MEETING_SECONDS = 60.0
 
 
-def meet(store: Any, rank: int, size: int, timeout: timedelta, description: str, *, timeline: bool) -> Runtime:
+def meet(
+    store: Any,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    description: str,
+    *,
+    timeline: bool,
+    global_ranks: Sequence[int] = (),
+) -> Runtime:
     """The runtime of a process group. Collective; TimeoutError names the ranks that did not come within `timeout`, or
     within GYRE_START_TIMEOUT_SECONDS if that is shorter.
 
     On one host the ranks get the group's key from rank 0 over a unix socket, where the kernel vouches for the user.
     Over several hosts it is derived from the job's secret (`gyre run`, GYRE_KEY_FILE); without one, rank 0 makes a key
     and tells it through the store, which is as private as the store: a warning says so.
+
+    `global_ranks`: what the job calls the ranks of a group that is not all of it.
     """
     limit = _start_limit(timeout)
     until = time.monotonic() + limit
@@ -47,7 +59,8 @@ def meet(store: Any, rank: int, size: int, timeout: timedelta, description: str,
     else:
         meeting = json.loads(_read(store, f"{prefix}.meeting", until, f"{description}: rank 0", limit))
     with listener or contextlib.nullcontext():
-        core = _join(meeting, rank, size, secret, listener, timeout, timeline)
+        verdict = _verdict(global_ranks) if rank == 0 else None
+        core = _join(meeting, rank, size, secret, listener, timeout, timeline, verdict)
     return Runtime(core)
 
 
@@ -110,6 +123,7 @@ def _join(
     listener: socket.socket | None,
     timeout: timedelta,
     timeline: bool,
+    verdict: tuple[int, Sequence[int]] | None,
 ) -> _core.Runtime:
     limit = min(timeout.total_seconds(), LONGEST_MEETING_SECONDS)
     if "name" in meeting:
@@ -120,6 +134,7 @@ def _join(
             join_timeout_seconds=limit,
             operation_timeout_seconds=timeout.total_seconds(),
             timeline=timeline,
+            verdict=verdict,
         )
     if "key" in meeting:
         key = bytes.fromhex(meeting["key"])
@@ -135,7 +150,14 @@ def _join(
         join_timeout_seconds=limit,
         operation_timeout_seconds=timeout.total_seconds(),
         timeline=timeline,
+        verdict=verdict,
     )
+
+
+def _verdict(global_ranks: Sequence[int]) -> tuple[int, Sequence[int]] | None:
+    """Where `gyre run` wants to be told which rank's failure became the group's: see docs/guide/launchers.md."""
+    descriptor = os.environ.get("GYRE_VERDICT_FD", "")
+    return (int(descriptor), list(global_ranks)) if descriptor.isdecimal() else None
 
 
 def _secret() -> bytes | None:

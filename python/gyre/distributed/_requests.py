@@ -92,15 +92,13 @@ def apart(source: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
     return source.clone() if shared else source
 
 
-def take_into(handle: _core.Handle, place: torch.Tensor) -> list[int]:
-    """After wait(): the result stands in `place`, also where the engine had to put it elsewhere. Returns the received
-    splits."""
-    memory, _, received = handle.take_result()
+def take_into(handle: _core.Handle, place: torch.Tensor) -> None:
+    """After wait(): the result stands in `place`, also where the engine had to put it elsewhere."""
+    memory, _, _ = handle.take_result()
     if len(memory) > 0:
         result = tensor_over(memory, place.dtype, [len(memory) // place.element_size()])
         if result.numel() == place.numel():
             place.copy_(result.view(place.shape))
-    return list(received)
 
 
 def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -128,6 +126,7 @@ def request(
     reduction: Reduction | None = None,
     root: int = 0,
     splits: Sequence[int] = (),
+    expected_splits: Sequence[int] = (),
     lent: Lent = NOTHING,
 ) -> _core.Request:
     """`source` and `target` are contiguous. Names come from counters, so they are transient."""
@@ -142,6 +141,7 @@ def request(
         prescale=reduction.prescale if reduction is not None else 1.0,
         root=root,
         splits=list(splits),
+        expected_splits=list(expected_splits),
         transient=True,
         lent=lent,
     )

@@ -28,7 +28,7 @@ def create(options: Any, backend_options: object) -> ProcessGroup:
         options.group_size,
         options.timeout,
         options.group_id,
-        is_world=not options.global_ranks_in_group,
+        options.global_ranks_in_group,
     )
 
 
