@@ -4,8 +4,10 @@ import os
 import signal
 import sys
 
+import gyre.distributed  # noqa: F401  Makes the backend known.
 import gyre.torch as hvd
 import torch
+import torch.distributed as dist
 
 ELEMENTS = 4 << 20
 
@@ -45,6 +47,31 @@ def train() -> None:
     weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
     print(f"digest={hash(weights)}", flush=True)
     hvd.shutdown()
+
+
+def train_ddp() -> None:
+    """DDP over gyre and over gloo from the same seed; every rank prints a checksum of its weights over gyre, and how
+    far those over gloo are."""
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    address = os.environ["GYRE_RENDEZVOUS"].removeprefix("tcp:").rpartition(":")[0]
+    # What torch asks for to run gloo on a host whose own name leads nowhere.
+    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+    weights = {}
+    for port, backend in ((29700, "gyre"), (29701, "gloo")):
+        dist.init_process_group(backend, init_method=f"tcp://{address}:{port}", rank=rank, world_size=size)
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(300, 400), torch.nn.ReLU(), torch.nn.Linear(400, 10))
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        torch.manual_seed(10 + rank)
+        for _ in range(4):
+            optimizer.zero_grad()
+            wrapped(torch.randn(16, 300)).square().mean().backward()
+            optimizer.step()
+        weights[backend] = torch.cat([parameter.detach().view(-1) for parameter in model.parameters()])
+        dist.destroy_process_group()
+    far = (weights["gyre"] - weights["gloo"]).abs().max().item()
+    print(f"digest={hash(weights['gyre'].numpy().tobytes())} far={far:g}", flush=True)
 
 
 def lose_a_rank() -> None:

@@ -99,6 +99,17 @@ def test_training_gives_all_ranks_the_same_weights(run: RunJob) -> None:
     assert len({re.findall(r"digest=(-?\d+)", rank.output)[0] for rank in finished}) == 1, finished
 
 
+@pytest.mark.parametrize("ranks_per_host", [[1, 1], [2, 2]])
+def test_ddp_over_hosts_ends_with_gloos_weights(run: RunJob, ranks_per_host: list[int]) -> None:
+    finished = run("train_ddp", ranks_per_host)
+    assert all(rank.code == 0 for rank in finished), finished
+    reports = [re.findall(r"digest=(-?\d+) far=(\S+)", rank.output)[0] for rank in finished]
+    assert len({digest for digest, _ in reports}) == 1, reports
+    # Of two ranks both sum a + b; of more, gloo sums in another order.
+    bound = 0.0 if sum(ranks_per_host) == 2 else 1e-6
+    assert all(float(far) <= bound for _, far in reports), reports
+
+
 def test_a_rank_that_dies_on_another_host_fails_all_with_one_reason(run: RunJob) -> None:
     finished = run("lose_a_rank", [2, 2])
     assert [rank.code for rank in finished] == [3, 3, 3, -9], finished
