@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gyre import _accelerate
+
 if TYPE_CHECKING:
     from gyre.distributed.process_group import ProcessGroup
 
@@ -18,6 +20,7 @@ def register() -> None:
     if not dist.is_available() or NAME.upper() in getattr(dist.Backend, "_plugins", {}):
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+    _accelerate.serve()
 
 
 def _create(options: Any, backend_options: object) -> ProcessGroup:

@@ -6,14 +6,13 @@ import gyre.distributed  # noqa: F401  Makes the backend known where gyre is no 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import InitProcessGroupKwargs
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
 def train(backend: str) -> None:
-    # Accelerate itself names no backend but gloo and MPI on CPUs; it takes the group that is there.
-    torch.distributed.init_process_group(backend)
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(backend=backend)])
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
