@@ -25,6 +25,8 @@ from gyre.launch.program import find_program
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
 LEAST_OPEN_FILES = 1024
 SELF_TEST_SECONDS = 60
+# By `./dev test` and `./dev test torch 2.14.1`; docs/guide/torch_versions.md says what was seen.
+TESTED_TORCH_VERSIONS = ("2.13", "2.14")
 
 
 @dataclass
@@ -85,7 +87,8 @@ def _torch() -> Iterator[Finding]:
     import torch  # noqa: PLC0415  Where it is missing, the rest of the report is still wanted.
     import torch.distributed as dist  # noqa: PLC0415
 
-    yield Finding("torch", "ok", str(torch.__version__))
+    yield _torch_version(str(torch.__version__))
+    yield _programs_with_libtorch(str(torch.__version__))
     if not dist.is_available():
         yield Finding(
             "backend gyre", "wrong", "this torch was built without torch.distributed", "install another torch"
@@ -102,6 +105,35 @@ def _torch() -> Iterator[Finding]:
         yield Finding("backend gyre", "wrong", "torch has not loaded it", "`import gyre.distributed` shows why")
     else:
         yield Finding("backend gyre", "ok", 'init_process_group("gyre") works without an import')
+
+
+def _torch_version(version: str) -> Finding:
+    tested = " and ".join(TESTED_TORCH_VERSIONS)
+    if _minor(version) in TESTED_TORCH_VERSIONS:
+        return Finding("torch", "ok", version)
+    return Finding("torch", "note", f"{version}; Gyre is tested with {tested}")
+
+
+def _programs_with_libtorch(version: str) -> Finding:
+    """gyre-cifar10 and gyre-bench-step, which link libtorch; its C++ interfaces change with every version."""
+    try:
+        from gyre.core._core import libtorch_version  # noqa: PLC0415  Where it cannot be loaded, _engine() has said so.
+    except ImportError:
+        libtorch_version = ""
+    if not libtorch_version:
+        return Finding("C++ programs", "note", "gyre-cifar10 and gyre-bench-step were not built", _install_command())
+    if _minor(libtorch_version) == _minor(version):
+        return Finding("C++ programs", "ok", f"built for torch {libtorch_version}")
+    text = (
+        f"gyre-cifar10 and gyre-bench-step were built for torch {libtorch_version} and refuse torch {version}; "
+        "Python scripts do not need them"
+    )
+    return Finding("C++ programs", "note", text, f"{sys.executable} -m pip install torch=={libtorch_version}")
+
+
+def _minor(version: str) -> str:
+    """ "2.13" of "2.13.0+cpu"."""
+    return ".".join(version.split(".")[:2])
 
 
 def _machine() -> Iterator[Finding]:

@@ -18,6 +18,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/train/distributed_optimizer.h"
+#include "gyre/train/libtorch_version.h"
 #include "workloads/bench_step/models.h"
 
 namespace {
@@ -187,6 +188,7 @@ int main(int argc, char** argv) {
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
   try {
+    gyre::train::check_libtorch_version();
     run(options);
     return 0;
   } catch (const std::exception& error) {

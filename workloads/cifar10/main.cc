@@ -8,6 +8,7 @@
 #include "gyre/base/error.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/train/engine_exchange.h"
+#include "gyre/train/libtorch_version.h"
 #include "workloads/cifar10/options.h"
 #include "workloads/cifar10/training.h"
 
@@ -23,6 +24,7 @@ std::unique_ptr<gyre::train::GradientExchange> make_exchange(gyre::engine::Runti
 }
 
 int run(const gyre::cifar10::Options& options) {
+  gyre::train::check_libtorch_version();
   gyre::cifar10::configure_libtorch_from_environment();
   const auto runtime = gyre::engine::Runtime::start_from_environment();
   try {

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 __version__: str
+libtorch_version: str
 
 class Place(TypedDict):
     rank: int

@@ -8,6 +8,8 @@
 NB_MODULE(_core, module) {
   module.doc() = "The engine of Gyre (C++). gyre.torch is the face to use.";
   module.attr("__version__") = GYRE_VERSION;
+  // This module does not link it; the programs beside it do.
+  module.attr("libtorch_version") = GYRE_LIBTORCH_VERSION;
   // A gradient that still lives in the arena when the interpreter ends is no leak.
   nanobind::set_leak_warnings(false);
   gyre::python::bind_errors(module);

@@ -93,6 +93,15 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
         self._names[1] = description
 
+    # torch 2.14 asks what serves a device, and that for what it can do beyond a group's methods: nothing.
+
+    supports_coalescing = False
+    supports_splitting = False
+
+    def _get_backend(self, device: object) -> GroupBase:
+        del device
+        return self
+
     @property
     def _device_types(self) -> list[torch.device]:
         return [torch.device("cpu")]

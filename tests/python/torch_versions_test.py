@@ -1,0 +1,48 @@
+"""Version rot: what users see with another torch than the one that the C++ programs link must be told, not guessed.
+
+`./dev test torch VERSION` runs this, and all beside it, with another version; CI with the one that everything links.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from gyre.core import _core
+
+from gyre import doctor
+
+
+def minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+SAME = minor(_core.libtorch_version) == minor(torch.__version__)
+
+
+def test_a_program_refuses_another_libtorch_in_one_line(gyre: Path, tmp_path: Path) -> None:
+    # As the wheel's programs do: with the libtorch of the torch that is installed here.
+    libraries = {"LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
+    done = subprocess.run(
+        [str(gyre.parent / "gyre-cifar10"), "--data-dir", str(tmp_path)],
+        env={**os.environ, **libraries},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done
+    refusal = f"built for torch {_core.libtorch_version}, and torch {'.'.join(minor(torch.__version__))}"
+    assert (refusal in done.stderr) == (not SAME), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_the_doctor_says_what_works_with_this_torch() -> None:
+    found = {finding.name: finding for finding in doctor.examine(self_test=False)}
+    assert found["torch"].state == "ok", "add the version to doctor.TESTED_TORCH_VERSIONS"
+    programs = found["C++ programs"]
+    assert (programs.state, "refuse" in programs.text) == (("ok", False) if SAME else ("note", True)), programs
+    assert SAME or programs.remedy == f"{sys.executable} -m pip install torch=={_core.libtorch_version}"
