@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "AbortedError",
+    "CallOrderError",
     "CorruptDataError",
     "Error",
     "InvalidArgumentError",
@@ -33,6 +34,10 @@ class InvalidArgumentError(Error, ValueError):
     """The caller's input is wrong: a shape, a type, a name in flight already."""
 
     code = "INVALID_ARGUMENT"
+
+
+class CallOrderError(InvalidArgumentError, AssertionError):
+    """Calls in an order that would lose or mix gradients; Horovod asserts that they do not come so."""
 
 
 class MismatchError(Error):

@@ -57,7 +57,7 @@ def body_exit_in_mid_step() -> None:
     """Backward has begun the exchange, step() never comes; handles and arena gradients are still alive."""
     hvd.init()
     network = torch.nn.Linear(100, 100)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), lr=0.1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), lr=0.1), end_in_backward=False)
     network(torch.ones(1, 100)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -109,27 +109,30 @@ def body_interrupt() -> None:
     # A shell that starts the tests in the background has SIGINT ignored, and children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     hvd.init()
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
-    weight.sum().backward()
-    optimizer.step()  # The first one lays out the plan.
-    optimizer.zero_grad()
-    if hvd.rank() == 0:
-        (weight * 0).sum().backward()
-        handle = hvd.allreduce_async(torch.ones(1), name="late", op=hvd.Sum)
-        for wait in (handle.wait, optimizer.synchronize):
-            began = time.monotonic()
-            with pytest.raises(KeyboardInterrupt):
-                interrupted_soon(wait)
-            assert time.monotonic() - began < 5
-        hvd.barrier("interrupted")
-    else:
-        hvd.barrier("interrupted")
-        handle = hvd.allreduce_async(torch.ones(1), name="late", op=hvd.Sum)
+    for ends_in_backward in (True, False):
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), end_in_backward=ends_in_backward)
         weight.sum().backward()
-    assert torch.equal(handle.wait(), torch.tensor([2.0]))
-    optimizer.synchronize()
-    assert torch.equal(weight.grad, torch.full((3,), 0.5))
+        optimizer.step()  # The first one lays out the plan.
+        optimizer.zero_grad()
+        if hvd.rank() == 0:
+            handle = hvd.allreduce_async(torch.ones(1), name="late", op=hvd.Sum)
+            backward = (weight * 0).sum().backward
+            if not ends_in_backward:
+                backward()
+            for wait in (handle.wait, backward if ends_in_backward else optimizer.synchronize, optimizer.synchronize):
+                began = time.monotonic()
+                with pytest.raises(KeyboardInterrupt):
+                    interrupted_soon(wait)
+                assert time.monotonic() - began < 5
+            hvd.barrier("interrupted")
+        else:
+            hvd.barrier("interrupted")
+            handle = hvd.allreduce_async(torch.ones(1), name="late", op=hvd.Sum)
+            weight.sum().backward()
+        assert torch.equal(handle.wait(), torch.tensor([2.0]))
+        optimizer.synchronize()
+        assert torch.equal(weight.grad, torch.full((3,), 0.5))
 
 
 def test_ctrl_c_ends_a_wait(run_ranks):

@@ -5,6 +5,10 @@ gradients came, on the first rank that had most of them, is that in which the pl
 second step on a hook on each parameter copies its gradient, the moment it is complete, to its place in the plan's arena
 (memory shared with the other ranks of the host), makes that place the parameter's `grad`, and marks it ready; the
 engine reduces a bucket as soon as all its tensors are in. finish() waits for the rest.
+
+Where the first backward() brought all gradients of every rank, all later ones are taken to do the same, and the
+exchange ends with backward(), on all ranks alike (ADR 18). Gradients that were reduced there belong to the user, who
+may change them, step with them or, when somebody has looked at them, throw them away.
 """
 
 from __future__ import annotations
@@ -13,16 +17,18 @@ import sys
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
 
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import InvalidArgumentError, UnsupportedError
-from gyre.torch._requests import Reduction
+from gyre.errors import CallOrderError, UnsupportedError
+from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
 from gyre.torch.compression import Compressor, wire_format_of
+from gyre.torch.handle import Handle
 
 NamedParameters = Sequence[tuple[str, torch.Tensor]]
 
@@ -38,6 +44,7 @@ class ExchangeOptions:
     compression: type[Compressor]
     error_feedback: bool
     passes_per_step: int
+    end_in_backward: bool  # Where the first backward() brings all gradients.
     sparse_as_dense: bool
     sparse_results: bool
 
@@ -56,6 +63,7 @@ class Slot:
         self.ready = False  # Complete in this step; handed in, if there is a plan.
         self.sent: torch.Tensor | None = None  # What `grad` was then,
         self.sent_version = 0  # and how often it had been changed.
+        self.result_version = 0  # How often the reduced gradient had been changed when backward() returned.
 
     def changed_since(self) -> bool:
         """Whether somebody has written into `grad` since it was complete, or put something else there."""
@@ -82,6 +90,13 @@ class GradientExchange:
         """Collective: all ranks make it with the same parameters and options; MismatchError shows a difference."""
         self.options = options
         self.synchronized = False  # finish() has run since the last gradient came in.
+        self.ended_in_backward = False  # backward() has reduced gradients that nobody has claimed since,
+        self._examined = False  # though somebody has looked whether they are fit to step with.
+        self._retired = False  # Another exchange has its parameters.
+        self.spoiled: str | None = None  # One to which a later backward() has added.
+        self._ends_in_backward: bool | None = None  # The same on all ranks; unknown until the first backward() ends.
+        self._agreement: Handle | None = None  # About that, while it is under way.
+        self._callback_queued = False
         # Whether gradients lie in the arena as they are: the engine narrows them where they leave the host.
         self._in_own_type = wire_format_of(options.compression) is not None
         self._runtime = runtime
@@ -112,23 +127,66 @@ class GradientExchange:
 
     def prepare_join(self) -> None:
         """This rank has no more steps: the engine takes part in those of the others, for which there must be a plan.
-        Collective when there is none yet. InvalidArgumentError in the middle of a step."""
-        if self.under_way:
-            raise InvalidArgumentError(
+        Collective when there is none yet. CallOrderError in the middle of a step."""
+        if self._retired:
+            return
+        if self.under_way or self.has_untouched_results:
+            raise CallOrderError(
                 "join() was called between backward() and step(); call it after the last step(), before backward()"
             )
+        self._agree_about_backward(complete=True)  # As the others do in their first step; this rank leaves it to them.
         if self._plan is None:
             self._make_plan()
 
+    @property
+    def has_untouched_results(self) -> bool:
+        """Whether backward() has reduced gradients that nobody has claimed or changed since. A loop of one process
+        throws gradients away only after it has changed them (clipping, unscaling); who does so with these has probably
+        called backward() on fewer ranks than all, or too early."""
+        if not self.ended_in_backward or not self.synchronized or self._examined:
+            return False
+        return not any(map(self._result_changed, self._slots))
+
+    def examine(self) -> None:
+        """Somebody will decide by the reduced gradients whether to step."""
+        if self.under_way:
+            self._finish_unasked()
+        self._examined = True
+
+    def claim(self) -> None:
+        """The reduced gradients are used now, or thrown away on purpose."""
+        self.ended_in_backward = False
+        self._examined = False
+
     def forget_passes(self) -> None:
         """The gradients accumulated so far have been thrown away."""
+        self.claim()
+        self.spoiled = None
         for slot in self._slots:
             slot.passes = 0
 
+    def check_in_use(self) -> None:
+        """CallOrderError when a newer exchange has taken the parameters over."""
+        if self._retired:
+            raise CallOrderError(
+                "this DistributedOptimizer's parameters were wrapped again by a newer one, which exchanges their "
+                "gradients now: use that one"
+            )
+
+    def _retire(self) -> None:
+        self._retired = True
+        self._callback_queued = False
+        _remove_hooks(self._hooks)
+        self._hooks.clear()
+
     def finish(self) -> None:
         """Ends the step: afterwards every trainable parameter's `grad` is the reduced one. What had no gradient on this
-        rank has contributed zeros. Raises what made the exchange fail, and InvalidArgumentError when somebody has
+        rank has contributed zeros. Raises what made the exchange fail, and CallOrderError when somebody has
         written into a gradient while it was being exchanged."""
+        self.check_in_use()
+        self._callback_queued = False
+        self.claim()
+        self._agree_about_backward(complete=False)
         changed = [slot.name for slot in self._slots if slot.changed_since()]
         if self._plan is None:
             if self._trainable_ids() != self._slot_ids:
@@ -140,7 +198,7 @@ class GradientExchange:
                 self._hand_out(self._reduce_late_ones())
         self._arrived.clear()
         if changed:
-            raise InvalidArgumentError(
+            raise CallOrderError(
                 f"the gradient of '{changed[0]}' was changed between backward() and step(), while it was being "
                 "exchanged; this step's gradients are of no use: call zero_grad() and compute them again. To change "
                 "gradients (clipping, unscaling), call optimizer.synchronize() first."
@@ -214,6 +272,11 @@ class GradientExchange:
         return wire.contiguous(), context
 
     def _register_hooks(self) -> None:
+        # One that nobody uses any more lives as long as something keeps it (a traceback, a notebook's history), on some
+        # ranks only: it must not wait for the others.
+        for other in list(self._runtime.exchanges):
+            if other is not self and not self._slot_of.keys().isdisjoint(other._slot_of):
+                other._retire()
         reference = weakref.ref(self)
 
         def on_gradient(parameter: torch.Tensor) -> None:
@@ -226,21 +289,96 @@ class GradientExchange:
                 handle = slot.parameter.register_post_accumulate_grad_hook(on_gradient)  # type: ignore[no-untyped-call]
                 self._hooks[id(slot.parameter)] = handle
 
+    def _agree_about_backward(self, *, complete: bool) -> None:
+        """Collective, the first time: whether the first backward() has brought all gradients on all ranks."""
+        if self._ends_in_backward is not None:
+            return
+        if self._agreement is None:  # Otherwise Ctrl-C has ended the wait for it.
+            flag = torch.tensor([int(complete and self.options.end_in_backward)], dtype=torch.uint8)
+            name = f"optimizer.{self._options_number}.complete"
+            submission = allreduce_submission(self._runtime, flag, None, name, Reduction(ReduceOperation.MIN))
+            self._agreement = submit_one(self._runtime, submission)
+        self._ends_in_backward = bool(self._agreement.wait().item())
+        self._agreement = None
+
+    def _backward_ended(self) -> None:
+        """Called by autograd after each backward() that completed a gradient: once for every exchange."""
+        if _inside_another_backward():
+            self._callback_queued = False  # Of a checkpointed part; the outer one will bring more gradients.
+            return
+        waiting = [exchange for exchange in self._runtime.exchanges if exchange._callback_queued]
+        # Their first gradients may have come in another order on another rank.
+        for exchange in sorted(waiting, key=lambda one: one.number):
+            exchange._end_with_backward()
+
+    def _end_with_backward(self) -> None:
+        self._callback_queued = False
+        self._agree_about_backward(complete=self._ready_count == len(self._slots))
+        if self._ends_in_backward and not self.synchronized:
+            self._finish_unasked()
+
+    def _finish_unasked(self) -> None:
+        self.finish()
+        for slot in self._slots:
+            result = self._result(slot)
+            slot.result_version = 0 if result is None else result._version
+        self.ended_in_backward = True
+
+    def _result(self, slot: Slot) -> torch.Tensor | None:
+        return slot.place if self._lives_in_arena(slot) else slot.parameter.grad
+
+    def _result_changed(self, slot: Slot) -> bool:
+        """Whether somebody has written into the reduced gradient since backward() returned, or replaced it."""
+        result, gradient = self._result(slot), slot.parameter.grad
+        return result is not None and (
+            result._version != slot.result_version or (gradient is not None and gradient is not result)
+        )
+
+    def _queue_end_of_backward(self) -> None:
+        wanted = self.options.end_in_backward if self._ends_in_backward is None else self._ends_in_backward
+        if self._callback_queued or not wanted:
+            return
+        self._callback_queued = True
+        reference = weakref.ref(self)
+
+        def on_end() -> None:
+            exchange = reference()
+            if exchange is not None and exchange._callback_queued:
+                exchange._backward_ended()
+
+        torch.autograd.Variable._execution_engine.queue_callback(on_end)
+
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
-        self.synchronized = False
         slot = self._slot_of.get(id(parameter))
+        if self.ended_in_backward and slot is not None and not self._is_of_a_new_step(slot):
+            self.spoiled = slot.name
+            raise self._computed_too_often(slot)
+        self.synchronized = False
         if slot is None:
             self._arrived.append(id(parameter))  # finish() takes care of it.
             return
         if slot.ready:
-            raise InvalidArgumentError(
-                f"the gradient of '{slot.name}' was computed more than backward_passes_per_step="
-                f"{self.options.passes_per_step} times before optimizer.step() or optimizer.synchronize(). Raise "
-                "backward_passes_per_step to accumulate over several backward passes."
-            )
+            raise self._computed_too_often(slot)
         slot.passes += 1
         if slot.passes >= self.options.passes_per_step:
             self._complete(slot)
+            self._queue_end_of_backward()
+
+    def _is_of_a_new_step(self, slot: Slot) -> bool:
+        """The last step's gradients were reduced in backward() and not claimed: whether the caller has taken this one
+        away (the model's zero_grad()) after it was looked at, so that nothing was added to it now."""
+        result = self._result(slot)
+        if result is None or result is slot.parameter.grad:
+            return False
+        return self._examined or result._version != slot.result_version
+
+    def _computed_too_often(self, slot: Slot) -> CallOrderError:
+        return CallOrderError(
+            f"the gradient of '{slot.name}' was computed more than backward_passes_per_step="
+            f"{self.options.passes_per_step} times before optimizer.step() or optimizer.synchronize(). Raise "
+            "backward_passes_per_step to accumulate over several backward passes; pass end_in_backward=False if a step "
+            "has several losses of different parameters; call optimizer.zero_grad() to leave out a step."
+        )
 
     def _complete(self, slot: Slot) -> None:
         gradient = slot.parameter.grad
@@ -324,6 +462,16 @@ class GradientExchange:
 def _remove_hooks(hooks: dict[int, torch.utils.hooks.RemovableHandle]) -> None:
     for hook in hooks.values():
         hook.remove()
+
+
+def _inside_another_backward() -> bool:
+    """Whether this backward() was called by another one's node, as reentrant checkpointing does."""
+    depth = 0
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        depth += frame.f_code.co_name == "_engine_run_backward"  # torch.autograd.graph's.
+        frame = frame.f_back
+    return depth > 1
 
 
 def _layout_name(slot: Slot) -> str:

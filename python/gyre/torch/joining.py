@@ -21,7 +21,7 @@ def join(
     ranks, or with `divide_by_contributors` (given by any rank that has joined) over those that have not joined; of
     DistributedOptimizer always over all.
 
-    Returns the rank that joined last, the same on all ranks: the one whose state to broadcast. InvalidArgumentError
+    Returns the rank that joined last, the same on all ranks: the one whose state to broadcast. CallOrderError
     between backward() and step(); PeerLeftError when a rank shuts down without joining. `device` is for Horovod's sake.
     """
     del device

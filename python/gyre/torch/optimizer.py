@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from gyre.errors import InvalidArgumentError
+from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._exchange import ExchangeOptions, GradientExchange
 from gyre.torch._requests import ReduceOperation, Reduction
 from gyre.torch.adasum_optimizer import adasum_optimizer
@@ -36,7 +36,11 @@ class DistributedMixin(torch.optim.Optimizer):
         step() calls it. Call it yourself to work on the reduced gradients (clipping), then step() under
         skip_synchronize(). Collective. Raises gyre.Error when the exchange fails.
         """
-        if self._exchange is not None:
+        if self._exchange is None:
+            return
+        if self._exchange.ended_in_backward and self._exchange.synchronized:
+            self._exchange.claim()  # Done already; step() will say so if it is not told.
+        else:
             self._exchange.finish()
 
     @contextlib.contextmanager
@@ -61,6 +65,13 @@ class DistributedMixin(torch.optim.Optimizer):
         so there it is averaged over the ranks.
         """
         exchange = self._exchange
+        if exchange is not None:
+            exchange.check_in_use()
+        if exchange is not None and exchange.spoiled is not None:
+            raise CallOrderError(
+                f"the gradient of '{exchange.spoiled}' was changed between backward() and step(), by another "
+                "backward(): call zero_grad() and compute the gradients again."
+            )
         if exchange is None or self._skip:
             result = super().step(closure)
         elif closure is not None:
@@ -70,14 +81,23 @@ class DistributedMixin(torch.optim.Optimizer):
             result = super().step()
         if exchange is not None:
             exchange.synchronized = False
+            exchange.claim()
         return result
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What torch.amp.GradScaler.step() asks an optimizer before it looks at the gradients, on which it decides
+        whether to step: they must be reduced by now. (What it writes into them leaves no trace in their versions.)"""
+        if self._exchange is not None:
+            self._exchange.examine()
+        return bool(self.__dict__.get("_step_supports_amp_scaling", False))
 
     step.hooked = True  # type: ignore[attr-defined]  # The class's own step runs the step hooks; once is enough.
 
     def _synchronize_once(self, exchange: GradientExchange) -> None:
         if not exchange.synchronized:
             exchange.finish()
-        elif not self._warned:
+        elif not exchange.ended_in_backward and not self._warned:
             self._warned = True
             warnings.warn(
                 "optimizer.step() after optimizer.synchronize(): the gradients are exchanged already and are not "
@@ -96,12 +116,15 @@ class DistributedMixin(torch.optim.Optimizer):
         return closure_and_exchange
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As ever. InvalidArgumentError between backward() and step(), while the gradients are being exchanged."""
+        """As ever. CallOrderError between backward() and step(), while the gradients are being exchanged, or where they
+        are reduced and nobody has looked: who leaves out a step on purpose has changed them (clipping, a GradScaler) or
+        calls synchronize() before."""
         if self._exchange is not None:
-            if self._exchange.under_way:
-                raise InvalidArgumentError(
+            if self._exchange.under_way or self._exchange.has_untouched_results:
+                raise CallOrderError(
                     "optimizer.zero_grad() was called after backward() but before optimizer.step() or "
-                    "optimizer.synchronize(): the gradients are being exchanged. Call it before backward()."
+                    "optimizer.synchronize(): this step's gradients are exchanged with the other ranks. Call it before "
+                    "backward(); to leave out a step on every rank, call optimizer.synchronize() first."
                 )
             self._exchange.forget_passes()
         super().zero_grad(set_to_none)
@@ -125,6 +148,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
     error_feedback: bool = False,
+    end_in_backward: bool = True,
 ) -> AnyOptimizer:
     """`optimizer`, with gradients averaged over all ranks: exchanged while backward() still runs, done in step().
 
@@ -143,6 +167,9 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     process_set: exchange among these ranks only; the others do not call it.
     error_feedback: what fp16 or bf16 takes from a gradient of this rank is added to its next one. Costs the memory of
         another set of gradients, and nothing where nothing is rounded.
+    end_in_backward: backward() returns when the gradients are reduced, so that clipping them, looking at them or
+        leaving out a step after that needs no synchronize(). Only where the first backward() brought all gradients on
+        every rank; otherwise, or with False on any rank, it ends in step() or synchronize().
 
     The first step is exchanged when it ends; the order in which its gradients came on rank 0 is the one in which later
     steps are exchanged while backward() runs. A gradient that somebody has kept (`old = parameter.grad`) keeps its
@@ -173,6 +200,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             compression=compression,
             error_feedback=error_feedback,
             passes_per_step=backward_passes_per_step,
+            end_in_backward=end_in_backward,
             sparse_as_dense=sparse_as_dense,
             sparse_results=isinstance(optimizer, torch.optim.SparseAdam),
         )
