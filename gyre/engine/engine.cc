@@ -99,6 +99,8 @@ class Engine::Implementation {
 
   std::shared_ptr<internal::PlanRegistry> plans_ = std::make_shared<internal::PlanRegistry>();
   internal::JoinWatch joins_{[this](const internal::PlanStep& step) { open_lane_->announce_step(step); }};
+  const internal::StallAlarm alarm_{options_.stall_warning, options_.stall_failure,
+                                    [this](const internal::StalledStep& step) { open_lane_->report_stall(step); }};
   std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
   std::unique_ptr<internal::OpenLane> open_lane_;
   std::unique_ptr<internal::Meeting> meeting_;  // One host only.
@@ -128,8 +130,8 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
       to_coordinator = group_.open_link(0, internal::kNegotiationChannel, deadline);
     }
   }
-  open_lane_ =
-      std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), joins_, *plans_, timeline_, logger_);
+  open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), joins_, *plans_, timeline_,
+                                                    logger_, options_.whereabouts);
   if (group_.size() > 1 && group_.topology().one_host()) {
     meeting_ = std::make_unique<internal::Meeting>(group_, timeline_);
   }
@@ -235,7 +237,7 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
   internal::PlanLayout layout = internal::lay_out(tensors, order, bucket_bytes());
   auto buckets = describe_buckets(options.name, layout);
   return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
-                                              std::move(layout), std::move(buckets), joins_, timeline_, plans_,
+                                              std::move(layout), std::move(buckets), joins_, alarm_, timeline_, plans_,
                                               options_.shutdown_timeout);
 }
 

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <latch>
+#include <memory>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/random.h"
@@ -274,6 +276,48 @@ TEST(EngineFailureTest, a_stall_beyond_the_limit_ends_the_job_and_names_the_miss
         EXPECT_THAT(failure, HasSubstr("missing"));
       },
       options);
+}
+
+TEST(EngineFailureTest, the_report_of_a_stall_says_where_the_ranks_are) {
+  RuntimeOptions options;
+  options.engine.stall_warning =
+      std::chrono::milliseconds(50);  // Warned of first; the answers end nothing by themselves.
+  options.engine.stall_failure = std::chrono::milliseconds(300);
+  options.engine.whereabouts = [] { return std::string("train.py:7 in main()"); };
+  run_ranks(
+      2,
+      [](Runtime& runtime) {
+        std::vector<float> values(4, 1.0F);
+        const std::string name = runtime.rank() == 1 ? "other" : "x";
+        const std::string failure = failure_of([&] { runtime.engine().submit(allreduce(name, values)).wait(); });
+        EXPECT_THAT(failure, HasSubstr("TIMEOUT"));
+        EXPECT_THAT(failure, HasSubstr("at train.py:7 in main(); missing: rank"));
+        EXPECT_THAT(failure, HasSubstr("now at train.py:7 in main(), whose last was"));
+      },
+      options);
+}
+
+TEST(EngineFailureTest, a_program_that_cannot_say_where_it_is_does_not_hold_up_the_report) {
+  RuntimeOptions options;
+  options.engine.stall_warning = std::chrono::milliseconds(0);
+  options.engine.stall_failure = std::chrono::milliseconds(100);
+  // Shared: the threads that wait outlive the engines.
+  const auto never = std::make_shared<std::promise<void>>();
+  const std::shared_future<void> released = never->get_future().share();
+  options.engine.whereabouts = [released] {
+    released.wait();
+    return std::string("too late");
+  };
+  run_ranks(
+      2,
+      [](Runtime& runtime) {
+        std::vector<float> values(4, 1.0F);
+        const std::string name = runtime.rank() == 1 ? "other" : "x";
+        const std::string failure = failure_of([&] { runtime.engine().submit(allreduce(name, values)).wait(); });
+        EXPECT_THAT(failure, HasSubstr("not answering where it is"));
+      },
+      options);
+  never->set_value();
 }
 
 TEST(EngineGroupTest, members_complete_together) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace gyre::engine {
@@ -25,10 +26,14 @@ struct EngineOptions {
   std::size_t fusion_bytes = kDefaultFusionBytes;
   std::filesystem::path timeline;     ///< Rank 0 writes a Chrome trace there; empty: none.
   bool timeline_mark_cycles = false;  ///< Adds CYCLE_START instants: one per order of the coordinator.
-  std::chrono::milliseconds stall_warning{
-      60'000};  ///< An operation that some ranks wait for this long is reported; 0: never.
+  /// An operation, or the end of a plan's step, that some ranks wait for this long is reported by rank 0, with where
+  /// each rank is; 0: never.
+  std::chrono::milliseconds stall_warning{60'000};
   std::chrono::milliseconds stall_failure{0};          ///< … and after this long it aborts the group; 0: never.
   std::chrono::milliseconds shutdown_timeout{10'000};  ///< Longest wait at the end for what has begun already.
+  /// Where this process's program is now, in a line for people ("train.py:41 in main(): …"), for the report of a stall.
+  /// Called while one is looked into, on a thread that nothing waits for, and may outlive the engine. Empty: unknown.
+  std::function<std::string()> whereabouts{};
 };
 
 /// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS, and Horovod's

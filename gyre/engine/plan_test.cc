@@ -265,5 +265,27 @@ TEST(PlanTimingTest, a_waiter_can_look_up_and_go_on) {
   });
 }
 
+TEST(PlanFailureTest, a_rank_that_does_not_come_to_the_end_of_a_step_is_named) {
+  RuntimeOptions options;
+  options.engine.stall_warning = std::chrono::milliseconds(50);
+  options.engine.stall_failure = std::chrono::milliseconds(300);
+  options.engine.whereabouts = [] { return std::string("train.py:7 in main()"); };
+  std::latch failed(3);
+  run_ranks(
+      3,
+      [&](Runtime& runtime) {
+        const auto plan = runtime.engine().make_plan(example(3), {.name = "weights"});
+        plan->finish_step();
+        if (runtime.rank() != 1) {
+          const std::string failure = failure_of([&] { plan->finish_step(); });
+          EXPECT_THAT(failure, HasSubstr("TIMEOUT: step 2 of plan 'weights' has waited"));
+          EXPECT_THAT(failure, HasSubstr("on ranks 0, 2, at train.py:7 in main(); missing: rank 1 (host"));
+          EXPECT_THAT(failure, HasSubstr("now at train.py:7"));
+        }
+        failed.arrive_and_wait();
+      },
+      options);
+}
+
 }  // namespace
 }  // namespace gyre::engine

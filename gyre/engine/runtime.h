@@ -31,8 +31,8 @@ RuntimeOptions runtime_options_from_environment();
 /// logger. Several can live in one process. Thread-safe.
 class Runtime {
  public:
-  /// Joins the job that the launcher described in the environment.
-  static std::unique_ptr<Runtime> start_from_environment();
+  /// Joins the job that the launcher described in the environment. `whereabouts`: see EngineOptions.
+  static std::unique_ptr<Runtime> start_from_environment(std::function<std::string()> whereabouts = {});
 
   Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options);
   ~Runtime();

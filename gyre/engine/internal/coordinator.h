@@ -70,9 +70,11 @@ struct Order {
   bool announce_steps = false;
   std::vector<PlanStep> steps;           ///< For those who have joined: take part in these.
   std::optional<int> last_rank_to_join;  ///< All have joined; it was this one, and all are as before.
+  std::uint32_t question = 0;            ///< Something stalls: where is every rank? See StallInquiry. 0: no question.
 
   bool empty() const {
-    return buckets.empty() && refusals.empty() && steps.empty() && !announce_steps && !last_rank_to_join;
+    return buckets.empty() && refusals.empty() && steps.empty() && !announce_steps && !last_rank_to_join &&
+           question == 0;
   }
 };
 

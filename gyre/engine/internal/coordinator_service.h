@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "gyre/base/log.h"
 #include "gyre/engine/internal/coordinator.h"
 #include "gyre/engine/internal/negotiation.h"
+#include "gyre/engine/internal/stall_inquiry.h"
 #include "gyre/engine/options.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/group.h"
@@ -43,12 +46,25 @@ class CoordinatorService {
   void serve();
   /// Sleeps until there is something to do.
   std::vector<short> poll_peers();
+  void note_stalled(StalledStep stalled);
   void receive_from(int rank);
   void take_announcement(int rank, const net::Message& message);
   void send_orders();
+  void send_to_all(const Order& order);
   void flush(Peer& peer);
   int poll_timeout_ms() const;
+  /// Asks all ranks where they are when something has waited too long, and reports it when they have answered.
+  void look_into_stalls();
+  bool stall_is_due(SteadyClock::time_point now) const;
+  void ask_ranks();
   void report_stalls();
+  /// True when it has ended the job.
+  bool report_stalled_steps();
+  void fail_stalled(const std::string& text);
+  std::string describe(const Stall& stall) const;
+  std::string describe(const StalledStep& stalled, const std::vector<int>& waiting) const;
+  std::string describe_waiting(const std::vector<int>& ranks) const;
+  std::vector<int> names_of(const std::vector<int>& ranks) const;
 
   group::Group& group_;
   const EngineOptions options_;
@@ -61,6 +77,9 @@ class CoordinatorService {
   Coordinator coordinator_;
   OrderEncoder encoder_;
   SteadyClock::time_point last_stall_report_{};
+  StallInquiry inquiry_;
+  std::map<std::uint64_t, StalledStep> stalled_steps_;   // By plan; not yet reported,
+  std::map<std::uint64_t, StalledStep> reported_steps_;  // and the last that was.
 
   std::atomic<bool> stopping_{false};
   std::thread thread_;

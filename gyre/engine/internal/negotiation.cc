@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "gyre/engine/internal/negotiation_generated.h"
@@ -51,6 +52,33 @@ std::vector<PlanStep> decode_steps(const flatbuffers::Vector<const wire::PlanSte
     decoded.push_back({steps->Get(i)->plan(), steps->Get(i)->step()});
   }
   return decoded;
+}
+
+Offset<wire::StalledStep> encode_stalled(FlatBufferBuilder& builder, const std::optional<StalledStep>& stalled) {
+  if (!stalled) return 0;
+  const wire::PlanStep step(stalled->step.plan, stalled->step.step);
+  const auto name = builder.CreateString(stalled->plan_name);
+  return wire::CreateStalledStep(builder, &step, name, static_cast<std::uint64_t>(stalled->waited.count()));
+}
+
+Offset<wire::Whereabouts> encode_whereabouts(FlatBufferBuilder& builder, const std::optional<Whereabouts>& answer) {
+  if (!answer) return 0;
+  const auto program = builder.CreateString(answer->program.substr(0, kMostWhereaboutsBytes));
+  const auto steps = builder.CreateVectorOfStructs(encode_steps(answer->waits_for));
+  return wire::CreateWhereabouts(builder, answer->question, program, steps);
+}
+
+void decode_stall(const wire::Announcement& message, AnnouncementContent& content) {
+  if (const auto* stalled = message.stalled_step()) {
+    constexpr std::uint64_t kLongestMs = std::uint64_t{1} << 50;
+    content.stalled_step = {{stalled->step()->plan(), stalled->step()->step()},
+                            stalled->plan_name()->str(),
+                            std::chrono::milliseconds(std::min(stalled->waited_ms(), kLongestMs))};
+  }
+  if (const auto* answer = message.whereabouts()) {
+    content.whereabouts = {answer->question(), answer->program()->str().substr(0, kMostWhereaboutsBytes),
+                           decode_steps(answer->waits_for())};
+  }
 }
 
 Offset<wire::Signature> encode_signature(FlatBufferBuilder& builder, const Signature& signature) {
@@ -112,7 +140,10 @@ Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
   const auto join =
       content.join ? wire::CreateJoin(builder, content.join->every_operation, content.join->divide_by_contributors) : 0;
   const auto steps = content.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(content.steps));
-  builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving, join, steps));
+  const auto stalled = encode_stalled(builder, content.stalled_step);
+  const auto whereabouts = encode_whereabouts(builder, content.whereabouts);
+  builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving, join, steps, stalled,
+                                          whereabouts));
   return finished_bytes(builder);
 }
 
@@ -122,6 +153,7 @@ AnnouncementContent AnnouncementDecoder::decode(std::span<const std::byte> bytes
   content.leaving = message.leaving();
   if (const auto* join = message.join()) content.join = {join->every_operation(), join->divide_by_contributors()};
   content.steps = decode_steps(message.steps());
+  decode_stall(message, content);
   for (flatbuffers::uoffset_t i = 0; i < length(message.known()); ++i) {
     const auto found = known_.find(message.known()->Get(i));
     if (found == known_.end()) {
@@ -173,7 +205,7 @@ Bytes OrderEncoder::encode(const Order& order) {
   const auto refusals_offset = builder.CreateVector(refusals);
   const auto steps = order.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(order.steps));
   builder.Finish(wire::CreateOrder(builder, buckets_offset, refusals_offset, order.announce_steps, steps,
-                                   order.last_rank_to_join.value_or(-1)));
+                                   order.last_rank_to_join.value_or(-1), order.question));
   return finished_bytes(builder);
 }
 
@@ -182,6 +214,7 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
   Order order;
   order.announce_steps = message.announce_steps();
   order.steps = decode_steps(message.steps());
+  order.question = message.question();
   if (message.last_rank_to_join() >= 0) order.last_rank_to_join = message.last_rank_to_join();
   for (flatbuffers::uoffset_t i = 0; i < length(message.buckets()); ++i) {
     const auto* operations = message.buckets()->Get(i)->operations();

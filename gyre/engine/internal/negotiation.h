@@ -9,6 +9,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/engine/internal/coordinator.h"
+#include "gyre/engine/internal/stall_inquiry.h"
 
 // What travels between a rank and the coordinator (negotiation.fbs). Both directions compress: what was said once
 // in full is a number afterwards. Each side's memory is fed only by what the other one sent, in order, so the two
@@ -29,6 +30,8 @@ struct AnnouncementContent {
   bool leaving = false;
   std::optional<JoinAnnouncement> join{};
   std::vector<PlanStep> steps{};
+  std::optional<StalledStep> stalled_step{};
+  std::optional<Whereabouts> whereabouts{};
 };
 
 class AnnouncementEncoder {

@@ -101,6 +101,26 @@ TEST(NegotiationTest, joins_and_steps_survive_the_trip) {
   EXPECT_TRUE(order_decoder.decode(orders.encode({})).empty());
 }
 
+TEST(NegotiationTest, what_is_said_about_stalls_survives_the_trip) {
+  AnnouncementEncoder announcements;
+  AnnouncementDecoder announcement_decoder;
+  AnnouncementContent sent;
+  sent.stalled_step = {{16, 3}, "optimizer.1", std::chrono::milliseconds(60'500)};
+  sent.whereabouts = {7, "train.py:4 in main()", {{16, 3}, {17, 0}}};
+  const AnnouncementContent received = announcement_decoder.decode(announcements.encode(sent));
+  EXPECT_EQ(received.stalled_step, sent.stalled_step);
+  EXPECT_EQ(received.whereabouts, sent.whereabouts);
+  EXPECT_FALSE(announcement_decoder.decode(announcements.encode({})).whereabouts);
+  sent.whereabouts->program.assign(2 * kMostWhereaboutsBytes, 'x');
+  EXPECT_EQ(announcement_decoder.decode(announcements.encode(sent)).whereabouts->program.size(), kMostWhereaboutsBytes);
+
+  OrderEncoder orders;
+  OrderDecoder order_decoder;
+  Order order;
+  order.question = 7;
+  EXPECT_EQ(order_decoder.decode(orders.encode(order)).question, 7U);
+}
+
 TEST(NegotiationTest, a_number_never_introduced_is_refused) {
   AnnouncementEncoder encoder;
   static_cast<void>(encoder.encode({{example("a")}, false}));
@@ -114,7 +134,10 @@ TEST(NegotiationTest, damaged_bytes_are_refused_or_decoded_but_never_crash) {
   SCOPED_TRACE(kSeed);
   Random random(kSeed);
   AnnouncementEncoder encoder;
-  const Bytes whole = encoder.encode({{example("a"), example("b")}, true});
+  AnnouncementContent content{{example("a"), example("b")}, true};
+  content.stalled_step = {{16, 3}, "p", std::chrono::milliseconds(5)};
+  content.whereabouts = {7, "text", {{16, 3}}};
+  const Bytes whole = encoder.encode(content);
   OrderEncoder order_encoder;
   Order order;
   order.buckets = {{{"a", {4, 5}, false}}};

@@ -104,14 +104,15 @@ void validate(const Request& request, int size) {
 }
 
 OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
-                   Timeline& timeline, const Logger& logger)
+                   Timeline& timeline, const Logger& logger, std::function<std::string()> whereabouts)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group)),
       executor_(lane_, timeline, logger),
       coordinator_(std::move(coordinator)),
       joins_(joins),
-      plans_(plans) {
+      plans_(plans),
+      finder_(std::move(whereabouts)) {
   if (coordinator_) thread_ = std::thread([this] { run(); });
 }
 
@@ -196,6 +197,23 @@ void OpenLane::announce_step(const PlanStep& step) {
   send(content);
 }
 
+void OpenLane::report_stall(const StalledStep& stalled) {
+  const MutexLock lock(mutex_);
+  if (failure_ || stopping_ || !coordinator_) return;
+  AnnouncementContent content;
+  content.stalled_step = stalled;
+  send(content);
+}
+
+void OpenLane::answer_question() {
+  auto found = finder_.take();
+  if (!found) return;
+  AnnouncementContent content;
+  content.whereabouts = {found->question, std::move(found->program), plans_.awaited_steps()};
+  const MutexLock lock(mutex_);
+  if (!failure_ && !stopping_) send(content);
+}
+
 bool OpenLane::reserve(const std::string& name) {
   const MutexLock lock(mutex_);
   if (failure_) throw Error(*failure_);
@@ -246,14 +264,17 @@ void OpenLane::fail_all(const Error& failure) {
 
 void OpenLane::serve() {
   for (;;) {
-    std::array<pollfd, 3> polled = {
-        {{coordinator_->fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}, {group_.abort_signal().fd(), POLLIN, 0}}};
+    std::array<pollfd, 4> polled = {{{coordinator_->fd(), POLLIN, 0},
+                                     {stop_.fd(), POLLIN, 0},
+                                     {group_.abort_signal().fd(), POLLIN, 0},
+                                     {finder_.fd(), POLLIN, 0}}};
     if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) throw system_error("poll", errno);
     group_.abort_signal().throw_if_triggered();
     {
       const MutexLock lock(mutex_);
       if (stopping_) return;
     }
+    if (polled[3].revents != 0) answer_question();
     if (polled[0].revents != 0) receive();
   }
 }
@@ -297,6 +318,7 @@ void OpenLane::execute(const Order& order) {
   for (const PlanStep& step : order.steps) joins_.follow(step);
   for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
   if (order.last_rank_to_join) finish_join(*order.last_rank_to_join);
+  if (order.question != 0) finder_.look(order.question);
 }
 
 void OpenLane::finish_join(int last_rank) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "gyre/engine/internal/join_watch.h"
 #include "gyre/engine/internal/negotiation.h"
 #include "gyre/engine/internal/plan_registry.h"
+#include "gyre/engine/internal/whereabouts_finder.h"
 #include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
@@ -30,7 +32,7 @@ class OpenLane {
   /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
   /// thread.
   OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
-           Timeline& timeline, const Logger& logger);
+           Timeline& timeline, const Logger& logger, std::function<std::string()> whereabouts);
   ~OpenLane();
 
   /// The requests are valid (see validate()). Those of one call are announced in one message.
@@ -41,6 +43,8 @@ class OpenLane {
   Handle join(const JoinAnnouncement& join);
   /// This rank has begun a step of a plan while another one had joined.
   void announce_step(const PlanStep& step);
+  /// This rank has waited long for the end of a plan's step.
+  void report_stall(const StalledStep& stalled);
 
   /// Reserves a name as if an operation of it were in flight; false when one is. For operations that run elsewhere.
   bool reserve(const std::string& name);
@@ -57,6 +61,8 @@ class OpenLane {
   void run();
   void serve();
   void receive();
+  /// Tells the coordinator where this rank is, if that has been found out.
+  void answer_question();
   void execute(const Order& order);
   void execute_bucket(const Bucket& bucket);
   std::vector<Pending> take(const Bucket& bucket);
@@ -80,6 +86,7 @@ class OpenLane {
   net::Notifier stop_;
   net::MessageParser parser_;  // The thread's.
   OrderDecoder decoder_;       // The thread's.
+  WhereaboutsFinder finder_;   // The thread's.
 
   Mutex mutex_;
   AnnouncementEncoder encoder_ GYRE_GUARDED_BY(mutex_);

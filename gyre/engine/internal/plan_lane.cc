@@ -37,13 +37,15 @@ PlanStatistics before_the_first_step(const PlanOptions& options, const PlanLayou
 }  // namespace
 
 PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
-                   PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, Timeline& timeline,
-                   std::shared_ptr<PlanRegistry> registry, std::chrono::milliseconds shutdown_timeout)
+                   PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, const StallAlarm& alarm,
+                   Timeline& timeline, std::shared_ptr<PlanRegistry> registry,
+                   std::chrono::milliseconds shutdown_timeout)
     : group_(group),
       tensors_(std::move(tensors)),
       options_(std::move(options)),
       layout_(std::move(layout)),
       joins_(joins),
+      alarm_(alarm),
       timeline_(timeline),
       registry_(std::move(registry)),
       shutdown_timeout_(shutdown_timeout),
@@ -139,7 +141,9 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
     close_step();
   }
   while (!failure_ && next_bucket_ < layout_.buckets.size()) {
-    if (!step_done_.wait_until(mutex_, until) && SteadyClock::now() >= until) break;
+    step_done_.wait_until(mutex_, std::min(until, next_alarm()));
+    if (next_bucket_ < layout_.buckets.size()) raise_alarm_when_due();
+    if (SteadyClock::now() >= until) break;
   }
   if (failure_) throw Error(*failure_);
   if (next_bucket_ < layout_.buckets.size()) return false;
@@ -147,6 +151,28 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   step_mark_.end();
   begin_step();
   return true;
+}
+
+SteadyClock::time_point PlanLane::next_alarm() const {
+  SteadyClock::time_point next = SteadyClock::time_point::max();
+  if (alarm_.warning.count() > 0) next = closed_ + (warnings_ + 1) * alarm_.warning;
+  if (alarm_.failure.count() > 0 && !gave_up_) next = std::min(next, closed_ + alarm_.failure);
+  return next;
+}
+
+void PlanLane::raise_alarm_when_due() {
+  const auto now = SteadyClock::now();
+  if (now < next_alarm()) return;
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - closed_);
+  if (alarm_.warning.count() > 0) warnings_ = static_cast<int>(waited / alarm_.warning);
+  gave_up_ = alarm_.failure.count() > 0 && waited >= alarm_.failure;
+  alarm_.raise({{channel(), step_mark_.ended()}, options_.name, waited});
+}
+
+std::optional<PlanStep> PlanLane::awaited_step() const {
+  const MutexLock lock(mutex_);
+  if (!closing_step_ || next_bucket_ == layout_.buckets.size()) return std::nullopt;
+  return PlanStep{channel(), step_mark_.ended()};
 }
 
 void PlanLane::mark_step_begun() {
@@ -161,6 +187,9 @@ void PlanLane::announce_begun_step() const {
 void PlanLane::close_step() {
   closing_step_ = true;
   const auto now = SteadyClock::now();
+  closed_ = now;
+  warnings_ = 0;
+  gave_up_ = false;
   recorder_.closing(now, static_cast<std::size_t>(std::count(ready_.begin(), ready_.end(), false)));
   for (const PlanBucket& bucket : layout_.buckets) {
     for (const std::size_t index : bucket.tensors) {

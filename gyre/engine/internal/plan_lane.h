@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "gyre/engine/internal/join_watch.h"
 #include "gyre/engine/internal/plan_layout.h"
 #include "gyre/engine/internal/plan_registry.h"
+#include "gyre/engine/internal/stall_inquiry.h"
 #include "gyre/engine/internal/step_recorder.h"
 #include "gyre/engine/plan.h"
 #include "gyre/engine/timeline.h"
@@ -20,14 +22,22 @@
 
 namespace gyre::engine::internal {
 
+/// How long a rank waits for the end of a step before it says so, and again; 0: never.
+struct StallAlarm {
+  std::chrono::milliseconds warning{0};
+  std::chrono::milliseconds failure{0};
+  /// Tells the coordinator. Any thread.
+  std::function<void(const StalledStep&)> raise;
+};
+
 /// A plan with its lane and the thread that walks its buckets in order, step after step.
 class PlanLane final : public Plan {
  public:
   /// Every rank makes it with equal arguments (make_plan has compared them). `buckets`: what is known of the layout's
   /// buckets beforehand.
   PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
-           PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, Timeline& timeline,
-           std::shared_ptr<PlanRegistry> registry, std::chrono::milliseconds shutdown_timeout);
+           PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, const StallAlarm& alarm,
+           Timeline& timeline, std::shared_ptr<PlanRegistry> registry, std::chrono::milliseconds shutdown_timeout);
   ~PlanLane() override;
 
   std::size_t tensor_count() const override { return tensors_.size(); }
@@ -46,6 +56,8 @@ class PlanLane final : public Plan {
   const StepMark& step_mark() const { return step_mark_; }
   /// Any thread: see JoinWatch.
   void announce_begun_step() const;
+  /// The step whose end somebody waits for.
+  std::optional<PlanStep> awaited_step() const;
 
   /// Fails the plan with kShutDown and ends its thread, after the buckets whose tensors are all in: other ranks may
   /// count on them. When those do not take part within the shutdown timeout, the group is aborted.
@@ -65,12 +77,16 @@ class PlanLane final : public Plan {
   /// What is not in contributes zeros.
   void close_step() GYRE_REQUIRES(mutex_);
   void fail(const Error& failure);
+  /// When the wait for the end of the step has lasted so long that it is to be reported (again).
+  SteadyClock::time_point next_alarm() const GYRE_REQUIRES(mutex_);
+  void raise_alarm_when_due() GYRE_REQUIRES(mutex_);
 
   group::Group& group_;
   const std::vector<PlanTensor> tensors_;
   const PlanOptions options_;
   const PlanLayout layout_;
   JoinWatch& joins_;
+  const StallAlarm& alarm_;
   StepMark step_mark_;
   Timeline& timeline_;
   const std::shared_ptr<PlanRegistry> registry_;
@@ -87,7 +103,10 @@ class PlanLane final : public Plan {
   std::size_t next_bucket_ GYRE_GUARDED_BY(mutex_) = 0;
   StepRecorder recorder_ GYRE_GUARDED_BY(mutex_);
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
-  bool closing_step_ GYRE_GUARDED_BY(mutex_) = false;  // finish_step has zeroed what was missing.
+  bool closing_step_ GYRE_GUARDED_BY(mutex_) = false;         // finish_step has zeroed what was missing,
+  SteadyClock::time_point closed_ GYRE_GUARDED_BY(mutex_){};  // then,
+  int warnings_ GYRE_GUARDED_BY(mutex_) = 0;                  // and has since complained so often
+  bool gave_up_ GYRE_GUARDED_BY(mutex_) = false;              // and for the last time.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   std::thread thread_;
 };

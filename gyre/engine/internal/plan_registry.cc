@@ -48,6 +48,15 @@ bool PlanRegistry::any_step_begun() {
                      [](PlanLane* plan) { return plan->step_mark().begun().has_value(); });
 }
 
+std::vector<PlanStep> PlanRegistry::awaited_steps() {
+  const MutexLock lock(mutex_);
+  std::vector<PlanStep> steps;
+  for (const PlanLane* plan : plans_) {
+    if (const auto step = plan->awaited_step()) steps.push_back(*step);
+  }
+  return steps;
+}
+
 bool PlanRegistry::follow(const PlanStep& step, std::chrono::milliseconds patience) {
   const MutexLock lock(mutex_);
   for (PlanLane* plan : plans_) {

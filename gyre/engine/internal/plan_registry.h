@@ -29,6 +29,8 @@ class PlanRegistry {
   /// Tells the coordinator of the steps that have begun here: another rank has joined and must take part in them.
   void announce_begun_steps();
   bool any_step_begun();
+  /// The steps whose end this rank waits for.
+  std::vector<PlanStep> awaited_steps();
   /// Takes part in the plan's steps up to `step` with zeros; false when `patience` passed first. True also when there
   /// is no such plan (any more).
   bool follow(const PlanStep& step, std::chrono::milliseconds patience);

@@ -21,6 +21,7 @@
 #include "gyre/group/topology.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/process_bound.h"
+#include "python/gyre/core/whereabouts.h"
 
 namespace gyre::python {
 namespace {
@@ -39,6 +40,7 @@ engine::RuntimeOptions options_for(double join_timeout_seconds, double operation
   if (options.engine.stall_failure.count() == 0)
     options.engine.stall_failure = to_milliseconds(operation_timeout_seconds);
   if (!timeline) options.engine.timeline.clear();
+  options.engine.whereabouts = find_whereabouts;
   return options;
 }
 

@@ -19,6 +19,7 @@
 #include "python/gyre/core/memory_binding.h"
 #include "python/gyre/core/process_bound.h"
 #include "python/gyre/core/statistics_binding.h"
+#include "python/gyre/core/whereabouts.h"
 
 namespace gyre::python {
 
@@ -336,7 +337,11 @@ void bind_runtime(nb::module_& module) {
       .def("stop_timeline", [](const RuntimeOwner& self) { self.get().engine().stop_timeline(); });
 
   module.def(
-      "start", [] { return RuntimeOwner(run_interruptibly([] { return engine::Runtime::start_from_environment(); })); },
+      "start",
+      [] {
+        return RuntimeOwner(
+            run_interruptibly([] { return engine::Runtime::start_from_environment(find_whereabouts); }));
+      },
       "Joins the job that the environment describes; a process that no launcher started is a job of one.");
 }
 

@@ -1,0 +1,73 @@
+"""Where this process's program is now: what the report of a stall says of every rank."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+_PACKAGE = str(Path(__file__).parent)
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+# How many threads besides the main one are described, and how long a line of source may be.
+_MOST_THREADS = 2
+_LONGEST_LINE = 80
+
+
+def describe() -> str:
+    """ "train.py:41 in main(): `loss.backward()`" for the main thread, and what other threads wait for in Gyre."""
+    frames = sys._current_frames()
+    # This function's own would hold `frames`, and so all of them with everything in them, until a garbage collection.
+    frames.pop(threading.get_ident(), None)
+    main = threading.main_thread()
+    places = [_place(frames[main.ident])] if main.ident in frames else []
+    others = [
+        f"thread '{thread.name}' at {_place(frames[thread.ident])}"
+        for thread in threading.enumerate()
+        if thread is not main and thread.ident in frames and _is_inside_gyre(frames[thread.ident])
+    ]
+    return "; ".join(places + others[:_MOST_THREADS])
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """From the innermost frame outwards."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_inside_gyre(frame: FrameType) -> bool:
+    return any(one.f_code.co_filename.startswith(_PACKAGE) for one in _stack(frame))
+
+
+def _is_of_the_user(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return not name.startswith((_PACKAGE, "<", *_LIBRARIES))
+
+
+def _place(innermost: FrameType) -> str:
+    """The innermost line of the user's own code, and what it has called."""
+    for frame in _stack(innermost):
+        if _is_of_the_user(frame):
+            called = "" if frame is innermost else f", in {_function(innermost)}"
+            return f"{_location(frame)}{_source(frame)}{called}"
+    program = (frame for frame in _stack(innermost) if not frame.f_code.co_filename.startswith(_PACKAGE))
+    return _location(next(program, innermost))
+
+
+def _location(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {_function(frame)}"
+
+
+def _function(frame: FrameType) -> str:
+    name = frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name
+    return name if name.startswith("<") else f"{name}()"
+
+
+def _source(frame: FrameType) -> str:
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
+    return f": `{line[:_LONGEST_LINE]}`" if line else ""

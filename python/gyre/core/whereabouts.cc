@@ -1,0 +1,17 @@
+#include "python/gyre/core/whereabouts.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+namespace gyre::python {
+
+namespace nb = nanobind;
+
+std::string find_whereabouts() {
+  if (!nb::is_alive() || Py_IsInitialized() == 0) return {};
+  const nb::gil_scoped_acquire gil;
+  // By name, so that nothing here owns an object of an interpreter that may end first.
+  return nb::cast<std::string>(nb::module_::import_("gyre._whereabouts").attr("describe")());
+}
+
+}  // namespace gyre::python
