@@ -159,6 +159,61 @@ TEST(DistributedOptimizerWireTest, hosts_that_exchange_in_half_precision_end_wit
   }
 }
 
+engine::Request sum_of(const std::string& name, std::vector<float>& values) {
+  engine::Request request;
+  request.name = name;
+  request.signature = {.kind = engine::OperationKind::kAllreduce, .shape = {static_cast<std::int64_t>(values.size())}};
+  request.signature.operation = engine::ReduceOperation::kSum;
+  request.input = std::as_bytes(std::span(values));
+  request.output = std::as_writable_bytes(std::span(values));
+  return request;
+}
+
+/// What a Horovod script has in process sets, join and grouped operations, a program in C++ has in the engine.
+TEST(DistributedOptimizerSubsetTest, a_process_set_trains_beside_the_whole_job) {
+  constexpr std::uint64_t kSetId = 1ULL << 24;
+  const std::uint64_t expected = train_playing_ranks(2);
+  engine::run_ranks(3, [&](engine::Runtime& runtime) {
+    if (runtime.rank() < 2) {
+      const auto part = runtime.subset({0, 1}, kSetId);
+      EXPECT_EQ(train_with_engine(*part, true), expected);
+      part->shutdown();
+    }
+    std::vector<float> one(5, 1.0F);
+    std::vector<float> two(7, 2.0F);
+    const auto handles = runtime.engine().submit_group({sum_of("one", one), sum_of("two", two)});
+    for (const engine::Handle& handle : handles) handle.wait();
+    EXPECT_EQ(one, std::vector<float>(5, 3.0F));
+    EXPECT_EQ(two, std::vector<float>(7, 6.0F));
+  });
+}
+
+TEST(DistributedOptimizerJoinTest, ranks_that_have_run_out_of_data_count_as_zero_until_all_have) {
+  engine::run_ranks(3, [](engine::Runtime& runtime) {
+    torch::nn::Linear layer(2, 1);
+    torch::optim::SGD sgd(layer->parameters(), 0.1);
+    DistributedOptimizer optimizer(sgd, {{"weight", layer->weight}, {"bias", layer->bias}}, runtime);
+    optimizer.broadcast_parameters();
+    const int size = runtime.size();
+    for (int step = 0; step <= runtime.rank(); ++step) {
+      optimizer.zero_grad();
+      layer->forward(at::ones({1, 2})).sum().backward();
+      optimizer.step();
+      const auto present = static_cast<float>(size - step);
+      EXPECT_TRUE(at::allclose(layer->bias.grad(), at::full({1}, present / static_cast<float>(size)))) << step;
+      std::vector<float> ranks_here(1, 1.0F);
+      static_cast<void>(runtime.engine().run(sum_of("here", ranks_here)));
+      EXPECT_EQ(ranks_here[0], present);
+    }
+    EXPECT_EQ(runtime.engine().join(), size - 1);
+    optimizer.broadcast_parameters();
+    optimizer.zero_grad();
+    layer->forward(at::ones({1, 2})).sum().backward();
+    optimizer.step();
+    EXPECT_TRUE(at::allclose(layer->bias.grad(), at::ones({1})));
+  });
+}
+
 TEST(DistributedOptimizerFailureTest, different_models_are_found_before_the_first_step) {
   engine::run_ranks(2, [](engine::Runtime& runtime) {
     torch::nn::Linear layer(3, runtime.rank() == 0 ? 4 : 5);
