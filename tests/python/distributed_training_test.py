@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
@@ -85,6 +86,21 @@ def ddp(rank: int) -> list[torch.Tensor]:
     return weights
 
 
+def hooked(rank: int) -> list[torch.Tensor]:
+    """DDP with communication hooks; PowerSGD's wait for further operations in the callbacks of the first."""
+    weights: list[torch.Tensor] = []
+    for hook, state in (
+        (default_hooks.fp16_compress_hook, None),
+        (powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)),
+    ):
+        torch.manual_seed(8)
+        model = DistributedDataParallel(Network())
+        model.register_comm_hook(state, hook)
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), rank, unused=False)
+        weights += [whole(parameter) for parameter in model.parameters()]
+    return weights
+
+
 def fsdp2(rank: int) -> list[torch.Tensor]:
     torch.manual_seed(6)
     model = Network()
@@ -107,7 +123,7 @@ def zero(rank: int) -> list[torch.Tensor]:
     return [whole(parameter) for parameter in model.parameters()]
 
 
-TRAININGS: list[Callable[[int], list[torch.Tensor]]] = [ddp, fsdp2, zero]
+TRAININGS: list[Callable[[int], list[torch.Tensor]]] = [ddp, hooked, fsdp2, zero]
 
 
 def trainings_as_over_gloo() -> None:

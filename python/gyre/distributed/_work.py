@@ -35,6 +35,10 @@ class Completions:
                 self._thread.start()
         self._works.put(work)
 
+    def runs_here(self) -> bool:
+        """Whether the caller is on that thread: in a callback of a future."""
+        return threading.current_thread() is self._thread
+
     def stop(self) -> None:
         """After the engine's shutdown, which has ended every wait."""
         with self._lock:
@@ -168,7 +172,10 @@ class Work(dist.Work):
             # failed by set_exception() is not.
             self._future = self._trigger.then(self._resolve)
             future = self._future
-        if self.done():
+        # A callback that asks for a future may wait for it (PowerSGD's do), on the one thread that could complete it.
+        # A second thread would let callbacks of several operations run at once, and what they submit come in another
+        # order on every rank.
+        if self.done() or self._completions.runs_here():
             self.settle()
         else:
             self._completions.add(self)
