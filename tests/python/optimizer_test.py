@@ -470,6 +470,12 @@ def body_alone() -> None:
             opt.step()
     optimizer.synchronize()
     assert fingerprint(network.parameters()) == fingerprint(twin.parameters())
+    # Horovod's Adasum is an ordinary optimizer then, with an exchange of its own to wait for and to skip.
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), lr=0.1), op=hvd.Adasum)
+    loss_of(network, 0, 0).backward()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
 
 
 def test_one_rank_needs_no_launcher(run_ranks):

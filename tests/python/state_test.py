@@ -132,6 +132,9 @@ def parameters_in_all_forms() -> None:
     assert same(network.state_dict(), twin.state_dict())
     with pytest.raises(ValueError, match="as a parameter"):
         hvd.broadcast_parameters({"a": torch.ones(1), "b": 3}, 0)
+    for nothing in (3, torch.ones(2), None):
+        with pytest.raises(ValueError, match=r"expected model\.state_dict"):
+            hvd.broadcast_parameters(nothing, 0)
     wrong = {"a": torch.ones(2 + rank)}
     with pytest.raises(MismatchError, match=r"parameters\.a"):
         hvd.broadcast_parameters(wrong, 0)

@@ -181,6 +181,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """
     runtime = runtime_of(process_set, "DistributedOptimizer")
     _check_groups(optimizer, num_groups, groups)
+    if op == ReduceOperation.ADASUM and runtime.size == 1:
+        op = ReduceOperation.AVERAGE  # There is nothing to adapt to.
     if op == ReduceOperation.ADASUM:
         return adasum_optimizer(optimizer, named_parameters, compression, backward_passes_per_step, process_set)
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)

@@ -47,6 +47,11 @@ def broadcast_parameters(params: NamedTensors, root_rank: int, process_set: Proc
 def _named(params: NamedTensors) -> list[tuple[str, Any]]:
     if isinstance(params, Mapping):
         return sorted(params.items())
+    if not isinstance(params, Iterable) or isinstance(params, torch.Tensor):
+        raise InvalidArgumentError(
+            f"broadcast_parameters: expected model.state_dict(), model.named_parameters() or a list of tensors, not a "
+            f"{type(params).__name__}"
+        )
     return [item if isinstance(item, tuple) else (str(index), item) for index, item in enumerate(params)]
 
 
