@@ -30,6 +30,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Togethe
     return TogetherScheduling(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--clean-tree", help="try the wheel in a copy of this Debian (tools/clean_tree.py made it)")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,

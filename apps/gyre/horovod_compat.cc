@@ -17,16 +17,17 @@ namespace fs = std::filesystem;
 constexpr std::string_view kFolder = "gyre/_horovod_shim";
 constexpr std::string_view kVariable = "PYTHONPATH=";
 
-/// From where this program stands: in the package itself, in the `bin` of what the package is installed in, or in the
-/// build tree of its sources.
+/// From where this program stands: in a folder beside the package (a wheel of ./dev wheel), in the `bin` of what the
+/// package is installed in, or in the build tree of its sources.
 std::optional<fs::path> find_folder() {
   std::error_code failure;
   const fs::path here = fs::read_symlink("/proc/self/exe", failure).parent_path();
   if (failure) return std::nullopt;
-  std::vector<fs::path> roots = {here.parent_path().parent_path(),
-                                 here.parent_path().parent_path().parent_path() / "python"};
+  std::vector<fs::path> roots = {here.parent_path(), here.parent_path().parent_path().parent_path() / "python"};
   for (const auto& entry : fs::directory_iterator(here.parent_path() / "lib", failure)) {
-    if (entry.path().filename().string().starts_with("python")) roots.push_back(entry.path() / "site-packages");
+    if (!entry.path().filename().string().starts_with("python")) continue;
+    roots.push_back(entry.path() / "site-packages");
+    roots.push_back(entry.path() / "dist-packages");  // Debian's own Python.
   }
   for (const fs::path& root : roots) {
     if (fs::is_directory(root / kFolder, failure)) return root / kFolder;

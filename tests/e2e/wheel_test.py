@@ -1,21 +1,24 @@
 """The wheel works for somebody who has Python, pip and torch, and nothing of this checkout.
 
-The environment is a fresh venv with torch and what torch needs linked in from .venv (copying them would take longer
-than all else here), no variable of ours, and a PATH without our programs.
+Usually the place is a fresh venv with torch and what torch needs linked in from .venv (copying them would take longer
+than all else here), no variable of ours, and a PATH without our programs. With `--clean-tree BASE` (./dev test wheel)
+it is a copy of a whole Debian 12 that tools/clean_tree.py has made, into which its own pip installs the wheel.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import re
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
+import clean_tree
 import pytest
+from clean_tree import CleanTree, command_in
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD_SECONDS = 1500
@@ -36,6 +39,24 @@ sums = [torch.zeros(1) for _ in range(2)]
 dist.all_gather(sums, sum(p.detach().sum() for p in model.parameters()).view(1))
 print("equal" if torch.equal(sums[0], sums[1]) else "different", dist.get_backend())
 dist.destroy_process_group()
+"""
+
+HOROVOD = """
+import horovod.torch as hvd, torch
+hvd.init()
+print("sum", float(hvd.allreduce(torch.tensor(hvd.rank() + 1.0), op=hvd.Sum)), flush=True)
+hvd.shutdown()
+"""
+
+EXPLAINED = """
+import torch, gyre.torch as hvd
+hvd.init()
+model = torch.nn.Linear(64, 64)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+for step in range(40):
+    optimizer.zero_grad()
+    model(torch.ones(4, 64)).sum().backward()
+    optimizer.step()
 """
 
 
@@ -66,67 +87,127 @@ def link_distribution(name: str, target: Path) -> None:
             (target / top).symlink_to(source)
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A venv with torch and the wheel."""
-    built = subprocess.run(
-        [str(ROOT / "dev"), "wheel"], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-    )
-    assert built.returncode == 0, built.stderr
-    wheel = built.stdout.strip()
-    folder = tmp_path_factory.mktemp("wheel") / "environment"
-    venv.create(folder)
-    packages = next(folder.glob("lib/python*/site-packages"))
-    for name in sorted(closure("torch", set()) | closure("numpy", set())):
-        link_distribution(name, packages)
-    # Our pip, into that environment: to put a pip of its own there takes longer than all else.
-    run(folder, [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", "--no-index", wheel])
-    return folder
+class Venv:
+    """Where the wheel is installed, and how things run there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        venv.create(folder)
+        self.packages = next(folder.glob("lib/python*/site-packages"))
+        for name in sorted(closure("torch", set()) | closure("numpy", set())):
+            link_distribution(name, self.packages)
+        self._home = folder.parent / "home"
+        self._home.mkdir()
+
+    def install(self, wheel: Path) -> None:
+        # Our pip, into that environment: to put a pip of its own there takes longer than all else.
+        pip = [sys.executable, "-m", "pip", "--python", str(self._folder), "install", "--quiet", "--no-index"]
+        self.run([*pip, str(wheel)])
+
+    def put(self, name: str, content: bytes) -> str:
+        """A file in the home folder; what it is called by those who run here."""
+        path = self._home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return str(path)
+
+    def run(self, command: list[str]) -> str:
+        """Its output, from the home folder and a nearly empty environment."""
+        path = f"{self._folder / 'bin'}:/usr/bin:/bin"
+        return output_of(command, self._home, {"PATH": path, "HOME": str(self._home), "OMP_NUM_THREADS": "1"})
 
 
-def run(environment: Path, command: list[str]) -> str:
-    """Its output, from an empty folder and a nearly empty environment."""
-    empty = environment.parent / "empty"
-    empty.mkdir(exist_ok=True)
+class Debian:
+    """The same in a copy of a Debian that has python3, pip and torch."""
+
+    def __init__(self, tree: CleanTree) -> None:
+        self._tree = tree
+        self.packages = tree.root / "usr/local/lib/python3.11/dist-packages"
+
+    def install(self, wheel: Path) -> None:
+        self._tree.install(wheel)
+
+    def put(self, name: str, content: bytes) -> str:
+        path = self._tree.root / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return f"/root/{name}"
+
+    def run(self, command: list[str]) -> str:
+        inside = command_in(self._tree.root, command, folder="/root")
+        return output_of(inside, self._tree.root, {**clean_tree.environment(), "OMP_NUM_THREADS": "1"})
+
+
+Place = Venv | Debian
+
+
+def output_of(command: list[str], folder: Path, variables: dict[str, str]) -> str:
     done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=STEP_SECONDS,
-        check=False,
-        cwd=empty,
-        env={"PATH": f"{environment / 'bin'}:/usr/bin:/bin", "HOME": str(empty), "OMP_NUM_THREADS": "1"},
+        command, capture_output=True, text=True, timeout=STEP_SECONDS, check=False, cwd=folder, env=variables
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_nothing_in_it_that_must_be_the_users_own(environment: Path) -> None:
-    names = [path.name for path in next(environment.glob("lib/python*/site-packages")).glob("gyre_train.libs/*")]
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Place]:
+    built = subprocess.run(
+        [str(ROOT / "dev"), "wheel"], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    wheel = Path(built.stdout.strip())
+    base = pytestconfig.getoption("--clean-tree")
+    if base is None:
+        chosen: Place = Venv(tmp_path_factory.mktemp("wheel") / "environment")
+        chosen.install(wheel)
+        yield chosen
+        return
+    with CleanTree(Path(base), Path(base).parent / "copy") as tree:
+        chosen = Debian(tree)
+        chosen.install(wheel)
+        yield chosen
+
+
+def test_nothing_in_it_that_must_be_the_users_own(place: Place) -> None:
+    names = [path.name for path in place.packages.glob("gyre_train.libs/*")]
     assert names
     assert not [name for name in names if re.match(r"lib(stdc\+\+|gcc_s|torch|c10|gomp|arrow|parquet)", name)], names
 
 
-def test_ddp_over_gyre_with_gyre_run(environment: Path) -> None:
-    script = environment.parent / "train.py"
-    script.write_text(TRAINING)
-    said = run(environment, ["gyre", "run", "--nproc-per-node", "2", str(script)])
+def test_ddp_over_gyre_with_gyre_run(place: Place) -> None:
+    script = place.put("train.py", TRAINING.encode())
+    said = place.run(["gyre", "run", "--nproc-per-node", "2", script])
     assert sorted(said.splitlines()) == ["[0] equal gyre", "[1] equal gyre"]
 
 
-def test_the_c_plus_plus_program(environment: Path, digits: dict[str, bytes]) -> None:
-    data = environment.parent / "data"
+def test_horovods_name_and_a_notebooks_function(place: Place) -> None:
+    script = place.put("horovod_train.py", HOROVOD.encode())
+    said = place.run(["gyre", "run", "--horovod-compat", "-n", "2", "--", "python3", script])
+    assert sorted(said.splitlines()) == ["[0] sum 3.0", "[1] sum 3.0"]
+    installed = place.put("installs.py", f"import gyre.horovod\ngyre.horovod.install()\n{HOROVOD}".encode())
+    assert place.run(["python3", installed]) == "sum 1.0\n"
+    function = "import gyre, operator\nprint(gyre.run(operator.add, (4, 1), np=2))\n"
+    assert place.run(["python3", place.put("notebook.py", function.encode())]) == "[5, 5]\n"
+
+
+def test_the_c_plus_plus_program(place: Place, digits: dict[str, bytes]) -> None:
     for name, content in digits.items():
-        path = data / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    command = ["gyre", "run", "-n", "2", "--", "gyre-cifar10", "--data-dir", str(data), "--batch-size", "16"]
-    assert "epoch" in run(environment, [*command, "--epochs", "1"])
+        data = place.put(f"data/{name}", content).removesuffix(f"/{name}")
+    command = ["gyre", "run", "-n", "2", "--", "gyre-cifar10", "--data-dir", data, "--batch-size", "16"]
+    assert "epoch" in place.run([*command, "--epochs", "1"])
 
 
-def test_the_doctor_finds_nothing_wrong_and_functions_run(environment: Path) -> None:
-    report = json.loads(run(environment, ["gyre", "doctor", "-o", "json"]))
+def test_benchmarks_and_explanations(place: Place) -> None:
+    quick = ["--ranks", "2", "--seconds", "0.01", "-o", "json"]
+    assert json.loads(place.run(["gyre", "bench", "allreduce", "--sizes", "4096", *quick]))
+    # gyre-bench-step is a libtorch program.
+    assert json.loads(place.run(["gyre", "bench", "step", "cifar10", "--via", "cpp", *quick]))
+    script = place.put("explained.py", EXPLAINED.encode())
+    assert "bucket" in place.run(["gyre", "explain", "-n", "2", "--", "python3", script]).lower()
+
+
+def test_the_doctor_finds_nothing_wrong(place: Place) -> None:
+    report = json.loads(place.run(["gyre", "doctor", "-o", "json"]))
     states = {finding["name"]: finding["state"] for finding in report["findings"]}
     assert report["wrong"] == 0, report
     assert states["backend gyre"] == states["two ranks"] == states["gyre"] == "ok"
-    assert os.path.realpath(sys.prefix) != os.path.realpath(environment)

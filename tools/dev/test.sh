@@ -1,4 +1,5 @@
 # ./dev test [PRESET]: builds, then runs every C++ test of the preset and, for release and debug, every Python test.
+# ./dev test wheel, ./dev test torch VERSION: the places in test_places.sh.
 
 # Adds the counts of a JUnit file; a file that is missing or empty counts as a failure, so that a crash or "no tests" never passes.
 count_junit() { count "$1" $("$PYTHON" "$ROOT/tools/dev/junit_counts.py" "$2"); }
@@ -29,6 +30,13 @@ run_python_tests() {
 run_tests() {
   local preset=${1:-release}
   open_tally
+  case "$preset" in
+    wheel | torch)
+      "test_in_$preset" "${@:2}"
+      close_tally
+      return
+      ;;
+  esac
   if ! build "$preset"; then
     say "FAILED  building $preset"
     count "build-$preset" 0 1
