@@ -137,7 +137,7 @@ void RunCommand::add_horovodrun_options() {
       ->add_flag("--horovod-compat", horovod_compat_,
                  "Let `import horovod.torch` find Gyre; a real Horovod that is installed wins")
       ->group(kGroup);
-  add("-H,--hosts", hosts_, "Start the ranks on these hosts, through ssh", "HOST:SLOTS,…");
+  add("-H,--hosts", hosts_, "Start the ranks on these hosts; others than this one through ssh", "HOST:SLOTS,…");
   add("--hostfile", host_file_, "The same from a file, a line `HOST slots=N` for each", "FILE");
   add("-p,--ssh-port", ssh_port_, "Of the ssh servers", "PORT");
   add("-i,--ssh-identity-file", ssh_identity_, "The key for ssh", "FILE");

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -109,6 +110,22 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
 def over_ssh(hosts: SshHosts, slots: list[int]) -> list[str]:
     names = ",".join(f"{name}:{count}" for name, count in zip(hosts.names, slots, strict=True))
     return ["--ssh", hosts.command, "-p", str(hosts.port), "-i", str(hosts.identity), "-H", names]
+
+
+@pytest.mark.parametrize("name", ["localhost", socket.gethostname()])
+def test_this_host_needs_no_ssh(start_job: StartJob, name: str) -> None:
+    options = ["--ssh", "no-such-program", "-np", "2", "-H", f"{name}:3"]
+    job = start_job(*options, "python", SCRIPT, "gyre", env=python_environment(), timeout=PATIENCE_SECONDS)
+    assert job.wait() == 0, job.stderr
+    assert lines_of(job) == ["[0] 0 2 0 2 0 0 sum 3", "[1] 1 2 1 2 0 0 sum 3"]
+
+
+def test_this_host_and_others_are_one_job(start_job: StartJob, hosts: SshHosts) -> None:
+    options = over_ssh(hosts, [1, 1])
+    options[-1] = f"localhost:1,{hosts.names[0]}:1"
+    job = start_job(*options, "python", SCRIPT, "gyre", env=python_environment(), timeout=PATIENCE_SECONDS)
+    assert job.wait() == 0, job.stderr
+    assert lines_of(job) == ["[0] 0 2 0 1 0 0 sum 3", "[1] 1 2 0 1 1 0 sum 3"]
 
 
 def sleepers(job: Job) -> list[str]:

@@ -1,7 +1,8 @@
-"""Behind `gyre run -H`: starts one `gyre run` (the agent) on each host through ssh, all at once, and watches over them.
+"""Behind `gyre run -H`: starts one `gyre run` (the agent) on each host, all at once, and watches over them. Other hosts
+are reached through ssh, this one needs none.
 
-Nothing secret is in anybody's arguments or environment: the job's description, its key included, goes through ssh's
-stdin. That stdin then stays open for as long as the job may run: an agent that sees its end stops its ranks. So
+Nothing secret is in anybody's arguments or environment: the job's description, its key included, goes through the
+agent's stdin. That stdin then stays open for as long as the job may run: an agent that sees its end stops its ranks. So
 whatever ends this process, nothing stays behind on any host.
 """
 
@@ -15,6 +16,7 @@ import re
 import secrets
 import shlex
 import signal
+import socket
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,8 +54,28 @@ class Host:
     slots: int
 
     @property
-    def address(self) -> str:
+    def is_here(self) -> bool:
+        """Whether it is plainly this machine. With a user, or by another of our addresses, it is reached through ssh."""
+        own_name = socket.gethostname()
+        return self.name.lower() in {"localhost", "127.0.0.1", own_name.lower(), own_name.partition(".")[0].lower()}
+
+    def address_for(self, others: list[Host]) -> str:
+        """Where `others` find it."""
+        strangers = [other for other in others if not other.is_here]
+        if self.is_here and strangers:
+            return _own_address_towards(strangers[0]) or socket.gethostname()
         return self.name.rpartition("@")[2]
+
+
+def _own_address_towards(host: Host) -> str | None:
+    """This machine's address on the way there. Nothing is sent."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host.address_for([]), 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(place)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
 
 
 def parse_hosts(text: str) -> list[Host]:
@@ -139,7 +161,7 @@ class Agent:
             self.failure = f"no answer within {REACH_SECONDS:g} s"
             return
         words = [line.strip() for line in said if line.strip()]
-        self.failure = words[-1] if words else f"ssh ended with exit code {code}"
+        self.failure = words[-1] if words else f"{command[0]} ended with exit code {code}"
         if "Host key verification failed" in self.failure:
             self.failure += f" (`ssh {self.host.name}` by hand, once, makes it known)"
 
@@ -169,7 +191,10 @@ async def _pass_on(source: asyncio.StreamReader | None, target: Any) -> None:
         target.flush()
 
 
-def ssh_command(job: dict[str, Any], host: Host) -> list[str]:
+def agent_command(job: dict[str, Any], host: Host) -> list[str]:
+    here = os.environ.get("GYRE_PROGRAM", "gyre")
+    if host.is_here:
+        return [here, "run", "--agent"]
     command = [*shlex.split(job["ssh"]), "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
     command += ["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2"]
     if job["ssh_port"]:
@@ -177,7 +202,7 @@ def ssh_command(job: dict[str, Any], host: Host) -> list[str]:
     if job["ssh_identity"]:
         command += ["-i", job["ssh_identity"]]
     # The same place as here, if Gyre is installed there too; else whatever the login's PATH has.
-    program = shlex.quote(os.environ.get("GYRE_PROGRAM", "gyre"))
+    program = shlex.quote(here)
     script = f"if [ -x {program} ]; then exec {program} run --agent; else exec gyre run --agent; fi"
     return [*command, host.name, f"exec sh -c {shlex.quote(script)}"]
 
@@ -188,14 +213,15 @@ def descriptions(job: dict[str, Any], agents: list[Agent]) -> list[dict[str, Any
     handed_on = [entry for entry in own.values() if _HANDED_ON.match(entry) and not _NOT_HANDED_ON.match(entry)]
     size = sum(agent.host.slots for agent in agents)
     first = agents[0]
+    address = first.host.address_for([agent.host for agent in agents])
     common = {
         "command": job["command"],
         "environment": [*handed_on, *job["variables"]],
         "size": size,
         "nodes": len(agents),
-        "master_address": first.host.address,
+        "master_address": address,
         "master_port": first.ports[0],
-        "rendezvous": f"tcp:{first.host.address}:{first.ports[1]}",
+        "rendezvous": f"tcp:{address}:{first.ports[1]}",
         "key": secrets.token_hex(32),
         "folder": job["folder"],
         "grace_seconds": job["grace_seconds"],
@@ -226,7 +252,7 @@ class Watch:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop, number)
         try:
-            await asyncio.gather(*(agent.reach(ssh_command(self._job, agent.host)) for agent in self._agents))
+            await asyncio.gather(*(agent.reach(agent_command(self._job, agent.host)) for agent in self._agents))
             unreachable = [agent for agent in self._agents if agent.failure]
             if unreachable:
                 reasons = "; ".join(f"{agent.host.name}: {agent.failure}" for agent in unreachable)
