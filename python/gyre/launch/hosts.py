@@ -55,7 +55,7 @@ class Host:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is plainly this machine. With a user, or by another of our addresses, it is reached through ssh."""
+        """Whether it is plainly this machine. With a user, or another of our addresses, it is reached through ssh."""
         own_name = socket.gethostname()
         return self.name.lower() in {"localhost", "127.0.0.1", own_name.lower(), own_name.partition(".")[0].lower()}
 

@@ -181,9 +181,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """
     runtime = runtime_of(process_set, "DistributedOptimizer")
     _check_groups(optimizer, num_groups, groups)
-    if op == ReduceOperation.ADASUM and runtime.size == 1:
-        op = ReduceOperation.AVERAGE  # There is nothing to adapt to.
-    if op == ReduceOperation.ADASUM:
+    if op == ReduceOperation.ADASUM and runtime.size > 1:
         return adasum_optimizer(optimizer, named_parameters, compression, backward_passes_per_step, process_set)
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
     if error_feedback and wire_format_of(compression) in (None, "native"):
@@ -220,7 +218,7 @@ def _check_arguments(optimizer: object, passes: int, op: ReduceOperation, prediv
         raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, DistributedMixin):
         raise InvalidArgumentError("the optimizer is a DistributedOptimizer already")
-    if op not in (ReduceOperation.AVERAGE, ReduceOperation.SUM):
+    if op not in (ReduceOperation.AVERAGE, ReduceOperation.SUM, ReduceOperation.ADASUM):
         raise InvalidArgumentError(f"DistributedOptimizer works with op=Average, Sum or Adasum, not {op!r}")
     if predivide != 1.0 and op != ReduceOperation.AVERAGE:
         raise InvalidArgumentError("gradient_predivide_factor goes with op=Average only")
