@@ -11,7 +11,8 @@ struct JoinOptions {
   /// kUnsupported on the ranks that call them, as Horovod's do.
   bool every_operation = false;
   /// Averages of allreduce and reduce-scatter are over the ranks that have not joined, instead of over all. If any rank
-  /// that has joined wants it so. Not for plans, whose average is over all ranks always.
+  /// that has joined wants it so. Not for plans, whose average is over all ranks; who wants it otherwise adds a tensor
+  /// that counts the contributors.
   bool divide_by_contributors = false;
 };
 

@@ -162,8 +162,10 @@ TEST(DistributedOptimizerWireTest, hosts_that_exchange_in_half_precision_end_wit
 engine::Request sum_of(const std::string& name, std::vector<float>& values) {
   engine::Request request;
   request.name = name;
-  request.signature = {.kind = engine::OperationKind::kAllreduce, .shape = {static_cast<std::int64_t>(values.size())}};
-  request.signature.operation = engine::ReduceOperation::kSum;
+  request.signature = {.kind = engine::OperationKind::kAllreduce,
+                       .type = engine::DataType::kFloat32,
+                       .shape = {static_cast<std::int64_t>(values.size())},
+                       .operation = engine::ReduceOperation::kSum};
   request.input = std::as_bytes(std::span(values));
   request.output = std::as_writable_bytes(std::span(values));
   return request;

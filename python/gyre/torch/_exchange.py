@@ -25,12 +25,16 @@ import torch
 from gyre._runtime import Runtime
 from gyre.core import _core
 from gyre.errors import CallOrderError, UnsupportedError
+from gyre.torch._exchange_slot import Slot, layout_name, place_over
 from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
 from gyre.torch.compression import Compressor, wire_format_of
 from gyre.torch.handle import Handle
 
 NamedParameters = Sequence[tuple[str, torch.Tensor]]
+
+# What counts the contributors: one more tensor of the plan, to which each of them adds one. float64 is never narrowed.
+_COUNT_NAME = "gyre.contributors"
 
 # References to an object that only its attribute and the call of sys.getrefcount() hold.
 _OWN_REFERENCES = 2
@@ -47,40 +51,7 @@ class ExchangeOptions:
     end_in_backward: bool  # Where the first backward() brings all gradients.
     sparse_as_dense: bool
     sparse_results: bool
-
-
-class Slot:
-    """One parameter of the plan."""
-
-    def __init__(self, name: str, parameter: torch.Tensor) -> None:
-        self.name = name
-        self.parameter = parameter
-        self.index = 0  # In the plan.
-        self.wire = parameter  # Shaped, typed and laid out like what travels.
-        self.context: Any = None  # What decompress() needs.
-        self.place: torch.Tensor | None = None  # In the arena, once there is a plan.
-        self.passes = 0  # Backward passes whose gradient has come in since the last step.
-        self.ready = False  # Complete in this step; handed in, if there is a plan.
-        self.sent: torch.Tensor | None = None  # What `grad` was then,
-        self.sent_version = 0  # and how often it had been changed.
-        self.result_version = 0  # How often the reduced gradient had been changed when backward() returned.
-
-    def changed_since(self) -> bool:
-        """Whether somebody has written into `grad` since it was complete, or put something else there."""
-        if self.sent is None:
-            return False
-        return self.parameter.grad is not self.sent or self.sent._version != self.sent_version
-
-    def complete(self) -> None:
-        """`grad` is what this rank contributes."""
-        self.ready = True
-        self.sent = self.parameter.grad
-        self.sent_version = 0 if self.sent is None else self.sent._version
-
-    def reset(self) -> None:
-        self.ready = False
-        self.passes = 0
-        self.sent = None
+    divide_by_contributors: bool  # An average is over the ranks that have not joined.
 
 
 class GradientExchange:
@@ -227,7 +198,12 @@ class GradientExchange:
         self._register_hooks()
 
     def _describe_tensors(self) -> list[tuple[str, int, list[int]]]:
-        return [(_layout_name(slot), DATA_TYPE_NUMBERS[slot.wire.dtype], list(slot.wire.shape)) for slot in self._slots]
+        tensors = [
+            (layout_name(slot), DATA_TYPE_NUMBERS[slot.wire.dtype], list(slot.wire.shape)) for slot in self._slots
+        ]
+        if self.options.divide_by_contributors:
+            tensors.append((_COUNT_NAME, DATA_TYPE_NUMBERS[torch.float64], [1]))
+        return tensors
 
     def _plan_options(self) -> _core.PlanOptions:
         reduction = self.options.reduction
@@ -247,7 +223,7 @@ class GradientExchange:
             self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
         )
         for slot in self._slots:
-            slot.place = _place(self._plan.memory(slot.index), slot.wire)
+            slot.place = place_over(self._plan.memory(slot.index), slot.wire)
         for slot in arrived:
             if slot.ready:
                 self._hand_in(self._plan, slot)
@@ -418,7 +394,7 @@ class GradientExchange:
         if slot.place is None or sys.getrefcount(slot.place) > _OWN_REFERENCES:
             if slot.place is not None:
                 slot.place.data = slot.place.clone()
-            slot.place = _place(plan.memory(slot.index), slot.wire)
+            slot.place = place_over(plan.memory(slot.index), slot.wire)
         return slot.place
 
     def _to_wire(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -437,11 +413,27 @@ class GradientExchange:
         for slot in self._slots:
             if not slot.ready:
                 self._free_place(plan, slot)  # Zeros will stand there.
-        plan.finish_step()
+        self._finish_step(plan)
         self._ready_count = 0
         for slot in self._slots:
             slot.reset()
         return results
+
+    def _finish_step(self, plan: _core.Plan) -> None:
+        if not self.options.divide_by_contributors:
+            return plan.finish_step()
+        index = len(self._slots)
+        count = tensor_over(plan.memory(index), torch.float64, [1])
+        if not plan.is_ready(index):  # It is when Ctrl-C has ended the wait before.
+            count.fill_(1.0)
+            plan.mark_ready(index)
+        plan.finish_step()
+        contributors = round(count.item() * self._runtime.size)
+        if contributors < self._runtime.size:
+            for slot in self._slots:
+                if slot.place is not None:
+                    slot.place.mul_(self._runtime.size / contributors)
+        return None
 
     def _hand_out(self, slots: Sequence[Slot]) -> None:
         for slot in slots:
@@ -472,14 +464,3 @@ def _inside_another_backward() -> bool:
         depth += frame.f_code.co_name == "_engine_run_backward"  # torch.autograd.graph's.
         frame = frame.f_back
     return depth > 1
-
-
-def _layout_name(slot: Slot) -> str:
-    """Elements travel in the order of memory, so ranks must agree on it: an unusual one is part of the name."""
-    return slot.name if slot.wire.is_contiguous() else f"{slot.name} (strides {list(slot.parameter.stride())})"
-
-
-def _place(memory: _core.Memory, wire: torch.Tensor) -> torch.Tensor:
-    """The tensor's place in the arena, with the strides of `wire` (which keep those of a dense parameter)."""
-    place = tensor_over(memory, wire.dtype, wire.shape)
-    return place if wire.is_contiguous() else place.view(-1).as_strided(wire.shape, wire.stride())

@@ -19,7 +19,7 @@ def join(
     that call it (UnsupportedError), as Horovod's do; with `every_operation` they work too: this rank has no rows in
     allgather and alltoall (what is sent to it is dropped) and may not be the root of a broadcast. Averages are over all
     ranks, or with `divide_by_contributors` (given by any rank that has joined) over those that have not joined; of
-    DistributedOptimizer always over all.
+    a DistributedOptimizer by its own divide_by_contributors.
 
     Returns the rank that joined last, the same on all ranks: the one whose state to broadcast. CallOrderError
     between backward() and step(); PeerLeftError when a rank shuts down without joining. `device` is for Horovod's sake.

@@ -149,6 +149,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     process_set: ProcessSet = global_process_set,
     error_feedback: bool = False,
     end_in_backward: bool = True,
+    divide_by_contributors: bool = False,
 ) -> AnyOptimizer:
     """`optimizer`, with gradients averaged over all ranks: exchanged while backward() still runs, done in step().
 
@@ -165,11 +166,10 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     num_groups, groups: accepted and checked; gradients travel in buckets anyway, and the result is the same.
     sparse_as_dense: exchange sparse gradients as dense ones instead of raising an error.
     process_set: exchange among these ranks only; the others do not call it.
-    error_feedback: what fp16 or bf16 takes from a gradient of this rank is added to its next one. Costs the memory of
-        another set of gradients, and nothing where nothing is rounded.
-    end_in_backward: backward() returns when the gradients are reduced, so that clipping them, looking at them or
-        leaving out a step after that needs no synchronize(). Only where the first backward() brought all gradients on
-        every rank; otherwise, or with False on any rank, it ends in step() or synchronize().
+    error_feedback: what fp16 or bf16 takes from a gradient is added to this rank's next; costs the memory of them all.
+    end_in_backward: backward() returns when the gradients are reduced, so that clipping needs no synchronize(). Only
+        where the first one brought all gradients on every rank; otherwise, or with False on any rank, step() waits.
+    divide_by_contributors: while ranks have joined, averages are over the others. Equal on all ranks; op=Average only.
 
     The first step is exchanged when it ends; the order in which its gradients came on rank 0 is the one in which later
     steps are exchanged while backward() runs. A gradient that somebody has kept (`old = parameter.grad`) keeps its
@@ -184,8 +184,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     if op == ReduceOperation.ADASUM and runtime.size > 1:
         return adasum_optimizer(optimizer, named_parameters, compression, backward_passes_per_step, process_set)
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
-    if error_feedback and wire_format_of(compression) in (None, "native"):
-        raise InvalidArgumentError("error_feedback goes with compression=Compression.fp16 or Compression.bf16 only")
+    _check_options(op, compression, error_feedback=error_feedback, divide_by_contributors=divide_by_contributors)
     names = _checked_names(optimizer, named_parameters)
     base = type(optimizer)
     class_ = type(base.__name__, (DistributedMixin, base), {"__doc__": base.__doc__, "__module__": base.__module__})
@@ -203,6 +202,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             end_in_backward=end_in_backward,
             sparse_as_dense=sparse_as_dense,
             sparse_results=isinstance(optimizer, torch.optim.SparseAdam),
+            divide_by_contributors=divide_by_contributors,
         )
         wrapped._exchange = GradientExchange(runtime, _name_parameters(wrapped, names), options)
     return cast("AnyOptimizer", wrapped)
@@ -225,6 +225,15 @@ def _check_arguments(optimizer: object, passes: int, op: ReduceOperation, prediv
     if predivide <= 0.0:
         raise InvalidArgumentError(f"gradient_predivide_factor must be positive, not {predivide}")
     _check_passes(passes)
+
+
+def _check_options(
+    op: ReduceOperation, compression: type[Compressor], *, error_feedback: bool, divide_by_contributors: bool
+) -> None:
+    if error_feedback and wire_format_of(compression) in (None, "native"):
+        raise InvalidArgumentError("error_feedback goes with compression=Compression.fp16 or Compression.bf16 only")
+    if divide_by_contributors and op != ReduceOperation.AVERAGE:
+        raise InvalidArgumentError("divide_by_contributors goes with op=Average only")
 
 
 def _check_groups(
