@@ -27,8 +27,7 @@ void check_libtorch_version(const std::string& description, const std::string& c
   if (without_patch(found) == without_patch(compiled_for)) return;
   throw Error(ErrorCode::kUnsupported,
               fmt::format("this program was built for torch {0}, and torch {1} is installed here: its C++ interfaces "
-                          "differ. Python scripts work with it all the same; for this program `pip install "
-                          "torch=={0}`, or build gyre-train from source beside torch {1} (`pip install .`)",
+                          "differ. Python scripts work with it all the same; for this program: pip install torch=={0}",
                           compiled_for, found));
 }
 
