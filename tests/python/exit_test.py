@@ -11,7 +11,7 @@ from collections.abc import Callable
 import gyre.torch as hvd
 import pytest
 import torch
-from gyre.errors import Error, InvalidArgumentError, ShutDownError, UnsupportedError, error_from_code
+from gyre.errors import CallOrderError, Error, InvalidArgumentError, ShutDownError, UnsupportedError, error_from_code
 
 
 def body_exception_on_one_rank() -> None:
@@ -137,6 +137,34 @@ def body_interrupt() -> None:
 
 def test_ctrl_c_ends_a_wait(run_ranks):
     run_ranks(2, body_interrupt, timeout_s=120)
+
+
+def body_interrupt_the_first_step() -> None:
+    """While the plan is laid out the step cannot be taken up again: who tries is told, and does not wait for ever."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    hvd.init()
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), end_in_backward=False)
+    weight.sum().backward()
+    if hvd.rank() == 0:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_soon(optimizer.step)  # In what the ranks agree on before, which can be taken up again.
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_soon(optimizer.step)
+        hvd.barrier("agree")
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_soon(optimizer.step)
+        with pytest.raises(CallOrderError, match="cannot be taken up again"):
+            optimizer.step()
+        hvd.barrier("told")
+    else:
+        hvd.barrier("agree")
+        optimizer._exchange._agree_about_backward(complete=False)
+        hvd.barrier("told")
+
+
+def test_a_first_step_that_was_interrupted_says_so(run_ranks):
+    run_ranks(2, body_interrupt_the_first_step, timeout_s=60)
 
 
 ALONE_IN_A_JOB_OF_TWO = """

@@ -63,6 +63,7 @@ class GradientExchange:
         self.synchronized = False  # finish() has run since the last gradient came in.
         self.ended_in_backward = False  # backward() has reduced gradients that nobody has claimed since,
         self._examined = False  # though somebody has looked whether they are fit to step with.
+        self._plan_was_interrupted = False  # Nobody knows whether the other ranks have a plan now.
         self._retired = False  # Another exchange has its parameters.
         self.spoiled: str | None = None  # One to which a later backward() has added.
         self._ends_in_backward: bool | None = None  # The same on all ranks; unknown until the first backward() ends.
@@ -219,9 +220,18 @@ class GradientExchange:
     def _make_plan(self) -> _core.Plan:
         """In the order in which this step completed the gradients. Hands in what is complete already."""
         arrived = [self._slot_of[number] for number in dict.fromkeys(self._arrived) if number in self._slot_of]
-        self._plan = self._runtime.core.make_plan(
-            self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
-        )
+        if self._plan_was_interrupted:
+            raise CallOrderError(
+                "Ctrl-C ended the wait for the other ranks while the first step laid out its exchange, which "
+                "cannot be taken up again: call shutdown() and init() on all ranks, and wrap the optimizer anew"
+            )
+        try:
+            self._plan = self._runtime.core.make_plan(
+                self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
+            )
+        except KeyboardInterrupt:
+            self._plan_was_interrupted = True
+            raise
         for slot in self._slots:
             slot.place = place_over(self._plan.memory(slot.index), slot.wire)
         for slot in arrived:
