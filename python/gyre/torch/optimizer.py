@@ -246,6 +246,12 @@ def _check_groups(
     count = groups if isinstance(groups, int) else num_groups
     if isinstance(count, bool) or count < 0:
         raise InvalidArgumentError(f"groups must be a number of groups or a list of lists of parameters, not {count!r}")
+    if groups:
+        warnings.warn(
+            "groups does not change which gradients travel together: they are in the buckets of one plan, of up to "
+            "GYRE_FUSION_BYTES; the result is the same",
+            stacklevel=3,
+        )
     if groups is None or isinstance(groups, int):
         return
     known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
