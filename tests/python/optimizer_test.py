@@ -1,7 +1,6 @@
 """DistributedOptimizer between processes: the same bits on every rank, and as one process that plays all of them."""
 
 import copy
-import gc
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable
@@ -9,7 +8,7 @@ from collections.abc import Callable, Iterable
 import gyre.torch as hvd
 import pytest
 import torch
-from gyre.errors import InvalidArgumentError, MismatchError, UnsupportedError
+from gyre.errors import InvalidArgumentError, MismatchError
 from torch import nn
 from torch.nn import functional
 
@@ -299,35 +298,6 @@ def lazily_negated_gradients() -> None:
         assert torch.equal(parameter.grad, torch.full((4,), float(hvd.size() + 1)))
 
 
-def sparse_gradients() -> None:
-    rank, size = hvd.rank(), hvd.size()
-    embedding = nn.Embedding(6, 2, sparse=True)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1.0))
-    with pytest.raises(UnsupportedError, match="sparse_as_dense"):
-        embedding(torch.tensor([rank])).sum().backward()
-    optimizer.zero_grad()
-    optimizer.step()
-    del optimizer
-    gc.collect()
-    embedding.zero_grad()
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1.0), sparse_as_dense=True)
-    embedding(torch.tensor([rank, 5])).sum().backward()
-    optimizer.step()
-    wanted = torch.zeros(6, 2)
-    wanted[:size] = 1.0 / size
-    wanted[5] += 1.0
-    torch.testing.assert_close(embedding.weight.grad, wanted)
-    del optimizer
-    gc.collect()
-    embedding.zero_grad()
-    lazy = hvd.DistributedOptimizer(torch.optim.SparseAdam(embedding.parameters(), lr=1.0))
-    embedding(torch.tensor([rank, 5])).sum().backward()
-    lazy.step()
-    assert embedding.weight.grad.is_sparse
-    torch.testing.assert_close(embedding.weight.grad.to_dense(), wanted)
-    check_replicas(embedding, lazy)
-
-
 def closures_and_schedulers() -> None:
     rank = hvd.rank()
     network = model()
@@ -434,7 +404,6 @@ EVERYTHING = [
     compression_and_factors,
     mixed_types_and_layouts,
     lazily_negated_gradients,
-    sparse_gradients,
     closures_and_schedulers,
     pass_through_of_state,
     wrong_arguments,

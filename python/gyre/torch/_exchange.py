@@ -24,9 +24,10 @@ import torch
 
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import CallOrderError, UnsupportedError
+from gyre.errors import CallOrderError
 from gyre.torch._exchange_slot import Slot, layout_name, place_over
 from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
+from gyre.torch._sparse_exchange import SparseExchange, agree_which_are_sparse
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
 from gyre.torch.compression import Compressor, wire_format_of
 from gyre.torch.handle import Handle
@@ -42,7 +43,7 @@ _OWN_REFERENCES = 2
 
 @dataclass
 class ExchangeOptions:
-    """What DistributedOptimizer was asked for. `sparse_results`: gradients are handed out sparse (SparseAdam)."""
+    """What DistributedOptimizer was asked for. `sparse_results`: all gradients are handed out sparse (SparseAdam)."""
 
     reduction: Reduction
     compression: type[Compressor]
@@ -78,6 +79,7 @@ class GradientExchange:
         self._arrived: list[int] = []  # The parameters' ids, in the order in which this step completed them.
         self._plan: _core.Plan | None = None  # Made by the first finish(), which knows the order.
         self._slots: list[Slot] = []
+        self._sparse = SparseExchange(runtime, options.reduction)  # Filled when the plan is made.
         self._choose_slots()
         runtime.core.check_plan(self._describe_tensors(), self._plan_options())
         weakref.finalize(self, _remove_hooks, self._hooks)
@@ -168,6 +170,7 @@ class GradientExchange:
             self._hand_out(self._reduce(self._plan, self._slots))
             if self._trainable_ids() != self._slot_ids:
                 self._hand_out(self._reduce_late_ones())
+        self._sparse.run(self._name_of_sparse_ones)
         self._arrived.clear()
         if changed:
             raise CallOrderError(
@@ -187,16 +190,22 @@ class GradientExchange:
         """One for each parameter that is trainable now. Backward produces gradients roughly in the reverse order of
         registration: that is the order of those whose real one is not known."""
         known = {id(slot.parameter): slot for slot in self._slots}
-        self._slots = []
-        for index, (name, parameter) in enumerate(reversed(self._trainable())):
-            slot = known.get(id(parameter)) or Slot(name, parameter)
-            slot.index = index
-            slot.wire, slot.context = self._probe(name, parameter)
-            self._slots.append(slot)
+        slots = []
+        for name, parameter in reversed(self._trainable()):
+            if parameter not in self._sparse:
+                slot = known.get(id(parameter)) or Slot(name, parameter)
+                slot.wire, slot.context = self._probe(name, parameter)
+                slots.append(slot)
+        self._take_slots(slots)
         self._slot_ids = self._trainable_ids()
-        self._slot_of = {id(slot.parameter): slot for slot in self._slots}
         self._options_number = self._runtime.next_number("optimizer")
         self._register_hooks()
+
+    def _take_slots(self, slots: list[Slot]) -> None:
+        self._slots = slots
+        self._slot_of = {id(slot.parameter): slot for slot in slots}
+        for index, slot in enumerate(slots):
+            slot.index = index
 
     def _describe_tensors(self) -> list[tuple[str, int, list[int]]]:
         tensors = [
@@ -219,13 +228,14 @@ class GradientExchange:
 
     def _make_plan(self) -> _core.Plan:
         """In the order in which this step completed the gradients. Hands in what is complete already."""
-        arrived = [self._slot_of[number] for number in dict.fromkeys(self._arrived) if number in self._slot_of]
         if self._plan_was_interrupted:
             raise CallOrderError(
                 "Ctrl-C ended the wait for the other ranks while the first step laid out its exchange, which "
                 "cannot be taken up again: call shutdown() and init() on all ranks, and wrap the optimizer anew"
             )
         try:
+            self._part_with_sparse_ones()
+            arrived = [self._slot_of[number] for number in dict.fromkeys(self._arrived) if number in self._slot_of]
             self._plan = self._runtime.core.make_plan(
                 self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
             )
@@ -238,6 +248,21 @@ class GradientExchange:
             if slot.ready:
                 self._hand_in(self._plan, slot)
         return self._plan
+
+    def _part_with_sparse_ones(self) -> None:
+        """What has a sparse gradient on any rank in its first step is not for the plan, but for `_sparse`."""
+        if self.options.sparse_as_dense:
+            return
+        parameters = [slot.parameter for slot in self._slots]
+        sparse = agree_which_are_sparse(self._runtime, self._name_of_sparse_ones, parameters)
+        for slot, is_sparse in zip(self._slots, sparse, strict=True):
+            if is_sparse:
+                self._sparse.add(slot.name, slot.parameter)
+        self._take_slots([slot for slot in self._slots if slot.parameter not in self._sparse])
+
+    @property
+    def _name_of_sparse_ones(self) -> str:
+        return f"optimizer.{self._options_number}.sparse"
 
     def _reduce_late_ones(self) -> Sequence[Slot]:
         """Which parameters are trainable has changed: the plan is made anew, and those that were not in the old one are
@@ -338,13 +363,16 @@ class GradientExchange:
         slot = self._slot_of.get(id(parameter))
         if self.ended_in_backward and slot is not None and not self._is_of_a_new_step(slot):
             self.spoiled = slot.name
-            raise self._computed_too_often(slot)
+            raise self._computed_too_often(slot.name)
+        if self.ended_in_backward and not self._examined and parameter in self._sparse:
+            self.spoiled = self._sparse.name_of(parameter)
+            raise self._computed_too_often(self.spoiled)
         self.synchronized = False
         if slot is None:
             self._arrived.append(id(parameter))  # finish() takes care of it.
             return
         if slot.ready:
-            raise self._computed_too_often(slot)
+            raise self._computed_too_often(slot.name)
         slot.passes += 1
         if slot.passes >= self.options.passes_per_step:
             self._complete(slot)
@@ -358,9 +386,9 @@ class GradientExchange:
             return False
         return self._examined or result._version != slot.result_version
 
-    def _computed_too_often(self, slot: Slot) -> CallOrderError:
+    def _computed_too_often(self, name: str | None) -> CallOrderError:
         return CallOrderError(
-            f"the gradient of '{slot.name}' was computed more than backward_passes_per_step="
+            f"the gradient of '{name}' was computed more than backward_passes_per_step="
             f"{self.options.passes_per_step} times before optimizer.step() or optimizer.synchronize(). Raise "
             "backward_passes_per_step to accumulate over several backward passes; pass end_in_backward=False if a step "
             "has several losses of different parameters; call optimizer.zero_grad() to leave out a step."
@@ -370,11 +398,6 @@ class GradientExchange:
         gradient = slot.parameter.grad
         if gradient is None:
             return  # finish_step() contributes zeros.
-        if gradient.is_sparse and not (self.options.sparse_as_dense or self.options.sparse_results):
-            raise UnsupportedError(
-                f"the gradient of '{slot.name}' is sparse; pass sparse_as_dense=True to DistributedOptimizer "
-                "to exchange it as a dense one"
-            )
         self._arrived.append(id(slot.parameter))
         self._ready_count += 1
         slot.complete()

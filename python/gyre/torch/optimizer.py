@@ -164,7 +164,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     op: Average or Sum; with Adasum every rank steps by itself, and the changes are added adaptively.
     gradient_predivide_factor: gradients are divided by it before the sum and multiplied after (op=Average only).
     num_groups, groups: accepted and checked; gradients travel in buckets anyway, and the result is the same.
-    sparse_as_dense: exchange sparse gradients as dense ones instead of raising an error.
+    sparse_as_dense: exchange sparse gradients as dense ones, not (when the exchange ends) by their rows alone.
     process_set: exchange among these ranks only; the others do not call it.
     error_feedback: what fp16 or bf16 takes from a gradient is added to this rank's next; costs the memory of them all.
     end_in_backward: backward() returns when the gradients are reduced, so that clipping needs no synchronize(). Only
