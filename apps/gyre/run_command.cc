@@ -93,18 +93,24 @@ int RunCommand::rank_count() const {
   return ranks_.empty() ? 1 : static_cast<int>(parse_integer(ranks_, "-n", 1, jobs::kMostRanksPerHost));
 }
 
+namespace {
+
+/// Some systems have python3 only.
+std::string python_in_path() {
+  try {
+    find_command("python", environment_variable("PATH").value_or(""));
+    return "python";
+  } catch (const SpawnError&) {
+    return "python3";
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> RunCommand::full_command() const {
   if (no_python_ && module_) throw UsageError("give either -m or --no-python");
   if (no_python_ || !as_torchrun()) return command_;
-  std::vector<std::string> command = {environment_variable("GYRE_PYTHON").value_or("python3"), "-u"};
-  if (!environment_variable("GYRE_PYTHON")) {
-    try {
-      find_command("python", environment_variable("PATH").value_or(""));
-      command.front() = "python";
-    } catch (const SpawnError&) {
-      // A system that has python3 only.
-    }
-  }
+  std::vector<std::string> command = {environment_variable("GYRE_PYTHON").value_or(python_in_path()), "-u"};
   if (module_) command.emplace_back("-m");
   command.insert(command.end(), command_.begin(), command_.end());
   return command;
