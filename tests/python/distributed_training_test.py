@@ -1,4 +1,5 @@
-"""What people train with must train over Gyre as over gloo: DDP, FSDP2 and ZeroRedundancyOptimizer, unchanged."""
+"""What people train with must train over Gyre as over gloo: DDP (with hooks, compiled), FSDP2 and
+ZeroRedundancyOptimizer, unchanged."""
 
 from __future__ import annotations
 
@@ -101,6 +102,15 @@ def hooked(rank: int) -> list[torch.Tensor]:
     return weights
 
 
+def compiled(rank: int) -> list[torch.Tensor]:
+    """torch.compile looks at every Python function that DDP calls, the process group's too."""
+    torch.manual_seed(9)
+    model = DistributedDataParallel(Network())
+    traced = torch.compile(model, backend="eager")  # Traced as for any other backend, without a compiler.
+    train(traced, torch.optim.SGD(model.parameters(), lr=0.1), rank, unused=False)
+    return [whole(parameter) for parameter in model.parameters()]
+
+
 def fsdp2(rank: int) -> list[torch.Tensor]:
     torch.manual_seed(6)
     model = Network()
@@ -123,7 +133,7 @@ def zero(rank: int) -> list[torch.Tensor]:
     return [whole(parameter) for parameter in model.parameters()]
 
 
-TRAININGS: list[Callable[[int], list[torch.Tensor]]] = [ddp, hooked, fsdp2, zero]
+TRAININGS: list[Callable[[int], list[torch.Tensor]]] = [ddp, hooked, compiled, fsdp2, zero]
 
 
 def trainings_as_over_gloo() -> None:

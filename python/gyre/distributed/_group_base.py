@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from gyre._runtime import Runtime
+from gyre._tracing import keep_out_of_graphs
 from gyre.core import _core
 from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
@@ -60,6 +61,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._lender = Lender(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")
         serve_torch_monitored_barrier()
+        keep_out_of_graphs()
         _lifetime.register(self)
 
     # What torch asks about the group.
@@ -143,6 +145,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def _begin(self, operation: str) -> tuple[str, str]:
         """(how messages call the next collective, its name)"""
+        keep_out_of_graphs()
         with self._lock:
             self._sequence += 1
             number = self._sequence

@@ -23,11 +23,12 @@ from typing import Any
 import torch
 
 from gyre._runtime import Runtime
+from gyre._tracing import keep_out_of_graphs
 from gyre.core import _core
 from gyre.errors import CallOrderError
 from gyre.torch._exchange_slot import Slot, layout_name, place_over
 from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
-from gyre.torch._sparse_exchange import SparseExchange, agree_which_are_sparse
+from gyre.torch._sparse_exchange import SparseExchange
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
 from gyre.torch.compression import Compressor, wire_format_of
 from gyre.torch.handle import Handle
@@ -84,6 +85,7 @@ class GradientExchange:
         runtime.core.check_plan(self._describe_tensors(), self._plan_options())
         weakref.finalize(self, _remove_hooks, self._hooks)
         runtime.exchanges.add(self)
+        keep_out_of_graphs()
 
     def set_parameters(self, parameters: NamedParameters) -> None:
         """The plan is made anew in the next finish()."""
@@ -170,7 +172,7 @@ class GradientExchange:
             self._hand_out(self._reduce(self._plan, self._slots))
             if self._trainable_ids() != self._slot_ids:
                 self._hand_out(self._reduce_late_ones())
-        self._sparse.run(self._name_of_sparse_ones)
+        self._sparse.run()
         self._arrived.clear()
         if changed:
             raise CallOrderError(
@@ -199,6 +201,7 @@ class GradientExchange:
         self._take_slots(slots)
         self._slot_ids = self._trainable_ids()
         self._options_number = self._runtime.next_number("optimizer")
+        self._sparse.stem = f"optimizer.{self._options_number}.sparse"
         self._register_hooks()
 
     def _take_slots(self, slots: list[Slot]) -> None:
@@ -253,16 +256,8 @@ class GradientExchange:
         """What has a sparse gradient on any rank in its first step is not for the plan, but for `_sparse`."""
         if self.options.sparse_as_dense:
             return
-        parameters = [slot.parameter for slot in self._slots]
-        sparse = agree_which_are_sparse(self._runtime, self._name_of_sparse_ones, parameters)
-        for slot, is_sparse in zip(self._slots, sparse, strict=True):
-            if is_sparse:
-                self._sparse.add(slot.name, slot.parameter)
+        self._sparse.choose_among([(slot.name, slot.parameter) for slot in self._slots])
         self._take_slots([slot for slot in self._slots if slot.parameter not in self._sparse])
-
-    @property
-    def _name_of_sparse_ones(self) -> str:
-        return f"optimizer.{self._options_number}.sparse"
 
     def _reduce_late_ones(self) -> Sequence[Slot]:
         """Which parameters are trainable has changed: the plan is made anew, and those that were not in the old one are

@@ -11,24 +11,25 @@ from gyre.torch._requests import OneTimeName, ReduceOperation, Reduction, allred
 from gyre.torch.sparse import sparse_allreduce
 
 
-def agree_which_are_sparse(runtime: Runtime, name: str, parameters: Sequence[torch.Tensor]) -> list[bool]:
-    """For each parameter whether any rank has a sparse gradient of it. Collective."""
-    flags = torch.tensor([p.grad is not None and p.grad.is_sparse for p in parameters], dtype=torch.uint8)
-    operation = Reduction(ReduceOperation.MAX)
-    anywhere = run_one(runtime, allreduce_submission(runtime, flags, None, OneTimeName(name), operation))
-    return [bool(flag) for flag in anywhere.tolist()]
-
-
 class SparseExchange:
     """Of the parameters of one optimizer whose gradients are sparse; used as GradientExchange is."""
 
     def __init__(self, runtime: Runtime, reduction: Reduction) -> None:
+        self.stem = ""  # Of the operations' names, the same on all ranks.
         self._runtime = runtime
         self._reduction = reduction
         self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
 
-    def add(self, name: str, parameter: torch.Tensor) -> None:
-        self._parameters[id(parameter)] = (name, parameter)
+    def choose_among(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """Adds those of which any rank has a sparse gradient now. Collective."""
+        flags = torch.tensor([p.grad is not None and p.grad.is_sparse for _, p in parameters], dtype=torch.uint8)
+        operation = Reduction(ReduceOperation.MAX)
+        anywhere = run_one(
+            self._runtime, allreduce_submission(self._runtime, flags, None, OneTimeName(self.stem), operation)
+        )
+        for (name, parameter), is_sparse in zip(parameters, anywhere.tolist(), strict=True):
+            if is_sparse:
+                self._parameters[id(parameter)] = (name, parameter)
 
     def __contains__(self, parameter: torch.Tensor) -> bool:
         return id(parameter) in self._parameters
@@ -37,11 +38,10 @@ class SparseExchange:
         """None for one that is not among them."""
         return self._parameters.get(id(parameter), (None, None))[0]
 
-    def run(self, stem: str) -> None:
-        """Collective: afterwards every parameter's `grad` is the reduced one. A rank without one adds no rows. `stem`:
-        of the operations' names, the same on all ranks."""
+    def run(self) -> None:
+        """Collective: afterwards every parameter's `grad` is the reduced one. A rank without one adds no rows."""
         under_way = [
-            (parameter, sparse_allreduce(self._runtime, _rows_of(parameter), f"{stem}.{name}", self._reduction))
+            (parameter, sparse_allreduce(self._runtime, _rows_of(parameter), f"{self.stem}.{name}", self._reduction))
             for name, parameter in self._parameters.values()
             if parameter.requires_grad
         ]
