@@ -29,8 +29,9 @@ struct Buffer {
   }
 
   void fill(int rank, int round) const {
-    const Bytes values = testing::random_elements(DataType::kFloat32, bytes.size() / sizeof(float),
-                                                  testing::test_seed(), static_cast<std::uint64_t>(100 * round + rank));
+    const Bytes values =
+        testing::random_elements(DataType::kFloat32, bytes.size() / sizeof(float), testing::test_seed(),
+                                 100 * static_cast<std::uint64_t>(round) + static_cast<std::uint64_t>(rank));
     std::memcpy(bytes.data(), values.data(), values.size());
   }
 };
