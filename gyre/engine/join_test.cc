@@ -117,7 +117,7 @@ TEST_P(JoinTest, steps_of_plans_go_on_also_when_they_interleave) {
     };
     for (int round = 0; round < 2; ++round) {
       for (int step = 0; step < 2 * runtime.rank(); ++step) {
-        const auto present = static_cast<float>(runtime.size() - 1 - step / 2);
+        const int present = runtime.size() - 1 - step / 2;
         float* a = give(*first);
         float* b = give(*second);
         second->finish_step();

@@ -424,22 +424,24 @@ std::vector<Pending> OpenLane::take(const Bucket& bucket) {
   return pending;
 }
 
+void OpenLane::say_goodbye() {
+  AnnouncementContent goodbye;
+  goodbye.leaving = true;
+  const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(goodbye));
+  try {
+    net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
+  } catch (const Error&) {
+    return;  // The coordinator is gone, and nobody is left to say goodbye to.
+  }
+}
+
 void OpenLane::shutdown() {
   {
     const MutexLock lock(mutex_);
     if (stopping_) return;
     stopping_ = true;
     // No goodbye from a group that has failed: it would reach the others before the reason does.
-    if (coordinator_ && !failure_ && !group_.abort_signal().triggered()) {
-      AnnouncementContent goodbye;
-      goodbye.leaving = true;
-      const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(goodbye));
-      try {
-        net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
-      } catch (const Error&) {
-        // The coordinator is gone, and nobody is left to say goodbye to.
-      }
-    }
+    if (coordinator_ && !failure_ && !group_.abort_signal().triggered()) say_goodbye();
   }
   stop_.notify();
   if (thread_.joinable()) thread_.join();

@@ -69,6 +69,7 @@ class OpenLane {
   void finish_join(int last_rank);
   /// An operation that the others run and this rank, which has joined, has not announced.
   Pending follow(const OrderedOperation& operation);
+  void say_goodbye() GYRE_REQUIRES(mutex_);
   void send(const AnnouncementContent& content) GYRE_REQUIRES(mutex_);
   void run_alone() GYRE_REQUIRES(mutex_);
   void begin_negotiation(const Request& request);
