@@ -47,6 +47,20 @@ void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvi
   }
 }
 
+/// What horovodrun sets, for scripts that read their place before they import anything.
+void set_horovodrun_variables(std::vector<std::string>& environment, const JobEnvironment& job, int local_rank) {
+  for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, int>>{
+           {"HOROVOD_RANK", job.first_rank + local_rank},
+           {"HOROVOD_SIZE", job.size},
+           {"HOROVOD_LOCAL_RANK", local_rank},
+           {"HOROVOD_LOCAL_SIZE", job.ranks},
+           {"HOROVOD_CROSS_RANK", job.node},
+           {"HOROVOD_CROSS_SIZE", job.nodes},
+       }) {
+    set_variable(environment, name, std::to_string(value));
+  }
+}
+
 bool has_value(const std::vector<std::string>& environment, std::string_view name) {
   return std::any_of(environment.begin(), environment.end(), [&](const std::string& entry) {
     return name_of(entry) == name && entry.size() > name.size() + 1;
@@ -86,6 +100,7 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   if (job.key_fd >= 0) set_variable(environment, "GYRE_KEY_FD", std::to_string(job.key_fd));
   if (!job.marker.empty()) environment.push_back(job.marker);
   set_torchrun_variables(environment, job, local_rank);
+  set_horovodrun_variables(environment, job, local_rank);
   if (job.timeline) set_variable(environment, "GYRE_TIMELINE", *job.timeline);
   if (job.log_level) set_variable(environment, "GYRE_LOG_LEVEL", *job.log_level);
   if (!has_value(environment, "OMP_NUM_THREADS")) {

@@ -34,14 +34,15 @@ JobEnvironment job_of(int ranks, int cores) {
 }
 
 TEST(rank_environment, every_rank_learns_its_place) {
-  EXPECT_THAT(
-      rank_environment(job_of(4, 8), 2),
-      UnorderedElementsAre("HOME=/home/ada", "GYRE_RANK=2", "GYRE_SIZE=4", "GYRE_LOCAL_RANK=2", "GYRE_LOCAL_SIZE=4",
-                           "GYRE_RENDEZVOUS=unix:@gyre-1", "GYRE_KEY_FD=8", "OMP_NUM_THREADS=2", "RANK=2",
-                           "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0", "GROUP_WORLD_SIZE=1",
-                           "ROLE_RANK=2", "ROLE_WORLD_SIZE=4", "ROLE_NAME=default", "MASTER_ADDR=127.0.0.1",
-                           "MASTER_PORT=4711", "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=0",
-                           "TORCHELASTIC_MAX_RESTARTS=0", "TORCHELASTIC_USE_AGENT_STORE=False"));
+  EXPECT_THAT(rank_environment(job_of(4, 8), 2),
+              UnorderedElementsAre(
+                  "HOME=/home/ada", "GYRE_RANK=2", "GYRE_SIZE=4", "GYRE_LOCAL_RANK=2", "GYRE_LOCAL_SIZE=4",
+                  "GYRE_RENDEZVOUS=unix:@gyre-1", "GYRE_KEY_FD=8", "OMP_NUM_THREADS=2", "RANK=2", "WORLD_SIZE=4",
+                  "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0", "GROUP_WORLD_SIZE=1", "ROLE_RANK=2",
+                  "ROLE_WORLD_SIZE=4", "ROLE_NAME=default", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4711",
+                  "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
+                  "TORCHELASTIC_USE_AGENT_STORE=False", "HOROVOD_RANK=2", "HOROVOD_SIZE=4", "HOROVOD_LOCAL_RANK=2",
+                  "HOROVOD_LOCAL_SIZE=4", "HOROVOD_CROSS_RANK=0", "HOROVOD_CROSS_SIZE=1"));
 }
 
 TEST(rank_environment, ranks_of_the_second_host_count_from_the_first_hosts_end) {
@@ -54,7 +55,8 @@ TEST(rank_environment, ranks_of_the_second_host_count_from_the_first_hosts_end) 
   job.rendezvous_fd = -1;
   const auto environment = rank_environment(job, 1);
   EXPECT_THAT(environment, IsSupersetOf({"GYRE_RANK=4", "GYRE_SIZE=5", "GYRE_LOCAL_RANK=1", "GYRE_LOCAL_SIZE=2",
-                                         "RANK=4", "WORLD_SIZE=5", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2"}));
+                                         "RANK=4", "WORLD_SIZE=5", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2",
+                                         "HOROVOD_RANK=4", "HOROVOD_LOCAL_RANK=1", "HOROVOD_CROSS_RANK=1"}));
   EXPECT_THAT(environment, Each(Not(StartsWith("GYRE_KEY_FD="))));
 }
 

@@ -18,6 +18,13 @@ HONOURED = frozenset(
         "HOROVOD_LOG_LEVEL",
         "HOROVOD_START_TIMEOUT",
         "HOROVOD_DYNAMIC_PROCESS_SETS",
+        # Set by `gyre run`, for scripts that read them.
+        "HOROVOD_RANK",
+        "HOROVOD_SIZE",
+        "HOROVOD_LOCAL_RANK",
+        "HOROVOD_LOCAL_SIZE",
+        "HOROVOD_CROSS_RANK",
+        "HOROVOD_CROSS_SIZE",
     }
 )
 
