@@ -181,9 +181,23 @@ def test_a_host_that_cannot_be_reached_is_one_message(start_job: StartJob, hosts
     with Stopwatch() as watch:
         job = start_job(*options, "-H", f"{hosts.names[0]}:1,127.0.0.99:1", *SLEEPER, env=python_environment())
         assert job.wait() == 255
-    assert watch.seconds < 15, watch
+    assert watch.seconds < 10, watch
     words = [line for line in job.stderr.splitlines() if "cannot start a rank" in line]
     assert len(words) == 1, job.stderr
     assert "127.0.0.99" in words[0]
     assert "refused" in words[0]
     assert not sleepers(job)
+
+
+def test_a_host_that_does_not_answer_is_one_message_within_10_seconds(start_job: StartJob, tmp_path: Path) -> None:
+    # As ssh to a host that swallows packets, or that hangs at the login.
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 1000\n")
+    silent.chmod(0o700)
+    with Stopwatch() as watch:
+        job = start_job("--ssh", str(silent), "-H", "node1:1,node2:1", *SLEEPER, env=python_environment())
+        assert job.wait() == 255
+    assert watch.seconds < 10, watch
+    words = [line for line in job.stderr.splitlines() if "cannot start a rank" in line]
+    assert words == ["gyre run: cannot start a rank on hosts node1: no answer within 7 s; node2: no answer within 7 s"]
+    assert not job.processes()
