@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# A host that has not answered by then cannot be reached; ssh itself gives up a little earlier. Whoever named a dead host
-# is told within 10 s, the start of this program included.
+# A host that has not answered by then cannot be reached; ssh itself gives up a little earlier. Whoever named a dead
+# host is told within 10 s, the start of this program included.
 REACH_SECONDS = 7.0
 CONNECT_SECONDS = 6
 # From the end of an agent's stdin, or of its grace, until its ssh is killed.
