@@ -42,7 +42,7 @@ TEST(PointToPointTest, every_rank_sends_to_every_other_in_any_order) {
     std::vector<std::vector<std::int32_t>> memory;
     std::vector<std::vector<std::int32_t>> expected;
     std::vector<Handle> handles;
-    memory.reserve(static_cast<std::size_t>(6 * kMessages));
+    memory.reserve(6 * static_cast<std::size_t>(kMessages));
     const auto send = [&](int peer, int number) {
       memory.push_back(values_of(runtime.rank(), number, length(number)));
       expected.push_back(memory.back());
