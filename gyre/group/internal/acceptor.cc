@@ -37,9 +37,8 @@ void Acceptor::listen(UniqueFd listening_socket) {
 }
 
 void Acceptor::stop() {
-  boost::system::error_code ignored;
-  for (const auto& listener : listeners_) listener->close(ignored);
-  for (const auto& stranger : strangers_) stranger->close(ignored);
+  for (const auto& listener : listeners_) close_quietly(*listener);
+  for (const auto& stranger : strangers_) close_quietly(*stranger);
 }
 
 asio::awaitable<void> Acceptor::accept(std::shared_ptr<Listener> listener) {
@@ -64,8 +63,7 @@ asio::awaitable<void> Acceptor::accept(std::shared_ptr<Listener> listener) {
 void Acceptor::take_waiting(int listening_fd) {
   for (UniqueFd connection = net::accept_from(listening_fd); connection; connection = net::accept_from(listening_fd)) {
     if (strangers_.size() >= kMostStrangers) {
-      boost::system::error_code ignored;
-      strangers_.front()->close(ignored);
+      close_quietly(*strangers_.front());
       strangers_.pop_front();
     }
     std::string peer = describe_peer(connection.get());
@@ -103,8 +101,7 @@ asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::
   } catch (const std::exception& error) {
     strangers_.remove(socket);
     log_refusal(peer, limit.passed() ? "it did not finish the handshake in time" : error.what());
-    boost::system::error_code ignored;
-    socket->close(ignored);
+    close_quietly(*socket);
   }
 }
 

@@ -31,7 +31,7 @@ std::shared_ptr<AsyncSocket> adopt_socket(asio::io_context& context, UniqueFd co
   }
   auto socket = std::make_shared<AsyncSocket>(context);
   boost::system::error_code failure;
-  socket->assign(asio::generic::stream_protocol(family, 0), connection.get(), failure);
+  static_cast<void>(socket->assign(asio::generic::stream_protocol(family, 0), connection.get(), failure));
   if (failure) throw system_error("watching a connection", failure.value());
   connection.release();
   return socket;
@@ -64,8 +64,7 @@ TimeLimit::TimeLimit(std::shared_ptr<AsyncSocket> socket, std::chrono::milliseco
     // The handler may already be on its way when this object goes; hence the shared state.
     if (cancelled || *state == State::kOver) return;
     *state = State::kPassed;
-    boost::system::error_code ignored;
-    socket->close(ignored);
+    close_quietly(*socket);
   });
 }
 
@@ -114,10 +113,7 @@ void MessageConnection::flush() {
   });
 }
 
-void MessageConnection::close() {
-  boost::system::error_code ignored;
-  socket_->close(ignored);
-}
+void MessageConnection::close() { close_quietly(*socket_); }
 
 std::string describe_peer(int fd) {
   try {

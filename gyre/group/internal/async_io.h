@@ -25,6 +25,13 @@ std::shared_ptr<AsyncSocket> adopt_socket(asio::io_context& context, UniqueFd co
 /// Gives it back, for use outside of Asio.
 UniqueFd release_socket(AsyncSocket& socket);
 
+/// Whatever close(2) says: there is nothing to be done about it. A socket, or what listens.
+template <typename Closable>
+void close_quietly(Closable& open) {
+  boost::system::error_code ignored;
+  static_cast<void>(open.close(ignored));
+}
+
 // All of the bytes, or Error(kPeerLost).
 asio::awaitable<void> read_all(AsyncSocket& socket, std::span<std::byte> into);
 asio::awaitable<void> write_all(AsyncSocket& socket, std::span<const std::byte> from);
