@@ -34,7 +34,6 @@ void FirstFailure::add(const RankFailure& failure) {
     first_seen_ = failure.when;
     return;
   }
-  if (final_at(failure.when)) return;
   if (evidence(failure) > evidence(*best_)) best_ = failure;
 }
 
@@ -48,7 +47,8 @@ std::optional<SteadyClock::time_point> FirstFailure::settles_at() const {
   if (!best_) return std::nullopt;
   if (evidence(*best_) == kStrongest) return first_seen_;
   const bool blamed_is_missing = blamed_ && best_->rank != *blamed_ && !ended_well_.contains(*blamed_);
-  return first_seen_ + (blamed_is_missing ? kBlamedSettleTime : kSettleTime);
+  if (blamed_is_missing) return first_seen_ + kBlamedSettleTime;
+  return first_seen_ + (dying_ ? kDyingSettleTime : kSettleTime);
 }
 
 }  // namespace gyre::jobs

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/jobs/internal/dying.h"
 #include "gyre/jobs/internal/host.h"
 #include "gyre/jobs/internal/rank_environment.h"
 #include "gyre/jobs/internal/sweep.h"
@@ -274,6 +275,9 @@ void Supervisor::check_lifeline() {
 void Supervisor::act_on_time() {
   const auto now = SteadyClock::now();
   if (!ending_ && !stop_signal_) {
+    // Only a failure that would be final makes it worth the look.
+    failures_.somebody_is_dying(false);
+    if (failures_.final_at(now)) failures_.somebody_is_dying(a_rank_is_dying());
     if (const auto cause = failures_.final_at(now)) end_other_ranks(*cause);
   }
   if (kill_at_ && now >= *kill_at_) {
@@ -319,6 +323,11 @@ void Supervisor::suspend() {
 void Supervisor::signal_all(int signal) const {
   // Also to the groups of ranks that have ended: what they have started may still be there.
   for (const auto& rank : ranks_) rank->process().signal(signal);
+}
+
+bool Supervisor::a_rank_is_dying() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const auto& rank) { return !rank->status() && is_dying(rank->process().pid()); });
 }
 
 std::vector<int> Supervisor::running_ranks() const {

@@ -51,6 +51,7 @@ class Supervisor {
   void suspend();
   void end_other_ranks(const RankFailure& cause);
   void signal_all(int signal) const;
+  bool a_rank_is_dying() const;
   std::vector<int> running_ranks() const;
 
   void kill_leftovers();
