@@ -202,15 +202,18 @@ bool Meeting::await_outcome(std::uint64_t round, std::uint64_t call) {
     const auto waited = SteadyClock::now() - begin;
     yielding = crowded_ || waited > kSpinning;
     if (waited < kPatience && !anybody_passed_by(call)) continue;
+    const bool aborted = group_.abort_signal().triggered();
     std::uint64_t state = board_->state.load(std::memory_order_acquire);
-    const bool still_open =
-        state >> kRoundShift == round && (state & kEnteredMask) < static_cast<std::uint64_t>(group_.size());
-    if (still_open &&
-        board_->state.compare_exchange_strong(state, (round + 1) << kRoundShift, std::memory_order_acq_rel)) {
-      return false;
+    // Over meanwhile: what was held counts, also when another rank, which has its result already, has failed since.
+    if (state >> kRoundShift != round) continue;
+    if ((state & kEnteredMask) < static_cast<std::uint64_t>(group_.size())) {
+      if (board_->state.compare_exchange_strong(state, (round + 1) << kRoundShift, std::memory_order_acq_rel)) {
+        return false;
+      }
+      continue;  // Somebody else was faster.
     }
     // A holder that died between its two stores would leave the round held for ever; its death aborts the group.
-    group_.abort_signal().throw_if_triggered();
+    if (aborted) group_.abort_signal().throw_if_triggered();
   }
 }
 
