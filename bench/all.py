@@ -51,18 +51,31 @@ QUICK: dict[str, list[str]] = {
 
 def describe_machine() -> dict[str, object]:
     cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     return {
         "cpu": cpu.partition(":")[2].strip(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
         "kernel": platform.release(),
-        "load_before": os.getloadavg()[0],
-        "day": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip(),
     }
+
+
+def describe_run() -> dict[str, object]:
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "day": time.strftime("%Y-%m-%d"),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def note_runs(folder: Path, names: list[str], run: dict[str, object]) -> None:
+    """Into machine.json, beside the runs of the benches whose rows are from another one."""
+    file = folder / "machine.json"
+    runs = json.loads(file.read_text()).get("runs", {}) if file.exists() else {}
+    runs |= dict.fromkeys(names, run)
+    file.write_text(json.dumps({**describe_machine(), "runs": runs}, indent=1) + "\n")
 
 
 def main() -> int:
@@ -77,7 +90,7 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}; there are: {', '.join(benches)}, idle")
     arguments.json.mkdir(parents=True, exist_ok=True)
-    (arguments.json / "machine.json").write_text(json.dumps(describe_machine(), indent=1) + "\n")
+    run = describe_run()
     failed = []
     for name in wanted:
         started = time.monotonic()
@@ -93,6 +106,7 @@ def main() -> int:
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr)
         if done.returncode != 0:
             failed.append(name)
+    note_runs(arguments.json, [name for name in wanted if name not in failed], run)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         return 1

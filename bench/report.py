@@ -203,18 +203,29 @@ def sweep_plot(rows: Sequence[Row], ranks: int) -> str | None:
     return svg(f"Allreduce of float32, {ranks} ranks on one host", "buffer of one rank", "GB/s", lines, size_text)
 
 
+def measured_lines(facts: dict[str, Any]) -> list[str]:
+    """Where and, for the benches of each run, when the rows were measured."""
+    benches_of: dict[tuple[str, str, float], list[str]] = {}
+    for bench, run in facts["runs"].items():
+        benches_of.setdefault((run["day"], run["commit"], run["load_before"]), []).append(bench)
+    machine = f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB, Linux {facts['kernel']}"
+    return [
+        f"Measured on {machine}:",
+        "",
+        *(
+            f"* {', '.join(benches)}: {day} at {commit}, load before the run {load:.2f}"
+            for (day, commit, load), benches in benches_of.items()
+        ),
+    ]
+
+
 def results(folder: Path) -> str:
     """The page's part between the marks; the plots are written beside the rows."""
     rows = read_rows(folder)
     lines: list[str] = []
     machine = folder / "machine.json"
     if machine.exists():
-        facts = json.loads(machine.read_text())
-        lines += [
-            f"Measured on {facts['day']} at {facts['commit']}: {facts['cpu']}, {facts['cores']} cores, "
-            f"{facts['memory_gb']} GB, Linux {facts['kernel']}; load before the run {facts['load_before']:.2f}.",
-            "",
-        ]
+        lines += [*measured_lines(json.loads(machine.read_text())), ""]
     lines += ["### Against the targets", "", *target_lines(rows), ""]
     for ranks in sorted({row["ranks"] for row in rows}):
         drawn = sweep_plot(rows, ranks)
