@@ -24,7 +24,10 @@ BENCHES: dict[str, list[str]] = {
     ],
     "exchange": ["exchange", "resnet50", "--ranks", "2,4", "--seconds", "2"],
     "exchange-others": ["exchange", "resnet101", "cifar10", "cosmoflow", "--ranks", "2", "--seconds", "1"],
-    "step": ["step", "vgg16", "--batch", "8", "--ranks", "2,4", "--seconds", "30"],
+    "step": ["step", "vgg16", "--batch", "8", "--ranks", "2,4", "--seconds", "60"],
+    "step-bucket-views": [
+        "step", "vgg16", "--batch", "8", "--ranks", "2,4", "--via", "ddp", "--bucket-views", "--seconds", "40",
+    ],
     "hosts-100mbit": [
         "allreduce", "--hosts", "2,4", "--rate", "100mbit", "--sizes", "64KB,4MB", "--faces", "cpp", "--seconds", "8",
     ],

@@ -97,11 +97,12 @@ def exchange(model: str, face: str, zero_grad: str | None = None) -> Callable[[R
     return chosen
 
 
-def step(*ways: str) -> Callable[[Row], bool]:
-    """Of vgg16, through these ways into Gyre."""
+def step(*ways: str, bucket_views: bool = False) -> Callable[[Row], bool]:
+    """Of vgg16, through these ways into Gyre; `bucket_views`: of DDP."""
 
     def chosen(row: Row) -> bool:
-        return row.get("bench") == "step" and row["model"] == "vgg16" and row["via"] in ways
+        of_vgg16 = row.get("bench") == "step" and row["model"] == "vgg16" and row["via"] in ways
+        return of_vgg16 and row["bucket_views"] == bucket_views
 
     return chosen
 
@@ -149,6 +150,7 @@ TARGETS = [
     ),
     Target("what our optimizers add to a step of vgg16, against DDP over gloo", step("hvd", "cpp"), GLOO, {2: 5, 4: 5}),
     Target("what DDP over gyre adds to it, against DDP over gloo", step("ddp"), GLOO, {2: 4}),
+    Target("… both with gradient_as_bucket_view, against DDP over gloo", step("ddp", bucket_views=True), GLOO, {2: 4}),
     Target("the whole step of DDP over gyre, against DDP over gloo", step("ddp"), of_step, {2: 1}),
     Target("256 MB in the arena, of the bound", ARENA_LARGEST, of_bound, {2: 0.7, 4: 0.6}, percent=True),
     Target("hosts, 4 MB and more, of the wire", OVER_LINKS, of_bound, {0: 0.93}, percent=True),

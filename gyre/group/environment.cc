@@ -59,20 +59,16 @@ net::JobKey key_from_file(const std::string& path, const std::string& job_id) {
   return hmac_sha256(secret, as_bytes(fmt::format("gyre job {}", job_id)));
 }
 
-/// A copy: the original stays open, so that this process can join again.
-std::shared_ptr<UniqueFd> copy_inherited(const char* variable, int descriptor) {
-  UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw system_error(variable, errno);
-  return std::make_shared<UniqueFd>(std::move(copy));
-}
-
 std::shared_ptr<UniqueFd> inherited_listener(int descriptor) {
   int listening = 0;
   socklen_t length = sizeof(listening);
   if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
     throw_bad_descriptor("GYRE_RENDEZVOUS_FD", descriptor, "it is no listening socket");
   }
-  return copy_inherited("GYRE_RENDEZVOUS_FD", descriptor);
+  // A copy: the original stays open, so that this process can join again.
+  UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw system_error("GYRE_RENDEZVOUS_FD", errno);
+  return std::make_shared<UniqueFd>(std::move(copy));
 }
 
 void agree_on_local_key(const Launch& launch, Job& job, Deadline deadline) {
@@ -87,12 +83,6 @@ void agree_on_local_key(const Launch& launch, Job& job, Deadline deadline) {
 }
 
 }  // namespace
-
-std::shared_ptr<UniqueFd> inherited_verdict(int descriptor) {
-  struct stat status{};
-  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return nullptr;
-  return copy_inherited("GYRE_VERDICT_FD", descriptor);
-}
 
 Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadline) {
   Launch launch;
@@ -119,7 +109,7 @@ Job job_from_environment(Deadline deadline) {
     for (const std::string& name : parse_interfaces(*names)) job.link_addresses.push_back(address_of_interface(name));
   }
   if (launch.listener_descriptor >= 0) job.listener = inherited_listener(launch.listener_descriptor);
-  if (launch.verdict_descriptor >= 0) job.verdict = inherited_verdict(launch.verdict_descriptor);
+  if (launch.verdict_descriptor >= 0) job.launcher_pipe = LauncherPipe::inherited(launch.verdict_descriptor);
   switch (launch.key_source) {
     case Launch::KeySource::kNone: break;
     case Launch::KeySource::kDescriptor: job.key = key_from_descriptor(launch.key_descriptor); break;

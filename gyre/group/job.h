@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gyre/base/file.h"
+#include "gyre/group/launcher_pipe.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/handshake.h"
 
@@ -15,13 +16,12 @@ namespace gyre::group {
 struct Job {
   int rank = 0;
   int size = 1;
-  net::Endpoint rendezvous;            ///< Where rank 0 listens; unused when size is 1.
-  std::shared_ptr<UniqueFd> listener;  ///< Rank 0: a socket already listening there, if the launcher made one.
-  /// Rank 0: a pipe on which the launcher learns, as a line "RANK\n", whose failure became the group's, or who left it
-  /// first.
-  std::shared_ptr<UniqueFd> verdict;
-  /// What the launcher calls the ranks on that pipe; empty: as we do.
-  std::vector<int> launchers_names;
+  net::Endpoint rendezvous;                     ///< Where rank 0 listens; unused when size is 1.
+  std::shared_ptr<UniqueFd> listener;           ///< Rank 0: a socket already listening there, if the launcher made one.
+  std::shared_ptr<LauncherPipe> launcher_pipe;  ///< Rank 0 tells there why the group fails; unset: nobody listens.
+  /// What the launcher and people call the ranks, where this group renumbers some of a job's; empty: as we do. Equal on
+  /// all ranks.
+  std::vector<int> ranks_in_job;
   net::JobKey key{};
   bool encrypt = false;  ///< Links between hosts are encrypted (TLS 1.3 over the key); equal for all ranks.
   /// Addresses of this host's network interfaces for links between hosts, in the same order on every host: the rank
@@ -42,9 +42,5 @@ Job job_from_environment(Deadline deadline);
 /// uses: rank 0 listens at the abstract unix socket of that name and hands a new key to processes of the same user, as
 /// the kernel vouches. Waits for the other side until the deadline; Error(kTimeout) names the ranks that did not come.
 Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadline);
-
-/// A copy of the pipe that the launcher left us for verdicts; nothing if the descriptor is none (any more): launchers
-/// do without.
-std::shared_ptr<UniqueFd> inherited_verdict(int descriptor);
 
 }  // namespace gyre::group

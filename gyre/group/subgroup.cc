@@ -19,7 +19,7 @@ std::vector<Member> renumbered(const Topology& parent, const std::vector<int>& r
   for (const int rank : ranks) {
     members.push_back(parent.member(rank));
     members.back().rank = static_cast<int>(members.size()) - 1;
-    members.back().rank_in_job = rank;
+    members.back().rank_in_job = parent.member(rank).rank_in_job.value_or(rank);
   }
   return members;
 }

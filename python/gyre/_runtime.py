@@ -201,10 +201,25 @@ def last_words() -> str | None:
     return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__
 
 
+def verdict_descriptor() -> int | None:
+    """Where `gyre run` wants to be told what may have been the cause of a failure: see docs/guide/launchers.md."""
+    text = os.environ.get("GYRE_VERDICT_FD", "")
+    return int(text) if text.isdecimal() else None
+
+
+def announce_end() -> None:
+    """Tells `gyre run` that this process, which has been a rank, is about to end; before the other ranks can notice,
+    who fail because of that."""
+    descriptor, rank = verdict_descriptor(), os.environ.get("GYRE_RANK", "")
+    if descriptor is not None and rank.isdecimal():
+        _core.announce_end(descriptor, int(rank))
+
+
 def _shutdown_at_exit(process: int) -> None:
     runtime = _default.runtime
     if runtime is None or os.getpid() != process:
         return
+    announce_end()
     try:
         words = last_words()
         if words is not None and runtime.size > 1:

@@ -140,9 +140,9 @@ for fd in os.listdir("/proc/self/fd"):
     except FileNotFoundError:
         pass  # The descriptor that listed the folder.
 key_fd = int(os.environ["GYRE_KEY_FD"])
-allowed = {0, 1, 2, key_fd}
+allowed = {0, 1, 2, key_fd, int(os.environ["GYRE_VERDICT_FD"])}
 if os.environ["GYRE_RANK"] == "0":
-    allowed |= {int(os.environ["GYRE_RENDEZVOUS_FD"]), int(os.environ["GYRE_VERDICT_FD"])}
+    allowed.add(int(os.environ["GYRE_RENDEZVOUS_FD"]))
 else:
     assert "GYRE_RENDEZVOUS_FD" not in os.environ
 extra = {fd: target for fd, target in fds.items() if fd not in allowed}

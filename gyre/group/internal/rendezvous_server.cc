@@ -200,7 +200,7 @@ void RendezvousServer::leave(int rank) {
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
   if (seat.state != SeatState::kJoined) return;
   seat.state = SeatState::kLeft;
-  if (!failure_ && !somebody_has_left_) options_.report_first_failure(rank);
+  if (!failure_ && !somebody_has_left_ && options_.launcher_pipe) options_.launcher_pipe->left(rank_in_job(rank));
   somebody_has_left_ = true;
   const Bytes payload = encode_left({rank, 0});
   send_to_joined(MessageType::kLeft, payload);
@@ -237,7 +237,7 @@ void RendezvousServer::finish_farewell_if_done() {
 }
 
 void RendezvousServer::fail_because_of(int rank, const Error& reason) {
-  if (!failure_) options_.report_first_failure(rank);
+  if (!failure_ && options_.launcher_pipe) options_.launcher_pipe->failed(rank_in_job(rank));
   fail(reason);
 }
 
@@ -252,7 +252,7 @@ void RendezvousServer::fail(const Error& reason) {
 void RendezvousServer::join_time_is_up() {
   std::vector<int> missing;
   for (int rank = 0; rank < options_.size; ++rank) {
-    if (seats_[static_cast<std::size_t>(rank)].state == SeatState::kAbsent) missing.push_back(rank);
+    if (seats_[static_cast<std::size_t>(rank)].state == SeatState::kAbsent) missing.push_back(rank_in_job(rank));
   }
   fail(Error(ErrorCode::kTimeout,
              fmt::format("{} {} of a job of {} did not join at {} within {} ms; see what they printed, or start them",
@@ -272,7 +272,11 @@ bool RendezvousServer::everybody_is(SeatState state) const {
 
 std::string RendezvousServer::describe(int rank) const {
   const Member& member = seats_[static_cast<std::size_t>(rank)].member;
-  return fmt::format("rank {} (host {}, pid {})", rank, member.host_name, member.process);
+  return fmt::format("rank {} (host {}, pid {})", rank_in_job(rank), member.host_name, member.process);
+}
+
+int RendezvousServer::rank_in_job(int rank) const {
+  return options_.ranks_in_job.empty() ? rank : options_.ranks_in_job[static_cast<std::size_t>(rank)];
 }
 
 }  // namespace gyre::group

@@ -2,7 +2,6 @@
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "gyre/group/internal/acceptor.h"
 #include "gyre/group/internal/async_io.h"
 #include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/launcher_pipe.h"
 #include "gyre/net/handshake.h"
 
 namespace gyre::group {
@@ -25,11 +25,11 @@ struct RendezvousOptions {
   std::chrono::milliseconds handshake_timeout{10'000};
   std::chrono::milliseconds longest_farewell{5'000};
   Logger logger;
-  /// Called with the rank whose failure is the group's, before the others are told of it, so that it is known when they
-  /// fail because of it. Also with the first rank that leaves: a script that ends itself (sys.exit) leaves in good
-  /// order, and others that still need it fail because of that. Whoever is told looks whether that rank has failed at
-  /// all.
-  std::function<void(int rank)> report_first_failure = [](int) {};
+  std::vector<int> ranks_in_job;  ///< As in Job.
+  /// Hears which rank's failure is the group's, before the others are told of it, so that it is known when they fail
+  /// because of it. Also the first rank that leaves: a program that ends itself leaves in good order, and others that
+  /// still need it fail because of that.
+  std::shared_ptr<LauncherPipe> launcher_pipe;
 };
 
 /// Rank 0's side of the membership: gathers the ranks, tells everybody who they are, watches their connections and
@@ -70,6 +70,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   void send_to_joined(MessageType type, const Bytes& payload);
   bool everybody_is(SeatState state) const;
   std::string describe(int rank) const;
+  int rank_in_job(int rank) const;
 
   asio::io_context& context_;
   RendezvousOptions options_;

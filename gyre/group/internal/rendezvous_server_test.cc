@@ -70,7 +70,7 @@ TEST(Rendezvous, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
   std::array<int, 2> verdict_pipe;
   ASSERT_EQ(::pipe2(verdict_pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
   const UniqueFd verdicts(verdict_pipe[0]);
-  jobs[0].verdict = std::make_shared<UniqueFd>(verdict_pipe[1]);
+  jobs[0].launcher_pipe = std::make_shared<LauncherPipe>(UniqueFd(verdict_pipe[1]));
   const auto check = [](const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
     EXPECT_TRUE(contains(error, "rank 2 (host elsewhere, pid 4711) died")) << error.what();
@@ -83,9 +83,9 @@ TEST(Rendezvous, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
   const net::Message verdict = receive_message(*waiting, soon());
   EXPECT_EQ(verdict.type, static_cast<std::uint16_t>(MessageType::kAbort));
   check(decode_failure(verdict.payload));
-  std::array<char, 8> told_to_launcher{};  // Before the others were told.
+  std::array<char, 16> told_to_launcher{};  // Before the others were told.
   ASSERT_GT(::read(verdicts.get(), told_to_launcher.data(), told_to_launcher.size()), 0);
-  EXPECT_STREQ(told_to_launcher.data(), "2\n");
+  EXPECT_STREQ(told_to_launcher.data(), "failed 2\n");
   rank_zero.join();
   EXPECT_LT(SteadyClock::now() - start, milliseconds(5'000));
 }

@@ -1,7 +1,6 @@
 #include "gyre/group/internal/socket_group.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -25,6 +24,10 @@ void check_job(const Job& job) {
                 fmt::format("rank {} of {} is not a place in a job; ranks count from 0, a job has 1 to {} of them",
                             job.rank, job.size, kMostRanks));
   }
+  if (!job.ranks_in_job.empty() && job.ranks_in_job.size() != static_cast<std::size_t>(job.size)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} numbers in the job were given for {} ranks", job.ranks_in_job.size(), job.size));
+  }
 }
 
 RendezvousOptions rendezvous_options(const Job& job, const GroupOptions& options, const Logger& logger) {
@@ -36,13 +39,8 @@ RendezvousOptions rendezvous_options(const Job& job, const GroupOptions& options
   rendezvous.handshake_timeout = options.handshake_timeout;
   rendezvous.longest_farewell = Group::kLongestFarewell;
   rendezvous.logger = logger;
-  if (job.verdict) {
-    rendezvous.report_first_failure = [verdict = job.verdict, names = job.launchers_names](int rank) {
-      const std::string line = fmt::format("{}\n", names.empty() ? rank : names.at(static_cast<std::size_t>(rank)));
-      // A launcher that is gone, or that has not read the verdicts of thousands of groups, does not miss this one.
-      [[maybe_unused]] const ssize_t written = ::write(verdict->get(), line.data(), line.size());
-    };
-  }
+  rendezvous.ranks_in_job = job.ranks_in_job;
+  rendezvous.launcher_pipe = job.launcher_pipe;
   return rendezvous;
 }
 
@@ -57,6 +55,12 @@ Admission enter(const Job& job, const GroupOptions& options, const Logger& logge
 std::unique_ptr<net::Stream> as_stream(LinkConnection connection, std::string peer) {
   if (!connection.tls) return net::make_socket_stream(std::move(connection.socket), std::move(peer));
   return net::make_tls_stream(std::move(connection.socket), std::move(connection.tls), std::move(peer));
+}
+
+std::vector<Member> named(std::vector<Member> members, const std::vector<int>& ranks_in_job) {
+  if (ranks_in_job.empty()) return members;
+  for (std::size_t rank = 0; rank < members.size(); ++rank) members[rank].rank_in_job = ranks_in_job[rank];
+  return members;
 }
 
 /// All ranks see the same members, so all say the same.
@@ -78,7 +82,7 @@ SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logg
                          std::unique_ptr<Service> service)
     : key_(job.key),
       epoch_(admission.membership.epoch),
-      topology_(std::move(admission.membership.members), job.rank),
+      topology_(named(std::move(admission.membership.members), job.ranks_in_job), job.rank),
       state_(job.size),
       exceptions_at_start_(std::uncaught_exceptions()),
       service_(std::move(service)) {

@@ -57,7 +57,7 @@ UniqueFd listen_on(const std::string& name, int ranks) {
 
 void make_verdict_pipe(JobIdentity& identity) {
   std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw system_error("cannot make a pipe to rank 0", errno);
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw system_error("cannot make a pipe to the ranks", errno);
   identity.verdicts = UniqueFd(ends[0]);
   identity.verdict_fd = UniqueFd(ends[1]);
 }
@@ -81,7 +81,7 @@ JobIdentity join_job_identity(const HostPart& part) {
   JobIdentity identity;
   identity.rendezvous = part.rendezvous;
   if (!part.key.empty()) identity.key_fd = seal_key(part.key);
-  if (part.first_rank == 0) make_verdict_pipe(identity);
+  make_verdict_pipe(identity);
   return identity;
 }
 

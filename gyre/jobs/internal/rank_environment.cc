@@ -93,10 +93,10 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   set_variable(environment, "GYRE_LOCAL_RANK", std::to_string(local_rank));
   set_variable(environment, "GYRE_LOCAL_SIZE", std::to_string(job.ranks));
   set_variable(environment, "GYRE_RENDEZVOUS", job.rendezvous);
-  if (rank == 0) {
-    if (job.rendezvous_fd >= 0) set_variable(environment, "GYRE_RENDEZVOUS_FD", std::to_string(job.rendezvous_fd));
-    if (job.verdict_fd >= 0) set_variable(environment, "GYRE_VERDICT_FD", std::to_string(job.verdict_fd));
+  if (rank == 0 && job.rendezvous_fd >= 0) {
+    set_variable(environment, "GYRE_RENDEZVOUS_FD", std::to_string(job.rendezvous_fd));
   }
+  if (job.verdict_fd >= 0) set_variable(environment, "GYRE_VERDICT_FD", std::to_string(job.verdict_fd));
   if (job.key_fd >= 0) set_variable(environment, "GYRE_KEY_FD", std::to_string(job.key_fd));
   if (!job.marker.empty()) environment.push_back(job.marker);
   set_torchrun_variables(environment, job, local_rank);

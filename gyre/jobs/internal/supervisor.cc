@@ -149,9 +149,9 @@ void Supervisor::start_ranks() {
     spawn.argv = options_.command;
     spawn.environment = rank_environment(job, rank);
     if (identity_.key_fd) spawn.inherited_fds.push_back(identity_.key_fd.get());
-    if (first_rank_ + rank == 0) {
-      if (identity_.rendezvous_fd) spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
-      spawn.inherited_fds.push_back(identity_.verdict_fd.get());
+    spawn.inherited_fds.push_back(identity_.verdict_fd.get());
+    if (first_rank_ + rank == 0 && identity_.rendezvous_fd) {
+      spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
     }
     spawn.own_process_group = true;
     spawn.parent_death_signal = SIGKILL;
@@ -219,24 +219,19 @@ void Supervisor::handle_ended_ranks() {
     const bool told_to_end = ending_ || stop_signal_.has_value();
     if (status->success()) failures_.ended_well(rank.rank());
     if (status->success() || told_to_end) return;
-    hear_verdicts();  // First: the ranks agree on one before any fails because of it.
+    hear_accounts();  // First: they were written before any rank failed because of another.
     failures_.add({rank.rank(), *status, now});
   });
 }
 
-void Supervisor::hear_verdicts() {
+void Supervisor::hear_accounts() {
   std::array<char, 256> text;
   for (;;) {
     const ssize_t count = ::read(identity_.verdicts.get(), text.data(), text.size());
     if (count <= 0) return;
-    for (const char letter : std::string_view(text.data(), static_cast<std::size_t>(count))) {
-      if (letter == '\n') {
-        failures_.blame(verdict_);
-        verdict_ = 0;
-      } else if (letter >= '0' && letter <= '9' && verdict_ < size_) {
-        verdict_ = verdict_ * 10 + (letter - '0');
-      }
-    }
+    account_lines_.add({text.data(), static_cast<std::size_t>(count)}, [this](std::string_view line, LineEnd) {
+      if (const auto account = parse_account(line, size_)) failures_.hear(*account);
+    });
   }
 }
 

@@ -10,6 +10,7 @@
 #include "gyre/jobs/internal/first_failure.h"
 #include "gyre/jobs/internal/guardian.h"
 #include "gyre/jobs/internal/job_identity.h"
+#include "gyre/jobs/internal/line_splitter.h"
 #include "gyre/jobs/internal/output.h"
 #include "gyre/jobs/internal/rank_environment.h"
 #include "gyre/jobs/internal/rank_process.h"
@@ -41,7 +42,7 @@ class Supervisor {
   int wait_timeout_ms() const;
   void handle_signals();
   void handle_ended_ranks();
-  void hear_verdicts();
+  void hear_accounts();
   void read_outputs();
   void check_output();
   void act_on_time();
@@ -80,7 +81,7 @@ class Supervisor {
   std::optional<std::int64_t> out_of_memory_kills_before_;
   std::size_t running_ = 0;
   FirstFailure failures_;
-  int verdict_ = 0;                 ///< The digits heard so far of the next one.
+  LineSplitter account_lines_{kLongestAccountBytes};
   bool ending_ = false;             ///< A failure is final and the others have been told to end.
   std::vector<int> ended_because_;  ///< Who ran at that moment.
   std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.

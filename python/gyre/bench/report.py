@@ -90,6 +90,8 @@ def _what(row: Row) -> str:
         parts.append(f"fusion {size_text(row['fusion_bytes'])}" if row["fusion_bytes"] else "fusion off")
     if row["bench"] == "step":
         parts.append(f"batch {row['batch']}")
+        if row.get("bucket_views") and row["via"] == "ddp":
+            parts.append("bucket views")
     if row.get("zero_grad") == "zeros":
         parts.append("into zeros")
     return ", ".join(parts)

@@ -2,8 +2,8 @@
 
 Three ways into Gyre: `ddp` is DistributedDataParallel over the backend gyre, `hvd` is gyre.torch's
 DistributedOptimizer, `cpp` is a libtorch program with gyre::train::DistributedOptimizer. Each row has the whole step,
-the step of as many ranks at the same time that exchange nothing, and their difference, which is exposed; and the
-processor time that the exchange adds to a step of one rank.
+the step of as many ranks at the same time that exchange nothing, and what is exposed: the difference, round by round;
+and the processor time that the exchange adds to a step of one rank. All are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ class _Work:
     image_size: int
     batch_size: int
     outputs: int
+    bucket_views: bool  # Of DDP.
 
     @property
     def arguments(self) -> list[str]:
         """Of a rank's program."""
         sizes = ["--image-size", str(self.image_size), "--batch", str(self.batch_size)]
-        return ["--model", self.model, *sizes, "--outputs", str(self.outputs)]
+        views = ["--bucket-views"] if self.bucket_views else []
+        return ["--model", self.model, *sizes, "--outputs", str(self.outputs), *views]
 
 
 def add_verb(verbs: Any) -> None:
@@ -54,6 +56,9 @@ def add_verb(verbs: Any) -> None:
     )
     parser.add_argument("--batch", type=int, help="samples per rank (default: the model's)")
     parser.add_argument("--image-size", type=int, help="pixels per side (default: the model's; vgg16: 32)")
+    parser.add_argument(
+        "--bucket-views", action="store_true", help="DDP, over gyre and over gloo, with gradient_as_bucket_view=True"
+    )
     parser.set_defaults(measure=measure)
 
 
@@ -65,7 +70,7 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     if "cpp" in ways and arguments.via == "all" and not _has_libtorch():
         ways.remove("cpp")
         launcher.note("the way cpp is not measured: there is no gyre-bench-step (this build is without libtorch)")
-    works = [_work(name, arguments.image_size, arguments.batch) for name in names]
+    works = [_work(name, arguments) for name in names]
     return [
         row for place in places_of(arguments) for work in works for row in _rows(launcher, place, work, ways, effort)
     ]
@@ -79,18 +84,18 @@ def _has_libtorch() -> bool:
     return True
 
 
-def _work(name: str, image_size: int | None, batch_size: int | None) -> _Work:
+def _work(name: str, arguments: argparse.Namespace) -> _Work:
     """UsageError for sizes that are not possible."""
     from gyre.bench.models import MODELS  # noqa: PLC0415 - torch takes seconds to load; --help needs none
 
     model = MODELS[name]
-    image_size = image_size or model.step_image_size or model.image_size
-    batch_size = batch_size or model.batch_size
+    image_size = arguments.image_size or model.step_image_size or model.image_size
+    batch_size = arguments.batch or model.batch_size
     if not model.smallest_image_size <= image_size <= _LARGEST_IMAGE:
         raise UsageError(f"--image-size is {image_size}; {name} takes {model.smallest_image_size} to {_LARGEST_IMAGE}")
     if not 1 <= batch_size <= _LARGEST_BATCH:
         raise UsageError(f"--batch is {batch_size}; 1 to {_LARGEST_BATCH} are possible")
-    return _Work(name, image_size, batch_size, model.step_outputs or model.outputs)
+    return _Work(name, image_size, batch_size, model.step_outputs or model.outputs, arguments.bucket_views)
 
 
 def _rows(launcher: Launcher, place: Place, work: _Work, ways: list[str], effort: Effort) -> list[Row]:
@@ -124,6 +129,7 @@ def _row(place: Place, work: _Work, way: str, ours: list[Figures], gloo: list[Fi
         "model": work.model,
         "image_size": work.image_size,
         "batch": work.batch_size,
+        "bucket_views": work.bucket_views,
         **place.columns(),
         "threads": place.threads,
         "bytes": ours[0]["bytes"],
@@ -133,11 +139,11 @@ def _row(place: Place, work: _Work, way: str, ours: list[Figures], gloo: list[Fi
         "face": "cpp" if way == "cpp" else "python",
         "alone_us": alone_us,
         "together_us": together_us,
-        "ours_us": together_us - alone_us,
-        "peers": {"gloo_us": gloo_together_us - gloo_alone_us},
+        "ours_us": figure(ours, way, "exposed_us"),
+        "peers": {"gloo_us": figure(gloo, "gloo", "exposed_us")},
         "peers_alone_us": {"gloo_us": gloo_alone_us},
         "peers_together_us": {"gloo_us": gloo_together_us},
-        "processor_us": figure(ours, way, "processor_us") - figure(ours, "alone", "processor_us"),
-        "peers_processor_us": {"gloo_us": figure(gloo, "gloo", "processor_us") - figure(gloo, "alone", "processor_us")},
+        "processor_us": figure(ours, way, "processor_us"),
+        "peers_processor_us": {"gloo_us": figure(gloo, "gloo", "processor_us")},
         "bound_us": None,
     }

@@ -142,6 +142,7 @@ class Runtime:
     def stop_timeline(self) -> None: ...
 
 def start() -> Runtime: ...
+def announce_end(descriptor: int, rank: int) -> None: ...
 def host_id() -> str: ...
 def join_on_this_host(
     *,
@@ -151,7 +152,7 @@ def join_on_this_host(
     join_timeout_seconds: float,
     operation_timeout_seconds: float,
     timeline: bool,
-    verdict: tuple[int, Sequence[int]] | None = None,
+    around: tuple[Sequence[int], int | None] = ...,
 ) -> Runtime: ...
 def join_at(
     *,
@@ -163,7 +164,7 @@ def join_at(
     join_timeout_seconds: float,
     operation_timeout_seconds: float,
     timeline: bool,
-    verdict: tuple[int, Sequence[int]] | None = None,
+    around: tuple[Sequence[int], int | None] = ...,
 ) -> Runtime: ...
 
 class PointToPoint:

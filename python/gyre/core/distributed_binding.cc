@@ -44,17 +44,17 @@ engine::RuntimeOptions options_for(double join_timeout_seconds, double operation
   return options;
 }
 
-/// The descriptor of the launcher's pipe for verdicts, and what it calls the ranks (empty: as we do).
-using Verdict = std::optional<std::pair<int, std::vector<int>>>;
+/// The job around a group of torch's: what it calls the group's ranks (empty: as the group does), and the descriptor of
+/// the launcher's pipe.
+using JobAround = std::pair<std::vector<int>, std::optional<int>>;
 
-void set_verdict(group::Job& job, const Verdict& verdict) {
-  if (!verdict) return;
-  if (!verdict->second.empty() && verdict->second.size() != static_cast<std::size_t>(job.size)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} names were given for {} ranks", verdict->second.size(), job.size));
-  }
-  job.verdict = group::inherited_verdict(verdict->first);
-  job.launchers_names = verdict->second;
+void place_in_job(group::Job& job, const JobAround& around) {
+  job.ranks_in_job = around.first;
+  if (around.second) job.launcher_pipe = group::LauncherPipe::inherited(*around.second);
+}
+
+void announce_end(int descriptor, int rank) {
+  if (const auto pipe = group::LauncherPipe::inherited(descriptor)) pipe->ends(rank);
 }
 
 RuntimeOwner start(group::Job job, const engine::RuntimeOptions& options) {
@@ -63,18 +63,18 @@ RuntimeOwner start(group::Job job, const engine::RuntimeOptions& options) {
 }
 
 RuntimeOwner join_on_this_host(int rank, int size, const std::string& name, double join_timeout_seconds,
-                               double operation_timeout_seconds, bool timeline, const Verdict& verdict) {
+                               double operation_timeout_seconds, bool timeline, const JobAround& around) {
   const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
   return run_interruptibly([=] {
     group::Job job = group::job_on_this_host(rank, size, name, Deadline::after(options.group.join_timeout));
-    set_verdict(job, verdict);
+    place_in_job(job, around);
     return start(std::move(job), options);
   });
 }
 
 RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb::bytes& key,
                      std::optional<int> listener, double join_timeout_seconds, double operation_timeout_seconds,
-                     bool timeline, const Verdict& verdict) {
+                     bool timeline, const JobAround& around) {
   group::Job job;
   job.rank = rank;
   job.size = size;
@@ -89,7 +89,7 @@ RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb
     if (!copy) throw system_error("the listening socket", errno);
     job.listener = std::make_shared<UniqueFd>(std::move(copy));
   }
-  set_verdict(job, verdict);
+  place_in_job(job, around);
   const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
   return run_interruptibly([=] { return start(job, options); });
 }
@@ -110,13 +110,15 @@ BoundMessages make_messages(const RuntimeOwner& runtime) {
 }  // namespace
 
 void bind_distributed(nb::module_& module) {
+  module.def("announce_end", &announce_end, "descriptor"_a, "rank"_a,
+             "Tells `gyre run`, over GYRE_VERDICT_FD, that this process is about to end. Never fails.");
   module.def("host_id", &group::this_host_id, "Equal for two processes exactly when they can share memory.");
   module.def("join_on_this_host", &join_on_this_host, nb::kw_only(), "rank"_a, "size"_a, "name"_a,
-             "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a, "verdict"_a = Verdict(),
+             "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a, "around"_a = JobAround(),
              "Joins a job of ranks of this host that share a name which no other job uses.");
   module.def("join_at", &join_at, nb::kw_only(), "rank"_a, "size"_a, "rendezvous"_a, "key"_a,
              "listener"_a = std::optional<int>(), "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
-             "verdict"_a = Verdict(),
+             "around"_a = JobAround(),
              "Joins a job of which everything is known; `listener`: rank 0's socket that listens at `rendezvous`.");
   nb::class_<BoundMessages>(module, "PointToPoint", "See gyre/engine/point_to_point.h. Every rank makes one.")
       .def(nb::new_(&make_messages), "runtime"_a)

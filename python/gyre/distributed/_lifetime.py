@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gyre._runtime import last_words
+from gyre._runtime import announce_end, last_words
 from gyre.errors import Error
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def forget(group: ProcessGroup) -> None:
 def _end_at_exit(process: int) -> None:
     if os.getpid() != process:
         return
+    announce_end()
     words = last_words()
     for group in reversed(list(_groups.alive)):
         try:

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gyre._runtime import Runtime
+from gyre._runtime import Runtime, verdict_descriptor
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, TimeoutError
 
@@ -59,8 +59,8 @@ def meet(
     else:
         meeting = json.loads(_read(store, f"{prefix}.meeting", until, f"{description}: rank 0", limit))
     with listener or contextlib.nullcontext():
-        verdict = _verdict(global_ranks) if rank == 0 else None
-        core = _join(meeting, rank, size, secret, listener, timeout, timeline, verdict)
+        around = (list(global_ranks), verdict_descriptor())
+        core = _join(meeting, rank, size, secret, listener, timeout, timeline, around)
     return Runtime(core)
 
 
@@ -123,7 +123,7 @@ def _join(
     listener: socket.socket | None,
     timeout: timedelta,
     timeline: bool,
-    verdict: tuple[int, Sequence[int]] | None,
+    around: tuple[Sequence[int], int | None],
 ) -> _core.Runtime:
     limit = min(timeout.total_seconds(), LONGEST_MEETING_SECONDS)
     if "name" in meeting:
@@ -134,7 +134,7 @@ def _join(
             join_timeout_seconds=limit,
             operation_timeout_seconds=timeout.total_seconds(),
             timeline=timeline,
-            verdict=verdict,
+            around=around,
         )
     if "key" in meeting:
         key = bytes.fromhex(meeting["key"])
@@ -150,14 +150,8 @@ def _join(
         join_timeout_seconds=limit,
         operation_timeout_seconds=timeout.total_seconds(),
         timeline=timeline,
-        verdict=verdict,
+        around=around,
     )
-
-
-def _verdict(global_ranks: Sequence[int]) -> tuple[int, Sequence[int]] | None:
-    """Where `gyre run` wants to be told which rank's failure became the group's: see docs/guide/launchers.md."""
-    descriptor = os.environ.get("GYRE_VERDICT_FD", "")
-    return (int(descriptor), list(global_ranks)) if descriptor.isdecimal() else None
 
 
 def _secret() -> bytes | None:
