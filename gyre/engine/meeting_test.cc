@@ -2,11 +2,18 @@
 // tests compare the bits of all ways, and let several threads of each rank fight for the board.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/random.h"
 #include "gyre/engine/engine.h"
 #include "gyre/engine/runtime.h"
@@ -123,6 +130,33 @@ TEST_P(MeetingTest, nobody_passes_a_barrier_before_all_have_come) {
       ASSERT_GE(come, round * runtime.size());
     }
   });
+}
+
+TEST_P(MeetingTest, a_trace_shows_every_call_with_the_same_phases) {
+  const auto path = std::filesystem::temp_directory_path() / ("gyre_meeting_" + std::to_string(::getpid()) + ".json");
+  run_ranks(GetParam(), [&](Runtime& runtime) {
+    std::vector<std::byte> memory(16, std::byte{1});
+    runtime.engine().start_timeline(path, true);
+    for (int call = 0; call < 20; ++call) {
+      // The ranks meet, or miss each other.
+      static_cast<void>(runtime.engine().run(request_for("at_once." + std::to_string(call), DataType::kInt8, memory)));
+    }
+    runtime.engine().submit(request_for("in_order", DataType::kInt8, memory)).wait();
+    runtime.engine().stop_timeline();
+  });
+  std::map<int, std::set<std::string>> phases;
+  int cycles = 0;
+  for (const auto& event : nlohmann::json::parse(as_text(read_file(path, 1 << 24)))) {
+    const auto name = event.value("name", "");
+    if (event.at("ph") == "B") phases[event.at("pid")].insert(name);
+    cycles += name == "CYCLE_START" ? 1 : 0;
+  }
+  std::filesystem::remove(path);
+  EXPECT_EQ(phases.size(), 21U);
+  for (const auto& [row, names] : phases) {
+    EXPECT_TRUE(names.contains("NEGOTIATE_ALLREDUCE") && names.contains("ALLREDUCE")) << row;
+  }
+  EXPECT_GE(cycles, 21);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, MeetingTest, testing::Values(2, 3, 4));

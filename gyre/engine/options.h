@@ -25,7 +25,7 @@ struct EngineOptions {
   /// Largest bucket, but see largest_bucket_bytes; 0: every tensor travels alone.
   std::size_t fusion_bytes = kDefaultFusionBytes;
   std::filesystem::path timeline;     ///< Rank 0 writes a Chrome trace there; empty: none.
-  bool timeline_mark_cycles = false;  ///< Adds CYCLE_START instants: one per order of the coordinator.
+  bool timeline_mark_cycles = false;  ///< Adds CYCLE_START instants: one whenever the ranks have agreed on what to do.
   /// An operation, or the end of a plan's step, that some ranks wait for this long is reported by rank 0, with where
   /// each rank is; 0: never.
   std::chrono::milliseconds stall_warning{60'000};

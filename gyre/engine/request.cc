@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cctype>
 #include <limits>
 
 #include "gyre/base/error.h"
@@ -19,6 +20,12 @@ std::string_view operation_name(OperationKind kind) {
     case OperationKind::kBarrier: return "barrier";
   }
   return "unknown";
+}
+
+std::string phase_name(OperationKind kind) {
+  std::string result(operation_name(kind));
+  for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return result;
 }
 
 std::string describe_tensor(DataType type, const Shape& shape) {

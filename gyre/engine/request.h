@@ -28,6 +28,8 @@ enum class OperationKind : std::uint8_t {
 };
 
 std::string_view operation_name(OperationKind kind);
+/// What a trace calls it: "ALLREDUCE".
+std::string phase_name(OperationKind kind);
 
 using Shape = std::vector<std::int64_t>;
 

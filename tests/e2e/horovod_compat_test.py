@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 SCRIPT = """
@@ -27,6 +29,21 @@ except HorovodInternalError:
     print(f"rank {hvd.rank()}: {total}, gyre in {horovod.__version__}", flush=True)
 """
 
+AGAIN = """
+import os
+import horovod.torch as hvd
+import torch
+
+for count in range(1, 4):
+    hvd.init()
+    for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
+        assert os.environ["HOROVOD_" + name.upper()] == str(getattr(hvd, name)()), name
+    assert hvd.allreduce(torch.tensor([count]), op=hvd.Sum, name="same").item() == count * hvd.size()
+    hvd.shutdown()
+    assert not hvd.is_initialized()
+print(f"rank {os.environ['HOROVOD_RANK']} has begun three times", flush=True)
+"""
+
 
 def environment(*folders: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(str(folder) for folder in (*folders, ROOT / "python"))}
@@ -38,6 +55,16 @@ def test_a_horovod_script_runs_unchanged(start_job, tmp_path):
     assert job.wait() == 0, job.stderr
     for rank in range(2):
         assert f"rank {rank}: 2, gyre in 0.28.1+gyre" in job.stdout
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_script_may_begin_again_under_the_ranks_that_horovods_variables_name(start_job, tmp_path, size):
+    (tmp_path / "train.py").write_text(AGAIN)
+    command = ["-n", str(size), "--", sys.executable, "-W", "error::UserWarning", "train.py"]
+    job = start_job("--horovod-compat", *command, env=environment(), timeout=240)
+    assert job.wait() == 0, job.stderr
+    for rank in range(size):
+        assert f"rank {rank} has begun three times" in job.stdout
 
 
 def test_a_real_horovod_wins_and_a_warning_says_so(start_job, tmp_path):

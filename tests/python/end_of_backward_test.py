@@ -385,6 +385,6 @@ def body_everything() -> None:
         part()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, 3, 4])
 def test_what_people_do_between_two_steps(run_ranks, size):
     run_ranks(size, body_everything)

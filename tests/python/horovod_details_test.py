@@ -1,11 +1,97 @@
 """Parts of the Horovod-shaped API that need no ranks beside each other."""
 
 import functools
+import inspect
 import warnings
 
 import gyre.torch as hvd
+import pytest
 import torch
 from gyre.torch import adaptive_sum
+
+ALL = "process_set=global_process_set"
+SCALES = "prescale_factor=1.0, postscale_factor=1.0"
+REDUCING = f"average=None, name=None, op=None, {SCALES}, {ALL}"
+COMPRESSED = f"average=None, name=None, compression=Compression.none, op=None, {SCALES}, {ALL}"
+SCATTERED = f"name=None, compression=Compression.none, op=None, {ALL}, {SCALES}"
+SCATTERED_LATER = f"name=None, op=None, {ALL}, {SCALES}"
+
+# The public functions of horovod.torch 0.28 with the arguments that a script may give by place or by name. `op=None`
+# is Average.
+FUNCTIONS = {
+    "allreduce": f"tensor, {COMPRESSED}",
+    "allreduce_": f"tensor, {REDUCING}",
+    "allreduce_async": f"tensor, {REDUCING}",
+    "allreduce_async_": f"tensor, {REDUCING}",
+    "grouped_allreduce": f"tensors, {COMPRESSED}",
+    "grouped_allreduce_": f"tensors, {REDUCING}",
+    "grouped_allreduce_async": f"tensors, {REDUCING}",
+    "grouped_allreduce_async_": f"tensors, {REDUCING}",
+    "sparse_allreduce_async": f"tensor, name=None, op=None, {ALL}",
+    "allgather": f"tensor, name=None, {ALL}",
+    "allgather_async": f"tensor, name=None, {ALL}",
+    "grouped_allgather": f"tensors, name=None, {ALL}",
+    "grouped_allgather_async": f"tensors, name=None, {ALL}",
+    "broadcast": f"tensor, root_rank, name=None, {ALL}",
+    "broadcast_": f"tensor, root_rank, name=None, {ALL}",
+    "broadcast_async": f"tensor, root_rank, name=None, {ALL}",
+    "broadcast_async_": f"tensor, root_rank, name=None, {ALL}",
+    "alltoall": f"tensor, splits=None, name=None, {ALL}",
+    "alltoall_async": f"tensor, splits=None, name=None, {ALL}",
+    "reducescatter": f"tensor, {SCATTERED}",
+    "reducescatter_async": f"tensor, {SCATTERED_LATER}",
+    "grouped_reducescatter": f"tensors, {SCATTERED}",
+    "grouped_reducescatter_async": f"tensors, {SCATTERED_LATER}",
+    "poll": "handle",
+    "synchronize": "handle",
+    "join": "device=-1",
+    "barrier": ALL,
+    "broadcast_parameters": "params, root_rank",
+    "broadcast_optimizer_state": "optimizer, root_rank",
+    "broadcast_object": f"obj=None, root_rank=0, name=None, {ALL}",
+    "allgather_object": "obj, name=None",
+    "init": "comm=None, process_sets=None",
+    "shutdown": "",
+    "is_initialized": "",
+    "start_timeline": "file_path, mark_cycles=False",
+    "stop_timeline": "",
+    "add_process_set": "process_set",
+    "remove_process_set": "process_set",
+    "ProcessSet": "ranks_or_comm",
+    "SyncBatchNorm": "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True",
+    "DistributedOptimizer": "optimizer, named_parameters=None, compression=Compression.none, "
+    "backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, "
+    f"sparse_as_dense=False, {ALL}",
+    **dict.fromkeys(("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous"), ""),
+    **dict.fromkeys(
+        ("mpi_built", "gloo_built", "nccl_built", "ddl_built", "ccl_built", "cuda_built", "rocm_built"), ""
+    ),
+    **dict.fromkeys(("mpi_enabled", "gloo_enabled", "mpi_threads_supported"), ""),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_of_horovod_takes_its_arguments(name):
+    """What Gyre adds comes after them, and need not be given."""
+
+    theirs = list(inspect.signature(eval(f"lambda {FUNCTIONS[name]}: None", vars(hvd))).parameters.values())
+    ours = list(inspect.signature(getattr(hvd, name)).parameters.values())
+    assert name in hvd.__all__
+    for own, asked in zip(ours, theirs, strict=False):
+        assert (own.name, own.default) == (asked.name, asked.default)
+    assert len(ours) >= len(theirs)
+    assert all(added.default is not added.empty for added in ours[len(theirs) :])
+
+
+def test_the_other_names_of_horovod_are_there():
+    assert len({hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product}) == 6
+    assert hvd.global_process_set.process_set_id == 0
+    for compressor in (hvd.Compression.none, hvd.Compression.fp16):
+        assert issubclass(compressor, hvd.Compressor)
+    for method in ("synchronize", "skip_synchronize", "set_backward_passes_per_step", "step", "zero_grad"):
+        assert callable(getattr(hvd.optimizer.DistributedMixin, method))
+    for method in ("included", "rank", "size"):
+        assert callable(getattr(hvd.ProcessSet, method))
 
 
 def what_was_built() -> None:

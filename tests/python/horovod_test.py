@@ -2,7 +2,6 @@
 operation, and wrong use that ends in an error instead of a hang. Each job runs many checks, because starting one costs
 most."""
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -412,24 +411,6 @@ def wrong_use() -> None:
     check(hvd.allreduce(torch.ones(1), op=hvd.Sum), torch.tensor([float(size)]))
 
 
-def timelines() -> None:
-    for number in range(5):
-        path = Path(f"timeline{number % 4}.json")  # The last one replaces the first.
-        hvd.start_timeline(str(path), mark_cycles=True)
-        if number == 2:
-            hvd.start_timeline(str(path), mark_cycles=True)
-        hvd.allreduce_async(torch.ones(3), name="traced").wait()
-        hvd.allgather(torch.ones(3), name="gathered")
-        hvd.stop_timeline()
-        hvd.barrier()
-        if hvd.rank() == 0:
-            text = path.read_text()
-            json.loads(text)
-            for word in ("allreduce.traced", "NEGOTIATE_ALLREDUCE", "CYCLE_START", "start_time_since_epoch_in_micros"):
-                assert word in text, word
-        hvd.barrier()
-
-
 def starting_again() -> None:
     size, rank = hvd.size(), hvd.rank()
     static = hvd.ProcessSet([0])
@@ -454,7 +435,6 @@ OPERATIONS = [
     objects,
     batch_norm_over_all_ranks,
     wrong_use,
-    timelines,
 ]
 GROUPS = [
     sets_exchange_among_themselves,

@@ -149,6 +149,6 @@ def body_joins() -> None:
         part()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, 3, 4])
 def test_ranks_may_join_between_any_two_steps(run_ranks, size):
     run_ranks(size, body_joins)

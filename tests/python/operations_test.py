@@ -301,7 +301,8 @@ def test_operations_give_the_right_values_without_fusion(run_ranks):
 def body_mismatches() -> None:
     """Every rank must get the error, and the job must go on afterwards."""
     hvd.init()
-    rank = hvd.rank()
+    rank, size = hvd.rank(), hvd.size()
+    first = rank == 0
 
     def both_sides(call: Callable[[], object], name: str, *words: str) -> None:
         message = fails_with(MismatchError, call)
@@ -310,35 +311,59 @@ def body_mismatches() -> None:
             assert word in message, (word, message)
 
     both_sides(lambda: hvd.allreduce(torch.zeros(2 + rank), name="shape"), "shape", "[2]", "[3]")
-    dtype = torch.float32 if rank == 0 else torch.int64
+    dtype = torch.float32 if first else torch.int64
     both_sides(lambda: hvd.allreduce(torch.zeros(3, dtype=dtype), name="type", op=hvd.Sum), "type", "float32", "int64")
-    op = hvd.Sum if rank == 0 else hvd.Max
+    op = hvd.Sum if first else hvd.Max
     both_sides(lambda: hvd.allreduce(torch.zeros(3), name="operation", op=op), "operation", "sum", "max")
+    both_sides(lambda: hvd.allreduce_(torch.zeros(2 if first else 3), name="place"), "place", "[2]", "[3]")
+    later = hvd.allreduce_async(torch.zeros(2 if first else 3), name="later")
+    both_sides(later.wait, "later", "[2]", "[3]")
+    both_sides(lambda: hvd.grouped_allreduce([torch.zeros(2), torch.zeros(2 + first)], name="group"), "group", "[3]")
     both_sides(lambda: hvd.broadcast(torch.zeros(3), rank, name="root"), "root")
+    both_sides(lambda: hvd.broadcast(torch.zeros(3 + first), 0, name="sent"), "sent", "[3]", "[4]")
+    both_sides(lambda: hvd.broadcast(torch.zeros(3, dtype=dtype), 0, name="kind"), "kind", "float32", "int64")
     both_sides(lambda: hvd.allgather(torch.zeros(2, 2 + rank), name="rows"), "rows", "[2, 2]", "[2, 3]")
-    check(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), 2.0))
+    both_sides(lambda: hvd.allgather(torch.zeros(2, dtype=dtype), name="rows"), "rows", "float32", "int64")
+    dealt = torch.zeros(size, 2 + first)
+    both_sides(lambda: hvd.alltoall(dealt, name="dealt"), "dealt", "2]", "3]")
+    both_sides(lambda: hvd.reducescatter(torch.zeros(size + first), name="shares"), "shares", "shape")
+    both_sides(lambda: hvd.reducescatter(torch.zeros(size), name="shares", op=op), "shares", "sum", "max")
+    check(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), float(size)))
 
 
-def body_duplicate_name() -> None:
+def body_duplicate_names() -> None:
     hvd.init()
-    if hvd.rank() == 0:
-        # Rank 1 has not announced it yet, so that the first is in flight for certain.
-        first = hvd.allreduce_async(torch.ones(3), name="same", op=hvd.Sum)
-        message = fails_with(ValueError, lambda: hvd.allreduce_async(torch.ones(3), name="same", op=hvd.Sum))
-        assert "same" in message
-        assert "in flight" in message
-        hvd.barrier("tried")
-    else:
-        hvd.barrier("tried")
-        first = hvd.allreduce_async(torch.ones(3), name="same", op=hvd.Sum)
-    check(first.wait(), torch.full((3,), 2.0))
-    check(hvd.allreduce(torch.ones(3), name="same", op=hvd.Sum), torch.full((3,), 2.0))
+    rank, size = hvd.rank(), hvd.size()
+    kinds: list[Callable[[str], hvd.Handle]] = [
+        lambda name: hvd.allreduce_async(torch.ones(3), name=name, op=hvd.Sum),
+        lambda name: hvd.allreduce_async_(torch.ones(3), name=name, op=hvd.Sum),
+        lambda name: hvd.grouped_allreduce_async([torch.ones(3)], name=name, op=hvd.Sum),
+        lambda name: hvd.broadcast_async(torch.ones(3), 0, name=name),
+        lambda name: hvd.allgather_async(torch.ones(3), name=name),
+        lambda name: hvd.alltoall_async(torch.ones(size), name=name),
+        lambda name: hvd.reducescatter_async(torch.ones(size), name=name),
+    ]
+    for number, kind in enumerate(kinds):
+        if rank == 0:
+            # The others have not announced it yet, so that the first is in flight for certain.
+            first = kind("same")
+            message = fails_with(ValueError, functools.partial(kind, "same"))
+            assert "same" in message
+            assert "in flight" in message
+            hvd.barrier(f"tried.{number}")
+        else:
+            hvd.barrier(f"tried.{number}")
+            first = kind("same")
+        first.wait()
+        kind("same").wait()
+    check(hvd.allreduce(torch.ones(3), name="same", op=hvd.Sum), torch.full((3,), float(size)))
 
 
 def body_errors() -> None:
     body_mismatches()
-    body_duplicate_name()
+    body_duplicate_names()
 
 
-def test_every_rank_sees_both_sides_of_a_mismatch_and_the_job_goes_on(run_ranks):
-    run_ranks(2, body_errors)
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_every_rank_sees_both_sides_of_a_mismatch_and_the_job_goes_on(run_ranks, size):
+    run_ranks(size, body_errors)

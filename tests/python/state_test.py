@@ -173,7 +173,7 @@ def body_everything() -> None:
         part()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, 3, 4])
 def test_one_ranks_state_reaches_all(run_ranks, size):
     run_ranks(size, body_everything)
 

@@ -140,10 +140,15 @@ bool Meeting::try_run(const Request& request) {
     Mutex& mutex;
   } held(mutex_);
   post_contribution(request);
-  if (!meet(hash, call)) {
+  const bool traced = timeline_.enabled();
+  if (traced) timeline_.begin(request.name, "NEGOTIATE_" + phase_name(request.signature.kind));
+  const bool met = meet(hash, call);
+  if (traced) timeline_.end(request.name);
+  if (!met) {
     passed_by.store(call, std::memory_order_relaxed);
     return false;
   }
+  timeline_.mark_cycle();
   calls_since_held_.store(0, std::memory_order_relaxed);
   run(request);
   ++held_;
@@ -227,7 +232,8 @@ bool Meeting::all_posted(std::uint64_t round, std::uint64_t hash) const {
 }
 
 void Meeting::run(const Request& request) {
-  timeline_.begin(request.name, operation_name(request.signature.kind));
+  const bool traced = timeline_.enabled();
+  if (traced) timeline_.begin(request.name, phase_name(request.signature.kind));
   try {
     if (fits_on_board(request)) {
       run_on_board(request);
@@ -238,7 +244,7 @@ void Meeting::run(const Request& request) {
     group_.abort(error);
     throw Error(*group_.abort_signal().reason());
   }
-  timeline_.end(request.name);
+  if (traced) timeline_.end(request.name);
 }
 
 void Meeting::run_on_board(const Request& request) {

@@ -27,12 +27,6 @@ group::LaneOptions lane_options(const group::Group& group) {
           std::chrono::milliseconds{0}};
 }
 
-std::string upper_case(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return result;
-}
-
 Error invalid(const Request& request, std::string_view problem) {
   return {ErrorCode::kInvalidArgument,
           fmt::format("{} '{}': {}", operation_name(request.signature.kind), request.name, problem)};
@@ -120,7 +114,13 @@ OpenLane::~OpenLane() { shutdown(); }
 
 void OpenLane::begin_negotiation(const Request& request) {
   if (!timeline_.enabled()) return;
-  timeline_.begin(request.name, "NEGOTIATE_" + upper_case(operation_name(request.signature.kind)));
+  timeline_.begin(request.name, "NEGOTIATE_" + phase_name(request.signature.kind));
+}
+
+void OpenLane::end_negotiation(const Request& request) {
+  if (!timeline_.enabled()) return;
+  timeline_.end(request.name);
+  timeline_.begin(request.name, phase_name(request.signature.kind));
 }
 
 std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
@@ -364,9 +364,12 @@ void OpenLane::run_alone() {
     in_flight_.erase(first);
     const Signature& signature = pending.request.signature;
     const OrderedOperation operation{pending.request.name, {signature.shape.empty() ? 1 : signature.shape[0]}, true};
-    timeline_.end(pending.request.name);
+    timeline_.mark_cycle();
+    end_negotiation(pending.request);
     try {
-      pending.handle.complete(std::move(executor_.run({operation}, {pending})[0]));
+      Result result = std::move(executor_.run({operation}, {pending})[0]);
+      timeline_.end(pending.request.name);
+      pending.handle.complete(std::move(result));
     } catch (const std::exception& error) {
       pending.handle.fail(as_error(error));
     }
@@ -376,12 +379,7 @@ void OpenLane::run_alone() {
 void OpenLane::execute_bucket(const Bucket& bucket) {
   const std::vector<Pending> pending = take(bucket);
   if (pending.empty()) return;
-  for (const Pending& one : pending) {
-    timeline_.end(one.request.name);
-    if (timeline_.enabled()) {
-      timeline_.begin(one.request.name, upper_case(operation_name(one.request.signature.kind)));
-    }
-  }
+  for (const Pending& one : pending) end_negotiation(one.request);
   std::vector<Result> results;
   try {
     results = executor_.run(bucket, pending);

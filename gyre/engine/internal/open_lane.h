@@ -73,6 +73,7 @@ class OpenLane {
   void send(const AnnouncementContent& content) GYRE_REQUIRES(mutex_);
   void run_alone() GYRE_REQUIRES(mutex_);
   void begin_negotiation(const Request& request);
+  void end_negotiation(const Request& request);
   void fail_all(const Error& failure) GYRE_EXCLUDES(mutex_);
   /// Tells the group; returns the reason that all ranks share.
   Error abort_group(const std::exception& cause);

@@ -34,6 +34,9 @@ PlanStatistics before_the_first_step(const PlanOptions& options, const PlanLayou
           .total = {}};
 }
 
+/// In a trace, where it stands among the other sums.
+std::string row_of(const PlanTensor& tensor) { return "allreduce." + tensor.name; }
+
 }  // namespace
 
 PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
@@ -94,7 +97,7 @@ void PlanLane::mark_ready(std::size_t index) {
   }
   mark_step_begun();
   ready_[index] = true;
-  if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
+  if (timeline_.enabled()) timeline_.begin(row_of(tensors_[index]), "QUEUE");
   const auto now = SteadyClock::now();
   recorder_.contribution(now);
   const std::size_t bucket = layout_.bucket_of_tensor[index];
@@ -197,7 +200,7 @@ void PlanLane::close_step() {
       const auto place = tensor(index);
       std::fill(place.begin(), place.end(), std::byte{0});
       ready_[index] = true;
-      if (timeline_.enabled()) timeline_.begin(tensors_[index].name, "QUEUE");
+      if (timeline_.enabled()) timeline_.begin(row_of(tensors_[index]), "QUEUE");
       const std::size_t number = layout_.bucket_of_tensor[index];
       if (--missing_[number] == 0) recorder_.bucket_ready(number, now);
     }
@@ -239,8 +242,8 @@ void PlanLane::reduce(const PlanBucket& bucket) {
   const bool traced = timeline_.enabled();
   for (const std::size_t index : bucket.tensors) {
     if (!traced) break;
-    timeline_.end(tensors_[index].name);
-    timeline_.begin(tensors_[index].name, "ALLREDUCE");
+    timeline_.end(row_of(tensors_[index]));
+    timeline_.begin(row_of(tensors_[index]), "ALLREDUCE");
   }
   if (!residuals_.empty() && bucket.type == DataType::kFloat32) {
     compensate(floats_in(arena_, bucket), floats_in(std::as_writable_bytes(std::span(residuals_)), bucket),
@@ -253,7 +256,7 @@ void PlanLane::reduce(const PlanBucket& bucket) {
                                          .wire = options_.wire};
   collectives::allreduce_in_arena(lane_, bucket.offset_bytes, bucket.size_bytes, reduction);
   for (const std::size_t index : bucket.tensors) {
-    if (traced) timeline_.end(tensors_[index].name);
+    if (traced) timeline_.end(row_of(tensors_[index]));
   }
 }
 

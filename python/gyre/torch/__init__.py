@@ -193,7 +193,8 @@ def is_homogeneous() -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """From here on rank 0 writes a Chrome trace of all operations to the file. `mark_cycles`: also the negotiations."""
+    """From here on rank 0 writes a Chrome trace of all operations to the file. `mark_cycles`: also the
+    moments at which the ranks have agreed what comes next."""
     _current().core.start_timeline(file_path, mark_cycles)
 
 

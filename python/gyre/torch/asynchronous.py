@@ -11,6 +11,7 @@ tensor must not be changed before the handle is done.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -252,9 +253,11 @@ def grouped_reducescatter_async(
 
 
 def _split_numbers(splits: torch.Tensor | Sequence[int], action: str) -> list[int]:
-    if isinstance(splits, torch.Tensor) and (splits.dtype.is_floating_point or splits.dim() != 1):
-        raise InvalidArgumentError(f"{action}: splits must be a one-dimensional tensor of integers")
-    return [int(split) for split in splits]
+    numbers = splits.tolist() if isinstance(splits, torch.Tensor) else splits
+    try:
+        return [operator.index(number) for number in numbers]
+    except TypeError as error:
+        raise InvalidArgumentError(f"{action}: splits must be integers, one per rank, not {numbers!r}") from error
 
 
 def alltoall_async(
