@@ -17,6 +17,8 @@ struct PlanTensor {
   std::string name;
   DataType type = DataType::kFloat32;
   Shape shape;
+  /// Tensors of one group and type share a bucket of their own, however large it is; -1: of no group.
+  int group = -1;
 };
 
 struct PlanOptions {

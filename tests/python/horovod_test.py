@@ -352,8 +352,6 @@ def optimizer_arguments() -> None:
         make(num_groups=1)
     fails_with(ValueError, lambda: make(groups=[[torch.ones(1)]]))
     fails_with(ValueError, lambda: make(groups=-1))
-    with pytest.warns(UserWarning, match="groups does not change"):
-        make(groups=2)
     fails_with(ValueError, lambda: make(op=hvd.Max))
     # Adasum: every rank steps, the changes are combined; equal changes count once.
     network.zero_grad()

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "gyre/base/error.h"
 
@@ -59,19 +60,19 @@ PlanLayout lay_out(const std::vector<PlanTensor>& tensors, const std::vector<std
                    std::size_t bucket_bytes) {
   PlanLayout layout;
   std::vector<PlanBucket>& buckets = layout.buckets;
-  std::map<DataType, std::size_t> open;  // The bucket of each type that may still grow.
+  std::map<std::pair<DataType, int>, std::size_t> open;  // The bucket of each type and group that may still grow.
   std::vector<std::size_t> position_of(tensors.size());
   for (std::size_t position = 0; position < order.size(); ++position) {
     const PlanTensor& tensor = tensors[order[position]];
     position_of[order[position]] = position;
-    const auto found = open.find(tensor.type);
-    const bool joins =
-        found != open.end() && buckets[found->second].size_bytes + aligned(size_of(tensor)) <= bucket_bytes;
-    if (!joins) {
-      open[tensor.type] = buckets.size();
+    const auto [found, is_new] = open.try_emplace({tensor.type, tensor.group}, buckets.size());
+    const bool fits =
+        !is_new && (tensor.group >= 0 || buckets[found->second].size_bytes + aligned(size_of(tensor)) <= bucket_bytes);
+    if (!fits) {
+      found->second = buckets.size();
       buckets.push_back({tensor.type, 0, 0, {}});
     }
-    const std::size_t bucket = open[tensor.type];
+    const std::size_t bucket = found->second;
     buckets[bucket].size_bytes += aligned(size_of(tensor));
     buckets[bucket].tensors.push_back(order[position]);
   }
@@ -89,7 +90,8 @@ std::vector<std::string> describe_plan(const std::vector<PlanTensor>& tensors, c
                               tensors.size(), name(options.operation), options.prescale, options.postscale,
                               fusion_bytes, name(options.wire), options.error_feedback ? " with error feedback" : ""));
   for (const PlanTensor& tensor : tensors) {
-    lines.push_back(fmt::format("'{}' {}", tensor.name, describe_tensor(tensor.type, tensor.shape)));
+    lines.push_back(fmt::format("'{}' {}{}", tensor.name, describe_tensor(tensor.type, tensor.shape),
+                                tensor.group < 0 ? "" : fmt::format(", of group {}", tensor.group)));
   }
   return lines;
 }

@@ -27,7 +27,7 @@ struct PlanLayout {
 
 /// Lays out `tensors` in `order`, a permutation of their indices that should be the one in which backward produces
 /// them: a bucket closes when the next tensor of its type would make it larger than `bucket_bytes` (0: one tensor
-/// each), and buckets run in the order in which their last tensors come.
+/// each), unless it is a group's, and buckets run in the order in which their last tensors come.
 PlanLayout lay_out(const std::vector<PlanTensor>& tensors, const std::vector<std::size_t>& order,
                    std::size_t bucket_bytes);
 

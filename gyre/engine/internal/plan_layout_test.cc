@@ -49,6 +49,27 @@ TEST(PlanLayoutTest, without_fusion_every_tensor_has_its_own_bucket) {
   EXPECT_EQ(lay_out(example(), kAsListed, 0).buckets.size(), 5U);
 }
 
+TEST(PlanLayoutTest, a_group_travels_together_and_alone) {
+  auto tensors = example();
+  tensors[0].group = tensors[3].group = 0;
+  tensors[1].group = 0;  // Of another type: a bucket of its own.
+  tensors[4].group = 7;
+  const PlanLayout layout = lay_out(tensors, kAsListed, 256);
+  ASSERT_EQ(layout.buckets.size(), 4U);
+  EXPECT_THAT(layout.buckets[0].tensors, ElementsAre(1));
+  EXPECT_THAT(layout.buckets[1].tensors, ElementsAre(2));
+  EXPECT_THAT(layout.buckets[2].tensors, ElementsAre(0, 3));
+  EXPECT_THAT(layout.buckets[3].tensors, ElementsAre(4));
+  EXPECT_EQ(lay_out(tensors, kAsListed, 0).buckets.size(), 4U);
+}
+
+TEST(PlanLayoutTest, groups_are_part_of_what_ranks_must_agree_on) {
+  auto tensors = example();
+  const auto lines = describe_plan(tensors, {}, 256);
+  tensors[2].group = 1;
+  EXPECT_NE(describe_plan(tensors, {}, 256), lines);
+}
+
 TEST(PlanLayoutTest, buckets_fill_in_the_order_in_which_backward_produces_tensors) {
   const PlanLayout layout = lay_out(example(), {4, 3, 2, 1, 0}, 256);
   ASSERT_EQ(layout.buckets.size(), 3U);

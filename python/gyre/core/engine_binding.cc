@@ -134,13 +134,14 @@ nb::dict describe_place(const RuntimeOwner& self) {
   return place;
 }
 
-using TensorList = std::vector<std::tuple<std::string, int, engine::Shape>>;
+/// Name, type, shape, group (-1: none).
+using TensorList = std::vector<std::tuple<std::string, int, engine::Shape, int>>;
 
 std::vector<engine::PlanTensor> to_plan_tensors(const TensorList& tensors) {
   std::vector<engine::PlanTensor> plan_tensors;
   plan_tensors.reserve(tensors.size());
-  for (const auto& [tensor_name, type, shape] : tensors) {
-    plan_tensors.push_back({tensor_name, to_data_type(type), shape});
+  for (const auto& [tensor_name, type, shape, group] : tensors) {
+    plan_tensors.push_back({tensor_name, to_data_type(type), shape, group});
   }
   return plan_tensors;
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -26,7 +26,7 @@ from gyre._runtime import Runtime
 from gyre._tracing import keep_out_of_graphs
 from gyre.core import _core
 from gyre.errors import CallOrderError
-from gyre.torch._exchange_slot import Slot, layout_name, place_over
+from gyre.torch._exchange_slot import NO_GROUP, Slot, layout_name, place_over
 from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
 from gyre.torch._sparse_exchange import SparseExchange
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
@@ -54,6 +54,7 @@ class ExchangeOptions:
     sparse_as_dense: bool
     sparse_results: bool
     divide_by_contributors: bool  # An average is over the ranks that have not joined.
+    groups: Mapping[int, int]  # By a parameter's id: those that travel together, in a bucket of their own.
 
 
 class GradientExchange:
@@ -197,6 +198,7 @@ class GradientExchange:
             if parameter not in self._sparse:
                 slot = known.get(id(parameter)) or Slot(name, parameter)
                 slot.wire, slot.context = self._probe(name, parameter)
+                slot.group = self.options.groups.get(id(parameter), NO_GROUP)
                 slots.append(slot)
         self._take_slots(slots)
         self._slot_ids = self._trainable_ids()
@@ -210,12 +212,13 @@ class GradientExchange:
         for index, slot in enumerate(slots):
             slot.index = index
 
-    def _describe_tensors(self) -> list[tuple[str, int, list[int]]]:
+    def _describe_tensors(self) -> list[tuple[str, int, list[int], int]]:
         tensors = [
-            (layout_name(slot), DATA_TYPE_NUMBERS[slot.wire.dtype], list(slot.wire.shape)) for slot in self._slots
+            (layout_name(slot), DATA_TYPE_NUMBERS[slot.wire.dtype], list(slot.wire.shape), slot.group)
+            for slot in self._slots
         ]
         if self.options.divide_by_contributors:
-            tensors.append((_COUNT_NAME, DATA_TYPE_NUMBERS[torch.float64], [1]))
+            tensors.append((_COUNT_NAME, DATA_TYPE_NUMBERS[torch.float64], [1], NO_GROUP))
         return tensors
 
     def _plan_options(self) -> _core.PlanOptions:

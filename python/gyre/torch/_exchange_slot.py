@@ -9,6 +9,8 @@ import torch
 from gyre.core import _core
 from gyre.torch._tensors import tensor_over
 
+NO_GROUP = -1
+
 
 class Slot:
     """One parameter of the plan."""
@@ -17,6 +19,7 @@ class Slot:
         self.name = name
         self.parameter = parameter
         self.index = 0  # In the plan.
+        self.group = NO_GROUP  # Those of one group travel in a bucket of their own.
         self.wire = parameter  # Shaped, typed and laid out like what travels.
         self.context: Any = None  # What decompress() needs.
         self.place: torch.Tensor | None = None  # In the arena, once there is a plan.

@@ -155,7 +155,6 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
 
     The result is an instance of the optimizer's own class and shares its parameter groups and state; use it instead of
     the original, from one thread. Collective: every rank wraps the same parameters in the same order.
-
     named_parameters: model.named_parameters(): names for messages and the timeline. Must cover all parameters.
     compression: how float32 gradients travel between hosts: Compression.none, .fp16 or .bf16 (half the bytes, sums in
         float32; between ranks of one host nothing travels, and nothing is rounded), or a class of yours, in whose type
@@ -163,7 +162,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     backward_passes_per_step: so many backward passes are accumulated (summed) here before the exchange.
     op: Average or Sum; with Adasum every rank steps by itself, and the changes are added adaptively.
     gradient_predivide_factor: gradients are divided by it before the sum and multiplied after (op=Average only).
-    num_groups, groups: accepted and checked; gradients travel in buckets anyway, and the result is the same.
+    groups: lists of parameters whose gradients travel together, in a bucket of their own however large; or into how
+        many lists to divide them all, in order. Not for op=Adasum. num_groups is its deprecated form.
     sparse_as_dense: exchange sparse gradients as dense ones, not (when the exchange ends) by their rows alone.
     process_set: exchange among these ranks only; the others do not call it.
     error_feedback: what fp16 or bf16 takes from a gradient is added to this rank's next; costs the memory of them all.
@@ -180,19 +180,18 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     rank the optimizer works as if it were not wrapped.
     """
     runtime = runtime_of(process_set, "DistributedOptimizer")
-    _check_groups(optimizer, num_groups, groups)
+    _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
+    group_of = _numbered_groups(optimizer, num_groups, groups)
     if op == ReduceOperation.ADASUM and runtime.size > 1:
         return adasum_optimizer(optimizer, named_parameters, compression, backward_passes_per_step, process_set)
-    _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
     _check_options(op, compression, error_feedback=error_feedback, divide_by_contributors=divide_by_contributors)
     names = _checked_names(optimizer, named_parameters)
     base = type(optimizer)
     class_ = type(base.__name__, (DistributedMixin, base), {"__doc__": base.__doc__, "__module__": base.__module__})
     wrapped = cast("DistributedMixin", object.__new__(class_))
-    # A learning-rate scheduler made before left a `step` of the old class here.
+    # A learning-rate scheduler made before left a `step` of the old class.
     wrapped.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
-    wrapped._names = names
-    wrapped._process_set = process_set
+    wrapped._names, wrapped._process_set = names, process_set
     if runtime.size > 1:
         options = ExchangeOptions(
             reduction=_reduction(op, gradient_predivide_factor, runtime.size),
@@ -203,6 +202,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             sparse_as_dense=sparse_as_dense,
             sparse_results=isinstance(optimizer, torch.optim.SparseAdam),
             divide_by_contributors=divide_by_contributors,
+            groups=group_of,
         )
         wrapped._exchange = GradientExchange(runtime, _name_parameters(wrapped, names), options)
     return cast("AnyOptimizer", wrapped)
@@ -236,30 +236,29 @@ def _check_options(
         raise InvalidArgumentError("divide_by_contributors goes with op=Average only")
 
 
-def _check_groups(
+def _numbered_groups(
     optimizer: torch.optim.Optimizer, num_groups: int, groups: int | Sequence[Sequence[torch.Tensor]] | None
-) -> None:
+) -> dict[int, int]:
+    """The group of each parameter that has one, by the parameter's identity."""
     if num_groups and groups is not None:
         raise InvalidArgumentError("give either groups or the deprecated num_groups, not both")
     if num_groups:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=3)
-    count = groups if isinstance(groups, int) else num_groups
-    if isinstance(count, bool) or count < 0:
-        raise InvalidArgumentError(f"groups must be a number of groups or a list of lists of parameters, not {count!r}")
-    if groups:
-        warnings.warn(
-            "groups does not change which gradients travel together: they are in the buckets of one plan, of up to "
-            "GYRE_FUSION_BYTES; the result is the same",
-            stacklevel=3,
-        )
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if groups is None or isinstance(groups, int):
-        return
-    known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        count = groups or num_groups
+        if isinstance(count, bool) or count < 0:
+            raise InvalidArgumentError(
+                f"groups must be a number of groups or a list of lists of parameters, not {count!r}"
+            )
+        return {id(parameter): index * count // len(parameters) for index, parameter in enumerate(parameters) if count}
+    known = {id(parameter) for parameter in parameters}
     members = [parameter for group in groups for parameter in group]
     if any(id(member) not in known for member in members):
         raise InvalidArgumentError("groups holds tensors that are not parameters of the optimizer")
     if len({id(member) for member in members}) != len(members):
         raise InvalidArgumentError("groups holds a parameter more than once")
+    return {id(parameter): number for number, group in enumerate(groups) for parameter in group}
 
 
 def _reduction(op: ReduceOperation, predivide: float, size: int) -> Reduction:
