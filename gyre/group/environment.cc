@@ -11,6 +11,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
+#include "gyre/group/internal/ended_ranks.h"
 #include "gyre/group/internal/interfaces.h"
 #include "gyre/group/internal/launch.h"
 #include "gyre/group/internal/local_key.h"
@@ -110,6 +111,7 @@ Job job_from_environment(Deadline deadline) {
   }
   if (launch.listener_descriptor >= 0) job.listener = inherited_listener(launch.listener_descriptor);
   if (launch.verdict_descriptor >= 0) job.launcher_pipe = LauncherPipe::inherited(launch.verdict_descriptor);
+  if (launch.ended_descriptor >= 0) job.ended = inherited_ended(launch.ended_descriptor);
   switch (launch.key_source) {
     case Launch::KeySource::kNone: break;
     case Launch::KeySource::kDescriptor: job.key = key_from_descriptor(launch.key_descriptor); break;

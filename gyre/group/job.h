@@ -22,6 +22,9 @@ struct Job {
   /// What the launcher and people call the ranks, where this group renumbers some of a job's; empty: as we do. Equal on
   /// all ranks.
   std::vector<int> ranks_in_job;
+  /// A file in which the launcher notes, a line each, which ranks have ended with exit code 0: nobody need wait for
+  /// them to join. Unset: it does not tell.
+  std::shared_ptr<UniqueFd> ended;
   net::JobKey key{};
   bool encrypt = false;  ///< Links between hosts are encrypted (TLS 1.3 over the key); equal for all ranks.
   /// Addresses of this host's network interfaces for links between hosts, in the same order on every host: the rank

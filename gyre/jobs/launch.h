@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gyre/base/file.h"
@@ -26,6 +27,8 @@ struct HostPart {
 
 constexpr std::size_t kJobKeyBytes = 32;
 
+constexpr std::string_view kNoteForOtherHosts = "gyre-agent: ";
+
 /// What `gyre run` starts. Nothing else is consulted: no variable of the calling process, no file.
 struct LaunchOptions {
   std::vector<std::string> command;          ///< The program and its arguments; not empty.
@@ -36,7 +39,10 @@ struct LaunchOptions {
   int master_port = 0;                       ///< MASTER_PORT; 0: a free one of this host.
   std::string run_id = "none";               ///< TORCHELASTIC_RUN_ID of the ranks.
   int max_restarts = 0;                      ///< How often all ranks are started anew after one has failed.
-  int lifeline_fd = -1;  ///< The ranks are stopped, as by SIGTERM, when this descriptor ends; negative: none.
+  /// To and from who started this host's part of a job over several; negative: none. When it ends, the ranks are
+  /// stopped, as by SIGTERM. A rank that ends with exit code 0 is told as kNoteForOtherHosts and a line on stderr; the
+  /// other hosts get that line through their lifelines.
+  int lifeline_fd = -1;
   std::optional<std::filesystem::path> timeline;  ///< GYRE_TIMELINE of the ranks.
   std::optional<std::filesystem::path> log_dir;   ///< Gets rank-0.log, rank-1.log, …; created when missing.
   std::optional<std::string> log_level;           ///< GYRE_LOG_LEVEL of the ranks; unset leaves `environment`'s.

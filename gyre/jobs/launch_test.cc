@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -60,6 +61,30 @@ TEST_F(LaunchTest, a_success_says_nothing_of_its_own) {
   EXPECT_EQ(run(2, "echo $GYRE_LOCAL_RANK of $GYRE_LOCAL_SIZE").exit_code, 0);
   EXPECT_EQ(text("err"), "");
   EXPECT_THAT(text("out"), testing::AllOf(HasSubstr("[0] 0 of 2\n"), HasSubstr("[1] 1 of 2\n")));
+}
+
+/// For a rank: waits until the launcher has noted that.
+std::string until_noted(const std::string& rank) {
+  return "for i in $(seq 1000); do grep -q '^rank " + rank +
+         " (host [^ ]*, pid [0-9]*) ended with exit code 0$' /proc/self/fd/$GYRE_ENDED_FD && exit 0; sleep 0.01; done; "
+         "exit 7";
+}
+
+TEST_F(LaunchTest, the_other_ranks_are_told_who_has_ended) {
+  EXPECT_EQ(run(3, "[ $GYRE_RANK = 1 ] && exit 0; " + until_noted("1")).exit_code, 0) << text("err");
+  EXPECT_EQ(text("err"), "");
+}
+
+TEST_F(LaunchTest, hosts_of_one_job_tell_each_other_who_has_ended) {
+  std::array<int, 2> ends;
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const UniqueFd lifeline(ends[0]);
+  const UniqueFd others(ends[1]);
+  const std::string note = "rank 2 (host b, pid 7) ended with exit code 0\n";
+  ASSERT_EQ(::write(others.get(), note.data(), note.size()), static_cast<ssize_t>(note.size()));
+  options_.lifeline_fd = lifeline.get();
+  EXPECT_EQ(run(2, "[ $GYRE_RANK = 1 ] && exit 0; " + until_noted("2")).exit_code, 0) << text("err");
+  EXPECT_THAT(text("err"), testing::ContainsRegex("gyre-agent: rank 1 \\(host .*, pid .*\\) ended with exit code 0\n"));
 }
 
 TEST_F(LaunchTest, two_jobs_in_a_row_leave_the_process_as_it_was) {

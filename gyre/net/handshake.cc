@@ -107,9 +107,11 @@ void check_proof(const JobKey& key, const Opening& opening, const Answer& answer
   }
 }
 
-void prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline) {
+void prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline,
+                       const std::function<void()>& wait_for_answer) {
   const Opening opening = encode_opening(hello, make_nonce());
   write_exactly(stream, opening, deadline);
+  wait_for_answer();
   Answer answer;
   read_exactly(stream, answer, deadline);
   write_exactly(stream, check_answer_and_prove(key, opening, answer), deadline);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "gyre/base/clock.h"
@@ -51,7 +52,10 @@ Proof check_answer_and_prove(const JobKey& key, const Opening& opening, const An
 void check_proof(const JobKey& key, const Opening& opening, const Answer& answer, const Proof& proof);
 
 /// The connector's side, whole. Error(kAuthentication | kTimeout | kPeerLost | kProtocol).
-void prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline);
+/// `wait_for_answer` is called when the opening is under way: an acceptor may have to start first.
+void prove_to_acceptor(
+    Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline,
+    const std::function<void()>& wait_for_answer = [] {});
 /// The acceptor's side, whole.
 Hello admit_connector(Stream& stream, const JobKey& key, Deadline deadline);
 

@@ -179,7 +179,7 @@ Endpoint peer_endpoint(int fd) {
   return endpoint_of(address);
 }
 
-UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
+UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline, const std::function<void()>& between_tries) {
   const std::string name = to_string(endpoint);
   int pause_ms = kFirstRetryPauseMs;
   for (;;) {
@@ -204,6 +204,7 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
     }
     pause(pause_ms, deadline);
     pause_ms = std::min(2 * pause_ms, kLongestRetryPauseMs);
+    between_tries();
   }
 }
 

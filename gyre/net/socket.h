@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string_view>
 
 #include "gyre/base/clock.h"
@@ -20,8 +21,8 @@ Endpoint peer_endpoint(int fd);
 
 /// A connected, non-blocking, close-on-exec socket (TCP: no delay, keep-alive that finds a dead host
 /// within about 10 s). While nobody listens there yet it tries again, with growing pauses, until the deadline;
-/// Error(kTimeout) then says what the last try met.
-UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
+/// Error(kTimeout) then says what the last try met. `between_tries` may throw to give up earlier.
+UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline, const std::function<void()>& between_tries = [] {});
 
 /// The next waiting connection of a listening socket, set up like connect_to's; empty when none waits.
 UniqueFd accept_from(int listening_fd);

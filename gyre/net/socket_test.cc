@@ -98,6 +98,15 @@ TEST(Socket, a_connector_waits_for_a_listener_that_is_late) {
   late.join();
 }
 
+TEST(Socket, a_connector_gives_up_when_whoever_it_asks_between_its_tries_says_so) {
+  int tries = 1;
+  const auto give_up_soon = [&] {
+    if (++tries == 3) throw Error(ErrorCode::kPeerLost, "nobody will come");
+  };
+  const Error error = failure_of([&] { connect_to(own_name("never"), soon(), give_up_soon); });
+  EXPECT_STREQ(error.what(), "nobody will come");
+}
+
 TEST(Socket, nobody_listening_is_a_timeout_that_names_the_endpoint_and_the_last_try) {
   for (const Endpoint& endpoint : {own_name("nobody"), parse_endpoint("tcp:127.0.0.1:1")}) {
     const auto start = SteadyClock::now();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gyre import _accelerate
+from gyre import _accelerate, _gathering
 
 if TYPE_CHECKING:
     from gyre.distributed.process_group import ProcessGroup
@@ -21,6 +21,7 @@ def register() -> None:
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
     _accelerate.serve()
+    _gathering.watch_rendezvous()
 
 
 def _create(options: Any, backend_options: object) -> ProcessGroup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import signal
 import socket
@@ -150,6 +151,36 @@ def test_ranks_of_two_hosts_are_one_job(start_job: StartJob, hosts: SshHosts) ->
     assert job.wait() == 0, job.stderr
     expected = ["[0] 0 3 0 1 0 0 sum 6", "[1] 1 3 0 2 1 0 sum 6", "[2] 2 3 1 2 1 0 sum 6"]
     assert lines_of(job) == expected
+
+
+@pytest.mark.parametrize("face", ["horovod", "torch"])
+def test_a_rank_that_ends_before_it_joins_is_named_on_all_hosts(
+    start_job: StartJob, hosts: SshHosts, face: str
+) -> None:
+    # The only rank of its host, so nobody there waits and could tell.
+    join = {
+        "horovod": "import gyre.torch as hvd; hvd.init()",
+        "torch": "import gyre.distributed, torch.distributed as dist; dist.init_process_group('gyre')",
+    }
+    modules = "gyre.torch" if face == "horovod" else "gyre.distributed"
+    # The others come to wait together, or the first of them would fail before the other can.
+    script = f"""
+import os, pathlib, sys, time
+if os.environ["RANK"] == "2":
+    sys.exit()
+import {modules}
+pathlib.Path("ready-" + os.environ["RANK"]).touch()
+while len(list(pathlib.Path(".").glob("ready-*"))) < 2:
+    time.sleep(0.01)
+{join[face]}
+"""
+    environment = {**python_environment(), "GYRE_START_TIMEOUT_SECONDS": "1000"}
+    job = start_job(*over_ssh(hosts, [2, 1]), "python", "-c", script, env=environment, timeout=PATIENCE_SECONDS)
+    assert job.wait() == 1, job.stderr
+    for rank in (0, 1):
+        words = r"PeerLostError: .*rank 2 \(host \S+, pid \d+\) ended with exit code 0 and can no longer join"
+        assert len(re.findall(rf"^\[{rank}\] .*{words}", job.stderr, re.MULTILINE)) == 1, job.stderr
+    assert "gyre-agent" not in job.stderr
 
 
 def test_the_first_failure_ends_all_hosts(start_job: StartJob, hosts: SshHosts) -> None:

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "gyre/group/internal/ended_ranks.h"
 #include "gyre/group/internal/waits.h"
 #include "gyre/net/message.h"
 #include "gyre/net/socket.h"
@@ -17,6 +18,9 @@ namespace {
 
 /// Rank 0 names the missing ranks when its time is up; ours ends this much later, so that we hear it.
 constexpr std::chrono::milliseconds kVerdictGrace{5'000};
+/// How often a rank that waits looks whether another has ended. All look, and the launcher ends the last of them soon
+/// after the first one has failed: each should have said why by then.
+constexpr int kPauseBetweenLooksMs = 50;
 constexpr int kFirstPauseMs = 2;
 constexpr int kLongestPauseMs = 100;
 
@@ -32,6 +36,20 @@ Member introduce(const Job& job, const GroupOptions& options, std::vector<net::E
   return member;
 }
 
+/// No group can be complete without us, so until we have asked to join we need not ask anybody else about it.
+void throw_if_somebody_has_ended(const Job& job) {
+  if (auto reason = reason_not_to_wait(job)) throw std::move(*reason);
+}
+
+/// Until rank 0 says something, or somebody has ended: why the ranks can never gather.
+std::optional<Error> wait_for_rank_zero(const net::Stream& stream, const Job& job, Deadline deadline) {
+  pollfd words{.fd = stream.fd(), .events = POLLIN, .revents = 0};
+  while (job.ended && !deadline.passed() && ::poll(&words, 1, deadline.poll_timeout_ms(kPauseBetweenLooksMs)) <= 0) {
+    if (auto reason = reason_not_to_wait(job)) return reason;
+  }
+  return std::nullopt;
+}
+
 /// What the rendezvous said; neither: come back later.
 struct Reply {
   std::optional<Membership> membership;
@@ -41,6 +59,10 @@ struct Reply {
 /// Says who we are and waits for the others.
 Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Deadline deadline) {
   net::send_message(stream, static_cast<std::uint16_t>(MessageType::kJoin), encode_join({job.size, member}), deadline);
+  // From here on rank 0 decides, and says the same to all: everybody may be there already.
+  if (const auto reason = wait_for_rank_zero(stream, job, deadline)) {
+    net::send_message(stream, static_cast<std::uint16_t>(MessageType::kEnded), encode_failure(*reason), deadline);
+  }
   const net::Message reply = net::receive_message(stream, deadline);
   switch (static_cast<MessageType>(reply.type)) {
     case MessageType::kMembership: return {decode_membership(reply.payload, job.size), std::nullopt};
@@ -53,14 +75,17 @@ Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Dea
 
 /// One try. The rendezvous's reply says whether `admission` is complete.
 Reply try_to_join(const Job& job, const GroupOptions& options, Deadline deadline, Admission& admission) {
-  admission.connection = net::connect_to(job.rendezvous, deadline);
+  admission.connection = net::connect_to(job.rendezvous, deadline, [&] { throw_if_somebody_has_ended(job); });
   net::limit_unacknowledged(admission.connection.get());
   const auto stream =
       borrow_as_stream(admission.connection, fmt::format("rank 0 ({})", net::to_string(job.rendezvous)));
   net::Hello hello;
   hello.rank = static_cast<std::uint32_t>(job.rank);
   hello.purpose = static_cast<std::uint32_t>(Purpose::kMembership);
-  net::prove_to_acceptor(*stream, job.key, hello, deadline);
+  net::prove_to_acceptor(*stream, job.key, hello, deadline, [&] {
+    // Rank 0 may listen long before its program comes to join.
+    if (auto reason = wait_for_rank_zero(*stream, job, deadline)) throw std::move(*reason);
+  });
   admission.listeners = listen_for_links(job, admission.connection.get());
   const Member member = introduce(job, options, admission.listeners.endpoints);
   return ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
@@ -93,6 +118,7 @@ Admission join_rendezvous(const Job& job, const GroupOptions& options) {
     } catch (const Error& error) {
       // An earlier group of the job may close its rendezvous under our feet; the next one will come.
       if (error.code() != ErrorCode::kPeerLost) throw;
+      throw_if_somebody_has_ended(job);
       last = error;
     }
     if (reply.refusal) throw *reply.refusal;

@@ -55,6 +55,7 @@ Launch read_gyre(const Variables& variables) {
   if (launch.size == 1) return launch;
   launch.rendezvous = net::parse_endpoint(required(variables, "GYRE_RENDEZVOUS", launch.launcher));
   constexpr int kHighest = std::numeric_limits<int>::max();
+  launch.ended_descriptor = optional_number(variables, "GYRE_ENDED_FD", 0, kHighest).value_or(-1);
   if (launch.rank == 0) {
     launch.listener_descriptor = optional_number(variables, "GYRE_RENDEZVOUS_FD", 0, kHighest).value_or(-1);
     launch.verdict_descriptor = optional_number(variables, "GYRE_VERDICT_FD", 0, kHighest).value_or(-1);

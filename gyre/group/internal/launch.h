@@ -33,6 +33,7 @@ struct Launch {
   int key_descriptor = -1;
   int listener_descriptor = -1;  ///< Rank 0 under `gyre run`.
   int verdict_descriptor = -1;   ///< Likewise.
+  int ended_descriptor = -1;     ///< Every rank under `gyre run`.
   std::string key_file;
 
   net::Endpoint local_key_endpoint() const { return {net::Endpoint::Kind::kUnix, rendezvous.host + "-key", 0}; }

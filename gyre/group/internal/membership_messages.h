@@ -20,6 +20,7 @@ enum class MessageType : std::uint16_t {
   kLeave = 6,       ///< Empty, to rank 0.
   kLeft = 7,        ///< From rank 0 to all; the one that leaves may close its connection when it sees its own.
   kLeavePart = 8,   ///< Left, to rank 0, which tells the others: this rank has left a part of the group.
+  kEnded = 9,       ///< Failure, to rank 0: a rank has ended that has not joined, so the others wait in vain.
 };
 
 /// What the Hello of a connection (gyre/net/handshake.h) says it is for.

@@ -179,6 +179,7 @@ void RendezvousServer::handle(int rank, const net::Message& message) {
   switch (static_cast<MessageType>(message.type)) {
     case MessageType::kAbort: return fail_because_of(rank, decode_failure(message.payload));
     case MessageType::kLeave: return leave(rank);
+    case MessageType::kEnded: return cannot_gather(decode_failure(message.payload));
     case MessageType::kLeavePart: return leave_part(rank, decode_left(message.payload));
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", message.type));
   }
@@ -194,6 +195,11 @@ void RendezvousServer::lost(int rank, const std::string& evidence) {
                                    : fmt::format("{} died or lost its connection before all {} ranks had joined ({})",
                                                  describe(rank), options_.size, evidence)));
   finish_farewell_if_done();
+}
+
+/// Once all were there, whoever says so had not heard of it yet.
+void RendezvousServer::cannot_gather(const Error& reason) {
+  if (!announced_) fail(reason);
 }
 
 void RendezvousServer::leave(int rank) {

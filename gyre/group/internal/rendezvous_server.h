@@ -61,6 +61,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   std::vector<Member> members_as_seen_by(int rank) const;
   void watch(int rank);
   void lost(int rank, const std::string& evidence);
+  void cannot_gather(const Error& reason);
   void leave(int rank);
   void leave_part(int rank, const Left& left);
   void finish_farewell_if_done();

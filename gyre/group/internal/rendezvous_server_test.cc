@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/group/group.h"
@@ -88,6 +91,117 @@ TEST(Rendezvous, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
   EXPECT_STREQ(told_to_launcher.data(), "failed 2\n");
   rank_zero.join();
   EXPECT_LT(SteadyClock::now() - start, milliseconds(5'000));
+}
+
+/// A file as the launcher hands it to its ranks.
+std::shared_ptr<UniqueFd> file_of_ended_ranks() {
+  auto file = std::make_shared<UniqueFd>(::memfd_create("ended", MFD_CLOEXEC));
+  EXPECT_TRUE(*file);
+  return file;
+}
+
+void note(const UniqueFd& file, const std::string& line) {
+  ASSERT_EQ(::write(file.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+}
+
+constexpr const char* kRankTwoEnded = "rank 2 (host here, pid 5) ended with exit code 0";
+
+void check_that_rank_two_is_named(const Error& error) {
+  EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
+  EXPECT_TRUE(contains(error, kRankTwoEnded)) << error.what();
+}
+
+TEST(Rendezvous, a_rank_that_ends_before_it_joins_is_named_to_all_who_wait) {
+  Job jobs[] = {job_of_four(0), job_of_four(1)};
+  const auto ended = file_of_ended_ranks();
+  jobs[0].ended = ended;
+  const auto start = SteadyClock::now();
+  std::thread rank_zero(
+      [&] { check_that_rank_two_is_named(failure_of([&] { join_group(jobs[0], {}, null_logger()); })); });
+  const auto waiting = take_seat(jobs[1]);
+  note(*ended, std::string(kRankTwoEnded) + "\n");
+  const net::Message verdict = receive_message(*waiting, soon());
+  EXPECT_EQ(verdict.type, static_cast<std::uint16_t>(MessageType::kAbort));
+  check_that_rank_two_is_named(decode_failure(verdict.payload));
+  rank_zero.join();
+  EXPECT_LT(SteadyClock::now() - start, milliseconds(30'000));  // The time limit for joining is 60 s.
+}
+
+TEST(Rendezvous, who_waits_and_hears_of_an_end_tells_rank_zero_and_lets_it_decide) {
+  Job job = job_of_four(1);
+  job.ended = file_of_ended_ranks();
+  const UniqueFd listener = net::listen_on(job.rendezvous);
+  std::thread rank_one([&] {
+    const Error error = failure_of([&] { join_group(job, {}, null_logger()); });
+    EXPECT_TRUE(contains(error, "as rank 0 says")) << error.what();
+  });
+  net::wait_for(listener.get(), POLLIN, soon(), "rank 1");
+  const auto stream = net::make_socket_stream(net::accept_from(listener.get()), "rank 1");
+  net::admit_connector(*stream, job.key, soon());
+  EXPECT_EQ(receive_message(*stream, soon()).type, static_cast<std::uint16_t>(MessageType::kJoin));
+  note(*job.ended, std::string(kRankTwoEnded) + "\n");
+  const net::Message word = receive_message(*stream, soon());
+  EXPECT_EQ(word.type, static_cast<std::uint16_t>(MessageType::kEnded));
+  check_that_rank_two_is_named(decode_failure(word.payload));
+  send_message(*stream, static_cast<std::uint16_t>(MessageType::kAbort),
+               encode_failure(Error(ErrorCode::kPeerLost, "as rank 0 says")), soon());
+  rank_one.join();
+}
+
+TEST(Rendezvous, rank_zero_believes_a_member_that_has_heard_of_an_end_and_tells_all) {
+  const Job jobs[] = {job_of_four(0), job_of_four(1)};
+  std::thread rank_zero(
+      [&] { check_that_rank_two_is_named(failure_of([&] { join_group(jobs[0], {}, null_logger()); })); });
+  const auto teller = take_seat(jobs[1]);
+  send_message(*teller, static_cast<std::uint16_t>(MessageType::kEnded),
+               encode_failure(Error(ErrorCode::kPeerLost, kRankTwoEnded)), soon());
+  check_that_rank_two_is_named(decode_failure(receive_message(*teller, soon()).payload));
+  rank_zero.join();
+}
+
+TEST(Rendezvous, nobody_waits_for_a_rank_zero_that_does_not_join_when_another_has_ended) {
+  Job job = job_of_four(1);
+  job.ended = file_of_ended_ranks();
+  const auto join = [&] { check_that_rank_two_is_named(failure_of([&] { join_group(job, {}, null_logger()); })); };
+  std::thread without_anybody_who_listens(join);
+  note(*job.ended, std::string(kRankTwoEnded) + "\n");
+  without_anybody_who_listens.join();
+
+  job.ended = file_of_ended_ranks();
+  const UniqueFd listener = net::listen_on(job.rendezvous);
+  std::thread without_anybody_who_answers(join);
+  net::wait_for(listener.get(), POLLIN, soon(), "rank 1");
+  note(*job.ended, std::string(kRankTwoEnded) + "\n");
+  without_anybody_who_answers.join();
+}
+
+TEST(Rendezvous, what_a_strange_program_left_in_the_launchers_place_stops_nobody) {
+  Job jobs[] = {job_of_four(0), job_of_four(1), job_of_four(2), job_of_four(3)};
+  for (Job& job : jobs) {
+    job.ended = file_of_ended_ranks();
+    note(*job.ended, "something else\nrank 2 (host here, pid 5) ended");
+  }
+  std::vector<std::thread> ranks;
+  for (const Job& job : jobs) ranks.emplace_back([&job] { EXPECT_TRUE(join_group(job, {}, null_logger())); });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(Rendezvous, an_end_that_is_told_after_all_have_joined_harms_nobody) {
+  const Job jobs[] = {job_of_four(0), job_of_four(1), job_of_four(2), job_of_four(3)};
+  std::unique_ptr<Group> group;
+  std::thread rank_zero([&] { group = join_group(jobs[0], {}, null_logger()); });
+  std::vector<std::unique_ptr<net::Stream>> others;
+  for (int rank = 1; rank < 4; ++rank) others.push_back(take_seat(jobs[rank]));
+  rank_zero.join();
+  for (const auto& other : others) {
+    EXPECT_EQ(receive_message(*other, soon()).type, static_cast<std::uint16_t>(MessageType::kMembership));
+  }
+  send_message(*others[0], static_cast<std::uint16_t>(MessageType::kEnded),
+               encode_failure(Error(ErrorCode::kPeerLost, kRankTwoEnded)), soon());
+  // What the same member says next has been handled after it.
+  send_message(*others[0], static_cast<std::uint16_t>(MessageType::kLeave), {}, soon());
+  EXPECT_EQ(receive_message(*others[1], soon()).type, static_cast<std::uint16_t>(MessageType::kLeft));
+  others.clear();
 }
 
 TEST(Rendezvous, a_member_that_breaks_the_protocol_is_the_failure_and_not_the_silence_after_it) {

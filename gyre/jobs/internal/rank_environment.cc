@@ -81,9 +81,9 @@ std::string make_job_marker() {
 
 std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank) {
   const int rank = job.first_rank + local_rank;
-  constexpr std::array<std::string_view, 9> kOurs = {"GYRE_RANK",       "GYRE_SIZE",       "GYRE_LOCAL_RANK",
-                                                     "GYRE_LOCAL_SIZE", "GYRE_RENDEZVOUS", "GYRE_RENDEZVOUS_FD",
-                                                     "GYRE_KEY_FD",     "GYRE_VERDICT_FD", "GYRE_LAUNCH"};
+  constexpr std::array<std::string_view, 10> kOurs = {
+      "GYRE_RANK",          "GYRE_SIZE",   "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_RENDEZVOUS",
+      "GYRE_RENDEZVOUS_FD", "GYRE_KEY_FD", "GYRE_VERDICT_FD", "GYRE_ENDED_FD",   "GYRE_LAUNCH"};
   std::vector<std::string> environment = job.inherited;
   std::erase_if(environment, [&](const std::string& entry) {
     return std::find(kOurs.begin(), kOurs.end(), name_of(entry)) != kOurs.end();
@@ -98,6 +98,7 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   }
   if (job.verdict_fd >= 0) set_variable(environment, "GYRE_VERDICT_FD", std::to_string(job.verdict_fd));
   if (job.key_fd >= 0) set_variable(environment, "GYRE_KEY_FD", std::to_string(job.key_fd));
+  if (job.ended_fd >= 0) set_variable(environment, "GYRE_ENDED_FD", std::to_string(job.ended_fd));
   if (!job.marker.empty()) environment.push_back(job.marker);
   set_torchrun_variables(environment, job, local_rank);
   set_horovodrun_variables(environment, job, local_rank);

@@ -130,6 +130,7 @@ JobEnvironment Supervisor::job_environment() {
       .rendezvous = identity_.rendezvous,
       .rendezvous_fd = identity_.rendezvous_fd.get(),
       .key_fd = identity_.key_fd.get(),
+      .ended_fd = ended_ranks_.descriptor(),
       .verdict_fd = identity_.verdict_fd.get(),
       .timeline =
           options_.timeline ? std::optional(std::filesystem::absolute(*options_.timeline).string()) : std::nullopt,
@@ -149,6 +150,7 @@ void Supervisor::start_ranks() {
     spawn.argv = options_.command;
     spawn.environment = rank_environment(job, rank);
     if (identity_.key_fd) spawn.inherited_fds.push_back(identity_.key_fd.get());
+    spawn.inherited_fds.push_back(ended_ranks_.descriptor());
     spawn.inherited_fds.push_back(identity_.verdict_fd.get());
     if (first_rank_ + rank == 0 && identity_.rendezvous_fd) {
       spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
@@ -218,10 +220,16 @@ void Supervisor::handle_ended_ranks() {
     --running_;
     const bool told_to_end = ending_ || stop_signal_.has_value();
     if (status->success()) failures_.ended_well(rank.rank());
+    if (status->success() && !told_to_end) note_end(rank);
     if (status->success() || told_to_end) return;
     hear_accounts();  // First: they were written before any rank failed because of another.
     failures_.add({rank.rank(), *status, now});
   });
+}
+
+void Supervisor::note_end(const RankProcess& rank) {
+  const std::string line = ended_ranks_.note(rank.rank(), rank.process().pid());
+  if (options_.lifeline_fd >= 0) output_.say(fmt::format("{}{}", kNoteForOtherHosts, line));
 }
 
 void Supervisor::hear_accounts() {
@@ -263,7 +271,10 @@ void Supervisor::check_lifeline() {
   if (options_.lifeline_fd < 0) return;
   pollfd lifeline{.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0};
   if (::poll(&lifeline, 1, 0) <= 0) return;
-  options_.lifeline_fd = -1;  // Nothing is ever written there: it has ended.
+  std::array<char, 4096> notes;
+  const ssize_t count = ::read(options_.lifeline_fd, notes.data(), notes.size());
+  if (count > 0) return ended_ranks_.hear({notes.data(), static_cast<std::size_t>(count)});
+  options_.lifeline_fd = -1;
   if (!stop_signal_ && !ending_) stop(SIGTERM);
 }
 

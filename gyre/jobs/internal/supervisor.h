@@ -7,6 +7,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/internal/ended_ranks.h"
 #include "gyre/jobs/internal/first_failure.h"
 #include "gyre/jobs/internal/guardian.h"
 #include "gyre/jobs/internal/job_identity.h"
@@ -42,6 +43,7 @@ class Supervisor {
   int wait_timeout_ms() const;
   void handle_signals();
   void handle_ended_ranks();
+  void note_end(const RankProcess& rank);
   void hear_accounts();
   void read_outputs();
   void check_output();
@@ -80,6 +82,7 @@ class Supervisor {
   SteadyClock::time_point started_;
   std::optional<std::int64_t> out_of_memory_kills_before_;
   std::size_t running_ = 0;
+  EndedRanks ended_ranks_;
   FirstFailure failures_;
   LineSplitter account_lines_{kLongestAccountBytes};
   bool ending_ = false;             ///< A failure is final and the others have been told to end.

@@ -16,6 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
+
+from gyre import _gathering
 from gyre._runtime import Runtime, verdict_descriptor
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, TimeoutError
@@ -36,7 +39,7 @@ def meet(
     global_ranks: Sequence[int] = (),
 ) -> Runtime:
     """The runtime of a process group. Collective; TimeoutError names the ranks that did not come within `timeout`, or
-    within GYRE_START_TIMEOUT_SECONDS if that is shorter.
+    within GYRE_START_TIMEOUT_SECONDS if that is shorter; PeerLostError one that `gyre run` has seen end.
 
     On one host the ranks get the group's key from rank 0 over a unix socket, where the kernel vouches for the user.
     Over several hosts it is derived from the job's secret (`gyre run`, GYRE_KEY_FILE); without one, rank 0 makes a key
@@ -44,20 +47,11 @@ def meet(
 
     `global_ranks`: what the job calls the ranks of a group that is not all of it.
     """
-    limit = _start_limit(timeout)
-    until = time.monotonic() + limit
-    # A store may outlive a group (torchrun's does): each meeting has names of its own.
-    generation = (store.add("gyre.joined", 1) - 1) // size
-    prefix = f"gyre.{generation}"
     secret = _secret()
-    store.set(f"{prefix}.place.{rank}", json.dumps({"host": _core.host_id(), "secret": secret is not None}))
-    listener: socket.socket | None = None
-    if rank == 0:
-        places = [_place(store, prefix, other, until, limit, description) for other in range(size)]
-        meeting, listener = _arrange(store, places)
-        store.set(f"{prefix}.meeting", json.dumps(meeting))
-    else:
-        meeting = json.loads(_read(store, f"{prefix}.meeting", until, f"{description}: rank 0", limit))
+    place = {"host": _core.host_id(), "secret": secret is not None}
+    members = _gathering.launchers_ranks(dist.get_world_size() if global_ranks else size, global_ranks)
+    wait = _Wait(store, _start_limit(timeout), description, members)
+    meeting, listener = _agree(wait, rank, size, place)
     with listener or contextlib.nullcontext():
         around = (list(global_ranks), verdict_descriptor())
         core = _join(meeting, rank, size, secret, listener, timeout, timeline, around)
@@ -73,25 +67,44 @@ def _start_limit(timeout: timedelta) -> float:
     return min(timeout.total_seconds(), float(text))
 
 
-def _read(store: Any, key: str, until: float, who: str, limit: float) -> bytes:
-    try:
-        store.wait([key], timedelta(seconds=max(0.001, until - time.monotonic())))
-    except RuntimeError as error:  # torch's DistStoreError, for a timeout and for a store that is gone.
-        if time.monotonic() < until:
-            raise
-        raise TimeoutError(
-            f"{who} did not come to init_process_group or new_group within {limit:g} s; "
-            "see what it printed, and whether all ranks were started with the same size"
-        ) from error
-    value: bytes = store.get(key)
-    return value
+class _Wait:
+    """For what other ranks write into the store, all within one time limit."""
+
+    def __init__(self, store: Any, limit: float, description: str, members: Sequence[int]) -> None:
+        self.store = store
+        self._limit = limit
+        self._until = time.monotonic() + limit
+        self._description = description
+        self._members = members  # As the launcher counts them; none where it does not tell who has ended.
+
+    def read(self, key: str, rank: int) -> Any:
+        """What `rank` has written, or will."""
+        if self._members:
+            _gathering.wait_until(lambda: bool(self.store.check([key])), self._members, self._until)
+        try:
+            self.store.wait([key], timedelta(seconds=max(0.001, self._until - time.monotonic())))
+        except RuntimeError as error:  # torch's DistStoreError, for a timeout and for a store that is gone.
+            if time.monotonic() < self._until:
+                raise
+            raise TimeoutError(
+                f"{self._description}: rank {rank} did not come to init_process_group or new_group within "
+                f"{self._limit:g} s; see what it printed, and whether all ranks were started with the same size"
+            ) from error
+        return json.loads(self.store.get(key))
 
 
-def _place(store: Any, prefix: str, rank: int, until: float, limit: float, description: str) -> dict[str, Any]:
-    place: dict[str, Any] = json.loads(
-        _read(store, f"{prefix}.place.{rank}", until, f"{description}: rank {rank}", limit)
-    )
-    return place
+def _agree(wait: _Wait, rank: int, size: int, place: dict[str, Any]) -> tuple[dict[str, str], socket.socket | None]:
+    """Where and how to meet; for rank 0 perhaps also the socket to listen on."""
+    # A store may outlive a group (torchrun's does): each meeting has names of its own.
+    generation = (wait.store.add("gyre.joined", 1) - 1) // size
+    prefix = f"gyre.{generation}"
+    wait.store.set(f"{prefix}.place.{rank}", json.dumps(place))
+    if rank != 0:
+        return wait.read(f"{prefix}.meeting", 0), None
+    places = [wait.read(f"{prefix}.place.{other}", other) for other in range(size)]
+    meeting, listener = _arrange(wait.store, places)
+    wait.store.set(f"{prefix}.meeting", json.dumps(meeting))
+    return meeting, listener
 
 
 def _arrange(store: Any, places: list[dict[str, Any]]) -> tuple[dict[str, str], socket.socket | None]:

@@ -2,8 +2,9 @@
 are reached through ssh, this one needs none.
 
 Nothing secret is in anybody's arguments or environment: the job's description, its key included, goes through the
-agent's stdin. That stdin then stays open for as long as the job may run: an agent that sees its end stops its ranks. So
-whatever ends this process, nothing stays behind on any host.
+agent's stdin. That stdin then stays open for as long as the job may run, and brings what the ranks of a host must know
+of other hosts' ranks. An agent that sees its end stops its ranks: whatever ends this process, nothing stays behind on
+any host.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import shlex
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,13 +35,16 @@ SETTLE_SECONDS = 0.4
 LONGEST_LINE_BYTES = 1 << 20
 UNREACHABLE = 255
 
+# How an agent says that a rank of its host has ended, which ranks of other hosts may be waiting for.
+_NOTE = re.compile(rb"gyre-agent: (rank \d+ \(host .*\n)")
+
 # What the ranks of other hosts get of our environment, beside what --env names.
 _HANDED_ON = re.compile(
     r"^(PATH|PYTHON\w*|VIRTUAL_ENV|LD_LIBRARY_PATH|LANG|LC_\w+|TZ|OMP_\w+|MKL_\w+|OPENBLAS_\w+|GYRE_\w+|HOROVOD_\w+|"
     r"TORCH\w*|CUDA_\w+|NO_COLOR)="
 )
 _NOT_HANDED_ON = re.compile(
-    r"^(GYRE_(RANK|SIZE|LOCAL_\w+|RENDEZVOUS\w*|KEY_\w+|VERDICT_FD|LAUNCH|PROGRAM)|TORCHELASTIC_\w+)="
+    r"^(GYRE_(RANK|SIZE|LOCAL_\w+|RENDEZVOUS\w*|KEY_\w+|VERDICT_FD|ENDED_FD|LAUNCH|PROGRAM)|TORCHELASTIC_\w+)="
 )
 
 
@@ -176,18 +181,28 @@ class Agent:
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
 
-    async def pass_output_on(self) -> int:
-        """Until it ends. Lines come whole, with their ranks in front. Returns the exit code."""
+    def hear(self, note: bytes) -> None:
+        """What the agent of another host has said, for the ranks of this one."""
+        if self.process is not None and self.process.stdin is not None and not self.process.stdin.is_closing():
+            self.process.stdin.write(note)
+
+    async def pass_output_on(self, take_note: Callable[[bytes], None]) -> int:
+        """Until it ends. Lines come whole, with their ranks in front; what is for the other agents goes to
+        `take_note`. Returns the exit code."""
         assert self.process is not None
         await asyncio.gather(
-            _pass_on(self.process.stdout, sys.stdout.buffer), _pass_on(self.process.stderr, sys.stderr.buffer)
+            _pass_on(self.process.stdout, sys.stdout.buffer, take_note),
+            _pass_on(self.process.stderr, sys.stderr.buffer, take_note),
         )
         return await self.process.wait()
 
 
-async def _pass_on(source: asyncio.StreamReader | None, target: Any) -> None:
+async def _pass_on(source: asyncio.StreamReader | None, target: Any, take_note: Callable[[bytes], None]) -> None:
     assert source is not None
     while line := await source.readline():
+        if note := _NOTE.fullmatch(line):
+            take_note(note[1])
+            continue
         target.write(line)
         target.flush()
 
@@ -266,7 +281,9 @@ class Watch:
             await self._end_all()
 
     async def _wait_for_end(self) -> int:
-        names = {asyncio.create_task(agent.pass_output_on()): agent for agent in self._agents}
+        names = {
+            asyncio.create_task(agent.pass_output_on(self._note_for_others(agent))): agent for agent in self._agents
+        }
         running = set(names)
         failures: list[tuple[int, Agent]] = []
         while running and self._stopped_by is None:
@@ -295,6 +312,14 @@ class Watch:
         elif len(self._agents) > 1:
             say(f"the failure was on host {agent.host.name}; the ranks on the other hosts were ended")
         return code
+
+    def _note_for_others(self, origin: Agent) -> Callable[[bytes], None]:
+        def tell(note: bytes) -> None:
+            for agent in self._agents:
+                if agent is not origin:
+                    agent.hear(note)
+
+        return tell
 
     def _stop(self, number: int) -> None:
         if self._stopped_by is not None:  # For the second time: at once.

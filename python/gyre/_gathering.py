@@ -1,0 +1,173 @@
+"""Ends the wait for ranks that can no longer come, where it is torch that waits.
+
+torch's rendezvous waits in its store until all ranks are there, before any backend is asked, up to a time limit of its
+own (30 minutes, unless the script says otherwise). Only `gyre run` knows that a rank's program has ended, and notes it
+in a file in memory (GYRE_ENDED_FD, docs/guide/launchers.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlparse
+
+from gyre.errors import PeerLostError
+
+# How often a rank that waits looks. All of them do, and the launcher ends the last of them soon after the first one has
+# failed: each should have said why by then.
+LOOK_SECONDS = 0.05
+FIRST_PAUSE_SECONDS = 0.001
+CONNECT_SECONDS = 2.0
+LONGEST_WAIT = timedelta(minutes=30)  # torch's own default.
+MOST_BYTES = 1 << 20
+SCHEMES = ("env", "tcp")
+
+Result = TypeVar("Result")
+Handler = Callable[..., Iterator[Any]]
+
+
+def watch_rendezvous() -> None:
+    """Has torch's own ways to gather (`env://`, `tcp://`) end early under `gyre run`; elsewhere does nothing. Call it
+    once. A torch that keeps them in another place has its own time limit only."""
+    if "GYRE_ENDED_FD" not in os.environ:
+        return
+    try:
+        from torch.distributed.rendezvous import _rendezvous_handlers as handlers  # noqa: PLC0415
+    except ImportError:
+        return
+    for scheme in SCHEMES:
+        if scheme in handlers:
+            handlers[scheme] = _watched(handlers[scheme])
+
+
+def _watched(handler: Handler) -> Handler:
+    @functools.wraps(handler)
+    def gather(url: str, **options: Any) -> Iterator[Any]:
+        iterator = handler(url, **options)
+        place = _place_in(url)
+        ranks = launchers_ranks(place.world_size) if place is not None else ()
+        if place is None or not ranks:
+            yield next(iterator)
+        elif place.rank == 0:
+            # Its store waits until all have come.
+            yield _wait_beside(functools.partial(next, iterator), ranks)
+        else:
+            # Theirs waits for rank 0's, and then for nobody.
+            limit = options.get("timeout", LONGEST_WAIT)
+            wait_until(place.is_listening, ranks, time.monotonic() + limit.total_seconds())
+            yield next(iterator)
+        yield from iterator
+
+    return gather
+
+
+@dataclass(frozen=True)
+class _Place:
+    rank: int
+    world_size: int
+    host: str
+    port: int
+
+    def is_listening(self) -> bool:
+        """Whether rank 0's store is there."""
+        try:
+            socket.create_connection((self.host, self.port), CONNECT_SECONDS).close()
+        except OSError:
+            return False
+        return True
+
+
+def _place_in(url: str) -> _Place | None:
+    """As torch will read it; None where it will find something wrong, and say so."""
+    parts = urlparse(url)
+    query = parse_qs(parts.query)
+    words = [
+        query.get("rank", [os.environ.get("RANK", "")])[0],
+        query.get("world_size", [os.environ.get("WORLD_SIZE", "")])[0],
+        str(parts.port) if parts.scheme == "tcp" else os.environ.get("MASTER_PORT", ""),
+    ]
+    host = parts.hostname if parts.scheme == "tcp" else os.environ.get("MASTER_ADDR")
+    if not host or not all(word.isdecimal() for word in words):
+        return None
+    rank, world_size, port = map(int, words)
+    return _Place(rank, world_size, host, port)
+
+
+def launchers_ranks(world_size: int, members: Sequence[int] = ()) -> Sequence[int]:
+    """What the launcher calls `members` of torch's world (all, if none are named). None when the world is not the whole
+    job (then only its maker knows which ranks it has), or no launcher tells who has ended."""
+    if "GYRE_ENDED_FD" not in os.environ or str(world_size) != os.environ.get("GYRE_SIZE"):
+        return ()
+    return members or range(world_size)
+
+
+def wait_until(come: Callable[[], bool], ranks: Sequence[int], until: float) -> None:
+    """Returns when come() is true, or at `until`. It cannot be without all of `ranks` (as the launcher counts them):
+    PeerLostError when one of them has ended with exit code 0."""
+    pause = FIRST_PAUSE_SECONDS
+    while time.monotonic() < until:
+        try:
+            if come():
+                return
+        except RuntimeError:  # torch's: its store has gone with a rank that gave up a moment earlier.
+            _give_up_without(ranks)
+            raise
+        _give_up_without(ranks)
+        time.sleep(pause)
+        pause = min(2 * pause, LOOK_SECONDS)
+
+
+def _wait_beside(wait: Callable[[], Result], ranks: Sequence[int]) -> Result:
+    """wait(), which is without end once one of `ranks` has ended: then PeerLostError, and wait() stays behind on a
+    thread of its own, because torch's waits cannot be interrupted. It must not come back then: an interpreter that is
+    ending has no place for it, and aborts the process."""
+    results: list[Result] = []
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            results.append(wait())
+        except BaseException as failure:  # Raised again by the thread that asked.
+            failures.append(failure)
+        done.set()
+
+    # A daemon: the process need not wait for it.
+    threading.Thread(target=run, name="gyre-gathering", daemon=True).start()
+    while not done.wait(LOOK_SECONDS):
+        # Who has ended may have been the last one to come: then the wait ends by itself.
+        if ended_rank(ranks) is not None and not done.wait(LOOK_SECONDS):
+            _give_up_without(ranks)
+    if not failures:
+        return results[0]
+    raise failures[0]
+
+
+def ended_rank(ranks: Sequence[int]) -> str | None:
+    """The launcher's words about the first of `ranks` that has ended with exit code 0; None while there is none."""
+    text = os.environ.get("GYRE_ENDED_FD", "")
+    if not text.isdecimal():
+        return None
+    try:
+        notes = os.pread(int(text), MOST_BYTES, 0).decode(errors="replace")
+    except OSError:  # Closed on the way here, by a program between `gyre run` and us.
+        return None
+    found = re.finditer(r"^rank (\d+) \(host .*\n", notes, re.MULTILINE)
+    return next((match[0].strip() for match in found if int(match[1]) in ranks), None)
+
+
+def _give_up_without(ranks: Sequence[int]) -> None:
+    line = ended_rank(ranks)
+    if line is not None:
+        raise PeerLostError(
+            f"{line} and can no longer join, so the ranks can never gather; every rank's program must call "
+            "init_process_group() (or new_group()) before it ends"
+        )
