@@ -167,8 +167,8 @@ def everything_as_over_gloo() -> None:
     dist.destroy_process_group()
 
 
-def what_gloo_lacks() -> None:
-    """Compared with what it means: averages, scaled sums, bfloat16, bool, coalesced forms, futures, objects."""
+def as_they_are_meant() -> None:
+    """Without gloo, which lacks some: averages, scaled sums, bfloat16, bool, coalesced forms, futures, objects."""
     rank, size = start()
     everyone = [values((6,), torch.float32, SEED + other) for other in range(size)]
     total = torch.stack(everyone).sum(0)
@@ -361,7 +361,7 @@ def test_every_operation_gives_what_gloo_gives(run_ranks: Any, size: int) -> Non
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_averages_futures_coalesced_forms_and_objects(run_ranks: Any, size: int) -> None:
-    run_ranks(size, what_gloo_lacks)
+    run_ranks(size, as_they_are_meant)
 
 
 def test_new_groups_have_ranks_and_ends_of_their_own(run_ranks: Any) -> None:

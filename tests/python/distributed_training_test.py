@@ -4,6 +4,7 @@ ZeroRedundancyOptimizer, unchanged."""
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -262,3 +263,4 @@ def test_a_dead_rank_ends_ddp_on_the_others_with_its_number(run_ranks: Any) -> N
     for rank in (0, 2):
         assert outcomes[rank].code == 1, outcomes[rank].output
         assert "rank 1" in outcomes[rank].output
+        assert socket.gethostname() in outcomes[rank].output

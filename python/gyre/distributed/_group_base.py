@@ -30,7 +30,7 @@ _ProcessGroup: Any = dist.ProcessGroup
 
 
 def _limit_of(options: Any) -> timedelta:
-    """An operation's own time limit; torch writes "none" as a negative one."""
+    """An operation's own time limit, or a group's; torch writes "none" as a negative one."""
     timeout: timedelta = getattr(options, "timeout", timedelta(0))
     return max(timeout, timedelta(0))
 

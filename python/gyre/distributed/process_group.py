@@ -238,14 +238,14 @@ class ProcessGroup(GroupBase):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    # Messages between two ranks.
+    # Messages between two ranks. Waits for them have the group's own time limit.
 
     def send(self, tensors: Sequence[torch.Tensor], dst_rank: int, tag: int = 0) -> dist.Work:
         action = f"{self._title}: a send to rank {dst_rank}"
         tensor = _requests.one_of(tensors, action)
         source = dense(tensor)
         handle = self._messages.send(dst_rank, tag, _requests.number_of(tensor), memory_of(source))
-        return self._work([handle], [source], [tensor], action, None)
+        return self._work([handle], [source], [tensor], f"{action} (tag {tag}), which must receive it,", self)
 
     def recv(self, tensors: Sequence[torch.Tensor], src_rank: int, tag: int = 0) -> dist.Work:
         return self._receive(tensors, src_rank, tag, f"{self._title}: a receive from rank {src_rank}")
@@ -257,7 +257,8 @@ class ProcessGroup(GroupBase):
         tensor = _requests.one_of(tensors, action)
         place = _requests.landing(tensor)
         handle = self._messages.receive(source, tag, _requests.number_of(tensor), memory_of(place))
-        return self._work([handle], [place], [tensor], action, None, lambda: _requests.copy_back(place, tensor))
+        description = f"{action} (tag {tag}), which must send it,"
+        return self._work([handle], [place], [tensor], description, self, lambda: _requests.copy_back(place, tensor))
 
     # Coalescing: here the operations start at once, and end together.
 
