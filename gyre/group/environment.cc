@@ -98,6 +98,13 @@ Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadl
   return job;
 }
 
+void take_link_settings(Job& job) {
+  if (const auto encrypt = environment_variable("GYRE_TLS")) job.encrypt = parse_bool(*encrypt, "GYRE_TLS");
+  if (const auto names = environment_variable("GYRE_INTERFACES")) {
+    for (const std::string& name : parse_interfaces(*names)) job.link_addresses.push_back(address_of_interface(name));
+  }
+}
+
 Job job_from_environment(Deadline deadline) {
   const Launch launch = read_launch(environment_variable, ::getuid());
   Job job;
@@ -105,10 +112,7 @@ Job job_from_environment(Deadline deadline) {
   job.size = launch.size;
   job.rendezvous = launch.rendezvous;
   job.launcher = launch.launcher;
-  if (const auto encrypt = environment_variable("GYRE_TLS")) job.encrypt = parse_bool(*encrypt, "GYRE_TLS");
-  if (const auto names = environment_variable("GYRE_INTERFACES")) {
-    for (const std::string& name : parse_interfaces(*names)) job.link_addresses.push_back(address_of_interface(name));
-  }
+  take_link_settings(job);
   if (launch.listener_descriptor >= 0) job.listener = inherited_listener(launch.listener_descriptor);
   if (launch.verdict_descriptor >= 0) job.launcher_pipe = LauncherPipe::inherited(launch.verdict_descriptor);
   if (launch.ended_descriptor >= 0) job.ended = inherited_ended(launch.ended_descriptor);

@@ -37,9 +37,13 @@ struct Job {
 /// or srun; a process started without any is a job of one rank. See docs/guide/launchers.md.
 /// A foreign launcher hands down no key: on one host the ranks get one from rank 0 over a unix socket where the
 /// kernel vouches for the user; over several hosts GYRE_KEY_FILE must name a private file that all of them can read.
-/// GYRE_TLS=1 asks for encryption, GYRE_INTERFACES=eth0,eth1 names network interfaces. May wait for rank 0 until the
-/// deadline. Error(kInvalidArgument) names the variable that is wrong or missing.
+/// Takes the link settings, too. May wait for rank 0 until the deadline. Error(kInvalidArgument) names the variable
+/// that is wrong or missing.
 Job job_from_environment(Deadline deadline);
+
+/// What the environment says of links between hosts, for a job that is known otherwise: GYRE_TLS=1 asks for encryption,
+/// GYRE_INTERFACES=eth0,eth1 names network interfaces. Error(kInvalidArgument) names the variable that is wrong.
+void take_link_settings(Job& job);
 
 /// A job of processes of one user on one host that already know their numbers and share a `name` that no other job
 /// uses: rank 0 listens at the abstract unix socket of that name and hands a new key to processes of the same user, as

@@ -74,6 +74,18 @@ def train_ddp() -> None:
     print(f"digest={hash(weights['gyre'].numpy().tobytes())} far={far:g}", flush=True)
 
 
+def disagree_about_encryption() -> None:
+    """Rank 0 alone asks for it, of a process group of torch's; all print what they are told."""
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    address = os.environ["GYRE_RENDEZVOUS"].removeprefix("tcp:").rpartition(":")[0]
+    os.environ["GYRE_TLS"] = "1" if rank == 0 else "0"
+    try:
+        dist.init_process_group("gyre", init_method=f"tcp://{address}:29700", rank=rank, world_size=size)
+    except Exception as error:
+        print(f"told: {error}", flush=True)
+        sys.exit(3)
+
+
 def lose_a_rank() -> None:
     """The last rank dies between two steps that all others go on with; they print what they are told."""
     hvd.init()

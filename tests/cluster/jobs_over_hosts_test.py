@@ -99,15 +99,29 @@ def test_training_gives_all_ranks_the_same_weights(run: RunJob) -> None:
     assert len({re.findall(r"digest=(-?\d+)", rank.output)[0] for rank in finished}) == 1, finished
 
 
-@pytest.mark.parametrize("ranks_per_host", [[1, 1], [2, 2]])
-def test_ddp_over_hosts_ends_with_gloos_weights(run: RunJob, ranks_per_host: list[int]) -> None:
-    finished = run("train_ddp", ranks_per_host)
+LINK_SETTINGS = {"GYRE_TLS": "1", "GYRE_INTERFACES": "eth0,eth1"}
+
+
+@pytest.mark.parametrize(("ranks_per_host", "settings"), [([1, 1], {}), ([2, 2], {}), ([2, 2], LINK_SETTINGS)])
+def test_ddp_over_hosts_ends_with_gloos_weights(
+    run: RunJob, templates: tuple[Hosts, list[RankTemplate]], ranks_per_host: list[int], settings: dict[str, str]
+) -> None:
+    before = templates[0].bytes_sent(0, 1)
+    finished = run("train_ddp", ranks_per_host, **settings)
     assert all(rank.code == 0 for rank in finished), finished
     reports = [re.findall(r"digest=(-?\d+) far=(\S+)", rank.output)[0] for rank in finished]
     assert len({digest for digest, _ in reports}) == 1, reports
     # Of two ranks both sum a + b; of more, gloo sums in another order.
     bound = 0.0 if sum(ranks_per_host) == 2 else 1e-6
     assert all(float(far) <= bound for _, far in reports), reports
+    # Half of four times 0.5 MB; gloo knows of the first interface alone.
+    assert (templates[0].bytes_sent(0, 1) - before > 800_000) == bool(settings)
+
+
+def test_torchs_groups_take_the_setting_for_encryption(run: RunJob) -> None:
+    finished = run("disagree_about_encryption", [1, 1])
+    assert [rank.code for rank in finished] == [3, 3], finished
+    assert all("set GYRE_TLS alike for all ranks" in rank.output for rank in finished), finished
 
 
 def test_a_rank_that_dies_on_another_host_fails_all_with_one_reason(run: RunJob) -> None:

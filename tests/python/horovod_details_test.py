@@ -2,7 +2,10 @@
 
 import functools
 import inspect
+import json
+import time
 import warnings
+from pathlib import Path
 
 import gyre.torch as hvd
 import pytest
@@ -114,6 +117,40 @@ def body_ignored_variables() -> None:
     assert len(texts) == 1
     assert "HOROVOD_CYCLE_TIME" in texts[0]
     assert "HOROVOD_FUSION_THRESHOLD" not in texts[0]
+
+
+def body_settings() -> None:
+    """One rank waits in vain, and its wait ends as the variables say."""
+    hvd.init()
+    rank = hvd.rank()
+    hvd.grouped_allreduce([torch.ones(3), torch.ones(4)], name="pair")
+    if rank == 0:
+        with pytest.raises(TimeoutError, match=r"'allreduce\.alone' has waited 2"):
+            hvd.allreduce(torch.ones(3), name="alone")
+        Path("failed").touch()
+    until = time.monotonic() + 60
+    while not Path("failed").exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    hvd.shutdown()
+    if rank == 0:
+        text = Path("trace.json").read_text()
+        json.loads(text)
+        assert "NEGOTIATE_ALLREDUCE" in text
+        assert "CYCLE_START" in text
+
+
+@pytest.mark.parametrize("level", ["WARNING", "FATAL"])
+def test_horovods_variables_mean_what_they_mean_to_horovod(run_ranks, level):
+    settings = {
+        "HOROVOD_TIMELINE": "trace.json",
+        "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "1",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2",
+        "HOROVOD_LOG_LEVEL": level,
+    }
+    first, *_ = run_ranks(3, body_settings, environment=settings)
+    assert ("stall: allreduce 'allreduce.alone' has waited 1" in first.output) == (level == "WARNING")
 
 
 def test_one_warning_names_the_variables_without_effect(run_ranks):

@@ -90,6 +90,7 @@ RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb
     job.listener = std::make_shared<UniqueFd>(std::move(copy));
   }
   place_in_job(job, around);
+  group::take_link_settings(job);
   const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
   return run_interruptibly([=] { return start(job, options); });
 }
