@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <utility>
 
 #include "gyre/engine/internal/negotiation_generated.h"
@@ -35,9 +37,14 @@ std::size_t length(const Vector* vector) {
   return vector == nullptr ? 0 : vector->size();
 }
 
-std::vector<std::int64_t> to_vector(const flatbuffers::Vector<std::int64_t>* values) {
-  if (values == nullptr) return {};
-  return {values->begin(), values->end()};
+/// The verifier looks where a vector's length stands, not whether its elements of 8 bytes stand at multiples of 8: in
+/// damaged bytes they need not, so they are copied before they are looked at.
+template <typename Element, typename Stored>
+std::vector<Element> copied(const flatbuffers::Vector<Stored>* values) {
+  static_assert(std::endian::native == std::endian::little, "FlatBuffers are little-endian");
+  std::vector<Element> elements(length(values));
+  if (!elements.empty()) std::memcpy(elements.data(), values->Data(), elements.size() * sizeof(Element));
+  return elements;
 }
 
 std::vector<wire::PlanStep> encode_steps(const std::vector<PlanStep>& steps) {
@@ -48,9 +55,7 @@ std::vector<wire::PlanStep> encode_steps(const std::vector<PlanStep>& steps) {
 
 std::vector<PlanStep> decode_steps(const flatbuffers::Vector<const wire::PlanStep*>* steps) {
   std::vector<PlanStep> decoded;
-  for (flatbuffers::uoffset_t i = 0; i < length(steps); ++i) {
-    decoded.push_back({steps->Get(i)->plan(), steps->Get(i)->step()});
-  }
+  for (const auto& step : copied<wire::PlanStep>(steps)) decoded.push_back({step.plan(), step.step()});
   return decoded;
 }
 
@@ -106,12 +111,12 @@ Signature decode_signature(const wire::Signature& message) {
   signature.kind = static_cast<OperationKind>(message.kind());
   signature.type = *type;
   signature.operation = *operation;
-  signature.shape = to_vector(message.shape());
+  signature.shape = copied<std::int64_t>(message.shape());
   signature.prescale = message.prescale();
   signature.postscale = message.postscale();
   signature.root = message.root();
-  signature.splits = to_vector(message.splits());
-  signature.expected_splits = to_vector(message.expected_splits());
+  signature.splits = copied<std::int64_t>(message.splits());
+  signature.expected_splits = copied<std::int64_t>(message.expected_splits());
   if (message.group() != nullptr) signature.group = message.group()->str();
   signature.group_size = message.group_size();
   return signature;
@@ -222,7 +227,7 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
     for (flatbuffers::uoffset_t j = 0; j < length(operations); ++j) {
       const auto* operation = operations->Get(j);
       OrderedOperation ordered;
-      ordered.sizes = to_vector(operation->sizes());
+      ordered.sizes = copied<std::int64_t>(operation->sizes());
       if (operation->signature() != nullptr) ordered.signature = decode_signature(*operation->signature());
       ordered.divisor = operation->divisor();
       if (operation->name() != nullptr) {
