@@ -8,6 +8,7 @@ import gyre.distributed  # noqa: F401  Makes the backend known.
 import gyre.torch as hvd
 import torch
 import torch.distributed as dist
+from gyre.bench.ranks.groups import never_take_apart
 
 ELEMENTS = 4 << 20
 
@@ -59,6 +60,8 @@ def train_ddp() -> None:
     weights = {}
     for port, backend in ((29700, "gyre"), (29701, "gloo")):
         dist.init_process_group(backend, init_method=f"tcp://{address}:{port}", rank=rank, world_size=size)
+        if backend == "gloo":
+            never_take_apart(dist.group.WORLD)
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(300, 400), torch.nn.ReLU(), torch.nn.Linear(400, 10))
         wrapped = torch.nn.parallel.DistributedDataParallel(model)

@@ -118,10 +118,11 @@ def test_step_tells_what_the_exchange_adds(bench: Bench) -> None:
     ways = [(row["via"], row["face"], row["path"]) for row in rows]
     assert ways == [("ddp", "python", "arena"), ("hvd", "python", "arena"), ("cpp", "cpp", "arena")]
     for row in rows:
-        assert row["ours_us"] == pytest.approx(row["together_us"] - row["alone_us"])
         assert row["alone_us"] > 0
-        gloo = row["peers_together_us"]["gloo_us"] - row["peers_alone_us"]["gloo_us"]
-        assert row["peers"]["gloo_us"] == pytest.approx(gloo)
+        # Medians of the rounds' differences, which are less than whole steps.
+        assert row["ours_us"] < row["together_us"]
+        assert row["peers"]["gloo_us"] < row["peers_together_us"]["gloo_us"]
+        assert not row["bucket_views"]
         assert (row["batch"], row["image_size"], row["bytes"]) == (2, 32, 4 * 1250858)
 
 

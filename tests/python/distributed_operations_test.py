@@ -13,6 +13,7 @@ import gyre.distributed
 import pytest
 import torch
 import torch.distributed as dist
+from gyre.bench.ranks.groups import never_take_apart
 from gyre.errors import Error, MismatchError, TimeoutError, UnsupportedError
 
 SEED = 20
@@ -152,6 +153,7 @@ MOVES = [_broadcast, _reduce, _gathers, _scatters, _all_to_alls, _messages]
 def everything_as_over_gloo() -> None:
     rank, size = start()
     gloo = dist.new_group(backend="gloo")
+    never_take_apart(gloo)
     cases: list[tuple[str, Operation, torch.dtype]] = []
     for operation in REDUCTIONS:
         cases += [(f"all_reduce {operation}", _all_reduce(operation), dtype) for dtype in INTEGERS + FLOATS]

@@ -13,6 +13,7 @@ import gyre.distributed  # noqa: F401  Makes the backend known.
 import pytest
 import torch
 import torch.distributed as dist
+from gyre.bench.ranks.groups import never_take_apart
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.fsdp import fully_shard
@@ -33,6 +34,8 @@ def start(backend: str) -> tuple[int, int]:
         world_size=size,
         timeout=timedelta(seconds=60),
     )
+    if backend == "gloo":
+        never_take_apart(dist.group.WORLD)
     return rank, size
 
 

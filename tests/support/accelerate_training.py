@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import InitProcessGroupKwargs
+from gyre.bench.ranks.groups import never_take_apart
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -31,6 +32,7 @@ def train(backend: str) -> None:
         weights = sum(parameter.double().sum().item() for parameter in model.parameters())
         backend = torch.distributed.get_backend()
         print(f"trained over {backend}: {accelerator.num_processes} ranks, {losses.sum()}, {weights}")
+    never_take_apart(torch.distributed.group.WORLD)
     accelerator.end_training()
     # What would end with the process.
     AcceleratorState._reset_state(reset_partial_state=True)

@@ -6,6 +6,7 @@ from typing import Any
 import gyre.distributed  # noqa: F401  Makes the backend known where gyre is no installed package.
 import pytorch_lightning as lightning
 import torch
+from gyre.bench.ranks.groups import never_take_apart
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -43,6 +44,7 @@ def train(backend: str) -> None:
     if trainer.is_global_zero:
         weights = sum(parameter.double().sum().item() for parameter in model.parameters())
         print(f"trained over {torch.distributed.get_backend()}: {trainer.world_size} ranks, {weights}")
+    never_take_apart(torch.distributed.group.WORLD)
     torch.distributed.destroy_process_group()
 
 

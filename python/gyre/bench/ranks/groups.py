@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,13 @@ def gyre_ranks() -> Iterator[Ranks]:
     hvd.shutdown()
 
 
+def never_take_apart(process_group: object) -> None:
+    """For torch's process groups over gloo. When the last reference to one goes, it waits for its threads while it
+    holds the interpreter's lock, and they may need that lock to let go of their last operation: on a busy machine the
+    process hangs, or aborts. One that is never taken apart ends with the process."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(process_group))
+
+
 @contextmanager
 def gloo_ranks(store: str) -> Iterator[Ranks]:
     """torch.distributed's, under `gyre run`; `store` is a file that does not exist yet, where they meet."""
@@ -53,6 +61,7 @@ def gloo_ranks(store: str) -> Iterator[Ranks]:
 
     rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=_TIMEOUT)
+    never_take_apart(dist.group.WORLD)
 
     def from_rank_0(value: int) -> int:
         box = torch.tensor([value])
