@@ -10,21 +10,11 @@ from pathlib import Path
 import gyre.torch as hvd
 import pytest
 import torch
+from expectations import check, fails_with
 from gyre.errors import Error, UnsupportedError
 from torch import nn
 
 SIZES = [2, 3, 4]
-
-
-def fails_with(kind: type[BaseException], call: Callable[[], object]) -> str:
-    with pytest.raises(kind) as caught:
-        call()
-    return str(caught.value)
-
-
-def check(result: torch.Tensor, wanted: torch.Tensor) -> None:
-    assert result.dtype == wanted.dtype
-    torch.testing.assert_close(result, wanted)
 
 
 def check_agreement(*tensors: torch.Tensor, process_set: hvd.ProcessSet = hvd.global_process_set) -> None:

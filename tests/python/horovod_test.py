@@ -10,22 +10,12 @@ import gyre.torch as hvd
 import numpy
 import pytest
 import torch
+from expectations import check, fails_with
 from gyre.errors import Error, InvalidArgumentError, MismatchError, UnsupportedError
 from gyre.torch import adaptive_sum
 from torch import nn
 
 SIZES = [2, 3, 4]
-
-
-def fails_with(kind: type[BaseException], call: Callable[[], object]) -> str:
-    with pytest.raises(kind) as caught:
-        call()
-    return str(caught.value)
-
-
-def check(result: torch.Tensor, wanted: torch.Tensor) -> None:
-    assert result.dtype == wanted.dtype
-    torch.testing.assert_close(result, wanted)
 
 
 def run_all(checks: list[Callable[[], None]]) -> None:

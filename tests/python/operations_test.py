@@ -8,6 +8,7 @@ from collections.abc import Callable
 import gyre.torch as hvd
 import pytest
 import torch
+from expectations import fails_with
 from gyre.errors import Error, InvalidArgumentError, MismatchError, UnsupportedError
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -50,12 +51,6 @@ def check(result: torch.Tensor, wanted: torch.Tensor) -> None:
         torch.testing.assert_close(result, wanted, rtol=2 * torch.finfo(wanted.dtype).eps, atol=1e-6)
     else:
         assert torch.equal(result, wanted)
-
-
-def fails_with(kind: type[BaseException], call: Callable[[], object]) -> str:
-    with pytest.raises(kind) as caught:
-        call()
-    return str(caught.value)
 
 
 def allreduce_of_every_type() -> None:
