@@ -126,6 +126,13 @@ def test_step_tells_what_the_exchange_adds(bench: Bench) -> None:
         assert (row["batch"], row["image_size"], row["bytes"]) == (2, 32, 4 * 1250858)
 
 
+def test_step_tells_what_meeting_alone_costs_and_what_ddp_does_with_views_of_its_buckets(bench: Bench) -> None:
+    more = ["--via", "meet,ddp", "--bucket-views"]
+    rows = rows_of(bench("step", "cifar10", "--ranks", "2", "--batch", "2", *more, *QUICK, "-o", "json"))
+    assert [(row["via"], row["bucket_views"]) for row in rows] == [("ddp", True), ("meet", True)]
+    assert all(row["ours_us"] < row["together_us"] for row in rows)
+
+
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "cifar10"])
 def test_every_model_trains_through_cpp_with_the_parameters_it_has_in_python(model: str, bench: Bench) -> None:
     command = ["step", model, "--ranks", "2", "--via", "cpp", "--batch", "2", "--image-size", "32"]

@@ -30,10 +30,15 @@ class Trained:
 
     network: nn.Module
     optimizer: torch.optim.Optimizer
+    meets: bool = False  # Between backward and the optimizer's step.
 
 
 def _alone(network: nn.Module, optimizer: torch.optim.Optimizer, _: bool) -> Trained:
     return Trained(network, optimizer)
+
+
+def _meet(network: nn.Module, optimizer: torch.optim.Optimizer, _: bool) -> Trained:
+    return Trained(network, optimizer, meets=True)
 
 
 def _gloo(network: nn.Module, optimizer: torch.optim.Optimizer, bucket_views: bool) -> Trained:
@@ -53,6 +58,7 @@ def _hvd(network: nn.Module, optimizer: torch.optim.Optimizer, _: bool) -> Train
 # The last argument: whether DDP's gradients are views of its buckets.
 WRAPS: dict[str, Callable[[nn.Module, torch.optim.Optimizer, bool], Trained]] = {
     ALONE: _alone,
+    "meet": _meet,
     "gloo": _gloo,
     "ddp": _ddp,
     "hvd": _hvd,
@@ -81,6 +87,8 @@ class Work:
         trained.optimizer.zero_grad()
         loss = nn.functional.cross_entropy(trained.network(self.inputs), self.targets)
         loss.backward()  # type: ignore[no-untyped-call]
+        if trained.meets:
+            ranks.meet()
         trained.optimizer.step()
         ranks.meet()
         return Cost((time.perf_counter() - start) * 1e6, (time.process_time() - start_of_processor) * 1e6)
@@ -98,7 +106,7 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--outputs", type=int, required=True)
-    parser.add_argument("--via", required=True, help="gloo, ddp, hvd, separated by commas")
+    parser.add_argument("--via", required=True, help="gloo, ddp, hvd, meet, separated by commas")
     parser.add_argument("--bucket-views", action="store_true", help="DDP's gradient_as_bucket_view")
     arguments = parser.parse_args()
     model = MODELS[arguments.model]
