@@ -18,6 +18,7 @@ import hosts
 import pytest
 import torch
 from gyre.bench.models import MODELS, tensor_list
+from gyre.bench.ranks.step import Cost, added
 from gyre.bench.report import table
 from running_job import Job, wait_until
 
@@ -124,6 +125,14 @@ def test_step_tells_what_the_exchange_adds(bench: Bench) -> None:
         assert row["peers"]["gloo_us"] < row["peers_together_us"]["gloo_us"]
         assert not row["bucket_views"]
         assert (row["batch"], row["image_size"], row["bytes"]) == (2, 32, 4 * 1250858)
+
+
+def test_what_a_step_exposes_is_taken_round_by_round() -> None:
+    # A machine that is slower for a while: the medians' difference would be 80.
+    rounds = [(100.0, 110.0), (100.0, 180.0), (500.0, 520.0)]
+    costs = [{"alone": Cost(alone, 2 * alone), "ddp": Cost(ddp, 3 * ddp)} for alone, ddp in rounds]
+    assert added(costs, "ddp", lambda cost: cost.time_us) == 20
+    assert added(costs, "ddp", lambda cost: cost.processor_us) == 340
 
 
 def test_step_tells_what_meeting_alone_costs_and_what_ddp_does_with_views_of_its_buckets(bench: Bench) -> None:
