@@ -6,15 +6,19 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/jobs/internal/process_stat.h"
 
 namespace gyre::jobs {
 
@@ -22,19 +26,35 @@ namespace {
 
 constexpr std::uint64_t kLargestEnvironmentBytes = std::uint64_t{8} << 20;
 
-bool has_marker(pid_t pid, std::string_view marker) {
-  try {
-    const Bytes bytes = read_file(fmt::format("/proc/{}/environ", pid), kLargestEnvironmentBytes);
-    const std::string_view entries = as_text(bytes);
-    for (std::size_t at = entries.find(marker); at != std::string_view::npos; at = entries.find(marker, at + 1)) {
-      const std::size_t end = at + marker.size();
-      const bool starts = at == 0 || entries[at - 1] == '\0';
-      if (starts && (end == entries.size() || entries[end] == '\0')) return true;
-    }
-  } catch (const Error&) {
-    return false;  // Somebody else's process, or one that has just ended: not ours to kill.
+bool holds_marker(std::string_view entries, std::string_view marker) {
+  for (std::size_t at = entries.find(marker); at != std::string_view::npos; at = entries.find(marker, at + 1)) {
+    const std::size_t end = at + marker.size();
+    const bool starts = at == 0 || entries[at - 1] == '\0';
+    if (starts && (end == entries.size() || entries[end] == '\0')) return true;
   }
   return false;
+}
+
+enum class Marking : std::uint8_t {
+  kAbsent,
+  kPresent,
+  kUnknown,  ///< The process is inside exec, and its environment not yet where it can be read.
+};
+
+Marking marking_of(pid_t pid, std::string_view marker) {
+  std::size_t bytes_read = 0;
+  try {
+    const Bytes entries = read_file(fmt::format("/proc/{}/environ", pid), kLargestEnvironmentBytes);
+    if (holds_marker(as_text(entries), marker)) return Marking::kPresent;
+    bytes_read = entries.size();
+  } catch (const Error&) {
+    return Marking::kAbsent;  // Somebody else's process, or one that has just ended: not ours to kill.
+  }
+  const std::optional<ProcessStat> stat = read_process_stat(pid);
+  if (!stat || stat->memory_bytes == 0) return Marking::kAbsent;
+  // In exec there is nothing to read, and what is being read of the program before it breaks off.
+  const bool read_whole = stat->code_start != 0 && bytes_read == stat->environment_end - stat->environment_start;
+  return read_whole ? Marking::kAbsent : Marking::kUnknown;
 }
 
 struct Marked {
@@ -42,9 +62,14 @@ struct Marked {
   UniqueFd pidfd;
 };
 
+struct Findings {
+  std::vector<Marked> marked;
+  bool in_exec = false;  ///< Some process could not be judged.
+};
+
 /// The descriptor is taken before the environment is read: what is killed is what was looked at.
-std::vector<Marked> find_marked(std::string_view marker) {
-  std::vector<Marked> found;
+Findings find_marked(std::string_view marker) {
+  Findings found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
   if (!folder) return found;
   while (const dirent* entry = ::readdir(folder.get())) {
@@ -53,7 +78,10 @@ std::vector<Marked> find_marked(std::string_view marker) {
     const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (status != std::errc() || end != name.data() + name.size() || pid == ::getpid()) continue;
     UniqueFd pidfd = open_pidfd(pid);
-    if (pidfd && has_marker(pid, marker)) found.push_back({pid, std::move(pidfd)});
+    if (!pidfd) continue;
+    const Marking marking = marking_of(pid, marker);
+    if (marking == Marking::kPresent) found.marked.push_back({pid, std::move(pidfd)});
+    if (marking == Marking::kUnknown) found.in_exec = true;
   }
   return found;
 }
@@ -61,13 +89,23 @@ std::vector<Marked> find_marked(std::string_view marker) {
 }  // namespace
 
 std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadline) {
+  // A program on a slow disk may be in exec for some time; one that never gets out must not hold up everybody.
+  constexpr std::chrono::seconds kLongestExec{1};
+  constexpr std::chrono::milliseconds kPause{1};
   std::vector<pid_t> killed;
+  std::optional<Deadline> patience;
   do {
     // Again until none is found: one may have forked while we looked.
-    const std::vector<Marked> found = find_marked(marker);
-    if (found.empty()) return killed;
-    for (const Marked& each : found) send_signal(each.pidfd, SIGKILL);
-    for (const Marked& each : found) {
+    const Findings found = find_marked(marker);
+    if (found.marked.empty()) {
+      if (!patience) patience = Deadline::after(kLongestExec);
+      if (!found.in_exec || patience->passed()) return killed;
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
+    patience.reset();
+    for (const Marked& each : found.marked) send_signal(each.pidfd, SIGKILL);
+    for (const Marked& each : found.marked) {
       pollfd ended{.fd = each.pidfd.get(), .events = POLLIN, .revents = 0};
       ::poll(&ended, 1, deadline.poll_timeout_ms());
       killed.push_back(each.pid);

@@ -11,7 +11,7 @@ namespace gyre::jobs {
 
 /// Kills (SIGKILL) every process of this user whose environment has the entry `marker` ("NAME=VALUE"), and waits until
 /// they are gone or the deadline has passed. Finds what left its process group or session (setsid, daemons) and was
-/// adopted by others. Returns their pids. Never kills the caller.
+/// adopted by others, and what is inside exec while it looks. Returns their pids. Never kills the caller.
 std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadline);
 
 }  // namespace gyre::jobs

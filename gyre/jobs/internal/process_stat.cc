@@ -1,0 +1,60 @@
+#include "gyre/jobs/internal/process_stat.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/parse.h"
+
+namespace gyre::jobs {
+
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 16;
+
+/// As proc(5) numbers the fields. The first after the program's name is the third.
+constexpr std::size_t kFirstField = 3;
+constexpr std::size_t kFlags = 9;
+constexpr std::size_t kMemoryBytes = 23;
+constexpr std::size_t kCodeStart = 26;
+constexpr std::size_t kArgumentsStart = 48;
+constexpr std::size_t kArgumentsEnd = 49;
+constexpr std::size_t kEnvironmentStart = 50;
+constexpr std::size_t kEnvironmentEnd = 51;
+
+}  // namespace
+
+std::optional<ProcessStat> read_process_stat(pid_t pid) {
+  Bytes bytes;
+  try {
+    bytes = read_file(fmt::format("/proc/{}/stat", pid), kMostBytes);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  const std::string_view stat = as_text(bytes);
+  const std::size_t name_end = stat.rfind(')');  // The name may itself hold spaces and brackets.
+  if (name_end == std::string_view::npos || name_end + 2 > stat.size()) return std::nullopt;
+  const std::vector<std::string> fields = split(stat.substr(name_end + 2), ' ');
+  const auto number = [&fields](std::size_t field) {
+    std::uint64_t value = 0;
+    if (field - kFirstField >= fields.size()) return value;
+    const std::string& text = fields[field - kFirstField];
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  };
+  return ProcessStat{.flags = number(kFlags),
+                     .memory_bytes = number(kMemoryBytes),
+                     .code_start = number(kCodeStart),
+                     .arguments_start = number(kArgumentsStart),
+                     .arguments_end = number(kArgumentsEnd),
+                     .environment_start = number(kEnvironmentStart),
+                     .environment_end = number(kEnvironmentEnd)};
+}
+
+}  // namespace gyre::jobs
