@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "gyre/base/allocator.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
@@ -17,13 +18,10 @@
 namespace gyre::engine {
 
 namespace {
+
 constexpr std::int64_t kMostStartSeconds = 24 * 3600;
 
 int rank_in_job(const group::Group& group) { return group.topology().self().rank_in_job.value_or(group.rank()); }
-
-}  // namespace
-
-namespace {
 
 std::optional<std::string> horovod_log_level() {
   auto level = environment_variable("HOROVOD_LOG_LEVEL");
@@ -62,7 +60,9 @@ Runtime::Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& opti
       explain_file_(options.explain_file),
       rates_(options.explain_file.empty() ? MachineRates{} : measure_machine(*group)),
       group_(std::move(group)),
-      engine_(std::make_unique<Engine>(*group_, options.engine, logger_)) {}
+      engine_(std::make_unique<Engine>(*group_, options.engine, logger_)) {
+  keep_freed_memory();
+}
 
 Runtime::~Runtime() { shutdown(); }
 
