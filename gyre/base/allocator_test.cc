@@ -33,8 +33,10 @@ void make_and_free_gradients() {
 }
 
 TEST(allocator, memory_that_was_freed_is_used_again_without_page_faults) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __has_feature  // Of clang, which makes the builds with sanitizers.
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
   GTEST_SKIP() << "a sanitizer has an allocator of its own";
+#endif
 #endif
   keep_freed_memory();
   make_and_free_gradients();  // The first touch.

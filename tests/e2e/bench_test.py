@@ -135,10 +135,12 @@ def test_what_a_step_exposes_is_taken_round_by_round() -> None:
     assert added(costs, "ddp", lambda cost: cost.processor_us) == 340
 
 
-def test_step_tells_what_meeting_alone_costs_and_what_ddp_does_with_views_of_its_buckets(bench: Bench) -> None:
-    more = ["--via", "meet,ddp", "--bucket-views"]
+def test_step_tells_what_ways_without_an_exchange_cost_and_takes_views_of_ddps_buckets(
+    bench: Bench,
+) -> None:
+    more = ["--via", "meet,ddp-idle,ddp", "--bucket-views"]
     rows = rows_of(bench("step", "cifar10", "--ranks", "2", "--batch", "2", *more, *QUICK, "-o", "json"))
-    assert [(row["via"], row["bucket_views"]) for row in rows] == [("ddp", True), ("meet", True)]
+    assert [(row["via"], row["bucket_views"]) for row in rows] == [("ddp", True), ("meet", True), ("ddp-idle", True)]
     assert all(row["ours_us"] < row["together_us"] for row in rows)
 
 

@@ -1,6 +1,7 @@
 """A script that says `import horovod.torch` must run unchanged, and must get the real Horovod where there is one."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -80,3 +81,44 @@ def test_a_real_horovod_wins_and_a_warning_says_so(start_job, tmp_path):
     assert job.wait() == 0, job.stderr
     assert "the real one horovod.torch" in job.stdout
     assert "Horovod itself is installed" in job.stderr
+
+
+RUN = """
+import gyre.horovod
+assert gyre.horovod.install()
+import horovod
+
+
+def place(base, add):
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    return base + add * int(hvd.allreduce(torch.ones(1), op=hvd.Sum)), hvd.rank()
+
+
+def main():
+    print(horovod.run(place, (10,), {"add": 5}, num_proc=2, use_gloo=True, start_timeout=60))
+    print(horovod.run(place, (10,), {"add": 5}, np=1))
+    try:
+        horovod.run(place, (10, 5), num_proc=2, hosts="localhost:1,other:1", verbose=True)
+    except ValueError as error:
+        print(error)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_horovods_run_calls_a_function_that_imports_horovod_on_every_rank(gyre, tmp_path):
+    (tmp_path / "notebook.py").write_text(RUN)
+    variables = {**os.environ, **environment(), "PATH": f"{gyre.parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "notebook.py"]
+    finished = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert lines[:2] == ["[(20, 0), (20, 1)]", "[(15, 0)]"], finished
+    assert lines[2].startswith("horovod.run() under Gyre does not take hosts: ")

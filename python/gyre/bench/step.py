@@ -3,9 +3,11 @@
 Three ways into Gyre: `ddp` is DistributedDataParallel over the backend gyre, `hvd` is gyre.torch's
 DistributedOptimizer, `cpp` is a libtorch program with gyre::train::DistributedOptimizer. Each row has the whole step,
 the step of as many ranks at the same time that exchange nothing, and what is exposed: the difference, round by round;
-and the processor time that the exchange adds to a step of one rank. All are medians over the rounds. With `--via meet`
-the ranks exchange nothing and only wait for each other after backward, as every exchange makes them: what is exposed
-then is what their unequal speed costs.
+and the processor time that the exchange adds to a step of one rank. All are medians over the rounds.
+
+Two more ways exchange nothing, and say what no exchange can do without: with `meet` the ranks only wait for each other
+after backward, so what is exposed is what their unequal speed costs; with `ddp-idle` nobody sums DDP's buckets, so what
+is exposed is what DDP's own copies cost.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from gyre.bench.report import Row
 _LARGEST_IMAGE = 1024
 _LARGEST_BATCH = 4096
 WAYS = ("ddp", "hvd", "cpp")
-MEET = "meet"
+WITHOUT_EXCHANGE = ("meet", "ddp-idle")
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ def add_verb(verbs: Any) -> None:
     parser.add_argument(
         "--via",
         default="all",
-        help=f"ways into Gyre: some of {', '.join(WAYS)}, or all (default: all); {MEET}: what is exposed when the "
-        "ranks exchange nothing and only meet after backward",
+        help=f"ways into Gyre: some of {', '.join(WAYS)}, or all (default: all); and, to compare with, "
+        f"{' and '.join(WITHOUT_EXCHANGE)}, which exchange nothing",
     )
     parser.add_argument("--batch", type=int, help="samples per rank (default: the model's)")
     parser.add_argument("--image-size", type=int, help="pixels per side (default: the model's; vgg16: 32)")
@@ -70,8 +72,8 @@ def add_verb(verbs: Any) -> None:
 
 def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     names = [checked_model(name) for name in arguments.models or ["vgg16"]]
-    ways = list(WAYS) if arguments.via == "all" else choices_of(arguments.via, "--via", (*WAYS, MEET))
-    ways = [way for way in (*WAYS, MEET) if way in ways]
+    ways = list(WAYS) if arguments.via == "all" else choices_of(arguments.via, "--via", (*WAYS, *WITHOUT_EXCHANGE))
+    ways = [way for way in (*WAYS, *WITHOUT_EXCHANGE) if way in ways]
     effort = effort_of(arguments)
     if "cpp" in ways and arguments.via == "all" and not _has_libtorch():
         ways.remove("cpp")

@@ -51,6 +51,19 @@ def _ddp(network: nn.Module, optimizer: torch.optim.Optimizer, bucket_views: boo
     return Trained(network, optimizer)
 
 
+def _ddp_idle(network: nn.Module, optimizer: torch.optim.Optimizer, bucket_views: bool) -> Trained:
+    """Every rank goes on with what it computed itself."""
+    network = DistributedDataParallel(network, gradient_as_bucket_view=bucket_views)
+    network.register_comm_hook(None, lambda _, bucket: _done(bucket.buffer()))
+    return Trained(network, optimizer)
+
+
+def _done(result: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(result)
+    return future
+
+
 def _hvd(network: nn.Module, optimizer: torch.optim.Optimizer, _: bool) -> Trained:
     return Trained(network, hvd.DistributedOptimizer(optimizer, network.named_parameters()))
 
@@ -61,6 +74,7 @@ WRAPS: dict[str, Callable[[nn.Module, torch.optim.Optimizer, bool], Trained]] = 
     "meet": _meet,
     "gloo": _gloo,
     "ddp": _ddp,
+    "ddp-idle": _ddp_idle,
     "hvd": _hvd,
 }
 
@@ -106,7 +120,7 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--outputs", type=int, required=True)
-    parser.add_argument("--via", required=True, help="gloo, ddp, hvd, meet, separated by commas")
+    parser.add_argument("--via", required=True, help=f"some of {', '.join(WRAPS)}, separated by commas")
     parser.add_argument("--bucket-views", action="store_true", help="DDP's gradient_as_bucket_view")
     arguments = parser.parse_args()
     model = MODELS[arguments.model]
