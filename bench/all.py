@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from _processors import processor_times, stolen_share
+
 ROOT = Path(__file__).resolve().parent.parent
 GYRE = ROOT / "build" / "release" / "bin" / "gyre"
 DEFAULT_FOLDER = ROOT / "docs" / "performance"
@@ -24,7 +26,9 @@ BENCHES: dict[str, list[str]] = {
     ],
     "exchange": ["exchange", "resnet50", "--ranks", "2,4", "--seconds", "2"],
     "exchange-others": ["exchange", "resnet101", "cifar10", "cosmoflow", "--ranks", "2", "--seconds", "1"],
-    "step": ["step", "vgg16", "--batch", "8", "--ranks", "2,4", "--seconds", "60"],
+    "step": [
+        "step", "vgg16", "--batch", "8", "--ranks", "2,4", "--via", "ddp,hvd,cpp,ddp-idle", "--seconds", "60",
+    ],
     "step-bucket-views": [
         "step", "vgg16", "--batch", "8", "--ranks", "2,4", "--via", "ddp", "--bucket-views", "--seconds", "40",
     ],
@@ -44,6 +48,7 @@ BENCHES: dict[str, list[str]] = {
         "--paths", "arena", "--seconds", "1",
     ],
 }  # fmt: skip
+OWN_PROGRAMS = ("idle", "wire_use")  # bench/NAME.py
 QUICK: dict[str, list[str]] = {
     "allreduce": ["allreduce", "--ranks", "2", "--faces", "cpp", "--sizes", "4,64KB", "--seconds", "0.01"],
     "exchange": ["exchange", "cifar10", "--ranks", "2", "--seconds", "0.01"],
@@ -73,43 +78,46 @@ def describe_run() -> dict[str, object]:
     }
 
 
-def note_runs(folder: Path, names: list[str], run: dict[str, object]) -> None:
-    """Into machine.json, beside the runs of the benches whose rows are from another one."""
+def note_runs(folder: Path, runs: dict[str, dict[str, object]]) -> None:
+    """By bench, into machine.json, beside the runs of the benches whose rows are from another one."""
     file = folder / "machine.json"
-    runs = json.loads(file.read_text()).get("runs", {}) if file.exists() else {}
-    runs |= dict.fromkeys(names, run)
-    file.write_text(json.dumps({**describe_machine(), "runs": runs}, indent=1) + "\n")
+    known = json.loads(file.read_text()).get("runs", {}) if file.exists() else {}
+    file.write_text(json.dumps({**describe_machine(), "runs": {**known, **runs}}, indent=1) + "\n")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench all", description=__doc__)
     parser.add_argument("--json", metavar="DIR", type=Path, default=DEFAULT_FOLDER, help="where the rows go")
-    parser.add_argument("--only", help=f"some of {', '.join(BENCHES)}, idle")
+    parser.add_argument("--only", help=f"some of {', '.join([*BENCHES, *OWN_PROGRAMS])}")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything works")
     arguments = parser.parse_args()
     benches = QUICK if arguments.quick else BENCHES
-    wanted = arguments.only.split(",") if arguments.only else [*benches, "idle"]
-    unknown = [name for name in wanted if name not in benches and name != "idle"]
+    possible = [*benches, *OWN_PROGRAMS]
+    wanted = arguments.only.split(",") if arguments.only else possible
+    unknown = [name for name in wanted if name not in possible]
     if unknown:
-        parser.error(f"there is no {', '.join(unknown)}; there are: {', '.join(benches)}, idle")
+        parser.error(f"there is no {', '.join(unknown)}; there are: {', '.join(possible)}")
     arguments.json.mkdir(parents=True, exist_ok=True)
     run = describe_run()
+    runs: dict[str, dict[str, object]] = {}
     failed = []
     for name in wanted:
-        started = time.monotonic()
+        started, times = time.monotonic(), processor_times()
         file = arguments.json / f"{name}.json"
-        if name == "idle":
-            seconds = "0.2" if arguments.quick else "5"
-            command = [sys.executable, str(ROOT / "bench/idle.py"), "--seconds", seconds, "--json", str(file)]
+        if name in OWN_PROGRAMS:
+            seconds = ["--seconds", "0.2"] if arguments.quick else []
+            command = [sys.executable, str(ROOT / f"bench/{name}.py"), *seconds, "--json", str(file)]
         else:
             command = [str(GYRE), "bench", *benches[name], "--json", str(file)]
         done = subprocess.run(
             command, env={**os.environ, "GYRE_PYTHON": sys.executable}, timeout=LONGEST_SECONDS, check=False
         )
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr)
-        if done.returncode != 0:
+        if done.returncode == 0:
+            runs[name] = {**run, "stolen": round(stolen_share(times, processor_times()), 3)}
+        else:
             failed.append(name)
-    note_runs(arguments.json, [name for name in wanted if name not in failed], run)
+    note_runs(arguments.json, runs)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         return 1

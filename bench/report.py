@@ -97,11 +97,11 @@ def exchange(model: str, face: str, zero_grad: str | None = None) -> Callable[[R
     return chosen
 
 
-def step(*ways: str, bucket_views: bool = False) -> Callable[[Row], bool]:
-    """Of vgg16, through these ways into Gyre; `bucket_views`: of DDP."""
+def step(way: str, *, bucket_views: bool = False) -> Callable[[Row], bool]:
+    """Of vgg16, through this way into Gyre; `bucket_views`: of DDP."""
 
     def chosen(row: Row) -> bool:
-        of_vgg16 = row.get("bench") == "step" and row["model"] == "vgg16" and row["via"] in ways
+        of_vgg16 = row.get("bench") == "step" and row["model"] == "vgg16" and row["via"] == way
         return of_vgg16 and row["bucket_views"] == bucket_views
 
     return chosen
@@ -148,7 +148,8 @@ TARGETS = [
         GLOO_EXCHANGE,
         {2: 7, 4: 7},
     ),
-    Target("what our optimizers add to a step of vgg16, against DDP over gloo", step("hvd", "cpp"), GLOO, {2: 5, 4: 5}),
+    Target("what the C++ optimizer adds to a step of vgg16, against DDP over gloo", step("cpp"), GLOO, {2: 5, 4: 5}),
+    Target("what gyre.torch's optimizer adds to it, against DDP over gloo", step("hvd"), GLOO, {2: 5, 4: 5}),
     Target("what DDP over gyre adds to it, against DDP over gloo", step("ddp"), GLOO, {2: 4}),
     Target("… both with gradient_as_bucket_view, against DDP over gloo", step("ddp", bucket_views=True), GLOO, {2: 4}),
     Target("the whole step of DDP over gyre, against DDP over gloo", step("ddp"), of_step, {2: 1}),
@@ -209,10 +210,11 @@ def measured_lines(facts: dict[str, Any]) -> list[str]:
     """Where and, for the benches of each run, when the rows were measured."""
     benches_of: dict[tuple[str, str, float], list[str]] = {}
     for bench, run in facts["runs"].items():
-        benches_of.setdefault((run["day"], run["commit"], run["load_before"]), []).append(bench)
+        stolen = f" ({run['stolen']:.1%} stolen)" if "stolen" in run else ""
+        benches_of.setdefault((run["day"], run["commit"], run["load_before"]), []).append(bench + stolen)
     machine = f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gb']} GB, Linux {facts['kernel']}"
     return [
-        f"Measured on {machine}:",
+        f"Measured on {machine}. *Stolen* is the share of the processors' time that the hypervisor gave to others:",
         "",
         *(
             f"* {', '.join(benches)}: {day} at {commit}, load before the run {load:.2f}"
@@ -256,7 +258,22 @@ def results(folder: Path) -> str:
             f"* {row['ranks']} ranks: at most {max(row['core_share_per_rank']):.3%} of a core per rank" for row in idle
         ]
         lines.append("")
+    lines += wire_use_lines([row for row in rows if row.get("bench") == "wire_use"])
     return "\n".join(lines)
+
+
+def wire_use_lines(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    head = ["hosts", "rate", "allreduce of", "processors stolen", "wire in use", "samples"]
+    lines = ["### Links between hosts while others use the machine", "", "| " + " | ".join(head) + " |"]
+    lines.append("|" + "---|" * len(head))
+    for row in rows:
+        for share in row["by_stolen"]:
+            stolen = f"{share['from']:.0%} to {share['to']:.0%}"
+            facts = [row["hosts"], row["rate"], size_text(row["bytes"]), stolen, f"{share['wire_use']:.1%}"]
+            lines.append("| " + " | ".join(map(str, [*facts, share["samples"]])) + " |")
+    return [*lines, ""]
 
 
 def main() -> int:
