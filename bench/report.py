@@ -107,6 +107,13 @@ def step(way: str, *, bucket_views: bool = False) -> Callable[[Row], bool]:
     return chosen
 
 
+def of_what_idle_ddp_lacks(row: Row) -> float | None:
+    """What is lost in noise counts as a millisecond."""
+    if "beyond_idle_us" not in row:
+        return None
+    return row["peers_beyond_idle_us"]["gloo_us"] / max(row["beyond_idle_us"], 1000.0)
+
+
 def of_step(row: Row) -> float | None:
     return row["peers_together_us"]["gloo_us"] / row["together_us"]
 
@@ -151,6 +158,7 @@ TARGETS = [
     Target("what the C++ optimizer adds to a step of vgg16, against DDP over gloo", step("cpp"), GLOO, {2: 5, 4: 5}),
     Target("what gyre.torch's optimizer adds to it, against DDP over gloo", step("hvd"), GLOO, {2: 5, 4: 5}),
     Target("what DDP over gyre adds to it, against DDP over gloo", step("ddp"), GLOO, {2: 4}),
+    Target("… to a DDP whose buckets nobody sums", step("ddp"), of_what_idle_ddp_lacks, {2: 4}),
     Target("… both with gradient_as_bucket_view, against DDP over gloo", step("ddp", bucket_views=True), GLOO, {2: 4}),
     Target("the whole step of DDP over gyre, against DDP over gloo", step("ddp"), of_step, {2: 1}),
     Target("256 MB in the arena, of the bound", ARENA_LARGEST, of_bound, {2: 0.7, 4: 0.6}, percent=True),

@@ -142,6 +142,10 @@ def test_step_tells_what_ways_without_an_exchange_cost_and_takes_views_of_ddps_b
     rows = rows_of(bench("step", "cifar10", "--ranks", "2", "--batch", "2", *more, *QUICK, "-o", "json"))
     assert [(row["via"], row["bucket_views"]) for row in rows] == [("ddp", True), ("meet", True), ("ddp-idle", True)]
     assert all(row["ours_us"] < row["together_us"] for row in rows)
+    assert [("beyond_idle_us" in row, "peers_beyond_idle_us" in row) for row in rows] == [
+        (True, True),
+        *[(False, False)] * 2,
+    ]
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "cifar10"])

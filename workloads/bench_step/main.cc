@@ -1,5 +1,6 @@
 // gyre-bench-step: one rank of `gyre bench step --via cpp`, which starts it: training steps of a model on made-up data,
-// alone and with exchange in turns, so that a noisy minute hits both alike. Rank 0 writes one JSON object.
+// alone and with exchange in turns of several steps, so that a noisy minute hits both alike. Rank 0 writes one JSON
+// object.
 #include <fmt/format.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
@@ -91,7 +92,11 @@ class Trained {
   std::unique_ptr<train::DistributedOptimizer> distributed_;
 };
 
-/// Of steps.
+/// A training takes one step after the other: the first of a turn finds caches and memory as the other network has left
+/// them, and does not count.
+constexpr int kStepsOfATurn = 4;
+
+/// Of steps, or of turns.
 struct Costs {
   std::vector<double> time_us;       ///< Until the last rank has ended it.
   std::vector<double> processor_us;  ///< Of this rank, all threads.
@@ -154,18 +159,26 @@ nlohmann::json measure(engine::Runtime& runtime, const Options& options) {
     costs.time_us.push_back(microseconds_since(start));
     costs.processor_us.push_back(processor_us() - start_of_processor_us);
   };
+  // Appends the median of its steps.
+  const auto take_turn = [&](Trained& trained, Costs& costs) {
+    Costs first;
+    Costs others;
+    for (int step = 0; step < kStepsOfATurn; ++step) take_step(trained, step == 0 ? first : others);
+    costs.time_us.push_back(median(others.time_us));
+    costs.processor_us.push_back(median(others.processor_us));
+  };
   Costs warm_up;
   for (int step = 0; step < 2; ++step) {  // The first teaches the plan its order; the second takes its memory.
     take_step(alone, warm_up);
     take_step(together, warm_up);
   }
-  const std::size_t last = warm_up.time_us.size() - 1;
-  const int rounds = agreed_rounds(runtime, warm_up.time_us[last - 1] + warm_up.time_us[last], options);
+  const double last_us = warm_up.time_us[2] + warm_up.time_us[3];
+  const int rounds = agreed_rounds(runtime, last_us * kStepsOfATurn, options);
   Costs alone_costs;
   Costs together_costs;
   for (int round = 0; round < rounds; ++round) {
-    take_step(alone, alone_costs);
-    take_step(together, together_costs);
+    take_turn(alone, alone_costs);
+    take_turn(together, together_costs);
   }
   return {{"bytes", together.size_bytes()},
           {"rounds", rounds},

@@ -130,6 +130,10 @@ def _row(place: Place, work: _Work, way: str, ours: list[Figures], gloo: list[Fi
     def figure(turns: list[Figures], what: str, kind: str = "time_us") -> float:
         return float(statistics.median(turn[kind][what] for turn in turns))
 
+    beyond_idle: Row = {}
+    if way == "ddp" and "beyond_idle_us" in gloo[0]:  # What an exchange adds to a DDP that has none.
+        beyond_idle["beyond_idle_us"] = figure(ours, "ddp", "beyond_idle_us")
+        beyond_idle["peers_beyond_idle_us"] = {"gloo_us": figure(gloo, "gloo", "beyond_idle_us")}
     alone_us, together_us = figure(ours, "alone"), figure(ours, way)
     gloo_alone_us, gloo_together_us = figure(gloo, "alone"), figure(gloo, "gloo")
     return {
@@ -154,4 +158,5 @@ def _row(place: Place, work: _Work, way: str, ours: list[Figures], gloo: list[Fi
         "processor_us": figure(ours, way, "processor_us"),
         "peers_processor_us": {"gloo_us": figure(gloo, "gloo", "processor_us")},
         "bound_us": None,
+        **beyond_idle,
     }

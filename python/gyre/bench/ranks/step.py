@@ -1,5 +1,5 @@
 """One rank of the step benchmark in Python: whole training steps of a model on made-up data, alone and by each face, in
-turns, so that a noisy minute hits all alike. Runs under `gyre run`."""
+turns of several steps, so that a noisy minute hits all alike. Runs under `gyre run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from gyre.bench.ranks.groups import Ranks, gloo_ranks, gyre_ranks
 from gyre.bench.ranks.timing import arguments_parser, effort_of, rounds_for, write_result
 
 _LEARNING_RATE = 1e-3
+# A training takes one step after the other: the first of a turn finds caches and memory as another network has left
+# them, and does not count.
+_STEPS_OF_A_TURN = 4
 ALONE = "alone"
+DDP_IDLE = "ddp-idle"
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ WRAPS: dict[str, Callable[[nn.Module, torch.optim.Optimizer, bool], Trained]] = 
     "meet": _meet,
     "gloo": _gloo,
     "ddp": _ddp,
-    "ddp-idle": _ddp_idle,
+    DDP_IDLE: _ddp_idle,
     "hvd": _hvd,
 }
 
@@ -107,11 +111,18 @@ class Work:
         ranks.meet()
         return Cost((time.perf_counter() - start) * 1e6, (time.process_time() - start_of_processor) * 1e6)
 
+    def turn(self, trained: Trained, ranks: Ranks) -> Cost:
+        """The median of some steps in a row."""
+        steps = [self.step(trained, ranks) for _ in range(_STEPS_OF_A_TURN)][1:]
+        return Cost(
+            statistics.median(step.time_us for step in steps), statistics.median(step.processor_us for step in steps)
+        )
 
-def added(costs: list[dict[str, Cost]], name: str, part: Callable[[Cost], float]) -> float:
+
+def added(costs: list[dict[str, Cost]], name: str, part: Callable[[Cost], float], to: str = ALONE) -> float:
     """What the exchange adds, in the middle of all rounds. A machine that is slower for a while is so for a whole
     round, so the difference is taken round by round."""
-    return statistics.median(part(once[name]) - part(once[ALONE]) for once in costs)
+    return statistics.median(part(once[name]) - part(once[to]) for once in costs)
 
 
 def main() -> None:
@@ -142,9 +153,9 @@ def main() -> None:
             torch.randint(arguments.outputs, (arguments.batch,)),
         )
         for _ in range(2):  # The first teaches plans and DDP the order; the second takes its memory.
-            round_us = sum(work.step(face, ranks).time_us for face in trained.values())
-        rounds = rounds_for(round_us, effort_of(arguments), ranks)
-        costs = [{name: work.step(face, ranks) for name, face in trained.items()} for _ in range(rounds)]
+            steps_us = sum(work.step(face, ranks).time_us for face in trained.values())
+        rounds = rounds_for(steps_us * _STEPS_OF_A_TURN, effort_of(arguments), ranks)
+        costs = [{name: work.turn(face, ranks) for name, face in trained.items()} for _ in range(rounds)]
         if ranks.rank == 0:
             size = sum(values.numel() * values.element_size() for values in trained[ALONE].network.parameters())
             figures: dict[str, object] = {"bytes": size, "rounds": rounds}
@@ -152,6 +163,12 @@ def main() -> None:
             figures["time_us"] = {name: statistics.median(once[name].time_us for once in costs) for name in trained}
             figures["exposed_us"] = {name: added(costs, name, lambda cost: cost.time_us) for name in others}
             figures["processor_us"] = {name: added(costs, name, lambda cost: cost.processor_us) for name in others}
+            if DDP_IDLE in trained:
+                figures["beyond_idle_us"] = {
+                    name: added(costs, name, lambda cost: cost.time_us, DDP_IDLE)
+                    for name in ("gloo", "ddp")
+                    if name in trained
+                }
             write_result(arguments.result, figures)
 
 
