@@ -57,18 +57,18 @@ Marking marking_of(pid_t pid, std::string_view marker) {
   return read_whole ? Marking::kAbsent : Marking::kUnknown;
 }
 
-struct Marked {
+struct Found {
   pid_t pid;
   UniqueFd pidfd;
 };
 
 struct Findings {
-  std::vector<Marked> marked;
-  bool in_exec = false;  ///< Some process could not be judged.
+  std::vector<Found> marked;
+  std::vector<Found> in_exec;  ///< Could not be judged.
 };
 
 /// The descriptor is taken before the environment is read: what is killed is what was looked at.
-Findings find_marked(std::string_view marker) {
+Findings look_at_all(std::string_view marker) {
   Findings found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
   if (!folder) return found;
@@ -81,31 +81,41 @@ Findings find_marked(std::string_view marker) {
     if (!pidfd) continue;
     const Marking marking = marking_of(pid, marker);
     if (marking == Marking::kPresent) found.marked.push_back({pid, std::move(pidfd)});
-    if (marking == Marking::kUnknown) found.in_exec = true;
+    if (marking == Marking::kUnknown) found.in_exec.push_back({pid, std::move(pidfd)});
   }
   return found;
+}
+
+/// Whether one of them turns out to be marked, as soon as it is through with exec. A program on a slow disk may take
+/// some time; one that never gets through must not hold up everybody.
+bool any_comes_out_marked(std::vector<Found> in_exec, std::string_view marker) {
+  constexpr std::chrono::seconds kPatience{1};
+  constexpr std::chrono::milliseconds kPause{1};
+  const Deadline deadline = Deadline::after(kPatience);
+  while (!in_exec.empty() && !deadline.passed()) {
+    std::this_thread::sleep_for(kPause);
+    bool marked = false;
+    std::erase_if(in_exec, [&](const Found& each) {
+      const Marking marking = marking_of(each.pid, marker);
+      marked = marked || marking == Marking::kPresent;
+      return marking != Marking::kUnknown;
+    });
+    if (marked) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadline) {
-  // A program on a slow disk may be in exec for some time; one that never gets out must not hold up everybody.
-  constexpr std::chrono::seconds kLongestExec{1};
-  constexpr std::chrono::milliseconds kPause{1};
   std::vector<pid_t> killed;
-  std::optional<Deadline> patience;
   do {
     // Again until none is found: one may have forked while we looked.
-    const Findings found = find_marked(marker);
-    if (found.marked.empty()) {
-      if (!patience) patience = Deadline::after(kLongestExec);
-      if (!found.in_exec || patience->passed()) return killed;
-      std::this_thread::sleep_for(kPause);
-      continue;
-    }
-    patience.reset();
-    for (const Marked& each : found.marked) send_signal(each.pidfd, SIGKILL);
-    for (const Marked& each : found.marked) {
+    Findings found = look_at_all(marker);
+    // What is new since then was started by one of those in exec, or is not ours.
+    if (found.marked.empty() && !any_comes_out_marked(std::move(found.in_exec), marker)) return killed;
+    for (const Found& each : found.marked) send_signal(each.pidfd, SIGKILL);
+    for (const Found& each : found.marked) {
       pollfd ended{.fd = each.pidfd.get(), .events = POLLIN, .revents = 0};
       ::poll(&ended, 1, deadline.poll_timeout_ms());
       killed.push_back(each.pid);
