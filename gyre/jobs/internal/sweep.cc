@@ -80,8 +80,9 @@ Findings look_at_all(std::string_view marker) {
     UniqueFd pidfd = open_pidfd(pid);
     if (!pidfd) continue;
     const Marking marking = marking_of(pid, marker);
-    if (marking == Marking::kPresent) found.marked.push_back({pid, std::move(pidfd)});
-    if (marking == Marking::kUnknown) found.in_exec.push_back({pid, std::move(pidfd)});
+    if (marking == Marking::kAbsent) continue;
+    auto& list = marking == Marking::kPresent ? found.marked : found.in_exec;
+    list.push_back({pid, std::move(pidfd)});
   }
   return found;
 }
