@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hosts as hosts_module
 import pytest
-from hosts import Hosts, HostsError, all_names, existing_namespaces, output_of_rank_0, run_ranks
+from hosts import Hosts, HostsError, all_names, existing_namespaces, run_ranks
 from running_job import wait_until
 
 TOOLS = Path(hosts_module.__file__).parent
@@ -48,6 +48,31 @@ def test_links_answer_and_are_no_faster_than_their_rate() -> None:
         assert all(0 < report.share <= 1.1 and report.round_trip_us > 0 for report in reports), reports
         # One transfer out, of 0.2 s; what left is counted with its headers.
         assert hosts.bytes_sent(0) > 0.95 * 100e6 / 8 * 0.2
+
+
+# Prints who decides how fast a stream may be, on the side of the host that it runs on.
+STREAM = """
+import socket, sys
+side, address = sys.argv[1:]
+if side == "serve":
+    server = socket.create_server((address, 7000))
+    print("ready", flush=True)
+    stream, _ = server.accept()
+else:
+    stream = socket.create_connection((address, 7000))
+print(stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\\0").decode(), flush=True)
+"""
+
+
+def test_streams_are_as_fast_as_linux_lets_them_be_whatever_the_machine_prefers() -> None:
+    with Hosts.create(2, links=2) as hosts:
+        address = hosts.address(1, 1)
+        with hosts.start(1, [sys.executable, "-c", STREAM, "serve", address], stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            connect = hosts.command_on(0, [sys.executable, "-c", STREAM, "connect", address])
+            connected = subprocess.run(connect, capture_output=True, text=True, timeout=60, check=True)
+            assert (server.stdout.readline(), connected.stdout) == (b"cubic\n", "cubic\n")
 
 
 def test_a_link_that_nothing_shapes_is_found() -> None:
@@ -127,13 +152,6 @@ def test_a_rank_that_hangs_is_ended_and_named() -> None:
             "the hosts are empty",
             lambda: not any(subprocess.run(one, capture_output=True, check=True).stdout for one in pids),
         )
-
-
-def test_the_output_of_rank_0_is_that_of_a_job_that_went_well() -> None:
-    with Hosts.create(2) as hosts:
-        assert output_of_rank_0(hosts, 2, ["sh", "-c", "echo $GYRE_RANK of $GYRE_SIZE"]) == "0 of 4\n"
-        with pytest.raises(HostsError, match="rank 1 on host 1 ended with 3: oh"):
-            output_of_rank_0(hosts, 1, ["sh", "-c", "test $GYRE_RANK = 0 || { echo oh >&2; exit 3; }"])
 
 
 @pytest.mark.parametrize("rate", ["", "100", "fast", "0mbit", "1mbit; rm"])
