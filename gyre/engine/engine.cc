@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "gyre/base/bytes.h"
@@ -70,7 +72,7 @@ class WaitingJoin final : public Join {
 
 class Engine::Implementation {
  public:
-  Implementation(group::Group& group, EngineOptions options, Logger logger);
+  Implementation(group::Group& group, EngineOptions options, Logger logger, std::optional<TimelineRows> timeline);
   ~Implementation() { shutdown(); }
 
   std::vector<Handle> submit(std::vector<Request> requests);
@@ -80,11 +82,13 @@ class Engine::Implementation {
   EngineStatistics statistics() const;
   std::unique_ptr<Join> begin_join(const JoinOptions& options);
   void shutdown();
+  Timeline& own_timeline() const;
 
   group::Group& group_;
   const EngineOptions options_;
   const Logger logger_;
-  Timeline timeline_;
+  const std::shared_ptr<Timeline> own_timeline_;  // Null in a part of a job.
+  const TimelineRows timeline_;
 
  private:
   /// Everybody's `own`, one after the other.
@@ -108,10 +112,15 @@ class Engine::Implementation {
   bool shut_down_ GYRE_GUARDED_BY(shutdown_mutex_) = false;
 };
 
-Engine::Implementation::Implementation(group::Group& group, EngineOptions options, Logger logger)
-    : group_(group), options_(std::move(options)), logger_(std::move(logger)), timeline_(logger_) {
-  if (group_.rank() == 0 && !options_.timeline.empty()) {
-    timeline_.start(options_.timeline, options_.timeline_mark_cycles);
+Engine::Implementation::Implementation(group::Group& group, EngineOptions options, Logger logger,
+                                       std::optional<TimelineRows> timeline)
+    : group_(group),
+      options_(std::move(options)),
+      logger_(std::move(logger)),
+      own_timeline_(timeline ? nullptr : std::make_shared<Timeline>(logger_)),
+      timeline_(timeline ? *std::move(timeline) : TimelineRows(own_timeline_)) {
+  if (own_timeline_ && group_.rank() == 0 && !options_.timeline.empty()) {
+    own_timeline_->start(options_.timeline, options_.timeline_mark_cycles);
   }
   std::unique_ptr<net::Stream> to_coordinator;
   if (group_.size() > 1) {
@@ -260,16 +269,23 @@ std::unique_ptr<Join> Engine::Implementation::begin_join(const JoinOptions& opti
   return std::make_unique<WaitingJoin>(handle, period, joins_, plans_);
 }
 
+Timeline& Engine::Implementation::own_timeline() const {
+  if (own_timeline_) return *own_timeline_;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a part of a job (a process set) is traced in the job's timeline; start and stop that one");
+}
+
 void Engine::Implementation::shutdown() {
   const MutexLock lock(shutdown_mutex_);
   if (std::exchange(shut_down_, true)) return;
   plans_->shutdown();
   open_lane_->shutdown();
-  timeline_.stop();
+  if (own_timeline_) own_timeline_->stop();
 }
 
-Engine::Engine(group::Group& group, EngineOptions options, Logger logger)
-    : implementation_(std::make_unique<Implementation>(group, std::move(options), std::move(logger))) {}
+Engine::Engine(group::Group& group, EngineOptions options, Logger logger, std::optional<TimelineRows> timeline)
+    : implementation_(
+          std::make_unique<Implementation>(group, std::move(options), std::move(logger), std::move(timeline))) {}
 Engine::~Engine() = default;
 
 Handle Engine::submit(Request request) {
@@ -318,10 +334,13 @@ int Engine::join(const JoinOptions& options) {
 void Engine::shutdown() { implementation_->shutdown(); }
 
 void Engine::start_timeline(const std::filesystem::path& path, bool mark_cycles) {
-  if (implementation_->group_.rank() == 0) implementation_->timeline_.start(path, mark_cycles);
+  Timeline& timeline = implementation_->own_timeline();
+  if (implementation_->group_.rank() == 0) timeline.start(path, mark_cycles);
 }
 
-void Engine::stop_timeline() { implementation_->timeline_.stop(); }
+void Engine::stop_timeline() { implementation_->own_timeline().stop(); }
+
+TimelineRows Engine::timeline_of_part(std::string_view name) const { return implementation_->timeline_.of_part(name); }
 
 EngineStatistics Engine::statistics() const { return implementation_->statistics(); }
 

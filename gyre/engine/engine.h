@@ -1,8 +1,11 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gyre/base/log.h"
@@ -12,6 +15,7 @@
 #include "gyre/engine/plan.h"
 #include "gyre/engine/request.h"
 #include "gyre/engine/statistics.h"
+#include "gyre/engine/timeline.h"
 #include "gyre/group/group.h"
 
 namespace gyre::engine {
@@ -24,8 +28,9 @@ namespace gyre::engine {
 /// once, and every later submission fails with it too; the engine can then only be shut down.
 class Engine {
  public:
-  /// Every rank of the group makes one. The group must outlive it.
-  Engine(group::Group& group, EngineOptions options, Logger logger);
+  /// Every rank of the group makes one. The group must outlive it. Of a part of a job, `timeline` says where its rows
+  /// go (see timeline_of_part); every other engine has a timeline of its own.
+  Engine(group::Group& group, EngineOptions options, Logger logger, std::optional<TimelineRows> timeline = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -65,8 +70,11 @@ class Engine {
   /// gradient).
   void shutdown();
 
+  /// Rank 0 writes `path`, the others nothing. Error(kInvalidArgument) in a part of a job: its rows stand in the job's.
   void start_timeline(const std::filesystem::path& path, bool mark_cycles);
   void stop_timeline();
+  /// The rows of a part of this engine's ranks, while this engine's timeline runs.
+  TimelineRows timeline_of_part(std::string_view name) const;
 
   /// What has been counted so far, on this rank. Any thread, any time; plans that are destroyed are gone from it.
   EngineStatistics statistics() const;

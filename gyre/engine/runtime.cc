@@ -54,23 +54,24 @@ std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::stri
   return std::make_unique<Runtime>(group::join_group(job, options.group, logger), options);
 }
 
-Runtime::Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options)
+Runtime::Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options,
+                 std::optional<TimelineRows> timeline)
     : options_(options),
       logger_(make_logger(fmt::format("rank {}", rank_in_job(*group)), options.log_level)),
       explain_file_(options.explain_file),
       rates_(options.explain_file.empty() ? MachineRates{} : measure_machine(*group)),
       group_(std::move(group)),
-      engine_(std::make_unique<Engine>(*group_, options.engine, logger_)) {
+      engine_(std::make_unique<Engine>(*group_, options.engine, logger_, std::move(timeline))) {
   keep_freed_memory();
 }
 
 Runtime::~Runtime() { shutdown(); }
 
-std::unique_ptr<Runtime> Runtime::subset(std::vector<int> ranks, std::uint64_t id) const {
+std::unique_ptr<Runtime> Runtime::subset(std::vector<int> ranks, std::uint64_t id, const std::string& name) const {
   RuntimeOptions options = options_;
-  options.engine.timeline.clear();  // One file cannot be written twice.
   options.explain_file.clear();
-  return std::make_unique<Runtime>(group::make_subgroup(group_, std::move(ranks), id), options);
+  return std::make_unique<Runtime>(group::make_subgroup(group_, std::move(ranks), id), options,
+                                   engine_->timeline_of_part(name.empty() ? fmt::format("set {}", id) : name));
 }
 
 void Runtime::write_account() {

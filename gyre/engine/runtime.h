@@ -34,7 +34,9 @@ class Runtime {
   /// Joins the job that the launcher described in the environment. `whereabouts`: see EngineOptions.
   static std::unique_ptr<Runtime> start_from_environment(std::function<std::string()> whereabouts = {});
 
-  Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options);
+  /// `timeline`: see Engine.
+  Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options,
+          std::optional<TimelineRows> timeline = {});
   ~Runtime();
 
   int rank() const { return group_->rank(); }
@@ -47,16 +49,17 @@ class Runtime {
 
   /// Some of this runtime's ranks as a job of their own (a process set): own numbers, own engine, same links, memory
   /// and fate; see group::make_subgroup for `ranks`, `id` and what leaving means. Collective among `ranks` alone;
-  /// returns when all of them have called it (within a minute). It has no timeline. Shut it down before this runtime.
-  std::unique_ptr<Runtime> subset(std::vector<int> ranks, std::uint64_t id) const;
+  /// returns when all of them have called it (within a minute). Shut it down before this runtime. What it does stands
+  /// in this runtime's timeline, where rank 0 takes part in it, under `name` (empty: "set" and the id).
+  std::unique_ptr<Runtime> subset(std::vector<int> ranks, std::uint64_t id, const std::string& name = "") const;
 
   /// Leaves the job (a subset: only that) in good order. Idempotent; the destructor calls it.
   void shutdown();
 
  private:
-  RuntimeOptions options_;
   void write_account();
 
+  RuntimeOptions options_;
   Logger logger_;
   std::filesystem::path explain_file_;  // Empty: nothing is to be written, or it has been.
   MachineRates rates_;

@@ -2,11 +2,17 @@
 // do meanwhile, and its end must not be theirs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "gyre/base/bytes.h"
+#include "gyre/base/file.h"
 #include "gyre/engine/runtime.h"
 
 namespace gyre::engine {
@@ -60,6 +66,33 @@ TEST_P(SubsetTest, overlapping_sets_work_at_the_same_time_as_the_whole) {
     }
   };
   run_ranks(4, body, {}, GetParam());
+}
+
+TEST_P(SubsetTest, a_set_is_traced_under_its_name_where_rank_0_takes_part) {
+  const auto path = std::filesystem::temp_directory_path() / ("gyre_subset_" + std::to_string(::getpid()) + ".json");
+  const auto body = [&](Runtime& runtime) {
+    std::unique_ptr<Runtime> set;
+    if (runtime.rank() <= 1) set = runtime.subset({1, 0}, 1, "first");
+    if (runtime.rank() >= 2) set = runtime.subset({2, 3}, 2);
+    if (runtime.rank() == 0) {
+      EXPECT_THROW(set->engine().start_timeline(path, false), Error);
+    }
+    runtime.engine().start_timeline(path, false);
+    sum_over(*set, "x", 1.0F);
+    set->shutdown();
+    sum_over(runtime, "x", 1.0F);  // The end of a set ends nothing here.
+    runtime.engine().stop_timeline();
+  };
+  run_ranks(4, body, {}, GetParam());
+  std::map<std::string, int> phases_of;
+  std::map<int, std::string> names;
+  for (const auto& event : nlohmann::json::parse(as_text(read_file(path, 1 << 24)))) {
+    if (event.value("name", "") == "process_name") names[event.at("pid")] = event.at("args").at("name");
+    if (event.at("ph") == "B") ++phases_of[names.at(event.at("pid"))];
+  }
+  std::filesystem::remove(path);
+  EXPECT_THAT(phases_of, testing::UnorderedElementsAre(testing::Pair("first: x", testing::Ge(2)),
+                                                       testing::Pair("x", testing::Ge(2))));
 }
 
 TEST_P(SubsetTest, plans_work_in_a_set) {

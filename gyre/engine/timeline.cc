@@ -135,4 +135,24 @@ void Timeline::write_events(const std::string& events) {
   }
 }
 
+TimelineRows TimelineRows::of_part(std::string_view name) const {
+  TimelineRows part = *this;
+  part.prefix_ += fmt::format("{}: ", name);
+  return part;
+}
+
+std::string TimelineRows::row(std::string_view tensor) const { return fmt::format("{}{}", prefix_, tensor); }
+
+void TimelineRows::begin(std::string_view tensor, std::string_view phase) const {
+  if (enabled()) timeline_->begin(row(tensor), phase);
+}
+
+void TimelineRows::end(std::string_view tensor) const {
+  if (enabled()) timeline_->end(row(tensor));
+}
+
+void TimelineRows::instant(std::string_view tensor, std::string_view what) const {
+  if (enabled()) timeline_->instant(row(tensor), what);
+}
+
 }  // namespace gyre::engine

@@ -42,8 +42,10 @@ class InFlight(Protocol):
 class Runtime:
     """This process as a rank of its job, with what the Python side must remember about it. Thread-safe."""
 
-    def __init__(self, core: _core.Runtime) -> None:
+    def __init__(self, core: _core.Runtime, *, whole: Runtime | None = None, set_id: int = 0) -> None:
+        """`whole`: whose ranks these are a part of, with that `set_id`."""
         self.core = core
+        self.set_id = set_id
         self.place = core.place
         self._lock = threading.Lock()
         self._counters: Counter[str] = Counter()
@@ -52,7 +54,8 @@ class Runtime:
         self._in_flight: set[InFlight] = set()
         self.process_sets: dict[int, Any] = {}  # gyre.torch.process_sets keeps them, by number;
         self.sets_made = 0  # counted from 1.
-        self.exchanges: weakref.WeakSet[Any] = weakref.WeakSet()  # Of the optimizers that live.
+        # Of the optimizers that live, also of those of the parts: a parameter is exchanged by one of them at most.
+        self.exchanges: weakref.WeakSet[Any] = whole.exchanges if whole else weakref.WeakSet()
 
     @property
     def rank(self) -> int:
@@ -74,11 +77,10 @@ class Runtime:
             self._joins += 1
             self._counters.clear()
 
-    def subset(self, ranks: Sequence[int], set_id: int) -> Runtime:
+    def subset(self, ranks: Sequence[int], set_id: int, name: str) -> Runtime:
         """These ranks as a runtime of their own, numbered in the order given: see _core.Runtime.subset. Collective
-        among them alone. Whoever makes sets takes `set_id` from a range of its own: process sets count from 1 << 24,
-        torch.distributed's groups from 2 << 24."""
-        part = Runtime(self.core.subset(ranks, set_id))
+        among them alone. Whoever makes sets takes `set_id` from a range of its own: process sets count from 1 << 24."""
+        part = Runtime(self.core.subset(ranks, set_id, name), whole=self, set_id=set_id)
         with self._lock:
             self._subsets.add(part)
         return part

@@ -359,6 +359,54 @@ def wrapped_again() -> None:
             old.synchronize()
 
 
+def wrapped_again_for_other_ranks() -> None:
+    """A process set has exchanges of its own, one of a single rank none; the older one must not go on beside it."""
+    rank, size = hvd.rank(), hvd.size()
+    sets = [hvd.add_process_set([0]), hvd.add_process_set(range(1, size))]
+    first, second, whole = pair()
+    (first.sum() + second.sum()).backward()
+    whole.step()
+    for process_set in sets:
+        if process_set.included():
+            part = hvd.DistributedOptimizer(torch.optim.SGD([first, second], lr=1.0), process_set=process_set)
+            for _ in range(2):
+                part.zero_grad()
+                ((first.sum() + second.sum()) * (rank + 1)).backward()
+                check(first.grad, 1.0 if rank == 0 else sum(range(2, size + 1)) / (size - 1))
+                part.step()
+    with pytest.raises(CallOrderError, match="wrapped again"):
+        whole.step()
+    combined = hvd.DistributedOptimizer(torch.optim.SGD([first, second], lr=1.0), op=hvd.Adasum)
+    combined.zero_grad()
+    (first.sum() * (rank + 1)).backward()
+    check(first.grad, rank + 1)
+    for process_set in sets:
+        hvd.remove_process_set(process_set)
+
+
+def exchanges_of_all_and_of_some_in_one_backward() -> None:
+    """Their first gradients come in another order on another rank; nobody may wait in one for whoever waits in the
+    other."""
+    rank, size = hvd.rank(), hvd.size()
+    some = hvd.add_process_set(range(size - 1))
+    first, second = (torch.zeros(4, requires_grad=True) for _ in range(2))
+    of_all = hvd.DistributedOptimizer(torch.optim.SGD([first], lr=1.0))
+    optimizers = [of_all]
+    if some.included():
+        optimizers.append(hvd.DistributedOptimizer(torch.optim.SGD([second], lr=1.0), process_set=some))
+    for _ in range(3):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        in_order = [first, second] if rank % 2 else [second, first]
+        sum((parameter * (rank + 1)).sum() for parameter in in_order).backward()
+        check(first.grad, mean_of_ranks())
+        if some.included():
+            check(second.grad, sum(range(1, size)) / (size - 1))
+        for optimizer in optimizers:
+            optimizer.step()
+    hvd.remove_process_set(some)
+
+
 EVERYTHING: list[Callable[[], None]] = [
     clipping_where_the_exchange_ends_in_step,
     gradients_are_reduced_when_backward_returns,
@@ -374,6 +422,8 @@ EVERYTHING: list[Callable[[], None]] = [
     gradients_thrown_away,
     steps_without_any_gradient,
     wrapped_again,
+    wrapped_again_for_other_ranks,
+    exchanges_of_all_and_of_some_in_one_backward,
 ]
 
 

@@ -202,13 +202,21 @@ def timelines_of_training() -> None:
         optimizer.step()
     half = my_half()
     hvd.allreduce(torch.ones(1), name="within", process_set=half)
+    part = hvd.DistributedOptimizer(
+        torch.optim.SGD(network.parameters(), lr=0.1), network.named_parameters(), process_set=half
+    )
+    network(torch.ones(1, 3)).sum().backward()
+    part.step()
     hvd.stop_timeline()
     hvd.barrier()
     if hvd.rank() == 0:
-        rows = rows_of(path)
+        rows, part_rows = rows_of(path), f"process_set.{half.process_set_id}"
         for name in ("weight", "bias"):
-            assert rows[f"allreduce.{name}"] == ["QUEUE", "ALLREDUCE"] * 2
-        assert "allreduce.within" not in rows
+            assert rows[f"allreduce.{name}"] == ["QUEUE", "ALLREDUCE"] * 2, rows
+            of_half = rows.get(f"{part_rows}: allreduce.{name}", [])
+            assert of_half == ["QUEUE", "ALLREDUCE"] * (half.size() > 1)
+        assert {"NEGOTIATE_ALLREDUCE", "ALLREDUCE"} <= set(rows[f"{part_rows}: allreduce.within"])
+        assert not any(f"process_set.{half.process_set_id + 1}" in row for row in rows), rows
         assert "cannot write" in fails_with(Error, lambda: hvd.start_timeline("no/such/folder/t.json"))
     remove(half)
 

@@ -33,7 +33,7 @@ CoordinatorOptions coordinator_options(const group::Group& group, const EngineOp
 }  // namespace
 
 CoordinatorService::CoordinatorService(group::Group& group, std::vector<std::unique_ptr<net::Stream>> links,
-                                       const EngineOptions& options, Timeline& timeline, Logger logger)
+                                       const EngineOptions& options, const TimelineRows& timeline, Logger logger)
     : group_(group),
       options_(options),
       timeline_(timeline),

@@ -28,7 +28,7 @@ class CoordinatorService {
  public:
   /// `links` by rank; links[0] is one end of a stream pair to rank 0's own open lane.
   CoordinatorService(group::Group& group, std::vector<std::unique_ptr<net::Stream>> links, const EngineOptions& options,
-                     Timeline& timeline, Logger logger);
+                     const TimelineRows& timeline, Logger logger);
   /// Ends the thread: operations that wait fail on the ranks that are still there.
   ~CoordinatorService();
 
@@ -68,7 +68,7 @@ class CoordinatorService {
 
   group::Group& group_;
   const EngineOptions options_;
-  Timeline& timeline_;
+  const TimelineRows& timeline_;
   const Logger logger_;
   net::Notifier stop_;
 

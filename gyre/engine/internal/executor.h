@@ -26,7 +26,7 @@ collectives::Reduction reduction_of(const Signature& signature);
 /// Runs ordered operations on a lane. One thread.
 class Executor {
  public:
-  Executor(group::Lane& lane, Timeline& timeline, Logger logger)
+  Executor(group::Lane& lane, const TimelineRows& timeline, Logger logger)
       : lane_(lane), timeline_(timeline), logger_(std::move(logger)) {}
 
   /// Runs one bucket: `operations[i]` is what the coordinator says of `pending[i]`. Returns the results in that order;
@@ -45,7 +45,7 @@ class Executor {
   Result all_to_all(const Request& request, const OrderedOperation& operation);
 
   group::Lane& lane_;
-  Timeline& timeline_;
+  const TimelineRows& timeline_;
   const Logger logger_;
   std::vector<std::byte> fusion_buffer_;
   collectives::LentMemory lent_memory_;

@@ -91,7 +91,7 @@ struct Meeting::Board {
   static std::size_t bytes_for(int size) { return sizeof(Board) + sizeof(Posting) * static_cast<std::size_t>(size); }
 };
 
-Meeting::Meeting(group::Group& group, Timeline& timeline)
+Meeting::Meeting(group::Group& group, const TimelineRows& timeline)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group)),

@@ -41,7 +41,7 @@ namespace gyre::engine::internal {
 class Meeting {
  public:
   /// Every rank of a group on one host makes it.
-  Meeting(group::Group& group, Timeline& timeline);
+  Meeting(group::Group& group, const TimelineRows& timeline);
 
   /// Whether this kind of operation may run here.
   static bool eligible(const Request& request);
@@ -74,7 +74,7 @@ class Meeting {
   void run_in_lane(const Request& request) GYRE_REQUIRES(mutex_);
 
   group::Group& group_;
-  Timeline& timeline_;
+  const TimelineRows& timeline_;
   group::Lane lane_;
   std::shared_ptr<net::Segment> memory_;
   Board* board_;

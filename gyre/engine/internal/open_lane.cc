@@ -98,7 +98,7 @@ void validate(const Request& request, int size) {
 }
 
 OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
-                   Timeline& timeline, const Logger& logger, std::function<std::string()> whereabouts)
+                   const TimelineRows& timeline, const Logger& logger, std::function<std::string()> whereabouts)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group)),

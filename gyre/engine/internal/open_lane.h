@@ -32,7 +32,7 @@ class OpenLane {
   /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
   /// thread.
   OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
-           Timeline& timeline, const Logger& logger, std::function<std::string()> whereabouts);
+           const TimelineRows& timeline, const Logger& logger, std::function<std::string()> whereabouts);
   ~OpenLane();
 
   /// The requests are valid (see validate()). Those of one call are announced in one message.
@@ -79,7 +79,7 @@ class OpenLane {
   Error abort_group(const std::exception& cause);
 
   group::Group& group_;
-  Timeline& timeline_;
+  const TimelineRows& timeline_;
   group::Lane lane_;
   Executor executor_;
   const std::unique_ptr<net::Stream> coordinator_;

@@ -41,7 +41,7 @@ std::string row_of(const PlanTensor& tensor) { return "allreduce." + tensor.name
 
 PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
                    PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, const StallAlarm& alarm,
-                   Timeline& timeline, std::shared_ptr<PlanRegistry> registry,
+                   const TimelineRows& timeline, std::shared_ptr<PlanRegistry> registry,
                    std::chrono::milliseconds shutdown_timeout)
     : group_(group),
       tensors_(std::move(tensors)),

@@ -37,7 +37,8 @@ class PlanLane final : public Plan {
   /// buckets beforehand.
   PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
            PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, const StallAlarm& alarm,
-           Timeline& timeline, std::shared_ptr<PlanRegistry> registry, std::chrono::milliseconds shutdown_timeout);
+           const TimelineRows& timeline, std::shared_ptr<PlanRegistry> registry,
+           std::chrono::milliseconds shutdown_timeout);
   ~PlanLane() override;
 
   std::size_t tensor_count() const override { return tensors_.size(); }
@@ -88,7 +89,7 @@ class PlanLane final : public Plan {
   JoinWatch& joins_;
   const StallAlarm& alarm_;
   StepMark step_mark_;
-  Timeline& timeline_;
+  const TimelineRows& timeline_;
   const std::shared_ptr<PlanRegistry> registry_;
   const std::chrono::milliseconds shutdown_timeout_;
   group::Lane lane_;

@@ -176,9 +176,11 @@ BoundPlan make_plan(const RuntimeOwner& self, const TensorList& tensors, engine:
   return {self, ProcessBound<engine::Plan>(std::move(plan))};
 }
 
-RuntimeOwner make_subset(const RuntimeOwner& self, const std::vector<int>& ranks, std::uint64_t id) {
+RuntimeOwner make_subset(const RuntimeOwner& self, const std::vector<int>& ranks, std::uint64_t id,
+                         const std::string& name) {
   self.get();  // Not in a fork.
-  return RuntimeOwner(run_interruptibly([runtime = self.shared(), ranks, id] { return runtime->subset(ranks, id); }));
+  return RuntimeOwner(
+      run_interruptibly([runtime = self.shared(), ranks, id, name] { return runtime->subset(ranks, id, name); }));
 }
 
 Memory plan_memory(const BoundPlan& self, std::size_t index) {
@@ -272,11 +274,11 @@ void bind_join(nb::module_& module) {
 }
 
 constexpr const char* kSubsetHelp = R"(
-Some ranks of this runtime as a Runtime of their own (a process set, torch.distributed's new_group): numbered in the
+Some ranks of this runtime as a Runtime of their own (a process set): numbered in the
 order given, with an engine of its own over the same links and shared memory, so that everything that works here works
 there, plans included, and nothing waits for ranks outside of it. Only the members call it, all with the same arguments;
 it returns when all have. `id`: 1 to 2**32 - 1, equal on the members; sets that share a rank need different ones, and
-none may be used again. shutdown() leaves only the subset; a rank's death or abort() fails the whole job. Keep it no
+none may be used again. `name`: what its rows in the timeline bear. shutdown() leaves only the subset; a rank's death or abort() fails the whole job. Keep it no
 longer than its parent.)";
 
 void bind_runtime(nb::module_& module) {
@@ -308,7 +310,7 @@ void bind_runtime(nb::module_& module) {
           "requests"_a)
       .def("begin_join", &begin_join, nb::kw_only(), "every_operation"_a = false, "divide_by_contributors"_a = false,
            "This rank has run out of data: the others go on without contributions from it until all have joined.")
-      .def("subset", &make_subset, "ranks"_a, "id"_a, kSubsetHelp)
+      .def("subset", &make_subset, "ranks"_a, "id"_a, "name"_a, kSubsetHelp)
       .def("check_plan", &check_plan, "tensors"_a, "options"_a, "Whether every rank would make the same plan.")
       .def("make_plan", &make_plan, "tensors"_a, "options"_a, "ready_order"_a = std::vector<std::size_t>{},
            "tensors: (name, data type number, shape) of each. Every rank makes the same plan.")

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from types import FrameType
 from typing import Any
 
@@ -26,11 +26,12 @@ from gyre._runtime import Runtime
 from gyre._tracing import keep_out_of_graphs
 from gyre.core import _core
 from gyre.errors import CallOrderError
+from gyre.torch._exchange_options import ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, Slot, layout_name, place_over
 from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
 from gyre.torch._sparse_exchange import SparseExchange
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
-from gyre.torch.compression import Compressor, wire_format_of
+from gyre.torch.compression import wire_format_of
 from gyre.torch.handle import Handle
 
 NamedParameters = Sequence[tuple[str, torch.Tensor]]
@@ -40,21 +41,6 @@ _COUNT_NAME = "gyre.contributors"
 
 # References to an object that only its attribute and the call of sys.getrefcount() hold.
 _OWN_REFERENCES = 2
-
-
-@dataclass
-class ExchangeOptions:
-    """What DistributedOptimizer was asked for. `sparse_results`: all gradients are handed out sparse (SparseAdam)."""
-
-    reduction: Reduction
-    compression: type[Compressor]
-    error_feedback: bool
-    passes_per_step: int
-    end_in_backward: bool  # Where the first backward() brings all gradients.
-    sparse_as_dense: bool
-    sparse_results: bool
-    divide_by_contributors: bool  # An average is over the ranks that have not joined.
-    groups: Mapping[int, int]  # By a parameter's id: those that travel together, in a bucket of their own.
 
 
 class GradientExchange:
@@ -74,7 +60,7 @@ class GradientExchange:
         self._callback_queued = False
         # Whether gradients lie in the arena as they are: the engine narrows them where they leave the host.
         self._in_own_type = wire_format_of(options.compression) is not None
-        self._runtime = runtime
+        self.runtime = runtime
         self._parameters = parameters
         self._hooks: dict[int, torch.utils.hooks.RemovableHandle] = {}
         self._ready_count = 0
@@ -93,9 +79,9 @@ class GradientExchange:
         self._parameters = parameters
 
     @property
-    def number(self) -> int:
-        """The same on all ranks, growing in the order in which optimizers were made."""
-        return self._options_number
+    def place(self) -> tuple[int, int]:
+        """Among the exchanges of the job and its process sets: the same order on all ranks."""
+        return self.runtime.set_id, self._options_number
 
     @property
     def under_way(self) -> bool:
@@ -150,7 +136,10 @@ class GradientExchange:
                 "gradients now: use that one"
             )
 
-    def _retire(self) -> None:
+    def retire_if_it_has(self, parameters: AbstractSet[int]) -> None:
+        """Any of these, by their ids."""
+        if self._hooks.keys().isdisjoint(parameters):
+            return
         self._retired = True
         self._callback_queued = False
         _remove_hooks(self._hooks)
@@ -202,7 +191,7 @@ class GradientExchange:
                 slots.append(slot)
         self._take_slots(slots)
         self._slot_ids = self._trainable_ids()
-        self._options_number = self._runtime.next_number("optimizer")
+        self._options_number = self.runtime.next_number("optimizer")
         self._sparse.stem = f"optimizer.{self._options_number}.sparse"
         self._register_hooks()
 
@@ -242,7 +231,7 @@ class GradientExchange:
         try:
             self._part_with_sparse_ones()
             arrived = [self._slot_of[number] for number in dict.fromkeys(self._arrived) if number in self._slot_of]
-            self._plan = self._runtime.core.make_plan(
+            self._plan = self.runtime.core.make_plan(
                 self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
             )
         except KeyboardInterrupt:
@@ -281,11 +270,7 @@ class GradientExchange:
         return wire.contiguous(), context
 
     def _register_hooks(self) -> None:
-        # One that nobody uses any more lives as long as something keeps it (a traceback, a notebook's history), on some
-        # ranks only: it must not wait for the others.
-        for other in list(self._runtime.exchanges):
-            if other is not self and not self._slot_of.keys().isdisjoint(other._slot_of):
-                other._retire()
+        retire_exchanges(self.runtime, self._slot_of.keys(), but=self)
         reference = weakref.ref(self)
 
         def on_gradient(parameter: torch.Tensor) -> None:
@@ -305,8 +290,8 @@ class GradientExchange:
         if self._agreement is None:  # Otherwise Ctrl-C has ended the wait for it.
             flag = torch.tensor([int(complete and self.options.end_in_backward)], dtype=torch.uint8)
             name = f"optimizer.{self._options_number}.complete"
-            submission = allreduce_submission(self._runtime, flag, None, name, Reduction(ReduceOperation.MIN))
-            self._agreement = submit_one(self._runtime, submission)
+            submission = allreduce_submission(self.runtime, flag, None, name, Reduction(ReduceOperation.MIN))
+            self._agreement = submit_one(self.runtime, submission)
         self._ends_in_backward = bool(self._agreement.wait().item())
         self._agreement = None
 
@@ -315,9 +300,9 @@ class GradientExchange:
         if _inside_another_backward():
             self._callback_queued = False  # Of a checkpointed part; the outer one will bring more gradients.
             return
-        waiting = [exchange for exchange in self._runtime.exchanges if exchange._callback_queued]
+        waiting = [exchange for exchange in self.runtime.exchanges if exchange._callback_queued]
         # Their first gradients may have come in another order on another rank.
-        for exchange in sorted(waiting, key=lambda one: one.number):
+        for exchange in sorted(waiting, key=lambda one: one.place):
             exchange._end_with_backward()
 
     def _end_with_backward(self) -> None:
@@ -459,11 +444,11 @@ class GradientExchange:
             count.fill_(1.0)
             plan.mark_ready(index)
         plan.finish_step()
-        contributors = round(count.item() * self._runtime.size)
-        if contributors < self._runtime.size:
+        contributors = round(count.item() * self.runtime.size)
+        if contributors < self.runtime.size:
             for slot in self._slots:
                 if slot.place is not None:
-                    slot.place.mul_(self._runtime.size / contributors)
+                    slot.place.mul_(self.runtime.size / contributors)
         return None
 
     def _hand_out(self, slots: Sequence[Slot]) -> None:
@@ -480,6 +465,15 @@ class GradientExchange:
                 if parameter.grad is None or parameter.grad.is_sparse:
                     parameter.grad = torch.empty_like(parameter, requires_grad=False)
                 parameter.grad.detach().copy_(self.options.compression.decompress(place, slot.context))
+
+
+def retire_exchanges(runtime: Runtime, parameters: AbstractSet[int], *, but: GradientExchange | None = None) -> None:
+    """Takes parameters, by their ids, from whoever has exchanged their gradients so far."""
+    # One that nobody uses any more lives as long as something keeps it (a traceback, a notebook's history), on some
+    # ranks only: it must not wait for the others.
+    for exchange in list(runtime.exchanges):
+        if exchange is not but:
+            exchange.retire_if_it_has(parameters)
 
 
 def _remove_hooks(hooks: dict[int, torch.utils.hooks.RemovableHandle]) -> None:

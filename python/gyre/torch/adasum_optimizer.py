@@ -6,16 +6,17 @@ Adding the changes instead of the gradients makes the adaptive sum right for opt
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
 
 from gyre.errors import InvalidArgumentError
 from gyre.torch._requests import ReduceOperation
+from gyre.torch._wrapping import wrap
 from gyre.torch.asynchronous import grouped_allreduce_async
 from gyre.torch.compression import Compressor
-from gyre.torch.process_sets import ProcessSet, runtime_of
+from gyre.torch.process_sets import ProcessSet
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 
@@ -50,24 +51,9 @@ class AdasumMixin(torch.optim.Optimizer):
         raise InvalidArgumentError("skip_synchronize() makes no sense with op=Adasum: the exchange is part of step()")
 
 
-def adasum_optimizer(
-    optimizer: AnyOptimizer,
-    named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
-    compression: type[Compressor],
-    passes: int,
-    process_set: ProcessSet,
-) -> AnyOptimizer:
-    """`named_parameters` are of no use here: all changes travel together. `passes`: backward passes accumulate in
-    `grad` until step() anyway."""
-    del named_parameters
-    if passes < 1:
-        raise InvalidArgumentError(f"backward_passes_per_step must be at least 1, not {passes}")
-    runtime = runtime_of(process_set, "DistributedOptimizer")
-    base = type(optimizer)
-    mixins = (AdasumMixin, base) if runtime.size > 1 else (base,)
-    class_ = type(base.__name__, mixins, {"__doc__": base.__doc__, "__module__": base.__module__})
-    wrapped = cast("AdasumMixin", object.__new__(class_))
-    wrapped.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+def adasum_optimizer(optimizer: AnyOptimizer, compression: type[Compressor], process_set: ProcessSet) -> AnyOptimizer:
+    """Of several ranks. All changes travel together."""
+    wrapped: AdasumMixin = wrap(optimizer, AdasumMixin)
     wrapped._process_set = process_set
     wrapped._compression = compression
     return cast("AnyOptimizer", wrapped)

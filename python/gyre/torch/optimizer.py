@@ -10,9 +10,11 @@ from typing import Any, TypeVar, cast
 import torch
 
 from gyre.errors import CallOrderError, InvalidArgumentError
-from gyre.torch._exchange import ExchangeOptions, GradientExchange
+from gyre.torch._exchange import GradientExchange, retire_exchanges
+from gyre.torch._exchange_options import ExchangeOptions
 from gyre.torch._requests import ReduceOperation, Reduction
-from gyre.torch.adasum_optimizer import adasum_optimizer
+from gyre.torch._wrapping import wrap
+from gyre.torch.adasum_optimizer import AdasumMixin, adasum_optimizer
 from gyre.torch.asynchronous import allreduce_async
 from gyre.torch.compression import Compression, Compressor, wire_format_of
 from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
@@ -183,14 +185,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
     group_of = _numbered_groups(optimizer, num_groups, groups)
     if op == ReduceOperation.ADASUM and runtime.size > 1:
-        return adasum_optimizer(optimizer, named_parameters, compression, backward_passes_per_step, process_set)
+        retire_exchanges(runtime, _ids(optimizer))
+        return adasum_optimizer(optimizer, compression, process_set)
     _check_options(op, compression, error_feedback=error_feedback, divide_by_contributors=divide_by_contributors)
     names = _checked_names(optimizer, named_parameters)
-    base = type(optimizer)
-    class_ = type(base.__name__, (DistributedMixin, base), {"__doc__": base.__doc__, "__module__": base.__module__})
-    wrapped = cast("DistributedMixin", object.__new__(class_))
-    # A learning-rate scheduler made before left a `step` of the old class.
-    wrapped.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+    wrapped: DistributedMixin = wrap(optimizer, DistributedMixin)
     wrapped._names, wrapped._process_set = names, process_set
     if runtime.size > 1:
         options = ExchangeOptions(
@@ -205,7 +204,13 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             groups=group_of,
         )
         wrapped._exchange = GradientExchange(runtime, _name_parameters(wrapped, names), options)
+    else:
+        retire_exchanges(runtime, _ids(optimizer))
     return cast("AnyOptimizer", wrapped)
+
+
+def _ids(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def _check_passes(passes: int) -> None:
@@ -216,7 +221,7 @@ def _check_passes(passes: int) -> None:
 def _check_arguments(optimizer: object, passes: int, op: ReduceOperation, predivide: float) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    if isinstance(optimizer, DistributedMixin):
+    if isinstance(optimizer, DistributedMixin | AdasumMixin):
         raise InvalidArgumentError("the optimizer is a DistributedOptimizer already")
     if op not in (ReduceOperation.AVERAGE, ReduceOperation.SUM, ReduceOperation.ADASUM):
         raise InvalidArgumentError(f"DistributedOptimizer works with op=Average, Sum or Adasum, not {op!r}")
@@ -252,7 +257,7 @@ def _numbered_groups(
                 f"groups must be a number of groups or a list of lists of parameters, not {count!r}"
             )
         return {id(parameter): index * count // len(parameters) for index, parameter in enumerate(parameters) if count}
-    known = {id(parameter) for parameter in parameters}
+    known = _ids(optimizer)
     members = [parameter for group in groups for parameter in group]
     if any(id(member) not in known for member in members):
         raise InvalidArgumentError("groups holds tensors that are not parameters of the optimizer")

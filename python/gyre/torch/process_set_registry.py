@@ -35,7 +35,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         raise InvalidArgumentError(failed)
     number = runtime.sets_made = runtime.sets_made + 1
     ranks = made._asked_for
-    made._runtime = runtime.subset(ranks, _FIRST_SUBSET + number) if runtime.rank in ranks else None
+    if runtime.rank in ranks:
+        made._runtime = runtime.subset(ranks, _FIRST_SUBSET + number, f"process_set.{number}")
     made._id = number
     made._registered_with = runtime
     runtime.process_sets[number] = made

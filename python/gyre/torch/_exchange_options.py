@@ -1,0 +1,24 @@
+"""What DistributedOptimizer hands to the exchange of its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gyre.torch._requests import Reduction
+from gyre.torch.compression import Compressor
+
+
+@dataclass
+class ExchangeOptions:
+    """What DistributedOptimizer was asked for. `sparse_results`: all gradients are handed out sparse (SparseAdam)."""
+
+    reduction: Reduction
+    compression: type[Compressor]
+    error_feedback: bool
+    passes_per_step: int
+    end_in_backward: bool  # Where the first backward() brings all gradients.
+    sparse_as_dense: bool
+    sparse_results: bool
+    divide_by_contributors: bool  # An average is over the ranks that have not joined.
+    groups: Mapping[int, int]  # By a parameter's id: those that travel together, in a bucket of their own.
