@@ -111,6 +111,9 @@ class Runtime:
             process_set.forget()
         self.process_sets.clear()
         self.core.shutdown()
+        for exchange in list(self.exchanges):
+            if exchange.runtime is self:
+                exchange.end_with_runtime()
         with self._lock:
             self._in_flight.clear()
 

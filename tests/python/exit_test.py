@@ -247,6 +247,29 @@ def body_shut_down_and_start_again() -> None:
         assert torch.equal(hvd.allreduce(torch.ones(2)), torch.ones(2))
 
 
+def body_parameters_of_an_earlier_job() -> None:
+    """Whoever still holds the optimizer of then has no part in what happens to them now."""
+    weight = torch.nn.Parameter(torch.ones(1000))
+
+    def train(optimizer: torch.optim.Optimizer, rank: int, gradient: float) -> None:
+        for _ in range(3):
+            optimizer.zero_grad()
+            (weight * (rank + 1)).sum().backward()
+            assert torch.equal(weight.grad, torch.full((1000,), gradient))
+            optimizer.step()
+
+    hvd.init()
+    older = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+    rank, mean = hvd.rank(), (hvd.size() + 1) / 2
+    train(older, rank, mean)
+    hvd.shutdown()
+    train(torch.optim.SGD([weight], lr=1.0), rank, rank + 1)
+    hvd.init()
+    train(hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0)), hvd.rank(), mean)
+    with pytest.raises(ShutDownError, match="make it anew"):
+        older.step()
+
+
 def hvd_alone() -> bool:
     return os.environ.get("GYRE_SIZE", "1") == "1"
 
@@ -272,6 +295,10 @@ def test_gradients_outlive_a_shutdown_of_two_ranks(run_ranks):
 def body_script_that_fails_alone() -> None:
     hvd.init()
     raise RuntimeError("of no concern to anybody")
+
+
+def test_parameters_go_on_to_the_next_job(run_ranks):
+    run_ranks(2, body_parameters_of_an_earlier_job)
 
 
 def test_a_failing_script_of_one_rank_ends_with_its_own_traceback(run_ranks):

@@ -25,7 +25,7 @@ import torch
 from gyre._runtime import Runtime
 from gyre._tracing import keep_out_of_graphs
 from gyre.core import _core
-from gyre.errors import CallOrderError
+from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._exchange_options import ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, Slot, layout_name, place_over
 from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
@@ -53,7 +53,7 @@ class GradientExchange:
         self.ended_in_backward = False  # backward() has reduced gradients that nobody has claimed since,
         self._examined = False  # though somebody has looked whether they are fit to step with.
         self._plan_was_interrupted = False  # Nobody knows whether the other ranks have a plan now.
-        self._retired = False  # Another exchange has its parameters.
+        self._retired: Error | None = None  # Why it exchanges nothing any more.
         self.spoiled: str | None = None  # One to which a later backward() has added.
         self._ends_in_backward: bool | None = None  # The same on all ranks; unknown until the first backward() ends.
         self._agreement: Handle | None = None  # About that, while it is under way.
@@ -129,18 +129,30 @@ class GradientExchange:
             slot.passes = 0
 
     def check_in_use(self) -> None:
-        """CallOrderError when a newer exchange has taken the parameters over."""
+        """CallOrderError when a newer exchange has taken the parameters over, ShutDownError after shutdown()."""
         if self._retired:
-            raise CallOrderError(
-                "this DistributedOptimizer's parameters were wrapped again by a newer one, which exchanges their "
-                "gradients now: use that one"
-            )
+            raise self._retired.with_traceback(None)
 
     def retire_if_it_has(self, parameters: AbstractSet[int]) -> None:
         """Any of these, by their ids."""
-        if self._hooks.keys().isdisjoint(parameters):
-            return
-        self._retired = True
+        if not self._hooks.keys().isdisjoint(parameters):
+            self._retire(
+                CallOrderError(
+                    "this DistributedOptimizer's parameters were wrapped again by a newer one, which exchanges their "
+                    "gradients now: use that one"
+                )
+            )
+
+    def end_with_runtime(self) -> None:
+        """The runtime has been shut down: gradients stay as backward() makes them, or become somebody else's."""
+        self._retire(
+            ShutDownError(
+                "the job of this DistributedOptimizer was shut down, or its process set removed; make it anew"
+            )
+        )
+
+    def _retire(self, why: Error) -> None:
+        self._retired = why
         self._callback_queued = False
         _remove_hooks(self._hooks)
         self._hooks.clear()
