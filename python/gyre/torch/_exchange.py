@@ -17,7 +17,6 @@ import sys
 import weakref
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from types import FrameType
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from gyre._runtime import Runtime
 from gyre._tracing import keep_out_of_graphs
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
+from gyre.torch._autograd import inside_another_backward
 from gyre.torch._exchange_options import ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, Slot, layout_name, place_over
 from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
@@ -309,7 +309,7 @@ class GradientExchange:
 
     def _backward_ended(self) -> None:
         """Called by autograd after each backward() that completed a gradient: once for every exchange."""
-        if _inside_another_backward():
+        if inside_another_backward():
             self._callback_queued = False  # Of a checkpointed part; the outer one will bring more gradients.
             return
         waiting = [exchange for exchange in self.runtime.exchanges if exchange._callback_queued]
@@ -491,13 +491,3 @@ def retire_exchanges(runtime: Runtime, parameters: AbstractSet[int], *, but: Gra
 def _remove_hooks(hooks: dict[int, torch.utils.hooks.RemovableHandle]) -> None:
     for hook in hooks.values():
         hook.remove()
-
-
-def _inside_another_backward() -> bool:
-    """Whether this backward() was called by another one's node, as reentrant checkpointing does."""
-    depth = 0
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        depth += frame.f_code.co_name == "_engine_run_backward"  # torch.autograd.graph's.
-        frame = frame.f_back
-    return depth > 1
