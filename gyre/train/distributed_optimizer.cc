@@ -1,6 +1,6 @@
 #include "gyre/train/distributed_optimizer.h"
 
-#include <utility>
+#include "gyre/base/error.h"
 
 namespace gyre::train {
 
@@ -12,9 +12,20 @@ DistributedOptimizer::DistributedOptimizer(torch::optim::Optimizer& optimizer, c
 
 void DistributedOptimizer::broadcast_parameters() { exchange_.broadcast(parameters_); }
 
+void DistributedOptimizer::zero_grad(bool set_to_none) {
+  exchange_.zero_gradients(set_to_none);
+  synchronized_ = false;  // What was averaged without a step is thrown away.
+}
+
 void DistributedOptimizer::synchronize() {
-  if (std::exchange(synchronized_, true)) return;
+  if (synchronized_ && exchange_.has_new_gradients()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "backward() has added to gradients that synchronize() had averaged already: call step() or zero_grad() "
+                "between synchronize() and the next backward()");
+  }
+  if (synchronized_) return;
   exchange_.synchronize();
+  synchronized_ = true;
 }
 
 void DistributedOptimizer::step() {

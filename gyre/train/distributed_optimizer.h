@@ -14,7 +14,8 @@ namespace gyre::train {
 ///     optimizer.broadcast_parameters();
 ///     for (…) { optimizer.zero_grad(); loss(model, batch).backward(); optimizer.step(); }
 ///
-/// Not thread-safe. The optimizer and the runtime must outlive it.
+/// Parameters that are wrapped again belong to the newer one; the older one refuses to step. Not thread-safe. The
+/// optimizer and the runtime must outlive it.
 class DistributedOptimizer {
  public:
   /// `parameters`: those whose gradients are exchanged, in the order of the forward pass, alike on all ranks.
@@ -24,9 +25,10 @@ class DistributedOptimizer {
   /// Rank 0's values become every rank's.
   void broadcast_parameters();
 
-  void zero_grad(bool set_to_none = true) { exchange_.zero_gradients(set_to_none); }
+  void zero_grad(bool set_to_none = true);
 
-  /// Waits for the exchange; gradients are averaged afterwards. For clipping and the like before step().
+  /// Waits for the exchange; gradients are averaged afterwards. For clipping and the like before step(), or before
+  /// zero_grad(), which leaves the step out. Error(kInvalidArgument) when backward() comes between the two.
   void synchronize();
 
   /// synchronize(), unless it was called since the last step, and the optimizer's own step.

@@ -4,9 +4,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
+
+#include <memory>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
@@ -238,6 +243,78 @@ TEST(DistributedOptimizerFailureTest, a_second_backward_before_the_step_is_refus
     network.loss(runtime.rank(), 0).backward();
     EXPECT_ANY_THROW(network.loss(runtime.rank(), 0).backward());
     optimizer.synchronize();
+  });
+}
+
+TEST(DistributedOptimizerFailureTest, a_backward_between_synchronize_and_step_is_refused) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    Network network(5);
+    torch::optim::SGD sgd(tensors_of(network), 0.1);
+    DistributedOptimizer optimizer(sgd, network.parameters(), runtime);
+    for (const bool wrong : {false, true}) {
+      optimizer.zero_grad();
+      network.loss(runtime.rank(), 0).backward();
+      optimizer.synchronize();
+      if (!wrong) continue;  // The step is left out.
+      network.loss(runtime.rank(), 0).backward();
+      EXPECT_THROW(optimizer.step(), Error);
+      EXPECT_THROW(optimizer.synchronize(), Error);
+    }
+  });
+}
+
+class CountingHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit CountingHook(int& calls) : calls_(calls) {}
+  void operator()(const torch::autograd::Variable& /*parameter*/) override { ++calls_; }
+
+ private:
+  int& calls_;
+};
+
+TEST(DistributedOptimizerHooksTest, parameters_belong_to_the_newest_and_hooks_of_others_go_on) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    torch::nn::Linear layer(1, 1);
+    const NamedTensors parameters{{"weight", layer->weight}, {"bias", layer->bias}};
+    torch::optim::SGD sgd(layer->parameters(), 0.1);
+    int calls = 0;
+    torch::autograd::impl::set_post_acc_grad_hooks(layer->bias, std::make_unique<CountingHook>(calls));
+    const auto backward = [&] {
+      sgd.zero_grad();
+      (layer->forward(at::ones({1, 1})) * (runtime.rank() + 1)).sum().backward();
+    };
+    auto optimizer = std::make_unique<DistributedOptimizer>(sgd, parameters, runtime);
+    for (int turn = 0; turn < 3; ++turn) {
+      for (int step = 0; step < 2; ++step) {
+        backward();
+        optimizer->step();
+        EXPECT_EQ(layer->bias.grad().item<float>(), 1.5F) << turn;
+      }
+      auto newer = std::make_unique<DistributedOptimizer>(sgd, parameters, runtime);
+      EXPECT_THROW(optimizer->step(), Error);
+      optimizer = std::move(newer);  // The older one ends after the newer one has begun.
+    }
+    optimizer.reset();
+    backward();
+    EXPECT_EQ(layer->bias.grad().item<float>(), static_cast<float>(runtime.rank() + 1));
+    EXPECT_EQ(calls, 7);
+  });
+}
+
+TEST(DistributedOptimizerHooksTest, a_gradient_that_backward_did_not_put_there_is_exchanged_too) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    torch::nn::Linear layer(1, 1);
+    torch::optim::SGD sgd(layer->parameters(), 0.1);
+    DistributedOptimizer optimizer(sgd, {{"weight", layer->weight}, {"bias", layer->bias}}, runtime);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      const auto rank = static_cast<float>(runtime.rank());
+      layer->weight.mutable_grad() = at::full({1, 1}, 4 * rank);
+      layer->bias.mutable_grad() = at::full({1}, rank);
+      optimizer.step();
+      EXPECT_EQ(layer->weight.grad().item<float>(), 2.0F);
+      EXPECT_EQ(layer->bias.grad().item<float>(), 0.5F);
+    }
   });
 }
 

@@ -48,24 +48,47 @@ engine::DataType data_type_of(const at::Tensor& tensor) {
 
 class EngineExchange::Hook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  Hook(EngineExchange& exchange, std::size_t index) : exchange_(exchange), index_(index) {}
-  void operator()(const torch::autograd::Variable& /*parameter*/) override { exchange_.take_gradient(index_); }
+  /// `earlier`: the hook that was there before; a tensor has room for one.
+  Hook(EngineExchange& exchange, std::size_t index, std::unique_ptr<PostAccumulateGradHook> earlier)
+      : exchange_(exchange), index_(index), earlier_(std::move(earlier)) {}
+
+  void operator()(const torch::autograd::Variable& parameter) override {
+    if (earlier_) (*earlier_)(parameter);
+    exchange_.take_gradient(index_);
+  }
+
+  EngineExchange& exchange() const { return exchange_; }
+  std::unique_ptr<PostAccumulateGradHook> take_earlier() { return std::move(earlier_); }
+
+  /// The one on this parameter, if it is an exchange's.
+  static Hook* on(const at::Tensor& parameter) {
+    return dynamic_cast<Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+  }
 
  private:
   EngineExchange& exchange_;
   const std::size_t index_;
+  std::unique_ptr<PostAccumulateGradHook> earlier_;
 };
 
 EngineExchange::EngineExchange(engine::Runtime& runtime, const ExchangeOptions& options)
     : runtime_(runtime), options_(options) {}
 
 EngineExchange::~EngineExchange() {
+  take_hooks_off();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     at::Tensor& parameter = parameters_[index].tensor;
-    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
     if (index < places_.size() && parameter.grad().defined() && parameter.grad().is_alias_of(places_[index])) {
       parameter.mutable_grad() = parameter.grad().clone();
     }
+  }
+}
+
+void EngineExchange::take_hooks_off() {
+  for (const NamedTensor& parameter : parameters_) {
+    Hook* hook = Hook::on(parameter.tensor);
+    if (hook == nullptr || &hook->exchange() != this) continue;
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, hook->take_earlier());
   }
 }
 
@@ -80,7 +103,14 @@ void EngineExchange::attach(const NamedTensors& parameters) {
     throw;
   }
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[index].tensor, std::make_unique<Hook>(*this, index));
+    const at::Tensor& parameter = parameters_[index].tensor;
+    if (const Hook* hook = Hook::on(parameter)) {
+      EngineExchange& older = hook->exchange();
+      older.retired_ = true;
+      older.take_hooks_off();
+    }
+    auto& place = torch::autograd::impl::post_acc_grad_hooks(parameter);
+    place = std::make_unique<Hook>(*this, index, std::move(place));
   }
 }
 
@@ -103,6 +133,7 @@ engine::PlanOptions EngineExchange::plan_options() const {
 }
 
 void EngineExchange::take_gradient(std::size_t index) {
+  has_new_gradients_ = true;
   if (plan_) {
     hand_in(index);
   } else if (std::find(arrived_.begin(), arrived_.end(), index) == arrived_.end()) {
@@ -167,11 +198,20 @@ void EngineExchange::zero_gradients(bool set_to_none) {
 
 void EngineExchange::synchronize() {
   if (parameters_.empty()) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first step");
+  if (retired_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a newer DistributedOptimizer exchanges the gradients of these parameters now: use that one");
+  }
   if (!plan_) make_plan();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    // Zeros will stand there.
-    if (!plan_->is_ready(index) && !parameters_[index].tensor.grad().defined()) free_place(index);
+    if (plan_->is_ready(index)) continue;
+    if (parameters_[index].tensor.grad().defined()) {
+      hand_in(index);  // Put there by somebody else than backward().
+    } else {
+      free_place(index);  // Zeros will stand there.
+    }
   }
+  has_new_gradients_ = false;
   plan_->finish_step();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     parameters_[index].tensor.mutable_grad() = places_[index];

@@ -26,8 +26,9 @@ struct ExchangeOptions {
 /// A tensor that somebody keeps of a gradient keeps its values after zero_gradients(true), as in a program without
 /// exchange; a view of it shows the next step's.
 ///
-/// The parameters must be leaves on the CPU, contiguous, and keep their shape. The runtime must outlive it; gradients
-/// that live in the arena must not be used after it is destroyed.
+/// The parameters must be leaves on the CPU, contiguous, and keep their shape. Each belongs to one exchange, the newest
+/// that was attached to it. Hooks that others have set on them before go on being called, before ours. The runtime must
+/// outlive it; gradients that live in the arena must not be used after it is destroyed.
 class EngineExchange final : public GradientExchange {
  public:
   explicit EngineExchange(engine::Runtime& runtime, const ExchangeOptions& options = {});
@@ -38,17 +39,21 @@ class EngineExchange final : public GradientExchange {
 
   int rank() const override { return runtime_.rank(); }
   int size() const override { return runtime_.size(); }
-  /// Error(kMismatch) on every rank when they attach different parameters.
+  /// Error(kMismatch) on every rank when they attach different parameters. An older exchange of any of them exchanges
+  /// nothing from then on: its synchronize() is an Error(kInvalidArgument).
   void attach(const NamedTensors& parameters) override;
   void zero_gradients() override { zero_gradients(true); }
   /// `set_to_none`: gradients become undefined; otherwise they are filled with zeros where they are.
   void zero_gradients(bool set_to_none);
   void synchronize() override;
+  /// Whether backward() has computed a gradient since the last synchronize().
+  bool has_new_gradients() const { return has_new_gradients_; }
   void broadcast(const NamedTensors& tensors) override;
   void sum(std::span<double> values) override;
 
  private:
   class Hook;
+  void take_hooks_off();
   void take_gradient(std::size_t index);
   /// Copies a complete gradient to its place, unless it lies there, and hands it in.
   void hand_in(std::size_t index);
@@ -67,6 +72,8 @@ class EngineExchange final : public GradientExchange {
   std::vector<std::size_t> arrived_;  // In the first step: the parameters whose gradients are complete, in their order.
   std::unique_ptr<engine::Plan> plan_;  // Made when the first step ends.
   std::uint64_t calls_ = 0;             // Names the operations of broadcast() and sum().
+  bool has_new_gradients_ = false;
+  bool retired_ = false;  // A newer exchange has a parameter of ours.
 };
 
 /// The engine's name for a tensor's type. Error(kUnsupported) for those it does not know.
