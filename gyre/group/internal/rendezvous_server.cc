@@ -73,9 +73,11 @@ asio::awaitable<void> RendezvousServer::serve(int rank, Connection connection) {
       const net::Message message = co_await connection->receive();
       seated = seat_member(rank, connection, message);
     }
-    while (seated) {
-      const net::Message message = co_await connection->receive();
-      handle(rank, message);
+    if (seated) {
+      for (;;) {  // Until the connection ends.
+        const net::Message message = co_await connection->receive();
+        handle(rank, message);
+      }
     }
   } catch (const std::exception& error) {
     evidence = error.what();
