@@ -136,10 +136,11 @@ class GradientExchange:
     def retire_if_it_has(self, parameters: AbstractSet[int]) -> None:
         """Any of these, by their ids."""
         if not self._hooks.keys().isdisjoint(parameters):
+            name = next(name for name, parameter in self._parameters if id(parameter) in parameters)
             self._retire(
                 CallOrderError(
-                    "this DistributedOptimizer's parameters were wrapped again by a newer one, which exchanges their "
-                    "gradients now: use that one"
+                    f"parameter '{name}' of this DistributedOptimizer was wrapped again by a newer one, which exchanges "
+                    "its gradient now: use that one, for all parameters where the two share only some"
                 )
             )
 
