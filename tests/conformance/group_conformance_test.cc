@@ -32,7 +32,7 @@ struct BackEnd {
   RunRanks run;
 };
 
-void PrintTo(const BackEnd& back_end, std::ostream* stream) { *stream << back_end.name; }
+std::ostream& operator<<(std::ostream& stream, const BackEnd& back_end) { return stream << back_end.name; }
 
 Deadline soon() { return Deadline::after(milliseconds(20'000)); }
 
