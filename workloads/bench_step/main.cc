@@ -146,7 +146,7 @@ int agreed_rounds(engine::Runtime& runtime, double once_us, const Options& optio
 nlohmann::json measure(engine::Runtime& runtime, const Options& options) {
   Trained alone(options, nullptr);
   Trained together(options, &runtime);
-  torch::manual_seed(static_cast<std::uint64_t>(100 + runtime.rank()));
+  torch::manual_seed(std::uint64_t{100} + static_cast<std::uint64_t>(runtime.rank()));
   const at::Tensor inputs = at::randn(input_shape(options.model, options.batch_size, options.image_size));
   const at::Tensor targets = at::randint(options.outputs, {options.batch_size}, at::kLong);
   // All ranks begin a step together, and it is over when the last of them has ended it.

@@ -139,8 +139,8 @@ class GradientExchange:
             name = next(name for name, parameter in self._parameters if id(parameter) in parameters)
             self._retire(
                 CallOrderError(
-                    f"parameter '{name}' of this DistributedOptimizer was wrapped again by a newer one, which exchanges "
-                    "its gradient now: use that one, for all parameters where the two share only some"
+                    f"parameter '{name}' of this DistributedOptimizer was wrapped again by a newer one, which "
+                    "exchanges its gradient now: use that one, for all parameters where the two share only some"
                 )
             )
 
