@@ -2,6 +2,9 @@
 operation, and wrong use that ends in an error instead of a hang. Each job runs many checks, because starting one costs
 most."""
 
+import copy
+import io
+import pickle
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +87,7 @@ def sparse_sums() -> None:
     wanted[size] = float(size)
     for result in (
         hvd.sparse_allreduce_async(dense.to_sparse(1), name="s", op=hvd.Sum).wait(),
+        hvd.sparse_allreduce_async(dense.to_sparse(1), name="s", op=hvd.Sum)(),
         hvd.allreduce(dense.to_sparse(), op=hvd.Sum),
         hvd.synchronize(hvd.allreduce_async(dense.to_sparse(1), op=hvd.Sum)),
     ):
@@ -158,7 +162,16 @@ def batch_norm_over_all_ranks() -> None:
         weight = hvd.allreduce(synced.weight.grad, op=hvd.Sum)
         torch.testing.assert_close(weight, reference.weight.grad, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(synced.eval()(own), reference.eval()(whole)[here], rtol=1e-4, atol=1e-5)
-    fails_with(ValueError, lambda: hvd.SyncBatchNorm(3)(torch.ones(3)))
+    wrong = (torch.ones(3), torch.ones(2, 4), torch.ones(2, 3, dtype=torch.int32))
+    for tensor in wrong:
+        fails_with(ValueError, lambda tensor=tensor: hvd.SyncBatchNorm(3)(tensor))
+    assert hvd.SyncBatchNorm(3)(torch.randn(4, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    kept = io.BytesIO()
+    torch.save(hvd.SyncBatchNorm(3), kept)
+    kept.seek(0)
+    for twin in (copy.deepcopy(hvd.SyncBatchNorm(3)), torch.load(kept, weights_only=False)):
+        assert twin.process_set is hvd.global_process_set
+        twin(torch.randn(4, 3))
 
 
 # --- process sets -------------------------------------------------------------------------------------------------
@@ -194,6 +207,8 @@ def sets_exchange_among_themselves() -> None:
         leaf = torch.ones(2, requires_grad=True)
         (hvd.allreduce(leaf, op=hvd.Sum, process_set=mine) * (rank + 1)).sum().backward()
         check(leaf.grad, torch.full((2,), float(sum(r + 1 for r in ranks))))
+    assert copy.deepcopy(mine) is mine
+    assert pickle.loads(pickle.dumps(mine)) is mine
     wrong_use_of_sets(mine, other)
     training_in_a_set(mine, len(ranks))
     assert hvd.remove_process_set(odd)
@@ -219,6 +234,8 @@ def wrong_use_of_sets(mine: hvd.ProcessSet, other: hvd.ProcessSet) -> None:
     fails_with(ValueError, lambda: hvd.add_process_set(range(0, hvd.size(), 2)))
     fails_with(ValueError, lambda: hvd.add_process_set(range(hvd.size())))
     fails_with(ValueError, lambda: hvd.ProcessSet([0, 0]))
+    fails_with(ValueError, lambda: hvd.ProcessSet([0.5]))
+    fails_with(ValueError, lambda: hvd.remove_process_set([0]))
     assert "disagree" in fails_with(MismatchError, lambda: hvd.add_process_set([hvd.rank()]))
     assert hvd.global_process_set.size() == hvd.size()
     assert hvd.global_process_set.rank() == hvd.rank()

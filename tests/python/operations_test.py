@@ -10,6 +10,7 @@ import pytest
 import torch
 from expectations import fails_with
 from gyre.errors import Error, InvalidArgumentError, MismatchError, UnsupportedError
+from torch import nn
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -235,7 +236,58 @@ def gradients_through_operations() -> None:
     (hvd.alltoall(tensor) * (rank + 1)).sum().backward()
     check(tensor.grad, torch.arange(float(size)) + 1)
     tensor = torch.ones(2, requires_grad=True)
-    fails_with(UnsupportedError, lambda: hvd.allreduce(tensor, op=hvd.Max))
+    largest = hvd.allreduce(tensor, op=hvd.Max)
+    check(largest.detach(), torch.ones(2))
+    fails_with(UnsupportedError, largest.sum().backward)
+    for call in (hvd.alltoall, hvd.reducescatter):
+        fails_with(ValueError, functools.partial(call, torch.tensor(1.0, requires_grad=True)))
+
+
+def gradients_of_gradients() -> None:
+    """Of the sum, over ranks, of weight · result³; against a process that has all ranks' tensors."""
+    rank, size = hvd.rank(), hvd.size()
+    ranks = range(size)
+    operations: list[tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[list[torch.Tensor]], list[torch.Tensor]]]]
+    operations = [
+        (hvd.allreduce, lambda all_: [sum(all_) / size for _ in ranks]),
+        (
+            lambda own: hvd.grouped_allreduce([own], name="again", op=hvd.Sum)[0],
+            lambda all_: [sum(all_) for _ in ranks],
+        ),
+        (lambda own: hvd.broadcast(own, size - 1), lambda all_: [all_[-1] + 0 * sum(all_) for _ in ranks]),
+        (hvd.allgather, lambda all_: [torch.cat(all_) for _ in ranks]),
+        (lambda own: hvd.reducescatter(own, op=hvd.Sum), lambda all_: list(sum(all_).split(2))),
+        (hvd.alltoall, lambda all_: [torch.cat([one[2 * r : 2 * r + 2] for one in all_]) for r in ranks]),
+    ]
+    for operation, of_all in operations:
+        inputs = [torch.arange(1.0, 2 * size + 1) + r for r in ranks]
+        alone = [one.clone().requires_grad_() for one in inputs]
+        loss = sum((result**3 * (r + 1)).sum() for r, result in enumerate(of_all(alone)))
+        slopes = torch.autograd.grad(loss, alone, create_graph=True)
+        curvatures = torch.autograd.grad(sum((slope * (r + 2)).sum() for r, slope in enumerate(slopes)), alone)
+        own = inputs[rank].clone().requires_grad_()
+        (slope,) = torch.autograd.grad((operation(own) ** 3 * (rank + 1)).sum(), [own], create_graph=True)
+        torch.testing.assert_close(slope, slopes[rank])
+        (curvature,) = torch.autograd.grad((slope * (rank + 2)).sum(), [own])
+        torch.testing.assert_close(curvature, curvatures[rank])
+
+
+def gradients_on_some_ranks_alone() -> None:
+    """The ranks meet in the same operation, whoever needs a gradient."""
+    size = hvd.size()
+    tensor = torch.ones(size, requires_grad=hvd.rank() == 0)
+    for name in (None, "some"):
+        for op in (hvd.Sum, hvd.Average, hvd.Min, hvd.Adasum):
+            hvd.allreduce(tensor, op=op, name=name)
+            hvd.grouped_allreduce([tensor], op=op, name=name)
+        hvd.allgather(tensor, name=name)
+        hvd.grouped_allgather([tensor], name=name)
+        hvd.reducescatter(tensor, name=name)
+        hvd.grouped_reducescatter([tensor], name=name)
+        hvd.broadcast(tensor, size - 1, name=name)
+        hvd.alltoall(tensor, name=name)
+        hvd.alltoall(tensor, [1] * size, name=name)
+    check(hvd.allreduce(torch.ones(1), op=hvd.Sum), torch.tensor([float(size)]))
 
 
 def tensors_that_cannot_be_exchanged() -> None:
@@ -245,12 +297,29 @@ def tensors_that_cannot_be_exchanged() -> None:
     assert "complex64" in fails_with(ValueError, lambda: hvd.allreduce(torch.zeros(2, dtype=torch.complex64)))
     assert "device 'meta'" in fails_with(Error, lambda: hvd.broadcast(torch.zeros(2, device="meta"), 0))
     fails_with(TypeError, lambda: hvd.allreduce([1.0, 2.0]))
+    fails_with(TypeError, lambda: hvd.allreduce(None, op=hvd.Adasum))
+    fails_with(TypeError, lambda: hvd.grouped_allgather([torch.ones(1, requires_grad=True), 3]))
     leaf = torch.zeros(2, requires_grad=True)
-    assert "no_grad" in fails_with(RuntimeError, lambda: hvd.allreduce_(leaf))
+    assert "no_grad" in fails_with(RuntimeError, lambda: hvd.allreduce_(2 * leaf))
     with torch.no_grad():
-        check(hvd.allreduce_(leaf), torch.zeros(2))
+        check(hvd.allreduce_(2 * leaf), torch.zeros(2))
     fails_with(ValueError, lambda: hvd.allreduce(torch.zeros(2), op="sum"))
     fails_with(ValueError, lambda: hvd.broadcast(torch.zeros(2), hvd.size()))
+
+
+def parameters_in_place() -> None:
+    rank, size = hvd.rank(), hvd.size()
+    parameter = nn.Parameter(torch.full((3, 2), float(rank)).t())
+    assert hvd.broadcast_(parameter, size - 1) is parameter
+    check(parameter.detach(), torch.full((2, 3), size - 1.0))
+    assert hvd.synchronize(hvd.allreduce_async_(parameter, op=hvd.Sum)) is parameter
+    hvd.grouped_allreduce_([parameter])
+    check(parameter.detach(), torch.full((2, 3), size * (size - 1.0)))
+    assert parameter.is_leaf
+    assert parameter.requires_grad
+    loss = (parameter**2).sum()
+    hvd.allreduce_(parameter)
+    fails_with(RuntimeError, loss.backward)
 
 
 def in_place_marks_the_tensor_as_changed() -> None:
@@ -272,6 +341,9 @@ EVERYTHING = [
     alltoall_with_and_without_splits,
     random_order_on_every_rank,
     gradients_through_operations,
+    gradients_of_gradients,
+    gradients_on_some_ranks_alone,
+    parameters_in_place,
     tensors_that_cannot_be_exchanged,
     in_place_marks_the_tensor_as_changed,
 ]

@@ -319,7 +319,7 @@ def closures_and_schedulers() -> None:
 
     network = model()
     base = torch.optim.SGD(network.parameters(), lr=1.0)
-    torch.optim.lr_scheduler.ExponentialLR(base, 0.9)  # Made before wrapping: must not get around the exchange.
+    early = torch.optim.lr_scheduler.ExponentialLR(base, 0.9)  # Made before: must not get around the exchange.
     optimizer = hvd.DistributedOptimizer(base, network.named_parameters())
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     calls = []
@@ -329,6 +329,11 @@ def closures_and_schedulers() -> None:
     optimizer.step()
     scheduler.step()
     assert optimizer.param_groups[0]["lr"] == 0.5
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        early.step()
+    assert caught == []
+    assert optimizer.param_groups[0]["lr"] == 0.45
     assert calls == ["pre", "post"]
     check_replicas(network, optimizer)
 

@@ -1,11 +1,13 @@
 """State of one rank on every rank, without pickle."""
 
 import math
+import pickle
 
 import gyre.torch as hvd
+import numpy
 import pytest
 import torch
-from gyre.errors import CorruptDataError, InvalidArgumentError, MismatchError
+from gyre.errors import CorruptDataError, Error, InvalidArgumentError, MismatchError
 from gyre.torch import _plain_data
 from torch import nn
 from torch.nn import functional
@@ -60,6 +62,8 @@ def stepped(network: nn.Module, optimizer: torch.optim.Optimizer, count: int) ->
 def same(a: object, b: object) -> bool:
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a.detach(), b.detach())
+    if isinstance(a, numpy.ndarray):
+        return isinstance(b, numpy.ndarray) and a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)):
@@ -147,6 +151,9 @@ OBJECT = {
     "bytes": b"\x00\xff",
     (1, "key"): (torch.Size([2, 3]), torch.float16),
     3: {"tensor": torch.arange(3), "empty": torch.zeros(0, 2)},
+    "arrays": [numpy.array(3.0), numpy.zeros((0, 2)), numpy.ones((2, 3), order="F"), numpy.array([[True], [False]])],
+    "types of arrays": [numpy.array([1, 2], dtype) for dtype in ("uint16", "uint64", ">i4", "complex64", "U3", "S2")],
+    "times": numpy.array(["2020-01-01", "NaT"], "datetime64[D]")[:1],
 }
 
 
@@ -160,6 +167,21 @@ def objects() -> None:
     assert hvd.broadcast_object(rank, root_rank=0) == 0
 
 
+def what_the_root_cannot_send() -> None:
+    """Whatever the reason, the other ranks, which wait for it, hear so."""
+    for wrong in (torch.ones(2, device="meta"), torch.zeros(2, dtype=torch.complex64), 10**5000, numpy.array([None])):
+        for allow_pickle in (False, True):
+            if allow_pickle and not isinstance(wrong, int):  # These can be pickled.
+                continue
+            with pytest.raises((Error, ValueError)):
+                hvd.broadcast_object(wrong if hvd.rank() == 1 else None, root_rank=1, allow_pickle=allow_pickle)
+            with pytest.raises((Error, ValueError)):
+                hvd.allgather_object(wrong if hvd.rank() == 1 else None, allow_pickle=allow_pickle)
+    with pytest.raises((Error, AttributeError, pickle.PicklingError)):
+        hvd.broadcast_object((lambda: None) if hvd.rank() == 1 else None, root_rank=1, allow_pickle=True)
+    assert hvd.broadcast_object(hvd.rank(), root_rank=1) == 1
+
+
 def body_everything() -> None:
     hvd.init()
     for part in (
@@ -168,6 +190,7 @@ def body_everything() -> None:
         optimizers_that_differ,
         parameters_in_all_forms,
         objects,
+        what_the_root_cannot_send,
     ):
         print(part.__name__, flush=True)
         part()
@@ -184,6 +207,7 @@ def test_plain_data_survives_the_way():
     for tensor, sent in zip(tensors, encoded.tensors, strict=True):
         tensor.copy_(sent)
     assert same(value, OBJECT)
+    assert _plain_data.decode(_plain_data.encode(numpy.bool_(True), "x").text)[0] is True
     assert math.isnan(_plain_data.decode(_plain_data.encode(math.nan, "x").text)[0])
 
 
@@ -204,6 +228,10 @@ def test_plain_data_survives_the_way():
         b'["float","x"]',
         b"[" * 100000,
         b'{"a":1}',
+        b'["array",["|O",[1]]]',
+        b'["array",["<f4",[-1]]]',
+        b'["array",["<f9",[1]]]',
+        b'["array",["<f8",[4611686018427387904,8]]]',
     ],
 )
 def test_nonsense_from_the_wire_is_refused(text):

@@ -1,7 +1,7 @@
 """Plain Python data (with tensors in it) as text and back, without pickle: nothing that arrives is ever executed.
 
-Allowed: None, bool, int, float, complex, str, bytes, list, tuple, set, dict, torch.Size, torch.dtype, NumPy arrays and
-tensors.
+Allowed: None, bool, int, float, complex, str, bytes, list, tuple, set, dict, torch.Size, torch.dtype, NumPy arrays
+(not of objects) and tensors. Numbers of NumPy arrive as Python's.
 Text is JSON; everything that JSON has no exact form for is a two-element list [tag, value].
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor
 
 MAX_TEXT_BYTES = 1 << 28
 _MAX_DEPTH = 100
+_ARRAY_KINDS = frozenset("biufcSUMm")  # Of numpy: all but objects and records.
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DATA_TYPE_NUMBERS}
 
 
@@ -50,12 +52,14 @@ def _encode(value: object, place: str, tensors: list[torch.Tensor], depth: int) 
         raise InvalidArgumentError(f"{place}: nested more than {_MAX_DEPTH} levels deep")
     if value is None or isinstance(value, (bool, str)):
         return value
+    if isinstance(value, numpy.bool_):
+        return bool(value)
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
         return ["float", float(value).hex()]
     if isinstance(value, numpy.ndarray):
-        return ["array", _encode_tensor(_array_tensor(value, place), place, tensors)]
+        return _encode_array(value, place, tensors)
     if isinstance(value, torch.Tensor):
         return ["tensor", _encode_tensor(value, place, tensors)]
     if isinstance(value, torch.dtype):
@@ -81,11 +85,24 @@ def _encode_pair(key: object, value: object, place: str, tensors: list[torch.Ten
     return [key_tree, _encode(value, f"{place}[{key!r}]", tensors, depth + 1)]
 
 
-def _array_tensor(array: numpy.ndarray[Any, Any], place: str) -> torch.Tensor:
-    try:
-        return torch.from_numpy(numpy.ascontiguousarray(array).reshape(array.shape))
-    except TypeError as error:
-        raise InvalidArgumentError(f"{place}: an array of type {array.dtype} cannot be sent") from error
+def _encode_array(array: numpy.ndarray[Any, Any], place: str, tensors: list[torch.Tensor]) -> list[Any]:
+    """As the bytes of its elements in C order, for numpy knows more types than travel as tensors."""
+    if array.dtype.kind not in _ARRAY_KINDS:
+        raise InvalidArgumentError(f"{place}: an array of type {array.dtype} cannot be sent")
+    content = bytearray(array.tobytes())
+    tensors.append(torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8))
+    return ["array", [array.dtype.str, list(array.shape)]]
+
+
+def _decode_array(content: Any, tensors: list[torch.Tensor]) -> numpy.ndarray[Any, Any]:
+    name, shape = content
+    dtype = numpy.dtype(str(name))
+    if dtype.kind not in _ARRAY_KINDS:
+        raise ValueError(f"arrays of type {dtype} are not sent")
+    lengths = tuple(int(n) for n in shape)
+    tensors.append(torch.empty(math.prod(lengths) * dtype.itemsize, dtype=torch.uint8))
+    # The same memory: it is filled through the tensor.
+    return numpy.ndarray(lengths, dtype, tensors[-1].numpy().data)
 
 
 def _encode_tensor(tensor: torch.Tensor, place: str, tensors: list[torch.Tensor]) -> list[Any]:
@@ -118,7 +135,7 @@ def _decode(tree: Any, tensors: list[torch.Tensor]) -> Any:
         tensors.append(torch.empty(tuple(int(n) for n in shape), dtype=_DTYPES[dtype]))
         return tensors[-1]
     if tag == "array":
-        return _decode(["tensor", content], tensors).numpy()  # The same memory: it is filled through the tensor.
+        return _decode_array(content, tensors)
     return _SCALARS[tag](content)
 
 

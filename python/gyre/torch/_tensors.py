@@ -62,11 +62,12 @@ def check_tensor(tensor: object, action: str) -> torch.Tensor:
 
 
 def check_in_place(tensor: object, action: str) -> torch.Tensor:
-    """As check_tensor(), for an operation that overwrites the tensor."""
+    """As check_tensor(), for an operation that overwrites the tensor. Parameters may be; InvalidArgumentError for what
+    was computed of them, whose gradient would be lost."""
     checked = check_tensor(tensor, action)
-    if checked.requires_grad and torch.is_grad_enabled():
+    if checked.requires_grad and not checked.is_leaf and torch.is_grad_enabled():
         raise InvalidArgumentError(
-            f"{action}: a tensor that requires grad cannot be overwritten in place; "
+            f"{action}: a tensor that was computed with gradients cannot be overwritten in place; "
             "do it under torch.no_grad(), or pass tensor.detach()"
         )
     return checked

@@ -35,6 +35,10 @@ class SyncBatchNorm(_BatchNorm):
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
             raise InvalidArgumentError(f"expected at least 2 dimensions (got {input.dim()})")
+        if input.shape[1] != self.num_features:
+            raise InvalidArgumentError(f"expected {self.num_features} channels (got {input.shape[1]})")
+        if not input.is_floating_point():
+            raise InvalidArgumentError(f"expected floating-point numbers (got {input.dtype})")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self._check_input_dim(input)
@@ -48,7 +52,7 @@ class SyncBatchNorm(_BatchNorm):
         normalized = _Normalize.apply(input, mean, inverse, moments.count, self.process_set)  # type: ignore[no-untyped-call]
         result: torch.Tensor = normalized
         if self.affine:
-            result = normalized * _along(self.weight, input) + _along(self.bias, input)
+            result = (normalized * _along(self.weight, input) + _along(self.bias, input)).to(input.dtype)
         return result
 
     def _track(self, moments: _Moments) -> None:

@@ -1,7 +1,8 @@
 """Operations that carry gradients.
 
 The loss is understood as the sum of the ranks' losses: the gradient of what a rank put in is the sum, over all ranks,
-of the gradients of what they got out of it.
+of the gradients of what they got out of it. Forward is the same operation, of the same name, as without gradients, for
+the tensor may need one on some ranks only; backward is collective. Backward can be differentiated in its turn.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import torch
 
 from gyre.errors import UnsupportedError
 from gyre.torch import asynchronous
-from gyre.torch._requests import ReduceOperation, Reduction
-from gyre.torch.compression import Compressor
+from gyre.torch._requests import Kind, ReduceOperation, Reduction, describe
+from gyre.torch._tensors import check_tensor
+from gyre.torch.compression import Compression, Compressor
 from gyre.torch.process_sets import ProcessSet, root_in, runtime_of
 
 _LINEAR = (ReduceOperation.SUM, ReduceOperation.AVERAGE)
+_SUM = Reduction(ReduceOperation.SUM)
 
 
 def _gradient_name(name: str | None) -> str | None:
@@ -38,14 +41,17 @@ class _Allreduce(torch.autograd.Function):
         compression: type[Compressor],
         reduction: Reduction,
         process_set: ProcessSet,
+        one: bool,
         *tensors: Any,
     ) -> Any:
-        ctx.arguments = (_gradient_name(name), compression, reduction, process_set)
-        return tuple(_reduce(tensors, name, compression, reduction, process_set))
+        ctx.arguments = (_gradient_name(name), compression, reduction, process_set, one)
+        return tuple(_reduce(tensors, name, compression, reduction, process_set, one=one))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return (None, None, None, None, *_reduce(gradients, *ctx.arguments))
+        *arguments, one = ctx.arguments
+        _check_linear(ctx.arguments[2], "allreduce")
+        return (None, None, None, None, None, *allreduce(gradients, *arguments, one=one))
 
 
 def _reduce(
@@ -54,17 +60,16 @@ def _reduce(
     compression: type[Compressor],
     reduction: Reduction,
     process_set: ProcessSet,
+    *,
+    one: bool,
 ) -> list[torch.Tensor]:
-    compressed = [compression.compress(tensor) for tensor in tensors]
+    compressed = [compression.compress(check_tensor(t, describe(Kind.ALLREDUCE, name))) for t in tensors]
     wire = [tensor for tensor, _ in compressed]
-    handle = asynchronous.grouped(wire, name, reduction, in_place=False, process_set=process_set)
-    return [compression.decompress(t, context) for t, (_, context) in zip(handle.wait(), compressed, strict=True)]
-
-
-def _sum(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
-    handle = asynchronous.allreduce_async(tensor, name=name, op=ReduceOperation.SUM, process_set=process_set)
-    result: torch.Tensor = handle.wait()
-    return result
+    if one:
+        results = [asynchronous.allreduce_async(wire[0], None, name, *reduction, process_set).wait()]
+    else:
+        results = asynchronous.grouped(wire, name, reduction, in_place=False, process_set=process_set).wait()
+    return [compression.decompress(t, context) for t, (_, context) in zip(results, compressed, strict=True)]
 
 
 def allreduce(
@@ -73,10 +78,12 @@ def allreduce(
     compression: type[Compressor],
     reduction: Reduction,
     process_set: ProcessSet,
+    *,
+    one: bool = False,
 ) -> list[torch.Tensor]:
-    """Sum and Average only. Backward is the same allreduce of the gradients."""
-    _check_linear(reduction, "allreduce")
-    return list(_Allreduce.apply(name, compression, reduction, process_set, *tensors))  # type: ignore[no-untyped-call]
+    """Backward, for Sum and Average only, is the same allreduce of the gradients. `one`: not as a group of one."""
+    apply = _Allreduce.apply
+    return list(apply(name, compression, reduction, process_set, one, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Broadcast(torch.autograd.Function):
@@ -88,9 +95,10 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         root_rank, name, process_set = ctx.arguments
-        total = _sum(gradients[0], name, process_set)
+        total = allreduce(gradients, name, Compression.none, _SUM, process_set, one=True)[0]
         is_root = runtime_of(process_set).rank == root_in(process_set, root_rank, "broadcast")
-        return (total if is_root else torch.zeros_like(total)), None, None, None
+        # Not new zeros: who differentiates once more needs every rank in the sum's own backward.
+        return torch.where(torch.tensor(is_root), total, total.new_zeros(())), None, None, None
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
@@ -101,28 +109,30 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_se
 
 class _Allgather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: Any) -> Any:
-        counts_name = None if name is None else f"{name}.rows"
-        rows = torch.tensor([[tensor.shape[0] for tensor in tensors]])
-        counts = asynchronous.allgather_async(rows, counts_name, process_set).wait()
-        rank = runtime_of(process_set).rank
-        ctx.first_rows = counts[:rank].sum(0).tolist()
+    def forward(ctx: Any, name: str | None, process_set: ProcessSet, one: bool, *tensors: Any) -> Any:
         ctx.row_counts = [tensor.shape[0] for tensor in tensors]
         ctx.arguments = (_gradient_name(name), process_set)
+        if one:
+            return (asynchronous.allgather_async(tensors[0], name, process_set).wait(),)
         return tuple(asynchronous.grouped_allgather_async(tensors, name, process_set).wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         name, process_set = ctx.arguments
-        reduction = Reduction(ReduceOperation.SUM)
-        totals = asynchronous.grouped(gradients, name, reduction, in_place=False, process_set=process_set).wait()
-        own = [t.narrow(0, f, n) for t, f, n in zip(totals, ctx.first_rows, ctx.row_counts, strict=True)]
-        return (None, None, *own)
+        counts_name = None if name is None else f"{name}.rows"
+        counts = asynchronous.allgather_async(torch.tensor([ctx.row_counts]), counts_name, process_set).wait()
+        first_rows = counts[: runtime_of(process_set).rank].sum(0).tolist()
+        totals = allreduce(gradients, name, Compression.none, _SUM, process_set)
+        own = [t.narrow(0, f, n) for t, f, n in zip(totals, first_rows, ctx.row_counts, strict=True)]
+        return (None, None, None, *own)
 
 
-def allgather(tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet) -> list[torch.Tensor]:
-    """Backward: each rank gets the sum of all ranks' gradients for its own rows."""
-    return list(_Allgather.apply(name, process_set, *tensors))  # type: ignore[no-untyped-call]
+def allgather(
+    tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet, *, one: bool = False
+) -> list[torch.Tensor]:
+    """Backward: each rank gets the sum of all ranks' gradients for its own rows. `one`: not as a group of one."""
+    rows = [asynchronous.rows_of(check_tensor(tensor, describe(Kind.ALLGATHER, name))) for tensor in tensors]
+    return list(_Allgather.apply(name, process_set, one, *rows))  # type: ignore[no-untyped-call]
 
 
 class _Reducescatter(torch.autograd.Function):
@@ -133,22 +143,27 @@ class _Reducescatter(torch.autograd.Function):
         compression: type[Compressor],
         reduction: Reduction,
         process_set: ProcessSet,
+        one: bool,
         *tensors: Any,
     ) -> Any:
-        ctx.arguments = (_gradient_name(name), process_set)
+        ctx.arguments, ctx.reduction = (_gradient_name(name), process_set), reduction
         divisor = runtime_of(process_set).size if reduction.operation == ReduceOperation.AVERAGE else 1
         ctx.factor = reduction.prescale * reduction.postscale / divisor
-        compressed = [compression.compress(tensor) for tensor in tensors]
+        compressed = [compression.compress(check_tensor(t, describe(Kind.REDUCESCATTER, name))) for t in tensors]
         wire = [tensor for tensor, _ in compressed]
-        factors = (reduction.prescale, reduction.postscale)
-        handle = asynchronous.grouped_reducescatter_async(wire, name, reduction.operation, process_set, *factors)
-        shares = zip(handle.wait(), compressed, strict=True)
+        options = (name, reduction.operation, process_set, reduction.prescale, reduction.postscale)
+        if one:
+            results = [asynchronous.reducescatter_async(wire[0], *options).wait()]
+        else:
+            results = asynchronous.grouped_reducescatter_async(wire, *options).wait()
+        shares = zip(results, compressed, strict=True)
         return tuple(compression.decompress(share, context) for share, (_, context) in shares)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        wholes = asynchronous.grouped_allgather_async(gradients, *ctx.arguments).wait()
-        return (None, None, None, None, *(whole * ctx.factor for whole in wholes))
+        _check_linear(ctx.reduction, "reducescatter")
+        wholes = allgather(gradients, *ctx.arguments)
+        return (None, None, None, None, None, *(whole * ctx.factor for whole in wholes))
 
 
 def reducescatter(
@@ -157,28 +172,30 @@ def reducescatter(
     compression: type[Compressor],
     reduction: Reduction,
     process_set: ProcessSet,
+    *,
+    one: bool = False,
 ) -> list[torch.Tensor]:
-    """Sum and Average only. Backward: all ranks' gradients gathered, times what the reduction scaled by."""
-    _check_linear(reduction, "reducescatter")
+    """Backward, for Sum and Average only: all ranks' gradients gathered, times what the reduction scaled by. `one`: not
+    as a group of one."""
     apply = _Reducescatter.apply
-    return list(apply(name, compression, reduction, process_set, *tensors))  # type: ignore[no-untyped-call]
+    return list(apply(name, compression, reduction, process_set, one, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Alltoall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
+        ctx.arguments = (None, _gradient_name(name), process_set)
         if splits is None:
-            size = runtime_of(process_set).size
-            splits = [tensor.shape[0] // size] * size
+            return asynchronous.alltoall_async(tensor, None, name, process_set).wait(), None
         result, received_splits = asynchronous.alltoall_async(tensor, splits, name, process_set).wait()
-        ctx.arguments = (received_splits, _gradient_name(name), process_set)
+        ctx.arguments = (received_splits, *ctx.arguments[1:])
         ctx.mark_non_differentiable(received_splits)
         return result, received_splits
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        returned, _ = asynchronous.alltoall_async(gradients[0], *ctx.arguments).wait()
-        return returned, None, None, None
+        returned = alltoall(gradients[0], *ctx.arguments)
+        return (returned if ctx.arguments[0] is None else returned[0]), None, None, None
 
 
 def alltoall(tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:

@@ -57,6 +57,10 @@ class Handle:
                 self._let_go()
         return self._result
 
+    def __call__(self) -> Any:
+        """wait(), for the handles of sparse_allreduce_async(), which in Horovod are functions to call."""
+        return self.wait()
+
     def _wait_one(self, handle: _core.Handle) -> None:
         try:
             handle.wait()

@@ -19,7 +19,7 @@ def init(comm: Any = None, process_sets: str | Sequence[ProcessSet] | None = Non
     `comm`: for Horovod's sake; all ranks of the job, as numbers or as an mpi4py communicator. UnsupportedError for
     fewer: use process sets. A second call does nothing.
     """
-    if isinstance(process_sets, str) and process_sets != "dynamic":
+    if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
         raise InvalidArgumentError(f'process_sets must be a list of ProcessSet or "dynamic", not {process_sets!r}')
     if _runtime.current_or_none() is not None:
         return

@@ -60,7 +60,9 @@ def _problem_of(process_set: ProcessSet, runtime: Runtime) -> str:
 
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Takes a set away. Collective: every rank of the job calls it. False, and nothing is done, for the global set and
-    for one that is not registered. What is in flight in the set fails."""
+    for one that is not registered. What is in flight in the set fails. InvalidArgumentError for what is no set."""
+    if not isinstance(process_set, ProcessSet):
+        raise InvalidArgumentError(f"expected a ProcessSet, got {type(process_set).__name__}")
     if process_set is global_process_set or process_set._registered_with is not current():
         return False
     barrier()  # What others have begun in the set has ended, if they have waited for it.

@@ -7,6 +7,7 @@ A set of a job of several hosts uses shared memory and links just as the whole j
 from __future__ import annotations
 
 import importlib
+import operator
 from typing import Any
 
 from gyre import _runtime
@@ -50,6 +51,14 @@ class ProcessSet:
         """Whether this process is in the set; None while it is not registered."""
         return self._runtime is not None if self._registered() else None
 
+    def __deepcopy__(self, memo: object) -> ProcessSet:
+        """Itself: the copy of a model with a SyncBatchNorm works among the same ranks."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Becomes the registered set of the same ranks where it is unpickled, if there is one."""
+        return _set_of, (self.ranks,)
+
     def forget(self) -> None:
         """It is registered no longer."""
         self._registered_with = None
@@ -66,6 +75,9 @@ class ProcessSet:
 class _GlobalProcessSet(ProcessSet):
     def __init__(self) -> None:
         super().__init__([])
+
+    def __reduce__(self) -> Any:
+        return "global_process_set"
 
     @property
     def process_set_id(self) -> int | None:
@@ -88,13 +100,19 @@ class _GlobalProcessSet(ProcessSet):
         return True if _runtime.current_or_none() is not None else None
 
 
+def _set_of(ranks: list[int]) -> ProcessSet:
+    runtime = _runtime.current_or_none()
+    registered = [] if runtime is None else runtime.process_sets.values()
+    return next((one for one in registered if one.ranks == ranks), None) or ProcessSet(ranks)
+
+
 def _ranks_of(ranks_or_comm: Any) -> list[int]:
     if hasattr(ranks_or_comm, "Get_group"):
         MPI = importlib.import_module("mpi4py.MPI")  # noqa: N806
         group = ranks_or_comm.Get_group()
         return sorted(MPI.Group.Translate_ranks(group, list(range(group.Get_size())), MPI.COMM_WORLD.Get_group()))
     try:
-        ranks = sorted(int(rank) for rank in ranks_or_comm)
+        ranks = sorted(operator.index(rank) for rank in ranks_or_comm)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"a process set is made of numbers of ranks or of an mpi4py communicator, not of {ranks_or_comm!r}"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gyre._runtime import Runtime
-from gyre.errors import CorruptDataError, InvalidArgumentError, MismatchError
+from gyre.errors import CorruptDataError, Error, InvalidArgumentError, MismatchError
 from gyre.torch import _plain_data
 from gyre.torch._requests import (
     Batch,
@@ -138,17 +138,18 @@ def _in_place_of(own: Any, value: Any) -> Any:
     return value
 
 
-def _broadcast_plain(runtime: Runtime, value: Any, root_rank: int, what: str) -> Any:
+def _broadcast_plain(runtime: Runtime, value: Any, root_rank: int, what: str, *, allow_pickle: bool = False) -> Any:
     """The root's value on every rank: a description first, then its tensors in one exchange."""
     is_root = runtime.rank == root_rank
     stem = f"{what}.{runtime.next_number(what)}"
-    # What cannot be sent must not leave the other ranks waiting: they are told by a size below zero.
-    failure: InvalidArgumentError | None = None
+    # What cannot be sent must not leave the other ranks waiting, whatever the reason (pickling runs the object's own
+    # code): they are told by a size below zero, and this rank raises it afterwards.
+    failure: Exception | None = None
     encoded = _plain_data.Encoded()
     if is_root:
         try:
-            encoded = _plain_data.encode(value, what.replace("_", " "))
-        except InvalidArgumentError as error:
+            encoded = _encoded(value, what.replace("_", " "), allow_pickle=allow_pickle)
+        except Exception as error:
             failure = error
     size = -1 if failure is not None else len(encoded.text)
     announced = int(_broadcast_one(runtime, torch.tensor(size), root_rank, f"{stem}.size"))
@@ -198,10 +199,10 @@ def broadcast_object(
     *,
     allow_pickle: bool = False,
 ) -> Any:
-    """The root's `obj` on every rank. Plain data: None, bool, numbers, str, bytes, list, tuple, set, dict, arrays,
-    tensors; nothing is pickled, so nothing that arrives is executed. InvalidArgumentError on every rank for anything
-    else, unless `allow_pickle` is given on every rank: then such an object is pickled, which lets whoever sends it run
-    code on every rank."""
+    """The root's `obj` on every rank. Plain data: None, bool, numbers, str, bytes, list, tuple, set, dict, arrays of
+    NumPy, tensors; nothing is pickled, so nothing that arrives is executed. InvalidArgumentError on every rank for
+    anything else, unless `allow_pickle` is given on every rank: then such an object is pickled, which lets who sends
+    it run code on every rank."""
     runtime = runtime_of(process_set)
     root = root_in(process_set, root_rank, "broadcast_object")
     return _broadcast_any(runtime, obj, root, name or "object", allow_pickle)
@@ -221,11 +222,7 @@ _PICKLED = "\0gyre.pickled"
 
 
 def _broadcast_any(runtime: Runtime, obj: Any, root: int, what: str, allow_pickle: bool) -> Any:
-    if allow_pickle and runtime.rank == root and not _is_plain(obj, what):
-        content = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
-        _broadcast_plain(runtime, (_PICKLED, content), root, what)
-        return obj
-    value = _broadcast_plain(runtime, obj, root, what)
+    value = _broadcast_plain(runtime, obj, root, what, allow_pickle=allow_pickle)
     if not (isinstance(value, tuple) and len(value) == 2 and value[0] == _PICKLED and runtime.rank != root):
         return value
     if not allow_pickle:
@@ -236,9 +233,12 @@ def _broadcast_any(runtime: Runtime, obj: Any, root: int, what: str, allow_pickl
     return pickle.loads(value[1].numpy().tobytes())
 
 
-def _is_plain(obj: Any, what: str) -> bool:
+def _encoded(obj: Any, what: str, *, allow_pickle: bool) -> _plain_data.Encoded:
+    """As plain data; where that is not possible, pickled, if that is allowed."""
     try:
-        _plain_data.encode(obj, what)
-    except InvalidArgumentError:
-        return False
-    return True
+        return _plain_data.encode(obj, what)
+    except Error:
+        if not allow_pickle:
+            raise
+    content = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+    return _plain_data.encode((_PICKLED, content), what)

@@ -31,7 +31,6 @@ from gyre.torch.asynchronous import (
     grouped_allgather_async,
     grouped_reducescatter_async,
     reducescatter_async,
-    rows_of,
 )
 from gyre.torch.compression import Compression, Compressor
 from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of
@@ -69,9 +68,9 @@ def allreduce(
     """allreduce_async() and synchronize(). `compression`: the type in which the values travel and are summed."""
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
     if _wants_gradient([tensor]):
-        return differentiable.allreduce([tensor], name, compression, reduction, process_set)[0]
+        return differentiable.allreduce([tensor], name, compression, reduction, process_set, one=True)[0]
     runtime = runtime_of(process_set)
-    if reduction.operation == Adasum or (isinstance(tensor, torch.Tensor) and tensor.is_sparse):
+    if isinstance(tensor, torch.Tensor) and (reduction.operation == Adasum or tensor.is_sparse):
         return _through_handle(tensor, name, compression, reduction, process_set)
     checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))
     compressed, context = compression.compress(checked)
@@ -164,7 +163,7 @@ def allgather(
 ) -> torch.Tensor:
     """allgather_async() and synchronize()."""
     if _wants_gradient([tensor]):
-        return differentiable.allgather([rows_of(tensor)], name, process_set)[0]
+        return differentiable.allgather([tensor], name, process_set, one=True)[0]
     result: torch.Tensor = allgather_async(tensor, name, process_set).wait()
     return result
 
@@ -174,7 +173,7 @@ def grouped_allgather(
 ) -> list[torch.Tensor]:
     """allgather() of several tensors in one exchange."""
     if _wants_gradient(tensors):
-        return differentiable.allgather([rows_of(tensor) for tensor in tensors], name, process_set)
+        return differentiable.allgather(tensors, name, process_set)
     results: list[torch.Tensor] = grouped_allgather_async(tensors, name, process_set).wait()
     return results
 
@@ -191,7 +190,7 @@ def reducescatter(
     """reducescatter_async() and synchronize()."""
     if _wants_gradient([tensor]):
         reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
-        return differentiable.reducescatter([tensor], name, compression, reduction, process_set)[0]
+        return differentiable.reducescatter([tensor], name, compression, reduction, process_set, one=True)[0]
     compressed, context = compression.compress(check_tensor(tensor, describe(Kind.REDUCESCATTER, name)))
     result = reducescatter_async(compressed, name, op, process_set, prescale_factor, postscale_factor).wait()
     return compression.decompress(result, context)
