@@ -122,6 +122,6 @@ def _modules() -> dict[str, types.ModuleType]:
     }
     for name, module in modules.items():
         parent, _, child = name.rpartition(".")
-        if parent in modules and getattr(modules[parent], "__gyre__", False):
+        if parent in modules and not hasattr(modules[parent], child):
             setattr(modules[parent], child, module)
     return modules

@@ -12,10 +12,19 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = """
 import horovod
 import horovod.torch as hvd
+import horovod.torch.mpi_ops as operations
 import torch
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import functions, mpi_ops
 from horovod.torch.mpi_ops import Sum, allreduce
 
+assert mpi_ops.HorovodInternalError is HorovodInternalError
+assert operations.broadcast_ is hvd.broadcast_
+assert functions.broadcast_object is hvd.broadcast_object
+try:
+    from horovod.torch import elastic
+except ImportError as error:
+    assert "no elastic training" in str(error), error
 hvd.init()
 network = torch.nn.Linear(2, 1)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), lr=0.1), network.named_parameters())

@@ -157,6 +157,10 @@ __all__ = [
 ]
 
 
+#: What scripts written for Horovod catch.
+HorovodInternalError = Error
+
+
 def rank() -> int:
     """This process's number, from 0 to size() - 1. Like all of these: ShutDownError before init()."""
     return _current().place["rank"]
