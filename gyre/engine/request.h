@@ -48,11 +48,15 @@ struct Signature {
   ReduceOperation operation = ReduceOperation::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;                                 ///< Broadcast.
+  int root = 0;  ///< Broadcast, and an allreduce of which one rank keeps the result. See withdrawn().
   std::vector<std::int64_t> splits{};           ///< All-to-all: rows of `shape[0]` for each rank; empty: even.
   std::vector<std::int64_t> expected_splits{};  ///< All-to-all: rows that this rank expects of each; empty: any.
   std::string group{};  ///< Operations of one group complete together or not at all; empty: alone.
   std::uint32_t group_size = 0;
+
+  /// Announced in place of an operation that failed on this rank before it could be submitted, so that the ranks which
+  /// submitted theirs hear of it.
+  bool withdrawn() const { return kind == OperationKind::kBarrier && root < 0; }
 
   friend bool operator==(const Signature&, const Signature&) = default;
 };

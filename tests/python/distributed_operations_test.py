@@ -283,7 +283,7 @@ def wrong_use_is_one_clear_error() -> None:
     group = dist.group.WORLD
     kind, message, _ = failure_of(lambda: dist.all_reduce(torch.zeros(2, device="meta")))
     assert (kind, "device 'meta'" in message) == (UnsupportedError.__name__, True), message
-    kind, message, _ = failure_of(lambda: dist.all_reduce(torch.zeros(2).to_sparse()))
+    kind, message, _ = failure_of(lambda: dist.broadcast(torch.zeros(2).to_sparse(), 0))
     assert "to_dense" in message, (kind, message)
     kind, message, _ = failure_of(lambda: dist.broadcast(torch.zeros(2, dtype=torch.complex64), 0, group=group))
     kind, message, _ = failure_of(lambda: dist.all_reduce(torch.zeros(2, dtype=torch.uint16)))

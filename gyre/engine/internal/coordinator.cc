@@ -33,9 +33,13 @@ struct Difference {
   std::string second;
 };
 
+std::string_view operation_of(const Signature& signature) {
+  return signature.withdrawn() ? "a call that raised an error there" : operation_name(signature.kind);
+}
+
 std::optional<Difference> difference(const Signature& a, const Signature& b) {
-  if (a.kind != b.kind) {
-    return Difference{"the operation", std::string(operation_name(a.kind)), std::string(operation_name(b.kind))};
+  if (a.kind != b.kind || a.withdrawn() != b.withdrawn()) {
+    return Difference{"the operation", std::string(operation_of(a)), std::string(operation_of(b))};
   }
   if (a.kind == OperationKind::kBarrier) return std::nullopt;
   if (a.type != b.type) {
@@ -52,7 +56,7 @@ std::optional<Difference> difference(const Signature& a, const Signature& b) {
     return Difference{"the scale factors", fmt::format("prescale {}, postscale {}", a.prescale, a.postscale),
                       fmt::format("prescale {}, postscale {}", b.prescale, b.postscale)};
   }
-  if (a.kind == OperationKind::kBroadcast && a.root != b.root) {
+  if ((a.kind == OperationKind::kBroadcast || a.kind == OperationKind::kAllreduce) && a.root != b.root) {
     return Difference{"the root", fmt::format("root {}", a.root), fmt::format("root {}", b.root)};
   }
   if (a.group != b.group || a.group_size != b.group_size) {

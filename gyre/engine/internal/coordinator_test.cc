@@ -159,6 +159,11 @@ TEST_F(CoordinatorTest, a_mismatch_shows_both_sides_with_their_ranks) {
   broadcast.kind = OperationKind::kBroadcast;
   Signature broadcast_from_1 = broadcast;
   broadcast_from_1.root = 1;
+  Signature kept_by_1 = floats({3, 4});
+  kept_by_1.root = 1;
+  Signature barrier;
+  Signature withdrawn;
+  withdrawn.root = -1;
   const std::vector<Case> cases = {
       {floats({3, 4}), floats({4, 3}), "float32 [3, 4] on ranks 0, 2; float32 [4, 3] on rank 1"},
       {floats({3, 4}), doubles, "float32 [3, 4] on ranks 0, 2; float64 [3, 4] on rank 1"},
@@ -167,6 +172,9 @@ TEST_F(CoordinatorTest, a_mismatch_shows_both_sides_with_their_ranks) {
       {floats({3, 4}), gather, "allreduce on ranks 0, 2; allgather on rank 1"},
       {gather, wide_gather, "float32 [3, 4] on ranks 0, 2; float32 [9, 5] on rank 1"},
       {broadcast, broadcast_from_1, "root 0 on ranks 0, 2; root 1 on rank 1"},
+      {floats({3, 4}), kept_by_1, "root 0 on ranks 0, 2; root 1 on rank 1"},
+      {gather, withdrawn, "allgather on ranks 0, 2; a call that raised an error there on rank 1"},
+      {barrier, withdrawn, "barrier on ranks 0, 2; a call that raised an error there on rank 1"},
   };
   for (const Case& one : cases) {
     Coordinator coordinator = make(3);

@@ -3,6 +3,7 @@ are made of."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -22,17 +23,49 @@ from gyre.distributed._lending import NOTHING, Lender, called_by_reducer
 from gyre.distributed._meeting import meet
 from gyre.distributed._requests import Reduction
 from gyre.distributed._work import Completions, Work
-from gyre.errors import InvalidArgumentError
+from gyre.errors import Error, InvalidArgumentError
 from gyre.torch._requests import Kind
+
+# As the root of a barrier: Signature::withdrawn() in gyre/engine/request.h.
+_WITHDRAWN = -1
+
+# An operation under way, the memory it needs, and what to do when it is done.
+Submitted = tuple[_core.Handle, list[torch.Tensor], Callable[[], None]]
 
 # torch's stubs of it differ from version to version, and its overloads are not for Python subclasses.
 _ProcessGroup: Any = dist.ProcessGroup
+_Backend: Any = dist._Backend  # type: ignore[attr-defined]
 
 
 def _limit_of(options: Any) -> timedelta:
     """An operation's own time limit, or a group's; torch writes "none" as a negative one."""
-    timeout: timedelta = getattr(options, "timeout", timedelta(0))
+    timeout: timedelta = options if isinstance(options, timedelta) else getattr(options, "timeout", timedelta(0))
     return max(timeout, timedelta(0))
+
+
+class _Call:
+    """A collective until it is submitted: `with` gives (how messages call it, its name). What fails within fails on
+    this rank alone, so the others, who wait for it, are told."""
+
+    __slots__ = ("_group", "_members", "_number", "_operation")
+
+    def __init__(self, group: GroupBase, operation: str, number: int, members: int) -> None:
+        self._group = group
+        self._operation = operation
+        self._number = number
+        self._members = members
+
+    @property
+    def name(self) -> str:
+        return f"collective {self._number} of {self._group._title}"
+
+    def __enter__(self) -> tuple[str, str]:
+        return f"{self._group._title}: {self._operation} (its collective {self._number})", self.name
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is not None:
+            names = [f"{self.name}.{member}" for member in range(self._members)]
+            self._group._withdraw(names or [self.name])
 
 
 class GroupBase(_ProcessGroup):  # type: ignore[misc]
@@ -114,8 +147,16 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         return self._timeout
 
     @property
+    def options(self) -> Any:
+        """torch's options of a backend; `_timeout` is what people look for."""
+        return _Backend.Options("gyre", self._timeout)
+
+    @property
     def store(self) -> Any:
         """torch's store, under this group's prefix."""
+        return self._store
+
+    def get_group_store(self) -> Any:
         return self._store
 
     def statistics_source(self) -> _core.Runtime:
@@ -143,13 +184,20 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     # The operations that the others are made of.
 
-    def _begin(self, operation: str) -> tuple[str, str]:
-        """(how messages call the next collective, its name)"""
+    def _begin(self, operation: str, members: int = 0) -> _Call:
+        """`members`: of a collective that is so many operations for the engine, named NAME.0, NAME.1, …"""
         keep_out_of_graphs()
         with self._lock:
             self._sequence += 1
-            number = self._sequence
-        return f"{self._title}: {operation} (its collective {number})", f"collective {number} of {self._title}"
+            return _Call(self, operation, self._sequence, members)
+
+    def _withdraw(self, names: Sequence[str]) -> None:
+        """Announces what fits no operation of these names."""
+        for name in names:
+            with contextlib.suppress(Error):  # It is in flight, or the group is at its end: the others know already.
+                self._runtime.core.submit(
+                    _requests.request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0], root=_WITHDRAWN)
+                )
 
     def _check_root(self, root: int, action: str) -> None:
         if not 0 <= root < self._own_size:
@@ -209,58 +257,85 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         )
         return self._run(request, [place], [tensor], action, opts, lambda: _requests.copy_back(place, tensor))
 
-    def _bitwise_allreduce(self, tensor: torch.Tensor, function: Any, action: str, name: str, opts: Any) -> dist.Work:
-        """Rare and small (flags): every rank gets all contributions and combines them itself."""
-        if tensor.is_floating_point():
-            raise InvalidArgumentError(f"{action}: bitwise operations need integers or bool, not {tensor.dtype}")
+    def _bitwise_allreduce(
+        self, tensor: torch.Tensor, function: Any, action: str, name: str, opts: Any, root: int | None = None
+    ) -> dist.Work:
+        """Rare and small (flags): every rank gets all contributions and combines them itself; `root` alone keeps the
+        result, if one is given."""
         parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self._own_size)]
-        gathered = self._allgather(parts, tensor, action, name, opts)
+        handle, memory, unpack = self._gathering(parts, tensor, action, name)
 
         def finish() -> None:
-            gathered.wait()
-            _requests.copy_back(functools.reduce(function, parts), tensor)
+            unpack()
+            if root is None or root == self._own_rank:
+                _requests.copy_back(functools.reduce(function, parts), tensor)
 
-        return self._work([], parts, [tensor], action, opts, finish)
+        return self._work([handle], memory, [tensor], action, opts, finish)
 
-    def _allgather(
-        self, outputs: list[torch.Tensor], tensor: torch.Tensor, action: str, name: str, opts: Any
+    def _bitwise_reduce_scatter(
+        self, output: torch.Tensor, inputs: list[torch.Tensor], function: Any, action: str, name: str, opts: Any
     ) -> dist.Work:
-        _requests.same_type(outputs, tensor, action)
-        source = _requests.packed([tensor])
-        elements = sum(output.numel() for output in outputs)
-        uneven = len(outputs) > 1 and any(output.numel() != source.numel() for output in outputs)
+        parts = [torch.empty_like(output, memory_format=torch.contiguous_format) for _ in range(self._own_size)]
+        splits = [output.numel()] * self._own_size
+        handle, memory, unpack = self._exchanging(parts, inputs, splits, splits, name)
+
+        def finish() -> None:
+            unpack()
+            _requests.copy_back(functools.reduce(function, parts), output)
+
+        return self._work([handle], memory, [output], action, opts, finish)
+
+    def _gathering(self, outputs: list[torch.Tensor], tensor: torch.Tensor, action: str, name: str) -> Submitted:
+        known = _requests.same_type(outputs, tensor, action)
+        source = _requests.packed([_requests.movable(tensor, action)])
+        elements = sum(output.numel() for output in known)
+        uneven = len(known) > 1 and any(output.numel() != source.numel() for output in known)
         if elements != source.numel() * self._own_size or uneven:
             raise InvalidArgumentError(
                 f"{action}: the output has {elements} elements, but {self._own_size} ranks bring {source.numel()} "
                 "each; tensors of different sizes have to be padded"
             )
-        place = self._place_for(outputs)
+        place = self._place_for(known)
         source = _requests.apart(source, place)
         # One row per rank, so that the ranks must agree about the number of elements.
-        request = _requests.request(Kind.ALLGATHER, name, tensor, [1, source.numel()], source=source, target=place)
+        request = _requests.request(Kind.ALLGATHER, name, source, [1, source.numel()], source=source, target=place)
         handle = self._runtime.core.submit(request)
 
         def finish() -> None:
             _requests.take_into(handle, place)
-            _requests.unpack(place.view(-1), outputs)
+            _requests.unpack(place.view(-1), known)
 
-        return self._work([handle], [source, place], outputs, action, opts, finish)
+        return handle, [source, place, *known], finish
+
+    def _allgather(
+        self, outputs: list[torch.Tensor], tensor: torch.Tensor, action: str, name: str, opts: Any
+    ) -> dist.Work:
+        handle, memory, finish = self._gathering(outputs, tensor, action, name)
+        return self._work([handle], memory, outputs, action, opts, finish)
 
     def _reduce_scatter(
-        self, output: torch.Tensor, inputs: list[torch.Tensor], action: str, name: str, opts: Any
+        self, result: torch.Tensor, parts: list[torch.Tensor], action: str, name: str, opts: Any
     ) -> dist.Work:
-        opts = opts if opts is not None else dist.ReduceScatterOptions()
-        _requests.same_type(inputs, output, action)
-        reduction = _requests.reduction_of(opts.reduceOp, action)
-        source = _requests.packed(inputs)
+        for tensor in (result, *parts):
+            if isinstance(tensor, torch.Tensor) and tensor.dtype != result.dtype:
+                raise InvalidArgumentError(
+                    f"{action}: tensors of different types were given, {result.dtype} and {tensor.dtype}"
+                )
+        output = _requests.reducible(result, opts.reduceOp, action)
+        inputs = [_requests.reducible(tensor, opts.reduceOp, action) for tensor in parts]
+        elements = sum(tensor.numel() for tensor in inputs)
         uneven = len(inputs) > 1 and any(tensor.numel() != output.numel() for tensor in inputs)
-        if source.numel() != output.numel() * self._own_size or uneven:
+        if elements != output.numel() * self._own_size or uneven:
             raise InvalidArgumentError(
-                f"{action}: the input has {source.numel()} elements; {self._own_size} ranks that get {output.numel()} "
+                f"{action}: the input has {elements} elements; {self._own_size} ranks that get {output.numel()} "
                 f"each need {output.numel() * self._own_size}"
             )
+        function = _requests.bitwise_of(opts.reduceOp, output, action)
+        if function is not None:
+            return self._bitwise_reduce_scatter(output, inputs, function, action, name, opts)
+        reduction = _requests.reduction_of(opts.reduceOp, action)
         place = _requests.landing(output)
-        source = _requests.apart(source, place)
+        source = _requests.apart(_requests.packed(inputs), place)
         request = _requests.request(
             Kind.REDUCESCATTER,
             name,
@@ -276,7 +351,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             _requests.take_into(handle, place)
             _requests.copy_back(place, output)
 
-        return self._work([handle], [source, place], [output], action, opts, finish)
+        return self._work([handle], [source, place], [result], action, opts, finish)
 
     def _elements(self, tensor: torch.Tensor, splits: Sequence[int], whose: str) -> list[int]:
         """How many elements go to, or come from, each rank."""
@@ -291,7 +366,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             raise InvalidArgumentError(
                 f"{whose} splits {list(splits)} do not divide a first dimension of {rows} among {self._own_size} ranks"
             )
-        row = tensor.numel() // rows if rows else 0
+        row = _requests.movable(tensor, whose).numel() // rows if rows else 0
         return [split * row for split in splits]
 
     @staticmethod
@@ -302,16 +377,9 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         elements = sum(output.numel() for output in outputs)
         return torch.empty(elements, dtype=outputs[0].dtype if outputs else torch.uint8)
 
-    def _exchange(
-        self,
-        outputs: list[torch.Tensor],
-        inputs: list[torch.Tensor],
-        send: list[int],
-        receive: list[int],
-        action: str,
-        name: str,
-        opts: Any,
-    ) -> dist.Work:
+    def _exchanging(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], send: list[int], receive: list[int], name: str
+    ) -> Submitted:
         """An all-to-all of elements; everything that moves without reducing and is no broadcast."""
         source = _requests.packed(inputs)
         place = self._place_for(outputs)
@@ -333,4 +401,4 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             if outputs:
                 _requests.unpack(place.view(-1), outputs)
 
-        return self._work([handle], [source, place], outputs, action, opts, finish)
+        return handle, [source, place, *outputs], finish

@@ -24,9 +24,24 @@ class Reduction:
     prescale: float = 1.0
 
 
+# Types that can be moved as others of their size. Some torches lack some.
+_STAND_INS = {
+    getattr(torch, name): stand_in
+    for name, stand_in in (
+        ("uint16", torch.int16),
+        ("uint32", torch.int32),
+        ("uint64", torch.int64),
+        ("float8_e4m3fn", torch.uint8),
+        ("float8_e5m2", torch.uint8),
+        ("float8_e4m3fnuz", torch.uint8),
+        ("float8_e5m2fnuz", torch.uint8),
+        ("float8_e8m0fnu", torch.uint8),
+    )
+    if hasattr(torch, name)
+}
 # By torch's names; a name that this torch does not have is left out.
 _NUMBERS = {"SUM": 0, "AVG": 1, "MIN": 2, "MAX": 3, "PRODUCT": 4}
-_BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
+BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
 
 
 def reduction_of(operation: Any, action: str) -> Reduction:
@@ -37,34 +52,64 @@ def reduction_of(operation: Any, action: str) -> Reduction:
     if operation == getattr(ReduceOp, "PREMUL_SUM", None):
         factor = operation.__getstate__()[1]
         return Reduction(_NUMBERS["SUM"], float(factor))
-    raise UnsupportedError(f"{action}: {operation} is not supported; possible are {', '.join(_NUMBERS)} and PREMUL_SUM")
+    possible = ", ".join((*_NUMBERS, *BITWISE))
+    raise UnsupportedError(f"{action}: {name_of(operation)} is not supported; possible are {possible} and PREMUL_SUM")
 
 
-def bitwise_of(operation: Any) -> Any:
-    """torch's function for BAND, BOR and BXOR; None for other operations."""
-    for name, function in _BITWISE.items():
+def name_of(operation: Any) -> str:
+    """ "BAND": an options object holds no RedOpType, which would say its name, but a ReduceOp, which does not."""
+    names = getattr(ReduceOp.RedOpType, "__members__", {})
+    return next((name for name, value in names.items() if operation == value), str(operation))
+
+
+def bitwise_of(operation: Any, tensor: torch.Tensor, action: str) -> Any:
+    """torch's function for BAND, BOR and BXOR of such tensors; None for other operations."""
+    for name, function in BITWISE.items():
         if operation == getattr(ReduceOp, name, None):
+            if tensor.is_floating_point() or tensor.is_complex():
+                raise InvalidArgumentError(f"{action}: bitwise operations need integers or bool, not {tensor.dtype}")
             return function
     return None
+
+
+def movable(tensor: torch.Tensor, action: str) -> torch.Tensor:
+    """The tensor, or a view of its memory as a type that the engine knows: for what moves values unchanged."""
+    if isinstance(tensor, torch.Tensor) and tensor.dtype not in DATA_TYPE_NUMBERS and tensor.layout == torch.strided:
+        if tensor.is_complex():
+            return check_tensor(torch.view_as_real(tensor.detach()), action)
+        if tensor.dtype in _STAND_INS:
+            return check_tensor(tensor.detach().view(_STAND_INS[tensor.dtype]), action)
+    return check_tensor(tensor, action)
+
+
+def reducible(tensor: torch.Tensor, operation: Any, action: str) -> torch.Tensor:
+    """The tensor, or a view of a complex one as pairs of numbers, which add up each for itself."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_complex():
+        return check_tensor(tensor, action)
+    if name_of(operation) not in ("SUM", "AVG", "PREMUL_SUM"):
+        raise InvalidArgumentError(f"{action}: {name_of(operation)} has no meaning for complex tensors")
+    return movable(tensor, action)
 
 
 def one_of(tensors: Sequence[torch.Tensor], action: str) -> torch.Tensor:
     """The only tensor of a list that torch makes for backends which could take several."""
     if len(tensors) != 1:
         raise InvalidArgumentError(f"{action}: {len(tensors)} tensors were given where one is possible")
-    return check_tensor(tensors[0], action)
+    return tensors[0]
 
 
 def number_of(tensor: torch.Tensor) -> int:
     return DATA_TYPE_NUMBERS[tensor.dtype]
 
 
-def same_type(tensors: Sequence[torch.Tensor], like: torch.Tensor, action: str) -> None:
+def same_type(tensors: Sequence[torch.Tensor], like: torch.Tensor, action: str) -> list[torch.Tensor]:
+    """Each as movable() gives it."""
     for tensor in tensors:
-        if check_tensor(tensor, action).dtype != like.dtype:
+        if isinstance(tensor, torch.Tensor) and tensor.dtype != like.dtype:
             raise InvalidArgumentError(
                 f"{action}: tensors of different types were given, {like.dtype} and {tensor.dtype}"
             )
+    return [movable(tensor, action) for tensor in tensors]
 
 
 def writable(tensor: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import TimeoutError
+from gyre.errors import InvalidArgumentError, TimeoutError
 
 # torch's way of saying "no limit of its own".
 _NO_TIMEOUT = timedelta(0)
@@ -154,10 +154,12 @@ class Work(dist.Work):
         return self._outputs
 
     def source_rank(self) -> int:
-        """Of a receive, after wait(): who sent the message."""
+        """Of a receive, after wait(): who sent the message. InvalidArgumentError for anything else."""
         self.wait()
         if self._source < 0:
             self._source = self._handles[0].take_source()
+        if self._source < 0:
+            raise InvalidArgumentError(f"{self._description}: only a receive has a source rank")
         return self._source
 
     _source_rank = source_rank

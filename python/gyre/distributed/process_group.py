@@ -11,11 +11,16 @@ import torch.distributed as dist
 
 from gyre.distributed import _requests
 from gyre.distributed._barrier import monitored_barrier
+from gyre.distributed._forms import listed, listed_pair, options_of
 from gyre.distributed._group_base import GroupBase
+from gyre.distributed._sparse import is_sparse, sparse_allreduce
 from gyre.distributed._work import WorkGroup
 from gyre.errors import InvalidArgumentError
 from gyre.torch._requests import Kind
-from gyre.torch._tensors import check_tensor, dense, memory_of
+from gyre.torch._tensors import dense, memory_of
+
+# What torch's functions pass, or a single tensor.
+Tensors = Sequence[torch.Tensor] | torch.Tensor
 
 
 def create(options: Any, backend_options: object) -> ProcessGroup:
@@ -42,101 +47,119 @@ class ProcessGroup(GroupBase):
 
     # Collectives.
 
-    def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
-        opts = opts if opts is not None else dist.AllreduceOptions()
-        action, name = self._begin("all_reduce")
-        tensor = _requests.one_of(tensors, action)
-        function = _requests.bitwise_of(opts.reduceOp)
-        if function is not None:
-            return self._bitwise_allreduce(tensor, function, action, name, opts)
-        return self._allreduce(tensor, _requests.reduction_of(opts.reduceOp, action), action, name, opts)
+    def allreduce(self, tensors: Tensors, opts: Any = None, timeout: Any = None, *, op: Any = None) -> dist.Work:
+        opts = options_of(dist.AllreduceOptions, opts, timeout, op=op)
+        tensors = listed(tensors)
+        if len(tensors) == 1 and is_sparse(tensors[0]):
+            return sparse_allreduce(self, tensors[0], opts)
+        with self._begin("all_reduce") as (action, name):
+            tensor = _requests.reducible(_requests.one_of(listed(tensors), action), opts.reduceOp, action)
+            function = _requests.bitwise_of(opts.reduceOp, tensor, action)
+            if function is not None:
+                return self._bitwise_allreduce(tensor, function, action, name, opts)
+            return self._allreduce(tensor, _requests.reduction_of(opts.reduceOp, action), action, name, opts)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
-        opts = opts if opts is not None else dist.AllreduceCoalescedOptions()
-        action, name = self._begin("all_reduce_coalesced")
-        if not tensors:
-            raise InvalidArgumentError(f"{action}: no tensors were given")
-        for tensor in tensors:
-            check_tensor(tensor, action)
-        reduction = _requests.reduction_of(opts.reduceOp, action)
-        landed = [_requests.landing(tensor) for tensor in tensors]
-        requests = []
-        for number, (tensor, place) in enumerate(zip(tensors, landed, strict=True)):
-            self._bring(tensor, place)
-            requests.append(
-                _requests.request(
-                    Kind.ALLREDUCE,
-                    f"{name}.{number}",
-                    tensor,
-                    tensor.shape,
-                    source=place,
-                    target=place,
-                    reduction=reduction,
+        opts = options_of(dist.AllreduceCoalescedOptions, opts)
+        if _requests.name_of(opts.reduceOp) in _requests.BITWISE:
+            single = options_of(dist.AllreduceOptions, opts.reduceOp, opts.timeout)
+            return WorkGroup([self.allreduce([tensor], single) for tensor in tensors])
+        with self._begin("all_reduce_coalesced", members=len(tensors)) as (action, name):
+            if not tensors:
+                raise InvalidArgumentError(f"{action}: no tensors were given")
+            known = [_requests.reducible(tensor, opts.reduceOp, action) for tensor in tensors]
+            reduction = _requests.reduction_of(opts.reduceOp, action)
+            landed = [_requests.landing(tensor) for tensor in known]
+            requests = []
+            for number, (tensor, place) in enumerate(zip(known, landed, strict=True)):
+                self._bring(tensor, place)
+                requests.append(
+                    _requests.request(
+                        Kind.ALLREDUCE,
+                        f"{name}.{number}",
+                        tensor,
+                        tensor.shape,
+                        source=place,
+                        target=place,
+                        reduction=reduction,
+                    )
                 )
-            )
+            handles = self._runtime.submit(requests, together=True)
 
         def finish() -> None:
-            for tensor, place in zip(tensors, landed, strict=True):
+            for tensor, place in zip(known, landed, strict=True):
                 _requests.copy_back(place, tensor)
 
-        handles = self._runtime.submit(requests, together=True)
         return self._work(handles, landed, tensors, action, opts, finish)
 
-    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
-        opts = opts if opts is not None else dist.BroadcastOptions()
-        action, name = self._begin("broadcast")
-        tensor = _requests.one_of(tensors, action)
-        place = _requests.landing(tensor)
-        if opts.rootRank == self._own_rank:
-            self._bring(tensor, place)
-        request = _requests.request(
-            Kind.BROADCAST, name, tensor, tensor.shape, source=place, target=place, root=opts.rootRank
-        )
-        return self._run(request, [place], [tensor], action, opts, lambda: _requests.copy_back(place, tensor))
-
-    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
-        opts = opts if opts is not None else dist.ReduceOptions()
-        action, name = self._begin("reduce")
-        tensor = _requests.one_of(tensors, action)
-        self._check_root(opts.rootRank, action)
-        # Every rank gets the sum, only the root keeps it: the others' tensors stay as they are.
-        place = dense(tensor) if opts.rootRank == self._own_rank else dense(tensor).clone()
-        reduction = _requests.reduction_of(opts.reduceOp, action)
-        request = _requests.request(
-            Kind.ALLREDUCE, name, tensor, tensor.shape, source=place, target=place, reduction=reduction
-        )
-
-        def finish() -> None:
+    def broadcast(self, tensors: Tensors, opts: Any = None, timeout: Any = None, *, root: Any = None) -> dist.Work:
+        opts = options_of(dist.BroadcastOptions, opts, timeout, root=root)
+        with self._begin("broadcast") as (action, name):
+            result = _requests.one_of(listed(tensors), action)
+            tensor = _requests.movable(result, action)
+            self._check_root(opts.rootRank, action)
+            place = _requests.landing(tensor)
             if opts.rootRank == self._own_rank:
-                _requests.copy_back(place, tensor)
+                self._bring(tensor, place)
+            request = _requests.request(
+                Kind.BROADCAST, name, tensor, tensor.shape, source=place, target=place, root=opts.rootRank
+            )
+            return self._run(request, [place], [result], action, opts, lambda: _requests.copy_back(place, tensor))
 
-        return self._run(request, [place], [tensor], action, opts, finish)
-
-    def allgather(
-        self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    def reduce(
+        self, tensors: Tensors, opts: Any = None, op: Any = None, timeout: Any = None, *, root: Any = None
     ) -> dist.Work:
-        action, name = self._begin("all_gather")
-        tensor = _requests.one_of(inputs, action)
-        if len(output_lists) != 1 or len(output_lists[0]) != self._own_size:
-            raise InvalidArgumentError(f"{action}: a list of {self._own_size} tensors is needed, one for each rank")
-        return self._allgather(list(output_lists[0]), tensor, action, name, opts)
+        opts = options_of(dist.ReduceOptions, opts, op, timeout, root=root)
+        with self._begin("reduce") as (action, name):
+            result = _requests.one_of(listed(tensors), action)
+            tensor = _requests.reducible(result, opts.reduceOp, action)
+            self._check_root(opts.rootRank, action)
+            function = _requests.bitwise_of(opts.reduceOp, tensor, action)
+            if function is not None:
+                return self._bitwise_allreduce(tensor, function, action, name, opts, opts.rootRank)
+            # Every rank gets the sum, only the root keeps it: the others' tensors stay as they are.
+            place = dense(tensor) if opts.rootRank == self._own_rank else dense(tensor).clone()
+            reduction = _requests.reduction_of(opts.reduceOp, action)
+            request = _requests.request(
+                Kind.ALLREDUCE,
+                name,
+                tensor,
+                tensor.shape,
+                source=place,
+                target=place,
+                reduction=reduction,
+                root=opts.rootRank,
+            )
+
+            def finish() -> None:
+                if opts.rootRank == self._own_rank:
+                    _requests.copy_back(place, tensor)
+
+            return self._run(request, [place], [result], action, opts, finish)
+
+    def allgather(self, output_lists: Sequence[Any], inputs: Tensors, opts: Any = None) -> dist.Work:
+        output_lists, inputs = listed_pair(output_lists, inputs)
+        with self._begin("all_gather") as (action, name):
+            tensor = _requests.one_of(listed(inputs), action)
+            if len(output_lists) != 1 or len(output_lists[0]) != self._own_size:
+                raise InvalidArgumentError(f"{action}: a list of {self._own_size} tensors is needed, one for each rank")
+            return self._allgather(list(output_lists[0]), tensor, action, name, opts)
 
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> dist.Work:
-        action, name = self._begin("all_gather_into_tensor")
-        check_tensor(tensor, action)
-        return self._allgather([output], tensor, action, name, opts)
+        with self._begin("all_gather_into_tensor") as (action, name):
+            return self._allgather([output], tensor, action, name, opts)
 
     def allgather_coalesced(
         self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> dist.Work:
-        # One output list per input, each with a tensor per rank.
-        if len(output_lists) != len(inputs):
+        # One output list for each rank, each with a tensor for every input.
+        if len(output_lists) != self._own_size or any(len(outputs) != len(inputs) for outputs in output_lists):
             raise InvalidArgumentError(
-                f"all_gather_coalesced: {len(output_lists)} lists of outputs were given for {len(inputs)} inputs"
+                f"all_gather_coalesced: {self._own_size} lists, one for each rank, of {len(inputs)} tensors, one for "
+                f"each input, are needed, not lists of {[len(outputs) for outputs in output_lists]}"
             )
-        return WorkGroup(
-            [self.allgather([outputs], [tensor], opts) for outputs, tensor in zip(output_lists, inputs, strict=True)]
-        )
+        columns = zip(zip(*output_lists, strict=True), inputs, strict=True)
+        return WorkGroup([self.allgather([outputs], [tensor], opts) for outputs, tensor in columns])
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -145,17 +168,21 @@ class ProcessGroup(GroupBase):
         return WorkGroup([self.all_gather_single(output, tensor, opts) for output, tensor in pairs])
 
     def reduce_scatter(
-        self, outputs: Sequence[torch.Tensor], input_lists: Sequence[Sequence[torch.Tensor]], opts: Any = None
+        self, outputs: Tensors, input_lists: Sequence[Any], opts: Any = None, timeout: Any = None, *, op: Any = None
     ) -> dist.Work:
-        action, name = self._begin("reduce_scatter")
-        output = _requests.one_of(outputs, action)
-        if len(input_lists) != 1 or len(input_lists[0]) != self._own_size:
-            raise InvalidArgumentError(f"{action}: a list of {self._own_size} tensors is needed, one for each rank")
-        return self._reduce_scatter(output, list(input_lists[0]), action, name, opts)
+        opts = options_of(dist.ReduceScatterOptions, opts, timeout, op=op)
+        if isinstance(outputs, torch.Tensor):
+            outputs, input_lists = [outputs], [input_lists]
+        with self._begin("reduce_scatter") as (action, name):
+            output = _requests.one_of(listed(outputs), action)
+            if len(input_lists) != 1 or len(input_lists[0]) != self._own_size:
+                raise InvalidArgumentError(f"{action}: a list of {self._own_size} tensors is needed, one for each rank")
+            return self._reduce_scatter(output, list(input_lists[0]), action, name, opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> dist.Work:
-        action, name = self._begin("reduce_scatter_tensor")
-        return self._reduce_scatter(check_tensor(output, action), [tensor], action, name, opts)
+        opts = options_of(dist.ReduceScatterOptions, opts)
+        with self._begin("reduce_scatter_tensor") as (action, name):
+            return self._reduce_scatter(output, [tensor], action, name, opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -171,57 +198,67 @@ class ProcessGroup(GroupBase):
         input_splits: Sequence[int],
         opts: Any = None,
     ) -> dist.Work:
-        action, name = self._begin("all_to_all_single")
-        check_tensor(tensor, action)
-        _requests.same_type([output], tensor, action)
-        send = self._elements(tensor, input_splits, f"{action}: the input's")
-        receive = self._elements(output, output_splits, f"{action}: the output's")
-        return self._exchange([output], [tensor], send, receive, action, name, opts)
+        with self._begin("all_to_all_single") as (action, name):
+            known_input, known_output = _requests.same_type([tensor, output], tensor, action)
+            send = self._elements(tensor, input_splits, f"{action}: the input's")
+            receive = self._elements(output, output_splits, f"{action}: the output's")
+            handle, memory, finish = self._exchanging([known_output], [known_input], send, receive, name)
+            return self._work([handle], memory, [output], action, opts, finish)
 
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
-        action, name = self._begin("all_to_all")
-        if len(outputs) != self._own_size or len(inputs) != self._own_size:
-            raise InvalidArgumentError(f"{action}: two lists of {self._own_size} tensors are needed")
-        _requests.same_type([*inputs, *outputs], check_tensor(inputs[0], action), action)
-        send = [tensor.numel() for tensor in inputs]
-        receive = [tensor.numel() for tensor in outputs]
-        return self._exchange(list(outputs), list(inputs), send, receive, action, name, opts)
+        with self._begin("all_to_all") as (action, name):
+            if len(outputs) != self._own_size or len(inputs) != self._own_size:
+                raise InvalidArgumentError(f"{action}: two lists of {self._own_size} tensors are needed")
+            known = _requests.same_type([*inputs, *outputs], inputs[0], action)
+            sizes = [tensor.numel() for tensor in known]
+            send, receive = sizes[: self._own_size], sizes[self._own_size :]
+            known_inputs, known_outputs = known[: self._own_size], known[self._own_size :]
+            handle, memory, finish = self._exchanging(known_outputs, known_inputs, send, receive, name)
+            return self._work([handle], memory, outputs, action, opts, finish)
 
     def gather(
-        self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+        self, output_lists: Sequence[Any], inputs: Tensors, opts: Any = None, timeout: Any = None, *, root: Any = None
     ) -> dist.Work:
-        opts = opts if opts is not None else dist.GatherOptions()
-        action, name = self._begin("gather")
-        tensor = _requests.one_of(inputs, action)
-        self._check_root(opts.rootRank, action)
-        outputs = list(output_lists[0]) if output_lists and opts.rootRank == self._own_rank else []
-        if opts.rootRank == self._own_rank and len(outputs) != self._own_size:
-            raise InvalidArgumentError(f"{action}: the root needs a list of {self._own_size} tensors")
-        _requests.same_type(outputs, tensor, action)
-        send = [tensor.numel() if rank == opts.rootRank else 0 for rank in range(self._own_size)]
-        receive = [output.numel() for output in outputs] or [0] * self._own_size
-        return self._exchange(outputs, [tensor], send, receive, action, name, opts)
+        opts = options_of(dist.GatherOptions, opts, timeout, root=root)
+        output_lists, inputs = listed_pair(output_lists, inputs)
+        with self._begin("gather") as (action, name):
+            tensor = _requests.one_of(listed(inputs), action)
+            self._check_root(opts.rootRank, action)
+            is_root = opts.rootRank == self._own_rank
+            outputs = list(output_lists[0]) if output_lists and is_root else []
+            if is_root and len(outputs) != self._own_size:
+                raise InvalidArgumentError(f"{action}: the root needs a list of {self._own_size} tensors")
+            known_input, *known_outputs = _requests.same_type([tensor, *outputs], tensor, action)
+            send = [known_input.numel() if rank == opts.rootRank else 0 for rank in range(self._own_size)]
+            receive = [output.numel() for output in known_outputs] or [0] * self._own_size
+            handle, memory, finish = self._exchanging(known_outputs, [known_input], send, receive, name)
+            return self._work([handle], memory, outputs, action, opts, finish)
 
     def scatter(
-        self, outputs: Sequence[torch.Tensor], input_lists: Sequence[Sequence[torch.Tensor]], opts: Any = None
+        self, outputs: Tensors, input_lists: Sequence[Any], opts: Any = None, timeout: Any = None, *, root: Any = None
     ) -> dist.Work:
-        opts = opts if opts is not None else dist.ScatterOptions()
-        action, name = self._begin("scatter")
-        output = _requests.one_of(outputs, action)
-        self._check_root(opts.rootRank, action)
-        inputs = list(input_lists[0]) if input_lists and opts.rootRank == self._own_rank else []
-        if opts.rootRank == self._own_rank and len(inputs) != self._own_size:
-            raise InvalidArgumentError(f"{action}: the root needs a list of {self._own_size} tensors")
-        _requests.same_type(inputs, output, action)
-        send = [tensor.numel() for tensor in inputs] or [0] * self._own_size
-        receive = [output.numel() if rank == opts.rootRank else 0 for rank in range(self._own_size)]
-        return self._exchange([output], inputs or [output.new_empty(0)], send, receive, action, name, opts)
+        opts = options_of(dist.ScatterOptions, opts, timeout, root=root)
+        if isinstance(outputs, torch.Tensor):
+            outputs, input_lists = [outputs], [input_lists]
+        with self._begin("scatter") as (action, name):
+            output = _requests.one_of(listed(outputs), action)
+            self._check_root(opts.rootRank, action)
+            is_root = opts.rootRank == self._own_rank
+            inputs = list(input_lists[0]) if input_lists and is_root else []
+            if is_root and len(inputs) != self._own_size:
+                raise InvalidArgumentError(f"{action}: the root needs a list of {self._own_size} tensors")
+            known_output, *known_inputs = _requests.same_type([output, *inputs], output, action)
+            send = [tensor.numel() for tensor in known_inputs] or [0] * self._own_size
+            receive = [known_output.numel() if rank == opts.rootRank else 0 for rank in range(self._own_size)]
+            sources = known_inputs or [known_output.new_empty(0)]
+            handle, memory, finish = self._exchanging([known_output], sources, send, receive, name)
+            return self._work([handle], memory, [output], action, opts, finish)
 
-    def barrier(self, opts: Any = None) -> dist.Work:
-        opts = opts if opts is not None else dist.BarrierOptions()
-        action, name = self._begin("barrier")
-        request = _requests.request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0])
-        return self._run(request, [], [], action, opts)
+    def barrier(self, opts: Any = None, timeout: Any = None) -> dist.Work:
+        opts = options_of(dist.BarrierOptions, opts, timeout)
+        with self._begin("barrier") as (action, name):
+            request = _requests.request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0])
+            return self._run(request, [], [], action, opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Rank 0 names the ranks that do not come within `timeout`, and all ranks that came fail."""
@@ -243,8 +280,8 @@ class ProcessGroup(GroupBase):
     def send(self, tensors: Sequence[torch.Tensor], dst_rank: int, tag: int = 0) -> dist.Work:
         action = f"{self._title}: a send to rank {dst_rank}"
         tensor = _requests.one_of(tensors, action)
-        source = dense(tensor)
-        handle = self._messages.send(dst_rank, tag, _requests.number_of(tensor), memory_of(source))
+        source = dense(_requests.movable(tensor, action))
+        handle = self._messages.send(dst_rank, tag, _requests.number_of(source), memory_of(source))
         return self._work([handle], [source], [tensor], f"{action} (tag {tag}), which must receive it,", self)
 
     def recv(self, tensors: Sequence[torch.Tensor], src_rank: int, tag: int = 0) -> dist.Work:
@@ -254,11 +291,12 @@ class ProcessGroup(GroupBase):
         return self._receive(tensors, None, tag, f"{self._title}: a receive from any rank")
 
     def _receive(self, tensors: Sequence[torch.Tensor], source: int | None, tag: int, action: str) -> dist.Work:
-        tensor = _requests.one_of(tensors, action)
+        result = _requests.one_of(tensors, action)
+        tensor = _requests.movable(result, action)
         place = _requests.landing(tensor)
         handle = self._messages.receive(source, tag, _requests.number_of(tensor), memory_of(place))
         description = f"{action} (tag {tag}), which must send it,"
-        return self._work([handle], [place], [tensor], description, self, lambda: _requests.copy_back(place, tensor))
+        return self._work([handle], [place], [result], description, self, lambda: _requests.copy_back(place, tensor))
 
     # Coalescing: here the operations start at once, and end together.
 
