@@ -184,7 +184,7 @@ def timelines_start_and_stop() -> None:
             for stem in ("waits", "asynchronous"):
                 for size in (3, 5000):
                     assert {"NEGOTIATE_ALLREDUCE", "ALLREDUCE"} <= set(rows[f"allreduce.{stem}.{size}"]), rows
-            assert "NEGOTIATE_ALLREDUCE" in rows["allreduce.group.3_1of1"]
+            assert "NEGOTIATE_ALLREDUCE" in rows["allreduce.group.3_1"]
             for kind, name in (("broadcast", "sent"), ("allgather", "gathered"), ("alltoall", "dealt")):
                 assert {f"NEGOTIATE_{kind.upper()}", kind.upper()} <= set(rows[f"{kind}.{name}"]), rows
             assert "REDUCESCATTER" in rows["reducescatter.shared"]

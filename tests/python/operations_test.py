@@ -386,6 +386,10 @@ def body_mismatches() -> None:
     later = hvd.allreduce_async(torch.zeros(2 if first else 3), name="later")
     both_sides(later.wait, "later", "[2]", "[3]")
     both_sides(lambda: hvd.grouped_allreduce([torch.zeros(2), torch.zeros(2 + first)], name="group"), "group", "[3]")
+    for name in ("of.tensors", "of.tensors", None):  # Again by the same name: nothing of it is left.
+        few = [torch.zeros(2)] * (2 if first else 4)
+        both_sides(lambda few=few, name=name: hvd.grouped_allreduce(few, name=name), name or "noname", "of 2", "of 4")
+    check(hvd.grouped_allreduce([torch.ones(2)] * 3, name="of.tensors")[2], torch.ones(2))
     both_sides(lambda: hvd.broadcast(torch.zeros(3), rank, name="root"), "root")
     both_sides(lambda: hvd.broadcast(torch.zeros(3 + first), 0, name="sent"), "sent", "[3]", "[4]")
     both_sides(lambda: hvd.broadcast(torch.zeros(3, dtype=dtype), 0, name="kind"), "kind", "float32", "int64")

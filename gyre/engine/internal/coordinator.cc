@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "gyre/base/check.h"
@@ -140,6 +141,7 @@ std::string describe_mismatch(const std::string& name, const std::vector<std::op
 
 void Coordinator::announce(int rank, Announced announced, SteadyClock::time_point now) {
   last_announced_[rank] = {announced.name, announced.signature.kind, now};
+  if (refuse_spoiled(rank, announced)) return;
   Waiting& waiting = waiting_[announced.name];
   if (waiting.signatures.empty()) {
     waiting.signatures.resize(static_cast<std::size_t>(options_.size));
@@ -215,7 +217,9 @@ void Coordinator::join(int rank, const JoinAnnouncement& join) {
     if (is_ready(waiting)) ready.emplace_back(waiting.arrival, name);
   }
   std::sort(ready.begin(), ready.end());
-  for (const auto& [arrival, name] : ready) finish_waiting(name);
+  for (const auto& [arrival, name] : ready) {
+    if (waiting_.contains(name)) finish_waiting(name);  // Not if it was in a group that another one has spoiled.
+  }
   announce_steps_ = true;
   if (joined_count_ == options_.size) {
     last_rank_to_join_ = rank;
@@ -320,11 +324,65 @@ void Coordinator::refuse(const std::string& name, const std::vector<std::optiona
   refusals_.push_back({name, code, std::move(message)});
   const Refusal refusal = refusals_.back();
   // Ranks may disagree even about the group; every group that was named loses a member.
-  std::map<std::string, std::uint32_t> groups;
+  std::map<std::string, std::set<std::uint32_t>> groups;
   for (const auto& signature : signatures) {
-    if (signature && !signature->group.empty()) groups.emplace(signature->group, signature->group_size);
+    if (signature && !signature->group.empty()) groups[signature->group].insert(signature->group_size);
   }
-  for (const auto& [group, group_size] : groups) count_in_group(group, group_size, std::nullopt, refusal);
+  for (const auto& [group, sizes] : groups) {
+    if (sizes.size() > 1) {
+      spoil(group, signatures, refusal);
+    } else {
+      count_in_group(group, *sizes.begin(), std::nullopt, refusal);
+    }
+  }
+}
+
+void Coordinator::spoil(const std::string& group, const std::vector<std::optional<Signature>>& signatures,
+                        Refusal refusal) {
+  refusal.message = fmt::format("group '{}' fails as a whole: {}", group, refusal.message);
+  SpoiledGroup spoiled{std::move(refusal), std::vector<std::uint32_t>(signatures.size(), 0)};
+  const auto belongs = [&](const std::optional<Signature>& signature) {
+    return signature && signature->group == group;
+  };
+  const std::size_t seen = 1 + (groups_.contains(group) ? groups_.at(group).seen : 0);
+  for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
+    if (!belongs(signatures[rank]) || signatures[rank]->group_size <= seen) continue;
+    spoiled.missing[rank] = signatures[rank]->group_size - static_cast<std::uint32_t>(seen);
+  }
+  if (groups_.contains(group)) {
+    for (const Ready& member : groups_.at(group).members) {
+      refusals_.push_back({member.name, spoiled.refusal.code, spoiled.refusal.message});
+    }
+    groups_.erase(group);
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, waiting] : waiting_) {
+    if (std::ranges::any_of(waiting.signatures, belongs)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    const auto& announced = waiting_.at(name).signatures;
+    for (std::size_t rank = 0; rank < announced.size(); ++rank) {
+      if (belongs(announced[rank]) && spoiled.missing[rank] > 0) --spoiled.missing[rank];
+    }
+    refusals_.push_back({name, spoiled.refusal.code, spoiled.refusal.message});
+    waiting_.erase(name);
+  }
+  if (std::ranges::any_of(spoiled.missing, [](std::uint32_t count) { return count > 0; })) {
+    spoiled_.emplace(group, std::move(spoiled));
+  }
+}
+
+bool Coordinator::refuse_spoiled(int rank, const Announced& announced) {
+  const auto found = spoiled_.find(announced.signature.group);
+  if (found == spoiled_.end()) return false;
+  SpoiledGroup& spoiled = found->second;
+  std::uint32_t& missing = spoiled.missing[static_cast<std::size_t>(rank)];
+  if (missing == 0) return false;  // The next group of this name.
+  --missing;
+  refusals_.push_back({announced.name, spoiled.refusal.code, spoiled.refusal.message});
+  if (std::ranges::all_of(spoiled.missing, [](std::uint32_t count) { return count == 0; })) spoiled_.erase(found);
+  return true;
 }
 
 OrderedOperation Coordinator::make_ordered(const Ready& ready) const {

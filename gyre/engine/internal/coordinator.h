@@ -144,6 +144,11 @@ class Coordinator {
     std::size_t seen = 0;            // Members complete or refused.
     std::optional<Refusal> refusal;  // Of the first member that was; the others share its fate.
   };
+  /// A group whose ranks disagree about its size: some of its members would wait for ever.
+  struct SpoiledGroup {
+    Refusal refusal;
+    std::vector<std::uint32_t> missing;  // By rank: members not announced yet.
+  };
   struct LastAnnounced {
     std::string name;
     OperationKind kind = OperationKind::kBarrier;
@@ -155,6 +160,10 @@ class Coordinator {
   void count_in_group(const std::string& group, std::uint32_t group_size, std::optional<Ready> ready,
                       const std::optional<Refusal>& refusal);
   void refuse_if_hopeless(const std::string& name);
+  /// Refuses what has been announced of the group; `signatures` are those of its first member to be refused.
+  void spoil(const std::string& group, const std::vector<std::optional<Signature>>& signatures, Refusal refusal);
+  /// Refuses what is still announced of a spoiled group. False: it is not of one.
+  bool refuse_spoiled(int rank, const Announced& announced);
   bool has_joined(int rank) const { return joined_.at(static_cast<std::size_t>(rank)).has_value(); }
   /// Nobody who has neither announced it nor joined.
   bool is_ready(const Waiting& waiting) const;
@@ -169,6 +178,7 @@ class Coordinator {
   CoordinatorOptions options_;
   std::unordered_map<std::string, Waiting> waiting_;
   std::unordered_map<std::string, GroupProgress> groups_;
+  std::unordered_map<std::string, SpoiledGroup> spoiled_;
   std::vector<std::vector<Ready>> ready_;  // Each inner list is fused as one unit if it can be.
   std::vector<Refusal> refusals_;
   std::vector<int> departed_ranks_;

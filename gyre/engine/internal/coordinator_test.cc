@@ -139,6 +139,33 @@ TEST_F(CoordinatorTest, a_group_with_a_mismatch_fails_as_a_whole) {
   EXPECT_THAT(order.refusals[1].message, HasSubstr("[2] on rank 0; float32 [3] on rank 1"));
 }
 
+TEST_F(CoordinatorTest, a_group_of_different_sizes_fails_with_all_that_is_announced_of_it) {
+  Coordinator coordinator = make(3, 1000);
+  Signature of_two = floats({2});
+  of_two.group = "g";
+  of_two.group_size = 2;
+  Signature of_three = of_two;
+  of_three.group_size = 3;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (const char* name : {"x", "y", "z"}) coordinator.announce(0, {name, of_three}, now_);
+    for (const char* name : {"x", "y"}) coordinator.announce(1, {name, of_two}, now_);
+    EXPECT_TRUE(coordinator.take_order().refusals.empty());
+    for (const char* name : {"x", "y", "z"}) coordinator.announce(2, {name, of_three}, now_);
+    const Order order = coordinator.take_order();
+    EXPECT_TRUE(order.buckets.empty());
+    std::vector<std::string> refused;
+    for (const Refusal& refusal : order.refusals) {
+      refused.push_back(refusal.name);
+      EXPECT_EQ(refusal.code, ErrorCode::kMismatch);
+      EXPECT_THAT(refusal.message, HasSubstr("in group 'g' of 3 on ranks 0, 2; in group 'g' of 2 on rank 1"));
+    }
+    EXPECT_THAT(refused, ElementsAre("x", "y", "z", "y", "z"));
+  }
+  announce_everywhere(coordinator, 3, "x", of_two);
+  announce_everywhere(coordinator, 3, "y", of_two);
+  EXPECT_THAT(names(coordinator.take_order()), ElementsAre(ElementsAre("x", "y")));
+}
+
 TEST_F(CoordinatorTest, a_mismatch_shows_both_sides_with_their_ranks) {
   struct Case {
     Signature one;

@@ -93,11 +93,12 @@ def allreduce_async_(
 
 
 def _member_names(name: str | None, runtime: Runtime, count: int) -> list[str]:
+    """Without the count, so that ranks that give different numbers of tensors meet, and learn so."""
     numbers = range(1, count + 1)
     if name is not None:
-        return [f"{name}_{number}of{count}" for number in numbers]
+        return [f"{name}_{number}" for number in numbers]
     stem = f"grouped.noname.{runtime.next_number('grouped')}"
-    return [OneTimeName(f"{stem}_{number}of{count}") for number in numbers]
+    return [OneTimeName(f"{stem}_{number}") for number in numbers]
 
 
 def grouped(
