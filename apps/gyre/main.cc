@@ -58,18 +58,28 @@ constexpr std::array kPythonVerbs = {
     PythonVerb{"doctor", "gyre.doctor", "Say what was built and found, what is wrong, and what mends it"},
 };
 
+/// `gyre help run` is `gyre run --help`, `gyre version` is `gyre --version`.
+std::vector<std::string> with_options_for_help(std::vector<std::string> arguments) {
+  if (arguments.empty()) return {"--help"};
+  if (arguments.front() == "version") arguments.front() = "--version";
+  if (arguments.front() != "help") return arguments;
+  arguments.erase(arguments.begin());
+  arguments.emplace_back("--help");
+  return arguments;
+}
+
 int parse_and_run(const std::string& called_as, std::vector<std::string> arguments) {
   CLI::App app("Gyre trains deep-learning models on many processes, from one command.", "gyre");
   app.set_version_flag("--version", "gyre " GYRE_VERSION);
   app.footer("\nExamples:\n  gyre run -n 4 -- python train.py\n  gyre bench exchange resnet50\n  gyre run --help");
   gyre::app::RunCommand run(app);
-  std::vector<std::string> known = {"run", "--help", "--version"};
+  std::vector<std::string> known = {"run", "help", "version", "--help", "--version"};
   for (const PythonVerb& verb : kPythonVerbs) {
     app.add_subcommand(verb.name, verb.description);
     known.push_back(verb.name);
   }
 
-  if (arguments.empty()) arguments = {"--help"};
+  arguments = with_options_for_help(std::move(arguments));
   const std::string first = arguments.front();
   if (first != "-h" && std::ranges::find(known, first) == known.end()) {
     const auto meant = gyre::app::nearest(first, known);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "apps/gyre/horovod_compat.h"
+#include "apps/gyre/option_values.h"
 #include "apps/gyre/python_verb.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/file.h"
@@ -30,6 +31,8 @@ constexpr int kMostNodes = 4096;
 constexpr std::size_t kMostDescriptionBytes = std::size_t{8} << 20;
 
 std::string hint_for(const SpawnError& error, const std::string& command) {
+  if (error.errno_value() == EAGAIN)
+    return "; no more processes may be started here (`ulimit -u`, a container's limit)";
   if (error.errno_value() != ENOENT && error.errno_value() != EACCES && error.errno_value() != ENOEXEC) return {};
   const bool here = command.find('/') == std::string::npos && std::filesystem::exists(command);
   if (command.ends_with(".py") && (here || error.errno_value() != ENOENT)) {
@@ -39,6 +42,14 @@ std::string hint_for(const SpawnError& error, const std::string& command) {
   if (error.errno_value() == EACCES) return fmt::format("; `chmod +x {}` makes a program executable", command);
   if (command.find('/') == std::string::npos) return " in any folder of PATH";
   return {};
+}
+
+/// From the folder in which this was started; that may be gone.
+std::filesystem::path absolute(const std::string& path) {
+  std::error_code failure;
+  std::filesystem::path found = std::filesystem::absolute(path, failure);
+  if (failure) throw system_error("the folder in which this was started cannot be used", failure.value());
+  return found;
 }
 
 void set_variable(std::vector<std::string>& environment, const std::string& entry) {
@@ -79,7 +90,8 @@ std::vector<std::byte> from_hexadecimal(const std::string& text) {
 
 bool RunCommand::as_torchrun() const {
   const auto given = [&](const char* name) { return verb_->get_option(name)->count() > 0; };
-  return given("--nproc-per-node") || given("--nnodes") || given("--standalone") || given("--rdzv-endpoint") || module_;
+  return given("--nproc-per-node") || given("--nnodes") || given("--standalone") || given("--rdzv-endpoint") ||
+         module_ || run_path_;
 }
 
 int RunCommand::rank_count() const {
@@ -109,7 +121,8 @@ std::string python_in_path() {
 
 std::vector<std::string> RunCommand::full_command() const {
   if (no_python_ && module_) throw UsageError("give either -m or --no-python");
-  if (no_python_ || !as_torchrun()) return command_;
+  if (command_.front().empty()) throw UsageError("the command to run is an empty word");
+  if ((no_python_ && !run_path_) || !as_torchrun()) return command_;
   std::vector<std::string> command = {environment_variable("GYRE_PYTHON").value_or(python_in_path()), "-u"};
   if (module_) command.emplace_back("-m");
   command.insert(command.end(), command_.begin(), command_.end());
@@ -132,6 +145,7 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
   set_number(start_timeout_, "--start-timeout", "GYRE_START_TIMEOUT_SECONDS", 1, kMostSeconds);
   set_number(stall_warning_, "--stall-check-warning-time-seconds", "GYRE_STALL_WARNING_SECONDS", 0, kMostSeconds);
   set_number(stall_failure_, "--stall-check-shutdown-time-seconds", "GYRE_STALL_FAILURE_SECONDS", 0, kMostSeconds);
+  if (!interfaces_.empty()) set_variable(environment, fmt::format("GYRE_INTERFACES={}", interfaces_));
   if (no_stall_check_) set_variable(environment, "GYRE_STALL_WARNING_SECONDS=0");
   if (mark_cycles_) set_variable(environment, "GYRE_TIMELINE_MARK_CYCLES=1");
   for (const std::string& variable : variables_) {
@@ -144,30 +158,36 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
   return horovod_compat_ ? with_horovod_compat(std::move(environment)) : environment;
 }
 
+int RunCommand::node_count() const {
+  const std::size_t colon = nodes_.find(':');
+  const auto parse = [](const std::string& text) {
+    return static_cast<int>(parse_integer(text, "--nnodes", 1, kMostNodes));
+  };
+  if (colon == std::string::npos) return parse(nodes_);
+  const int fewest = parse(nodes_.substr(0, colon));
+  if (fewest == parse(nodes_.substr(colon + 1))) return fewest;
+  throw UsageError(
+      fmt::format("--nnodes {}: jobs that change their number of hosts are not supported; give a number", nodes_));
+}
+
 void RunCommand::set_part(jobs::LaunchOptions& options) const {
-  if (nodes_.find(':') != std::string::npos) {
-    throw UsageError(
-        fmt::format("--nnodes {}: jobs that change their number of hosts are not supported; give a number", nodes_));
-  }
-  const int nodes = static_cast<int>(parse_integer(nodes_, "--nnodes", 1, kMostNodes));
-  if (!master_address_.empty()) options.master_address = master_address_;
+  const int nodes = node_count();
+  // On one host port 0 is torchrun's way to say: a free one.
+  const int lowest_port = nodes == 1 ? 0 : 1;
+  if (!master_address_.empty()) options.master_address = parse_host(master_address_, "--master-addr");
   if (!master_port_.empty()) {
-    options.master_port = static_cast<int>(parse_integer(master_port_, "--master-port", 1, 65'534));
+    options.master_port = static_cast<int>(parse_integer(master_port_, "--master-port", lowest_port, 65'534));
   }
+  Endpoint endpoint;
+  if (!rendezvous_endpoint_.empty()) {
+    endpoint = parse_endpoint(rendezvous_endpoint_, "--rdzv-endpoint", lowest_port);
+  }
+  const int node = node_rank_.empty() ? 0 : static_cast<int>(parse_integer(node_rank_, "--node-rank", 0, nodes - 1));
   if (nodes == 1) return;
   if (standalone_) throw UsageError("--standalone is for one host; give either it or --nnodes");
   if (node_rank_.empty()) throw UsageError("--nnodes needs --node-rank, which of the hosts this is, from 0");
-  std::string host = master_address_;
-  int port = options.master_port == 0 ? kDefaultMasterPort : options.master_port;
-  if (!rendezvous_endpoint_.empty()) {
-    const std::size_t colon = rendezvous_endpoint_.rfind(':');
-    const bool bracketed = rendezvous_endpoint_.ends_with(']');
-    host = bracketed ? rendezvous_endpoint_ : rendezvous_endpoint_.substr(0, colon);
-    if (!bracketed && colon != std::string::npos) {
-      port =
-          static_cast<int>(parse_integer(rendezvous_endpoint_.substr(colon + 1), "--rdzv-endpoint's port", 1, 65'534));
-    }
-  }
+  const std::string host = endpoint.host.empty() && !master_address_.empty() ? options.master_address : endpoint.host;
+  const int port = endpoint.port.value_or(options.master_port == 0 ? kDefaultMasterPort : options.master_port);
   if (host.empty()) throw UsageError("--nnodes needs --rdzv-endpoint HOST:PORT, or --master-addr: host 0's address");
   if (variable_of(options.environment, "GYRE_KEY_FILE").empty()) {
     throw UsageError(
@@ -177,34 +197,57 @@ void RunCommand::set_part(jobs::LaunchOptions& options) const {
   }
   jobs::HostPart part;
   part.nodes = nodes;
-  part.node = static_cast<int>(parse_integer(node_rank_, "--node-rank", 0, nodes - 1));
+  part.node = node;
   part.size = nodes * options.ranks;
   part.first_rank = part.node * options.ranks;
-  part.rendezvous = fmt::format("tcp:{}:{}", host, port + 1);
+  part.rendezvous = "tcp:" + place_of(host, port + 1);
   options.part = part;
-  options.master_address = host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+  options.master_address = host;
   options.master_port = port;
+}
+
+std::vector<int> RunCommand::shown_streams(int ranks) const {
+  constexpr int kBoth = 3;
+  std::vector<int> shown(static_cast<std::size_t>(ranks), kBoth);
+  const std::vector<int> redirected = parse_streams(redirects_.empty() ? "0" : redirects_, "--redirects", ranks);
+  const std::vector<int> teed = parse_streams(tee_.empty() ? "0" : tee_, "--tee", ranks);
+  const std::vector<bool> wanted = shown_ranks_.empty() ? std::vector<bool>(static_cast<std::size_t>(ranks), true)
+                                                        : parse_ranks(shown_ranks_, "--local-ranks-filter", ranks);
+  for (std::size_t rank = 0; rank < shown.size(); ++rank) {
+    // What is kept nowhere else is shown.
+    if (!log_dir_.empty()) shown[rank] &= ~redirected[rank] | teed[rank];
+    if (!wanted[rank]) shown[rank] = 0;
+  }
+  return shown;
+}
+
+void RunCommand::set_output(jobs::LaunchOptions& options) const {
+  options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
+  if (!timeline_.empty()) options.timeline = absolute(timeline_);
+  if (!log_dir_.empty()) options.log_dir = log_dir_;
+  if (verbosity_ > 0) options.log_level = verbosity_ == 1 ? "info" : "debug";
+  if (!log_level_.empty()) options.log_level = parse_log_level(log_level_, "--log-level");
+  options.verbose = verbosity_ > 0;
 }
 
 int RunCommand::run(const std::vector<std::string>& environment, const std::string& called_as) {
   constexpr int kLongestGraceSeconds = 86400;
   constexpr int kMostRestarts = 1000;
   jobs::LaunchOptions options;
-  options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
   options.environment = full_environment(environment);
   if (agent_) return run_as_agent(std::move(options));
+  options.ranks = rank_count();
   if (command_.empty()) throw UsageError("no command to run, as in `gyre run -n 4 -- python train.py`");
   options.command = full_command();
   options.grace = std::chrono::seconds(parse_integer(grace_seconds_, "--grace-seconds", 0, kLongestGraceSeconds));
   options.max_restarts = static_cast<int>(parse_integer(max_restarts_, "--max-restarts", 0, kMostRestarts));
   options.run_id = run_id_;
-  if (!timeline_.empty()) options.timeline = timeline_;
-  if (!log_dir_.empty()) options.log_dir = log_dir_;
-  if (verbosity_ > 0) options.log_level = verbosity_ == 1 ? "info" : "debug";
-  if (!log_level_.empty()) options.log_level = log_level_;
-  options.verbose = verbosity_ > 0;
+  options.role = role_;
+  set_output(options);
+  if (!ssh_port_.empty()) parse_integer(ssh_port_, "--ssh-port", 1, 65'535);
+  if (!signals_.empty()) check_signals(signals_, "--signals-to-handle");
   if (!hosts_.empty() || !host_file_.empty()) run_on_hosts(options, called_as);
-  options.ranks = rank_count();
+  options.shown = shown_streams(options.ranks);
   set_part(options);
   return launch(options);
 }
@@ -214,16 +257,22 @@ int RunCommand::launch(const jobs::LaunchOptions& options) const {
     return jobs::launch(options).exit_code;
   } catch (const SpawnError& error) {
     fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, options.command.front()));
-    return error.errno_value() == ENOENT ? 127 : 126;
+    if (error.errno_value() == ENOENT) return 127;
+    return error.errno_value() == EAGAIN ? 1 : 126;
+  }
+}
+
+void RunCommand::refuse_beside_hosts() const {
+  for (const char* option : {"--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint", "--master-addr",
+                             "--master-port", "--max-restarts", "--local-ranks-filter"}) {
+    if (verb_->get_option(option)->count() == 0) continue;
+    throw UsageError(fmt::format("give either -H or {}: that is for a command that is started on each host", option));
   }
 }
 
 void RunCommand::run_on_hosts(const jobs::LaunchOptions& options, const std::string& called_as) const {
   if (!hosts_.empty() && !host_file_.empty()) throw UsageError("give either -H or --hostfile");
-  if (nodes_ != "1" || !ranks_per_node_.empty())
-    throw UsageError(
-        "-H names the hosts: --nnodes and --nproc-per-node are "
-        "for a command that is started on each host");
+  refuse_beside_hosts();
   const Json job = {{"command", options.command},
                     {"environment", options.environment},
                     {"variables", variables_},
@@ -234,11 +283,13 @@ void RunCommand::run_on_hosts(const jobs::LaunchOptions& options, const std::str
                     {"ssh_port", ssh_port_},
                     {"ssh_identity", ssh_identity_},
                     {"grace_seconds", options.grace.count() / 1000},
-                    {"timeline", options.timeline ? std::filesystem::absolute(*options.timeline).string() : ""},
-                    {"log_dir", options.log_dir ? std::filesystem::absolute(*options.log_dir).string() : ""},
+                    {"run_id", options.run_id},
+                    {"role", options.role},
+                    {"timeline", options.timeline ? options.timeline->string() : ""},
+                    {"log_dir", options.log_dir ? absolute(*options.log_dir).string() : ""},
                     {"log_level", options.log_level.value_or("")},
                     {"verbose", options.verbose},
-                    {"folder", std::filesystem::current_path().string()}};
+                    {"folder", absolute(".").parent_path().string()}};
   const std::string text = job.dump();
   // Not close-on-exec: this process becomes the one that reads it.
   const int memory = ::memfd_create("gyre-job", 0);
@@ -263,6 +314,8 @@ int RunCommand::run_as_agent(jobs::LaunchOptions options) const {
     options.master_address = job.at("master_address");
     options.master_port = job.at("master_port");
     options.verbose = job.at("verbose");
+    options.run_id = job.at("run_id");
+    options.role = job.at("role");
     if (const std::string file = job.at("timeline"); !file.empty()) options.timeline = file;
     if (const std::string folder = job.at("log_dir"); !folder.empty()) options.log_dir = folder;
     if (const std::string level = job.at("log_level"); !level.empty()) options.log_level = level;

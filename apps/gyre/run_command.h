@@ -36,9 +36,14 @@ class RunCommand {
 
   bool as_torchrun() const;
   int rank_count() const;
+  int node_count() const;
   std::vector<std::string> full_command() const;
   std::vector<std::string> full_environment(const std::vector<std::string>& inherited) const;
   void set_part(jobs::LaunchOptions& options) const;
+  /// --redirects, --tee and --local-ranks-filter.
+  std::vector<int> shown_streams(int ranks) const;
+  void set_output(jobs::LaunchOptions& options) const;
+  void refuse_beside_hosts() const;
   int launch(const jobs::LaunchOptions& options) const;
   /// -H and --hostfile: one `gyre run` on each host, through ssh. Returns only when there is no Python to do it.
   [[noreturn]] void run_on_hosts(const jobs::LaunchOptions& options, const std::string& called_as) const;
@@ -64,15 +69,22 @@ class RunCommand {
   std::string master_port_;
   std::string run_id_ = "none";
   std::string max_restarts_ = "0";
+  std::string role_ = "default";
+  std::string redirects_;
+  std::string tee_;
+  std::string shown_ranks_;
+  std::string signals_;
   bool standalone_ = false;
   bool module_ = false;
   bool no_python_ = false;
+  bool run_path_ = false;
 
   std::string hosts_;
   std::string host_file_;
   std::string ssh_ = "ssh";
   std::string ssh_port_;
   std::string ssh_identity_;
+  std::string interfaces_;
   std::string fusion_megabytes_;
   std::string start_timeout_;
   std::string stall_warning_;

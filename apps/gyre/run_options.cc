@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "apps/gyre/option_values.h"
 #include "apps/gyre/run_command.h"
 #include "apps/gyre/suggest.h"
 
@@ -53,15 +54,35 @@ bool holds_value(const std::string& word) {
   return word.starts_with("--") ? word.find('=') != std::string::npos : word.size() > 2;
 }
 
+/// "logs" of "--log-dir=logs"; "4" of "-n4" and "-n=4".
+std::string value_in(const std::string& word) {
+  const std::string value = word.substr(option_name(word).size());
+  return value.starts_with('=') ? value.substr(1) : value;
+}
+
+std::string unknown_option(const std::string& option, const std::vector<std::string>& known) {
+  if (const auto reason = reason_for_refusal(option)) return fmt::format("{}: {}", option, *reason);
+  const auto meant = nearest(option, known);
+  return fmt::format("there is no option {}{}", option, meant ? fmt::format("; did you mean {}?", *meant) : "");
+}
+
 /// torchrun takes underscores in place of dashes, horovodrun has options of several letters behind one dash.
 std::string our_spelling(const std::string& word) {
-  if (word == "-np") return "-n";
+  if (word == "--np" || word.starts_with("--np=")) return "-n" + word.substr(4);
+  if (word.starts_with("-np")) return "-n" + word.substr(3);
   if (word == "-hostfile" || word == "-hosts") return "-" + word;
   if (!word.starts_with("--")) return word;
   std::string name = option_name(word);
   const std::string value = word.substr(name.size());
   std::replace(name.begin(), name.end(), '_', '-');
   return name + value;
+}
+
+/// An empty word is most often a shell's variable that is not set. Of an option that is given again, the last counts.
+CLI::Option* with_value(CLI::Option* option) {
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  return option->check(
+      [](const std::string& value) { return std::string(value.empty() ? "an empty value was given" : ""); });
 }
 
 }  // namespace
@@ -75,22 +96,19 @@ RunCommand::RunCommand(CLI::App& app) : verb_(app.add_subcommand("run", "Start t
 }
 
 void RunCommand::add_own_options() {
-  verb_
-      ->add_option(
-          "-n,--ranks,--num-proc", ranks_,
-          fmt::format("How many ranks, 1 to {} on a host; default 1, or all slots of -H", jobs::kMostRanksPerHost))
-      ->type_name("N");
-  verb_->add_option("--log-dir,--output-filename", log_dir_, "Keep each rank's output in DIR/rank-N.log")
-      ->type_name("DIR");
-  verb_
-      ->add_option("--timeline,--timeline-filename", timeline_,
-                   "Have rank 0 write a trace for chrome://tracing or Perfetto")
-      ->type_name("FILE");
+  const auto add = [&](const char* names, std::string& value, const std::string& text, const char* type_name) {
+    return with_value(verb_->add_option(names, value, text))->type_name(type_name);
+  };
+  add("-n,--ranks,--num-proc", ranks_,
+      fmt::format("How many ranks, 1 to {} on a host; default 1, or all slots of -H", jobs::kMostRanksPerHost), "N");
+  add("--log-dir,--output-filename", log_dir_, "Keep each rank's output in DIR/rank-N.log", "DIR");
+  add("--timeline,--timeline-filename", timeline_, "Have rank 0 write a trace for chrome://tracing or Perfetto",
+      "FILE");
   verb_->add_option("--env", variables_, "Set a variable for the ranks; may be given several times")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
-  verb_->add_option("--grace-seconds", grace_seconds_, "From the first Ctrl-C or SIGTERM until ranks are killed")
-      ->type_name("S")
+  add("--grace-seconds,--shutdown-timeout", grace_seconds_, "From the first Ctrl-C or SIGTERM until ranks are killed",
+      "S")
       ->capture_default_str();
   verb_->add_flag("-v,--verbose", verbosity_, "Say what is started; twice: the ranks log in detail");
   verb_->add_flag("--agent", agent_)->group("");
@@ -107,7 +125,7 @@ void RunCommand::add_ignored(const std::string& names, const char* type_name) {
 void RunCommand::add_torchrun_options() {
   constexpr const char* kGroup = "As torchrun (also with underscores)";
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
-    verb_->add_option(name, value, text)->type_name(type_name)->group(kGroup);
+    return with_value(verb_->add_option(name, value, text))->type_name(type_name)->group(kGroup);
   };
   add("--nproc-per-node", ranks_per_node_, "How many ranks on this host; auto, cpu: one per core", "N");
   add("--nnodes", nodes_, "How many hosts; on each of them this command is started", "N");
@@ -118,12 +136,19 @@ void RunCommand::add_torchrun_options() {
   add("--master-port", master_port_, "Default 29500 on several hosts, a free one on one", "PORT");
   add("--rdzv-id", run_id_, "TORCHELASTIC_RUN_ID of the ranks", "ID");
   add("--max-restarts", max_restarts_, "Start all ranks again after a failure, so often at most", "N");
+  add("--role", role_, "ROLE_NAME of the ranks", "NAME");
+  add("-r,--redirects", redirects_,
+      "Keep stdout (1), stderr (2) or both (3) in --log-dir alone; by local rank: 0:1,1:2", "STREAMS");
+  add("--local-ranks-filter", shown_ranks_, "Show the output of these ranks of this host alone", "R,…");
   verb_->add_flag("--standalone", standalone_, "One host; the default")->group(kGroup);
   verb_->add_flag("-m,--module", module_, "COMMAND is a Python module")->group(kGroup);
   verb_->add_flag("--no-python", no_python_, "COMMAND is a program, not a Python script")->group(kGroup);
+  verb_->add_flag("--run-path", run_path_)->group("");
+  add("-t,--tee", tee_, "", "STREAMS")->group("");
+  add("--signals-to-handle", signals_, "", "SIGNALS")->group("");
   // Accepted, because scripts give them: what they are about is always so here, or has no meaning.
-  for (const char* name : {"-r,--redirects", "-t,--tee", "--rdzv-backend", "--rdzv-conf", "--monitor-interval",
-                           "--start-method", "--role", "--local-addr", "--local-ranks-filter", "--logs-specs"}) {
+  for (const char* name : {"--rdzv-backend", "--rdzv-conf", "--monitor-interval", "--start-method", "--local-addr",
+                           "--logs-specs", "--event-log-handler", "--numa-binding"}) {
     add_ignored(name, "VALUE");
   }
 }
@@ -131,7 +156,7 @@ void RunCommand::add_torchrun_options() {
 void RunCommand::add_horovodrun_options() {
   constexpr const char* kGroup = "As horovodrun";
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
-    verb_->add_option(name, value, text)->type_name(type_name)->group(kGroup);
+    with_value(verb_->add_option(name, value, text))->type_name(type_name)->group(kGroup);
   };
   verb_
       ->add_flag("--horovod-compat", horovod_compat_,
@@ -142,6 +167,7 @@ void RunCommand::add_horovodrun_options() {
   add("-p,--ssh-port", ssh_port_, "Of the ssh servers", "PORT");
   add("-i,--ssh-identity-file", ssh_identity_, "The key for ssh", "FILE");
   add("--ssh", ssh_, "The program, with options, that reaches a host", "COMMAND");
+  add("--network-interfaces,--network-interface", interfaces_, "For links between hosts (GYRE_INTERFACES)", "NAME,…");
   add("--fusion-threshold-mb", fusion_megabytes_, "Largest bucket; 0 turns fusion off", "MB");
   add("--start-timeout", start_timeout_, "All ranks must have met by then", "S");
   add("--stall-check-warning-time-seconds", stall_warning_, "Report an operation that ranks wait for so long", "S");
@@ -150,17 +176,17 @@ void RunCommand::add_horovodrun_options() {
   verb_->add_flag("--no-stall-check", no_stall_check_, "Report no stalls")->group(kGroup);
   verb_->add_flag("--timeline-mark-cycles", mark_cycles_, "Mark each order in the timeline")->group(kGroup);
   for (const char* name :
-       {"--cycle-time-ms", "--cache-capacity", "--network-interface,--network-interfaces", "--gloo-timeout-seconds",
-        "--num-nccl-streams", "--thread-affinity", "--binding-args", "--mpi-args", "--autotune-log-file",
-        "--autotune-warmup-samples", "--autotune-steps-per-sample", "--autotune-bayes-opt-max-samples",
-        "--autotune-gaussian-process-noise"}) {
+       {"--cycle-time-ms", "--cache-capacity", "--gloo-timeout-seconds", "--num-nccl-streams", "--thread-affinity",
+        "--binding-args", "--mpi-args", "--autotune-log-file", "--autotune-warmup-samples",
+        "--autotune-steps-per-sample", "--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"}) {
     add_ignored(name, "VALUE");
   }
   for (const char* name :
        {"--disable-cache", "--gloo", "--mpi", "--tcp", "--autotune", "--no-autotune", "--stall-check",
         "--no-timeline-mark-cycles", "--hierarchical-allreduce", "--no-hierarchical-allreduce",
-        "--hierarchical-allgather", "--no-hierarchical-allgather", "--log-with-timestamp", "--log-without-timestamp",
-        "--prefix-output-with-timestamp", "--mpi-threads-disable", "--no-mpi-threads-disable"}) {
+        "--hierarchical-allgather", "--no-hierarchical-allgather", "--torus-allreduce", "--no-torus-allreduce",
+        "--log-with-timestamp", "--log-without-timestamp", "--prefix-output-with-timestamp", "--mpi-threads-disable",
+        "--no-mpi-threads-disable"}) {
     add_ignored(name, nullptr);
   }
 }
@@ -173,15 +199,16 @@ std::vector<std::string> RunCommand::take_command(const std::vector<std::string>
     if (word == "--" || !word.starts_with('-') || word.size() == 1) break;
     const std::string name = option_name(word);
     const CLI::Option* option = verb_->get_option_no_throw(name);
-    if (option == nullptr) {
-      const auto meant = nearest(name, option_names(*verb_));
-      throw UsageError(
-          fmt::format("there is no option {}{}", name, meant ? fmt::format("; did you mean {}?", *meant) : ""));
-    }
+    if (option == nullptr) throw UsageError(unknown_option(word.starts_with("--") ? name : word, option_names(*verb_)));
     const bool value_follows = takes_value(*option) && !holds_value(word);
     if (value_follows && next + 1 == arguments.size()) throw UsageError(fmt::format("{} needs a value", name));
-    options.push_back(word);
-    if (value_follows) options.push_back(arguments[next + 1]);
+    // Name and value apart, so that the value may be empty, or begin with a dash.
+    if (takes_value(*option)) {
+      options.push_back(name);
+      options.push_back(value_follows ? arguments[next + 1] : value_in(word));
+    } else {
+      options.push_back(word);
+    }
     next += value_follows ? 2 : 1;
   }
   command_.assign(arguments.begin() + static_cast<std::ptrdiff_t>(next), arguments.end());

@@ -7,8 +7,13 @@ namespace gyre::app {
 
 namespace {
 
+struct Distance {
+  std::size_t whole;      ///< To the candidate.
+  std::size_t beginning;  ///< To what it begins with, at best.
+};
+
 /// Optimal string alignment: Levenshtein's distance with swaps of neighbours.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
+Distance edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> distance(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) distance[i][0] = i;
   for (std::size_t j = 0; j <= b.size(); ++j) distance[0][j] = j;
@@ -20,23 +25,38 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
       if (swapped) distance[i][j] = std::min(distance[i][j], distance[i - 2][j - 2] + 1);
     }
   }
-  return distance[a.size()][b.size()];
+  const std::vector<std::size_t>& last = distance[a.size()];
+  return {last[b.size()], *std::min_element(last.begin(), last.end())};
+}
+
+std::string_view without_dashes(std::string_view word) {
+  return word.substr(std::min(word.find_first_not_of('-'), word.size()));
 }
 
 }  // namespace
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known) {
   constexpr std::size_t kLongestWord = 64;
-  if (word.size() > kLongestWord) return std::nullopt;
+  constexpr std::size_t kShortestBeginning = 3;
+  const std::string_view letters = without_dashes(word);
+  if (letters.empty() || letters.size() > kLongestWord) return std::nullopt;
   std::optional<std::string> best;
-  std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
+  std::optional<std::string> begins_alike;
+  // A change of every letter is no likeness.
+  std::size_t best_distance = std::min(std::max<std::size_t>(1, letters.size() / 3) + 1, letters.size());
+  std::size_t best_beginning = letters.size() / 3 + 1;
   for (const std::string& candidate : known) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance >= best_distance) continue;
-    best = candidate;
-    best_distance = distance;
+    const Distance distance = edit_distance(letters, without_dashes(candidate));
+    if (distance.whole < best_distance) {
+      best = candidate;
+      best_distance = distance.whole;
+    }
+    if (letters.size() >= kShortestBeginning && distance.beginning < best_beginning) {
+      begins_alike = candidate;
+      best_beginning = distance.beginning;
+    }
   }
-  return best;
+  return best ? best : begins_alike;
 }
 
 }  // namespace gyre::app

@@ -8,7 +8,8 @@
 namespace gyre::app {
 
 /// The entry of `known` that `word` was probably meant to be: the fewest inserted, missing, changed or swapped letters,
-/// at most a third of the word's length. Nothing when none is that close.
+/// at most a third of the word's; else one that begins like it. Dashes in front do not count. Nothing when none is that
+/// close.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace gyre::app

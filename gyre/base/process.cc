@@ -96,7 +96,9 @@ bool prepare_child(const ChildPlan& plan) {
   }
   struct sigaction default_action{};
   default_action.sa_handler = SIG_DFL;
-  if (::sigaction(SIGPIPE, &default_action, nullptr) != 0) return false;
+  for (const int signal : {SIGPIPE, SIGXFSZ}) {
+    if (::sigaction(signal, &default_action, nullptr) != 0) return false;
+  }
   sigset_t none;
   ::sigemptyset(&none);
   return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0;

@@ -63,7 +63,8 @@ std::string find_command(const std::string& command, std::string_view path_varia
 /// A child process of ours. Not thread-safe. The destructor ends and reaps a child that is still there.
 class Process {
  public:
-  /// Returns once the new program runs, with no signal blocked and SIGPIPE at its default; SpawnError when it cannot.
+  /// Returns once the new program runs, with no signal blocked, SIGPIPE and SIGXFSZ at their defaults; SpawnError when
+  /// it cannot.
   static Process spawn(const SpawnOptions& options);
 
   ~Process();

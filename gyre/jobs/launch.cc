@@ -1,6 +1,11 @@
 #include "gyre/jobs/launch.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
 
 #include "gyre/base/error.h"
 #include "gyre/base/trace_file.h"
@@ -13,6 +18,16 @@ namespace {
 
 /// Two pipes, a pidfd and a log file for each rank, and some for ourselves.
 std::uint64_t open_files_needed(int ranks) { return std::uint64_t{4} * static_cast<std::uint64_t>(ranks) + 64; }
+
+/// Only rank 0 writes it, some time after the start; every rank would then fail with it.
+void ensure_can_write(const std::filesystem::path& file) {
+  std::error_code none;
+  const bool there = std::filesystem::exists(file, none);
+  const std::filesystem::path place = there ? file : file.has_parent_path() ? file.parent_path() : ".";
+  int failure = ::access(place.c_str(), there ? W_OK : W_OK | X_OK) == 0 ? 0 : errno;
+  if (std::filesystem::is_directory(file, none)) failure = EISDIR;
+  if (failure != 0) throw system_error(fmt::format("cannot write the timeline {}", file.string()), failure);
+}
 
 }  // namespace
 
@@ -29,6 +44,7 @@ LaunchResult launch(const LaunchOptions& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("a job's key has {} bytes, not {}", kJobKeyBytes, options.part->key.size()));
   }
+  if (options.timeline && (!options.part || options.part->first_rank == 0)) ensure_can_write(*options.timeline);
   LaunchResult result;
   for (int restarts = 0;; ++restarts) {
     Supervisor supervisor(options, restarts);

@@ -38,6 +38,7 @@ struct LaunchOptions {
   std::string master_address = "127.0.0.1";  ///< MASTER_ADDR of the ranks: where torch's store is to be found.
   int master_port = 0;                       ///< MASTER_PORT; 0: a free one of this host.
   std::string run_id = "none";               ///< TORCHELASTIC_RUN_ID of the ranks.
+  std::string role = "default";              ///< ROLE_NAME of the ranks.
   int max_restarts = 0;                      ///< How often all ranks are started anew after one has failed.
   /// To and from who started this host's part of a job over several; negative: none. When it ends, the ranks are
   /// stopped, as by SIGTERM. A rank that ends with exit code 0 is told as kNoteForOtherHosts and a line on stderr; the
@@ -47,10 +48,13 @@ struct LaunchOptions {
   std::optional<std::filesystem::path> log_dir;   ///< Gets rank-0.log, rank-1.log, …; created when missing.
   std::optional<std::string> log_level;           ///< GYRE_LOG_LEVEL of the ranks; unset leaves `environment`'s.
   std::chrono::milliseconds grace{5000};          ///< From the first Ctrl-C or SIGTERM to SIGKILL.
-  bool verbose = false;                           ///< Says what is started, on stderr.
-  bool colour = false;                            ///< Where the output is a terminal.
-  int stdout_fd = 1;                              ///< Where the ranks' stdout goes,
-  int stderr_fd = 2;                              ///< and their stderr, and the launcher's own words.
+  /// By rank of this host: whether its stdout (1), its stderr (2) or both (3) are passed on; empty: both of all. Log
+  /// files get them in any case.
+  std::vector<int> shown;
+  bool verbose = false;  ///< Says what is started, on stderr.
+  bool colour = false;   ///< Where the output is a terminal.
+  int stdout_fd = 1;     ///< Where the ranks' stdout goes,
+  int stderr_fd = 2;     ///< and their stderr, and the launcher's own words.
 };
 
 struct LaunchResult {

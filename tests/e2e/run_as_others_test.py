@@ -77,7 +77,7 @@ def test_programs_without_python_and_horovodruns_options(start_job: StartJob) ->
         (["--nnodes", "1:4", "--nproc-per-node", "1"], "give a number"),
         (["-n", "2", "--nproc-per-node", "2"], "either -n or --nproc-per-node"),
         (["--nproc-per-node", "gpu"], "give a number"),
-        (["-H", "a:0"], "no host with slots"),
+        (["-H", "a:0"], "-H: 'a:0': a host has 1 to 4096 slots"),
         (["-H", "a:1", "-np", "2"], "the hosts have 1 slots in all"),
     ],
 )

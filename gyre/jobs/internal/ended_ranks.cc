@@ -16,7 +16,7 @@ EndedRanks::EndedRanks() : file_(::memfd_create("gyre-ended", MFD_CLOEXEC)) {
   if (!file_) throw system_error("cannot make a file for the ranks", errno);
   const std::string path = fmt::format("/proc/self/fd/{}", file_.get());
   for_ranks_ = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!for_ranks_) throw system_error("cannot open a file for the ranks", errno);
+  if (!for_ranks_) throw system_error(fmt::format("cannot open {} for the ranks", path), errno);
 }
 
 std::string EndedRanks::note(int rank, int process) {

@@ -34,7 +34,7 @@ void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvi
            {"GROUP_WORLD_SIZE", std::to_string(job.nodes)},
            {"ROLE_RANK", rank},
            {"ROLE_WORLD_SIZE", size},
-           {"ROLE_NAME", "default"},
+           {"ROLE_NAME", job.role},
            {"MASTER_ADDR", job.master_address},
            {"MASTER_PORT", std::to_string(job.master_port)},
            {"TORCHELASTIC_RUN_ID", job.run_id},

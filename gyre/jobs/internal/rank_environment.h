@@ -17,6 +17,7 @@ struct JobEnvironment {
   std::string master_address;
   int master_port = 0;
   std::string run_id;
+  std::string role = "default";
   int restarts = 0;
   int max_restarts = 0;
   std::string marker;  ///< "NAME=VALUE"; see make_job_marker().

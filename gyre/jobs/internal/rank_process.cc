@@ -46,20 +46,21 @@ SpawnOptions& with_output(SpawnOptions& spawn, int stdout_fd, int stderr_fd) {
 
 }  // namespace
 
-RankProcess::RankProcess(int rank, SpawnOptions spawn, UniqueFd log)
-    : RankProcess(rank, spawn, std::move(log), Ends::make()) {}
+RankProcess::RankProcess(int rank, SpawnOptions spawn, UniqueFd log, int shown)
+    : RankProcess(rank, spawn, std::move(log), shown, Ends::make()) {}
 
-RankProcess::RankProcess(int rank, SpawnOptions& spawn, UniqueFd log, Ends ends)
+RankProcess::RankProcess(int rank, SpawnOptions& spawn, UniqueFd log, int shown, Ends ends)
     : rank_(rank),
       process_(Process::spawn(with_output(spawn, ends.stdout_write.get(), ends.stderr_write.get()))),
-      log_(std::move(log)) {
+      log_(std::move(log)),
+      shown_(shown) {
   pipe(Stream::kStdout).fd = std::move(ends.stdout_read);
   pipe(Stream::kStderr).fd = std::move(ends.stderr_read);
 }
 
 LineSplitter::Sink RankProcess::sink_for(Stream stream, Output& output) {
   return [this, stream, &output](std::string_view text, LineEnd end) {
-    output.rank_text(rank_, stream, text, end);
+    if (is_shown(stream)) output.rank_text(rank_, stream, text, end);
     if (end != LineEnd::kCarriageReturn) tail_.add(text);
     if (!log_) return;
     log_pending_ += text;
@@ -81,7 +82,7 @@ bool RankProcess::read_output(Stream stream, Output& output) {
     source.fd.reset();
   } else {
     source.lines.add(std::string_view(buffer.data(), static_cast<std::size_t>(count)), sink);
-    if (rank_ == 0) output.progress(stream, source.lines.progress());
+    if (rank_ == 0 && is_shown(stream)) output.progress(stream, source.lines.progress());
   }
   write_log(std::exchange(log_pending_, {}));
   return true;

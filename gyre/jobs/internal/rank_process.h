@@ -13,11 +13,14 @@
 
 namespace gyre::jobs {
 
+constexpr int kBothStreams = 3;
+
 /// One rank as its launcher sees it: the process, what it writes, and how it ended. Not thread-safe.
 class RankProcess {
  public:
-  /// Starts it. `spawn`'s stdout and stderr are set here. `log` may be empty. SpawnError, Error(kResourceExhausted).
-  RankProcess(int rank, SpawnOptions spawn, UniqueFd log);
+  /// Starts it. `spawn`'s stdout and stderr are set here. `log` may be empty. `shown`: 1 stdout, 2 stderr, 3 both go to
+  /// the output as well. SpawnError, Error(kResourceExhausted).
+  RankProcess(int rank, SpawnOptions spawn, UniqueFd log, int shown);
 
   int rank() const { return rank_; }
   const Process& process() const { return process_; }
@@ -50,7 +53,8 @@ class RankProcess {
   };
   struct Ends;
 
-  RankProcess(int rank, SpawnOptions& spawn, UniqueFd log, Ends ends);
+  RankProcess(int rank, SpawnOptions& spawn, UniqueFd log, int shown, Ends ends);
+  bool is_shown(Stream stream) const { return (shown_ & (1 << static_cast<int>(stream))) != 0; }
   LineSplitter::Sink sink_for(Stream stream, Output& output);
   void write_log(std::string_view text);
   Pipe& pipe(Stream stream) { return streams_[static_cast<std::size_t>(stream)]; }
@@ -59,6 +63,7 @@ class RankProcess {
   std::array<Pipe, 2> streams_;
   Process process_;
   UniqueFd log_;
+  int shown_;
   std::string log_pending_;
   std::string log_failure_;
   TailBuffer tail_;

@@ -24,6 +24,7 @@ SignalSource::SignalSource() {
   struct sigaction action{};
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, &pipe_before_);
+  ::sigaction(SIGXFSZ, &action, &file_size_before_);
   action.sa_handler = SIG_DFL;  // An ignored SIGCHLD would take the exit status of the ranks away.
   ::sigaction(SIGCHLD, &action, &child_before_);
 }
@@ -32,6 +33,7 @@ SignalSource::~SignalSource() {
   while (next()) {  // What is left was meant for the job; delivered now, it would kill us without a word.
   }
   ::sigaction(SIGCHLD, &child_before_, nullptr);
+  ::sigaction(SIGXFSZ, &file_size_before_, nullptr);
   ::sigaction(SIGPIPE, &pipe_before_, nullptr);
   ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }

@@ -7,9 +7,9 @@
 
 namespace gyre::jobs {
 
-/// While it lives, the signals that end or suspend a job arrive through a descriptor, and a closed pipe is an error of
-/// write(2). Puts everything back when destroyed. Signals that were ignored (nohup, a shell's background job) stay so.
-/// For single-threaded processes.
+/// While it lives, the signals that end or suspend a job arrive through a descriptor, and a closed pipe, or
+/// a file that may not grow (`ulimit -f`), is an error of write(2). Puts everything back when destroyed. Signals that
+/// were ignored (nohup, a shell's background job) stay so. For single-threaded processes.
 class SignalSource {
  public:
   SignalSource();
@@ -25,6 +25,7 @@ class SignalSource {
  private:
   sigset_t mask_before_;
   struct sigaction pipe_before_;
+  struct sigaction file_size_before_;
   struct sigaction child_before_;
   UniqueFd fd_;
 };

@@ -123,6 +123,7 @@ JobEnvironment Supervisor::job_environment() {
       .master_address = options_.master_address,
       .master_port = options_.master_port,
       .run_id = options_.run_id,
+      .role = options_.role,
       .restarts = restarts_,
       .max_restarts = options_.max_restarts,
       .marker = marker_,
@@ -157,8 +158,10 @@ void Supervisor::start_ranks() {
     }
     spawn.own_process_group = true;
     spawn.parent_death_signal = SIGKILL;
-    ranks_.push_back(std::make_unique<RankProcess>(first_rank_ + rank, std::move(spawn),
-                                                   std::move(logs_[static_cast<std::size_t>(rank)])));
+    const auto index = static_cast<std::size_t>(rank);
+    ranks_.push_back(
+        std::make_unique<RankProcess>(first_rank_ + rank, std::move(spawn), std::move(logs_[index]),
+                                      index < options_.shown.size() ? options_.shown[index] : kBothStreams));
     watch_rank(*ranks_.back());
     // Rank 0's copy is the only one from now on: when it dies, connecting fails at once instead of waiting.
     if (rank == 0) identity_.rendezvous_fd.reset();
@@ -393,16 +396,17 @@ LaunchResult Supervisor::conclude() {
                               killed_after_grace_.size() == 1 ? "was" : "were"));
     }
     if (*stop_signal_ != SIGPIPE) {
-      output_.say(
-          fmt::format("gyre run: stopped by {}; all {} ranks have ended", signal_name(*stop_signal_), ranks_.size()));
+      output_.say(fmt::format("gyre run: stopped by {}; {} ended", signal_name(*stop_signal_),
+                              ranks_.size() == 1 ? "the rank has" : fmt::format("all {} ranks have", ranks_.size())));
     }
   } else if (const auto& cause = failures_.best()) {
     result.exit_code = cause->status.shell_code();
     result.first_failed_rank = cause->rank;
     output_.say(failure_block(report_on(*cause), options_.colour && output_.is_terminal(Stream::kStderr)));
     if (restarts_ < options_.max_restarts) {
-      output_.say(fmt::format("gyre run: starting all {} ranks again, restart {} of {}", options_.ranks, restarts_ + 1,
-                              options_.max_restarts));
+      output_.say(fmt::format("gyre run: starting {} again, restart {} of {}",
+                              options_.ranks == 1 ? "the rank" : fmt::format("all {} ranks", options_.ranks),
+                              restarts_ + 1, options_.max_restarts));
     }
   }
   return result;

@@ -33,6 +33,7 @@ FAREWELL_SECONDS = 8.0
 # How long after the first failure a stronger one may still be told: a rank killed outright explains the others' errors.
 SETTLE_SECONDS = 0.4
 LONGEST_LINE_BYTES = 1 << 20
+MOST_RANKS_PER_HOST = 4096
 UNREACHABLE = 255
 
 # How an agent says that a rank of its host has ended, which ranks of other hosts may be waiting for.
@@ -86,30 +87,45 @@ def _own_address_towards(host: Host) -> str | None:
 
 def parse_hosts(text: str) -> list[Host]:
     """ "node1:4,user@node2:2"; without a number, one slot."""
-    return [_parse_host(word, word) for word in text.split(",") if word]
+    return [_parse_host(word, f"-H: '{word}'") for word in text.split(",") if word]
 
 
 def parse_host_file(text: str) -> list[Host]:
     """Lines "node1 slots=4", "node1:4" or "node1"; # begins a comment."""
     hosts = []
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines(), 1):
+        shown = f"--hostfile, line {number}: '{line.strip()}'"
         words = line.split("#")[0].split()
         if not words:
             continue
         if len(words) == 1:
-            hosts.append(_parse_host(words[0], line))
+            hosts.append(_parse_host(words[0], shown))
         elif len(words) == 2 and words[1].startswith("slots="):
-            hosts.append(_parse_host(f"{words[0]}:{words[1].removeprefix('slots=')}", line))
+            hosts.append(_parse_host(f"{words[0]}:{words[1].removeprefix('slots=')}", shown))
         else:
-            raise UsageError(f"--hostfile: '{line.strip()}' is no line like `node1 slots=4`")
+            raise UsageError(f"{shown} is no line like `node1 slots=4`")
+    if not hosts:
+        raise UsageError("--hostfile: it names no host")
     return hosts
+
+
+def read_host_file(path: str) -> list[Host]:
+    try:
+        return parse_host_file(Path(path).read_text())
+    except OSError as error:
+        raise UsageError(f"--hostfile: cannot read '{path}': {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--hostfile: '{path}' is no text") from error
 
 
 def _parse_host(word: str, shown: str) -> Host:
     match = re.fullmatch(r"([A-Za-z0-9_@.\-]+)(?::([0-9]+))?", word)
-    if match is None or match[1].startswith("-") or match[2] == "0":
-        raise UsageError(f"-H: '{shown.strip()}' is no host with slots, like `node1:4`")
-    return Host(match[1], int(match[2] or 1))
+    if match is None or match[1].startswith("-"):
+        raise UsageError(f"{shown} is no host with slots, like `node1:4`")
+    slots = int(match[2] or 1)
+    if not 1 <= slots <= MOST_RANKS_PER_HOST:
+        raise UsageError(f"{shown}: a host has 1 to {MOST_RANKS_PER_HOST} slots")
+    return Host(match[1], slots)
 
 
 def divide(hosts: list[Host], ranks: int) -> list[Host]:
@@ -244,6 +260,8 @@ def descriptions(job: dict[str, Any], agents: list[Agent]) -> list[dict[str, Any
         "timeline": job["timeline"],
         "log_dir": job["log_dir"],
         "log_level": job["log_level"],
+        "run_id": job["run_id"],
+        "role": job["role"],
         "verbose": job["verbose"],
     }
     told = []
@@ -265,7 +283,7 @@ class Watch:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             loop.add_signal_handler(number, self._stop, number)
         try:
             await asyncio.gather(*(agent.reach(agent_command(self._job, agent.host)) for agent in self._agents))
@@ -363,10 +381,9 @@ def main(arguments: list[str]) -> int:
         source.seek(0)
         job = json.load(source)
     try:
-        text = Path(job["host_file"]).read_text() if job["host_file"] else job["hosts"]
-        hosts = (parse_host_file if job["host_file"] else parse_hosts)(text)
+        hosts = read_host_file(job["host_file"]) if job["host_file"] else parse_hosts(job["hosts"])
         used = divide(hosts, job["ranks"])
-    except (UsageError, OSError) as error:
+    except UsageError as error:
         say(f"{error}\nSee `gyre run --help`.")
         return 2
     return asyncio.run(Watch(job, used).run())
