@@ -189,6 +189,8 @@ def test_hosts_need_a_checkout(bench: Bench) -> None:
         (["allreduce", "--ranks", "two"], "--ranks is 'two'; numbers from 1 to 256, separated by commas, are needed"),
         (["allreduce", "--hosts", "2", "--ranks", "3"], "--ranks 3 cannot be divided over --hosts 2"),
         (["step", "--hosts", "2", "--rate", "fast"], "--rate is 'fast'; a rate such as 100mbit or 1gbit is needed"),
+        (["step", "cifar10", "--batch", "0"], "--batch is 0; 1 to"),
+        (["step", "cifar10", "--image-size", "0"], "--image-size is 0; cifar10 takes"),
         (["allreduce", "--sizes", "6"], "--sizes is '6'; multiples of 4 up to 4 GB are needed"),
         (["allreduce", "--sizes", "4XB"], "--sizes has '4XB'; sizes such as 4, 64KB or 16MB are needed"),
         (["allreduce", "--faces", "java"], "--faces has 'java'; there are: cpp, python"),

@@ -140,6 +140,13 @@ def test_wrong_input_is_one_clear_message(data: Path, tmp_path: Path) -> None:
 
     assert train("--data-dir", data, "--epochs", "many").returncode == 2
     assert train().returncode == 2
+    for rate in ("nan", "inf", "-1", "0.0", "fast"):
+        wrong = train("--data-dir", data, "--lr", rate)
+        assert wrong.returncode == 2
+        assert len(wrong.stderr.splitlines()[0]) < 100
+    mistyped = train("--data-dri", data)
+    assert mistyped.returncode == 2
+    assert "--data-dri" in mistyped.stderr
     assert train("--help").returncode == 0
 
 

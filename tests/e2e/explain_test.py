@@ -126,6 +126,8 @@ def test_a_job_that_fails_keeps_its_exit_code(explain: Explain) -> None:
         (["--model", "cifar10", "--", "true"], "either --model or a command is needed"),
         (["--model", "alexnet"], "there is no model 'alexnet'; there are: resnet50, "),
         (["--seconds", "0", "--", "true"], "--seconds is 0; more than 0 and at most 86400 are needed"),
+        (["-n", "0", "--", "true"], "-n is '0'; a whole number from 1 to 4096 is needed"),
+        (["-n", "two", "--", "true"], "-n is 'two'; a whole number from 1 to 4096 is needed"),
         (["--model", "cifar10", "--steps", "0"], "--steps is 0; 1 to 1000 are possible"),
     ],
 )

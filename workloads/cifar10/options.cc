@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,16 @@ examples:
 
 exit codes: 0 done, 1 failed, 2 wrong options, 3 the target accuracy was not reached)";
 
+/// CLI11's own checks let NaN pass.
+std::string check_rate(const std::string& text, bool may_be_zero) {
+  double rate = 0;
+  if (CLI::detail::lexical_cast(text, rate) && std::isfinite(rate) && (rate > 0 || (may_be_zero && rate == 0)))
+    return {};
+  return fmt::format("'{}' is no number {} 0", text, may_be_zero ? "from" : "above");
+}
+
 void add_places(CLI::App& app, Options& options) {
-  app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout")->required();
+  app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout; needed");
   app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
       ->capture_default_str();
   app.add_option("--checkpoint-dir", options.checkpoint_dir, "Folder for checkpoints (MODEL-DIR/checkpoints)");
@@ -41,10 +50,10 @@ void add_recipe(CLI::App& app, Options& options, std::vector<std::string>& augme
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--lr", options.learning_rate, "Learning rate of RMSprop")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) { return check_rate(text, false); })
       ->capture_default_str();
   app.add_option("--decay", options.decay, "Rate at step i is lr / (1 + decay * i)")
-      ->check(CLI::NonNegativeNumber)
+      ->check([](const std::string& text) { return check_rate(text, true); })
       ->capture_default_str();
   app.add_flag("--scale-lr", options.scale_learning_rate, "Multiply the learning rate by the number of ranks");
   app.add_option("--warmup-epochs", options.warmup_epochs, "Climb to the scaled rate over so many epochs, step by step")
@@ -101,6 +110,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   add_reporting(app, options);
   try {
     app.parse(argc, argv);
+    // Not required(), which is looked at before words that are no options.
+    if (options.data_dir.empty()) throw CLI::RequiredError("--data-dir");
   } catch (const CLI::ParseError& error) {
     return {std::nullopt, app.exit(error) == 0 ? 0 : 2};
   }

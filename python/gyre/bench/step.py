@@ -97,8 +97,9 @@ def _work(name: str, arguments: argparse.Namespace) -> _Work:
     from gyre.bench.models import MODELS  # noqa: PLC0415 - torch takes seconds to load; --help needs none
 
     model = MODELS[name]
-    image_size = arguments.image_size or model.step_image_size or model.image_size
-    batch_size = arguments.batch or model.batch_size
+    usual_size = model.step_image_size or model.image_size
+    image_size = usual_size if arguments.image_size is None else arguments.image_size
+    batch_size = model.batch_size if arguments.batch is None else arguments.batch
     if not model.smallest_image_size <= image_size <= _LARGEST_IMAGE:
         raise UsageError(f"--image-size is {image_size}; {name} takes {model.smallest_image_size} to {_LARGEST_IMAGE}")
     if not 1 <= batch_size <= _LARGEST_BATCH:

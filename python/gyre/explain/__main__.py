@@ -17,6 +17,7 @@ from gyre.bench.errors import UsageError
 from gyre.bench.launch import Interrupted, Launcher, launcher, module, program
 from gyre.bench.options import MODEL_NAMES, checked_model
 from gyre.explain.account import complete, words
+from gyre.launch.hosts import MOST_RANKS_PER_HOST
 
 _USAGE_EXIT_CODE = 2
 _SIGNALLED_EXIT_CODE = 128
@@ -59,6 +60,8 @@ def command_of(arguments: argparse.Namespace) -> list[str]:
     command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if (arguments.model is None) == (not command):
         raise UsageError("either --model or a command is needed, as in `gyre explain -n 4 -- python train.py`")
+    if not arguments.ranks.isdecimal() or not 1 <= int(arguments.ranks) <= MOST_RANKS_PER_HOST:
+        raise UsageError(f"-n is '{arguments.ranks}'; a whole number from 1 to {MOST_RANKS_PER_HOST} is needed")
     if arguments.seconds is not None and not 0 < arguments.seconds <= _LONGEST_SECONDS:
         raise UsageError(f"--seconds is {arguments.seconds:g}; more than 0 and at most {_LONGEST_SECONDS} are needed")
     if arguments.model is None:
