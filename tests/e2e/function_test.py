@@ -69,3 +69,15 @@ def test_the_doctor_finds_nothing_wrong_here(gyre: Path) -> None:
     )
     assert done.returncode == 1
     assert "chmod 600 /nowhere/key" in done.stdout
+
+
+def test_the_doctor_without_torch_says_so_and_tries_nothing_that_needs_it(gyre: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True, timeout=60)
+    python = tmp_path / "bare" / "bin" / "python"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "GYRE_PYTHON": str(python)}
+    done = subprocess.run(
+        [str(gyre), "doctor", "-o", "json"], capture_output=True, text=True, timeout=240, check=False, env=environment
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    states = {finding["name"]: finding["state"] for finding in json.loads(done.stdout)["findings"]}
+    assert (states["torch"], states["two ranks"]) == ("wrong", "note")
