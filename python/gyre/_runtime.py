@@ -194,13 +194,18 @@ def _after_fork_in_child() -> None:
         _default.forked_from = os.getppid()
 
 
+def _is_shared(failure: object) -> bool:
+    """Whether other ranks know of it too."""
+    if isinstance(failure, SHARED_FAILURES):
+        return True
+    # DDP's reducer, which is C++, keeps of our exception only the words.
+    return any(f"running the callback: {kind.__name__}: " in str(failure) for kind in SHARED_FAILURES)
+
+
 def last_words() -> str | None:
     """Why the script is ending, when it ends by an exception that the other ranks cannot know of."""
     failure = getattr(sys, "last_value", None)
-    if failure is None or hasattr(sys, "ps1") or isinstance(failure, SHARED_FAILURES):
-        return None
-    # DDP's reducer, which is C++, keeps of our exception only the words.
-    if any(f"running the callback: {kind.__name__}: " in str(failure) for kind in SHARED_FAILURES):
+    if failure is None or hasattr(sys, "ps1") or _is_shared(failure):
         return None
     lines = str(failure).splitlines()
     return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__
@@ -214,7 +219,9 @@ def verdict_descriptor() -> int | None:
 
 def announce_end() -> None:
     """Tells `gyre run` that this process, which has been a rank, is about to end; before the other ranks can notice,
-    who fail because of that."""
+    who fail because of that. Not when it ends because of them: who caused that may be on its way here still."""
+    if _is_shared(getattr(sys, "last_value", None)):
+        return
     descriptor, rank = verdict_descriptor(), os.environ.get("GYRE_RANK", "")
     if descriptor is not None and rank.isdecimal():
         _core.announce_end(descriptor, int(rank))
