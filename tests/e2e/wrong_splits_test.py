@@ -50,13 +50,18 @@ call(lambda: dist.all_to_all_single(torch.zeros(3), torch.ones(3), [1, 1, 1], sp
 @pytest.mark.parametrize(
     ("script", "others", "reason"),
     [
-        (HOROVOD, "AbortedError", r"rank 1 .*splits \[2, 1, 1\] do not"),
-        (TORCH, "MismatchError", "alltoall on ranks 0, 2; a call that raised an error there on rank 1"),
+        (HOROVOD, {"AbortedError"}, r"rank 1 .*splits \[2, 1, 1\] do not"),
+        # The call's failure is told at once, and the script's end may overtake it.
+        (
+            TORCH,
+            {"AbortedError", "MismatchError"},
+            r"rank 1 .*splits \[2, 1, 1\] do not|alltoall on ranks 0, 2; a call that raised an error there on rank 1",
+        ),
     ],
     ids=["horovod", "torch"],
 )
 def test_every_rank_is_told_which_rank_had_the_wrong_splits(
-    start_job: StartJob, script: str, others: str, reason: str
+    start_job: StartJob, script: str, others: set[str], reason: str
 ) -> None:
     command = [sys.executable, "-u", "-c", script]
     job = start_job("-n", "3", "--", *command, env={**os.environ, **ENVIRONMENT}, timeout=LONGEST_SECONDS)
@@ -64,7 +69,7 @@ def test_every_rank_is_told_which_rank_had_the_wrong_splits(
     said = re.findall(r"^\[(\d)\] (\w+) after (\S+) s (.*)$", job.stdout, re.MULTILINE)
     assert sorted(rank for rank, *_ in said) == ["0", "1", "2"], job.stdout
     for rank, kind, seconds, words in said:
-        assert kind == ("InvalidArgumentError" if rank == "1" else others)
+        assert kind in ({"InvalidArgumentError"} if rank == "1" else others)
         assert re.search(r"splits \[2, 1, 1\] do not" if rank == "1" else reason, words), words
         assert float(seconds) < 10
     assert "rank 1 of 3 failed first" in job.stderr
