@@ -264,7 +264,7 @@ int RunCommand::launch(const jobs::LaunchOptions& options) const {
 
 void RunCommand::refuse_beside_hosts() const {
   for (const char* option : {"--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint", "--master-addr",
-                             "--master-port", "--max-restarts", "--local-ranks-filter"}) {
+                             "--master-port", "--max-restarts", "--redirects", "--local-ranks-filter"}) {
     if (verb_->get_option(option)->count() == 0) continue;
     throw UsageError(fmt::format("give either -H or {}: that is for a command that is started on each host", option));
   }

@@ -52,6 +52,7 @@ def lines_of(job: Job) -> list[str]:
         (["-env", "A=1"], "there is no option -env; did you mean --env?"),
         (["-x"], "there is no option -x\n"),
         (["-H", "localhost:1", "--max-restarts", "2"], "give either -H or --max-restarts"),
+        (["-H", "localhost:1", "--redirects", "3"], "give either -H or --redirects"),
         (["-H", "localhost:99999999999"], "a host has 1 to 4096 slots"),
         (["--hostfile", "missing"], "--hostfile: cannot read 'missing': No such file or directory"),
         (["--hostfile", "binary"], "--hostfile: 'binary' is no text"),
