@@ -85,12 +85,6 @@ class Runtime:
             self._subsets.add(part)
         return part
 
-    def submit(self, requests: Sequence[_core.Request], *, together: bool) -> list[_core.Handle]:
-        """Queues the operations; `together`: they start only when all are announced and complete together."""
-        if together:
-            return self.core.submit_group(requests)
-        return [self.core.submit(request) for request in requests]
-
     def remember(self, operation: InFlight) -> None:
         """Keeps the operation, and through it its memory, although the caller may drop it before it is done."""
         with self._lock:

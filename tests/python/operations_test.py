@@ -390,6 +390,9 @@ def body_mismatches() -> None:
         few = [torch.zeros(2)] * (2 if first else 4)
         both_sides(lambda few=few, name=name: hvd.grouped_allreduce(few, name=name), name or "noname", "of 2", "of 4")
     check(hvd.grouped_allreduce([torch.ones(2)] * 3, name="of.tensors")[2], torch.ones(2))
+    many = [torch.zeros(2 + first), *[torch.zeros(2)] * 40]
+    for _ in range(20):  # Whoever learns of the first member's failure may go on with all members' names at once.
+        both_sides(lambda: hvd.grouped_allreduce(many, name="of.many"), "of.many", "[2]", "[3]")
     both_sides(lambda: hvd.broadcast(torch.zeros(3), rank, name="root"), "root")
     both_sides(lambda: hvd.broadcast(torch.zeros(3 + first), 0, name="sent"), "sent", "[3]", "[4]")
     both_sides(lambda: hvd.broadcast(torch.zeros(3, dtype=dtype), 0, name="kind"), "kind", "float32", "int64")

@@ -295,22 +295,7 @@ void OpenLane::receive() {
 }
 
 void OpenLane::execute(const Order& order) {
-  for (const Refusal& refusal : order.refusals) {
-    Handle handle;
-    {
-      const MutexLock lock(mutex_);
-      const auto found = in_flight_.find(refusal.name);
-      if (found == in_flight_.end()) continue;
-      handle = found->second.handle;
-      in_flight_.erase(found);
-    }
-    if (refusal.name != kJoinName) timeline_.end(refusal.name);
-    handle.fail(Error(refusal.code, refusal.message));
-    if (refusal.name == kJoinName) {
-      joins_.set_somebody_has_joined(false);
-      joins_.end_period();
-    }
-  }
+  refuse(order.refusals);
   if (order.announce_steps) {
     joins_.set_somebody_has_joined(true);
     plans_.announce_begun_steps();
@@ -319,6 +304,28 @@ void OpenLane::execute(const Order& order) {
   for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
   if (order.last_rank_to_join) finish_join(*order.last_rank_to_join);
   if (order.question != 0) finder_.look(order.question);
+}
+
+void OpenLane::refuse(const std::vector<Refusal>& refusals) {
+  // All names are free again before anybody learns of the first refusal: who does may submit a group anew at once.
+  std::vector<std::pair<const Refusal*, Handle>> refused;
+  {
+    const MutexLock lock(mutex_);
+    for (const Refusal& refusal : refusals) {
+      const auto found = in_flight_.find(refusal.name);
+      if (found == in_flight_.end()) continue;
+      refused.emplace_back(&refusal, found->second.handle);
+      in_flight_.erase(found);
+    }
+  }
+  for (const auto& [refusal, handle] : refused) {
+    if (refusal->name != kJoinName) timeline_.end(refusal->name);
+    handle.fail(Error(refusal->code, refusal->message));
+    if (refusal->name == kJoinName) {
+      joins_.set_somebody_has_joined(false);
+      joins_.end_period();
+    }
+  }
 }
 
 void OpenLane::finish_join(int last_rank) {

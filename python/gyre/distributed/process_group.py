@@ -84,7 +84,7 @@ class ProcessGroup(GroupBase):
                         reduction=reduction,
                     )
                 )
-            handles = self._runtime.submit(requests, together=True)
+            handles = self._runtime.core.submit_group(requests)
 
         def finish() -> None:
             for tensor, place in zip(known, landed, strict=True):

@@ -99,10 +99,10 @@ class Batch:
     runtime: Runtime
     submissions: list[Submission] = field(default_factory=list)
 
-    def submit(self, *, together: bool = True) -> Handle:
-        """A handle for the list of all results."""
+    def submit(self) -> Handle:
+        """A handle for the list of all results. The operations start when all are announced, and complete together."""
         requests = [submission.request for submission in self.submissions]
-        handles = self.runtime.submit(requests, together=together) if requests else []
+        handles = self.runtime.core.submit_group(requests)
         finishes = [submission.finish for submission in self.submissions]
 
         def finish(done: Sequence[_core.Handle]) -> list[Any]:

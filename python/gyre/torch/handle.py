@@ -8,6 +8,7 @@ from typing import Any
 
 from gyre._runtime import Runtime
 from gyre.core import _core
+from gyre.errors import Error
 
 
 class Handle:
@@ -49,8 +50,17 @@ class Handle:
         """
         if self._before is not None:
             self._before.wait()
+        failure: Error | None = None
         for handle in self._core_handles:
-            self._wait_one(handle)
+            # All are waited for before one may raise: until then their names are taken, and the engine may write to
+            # their tensors.
+            try:
+                handle.wait()
+            except Error as error:
+                failure = failure or error
+        if failure is not None:
+            self._runtime.forget(self)
+            raise failure
         with self._lock:
             if self._finish is not None:
                 self._result = self._finish(self._core_handles)
@@ -60,14 +70,6 @@ class Handle:
     def __call__(self) -> Any:
         """wait(), for the handles of sparse_allreduce_async(), which in Horovod are functions to call."""
         return self.wait()
-
-    def _wait_one(self, handle: _core.Handle) -> None:
-        try:
-            handle.wait()
-        except BaseException:
-            if self.done():
-                self._runtime.forget(self)
-            raise
 
     def _let_go(self) -> None:
         self._finish = None
