@@ -40,8 +40,8 @@ class Engine {
   /// rank, with one message that shows both sides.
   Handle submit(Request request);
 
-  /// Submits several operations that complete together: none starts before all are announced on every rank. Wait for
-  /// all handles, also after one has failed, before the names are submitted again.
+  /// Submits several operations that complete together: none starts before all are announced on every rank. Where ranks
+  /// disagree about one, all fail, and when the first handle says so all names are free again.
   std::vector<Handle> submit_group(std::vector<Request> requests);
 
   /// submit() and wait(), on the caller's thread where the ranks meet within microseconds and share a host.

@@ -2,6 +2,7 @@
 // in one message on every rank.
 #include "gyre/engine/engine.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -329,6 +330,19 @@ TEST(EngineGroupTest, members_complete_together) {
     for (const Handle& handle : handles) handle.wait();
     EXPECT_EQ(a[2], 2.0F);
     EXPECT_EQ(b[3], 2.0F);
+  });
+}
+
+TEST(EngineGroupTest, whoever_learns_of_the_first_failure_can_submit_all_names_again) {
+  run_ranks(4, [](Runtime& runtime) {
+    std::vector<float> odd(runtime.rank() == 0 ? 2 : 3, 1.0F);
+    std::vector<float> others(2, 1.0F);
+    for (int round = 0; round < 50; ++round) {
+      std::vector<Request> members = {allreduce("odd", odd)};
+      for (int i = 0; i < 60; ++i) members.push_back(allreduce(fmt::format("other.{}", i), others));
+      const std::vector<Handle> handles = runtime.engine().submit_group(std::move(members));
+      ASSERT_THAT(failure_of([&] { handles.front().wait(); }), HasSubstr("shape")) << round;
+    }
   });
 }
 

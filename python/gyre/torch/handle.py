@@ -52,8 +52,7 @@ class Handle:
             self._before.wait()
         failure: Error | None = None
         for handle in self._core_handles:
-            # All are waited for before one may raise: until then their names are taken, and the engine may write to
-            # their tensors.
+            # All are waited for before one may raise: until then the engine may write to their tensors.
             try:
                 handle.wait()
             except Error as error:
