@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import Error, InvalidArgumentError, TimeoutError
+from gyre.errors import InvalidArgumentError, TimeoutError
 
 # torch's way of saying "no limit of its own".
 _NO_TIMEOUT = timedelta(0)
@@ -109,21 +109,11 @@ class Work(dist.Work):
         return True
 
     def _wait_for_engine(self, seconds: float | None) -> None:
-        failure: Error | None = None
         for handle in self._handles:
-            # All are waited for before one may raise: until then the engine may write to their tensors.
-            in_time = True
-            try:
-                if seconds is None:
-                    handle.wait()
-                else:
-                    in_time = handle.wait_for(seconds)
-            except Error as error:
-                failure = failure or error
-            if not in_time:
+            if seconds is None:
+                handle.wait()
+            elif not handle.wait_for(seconds):
                 raise TimeoutError(f"{self._description} was not done within {seconds:g} s")
-        if failure is not None:
-            raise failure
         with self._lock:
             if not self._finished:
                 self._finished = True

@@ -8,7 +8,6 @@ from typing import Any
 
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import Error
 
 
 class Handle:
@@ -50,16 +49,8 @@ class Handle:
         """
         if self._before is not None:
             self._before.wait()
-        failure: Error | None = None
         for handle in self._core_handles:
-            # All are waited for before one may raise: until then the engine may write to their tensors.
-            try:
-                handle.wait()
-            except Error as error:
-                failure = failure or error
-        if failure is not None:
-            self._runtime.forget(self)
-            raise failure
+            self._wait_one(handle)
         with self._lock:
             if self._finish is not None:
                 self._result = self._finish(self._core_handles)
@@ -69,6 +60,14 @@ class Handle:
     def __call__(self) -> Any:
         """wait(), for the handles of sparse_allreduce_async(), which in Horovod are functions to call."""
         return self.wait()
+
+    def _wait_one(self, handle: _core.Handle) -> None:
+        try:
+            handle.wait()
+        except BaseException:
+            if self.done():
+                self._runtime.forget(self)
+            raise
 
     def _let_go(self) -> None:
         self._finish = None
