@@ -333,6 +333,26 @@ TEST(EngineGroupTest, members_complete_together) {
   });
 }
 
+TEST(EngineGroupTest, what_one_rank_submits_alone_fails_the_whole_group_of_the_others) {
+  for (const char* alone : {"a", "b"}) {
+    run_ranks(3, [alone](Runtime& runtime) {
+      std::vector<float> a(3, 1.0F);
+      std::vector<float> b(3, 1.0F);
+      std::vector<Handle> handles;
+      if (runtime.rank() == 1) {
+        handles = {runtime.engine().submit(allreduce(alone, a))};
+      } else {
+        handles = runtime.engine().submit_group({allreduce("a", a), allreduce("b", b)});
+      }
+      for (const Handle& handle : handles) {
+        EXPECT_THAT(failure_of([&] { handle.wait(); }), HasSubstr("the group differs"));
+      }
+      runtime.engine().submit(allreduce("a", a)).wait();
+      runtime.engine().submit(allreduce("b", b)).wait();
+    });
+  }
+}
+
 TEST(EngineGroupTest, whoever_learns_of_the_first_failure_can_submit_all_names_again) {
   run_ranks(4, [](Runtime& runtime) {
     std::vector<float> odd(runtime.rank() == 0 ? 2 : 3, 1.0F);

@@ -308,13 +308,13 @@ void Coordinator::refuse_if_hopeless(const std::string& name) {
       ready.push_back(other);
       kind = signature->kind;
     }
+    std::string message = fmt::format(
+        "{} '{}' can never complete: rank {} has shut down (or ended early) without taking part; "
+        "rank{} {} waited for it",
+        operation_name(kind), name, name_of(rank), ready.size() > 1 ? "s" : "", fmt::join(names_of(ready), ", "));
     const auto signatures = waiting.signatures;
-    refuse(name, signatures, ErrorCode::kPeerLeft,
-           fmt::format("{} '{}' can never complete: rank {} has shut down (or ended early) without taking part; "
-                       "rank{} {} waited for it",
-                       operation_name(kind), name, name_of(rank), ready.size() > 1 ? "s" : "",
-                       fmt::join(names_of(ready), ", ")));
-    waiting_.erase(found);
+    waiting_.erase(found);  // Before its group may be refused as a whole, and with it whatever waits.
+    refuse(name, signatures, ErrorCode::kPeerLeft, std::move(message));
     return;
   }
 }
@@ -329,7 +329,9 @@ void Coordinator::refuse(const std::string& name, const std::vector<std::optiona
     if (signature && !signature->group.empty()) groups[signature->group].insert(signature->group_size);
   }
   for (const auto& [group, sizes] : groups) {
-    if (sizes.size() > 1) {
+    const bool disputed = std::ranges::any_of(
+        signatures, [&](const std::optional<Signature>& signature) { return signature && signature->group != group; });
+    if (disputed || sizes.size() > 1) {  // Its other members need not come from every rank.
       spoil(group, signatures, refusal);
     } else {
       count_in_group(group, *sizes.begin(), std::nullopt, refusal);

@@ -1,6 +1,7 @@
 // The coordinator decides what runs when; being pure, every rule of it can be stated as a table.
 #include "gyre/engine/internal/coordinator.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -258,6 +259,22 @@ TEST_F(CoordinatorTest, an_alltoall_that_a_rank_expects_otherwise_is_refused_bef
   ASSERT_EQ(order.refusals.size(), 1U);
   EXPECT_EQ(order.refusals[0].code, ErrorCode::kMismatch);
   EXPECT_THAT(order.refusals[0].message, HasSubstr("rank 0 sends 3 elements to rank 1, which expects 4"));
+}
+
+TEST_F(CoordinatorTest, a_group_whose_sizes_differ_is_refused_once_when_a_rank_departs) {
+  Coordinator coordinator = make(3);
+  Signature member = floats({1});
+  member.group = "g";
+  for (const std::uint32_t rank : {0U, 1U}) {
+    member.group_size = 2 + rank;
+    for (std::uint32_t i = 0; i < member.group_size; ++i) {
+      coordinator.announce(static_cast<int>(rank), {fmt::format("g{}", i), member}, now_);
+    }
+  }
+  coordinator.depart(2);
+  std::vector<std::string> refused;
+  for (const Refusal& refusal : coordinator.take_order().refusals) refused.push_back(refusal.name);
+  EXPECT_THAT(refused, testing::UnorderedElementsAre("g0", "g1", "g2"));
 }
 
 TEST_F(CoordinatorTest, what_needs_a_departed_rank_is_refused_now_and_later) {
