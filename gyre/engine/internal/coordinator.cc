@@ -301,17 +301,14 @@ void Coordinator::refuse_if_hopeless(const std::string& name) {
   for (const int rank : departed_ranks_) {
     if (waiting.signatures[static_cast<std::size_t>(rank)]) continue;
     std::vector<int> ready;
-    OperationKind kind = OperationKind::kBarrier;
     for (int other = 0; other < options_.size; ++other) {
-      const auto& signature = waiting.signatures[static_cast<std::size_t>(other)];
-      if (!signature) continue;
-      ready.push_back(other);
-      kind = signature->kind;
+      if (waiting.signatures[static_cast<std::size_t>(other)]) ready.push_back(other);
     }
     std::string message = fmt::format(
         "{} '{}' can never complete: rank {} has shut down (or ended early) without taking part; "
         "rank{} {} waited for it",
-        operation_name(kind), name, name_of(rank), ready.size() > 1 ? "s" : "", fmt::join(names_of(ready), ", "));
+        operation_name(first_signature(waiting.signatures).kind), name, name_of(rank), ready.size() > 1 ? "s" : "",
+        fmt::join(names_of(ready), ", "));
     const auto signatures = waiting.signatures;
     waiting_.erase(found);  // Before its group may be refused as a whole, and with it whatever waits.
     refuse(name, signatures, ErrorCode::kPeerLeft, std::move(message));
