@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # ./dev test runs the tests in several processes. Tests that share something dear - ranks that have torch, an ssh
 # server, a wheel, network namespaces - stay together in one of them.
 TOGETHER = ("tests/python", "tests/cluster", "tests/e2e/run_as_others_test.py", "tests/e2e/wheel_test.py")
+
+# How tools/dev/junit_counts.py recognises a test that was left out.
+NEEDS_ROOT = "needs root"
 
 
 class TogetherScheduling(LoadScopeScheduling):
@@ -32,6 +36,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Togethe
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clean-tree", help="try the wheel in a copy of this Debian (tools/clean_tree.py made it)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Somebody who is not root gets a run without the tests that only root can run or install the programs of."""
+    if os.geteuid() == 0:
+        return
+    for item in items:
+        wanted = [name for mark in item.iter_markers("needs_programs") for name in mark.args]
+        missing = [name for name in wanted if shutil.which(name) is None]
+        if missing:
+            item.add_marker(pytest.mark.skip(reason=f"{NEEDS_ROOT} to install {', '.join(missing)}"))
+        elif item.get_closest_marker("needs_root") is not None:
+            item.add_marker(pytest.mark.skip(reason=NEEDS_ROOT))
 
 
 @pytest.hookimpl(wrapper=True)

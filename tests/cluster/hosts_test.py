@@ -16,6 +16,7 @@ import pytest
 from hosts import Hosts, HostsError, all_names, existing_namespaces, run_ranks
 from running_job import wait_until
 
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("ip", "ethtool")]
 TOOLS = Path(hosts_module.__file__).parent
 
 

@@ -14,6 +14,7 @@ import pytest
 from hosts import Hosts, rank_environments
 from rank_template import Outcome, RankTemplate, outcomes_of
 
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("ip", "ethtool")]
 HERE = Path(__file__).parent
 PACKAGE = HERE.parent.parent / "python"
 RunJob = Callable[..., list[Outcome]]

@@ -158,6 +158,8 @@ def test_every_model_trains_through_cpp_with_the_parameters_it_has_in_python(mod
     assert row["bytes"] == 4 * sum(parameter.numel() for parameter in network.parameters())
 
 
+@pytest.mark.needs_root
+@pytest.mark.needs_programs("ip", "ethtool")
 def test_between_hosts_the_bytes_are_counted_and_the_bound_is_the_wire(bench: Bench) -> None:
     """The hosts are real ones as far as the network is concerned; see tests/cluster/hosts_test.py."""
     command = ["allreduce", "--hosts", "2", "--rate", "1gbit", "--sizes", "64KB", "--faces", "cpp", "--tls"]

@@ -38,12 +38,12 @@ class Machine:
     def calls(self) -> list[str]:
         return (self.folder / "calls").read_text(encoding="utf-8").splitlines()
 
-    def install(self, root: bool) -> subprocess.CompletedProcess[str]:
+    def install(self, root: bool, call: str = 'install_packages "$FAKES/list.txt"') -> subprocess.CompletedProcess[str]:
         script = f"""
-            set -uo pipefail; ROOT=/nowhere; source "{DEV}/common.sh"; source "{DEV}/setup.sh"
+            set -uo pipefail; ROOT="$FAKES"; source "{DEV}/common.sh"; source "{DEV}/setup.sh"
             am_root() {{ {"true" if root else "false"}; }}
             sudo() {{ return 1; }}
-            install_packages "$FAKES/list.txt"
+            {call}
         """
         environment = {
             **os.environ,
@@ -81,3 +81,16 @@ def test_who_may_not_install_is_told_the_exact_command(machine: Machine) -> None
     assert result.returncode == 1
     assert "apt-get install -y --no-install-recommends alpha beta-2" in result.stderr
     assert machine.calls() == []
+
+
+def test_without_root_the_tests_own_packages_are_named_and_left_out(machine: Machine) -> None:
+    (machine.folder / "tools" / "dev").mkdir(parents=True)
+    (machine.folder / "list.txt").rename(machine.folder / "tools" / "dev" / "apt-test.txt")
+    machine.has("known", "alpha", "beta-2")
+    machine.has("installed", "alpha")
+    result = machine.install(root=False, call="install_test_packages")
+    assert result.returncode == 0
+    assert "only root can install them: beta-2" in result.stderr
+    assert machine.calls() == []
+    assert machine.install(root=True, call="install_test_packages").returncode == 0
+    assert machine.calls()[-1] == "install -y -q --no-install-recommends beta-2"

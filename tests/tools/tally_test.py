@@ -20,6 +20,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
         ("count a 3 0; count b 4 1", "7 passed, 1 failed", False),
         ("check yes true; check no false", "1 passed, 1 failed", False),
         ("true", "0 passed, 0 failed", False),
+        ("count a 3 0 2; count b 1 0", "4 passed, 0 failed, 2 skipped", True),
     ],
 )
 def test_the_sum_is_the_last_line_and_decides_the_exit_code(script: str, line: str, good: bool) -> None:

@@ -18,6 +18,7 @@ bench() {
     exit 2
   fi
   shift
+  setup test
   build release || die "the build failed; see above"
   cd "$ROOT" || exit 1
   export PYTHONPATH="$ROOT/python:$ROOT/tools${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/release/bin:$VENV/bin:$PATH"

@@ -1,4 +1,4 @@
-# ./dev build [PRESET]: configures when needed, builds, and links the results into .venv.
+# ./dev build [PRESET [TARGET...]]: configures when needed, builds, and links the results into .venv.
 
 kPresets="release debug asan tsan"
 
@@ -21,10 +21,11 @@ configure() {
 }
 
 build() {
-  local preset=${1:-release}
+  local preset=${1:-release} targets=()
   setup_for_preset "$preset"
   configure "$preset"
-  cmake --build "$ROOT/build/$preset" -j "$(jobs_at_once)" >&2 || return 1
+  (($# > 1)) && targets=(--target "${@:2}")
+  cmake --build "$ROOT/build/$preset" -j "$(jobs_at_once)" "${targets[@]}" >&2 || return 1
   if [[ "$preset" == release ]]; then link_into_venv; fi
 }
 

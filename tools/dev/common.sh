@@ -28,7 +28,7 @@ jobs_at_once() {
   echo $((jobs > 0 ? jobs : 1))
 }
 
-# The tally: every verb that checks something adds lines "NAME PASSED FAILED" to one file; whoever opened the file prints the
+# The tally: every verb that checks something adds lines "NAME PASSED FAILED LEFT_OUT" to one file; whoever opened the file prints the
 # sum at its end. That is how .ci/run and a plain ./dev test end with the same single line.
 open_tally() {
   if [[ -n "${GYRE_DEV_TALLY:-}" ]]; then
@@ -41,7 +41,8 @@ open_tally() {
   fi
 }
 
-count() { printf '%s %s %s\n' "$1" "$2" "$3" >>"$GYRE_DEV_TALLY"; }
+# count NAME PASSED FAILED [LEFT_OUT]
+count() { printf '%s %s %s %s\n' "$1" "$2" "$3" "${4:-0}" >>"$GYRE_DEV_TALLY"; }
 
 # Runs a command as one check: check NAME COMMAND...
 check() {
@@ -58,11 +59,18 @@ check() {
 
 # Prints the sum when the tally is ours; fails when anything failed or nothing passed.
 close_tally() {
-  local passed failed
-  read -r passed failed < <(awk '{ passed += $2; failed += $3 } END { print passed + 0, failed + 0 }' "$GYRE_DEV_TALLY")
+  local passed failed left_out
+  read -r passed failed left_out < <(
+    awk '{ passed += $2; failed += $3; left_out += $4 } END { print passed + 0, failed + 0, left_out + 0 }' "$GYRE_DEV_TALLY"
+  )
   if [[ "$TALLY_IS_OURS" == true ]]; then
     awk '$3 > 0 { printf "dev: %s: %d failed\n", $1, $3 }' "$GYRE_DEV_TALLY" >&2
-    echo "$passed passed, $failed failed"
+    if ((left_out > 0)); then
+      say "$left_out tests need root and were left out"
+      echo "$passed passed, $failed failed, $left_out skipped"
+    else
+      echo "$passed passed, $failed failed"
+    fi
   fi
   ((failed == 0 && passed > 0))
 }

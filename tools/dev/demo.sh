@@ -18,7 +18,7 @@ train_digits() {
 }
 
 demo() {
-  build release || die "the build failed; see above"
+  build release gyre_app gyre_cifar10 || die "the build failed; see above"
   cd "$ROOT" || exit 1
   make_digits || die "could not make the digits data set; see above"
   train_digits "$@" || exit

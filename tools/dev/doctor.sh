@@ -44,7 +44,7 @@ doctor_tools() {
 
 doctor_checkout() {
   local packages module
-  packages=$(missing_packages "$ROOT"/tools/dev/apt-build.txt "$ROOT"/tools/dev/apt-check.txt | tr '\n' ' ')
+  packages=$(missing_packages "$ROOT"/tools/dev/apt-{build,test,check}.txt | tr '\n' ' ')
   if [[ -z "$packages" ]]; then
     note ok packages "all of tools/dev/apt-*.txt"
   else

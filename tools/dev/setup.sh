@@ -24,20 +24,19 @@ package_installed() { [[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/n
 
 am_root() { ((EUID == 0)); }
 
+may_install() { am_root || { command -v sudo >/dev/null && { interactive || sudo -n true 2>/dev/null; }; }; }
+
 # install_packages LIST...: as root, else through sudo, else says what to run.
 install_packages() {
   command -v dpkg-query >/dev/null || die "this set-up knows Debian 12 and Ubuntu 24.04 (dpkg-query not found); install what" \
     "$* name with your own package manager, then set GYRE_SKIP_PACKAGES=1"
   [[ -z "$(missing_packages "$@")" ]] && return
   local as_root=()
-  if ! am_root; then
-    if command -v sudo >/dev/null && { interactive || sudo -n true 2>/dev/null; }; then
-      as_root=(sudo)
-    else
-      die "system packages are missing; run this as root, then try again:
+  if ! may_install; then
+    die "system packages are missing; run this as root, then try again:
   apt-get update && apt-get install -y --no-install-recommends $(missing_packages "$@" | tr '\n' ' ')"
-    fi
   fi
+  am_root || as_root=(sudo)
   say "installing system packages: $(missing_packages "$@" | tr '\n' ' ')"
   "${as_root[@]}" apt-get update -q >&2 || die "apt-get update failed; see above"
   # Asked again: only now does apt-cache know which of the alternatives this distribution has.
@@ -47,27 +46,53 @@ install_packages() {
     die "apt-get install failed; see above"
 }
 
-# Makes .venv and installs the pinned requirements. The stamp inside says for which list that was done.
+# make_venv LIST...: makes .venv and installs the pinned packages of the lists that it does not have yet. A stamp for each list
+# inside says for which content that was done.
 make_venv() {
-  local stamp="$VENV/.gyre-requirements" wanted
-  wanted=$(hash_of "$ROOT/requirements.txt" "$ROOT/tests/requirements.txt")
-  if [[ -x "$PYTHON" && "$(cat "$stamp" 2>/dev/null)" == "$wanted" ]]; then return; fi
+  local list stamp arguments=()
   if ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
     [[ -L "$VENV" ]] && die ".venv is a link to a place without a working Python: $(readlink "$VENV"); remove the link and try again"
     say "making .venv"
     rm -rf -- "$VENV"
     python3 -m venv "$VENV" || die "python3 -m venv failed; is python3-venv installed?"
   fi
-  say "installing requirements.txt and tests/requirements.txt into .venv"
-  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$PYTHON" -m pip install --quiet -r "$ROOT/requirements.txt" \
-    -r "$ROOT/tests/requirements.txt" >&2 || die "pip could not install them; see above (pip's own configuration decides where packages come from)"
-  echo "$wanted" >"$stamp"
+  for list in "$@"; do
+    [[ "$(cat "$(venv_stamp "$list")" 2>/dev/null)" == "$(hash_of "$ROOT/$list")" ]] || arguments+=(-r "$ROOT/$list")
+  done
+  ((${#arguments[@]} > 0)) || return 0
+  say "installing into .venv:" "${arguments[@]}"
+  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$PYTHON" -m pip install --quiet "${arguments[@]}" >&2 ||
+    die "pip could not install them; see above (pip's own configuration decides where packages come from)"
+  for list in "$@"; do
+    stamp=$(venv_stamp "$list")
+    hash_of "$ROOT/$list" >"$stamp"
+  done
 }
 
-# setup build: what building and running need. setup check: the linters and sanitizers as well.
+venv_stamp() { echo "$VENV/.gyre-$(tr / - <<<"$1")"; }
+
+# setup build: what building and running need. setup test: what the tests and benchmarks need as well. setup check: what the
+# linters and sanitizers need on top of building.
 setup() {
-  local lists=("$ROOT/tools/dev/apt-build.txt")
-  [[ "${1:-build}" == check ]] && lists+=("$ROOT/tools/dev/apt-check.txt")
-  [[ -n "${GYRE_SKIP_PACKAGES:-}" ]] || install_packages "${lists[@]}"
-  make_venv
+  local packages=("$ROOT/tools/dev/apt-build.txt") requirements=(requirements.txt)
+  if [[ "${1:-build}" == check ]]; then packages+=("$ROOT/tools/dev/apt-check.txt"); fi
+  [[ -n "${GYRE_SKIP_PACKAGES:-}" ]] || install_packages "${packages[@]}"
+  if [[ "${1:-build}" == test ]]; then
+    [[ -n "${GYRE_SKIP_PACKAGES:-}" ]] || install_test_packages
+    requirements+=(tests/requirements.txt)
+  fi
+  make_venv "${requirements[@]}"
+}
+
+# Without the right to install them, the tests that need these packages are left out, and counted as such.
+install_test_packages() {
+  local list="$ROOT/tools/dev/apt-test.txt" missing
+  if ! am_root && command -v dpkg-query >/dev/null; then
+    missing=$(missing_packages "$list" | tr '\n' ' ')
+    if [[ -n "$missing" ]] && ! may_install; then
+      say "not installed, and only root can install them: $missing(tests that need them are left out)"
+      return 0
+    fi
+  fi
+  install_packages "$list"
 }

@@ -1,13 +1,16 @@
-# ./dev test [PRESET]: builds, then runs every C++ test of the preset and, for release and debug, every Python test.
-# ./dev test wheel, ./dev test torch VERSION: the places in test_places.sh.
+# ./dev test [PRESET] [NAME...] [--long]: builds, then runs the C++ tests of the preset and, for release and debug, the Python
+# tests. ./dev test wheel, ./dev test torch VERSION: see test_places.sh.
 
 # Adds the counts of a JUnit file; a file that is missing or empty counts as a failure, so that a crash or "no tests" never passes.
 count_junit() { count "$1" $("$PYTHON" "$ROOT/tools/dev/junit_counts.py" "$2"); }
 
+# run_cpp_tests PRESET [ROOM...]: all of them, or those of the rooms.
 run_cpp_tests() {
-  local preset=$1 report="$ROOT/build/$1/ctest.xml"
+  local preset=$1 report="$ROOT/build/$1/ctest.xml" chosen=()
+  (($# > 1)) && chosen=(-R "^($(IFS='|'; echo "${*:2}"))\\.")
   rm -f -- "$report"
-  (cd "$ROOT" && ctest --preset "$preset" -j "$(nproc)" --output-junit "$report") || say "ctest: some C++ tests of $preset failed"
+  (cd "$ROOT" && ctest --preset "$preset" -j "$(nproc)" "${chosen[@]}" --output-junit "$report") ||
+    say "ctest: some C++ tests of $preset failed"
   count_junit "ctest-$preset" "$report"
 }
 
@@ -18,32 +21,95 @@ test_processes() {
   echo $((cores < 4 ? cores : 4))
 }
 
+# run_python_tests PRESET [PATH...]: all of them, or those of the files and folders.
 run_python_tests() {
   local preset=$1 report="$ROOT/build/$1/pytest.xml"
+  shift
   rm -f -- "$report"
   # This checkout's package and programs first, whatever .venv holds.
   (cd "$ROOT" && PYTHONPATH="$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/$preset/bin:$VENV/bin:$PATH" \
-    "$PYTHON" -m pytest -q -n "$(test_processes)" --junitxml "$report") || say "pytest: some Python tests failed"
+    "$PYTHON" -m pytest -q -n "$(test_processes)" --junitxml "$report" "$@") || say "pytest: some Python tests failed"
   count_junit pytest "$report"
 }
 
+# A NAME of ./dev test: a room (a folder of gyre/, workloads/ or tests/ with C++ tests; its target is gyre_NAME_test), a folder of
+# tests/ or python/gyre, or a test file.
+# `train` stands for train_torch as well.
+cpp_rooms() { sed -n 's/^ *gyre_test(\([a-z0-9_]*\).*/\1/p' $(git -C "$ROOT" ls-files '*CMakeLists.txt' | sed "s|^|$ROOT/|"); }
+
+cpp_rooms_of() { cpp_rooms | grep -Ex -- "$1(_.*)?"; }
+
+python_tests_of() {
+  local path
+  for path in "$1" "tests/$1" "python/gyre/$1"; do
+    if [[ ("$path" == tests/* || "$path" == python/*) && -n "$(find "$ROOT/$path" -name '*_test.py' -print -quit 2>/dev/null)" ]]; then
+      echo "$path"
+    fi
+  done
+}
+
+# Sets PRESET, ROOMS (C++ tests), TARGETS (of the build) and PATHS (Python tests) from the arguments; a word that names nothing ends the run.
+choose_tests() {
+  local word room rooms paths
+  PRESET=release ROOMS=() TARGETS=() PATHS=()
+  for word in "$@"; do
+    case "$word" in
+      release | debug | asan | tsan)
+        PRESET=$word
+        continue
+        ;;
+      --long)
+        export GYRE_TEST_LONG=1
+        continue
+        ;;
+    esac
+    [[ "$word" =~ ^[a-zA-Z0-9_./]+$ ]] || die "'$word' is not the name of tests"
+    rooms=$(cpp_rooms_of "$word") paths=$(python_tests_of "${word%/}")
+    for room in $rooms; do
+      ROOMS+=("$room")
+      TARGETS+=("gyre_${room}_test")
+    done
+    if [[ -z "$rooms$paths" ]]; then
+      die "no tests are called '$word'; there are: $(cpp_rooms | tr '\n' ' ')$(cd "$ROOT" && ls -d tests/*/ | tr '\n' ' ')and single test files"
+    fi
+    [[ -z "$paths" ]] || mapfile -t -O "${#PATHS[@]}" PATHS <<<"$paths"
+  done
+}
+
 run_tests() {
-  local preset=${1:-release}
   open_tally
-  case "$preset" in
+  case "${1:-}" in
     wheel | torch)
-      "test_in_$preset" "${@:2}"
+      "test_in_$1" "${@:2}"
       close_tally
       return
       ;;
   esac
-  if ! build "$preset"; then
-    say "FAILED  building $preset"
-    count "build-$preset" 0 1
+  choose_tests "$@"
+  case "$PRESET" in
+    release | debug) setup test ;;
+    *) PATHS=() ;;
+  esac
+  # Python tests run programs and the extension module: any of them needs the whole build.
+  ((${#PATHS[@]} == 0)) || TARGETS=()
+  if ! build "$PRESET" "${TARGETS[@]}"; then
+    say "FAILED  building $PRESET"
+    count "build-$PRESET" 0 1
     close_tally
     return 1
   fi
-  run_cpp_tests "$preset"
-  case "$preset" in release | debug) run_python_tests "$preset" ;; esac
+  run_chosen_tests
   close_tally
+}
+
+run_chosen_tests() {
+  local all=false
+  ((${#ROOMS[@]} + ${#PATHS[@]} > 0)) || all=true
+  # A seed of its own each day, the same all day long: a failure can be repeated, and no two days try the same cases.
+  export GYRE_TEST_SEED="${GYRE_TEST_SEED:-$(date -u +%Y%m%d)}"
+  say "random tests begin at GYRE_TEST_SEED=$GYRE_TEST_SEED"
+  if $all || ((${#ROOMS[@]} > 0)); then run_cpp_tests "$PRESET" "${ROOMS[@]}"; fi
+  case "$PRESET" in
+    release | debug) if $all || ((${#PATHS[@]} > 0)); then run_python_tests "$PRESET" "${PATHS[@]}"; fi ;;
+  esac
 }

@@ -14,7 +14,7 @@ pytest_in() {
 # time it needs a Debian mirror and takes minutes.
 test_in_wheel() {
   local base torch
-  setup build
+  setup test
   [[ -n "${GYRE_SKIP_PACKAGES:-}" ]] || install_packages "$ROOT/tools/dev/apt-wheel.txt"
   torch=$(sed -n 's/^torch==//p' "$ROOT/requirements.txt")
   base=$("$PYTHON" "$ROOT/tools/clean_tree.py" make "$ROOT/build/clean-tree" "$torch") || die "no clean tree; see above"
@@ -26,6 +26,7 @@ test_in_wheel() {
 test_in_torch() {
   local version=${1:-} place
   [[ -n "$version" ]] || die "which version? ./dev test torch 2.14.1"
+  setup test
   build release || die "the build failed; see above"
   place="$ROOT/build/torch/$version"
   if [[ "$(cat "$place/.gyre-made-for" 2>/dev/null)" != "$version" ]]; then

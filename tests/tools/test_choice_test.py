@@ -1,0 +1,40 @@
+"""`./dev test NAME…` runs the tests that are called so, and never none: a name that fits nothing is an error."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEV = ROOT / "tools" / "dev"
+
+
+def choice(*words: str) -> subprocess.CompletedProcess[str]:
+    script = f"""
+        set -uo pipefail; ROOT="{ROOT}"; source "{DEV}/common.sh"; source "{DEV}/test.sh"
+        choose_tests "$@"
+        echo "$PRESET | ${{ROOMS[*]}} | ${{TARGETS[*]}} | ${{PATHS[*]}} | ${{GYRE_TEST_LONG:-}}"
+    """
+    return subprocess.run(["bash", "-c", script, "dev", *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "release |  |  |  | "),
+        (["asan", "net"], "asan | net | gyre_net_test |  | "),
+        (["train"], "release | train train_torch | gyre_train_test gyre_train_torch_test |  | "),
+        (["cluster"], "release |  |  | tests/cluster | "),
+        (["tests/tools/tally_test.py", "--long"], "release |  |  | tests/tools/tally_test.py | 1"),
+    ],
+)
+def test_a_name_is_a_preset_a_room_a_folder_or_a_file(words: list[str], expected: str) -> None:
+    assert choice(*words).stdout == f"{expected}\n"
+
+
+@pytest.mark.parametrize("word", ["nett", "tests", "../tools", "docs", "n*", ""])
+def test_a_name_of_no_tests_is_one_error_that_lists_the_names(word: str) -> None:
+    result = choice("net", word)
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert word in result.stderr
