@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
@@ -14,6 +16,7 @@
 #include "gyre/group/internal/ended_ranks.h"
 #include "gyre/group/internal/interfaces.h"
 #include "gyre/group/internal/launch.h"
+#include "gyre/group/internal/launcher_process.h"
 #include "gyre/group/internal/local_key.h"
 #include "gyre/group/job.h"
 #include "gyre/net/socket.h"
@@ -106,7 +109,9 @@ void take_link_settings(Job& job) {
 }
 
 Job job_from_environment(Deadline deadline) {
-  const Launch launch = read_launch(environment_variable, ::getuid());
+  const Launch launch = read_launch(environment_variable, ::getuid(), [](const std::vector<std::string>& entries) {
+    return launcher_process(::getpid(), entries);
+  });
   Job job;
   job.rank = launch.rank;
   job.size = launch.size;

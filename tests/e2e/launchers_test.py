@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from machine import free_port
 from slurm_cluster import slurm_cluster
 
 RANK = Path(__file__).resolve().parent.parent / "support" / "ranks_add_up.py"
@@ -19,6 +22,16 @@ def output_of(command: Sequence[str], environment: dict[str, str] | None = None)
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def one_error_of(command: Sequence[str], words: str) -> str:
+    """The line with which each of two ranks ends, and nothing else of theirs."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode != 0, done.stdout
+    errors = [line for line in done.stderr.splitlines() if words in line]
+    assert 1 <= len(errors) <= 2, done.stderr  # The launcher may end the second one first.
+    assert "launcher=" not in done.stdout
+    return errors[0]
 
 
 def sayings_in(output: str) -> set[str]:
@@ -42,6 +55,35 @@ def test_torchrun() -> None:
 
 def test_mpirun() -> None:
     assert ranks_of([*mpirun(3), sys.executable, str(RANK)]) == EXPECTED
+
+
+def test_hydra(gyre: Path, tmp_path: Path) -> None:
+    """MPICH's and Intel MPI's mpiexec, which tells a rank its number and nothing about the others. Two at once."""
+    probe = str(gyre.parent.parent / "tests" / "cluster" / "gyre_join_probe")
+    # A shell between the launcher and a rank is what people have.
+    command = ["mpiexec.hydra", "-n", "2", "sh", "-c", f"{probe}; exit $?"]
+    with ThreadPoolExecutor() as pool:
+        outputs = list(pool.map(output_of, [command, command]))
+    for output in outputs:
+        ranks = re.findall(r"launcher=(\S+) rank=(\d) size=(\d) local=(\d/\d)", output)
+        assert sorted(ranks) == [("hydra", "0", "2", "0/2")] * 2 + [("hydra", "1", "2", "1/2")] * 2, output
+    assert ranks_of(["mpiexec.hydra", "-n", "3", sys.executable, str(RANK)]) == EXPECTED
+    # As on several hosts: over the network, with the key in a file.
+    key = tmp_path / "key"
+    key.write_bytes(secrets.token_bytes(32))
+    key.chmod(0o600)
+    variables = {"MPI_LOCALNRANKS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    apart = ["mpiexec.hydra", "-n", "2", "env", *settings]
+    assert "rank=1 size=2" in output_of([*apart, f"GYRE_KEY_FILE={key}", probe])
+    assert "gyre run" in one_error_of([*apart, probe], "GYRE_KEY_FILE is not set, and hydra spread this job")
+
+
+def test_one_of_several_that_cannot_join_the_others_is_one_sentence(gyre: Path) -> None:
+    probe = str(gyre.parent.parent / "tests" / "cluster" / "gyre_join_probe")
+    # Hydra in the mode in which it hands down a port to ask at, and no numbers.
+    error = one_error_of(["mpiexec.hydra", "-pmi-port", "-n", "2", probe], "a launcher started this process as one of")
+    assert "start the ranks with gyre run, torchrun, mpirun, mpiexec or srun" in error
 
 
 def test_srun(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <limits>
+#include <vector>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
@@ -178,17 +180,113 @@ Launch read_slurm(const Variables& variables, uid_t user) {
   return launch;
 }
 
+/// A launcher that gives its ranks their numbers, and nothing by which they could find each other.
+struct NumberingLauncher {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* local_size;  ///< Ranks on this host; null: `hosts` says whether there are others.
+  const char* hosts;       ///< Null: `local_size` does.
+  const char* job;         ///< Equal for the ranks of a job, and no others at the same time; null: there is none.
+};
+
+constexpr NumberingLauncher kFlux{"flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", nullptr, "FLUX_JOB_NNODES", "FLUX_JOB_ID"};
+constexpr NumberingLauncher kHydra{"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", nullptr, nullptr};
+/// In the order in which they are looked for. Flux and Slurm may set PALS's variables too, and most set Hydra's.
+constexpr std::array kNumberingLaunchers = {
+    NumberingLauncher{"pals", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_SIZE", nullptr, "PALS_APID"},
+    NumberingLauncher{"mvapich", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", nullptr,
+                      nullptr},
+    kHydra,
+    NumberingLauncher{"horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", nullptr, nullptr},
+};
+constexpr NumberingLauncher kJsrun{
+    "jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", nullptr, nullptr};
+
+/// Unknown counts as no.
+bool is_on_one_host(const Launch& launch, const NumberingLauncher& names, const Variables& variables) {
+  if (names.hosts != nullptr) return optional_number(variables, names.hosts, 1, kMostRanks).value_or(0) == 1;
+  return optional_number(variables, names.local_size, 1, launch.size).value_or(0) == launch.size;
+}
+
+/// The launcher's process, where all ranks are on this host and the user has chosen no other way to meet; else empty.
+std::string process_on_this_host(const Launch& launch, const NumberingLauncher& names, const Variables& variables,
+                                 const LauncherProcess& launcher_process) {
+  if (variables("GYRE_RENDEZVOUS") || !is_on_one_host(launch, names, variables)) return {};
+  std::vector<std::string> entries;
+  for (const char* name : {names.rank, names.size, "PMI_FD"}) {
+    if (const auto value = variables(name)) entries.push_back(fmt::format("{}={}", name, *value));
+  }
+  return launcher_process(entries);
+}
+
+Launch read_numbering(const NumberingLauncher& names, const Variables& variables, uid_t user,
+                      const LauncherProcess& launcher_process) {
+  Launch launch;
+  launch.launcher = names.name;
+  read_place(launch, variables, names.rank, names.size);
+  if (launch.size == 1) return launch;
+  launch.job_id = launch.launcher;
+  if (const auto job = names.job != nullptr ? variables(names.job) : std::nullopt) launch.job_id += " " + *job;
+  if (const std::string process = process_on_this_host(launch, names, variables, launcher_process); !process.empty()) {
+    launch.job_id += " " + process;
+    meet_on_this_host(launch, variables, user);
+  } else {
+    meet_over_network(launch, variables, network_rendezvous(launch, variables));
+    launch.job_id += " " + net::to_string(launch.rendezvous);
+  }
+  return launch;
+}
+
+/// Hydra inside an allocation starts its helpers, one on each host, as tasks of Slurm or Flux: the ranks inherit the
+/// numbers of those, and there are at least as many of their own.
+bool hydra_is_nearer(const Variables& variables, const char* outer_rank, const char* outer_size) {
+  const auto rank = variables(kHydra.rank);
+  const auto size = optional_number(variables, kHydra.size, 1, kMostRanks);
+  if (!rank || !size) return false;
+  const int outer = optional_number(variables, outer_size, 1, kMostRanks).value_or(1);
+  return *size > outer || (*size == outer && rank != variables(outer_rank));
+}
+
+/// Nobody that we know started this process. A variable that all the same says that it is one of several: training
+/// alone then would go unnoticed.
+void refuse_to_be_one_of_several(const Variables& variables) {
+  for (const char* size : {"PMI_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE",
+                           "HOROVOD_SIZE", "PMI_ID", "PMIX_RANK"}) {
+    const auto value = variables(size);
+    const bool is_a_size = std::string_view(size) != "PMI_ID" && std::string_view(size) != "PMIX_RANK";
+    if (!value || (is_a_size && value == "1")) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} is '{}', so a launcher started this process as one of several, but its variables do not "
+                    "say which of how many; start the ranks with gyre run, torchrun, mpirun, mpiexec or srun, or "
+                    "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each, or unset {} to run alone",
+                    size, *value, size));
+  }
+}
+
 }  // namespace
 
-Launch read_launch(const Variables& variables, uid_t user) {
+Launch read_launch(const Variables& variables, uid_t user, const LauncherProcess& launcher_process) {
   if (variables("GYRE_RANK") || variables("GYRE_SIZE")) return read_gyre(variables);
+  // Before mpirun, whose variables it sets too.
+  if (variables(kJsrun.rank)) return read_numbering(kJsrun, variables, user, launcher_process);
   if (variables("OMPI_COMM_WORLD_RANK")) return read_open_mpi(variables, user);
   if (variables("RANK") && variables("WORLD_SIZE")) return read_torchrun(variables, user);
   // SLURM_PROCID alone is also set in a batch script and in an allocation's shell, where a plain process is one of
   // its own; only what srun starts belongs to a step.
-  if (variables("SLURM_PROCID") && variables("SLURM_STEP_ID") && variables("SLURM_STEP_NODELIST")) {
+  const char* step_size = variables("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  if (variables("SLURM_PROCID") && variables("SLURM_STEP_ID") && variables("SLURM_STEP_NODELIST") &&
+      !hydra_is_nearer(variables, "SLURM_PROCID", step_size)) {
     return read_slurm(variables, user);
   }
+  if (variables(kFlux.rank) && !hydra_is_nearer(variables, kFlux.rank, kFlux.size)) {
+    return read_numbering(kFlux, variables, user, launcher_process);
+  }
+  for (const NumberingLauncher& launcher : kNumberingLaunchers) {
+    if (variables(launcher.rank)) return read_numbering(launcher, variables, user, launcher_process);
+  }
+  refuse_to_be_one_of_several(variables);
   return {};
 }
 

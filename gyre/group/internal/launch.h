@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gyre/net/endpoint.h"
 
@@ -14,6 +15,10 @@ namespace gyre::group {
 
 /// Looks up an environment variable; tests bring their own.
 using Variables = std::function<std::optional<std::string>(const char* name)>;
+
+/// Names the launcher's process on this host, given entries of the environment ("PMI_RANK=3") that it set for this rank
+/// alone (launcher_process.h); tests bring their own.
+using LauncherProcess = std::function<std::string(const std::vector<std::string>& entries)>;
 
 /// What the launcher's variables say, before anything is opened.
 struct Launch {
@@ -24,7 +29,8 @@ struct Launch {
     kLocalSocket,  ///< Rank 0 makes one and hands it out on `local_key_endpoint()`.
   };
 
-  std::string launcher = "none";  ///< gyre, mpirun, torchrun, srun or none.
+  std::string launcher =
+      "none";  ///< gyre, mpirun, torchrun, srun, flux, pals, jsrun, mvapich, hydra, horovodrun, none.
   int rank = 0;
   int size = 1;
   std::string job_id;  ///< Different for any two jobs that could meet.
@@ -39,9 +45,11 @@ struct Launch {
   net::Endpoint local_key_endpoint() const { return {net::Endpoint::Kind::kUnix, rendezvous.host + "-key", 0}; }
 };
 
-/// Recognises, in this order, `gyre run`, mpirun (Open MPI), torchrun and srun: so mpirun and torchrun inside a Slurm
-/// allocation are themselves. Pure. Error(kInvalidArgument) names the variable that is wrong or missing.
-Launch read_launch(const Variables& variables, uid_t user);
+/// Recognises who started this process, the launcher nearest to it first: mpirun and torchrun inside a Slurm allocation
+/// are themselves. A process that nothing of this says anything about is a job of one. Error(kInvalidArgument) names
+/// the variable that is wrong or missing, also when a variable says that this process is one of several, and none
+/// which.
+Launch read_launch(const Variables& variables, uid_t user, const LauncherProcess& launcher_process);
 
 /// The first host of a list as Slurm writes it: "node[01-03,7],login" -> "node01".
 std::string first_slurm_host(std::string_view node_list);

@@ -19,7 +19,7 @@ Launch launch_of(const Map& variables) {
         const auto found = variables.find(name);
         return found == variables.end() ? std::nullopt : std::optional(found->second);
       },
-      1000);
+      1000, [](const std::vector<std::string>& entries) { return "started " + entries.front(); });
 }
 
 Map with(Map base, const Map& changes) {
@@ -45,6 +45,21 @@ const Map kTorchrun{{"RANK", "3"},
 const Map kSrun{{"SLURM_PROCID", "1"},   {"SLURM_NTASKS", "8"},  {"SLURM_STEP_NUM_TASKS", "2"},
                 {"SLURM_LOCALID", "1"},  {"SLURM_NNODES", "1"},  {"SLURM_STEP_NUM_NODES", "1"},
                 {"SLURM_JOB_ID", "812"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "node[01-03,7]"}};
+
+const Map kHydra{
+    {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_FD", "8"}, {"MPI_LOCALNRANKS", "4"}, {"MPI_LOCALRANKID", "1"}};
+const Map kMvapich{
+    {"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "4"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMI_ID", "1"}};
+const Map kPals{
+    {"PALS_RANKID", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PALS_LOCAL_SIZE", "4"}, {"PALS_APID", "a"}};
+const Map kFlux{{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_JOB_NNODES", "1"},
+                {"FLUX_JOB_ID", "f"},    {"PMI_RANK", "1"},      {"PMI_SIZE", "4"}};
+const Map kJsrun{{"JSM_NAMESPACE_RANK", "1"},
+                 {"JSM_NAMESPACE_SIZE", "4"},
+                 {"JSM_NAMESPACE_LOCAL_SIZE", "4"},
+                 {"OMPI_COMM_WORLD_RANK", "1"},
+                 {"OMPI_COMM_WORLD_SIZE", "4"}};
+const Map kHorovodrun{{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "4"}, {"HOROVOD_LOCAL_SIZE", "4"}};
 
 void expect_invalid(const Map& variables, const std::string& part) {
   try {
@@ -139,6 +154,55 @@ TEST(Launch, several_hosts_need_a_key_file_and_meet_over_tcp) {
   expect_invalid(chosen, "GYRE_KEY_FILE");
   launch = launch_of(with(chosen, {{"GYRE_KEY_FILE", "/home/me/key"}}));
   EXPECT_EQ(net::to_string(launch.rendezvous), "tcp:node9:4000");
+}
+
+TEST(Launch, launchers_that_only_number_their_ranks_have_them_meet_by_the_launchers_process) {
+  for (const auto& [variables, name, rank, changed] :
+       {std::tuple{kHydra, "hydra", "PMI_RANK", Map{{"MPI_LOCALNRANKS", "2"}}},
+        std::tuple{kMvapich, "mvapich", "MV2_COMM_WORLD_RANK", Map{{"MV2_COMM_WORLD_LOCAL_SIZE", "2"}}},
+        std::tuple{kPals, "pals", "PALS_RANKID", Map{{"PALS_LOCAL_SIZE", "2"}}},
+        std::tuple{kFlux, "flux", "FLUX_TASK_RANK", Map{{"FLUX_JOB_NNODES", "2"}}},
+        std::tuple{kJsrun, "jsrun", "JSM_NAMESPACE_RANK", Map{{"JSM_NAMESPACE_LOCAL_SIZE", "2"}}},
+        std::tuple{kHorovodrun, "horovodrun", "HOROVOD_RANK", Map{{"HOROVOD_LOCAL_SIZE", "2"}}}}) {
+    const Launch launch = launch_of(variables);
+    EXPECT_EQ(launch.launcher, name);
+    EXPECT_EQ(launch.rank, 1);
+    EXPECT_EQ(launch.size, 4);
+    EXPECT_EQ(launch.key_source, Launch::KeySource::kLocalSocket);
+    EXPECT_TRUE(launch.rendezvous.host.starts_with(std::string("@gyre-") + name + "-")) << launch.rendezvous.host;
+    EXPECT_NE(launch.job_id.find(std::string("started ") + rank + "=1"), std::string::npos) << launch.job_id;
+    // On several hosts there is no such process.
+    const Map apart = with(variables, changed);
+    expect_invalid(apart, "MASTER_ADDR is not set");
+    const Map chosen = with(apart, {{"GYRE_RENDEZVOUS", "tcp:node9:4000"}});
+    expect_invalid(chosen, "GYRE_KEY_FILE is not set");
+    EXPECT_EQ(net::to_string(launch_of(with(chosen, {{"GYRE_KEY_FILE", "/k"}})).rendezvous), "tcp:node9:4000");
+  }
+  EXPECT_EQ(launch_of(with(kHydra, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"MPI_LOCALNRANKS", "1"}})).size, 1);
+}
+
+TEST(Launch, hydra_inside_an_allocation_is_told_from_the_task_that_brought_it_there) {
+  // Slurm's own tasks may carry its variables as well; they then agree.
+  EXPECT_EQ(launch_of(with(kSrun, {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})).launcher, "srun");
+  // Hydra's helpers are tasks, one on each of two hosts; the ranks inherit their numbers.
+  const Map inside = with(
+      with(kSrun, kHydra),
+      {{"PMI_RANK", "3"}, {"GYRE_KEY_FILE", "/k"}, {"MPI_LOCALNRANKS", "2"}, {"GYRE_RENDEZVOUS", "tcp:node9:4000"}});
+  EXPECT_EQ(launch_of(inside).launcher, "hydra");
+  EXPECT_EQ(launch_of(inside).rank, 3);
+  EXPECT_EQ(launch_of(with(inside, {{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}})).launcher, "hydra");
+  EXPECT_EQ(launch_of(with(kFlux, {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}, {"MPI_LOCALNRANKS", "8"}})).launcher, "hydra");
+  // The other way round: a Slurm step that one rank of a job of one has started.
+  EXPECT_EQ(launch_of(with(kSrun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})).launcher, "srun");
+}
+
+TEST(Launch, one_of_several_that_cannot_tell_which_is_an_error_and_no_job_of_one) {
+  expect_invalid({{"PMI_ID", "1"}}, "PMI_ID is '1', so a launcher started this process as one of several");
+  for (const char* name : {"PMIX_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "WORLD_SIZE", "HOROVOD_SIZE"}) {
+    expect_invalid({{name, "2"}}, std::string("unset ") + name + " to run alone");
+  }
+  for (const char* name : {"PMI_SIZE", "MPI_LOCALNRANKS", "WORLD_SIZE"}) EXPECT_EQ(launch_of({{name, "1"}}).size, 1);
+  expect_invalid({{"PMI_RANK", "0"}}, "PMI_SIZE is not set");
 }
 
 TEST(Launch, a_wrong_or_missing_variable_is_named) {

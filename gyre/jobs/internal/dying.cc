@@ -11,7 +11,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
-#include "gyre/jobs/internal/process_stat.h"
+#include "gyre/base/process_stat.h"
 
 namespace gyre::jobs {
 

@@ -17,7 +17,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
-#include "gyre/jobs/internal/process_stat.h"
+#include "gyre/base/process_stat.h"
 #include "gyre/jobs/internal/sweep.h"
 
 namespace gyre::jobs {

@@ -18,22 +18,11 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
-#include "gyre/jobs/internal/process_stat.h"
+#include "gyre/base/process_stat.h"
 
 namespace gyre::jobs {
 
 namespace {
-
-constexpr std::uint64_t kLargestEnvironmentBytes = std::uint64_t{8} << 20;
-
-bool holds_marker(std::string_view entries, std::string_view marker) {
-  for (std::size_t at = entries.find(marker); at != std::string_view::npos; at = entries.find(marker, at + 1)) {
-    const std::size_t end = at + marker.size();
-    const bool starts = at == 0 || entries[at - 1] == '\0';
-    if (starts && (end == entries.size() || entries[end] == '\0')) return true;
-  }
-  return false;
-}
 
 enum class Marking : std::uint8_t {
   kAbsent,
@@ -45,7 +34,7 @@ Marking marking_of(pid_t pid, std::string_view marker) {
   std::size_t bytes_read = 0;
   try {
     const Bytes entries = read_file(fmt::format("/proc/{}/environ", pid), kLargestEnvironmentBytes);
-    if (holds_marker(as_text(entries), marker)) return Marking::kPresent;
+    if (holds_entry(as_text(entries), marker)) return Marking::kPresent;
     bytes_read = entries.size();
   } catch (const Error&) {
     return Marking::kAbsent;  // Somebody else's process, or one that has just ended: not ours to kill.

@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
-namespace gyre::jobs {
+namespace gyre {
 
 /// What /proc/PID/stat says of a process, as far as we need it; see proc(5).
 struct ProcessStat {
+  pid_t parent = 0;                ///< 0 for the first process of a PID namespace.
+  std::uint64_t started = 0;       ///< In clock ticks since the machine started; tells apart two uses of one number.
   std::uint64_t flags = 0;         ///< The kernel's PF_…
   std::uint64_t memory_bytes = 0;  ///< Virtual; 0 for a thread of the kernel's and for a process that has ended.
   /// Addresses in the process; wrong until exec has laid them out, and for a process that we may not look into.
@@ -22,4 +25,10 @@ struct ProcessStat {
 /// Nothing when there is no such process, or no /proc. Thread-safe.
 std::optional<ProcessStat> read_process_stat(pid_t pid);
 
-}  // namespace gyre::jobs
+/// The most of /proc/PID/environ that is ever looked at.
+constexpr std::uint64_t kLargestEnvironmentBytes = std::uint64_t{8} << 20;
+
+/// Whether `entries`, in the form of /proc/PID/environ, have all of `entry` ("NAME=VALUE") as one of them.
+bool holds_entry(std::string_view entries, std::string_view entry);
+
+}  // namespace gyre

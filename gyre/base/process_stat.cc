@@ -1,4 +1,4 @@
-#include "gyre/jobs/internal/process_stat.h"
+#include "gyre/base/process_stat.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 
-namespace gyre::jobs {
+namespace gyre {
 
 namespace {
 
@@ -20,7 +20,9 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 16;
 
 /// As proc(5) numbers the fields. The first after the program's name is the third.
 constexpr std::size_t kFirstField = 3;
+constexpr std::size_t kParent = 4;
 constexpr std::size_t kFlags = 9;
+constexpr std::size_t kStarted = 22;
 constexpr std::size_t kMemoryBytes = 23;
 constexpr std::size_t kCodeStart = 26;
 constexpr std::size_t kArgumentsStart = 48;
@@ -48,7 +50,9 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
   };
-  return ProcessStat{.flags = number(kFlags),
+  return ProcessStat{.parent = static_cast<pid_t>(number(kParent)),
+                     .started = number(kStarted),
+                     .flags = number(kFlags),
                      .memory_bytes = number(kMemoryBytes),
                      .code_start = number(kCodeStart),
                      .arguments_start = number(kArgumentsStart),
@@ -57,4 +61,13 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
                      .environment_end = number(kEnvironmentEnd)};
 }
 
-}  // namespace gyre::jobs
+bool holds_entry(std::string_view entries, std::string_view entry) {
+  for (std::size_t at = entries.find(entry); at != std::string_view::npos; at = entries.find(entry, at + 1)) {
+    const std::size_t end = at + entry.size();
+    const bool starts = at == 0 || entries[at - 1] == '\0';
+    if (starts && (end == entries.size() || entries[end] == '\0')) return true;
+  }
+  return false;
+}
+
+}  // namespace gyre
