@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apps/gyre/byte_strings.h"
 #include "apps/gyre/horovod_compat.h"
 #include "apps/gyre/option_values.h"
 #include "apps/gyre/python_verb.h"
@@ -72,7 +73,7 @@ Json read_description() {
     line += letter;
   }
   try {
-    return Json::parse(line);
+    return with_characters_as_bytes(Json::parse(line));
   } catch (const Json::exception& error) {
     throw UsageError(fmt::format("--agent: the job's description on stdin is no JSON: {}", error.what()));
   }
@@ -290,7 +291,7 @@ void RunCommand::run_on_hosts(const jobs::LaunchOptions& options, const std::str
                     {"log_level", options.log_level.value_or("")},
                     {"verbose", options.verbose},
                     {"folder", absolute(".").parent_path().string()}};
-  const std::string text = job.dump();
+  const std::string text = with_bytes_as_characters(job).dump();
   // Not close-on-exec: this process becomes the one that reads it.
   const int memory = ::memfd_create("gyre-job", 0);
   if (memory < 0) throw system_error("cannot hand the job on", errno);

@@ -121,6 +121,17 @@ def test_this_host_needs_no_ssh(start_job: StartJob, name: str) -> None:
     assert lines_of(job) == ["[0] 0 2 0 2 0 0 sum 3", "[1] 1 2 1 2 0 0 sum 3"]
 
 
+def test_bytes_that_are_no_text_reach_the_ranks_of_every_host(gyre: Path, tmp_path: Path) -> None:
+    # Environments and arguments are bytes; file names of old systems are in them.
+    environment = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+    environment |= {b"GYRE_LATIN": b"caf\xe9 \xc3\xa9", b"NOT_FOR_OTHERS": b"\xff"}
+    script = b'printf "%s|%s\\n" "$GYRE_LATIN" "$0"'
+    command = [os.fsencode(gyre), b"run", b"-H", b"localhost:1", b"sh", b"-c", script, b"\xfe\xc3\xbc"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"[0] caf\xe9 \xc3\xa9|\xfe\xc3\xbc\n"
+
+
 def test_this_host_and_others_are_one_job(start_job: StartJob, hosts: SshHosts) -> None:
     options = over_ssh(hosts, [1, 1])
     options[-1] = f"localhost:1,{hosts.names[0]}:1"

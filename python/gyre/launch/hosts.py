@@ -190,7 +190,7 @@ class Agent:
     def tell(self, description: dict[str, Any]) -> None:
         assert self.process is not None
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(description).encode() + b"\n")
+        self.process.stdin.write(json.dumps(_with_bytes_as_characters(description)).encode() + b"\n")
 
     def let_go(self) -> None:
         """Closes its stdin: it stops its ranks and ends."""
@@ -221,6 +221,28 @@ async def _pass_on(source: asyncio.StreamReader | None, target: Any, take_note: 
             continue
         target.write(line)
         target.flush()
+
+
+# Variables, arguments and paths are bytes, and JSON has text only: in a description each byte is one character.
+# Python's own strings for such bytes are os.fsdecode()'s.
+
+
+def _with_bytes_as_characters(value: Any) -> Any:
+    return _with_strings(value, lambda text: os.fsencode(text).decode("latin-1"))
+
+
+def _with_characters_as_bytes(value: Any) -> Any:
+    return _with_strings(value, lambda text: os.fsdecode(text.encode("latin-1")))
+
+
+def _with_strings(value: Any, convert: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return convert(value)
+    if isinstance(value, dict):
+        return {name: _with_strings(each, convert) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_strings(each, convert) for each in value]
+    return value
 
 
 def agent_command(job: dict[str, Any], host: Host) -> list[str]:
@@ -379,7 +401,7 @@ def main(arguments: list[str]) -> int:
     """Called by the program `gyre` with the number of a descriptor that holds the job as JSON."""
     with os.fdopen(int(arguments[0]), "rb") as source:
         source.seek(0)
-        job = json.load(source)
+        job = _with_characters_as_bytes(json.load(source))
     try:
         hosts = read_host_file(job["host_file"]) if job["host_file"] else parse_hosts(job["hosts"])
         used = divide(hosts, job["ranks"])
