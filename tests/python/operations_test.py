@@ -209,32 +209,33 @@ def random_order_on_every_rank() -> None:
 
 
 def gradients_through_operations() -> None:
+    """With Horovod's factors, which scripts have tuned their learning rates to."""
     rank, size = hvd.rank(), hvd.size()
     weight = torch.arange(4.0) + rank
     total = sum(torch.arange(4.0) + r for r in range(size))
+    factors = {"prescale_factor": 0.5, "postscale_factor": 3.0}
 
-    tensor = torch.ones(4, requires_grad=True)
-    (hvd.allreduce(tensor, op=hvd.Sum) * weight).sum().backward()
-    check(tensor.grad, total)
+    for op, divisor in ((hvd.Sum, 1), (hvd.Average, size)):
+        tensor = torch.ones(4, requires_grad=True)
+        (hvd.allreduce(tensor, op=op, **factors) * weight).sum().backward()
+        check(tensor.grad, total * 1.5 / divisor)
 
     tensor = torch.ones(4, requires_grad=True)
     (hvd.broadcast(tensor, size - 1) * weight).sum().backward()
-    check(tensor.grad, total if rank == size - 1 else torch.zeros(4))
+    check(tensor.grad, total / size if rank == size - 1 else torch.zeros(4))
 
     tensor = torch.ones(rank + 1, requires_grad=True)
     gathered = hvd.allgather(tensor)
     (gathered * (torch.arange(float(len(gathered))) + rank)).sum().backward()
     first = rank * (rank + 1) // 2
     wanted = sum(torch.arange(float(len(gathered))) + r for r in range(size))[first : first + rank + 1]
-    check(tensor.grad, wanted)
+    check(tensor.grad, wanted / size)
 
-    tensor = torch.ones(size, requires_grad=True)
-    (hvd.reducescatter(tensor, op=hvd.Average) * (rank + 1)).sum().backward()
-    check(tensor.grad, (torch.arange(float(size)) + 1) / size)
+    for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
+        tensor = torch.ones(size, requires_grad=True)
+        (hvd.reducescatter(tensor, op=op, **factors) * (rank + 1)).sum().backward()
+        check(tensor.grad, (torch.arange(float(size)) + 1) * 1.5 * factor)
 
-    tensor = torch.ones(size, requires_grad=True)
-    (hvd.alltoall(tensor) * (rank + 1)).sum().backward()
-    check(tensor.grad, torch.arange(float(size)) + 1)
     tensor = torch.ones(2, requires_grad=True)
     largest = hvd.allreduce(tensor, op=hvd.Max)
     check(largest.detach(), torch.ones(2))
@@ -243,23 +244,60 @@ def gradients_through_operations() -> None:
         fails_with(ValueError, functools.partial(call, torch.tensor(1.0, requires_grad=True)))
 
 
+def gradients_return_where_rows_came_from() -> None:
+    """Also where ranks have different numbers of rows and none of them says how they are split."""
+    rank, size = hvd.rank(), hvd.size()
+    rows = size * (rank + 1)  # To every rank rank + 1 of them.
+    wanted = (torch.arange(float(size)) + 1).repeat_interleave(rank + 1)
+    for splits in (None, [rank + 1] * size):
+        tensor = torch.ones(rows, requires_grad=True)
+        result = hvd.alltoall(tensor, splits, name="back")
+        ((result if splits is None else result[0]) * (rank + 1)).sum().backward()
+        check(tensor.grad, wanted)
+
+
+def gradients_through_compression() -> None:
+    """Autograd sees what a compressor does, whatever it does, as in Horovod."""
+    rank, size = hvd.rank(), hvd.size()
+    for operation, scales in (
+        (lambda own, how: hvd.allreduce(own, compression=how), [(size + 1) / 2] * size),
+        (lambda own, how: hvd.grouped_allreduce([own], compression=how)[0], [(size + 1) / 2] * size),
+        (lambda own, how: hvd.reducescatter(own, compression=how), range(1, size + 1)),
+        (lambda own, how: hvd.grouped_reducescatter([own], compression=how)[0], range(1, size + 1)),
+    ):
+        for compression, value, slope in ((hvd.Compression.fp16, 3.0, 1.0), (Squared, 9.0, 6.0)):
+            tensor = torch.full((size,), 3.0, requires_grad=True)
+            result = operation(tensor, compression)
+            check(result.detach(), torch.full((len(result),), value))
+            (result * (rank + 1)).sum().backward()
+            check(tensor.grad, slope * torch.tensor(list(scales), dtype=torch.float32))
+
+
+class Squared(hvd.Compressor):
+    """Its slope is not its factor."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, object]:
+        return tensor**2, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: object) -> torch.Tensor:  # noqa: ARG004
+        return tensor
+
+
 def gradients_of_gradients() -> None:
-    """Of the sum, over ranks, of weight · result³; against a process that has all ranks' tensors."""
+    """Of the sum, over ranks, of weight · result³; against a process that has all ranks' tensors. The last number is
+    what Horovod's convention multiplies each gradient through the operation by."""
     rank, size = hvd.rank(), hvd.size()
     ranks = range(size)
-    operations: list[tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[list[torch.Tensor]], list[torch.Tensor]]]]
-    operations = [
-        (hvd.allreduce, lambda all_: [sum(all_) / size for _ in ranks]),
-        (
-            lambda own: hvd.grouped_allreduce([own], name="again", op=hvd.Sum)[0],
-            lambda all_: [sum(all_) for _ in ranks],
-        ),
-        (lambda own: hvd.broadcast(own, size - 1), lambda all_: [all_[-1] + 0 * sum(all_) for _ in ranks]),
-        (hvd.allgather, lambda all_: [torch.cat(all_) for _ in ranks]),
-        (lambda own: hvd.reducescatter(own, op=hvd.Sum), lambda all_: list(sum(all_).split(2))),
-        (hvd.alltoall, lambda all_: [torch.cat([one[2 * r : 2 * r + 2] for one in all_]) for r in ranks]),
-    ]
-    for operation, of_all in operations:
+    for operation, of_all, factor in (
+        (hvd.allreduce, lambda all_: [sum(all_) / size for _ in ranks], 1),
+        (lambda own: hvd.grouped_allreduce([own], name="again", op=hvd.Sum)[0], lambda all_: [sum(all_)] * size, 1),
+        (lambda own: hvd.broadcast(own, size - 1), lambda all_: [all_[-1] + 0 * sum(all_) for _ in ranks], 1 / size),
+        (hvd.allgather, lambda all_: [torch.cat(all_) for _ in ranks], 1 / size),
+        (lambda own: hvd.reducescatter(own, op=hvd.Sum), lambda all_: list(sum(all_).split(2)), size),
+        (hvd.alltoall, lambda all_: [torch.cat([one[2 * r : 2 * r + 2] for one in all_]) for r in ranks], 1),
+    ):
         inputs = [torch.arange(1.0, 2 * size + 1) + r for r in ranks]
         alone = [one.clone().requires_grad_() for one in inputs]
         loss = sum((result**3 * (r + 1)).sum() for r, result in enumerate(of_all(alone)))
@@ -267,9 +305,10 @@ def gradients_of_gradients() -> None:
         curvatures = torch.autograd.grad(sum((slope * (r + 2)).sum() for r, slope in enumerate(slopes)), alone)
         own = inputs[rank].clone().requires_grad_()
         (slope,) = torch.autograd.grad((operation(own) ** 3 * (rank + 1)).sum(), [own], create_graph=True)
-        torch.testing.assert_close(slope, slopes[rank])
+        torch.testing.assert_close(slope, slopes[rank] * factor)
         (curvature,) = torch.autograd.grad((slope * (rank + 2)).sum(), [own])
-        torch.testing.assert_close(curvature, curvatures[rank])
+        # Backward of backward: of averages averages again, of reducescatter's gathering an average.
+        torch.testing.assert_close(curvature, curvatures[rank] * (factor if factor > 1 else factor**2))
 
 
 def gradients_on_some_ranks_alone() -> None:
@@ -341,6 +380,8 @@ EVERYTHING = [
     alltoall_with_and_without_splits,
     random_order_on_every_rank,
     gradients_through_operations,
+    gradients_return_where_rows_came_from,
+    gradients_through_compression,
     gradients_of_gradients,
     gradients_on_some_ranks_alone,
     parameters_in_place,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -267,21 +266,23 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Sends splits[r] rows of `tensor` to rank r, in order; the handle's result is what came from all ranks, in order.
+    """Sends splits[r] rows of `tensor` to rank r, in order. The handle's result is (tensor, received_splits): the rows
+    from all ranks, in order, and how many came from each.
 
-    With `splits` (integers, one per rank) the result is (tensor, received_splits), an int64 tensor that says how many
-    rows came from each rank. Without, the rows are dealt out evenly and must be a multiple of the number of ranks.
+    `splits`: integers, one per rank. Without them the rows are dealt out evenly and must be a multiple of the number of
+    ranks. received_splits is an int32 tensor, or an int64 one where `splits` is.
     """
     runtime = runtime_of(process_set)
     action = describe(Kind.ALLTOALL, name)
     checked = check_tensor(tensor, action)
     numbers = [] if splits is None else _split_numbers(splits, action)
+    dtype = torch.int64 if isinstance(splits, torch.Tensor) and splits.dtype == torch.int64 else torch.int32
     submission = gathering_submission(runtime, Kind.ALLTOALL, checked, name, splits=numbers)
     finish = submission.finish
 
-    def finish_with_splits(handle: _core.Handle) -> Any:
+    def finish_with_splits(handle: _core.Handle) -> tuple[torch.Tensor, torch.Tensor]:
         result, received = finish(handle)
-        return result if splits is None else (result, torch.tensor(received, dtype=torch.int64))
+        return result, torch.tensor(received, dtype=dtype)
 
     submission.finish = finish_with_splits
     return submit_one(runtime, submission)

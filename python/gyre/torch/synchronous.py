@@ -1,5 +1,6 @@
 """Collective operations on torch tensors that return when they are done; gyre.torch.asynchronous says what is common to
-all. Where the tensor requires gradients, the plain (not in-place) forms carry them: see gyre.torch.differentiable.
+all. Where the tensor requires gradients, the plain (not in-place) forms carry them, scaled as Horovod scales them: see
+gyre.torch.differentiable.
 """
 
 from __future__ import annotations
@@ -34,25 +35,25 @@ from gyre.torch.asynchronous import (
 )
 from gyre.torch.compression import Compression, Compressor
 from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of
+from gyre.torch.sparse import sparse_allreduce
 
 
 def _wants_gradient(tensors: Sequence[object]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors)
 
 
-def _through_handle(
-    tensor: torch.Tensor,
-    name: str | None,
-    compression: type[Compressor],
-    reduction: Reduction,
-    process_set: ProcessSet,
-) -> torch.Tensor:
-    """What is made of other operations. Sparse tensors travel as they are."""
-    factors = (reduction.prescale, reduction.postscale)
-    compressed, context = (tensor, None) if tensor.is_sparse else compression.compress(tensor)
-    handle = allreduce_async(compressed, None, name, reduction.operation, *factors, process_set)
-    result: torch.Tensor = handle.wait()
-    return result if tensor.is_sparse else compression.decompress(result, context)
+def _compressed(
+    tensors: Sequence[torch.Tensor], compression: type[Compressor], kind: Kind, name: str | None
+) -> tuple[list[torch.Tensor], list[Any]]:
+    """The tensors to send and their contexts. Autograd sees compress() and decompress(), as in Horovod."""
+    both = [compression.compress(check_tensor(tensor, describe(kind, name))) for tensor in tensors]
+    return [tensor for tensor, _ in both], [context for _, context in both]
+
+
+def _decompressed(
+    results: Sequence[torch.Tensor], contexts: Sequence[Any], compression: type[Compressor]
+) -> list[torch.Tensor]:
+    return [compression.decompress(result, context) for result, context in zip(results, contexts, strict=True)]
 
 
 def allreduce(
@@ -67,14 +68,17 @@ def allreduce(
 ) -> torch.Tensor:
     """allreduce_async() and synchronize(). `compression`: the type in which the values travel and are summed."""
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
-    if _wants_gradient([tensor]):
-        return differentiable.allreduce([tensor], name, compression, reduction, process_set, one=True)[0]
     runtime = runtime_of(process_set)
-    if isinstance(tensor, torch.Tensor) and (reduction.operation == Adasum or tensor.is_sparse):
-        return _through_handle(tensor, name, compression, reduction, process_set)
-    checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))
-    compressed, context = compression.compress(checked)
-    result = run_one(runtime, allreduce_submission(runtime, compressed, None, name, reduction))
+    if isinstance(tensor, torch.Tensor) and tensor.is_sparse and not _wants_gradient([tensor]):
+        summed: torch.Tensor = sparse_allreduce(runtime, tensor, name, reduction).wait()
+        return summed
+    compressed, context = compression.compress(check_tensor(tensor, describe(Kind.ALLREDUCE, name)))
+    if _wants_gradient([compressed]):
+        result = differentiable.allreduce([compressed], name, reduction, process_set, one=True)[0]
+    elif reduction.operation == Adasum:
+        result = allreduce_async(compressed, None, name, *reduction, process_set).wait()
+    else:
+        result = run_one(runtime, allreduce_submission(runtime, compressed, None, name, reduction))
     return compression.decompress(result, context)
 
 
@@ -111,12 +115,12 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """allreduce() of several tensors in one exchange."""
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
-    if _wants_gradient(tensors):
-        return differentiable.allreduce(tensors, name, compression, reduction, process_set)
-    compressed = [compression.compress(check_tensor(t, describe(Kind.ALLREDUCE, name))) for t in tensors]
-    wire = [tensor for tensor, _ in compressed]
-    results = grouped(wire, name, reduction, in_place=False, process_set=process_set).wait()
-    return [compression.decompress(t, context) for t, (_, context) in zip(results, compressed, strict=True)]
+    compressed, contexts = _compressed(tensors, compression, Kind.ALLREDUCE, name)
+    if _wants_gradient(compressed):
+        results = differentiable.allreduce(compressed, name, reduction, process_set)
+    else:
+        results = grouped(compressed, name, reduction, in_place=False, process_set=process_set).wait()
+    return _decompressed(results, contexts, compression)
 
 
 def grouped_allreduce_(
@@ -188,11 +192,13 @@ def reducescatter(
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
     """reducescatter_async() and synchronize()."""
-    if _wants_gradient([tensor]):
-        reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
-        return differentiable.reducescatter([tensor], name, compression, reduction, process_set, one=True)[0]
+    reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
     compressed, context = compression.compress(check_tensor(tensor, describe(Kind.REDUCESCATTER, name)))
-    result = reducescatter_async(compressed, name, op, process_set, prescale_factor, postscale_factor).wait()
+    if _wants_gradient([compressed]):
+        result = differentiable.reducescatter([compressed], name, reduction, process_set, one=True)[0]
+    else:
+        factors = (prescale_factor, postscale_factor)
+        result = reducescatter_async(compressed, name, reduction.operation, process_set, *factors).wait()
     return compression.decompress(result, context)
 
 
@@ -207,13 +213,13 @@ def grouped_reducescatter(
 ) -> list[torch.Tensor]:
     """reducescatter() of several tensors in one exchange."""
     reduction = Reduction(resolve_operation(op, None), prescale_factor, postscale_factor)
-    if _wants_gradient(tensors):
-        return differentiable.reducescatter(tensors, name, compression, reduction, process_set)
-    compressed = [compression.compress(check_tensor(t, describe(Kind.REDUCESCATTER, name))) for t in tensors]
-    wire = [tensor for tensor, _ in compressed]
-    factors = (prescale_factor, postscale_factor)
-    results = grouped_reducescatter_async(wire, name, reduction.operation, process_set, *factors).wait()
-    return [compression.decompress(t, context) for t, (_, context) in zip(results, compressed, strict=True)]
+    compressed, contexts = _compressed(tensors, compression, Kind.REDUCESCATTER, name)
+    if _wants_gradient(compressed):
+        results = differentiable.reducescatter(compressed, name, reduction, process_set)
+    else:
+        factors = (prescale_factor, postscale_factor)
+        results = grouped_reducescatter_async(compressed, name, reduction.operation, process_set, *factors).wait()
+    return _decompressed(results, contexts, compression)
 
 
 def alltoall(
@@ -224,8 +230,10 @@ def alltoall(
 ) -> Any:
     """alltoall_async() and synchronize(): a tensor, or (tensor, received_splits) when splits are given."""
     if _wants_gradient([tensor]):
-        return differentiable.alltoall(tensor, splits, name, process_set)
-    return alltoall_async(tensor, splits, name, process_set).wait()
+        both = differentiable.alltoall(tensor, splits, name, process_set)
+    else:
+        both = alltoall_async(tensor, splits, name, process_set).wait()
+    return both[0] if splits is None else both
 
 
 def barrier(process_set: ProcessSet | str | None = global_process_set, name: str | None = None) -> None:
