@@ -170,7 +170,7 @@ def current() -> Runtime:
         raise _fork_error(_default.forked_from)
     runtime = _default.runtime
     if runtime is None:
-        raise ShutDownError("Gyre is not initialised in this process. Call gyre.torch.init() first.")
+        raise ShutDownError("Gyre has not been initialized in this process; call gyre.torch.init() first.")
     return runtime
 
 

@@ -82,14 +82,14 @@ class NotFoundError(Error, LookupError):
     code = "NOT_FOUND"
 
 
-class UnsupportedError(Error):
-    """Valid, but not available here."""
+class UnsupportedError(Error, NotImplementedError, ValueError):
+    """Valid, but not available here. Horovod raises one or the other of these bases."""
 
     code = "UNSUPPORTED"
 
 
-class ShutDownError(Error):
-    """The runtime is not running: init() was not called, or shutdown() was."""
+class ShutDownError(Error, ValueError):
+    """The runtime is not running: init() was not called (a ValueError in Horovod), or shutdown() was."""
 
     code = "SHUT_DOWN"
 

@@ -17,12 +17,12 @@ import importlib.util
 import sys
 import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from gyre import __version__, errors
-from gyre import run as run_function
+from gyre import __version__
+from gyre._horovod.runner import run
+
+__all__ = ["SHIM", "install", "load", "real_horovod", "run"]
 
 SHIM = Path(__file__).parent / "_horovod_shim"
 """The folder that `gyre run --horovod-compat` puts into PYTHONPATH: it holds a package `horovod` that calls load()."""
@@ -66,33 +66,6 @@ def load() -> None:
     spec.loader.exec_module(module)
 
 
-# Which library carries the data, and how it is told so: nothing of this is there to choose.
-_WITHOUT_EFFECT = frozenset({"disable_cache", "mpi_args", "use_gloo", "use_mpi", "verbose"})
-
-
-def run(
-    func: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    num_proc: int | None = None,
-    *,
-    np: int | None = None,
-    start_timeout: int | None = None,
-    **others: Any,
-) -> list[Any]:
-    """What `horovod.run` is under Gyre: gyre.run(), by Horovod's argument names (`np` is the older name of `num_proc`).
-    InvalidArgumentError for what gyre.run() does not have, several hosts above all."""
-    unknown = sorted(name for name, value in others.items() if value is not None and name not in _WITHOUT_EFFECT)
-    if unknown:
-        raise errors.InvalidArgumentError(
-            f"horovod.run() under Gyre does not take {', '.join(unknown)}: it starts the ranks of a function on this "
-            "host; start a script on several with `gyre run -H host1:4,host2:4 -- python train.py`"
-        )
-    env = None if start_timeout is None else {"GYRE_START_TIMEOUT_SECONDS": str(start_timeout)}
-    options = ["--horovod-compat"]  # The function says `import horovod.torch` too.
-    return run_function(func, args, kwargs, np=num_proc or np or 1, env=env, options=options)
-
-
 def _module(name: str, documentation: str, **content: object) -> types.ModuleType:
     module = types.ModuleType(name, documentation)
     module.__dict__.update(content)
@@ -103,23 +76,23 @@ def _module(name: str, documentation: str, **content: object) -> types.ModuleTyp
 def _modules() -> dict[str, types.ModuleType]:
     """By name. The names below horovod.torch are where scripts look for what they could have from horovod.torch."""
     torch = importlib.import_module("gyre.torch")
+    runner = importlib.import_module("gyre._horovod.runner")
+    explanation = "Gyre under Horovod's name."
+    version = f"0.28.1+gyre.{__version__}"
     modules = {
-        "horovod": _module(
-            "horovod", "Gyre under Horovod's name.", __path__=[], __version__=f"0.28.1+gyre.{__version__}", run=run
-        ),
+        "horovod": _module("horovod", explanation, __path__=[], __version__=version, run=run),
         "horovod.torch": torch,
         "horovod.torch.mpi_ops": torch,
         "horovod.torch.functions": torch,
         "horovod.torch.sync_batch_norm": torch,
         "horovod.torch.compression": importlib.import_module("gyre.torch.compression"),
         "horovod.torch.optimizer": importlib.import_module("gyre.torch.optimizer"),
-        "horovod.common": _module("horovod.common", "Gyre under Horovod's name.", __path__=[]),
-        "horovod.common.exceptions": _module(
-            "horovod.common.exceptions", "Every failure of Gyre is its Error.", HorovodInternalError=errors.Error
-        ),
-        "horovod.common.process_sets": importlib.import_module("gyre.torch.process_sets"),
-        "horovod.common.util": importlib.import_module("gyre.torch.introspection"),
+        "horovod.common": _module("horovod.common", explanation, __path__=[]),
+        "horovod.runner": _module("horovod.runner", explanation, __path__=[], run=run),
+        "horovod.runner.launch": _module("horovod.runner.launch", explanation, run_commandline=runner.run_commandline),
     }
+    for name in ("exceptions", "process_sets", "util"):
+        modules[f"horovod.common.{name}"] = importlib.import_module(f"gyre._horovod.{name}")
     for name, module in modules.items():
         parent, _, child = name.rpartition(".")
         if parent in modules and not hasattr(modules[parent], child):

@@ -108,11 +108,7 @@ def place(base, add):
 
 def main():
     print(horovod.run(place, (10,), {"add": 5}, num_proc=2, use_gloo=True, start_timeout=60))
-    print(horovod.run(place, (10,), {"add": 5}, np=1))
-    try:
-        horovod.run(place, (10, 5), num_proc=2, hosts="localhost:1,other:1", verbose=True)
-    except ValueError as error:
-        print(error)
+    print(horovod.run(place, (10,), {"add": 5}, np=1, hosts="localhost:2", verbose=True))
 
 
 if __name__ == "__main__":
@@ -130,4 +126,3 @@ def test_horovods_run_calls_a_function_that_imports_horovod_on_every_rank(gyre, 
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()
     assert lines[:2] == ["[(20, 0), (20, 1)]", "[(15, 0)]"], finished
-    assert lines[2].startswith("horovod.run() under Gyre does not take hosts: ")

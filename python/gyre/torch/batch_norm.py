@@ -14,7 +14,8 @@ from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
 
 
 class SyncBatchNorm(_BatchNorm):
-    """torch.nn.BatchNorm1d, 2d and 3d in one, with mean and variance over the batches of all ranks while training.
+    """torch.nn.BatchNorm1d, 2d and 3d in one, with mean and variance over the batches of all ranks while training (and
+    always, where track_running_stats is off).
 
     Ranks may have batches of different sizes. The gradients of weight and bias are this rank's own; exchange them as
     all others (DistributedOptimizer).
@@ -42,10 +43,11 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self._check_input_dim(input)
-        if not self.training or runtime_of(self.process_set).size == 1:
+        of_the_batch = self.training or not self.track_running_stats
+        if not of_the_batch or runtime_of(self.process_set).size == 1:
             return super().forward(input)
         moments = _gathered_moments(input, self.process_set)
-        if self.track_running_stats:
+        if self.training and self.track_running_stats:
             self._track(moments)
         mean, variance = moments.mean.to(input.dtype), moments.variance
         inverse = torch.rsqrt(variance + self.eps).to(input.dtype)

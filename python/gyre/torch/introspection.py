@@ -3,10 +3,16 @@ memory over shared memory and sockets of its own, and is built with none of the 
 
 from __future__ import annotations
 
+from gyre.errors import UnsupportedError
+
 
 def mpi_threads_supported() -> bool:
-    """False: there is no MPI. (Gyre's functions may be called from several threads.)"""
-    return False
+    """UnsupportedError (a ValueError), as of a Horovod without MPI. (Gyre's functions may be called from several
+    threads.)"""
+    raise UnsupportedError(
+        "Gyre does not use MPI, so there is no answer for its threads; a script may use mpi4py as if Gyre were not "
+        "there"
+    )
 
 
 def mpi_enabled() -> bool:

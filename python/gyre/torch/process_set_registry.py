@@ -44,7 +44,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def _problem_of(process_set: ProcessSet, runtime: Runtime) -> str:
-    ranks = process_set.ranks or []
+    ranks = process_set.ranks
     if process_set is global_process_set or ranks == list(range(runtime.size)):
         return "a process set of all ranks is there already: global_process_set"
     if not ranks:
@@ -63,7 +63,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     for one that is not registered. What is in flight in the set fails. InvalidArgumentError for what is no set."""
     if not isinstance(process_set, ProcessSet):
         raise InvalidArgumentError(f"expected a ProcessSet, got {type(process_set).__name__}")
-    if process_set is global_process_set or process_set._registered_with is not current():
+    if process_set is global_process_set or process_set.process_set_id is None:
         return False
     barrier()  # What others have begun in the set has ended, if they have waited for it.
     runtime = current()

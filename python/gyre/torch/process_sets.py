@@ -21,7 +21,9 @@ class ProcessSet:
     """Ranks of the job, ascending. Of use once init() or add_process_set() has registered it, until shutdown()."""
 
     def __init__(self, ranks_or_comm: Any) -> None:
-        """`ranks_or_comm`: numbers of ranks, or an mpi4py communicator (whose ranks are MPI.COMM_WORLD's)."""
+        """`ranks_or_comm`: numbers of ranks, or an mpi4py communicator (whose ranks are MPI.COMM_WORLD's), kept as
+        `mpi_comm`."""
+        self.mpi_comm = ranks_or_comm if hasattr(ranks_or_comm, "Get_group") else None
         self._asked_for = _ranks_of(ranks_or_comm)
         self._registered_with: Runtime | None = None
         self._runtime: Runtime | None = None  # None on ranks that are not in the set.
@@ -33,8 +35,8 @@ class ProcessSet:
         return self._id if self._registered() else None
 
     @property
-    def ranks(self) -> list[int] | None:
-        """The members' numbers in the job. Of the global set: None before init()."""
+    def ranks(self) -> list[int]:
+        """The members' numbers in the job. Of the global set: none before init()."""
         return list(self._asked_for)
 
     def size(self) -> int | None:
@@ -42,14 +44,20 @@ class ProcessSet:
         return len(self._asked_for) if self._registered() else None
 
     def rank(self) -> int | None:
-        """This process's number within the set, -1 outside of it; None while it is not registered."""
+        """This process's number within the set; None while it is not registered. InvalidArgumentError (a ValueError) on
+        a rank outside of the set."""
         if not self._registered():
             return None
-        return self._runtime.rank if self._runtime is not None else -1
+        if self._runtime is None:
+            raise InvalidArgumentError(
+                f"rank {current().rank} has no number in the process set {self._id} (ranks {self._asked_for}): it is "
+                "not in it; ask included() first"
+            )
+        return self._runtime.rank
 
-    def included(self) -> bool | None:
-        """Whether this process is in the set; None while it is not registered."""
-        return self._runtime is not None if self._registered() else None
+    def included(self) -> bool:
+        """Whether this process is among its ranks, registered or not. ShutDownError (a ValueError) before init()."""
+        return current().rank in self.ranks
 
     def __deepcopy__(self, memo: object) -> ProcessSet:
         """Itself: the copy of a model with a SyncBatchNorm works among the same ranks."""
@@ -69,7 +77,7 @@ class ProcessSet:
         return self._registered_with is not None and self._registered_with is _runtime.current_or_none()
 
     def __repr__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
 
 class _GlobalProcessSet(ProcessSet):
@@ -84,20 +92,15 @@ class _GlobalProcessSet(ProcessSet):
         return GLOBAL_ID
 
     @property
-    def ranks(self) -> list[int] | None:
+    def ranks(self) -> list[int]:
         runtime = _runtime.current_or_none()
-        return None if runtime is None else list(range(runtime.size))
+        return [] if runtime is None else list(range(runtime.size))
 
     def size(self) -> int | None:
-        runtime = _runtime.current_or_none()
-        return None if runtime is None else runtime.size
+        return current().size
 
     def rank(self) -> int | None:
-        runtime = _runtime.current_or_none()
-        return None if runtime is None else runtime.rank
-
-    def included(self) -> bool | None:
-        return True if _runtime.current_or_none() is not None else None
+        return current().rank
 
 
 def _set_of(ranks: list[int]) -> ProcessSet:
@@ -149,7 +152,7 @@ def runtime_of(process_set: ProcessSet, what: str = "the operation") -> Runtime:
 
 def root_in(process_set: ProcessSet, root_rank: int, what: str) -> int:
     """The number within the set of the rank that the job calls `root_rank`."""
-    ranks = process_set.ranks or []
+    ranks = process_set.ranks
     if root_rank not in ranks:
         raise InvalidArgumentError(
             f"{what}: root_rank {root_rank} is not one of the ranks {ranks} that take part (roots are numbered as in "
