@@ -8,22 +8,33 @@ from typing import Any
 
 import torch.distributed as dist
 
+from gyre.distributed._failures import of_torch
 from gyre.errors import PeerLostError, TimeoutError
 
 
-def monitored_barrier(store: Any, rank: int, size: int, number: int, timeout: timedelta, wait_all_ranks: bool) -> None:
-    """The group's `number`-th one. gyre.errors.TimeoutError on rank 0 names the first rank that did not come, or with
-    `wait_all_ranks` all of them; the others fail with rank 0's words."""
-    prefix = f"gyre.monitored_barrier.{number}"
+def monitored_barrier(
+    store: Any, generation: str, rank: int, size: int, number: int, timeout: timedelta, wait_all_ranks: bool
+) -> None:
+    """The `number`-th one of the group that its ranks agreed to call `generation`: a store may outlive a group, with
+    what an earlier one has written. gyre.errors.TimeoutError on rank 0 names the first rank that did not come, or with
+    `wait_all_ranks` all of them; the other ranks fail with rank 0's words. Both say it as torch's own does."""
+    prefix = f"gyre.monitored_barrier.{generation}.{number}"
     until = time.monotonic() + timeout.total_seconds()
+    milliseconds = round(timeout.total_seconds() * 1000)
     if rank != 0:
         store.set(f"{prefix}.{rank}", "here")
-        # Rank 0 may use its whole time before it speaks.
-        if not _wait(store, f"{prefix}.verdict", until + timeout.total_seconds()):
-            raise TimeoutError(f"monitored_barrier: rank 0 did not come within {timeout.total_seconds():g} s")
-        verdict = store.get(f"{prefix}.verdict").decode()
-        if verdict:
-            raise PeerLostError(f"monitored_barrier: rank 0 reports: {verdict}")
+        reached = (
+            f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
+            "rank 0"
+        )
+        # Rank 0 may use its whole time before it reports.
+        if not _wait(store, f"{prefix}.report", until + timeout.total_seconds()):
+            raise of_torch(
+                TimeoutError(f"{reached}: it did not come within {milliseconds} ms (the operation timed out)")
+            )
+        report = store.get(f"{prefix}.report").decode()
+        if report:
+            raise of_torch(PeerLostError(f"{reached}, which reports: {report}"))
         return
     missing = []
     for other in range(1, size):
@@ -31,16 +42,16 @@ def monitored_barrier(store: Any, rank: int, size: int, number: int, timeout: ti
             missing.append(other)
             if not wait_all_ranks:
                 break
-    words = ""
+    report = ""
     if missing:
         names = ", ".join(str(other) for other in missing)
-        words = (
-            f"rank{'s' if len(missing) > 1 else ''} {names} did not reach the monitored_barrier within "
-            f"{timeout.total_seconds():g} s"
+        report = (
+            f"[Rank 0]: Rank{'s' if len(missing) > 1 else ''} {names} failed to pass monitoredBarrier in "
+            f"{milliseconds} ms (the operation timed out)"
         )
-    store.set(f"{prefix}.verdict", words)
-    if words:
-        raise TimeoutError(words)
+    store.set(f"{prefix}.report", report)
+    if report:
+        raise of_torch(TimeoutError(report))
 
 
 def _wait(store: Any, key: str, until: float) -> bool:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from gyre._runtime import Runtime
 from gyre._tracing import keep_out_of_graphs
 from gyre.core import _core
 from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
+from gyre.distributed._failures import of_torch, of_torch_rendezvous
 from gyre.distributed._lending import NOTHING, Lender, called_by_reducer
 from gyre.distributed._meeting import meet
 from gyre.distributed._requests import Reduction
@@ -66,6 +66,8 @@ class _Call:
         if kind is not None:
             names = [f"{self.name}.{member}" for member in range(self._members)]
             self._group._withdraw(names or [self.name])
+        if isinstance(error, Error) and (known := of_torch(error)) is not error:
+            raise known from None
 
 
 class GroupBase(_ProcessGroup):  # type: ignore[misc]
@@ -87,9 +89,12 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._barriers = 0
         self._coalesced: list[dist.Work] | None = None
         self._owner = os.getpid()
-        self._runtime: Runtime = meet(
-            store, rank, size, timeout, self._title, timeline=not global_ranks, global_ranks=global_ranks
-        )
+        try:
+            self._runtime, self._generation = meet(
+                store, rank, size, timeout, self._title, timeline=not global_ranks, global_ranks=global_ranks
+            )
+        except Error as failure:
+            raise of_torch_rendezvous(failure) from failure.__cause__
         self._messages = _core.PointToPoint(self._runtime.core)
         self._lender = Lender(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")

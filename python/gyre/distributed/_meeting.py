@@ -37,8 +37,9 @@ def meet(
     *,
     timeline: bool,
     global_ranks: Sequence[int] = (),
-) -> Runtime:
-    """The runtime of a process group. Collective; TimeoutError names the ranks that did not come within `timeout`, or
+) -> tuple[Runtime, str]:
+    """The runtime of a process group, and a name of this very group that no other one has had or will have, for keys
+    in the store. Collective; TimeoutError names the ranks that did not come within `timeout`, or
     within GYRE_START_TIMEOUT_SECONDS if that is shorter; PeerLostError one that `gyre run` has seen end.
 
     On one host the ranks get the group's key from rank 0 over a unix socket, where the kernel vouches for the user.
@@ -55,7 +56,7 @@ def meet(
     with listener or contextlib.nullcontext():
         around = (list(global_ranks), verdict_descriptor())
         core = _join(meeting, rank, size, secret, listener, timeout, timeline, around)
-    return Runtime(core)
+    return Runtime(core), meeting["nonce"]
 
 
 def _start_limit(timeout: timedelta) -> float:
@@ -111,7 +112,7 @@ def _arrange(store: Any, places: list[dict[str, Any]]) -> tuple[dict[str, str], 
     """Rank 0: where and how to meet, and the socket to listen on."""
     nonce = secrets.token_hex(16)
     if len({place["host"] for place in places}) == 1:
-        return {"name": f"gyre-torch-{nonce}"}, None
+        return {"name": f"gyre-torch-{nonce}", "nonce": nonce}, None
     address = _own_address(store)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.create_server((address, 0), family=family, backlog=max(512, len(places)))

@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from gyre._runtime import Runtime
 from gyre.core import _core
-from gyre.errors import InvalidArgumentError, TimeoutError
+from gyre.distributed._failures import of_torch
+from gyre.errors import Error, InvalidArgumentError, TimeoutError
 
 # torch's way of saying "no limit of its own".
 _NO_TIMEOUT = timedelta(0)
@@ -109,11 +110,14 @@ class Work(dist.Work):
         return True
 
     def _wait_for_engine(self, seconds: float | None) -> None:
-        for handle in self._handles:
-            if seconds is None:
-                handle.wait()
-            elif not handle.wait_for(seconds):
-                raise TimeoutError(f"{self._description} was not done within {seconds:g} s")
+        try:
+            for handle in self._handles:
+                if seconds is None:
+                    handle.wait()
+                elif not handle.wait_for(seconds):
+                    raise TimeoutError(f"{self._description} was not done within {seconds:g} s")
+        except Error as failure:
+            raise of_torch(failure) from None
         with self._lock:
             if not self._finished:
                 self._finished = True

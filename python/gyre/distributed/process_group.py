@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from gyre.distributed import _requests
 from gyre.distributed._barrier import monitored_barrier
+from gyre.distributed._failures import raised_as_torch_does
 from gyre.distributed._forms import listed, listed_pair, options_of
 from gyre.distributed._group_base import GroupBase
 from gyre.distributed._sparse import is_sparse, sparse_allreduce
@@ -266,7 +267,7 @@ class ProcessGroup(GroupBase):
             self._barriers += 1
             number = self._barriers
         limit = timeout or self._timeout
-        monitored_barrier(self._store, self._own_rank, self._own_size, number, limit, wait_all_ranks)
+        monitored_barrier(self._store, self._generation, self._own_rank, self._own_size, number, limit, wait_all_ranks)
 
     # The names that later, and earlier, versions of torch use for the same.
     _allgather_base = all_gather_single
@@ -281,7 +282,8 @@ class ProcessGroup(GroupBase):
         action = f"{self._title}: a send to rank {dst_rank}"
         tensor = _requests.one_of(tensors, action)
         source = dense(_requests.movable(tensor, action))
-        handle = self._messages.send(dst_rank, tag, _requests.number_of(source), memory_of(source))
+        with raised_as_torch_does():
+            handle = self._messages.send(dst_rank, tag, _requests.number_of(source), memory_of(source))
         return self._work([handle], [source], [tensor], f"{action} (tag {tag}), which must receive it,", self)
 
     def recv(self, tensors: Sequence[torch.Tensor], src_rank: int, tag: int = 0) -> dist.Work:
@@ -294,7 +296,8 @@ class ProcessGroup(GroupBase):
         result = _requests.one_of(tensors, action)
         tensor = _requests.movable(result, action)
         place = _requests.landing(tensor)
-        handle = self._messages.receive(source, tag, _requests.number_of(tensor), memory_of(place))
+        with raised_as_torch_does():
+            handle = self._messages.receive(source, tag, _requests.number_of(tensor), memory_of(place))
         description = f"{action} (tag {tag}), which must send it,"
         return self._work([handle], [place], [result], description, self, lambda: _requests.copy_back(place, tensor))
 

@@ -1,0 +1,70 @@
+"""What process groups raise: Gyre's errors, which here are torch.distributed's too, in the words that scripts look for.
+
+A script that catches `torch.distributed.DistBackendError`, or looks for "timed out" in the message, was written for
+another backend and must go on working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch.distributed as dist
+
+from gyre import errors
+
+_TIMED_OUT = "timed out"
+
+
+def _both(own: type[errors.Error], *of_torch: type[Exception]) -> type[errors.Error]:
+    """A class under the name of Gyre's that is each of torch's as well."""
+    return type(own.__name__, (own, *of_torch), {"__doc__": own.__doc__, "__module__": own.__module__})
+
+
+_CLASSES: dict[type[errors.Error], type[errors.Error]] = {
+    errors.MismatchError: _both(errors.MismatchError, dist.DistBackendError),
+    errors.TimeoutError: _both(errors.TimeoutError, dist.DistBackendError),
+    errors.PeerLostError: _both(errors.PeerLostError, dist.DistBackendError, dist.DistNetworkError),
+    errors.PeerLeftError: _both(errors.PeerLeftError, dist.DistBackendError, dist.DistNetworkError),
+    errors.AbortedError: _both(errors.AbortedError, dist.DistBackendError),
+    errors.ShutDownError: _both(errors.ShutDownError, dist.DistBackendError),
+    errors.Error: _both(errors.Error, dist.DistBackendError),
+}
+# torch's stores raise DistStoreError where a rank does not come to the rendezvous.
+_RendezvousTimeout = _both(errors.TimeoutError, dist.DistBackendError, dist.DistStoreError)
+
+
+def _worded(failure: errors.Error) -> str:
+    text = str(failure)
+    if isinstance(failure, errors.TimeoutError) and _TIMED_OUT not in text.lower():
+        return f"Operation {_TIMED_OUT}: {text}"
+    return text
+
+
+def _remade(class_: type[errors.Error], failure: errors.Error) -> errors.Error:
+    made = class_(_worded(failure))
+    made.code = failure.code
+    return made.with_traceback(failure.__traceback__)
+
+
+def of_torch(failure: errors.Error) -> errors.Error:
+    """`failure` as a process group raises it: of the same class of Gyre's, with the same code. A wrong argument is a
+    ValueError, to torch too, and stays as it is."""
+    class_ = _CLASSES.get(type(failure))
+    return failure if class_ is None else _remade(class_, failure)
+
+
+def of_torch_rendezvous(failure: errors.Error) -> errors.Error:
+    """The same for a group that could not be made."""
+    if type(failure) is errors.TimeoutError:
+        return _remade(_RendezvousTimeout, failure)
+    return of_torch(failure)
+
+
+@contextmanager
+def raised_as_torch_does() -> Iterator[None]:
+    """What fails within is raised as of_torch() gives it."""
+    try:
+        yield
+    except errors.Error as failure:
+        raise of_torch(failure) from None
