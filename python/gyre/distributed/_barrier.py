@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 
 from gyre.distributed._failures import of_torch
+from gyre.distributed._store import came
 from gyre.errors import PeerLostError, TimeoutError
 
 
@@ -28,7 +29,7 @@ def monitored_barrier(
             "rank 0"
         )
         # Rank 0 may use its whole time before it reports.
-        if not _wait(store, f"{prefix}.report", until + timeout.total_seconds()):
+        if not came(store, f"{prefix}.report", until + timeout.total_seconds()):
             raise of_torch(
                 TimeoutError(f"{reached}: it did not come within {milliseconds} ms (the operation timed out)")
             )
@@ -38,7 +39,7 @@ def monitored_barrier(
         return
     missing = []
     for other in range(1, size):
-        if not _wait(store, f"{prefix}.{other}", until):
+        if not came(store, f"{prefix}.{other}", until):
             missing.append(other)
             if not wait_all_ranks:
                 break
@@ -52,16 +53,6 @@ def monitored_barrier(
     store.set(f"{prefix}.report", report)
     if report:
         raise of_torch(TimeoutError(report))
-
-
-def _wait(store: Any, key: str, until: float) -> bool:
-    try:
-        store.wait([key], timedelta(seconds=max(0.001, until - time.monotonic())))
-    except RuntimeError:  # torch's DistStoreError
-        if time.monotonic() < until:
-            raise
-        return False
-    return True
 
 
 def serve_torch_monitored_barrier() -> None:

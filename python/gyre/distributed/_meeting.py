@@ -21,6 +21,7 @@ import torch.distributed as dist
 from gyre import _gathering
 from gyre._runtime import Runtime, verdict_descriptor
 from gyre.core import _core
+from gyre.distributed._store import came
 from gyre.errors import InvalidArgumentError, TimeoutError
 
 KEY_BYTES = 32
@@ -82,15 +83,11 @@ class _Wait:
         """What `rank` has written, or will."""
         if self._members:
             _gathering.wait_until(lambda: bool(self.store.check([key])), self._members, self._until)
-        try:
-            self.store.wait([key], timedelta(seconds=max(0.001, self._until - time.monotonic())))
-        except RuntimeError as error:  # torch's DistStoreError, for a timeout and for a store that is gone.
-            if time.monotonic() < self._until:
-                raise
+        if not came(self.store, key, self._until):
             raise TimeoutError(
                 f"{self._description}: rank {rank} did not come to init_process_group or new_group within "
                 f"{self._limit:g} s; see what it printed, and whether all ranks were started with the same size"
-            ) from error
+            )
         return json.loads(self.store.get(key))
 
 
