@@ -18,6 +18,7 @@ from gyre._tracing import keep_out_of_graphs
 from gyre.core import _core
 from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
+from gyre.distributed._devices import OtherDevices
 from gyre.distributed._failures import of_torch, of_torch_rendezvous
 from gyre.distributed._lending import NOTHING, Lender, called_by_reducer
 from gyre.distributed._meeting import meet
@@ -88,13 +89,14 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._sequence = 0
         self._barriers = 0
         self._coalesced: list[dist.Work] | None = None
+        self.other_devices = OtherDevices(self)
         self._owner = os.getpid()
         try:
             self._runtime, self._generation = meet(
                 store, rank, size, timeout, self._title, timeline=not global_ranks, global_ranks=global_ranks
             )
         except Error as failure:
-            raise of_torch_rendezvous(failure) from failure.__cause__
+            raise of_torch_rendezvous(failure) from None
         self._messages = _core.PointToPoint(self._runtime.core)
         self._lender = Lender(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")
@@ -138,13 +140,13 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     supports_coalescing = False
     supports_splitting = False
 
-    def _get_backend(self, device: object) -> GroupBase:
-        del device
-        return self
+    def _get_backend(self, device: torch.device) -> Any:
+        elsewhere = self.other_devices.group_for(device)
+        return self if elsewhere is None else elsewhere._get_backend(device)
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
+        return [torch.device(device) for device in ("cpu", *self.other_devices.backends())]
 
     @property
     def timeout(self) -> timedelta:
@@ -253,8 +255,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         return self._work([handle], memory, outputs, action, opts, finish)
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction, action: str, name: str, opts: Any) -> dist.Work:
-        # Here, allreduce() of the group, and whoever called that.
-        lent = self._lender.lend(tensor) if called_by_reducer(1) else NOTHING
+        # Here, allreduce() of the group, what chose the group for the device, and whoever called that.
+        lent = self._lender.lend(tensor) if called_by_reducer(2) else NOTHING
         place = _requests.landing(tensor)
         self._bring(tensor, place)
         request = _requests.request(

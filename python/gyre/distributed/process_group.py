@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from gyre.distributed import _requests
 from gyre.distributed._barrier import monitored_barrier
+from gyre.distributed._devices import by_device
 from gyre.distributed._failures import raised_as_torch_does
 from gyre.distributed._forms import listed, listed_pair, options_of
 from gyre.distributed._group_base import GroupBase
@@ -48,6 +49,7 @@ class ProcessGroup(GroupBase):
 
     # Collectives.
 
+    @by_device
     def allreduce(self, tensors: Tensors, opts: Any = None, timeout: Any = None, *, op: Any = None) -> dist.Work:
         opts = options_of(dist.AllreduceOptions, opts, timeout, op=op)
         tensors = listed(tensors)
@@ -60,6 +62,7 @@ class ProcessGroup(GroupBase):
                 return self._bitwise_allreduce(tensor, function, action, name, opts)
             return self._allreduce(tensor, _requests.reduction_of(opts.reduceOp, action), action, name, opts)
 
+    @by_device
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
         opts = options_of(dist.AllreduceCoalescedOptions, opts)
         if _requests.name_of(opts.reduceOp) in _requests.BITWISE:
@@ -93,6 +96,7 @@ class ProcessGroup(GroupBase):
 
         return self._work(handles, landed, tensors, action, opts, finish)
 
+    @by_device
     def broadcast(self, tensors: Tensors, opts: Any = None, timeout: Any = None, *, root: Any = None) -> dist.Work:
         opts = options_of(dist.BroadcastOptions, opts, timeout, root=root)
         with self._begin("broadcast") as (action, name):
@@ -107,6 +111,7 @@ class ProcessGroup(GroupBase):
             )
             return self._run(request, [place], [result], action, opts, lambda: _requests.copy_back(place, tensor))
 
+    @by_device
     def reduce(
         self, tensors: Tensors, opts: Any = None, op: Any = None, timeout: Any = None, *, root: Any = None
     ) -> dist.Work:
@@ -138,6 +143,7 @@ class ProcessGroup(GroupBase):
 
             return self._run(request, [place], [result], action, opts, finish)
 
+    @by_device
     def allgather(self, output_lists: Sequence[Any], inputs: Tensors, opts: Any = None) -> dist.Work:
         output_lists, inputs = listed_pair(output_lists, inputs)
         with self._begin("all_gather") as (action, name):
@@ -146,10 +152,12 @@ class ProcessGroup(GroupBase):
                 raise InvalidArgumentError(f"{action}: a list of {self._own_size} tensors is needed, one for each rank")
             return self._allgather(list(output_lists[0]), tensor, action, name, opts)
 
+    @by_device
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> dist.Work:
         with self._begin("all_gather_into_tensor") as (action, name):
             return self._allgather([output], tensor, action, name, opts)
 
+    @by_device
     def allgather_coalesced(
         self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> dist.Work:
@@ -162,12 +170,14 @@ class ProcessGroup(GroupBase):
         columns = zip(zip(*output_lists, strict=True), inputs, strict=True)
         return WorkGroup([self.allgather([outputs], [tensor], opts) for outputs, tensor in columns])
 
+    @by_device
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> dist.Work:
         pairs = zip(outputs, inputs, strict=True)
         return WorkGroup([self.all_gather_single(output, tensor, opts) for output, tensor in pairs])
 
+    @by_device
     def reduce_scatter(
         self, outputs: Tensors, input_lists: Sequence[Any], opts: Any = None, timeout: Any = None, *, op: Any = None
     ) -> dist.Work:
@@ -180,17 +190,20 @@ class ProcessGroup(GroupBase):
                 raise InvalidArgumentError(f"{action}: a list of {self._own_size} tensors is needed, one for each rank")
             return self._reduce_scatter(output, list(input_lists[0]), action, name, opts)
 
+    @by_device
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> dist.Work:
         opts = options_of(dist.ReduceScatterOptions, opts)
         with self._begin("reduce_scatter_tensor") as (action, name):
             return self._reduce_scatter(output, [tensor], action, name, opts)
 
+    @by_device
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> dist.Work:
         pairs = zip(outputs, inputs, strict=True)
         return WorkGroup([self.reduce_scatter_single(output, tensor, opts) for output, tensor in pairs])
 
+    @by_device
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -206,6 +219,7 @@ class ProcessGroup(GroupBase):
             handle, memory, finish = self._exchanging([known_output], [known_input], send, receive, name)
             return self._work([handle], memory, [output], action, opts, finish)
 
+    @by_device
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
         with self._begin("all_to_all") as (action, name):
             if len(outputs) != self._own_size or len(inputs) != self._own_size:
@@ -217,6 +231,7 @@ class ProcessGroup(GroupBase):
             handle, memory, finish = self._exchanging(known_outputs, known_inputs, send, receive, name)
             return self._work([handle], memory, outputs, action, opts, finish)
 
+    @by_device
     def gather(
         self, output_lists: Sequence[Any], inputs: Tensors, opts: Any = None, timeout: Any = None, *, root: Any = None
     ) -> dist.Work:
@@ -235,6 +250,7 @@ class ProcessGroup(GroupBase):
             handle, memory, finish = self._exchanging(known_outputs, [known_input], send, receive, name)
             return self._work([handle], memory, outputs, action, opts, finish)
 
+    @by_device
     def scatter(
         self, outputs: Tensors, input_lists: Sequence[Any], opts: Any = None, timeout: Any = None, *, root: Any = None
     ) -> dist.Work:
@@ -257,6 +273,10 @@ class ProcessGroup(GroupBase):
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> dist.Work:
         opts = options_of(dist.BarrierOptions, opts, timeout)
+        elsewhere = self.other_devices.group_for(opts.device) if opts.device is not None else None
+        if elsewhere is not None:
+            work: dist.Work = elsewhere.barrier(opts)
+            return work
         with self._begin("barrier") as (action, name):
             request = _requests.request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0])
             return self._run(request, [], [], action, opts)
@@ -278,6 +298,7 @@ class ProcessGroup(GroupBase):
 
     # Messages between two ranks. Waits for them have the group's own time limit.
 
+    @by_device
     def send(self, tensors: Sequence[torch.Tensor], dst_rank: int, tag: int = 0) -> dist.Work:
         action = f"{self._title}: a send to rank {dst_rank}"
         tensor = _requests.one_of(tensors, action)
@@ -286,9 +307,11 @@ class ProcessGroup(GroupBase):
             handle = self._messages.send(dst_rank, tag, _requests.number_of(source), memory_of(source))
         return self._work([handle], [source], [tensor], f"{action} (tag {tag}), which must receive it,", self)
 
+    @by_device
     def recv(self, tensors: Sequence[torch.Tensor], src_rank: int, tag: int = 0) -> dist.Work:
         return self._receive(tensors, src_rank, tag, f"{self._title}: a receive from rank {src_rank}")
 
+    @by_device
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int = 0) -> dist.Work:
         return self._receive(tensors, None, tag, f"{self._title}: a receive from any rank")
 
@@ -303,11 +326,17 @@ class ProcessGroup(GroupBase):
 
     # Coalescing: here the operations start at once, and end together.
 
-    def _start_coalescing(self, device: object = None) -> None:
-        del device
-        self._coalesced = []
+    def _start_coalescing(self, device: torch.device | None = None) -> None:
+        elsewhere = self.other_devices.group_for(device) if device is not None else None
+        if elsewhere is not None:
+            elsewhere._start_coalescing(device)
+        else:
+            self._coalesced = []
 
-    def _end_coalescing(self, device: object = None) -> dist.Work:
-        del device
+    def _end_coalescing(self, device: torch.device | None = None) -> dist.Work:
+        elsewhere = self.other_devices.group_for(device) if device is not None else None
+        if elsewhere is not None:
+            work: dist.Work = elsewhere._end_coalescing(device)
+            return work
         works, self._coalesced = self._coalesced or [], None
         return WorkGroup(works)
