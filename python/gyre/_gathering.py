@@ -35,14 +35,13 @@ Handler = Callable[..., Iterator[Any]]
 
 
 def watch_rendezvous() -> None:
-    """Has torch's own ways to gather (`env://`, `tcp://`) end early under `gyre run`; elsewhere does nothing. Call it
-    once. A torch that keeps them in another place has its own time limit only."""
+    """Has torch's own ways to gather (`env://`, `tcp://`) end early under `gyre run`, for the backend gyre; elsewhere
+    does nothing. Call it once. A torch that keeps them in another place has its own time limit only."""
     if "GYRE_ENDED_FD" not in os.environ:
         return
-    try:
-        from torch.distributed.rendezvous import _rendezvous_handlers as handlers  # noqa: PLC0415
-    except ImportError:
-        return
+    from gyre._torch_private import rendezvous_handlers  # noqa: PLC0415  It needs torch; the launcher's side does not.
+
+    handlers = rendezvous_handlers()
     for scheme in SCHEMES:
         if scheme in handlers:
             handlers[scheme] = _watched(handlers[scheme])
@@ -52,6 +51,9 @@ def _watched(handler: Handler) -> Handler:
     @functools.wraps(handler)
     def gather(url: str, **options: Any) -> Iterator[Any]:
         iterator = handler(url, **options)
+        if not _is_for_gyre():
+            yield from iterator
+            return
         place = _place_in(url)
         ranks = launchers_ranks(place.world_size) if place is not None else ()
         if place is None or not ranks:
@@ -67,6 +69,13 @@ def _watched(handler: Handler) -> Handler:
         yield from iterator
 
     return gather
+
+
+def _is_for_gyre() -> bool:
+    """Whether the group to be made names Gyre among its backends: others gather as torch has them do."""
+    from gyre._torch_private import backend_being_initialised  # noqa: PLC0415
+
+    return "gyre" in re.split("[:,]", (backend_being_initialised() or "").lower())
 
 
 @dataclass(frozen=True)

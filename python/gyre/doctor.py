@@ -103,7 +103,7 @@ def _torch() -> Iterator[Finding]:
     elif "gyre.torch_backend:register" not in names:
         text = "gyre-train is not installed as a package here (a checkout?), so torch does not know of it"
         yield Finding("backend gyre", "note", text, "`import gyre.distributed` in the script")
-    elif "GYRE" not in getattr(dist.Backend, "_plugins", {}):
+    elif "gyre" not in dist.Backend.backend_list:
         yield Finding("backend gyre", "wrong", "torch has not loaded it", "`import gyre.distributed` shows why")
     else:
         yield Finding("backend gyre", "ok", 'init_process_group("gyre") works without an import')

@@ -1,10 +1,13 @@
-"""Makes torch.distributed know the backend "gyre". torch calls register() by itself where the wheel is installed."""
+"""Makes torch.distributed know the backend "gyre". torch calls register() by itself where the wheel is installed.
+
+That is at the end of every `import torch`, also of programs that have nothing to do with Gyre: nothing here may fail
+then, take time or change what other backends do. So even Gyre's own modules are imported where they are needed.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
-
-from gyre import _accelerate, _gathering
 
 if TYPE_CHECKING:
     from gyre.distributed.process_group import ProcessGroup
@@ -13,14 +16,23 @@ NAME = "gyre"
 
 
 def register() -> None:
-    """Registers the backend, once. Cheap: the engine is loaded when a process group is made. Never raises, because
-    torch calls it at the end of `import torch`, which must work also where torch.distributed was not built."""
+    """Registers the backend, once. Cheap: the engine is loaded when a process group is made. Never raises: what went
+    wrong is logged, and `import gyre.distributed` raises it."""
+    try:
+        register_or_raise()
+    except Exception as failure:
+        logging.getLogger("gyre").warning("the backend gyre of torch.distributed is not there: %s", failure)
+
+
+def register_or_raise() -> None:
+    """register() for who has asked for the backend."""
     import torch.distributed as dist  # noqa: PLC0415
 
-    if not dist.is_available() or NAME.upper() in getattr(dist.Backend, "_plugins", {}):
+    if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
-    _accelerate.serve()
+    from gyre import _gathering  # noqa: PLC0415
+
     _gathering.watch_rendezvous()
 
 

@@ -8,6 +8,6 @@ docs/guide/from_ddp.md.
 from gyre import torch_backend
 from gyre.distributed.process_group import ProcessGroup
 
-torch_backend.register()
+torch_backend.register_or_raise()
 
 __all__ = ["ProcessGroup"]

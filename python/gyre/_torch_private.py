@@ -1,0 +1,178 @@
+"""torch's private names: all that Gyre uses, and what for.
+
+Nothing else in the package touches one (tests/python/torch_private_test.py looks), and each has a test there, so that a
+torch that has changed is found before it is released to users. Where one is missing in a program, it ends with one
+sentence that names torch's version; it never goes on with other results.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import warnings
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.autograd import graph
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gyre.errors import UnsupportedError
+
+# torch calls a process group by these names too. Ours has a method for each, under torch's name.
+PROCESS_GROUP_METHODS = (
+    "_allgather_base",
+    "_device_types",
+    "_end_coalescing",
+    "_get_backend",
+    "_get_backend_name",
+    "_get_sequence_number_for_group",
+    "_reduce_scatter_base",
+    "_set_sequence_number_for_group",
+    "_start_coalescing",
+)
+
+
+def _missing(name: str, purpose: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"torch {torch.__version__} has no {name}, which Gyre needs {purpose}; "
+        "docs/guide/torch_versions.md names the versions of torch that work"
+    )
+
+
+# autograd
+
+
+def at_end_of_backward(callback: Callable[[], None]) -> None:
+    """Has `callback` called when the backward pass that runs now has ended."""
+    queue = getattr(getattr(torch.autograd.Variable, "_execution_engine", None), "queue_callback", None)
+    if queue is None:
+        raise _missing("torch.autograd.Variable._execution_engine.queue_callback", "to end a step's exchange")
+    queue(callback)
+
+
+@functools.cache
+def backward_code() -> CodeType:
+    """Of the Python function from which autograd's engine runs."""
+    code: CodeType | None = getattr(getattr(graph, "_engine_run_backward", None), "__code__", None)
+    if code is None:
+        raise _missing("torch.autograd.graph._engine_run_backward", "to see which backward() a hook runs in")
+    return code
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often the tensor has been changed in place."""
+    return tensor._version
+
+
+# Optimizers and modules
+
+try:
+    BatchNorm = torch.nn.modules.batchnorm._BatchNorm
+except AttributeError as failure:
+    raise _missing("torch.nn.modules.batchnorm._BatchNorm", "for SyncBatchNorm") from failure
+
+
+def steps_under_another_class(optimizer: torch.optim.Optimizer) -> None:
+    """Tells learning-rate schedulers not to warn that `optimizer` never steps."""
+    optimizer.__dict__["_opt_called"] = True
+
+
+def check_scaler_has_asked() -> None:
+    """For an optimizer's step() that has yet to wait for reduced gradients. torch.amp.GradScaler asks an optimizer for
+    `_step_supports_amp_scaling` before it looks for infinities, and DistributedOptimizer waits when it is asked. A
+    scaler that calls step() and has not asked has decided by this rank's gradients alone."""
+    file = torch.amp.GradScaler.step.__code__.co_filename
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == file:
+            raise UnsupportedError(
+                f"the GradScaler of torch {torch.__version__} looks for infinite gradients without asking the "
+                "optimizer first, before the ranks' gradients are reduced; call optimizer.synchronize() before "
+                "scaler.step(optimizer)"
+            )
+        frame = frame.f_back
+
+
+# Storages
+
+
+def can_share_storages() -> bool:
+    """Whether storages can be moved into shared memory; without, the ranks of a host copy."""
+    return hasattr(torch.UntypedStorage, "_share_fd_cpu_") and hasattr(torch.UntypedStorage, "_cdata")
+
+
+def storage_identity(storage: torch.UntypedStorage) -> int:
+    """Not another one's while a weak_storage() of it lives."""
+    return int(storage._cdata)
+
+
+def weak_storage(storage: torch.UntypedStorage) -> Any:
+    """With expired()."""
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def move_to_shared_memory(storage: torch.UntypedStorage) -> int:
+    """The descriptor of the file behind it, which torch closes with the storage."""
+    descriptor: int = storage._share_fd_cpu_()[0]
+    return descriptor
+
+
+# torch.distributed
+
+
+def backend_options(name: str, timeout: Any) -> Any:
+    """torch's options of a backend."""
+    import torch.distributed as dist  # noqa: PLC0415  Some torches are built without it.
+
+    options = getattr(getattr(dist, "_Backend", None), "Options", None)
+    if options is None:
+        raise _missing("torch.distributed._Backend.Options", "for a process group's options")
+    return options(name, timeout)
+
+
+def premultiplier(operation: Any) -> float:
+    """Of a ReduceOp that is a PREMUL_SUM."""
+    try:
+        return float(operation.__getstate__()[1])
+    except (AttributeError, IndexError, TypeError) as failure:
+        raise _missing("factor in a PREMUL_SUM's state", "to multiply by it") from failure
+
+
+def rendezvous_handlers() -> dict[str, Any]:
+    """torch's ways to gather, by the scheme of init_method; nothing where they are kept elsewhere."""
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")
+    handlers: dict[str, Any] = getattr(rendezvous, "_rendezvous_handlers", {})
+    return handlers
+
+
+def backend_being_initialised() -> str | None:
+    """What init_process_group() was called with, further up on this thread's stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "init_process_group" and "backend" in frame.f_locals:
+            return str(frame.f_locals["backend"])
+        frame = frame.f_back
+    return None
+
+
+# torch.compile
+
+_kept_out = False
+
+
+def keep_out_of_graphs() -> None:
+    """Tells torch.compile's tracer, if torch has loaded it, that Gyre's functions are not to be traced: it would follow
+    an operation into the engine's handles, and fail. Cheap enough for every operation; torch loads the tracer late."""
+    global _kept_out  # noqa: PLW0603 - the tracer's rules are the process's too
+    if _kept_out or "torch._dynamo.trace_rules" not in sys.modules:
+        return
+    _kept_out = True
+    add = getattr(sys.modules["torch._dynamo.trace_rules"], "add", None)
+    if add is None:
+        missing = _missing("torch._dynamo.trace_rules.add", "to keep its functions out of compiled graphs")
+        warnings.warn(f"{missing}; functions that call Gyre cannot be compiled", stacklevel=3)
+    else:
+        add("gyre")
