@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from gyre._tracing import keep_out_of_graphs
+from gyre._torch_private import backend_options, keep_out_of_graphs
 from gyre.core import _core
 from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
@@ -35,7 +35,6 @@ Submitted = tuple[_core.Handle, list[torch.Tensor], Callable[[], None]]
 
 # torch's stubs of it differ from version to version, and its overloads are not for Python subclasses.
 _ProcessGroup: Any = dist.ProcessGroup
-_Backend: Any = dist._Backend  # type: ignore[attr-defined]
 
 
 def _limit_of(options: Any) -> timedelta:
@@ -156,7 +155,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     @property
     def options(self) -> Any:
         """torch's options of a backend; `_timeout` is what people look for."""
-        return _Backend.Options("gyre", self._timeout)
+        return backend_options("gyre", self._timeout)
 
     @property
     def store(self) -> Any:

@@ -17,8 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd import graph
-from torch.multiprocessing.reductions import StorageWeakRef
+
+from gyre._torch_private import (
+    backward_code,
+    can_share_storages,
+    move_to_shared_memory,
+    storage_identity,
+    weak_storage,
+)
 
 # What smaller tensors cost to copy is not worth a file: LentMemory::kLeastBytes.
 LEAST_BYTES = 256 * 1024
@@ -51,7 +57,7 @@ class Lender:
         self._buckets: dict[int, _Bucket] = {}  # By the storage's address.
         self._serial = 0
         self._moved_for_nothing = 0
-        self._possible = local_size > 1 and hasattr(torch.UntypedStorage, "_share_fd_cpu_")
+        self._possible = local_size > 1 and can_share_storages()
 
     def lend(self, tensor: torch.Tensor) -> Lent:
         """What goes with an allreduce of `tensor` whose caller's caller is torch: its file, if it is a bucket of DDP's.
@@ -64,7 +70,7 @@ class Lender:
         if storage.nbytes() != tensor.numel() * tensor.element_size():
             return NOTHING
         with self._lock:
-            bucket = self._buckets.get(storage._cdata) or self._move(storage)
+            bucket = self._buckets.get(storage_identity(storage)) or self._move(storage)
             if bucket is None:
                 return NOTHING
             bucket.uses += 1
@@ -76,11 +82,10 @@ class Lender:
         # Memory that is not torch's own (NumPy's, a file's) cannot be resized; what is shared already has other users.
         if not possible or not storage.resizable() or storage.is_shared() or not self._has_room(storage.nbytes()):
             return None
-        descriptor, _ = storage._share_fd_cpu_()
+        descriptor = move_to_shared_memory(storage)
         self._serial += 1
-        reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-        bucket = _Bucket(reference, self._serial, descriptor)
-        self._buckets[storage._cdata] = bucket
+        bucket = _Bucket(weak_storage(storage), self._serial, descriptor)
+        self._buckets[storage_identity(storage)] = bucket
         return bucket
 
     def _forget_the_dead(self) -> None:
@@ -103,4 +108,4 @@ def called_by_reducer(depth: int) -> bool:
     """Whether the Python frame `depth` above the caller was called by C++ within backward(), and not by Python code
     (torch.distributed's functions, a hook): DDP's reducer does that."""
     caller = sys._getframe(depth + 1).f_back
-    return caller is None or caller.f_code is graph._engine_run_backward.__code__
+    return caller is None or caller.f_code is backward_code()

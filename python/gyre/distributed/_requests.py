@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.distributed import ReduceOp
 
+from gyre._torch_private import premultiplier
 from gyre.core import _core
 from gyre.distributed._lending import NOTHING, Lent
 from gyre.errors import InvalidArgumentError, UnsupportedError
@@ -50,8 +51,7 @@ def reduction_of(operation: Any, action: str) -> Reduction:
         if operation == getattr(ReduceOp, name, None):
             return Reduction(number)
     if operation == getattr(ReduceOp, "PREMUL_SUM", None):
-        factor = operation.__getstate__()[1]
-        return Reduction(_NUMBERS["SUM"], float(factor))
+        return Reduction(_NUMBERS["SUM"], premultiplier(operation))
     possible = ", ".join((*_NUMBERS, *BITWISE))
     raise UnsupportedError(f"{action}: {name_of(operation)} is not supported; possible are {possible} and PREMUL_SUM")
 

@@ -28,7 +28,7 @@ def sparse_allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> di
         raise UnsupportedError(f"all_reduce of a sparse tensor: {operation} is not supported; possible are SUM and AVG")
     own = tensor.detach().coalesce()
     size = group.size()
-    description = torch.tensor([own._nnz(), own.sparse_dim(), *own.shape])
+    description = torch.tensor([own.values().shape[0], own.sparse_dim(), *own.shape])
     descriptions = torch.empty((size, len(description)), dtype=torch.int64)
     group.all_gather_single(descriptions, description).wait()
     if bool((descriptions[:, 1:] != descriptions[0, 1:]).any()):
@@ -38,9 +38,9 @@ def sparse_allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> di
     most = max(counts)
     indices, values = own.indices(), own.values()
     sent_indices = indices.new_zeros((most, indices.shape[0]))
-    sent_indices[: own._nnz()] = indices.t()
+    sent_indices[: own.values().shape[0]] = indices.t()
     sent_values = values.new_zeros((most, *values.shape[1:]))
-    sent_values[: own._nnz()] = values
+    sent_values[: own.values().shape[0]] = values
     all_indices = sent_indices.new_empty((size, *sent_indices.shape))
     all_values = sent_values.new_empty((size, *sent_values.shape))
     with group._begin("all_reduce of a sparse tensor's indices") as (action, name):

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from gyre._runtime import Runtime
-from gyre._tracing import keep_out_of_graphs
+from gyre._torch_private import at_end_of_backward, keep_out_of_graphs, version_of
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
@@ -328,7 +328,7 @@ class GradientExchange:
         self.finish()
         for slot in self._slots:
             result = self._result(slot)
-            slot.result_version = 0 if result is None else result._version
+            slot.result_version = 0 if result is None else version_of(result)
         self.ended_in_backward = True
 
     def _result(self, slot: Slot) -> torch.Tensor | None:
@@ -338,7 +338,7 @@ class GradientExchange:
         """Whether somebody has written into the reduced gradient since backward() returned, or replaced it."""
         result, gradient = self._result(slot), slot.parameter.grad
         return result is not None and (
-            result._version != slot.result_version or (gradient is not None and gradient is not result)
+            version_of(result) != slot.result_version or (gradient is not None and gradient is not result)
         )
 
     def _queue_end_of_backward(self) -> None:
@@ -353,7 +353,7 @@ class GradientExchange:
             if exchange is not None and exchange._callback_queued:
                 exchange._backward_ended()
 
-        torch.autograd.Variable._execution_engine.queue_callback(on_end)
+        at_end_of_backward(on_end)
 
     def _gradient_arrived(self, parameter: torch.Tensor) -> None:
         slot = self._slot_of.get(id(parameter))
@@ -380,7 +380,7 @@ class GradientExchange:
         result = self._result(slot)
         if result is None or result is slot.parameter.grad:
             return False
-        return self._examined or result._version != slot.result_version
+        return self._examined or version_of(result) != slot.result_version
 
     def _computed_too_often(self, name: str | None) -> CallOrderError:
         return CallOrderError(

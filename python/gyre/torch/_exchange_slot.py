@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from gyre._torch_private import version_of
 from gyre.core import _core
 from gyre.torch._tensors import tensor_over
 
@@ -33,13 +34,13 @@ class Slot:
         """Whether somebody has written into `grad` since it was complete, or put something else there."""
         if self.sent is None:
             return False
-        return self.parameter.grad is not self.sent or self.sent._version != self.sent_version
+        return self.parameter.grad is not self.sent or version_of(self.sent) != self.sent_version
 
     def complete(self) -> None:
         """`grad` is what this rank contributes."""
         self.ready = True
         self.sent = self.parameter.grad
-        self.sent_version = 0 if self.sent is None else self.sent._version
+        self.sent_version = 0 if self.sent is None else version_of(self.sent)
 
     def reset(self) -> None:
         self.ready = False

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from gyre._torch_private import steps_under_another_class
+
 
 def wrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]) -> Any:
     """The optimizer under another class: its own, named as before, with `mixin` in front. They share parameters and
@@ -15,5 +17,5 @@ def wrap(optimizer: torch.optim.Optimizer, mixin: type[torch.optim.Optimizer]) -
     wrapped: Any = object.__new__(class_)
     # A learning-rate scheduler made before left a `step` of the old class,
     wrapped.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
-    optimizer.__dict__["_opt_called"] = True  # and would warn that the old optimizer never steps.
+    steps_under_another_class(optimizer)  # and would warn that the old optimizer never steps.
     return wrapped

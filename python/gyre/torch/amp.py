@@ -13,6 +13,7 @@ class GradScaler(torch.amp.GradScaler):
 
     def __init__(self, device: str = "cpu", **options: Any) -> None:
         super().__init__(device, **options)
+        self._unscaled: set[int] = set()  # The optimizers, by identity, since the last update().
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
         """The original's, of the reduced gradients. Collective for a DistributedOptimizer."""
@@ -20,16 +21,21 @@ class GradScaler(torch.amp.GradScaler):
         if synchronize is not None:
             synchronize()
         super().unscale_(optimizer)
+        self._unscaled.add(id(optimizer))
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
         """The original's. Collective for a DistributedOptimizer."""
         skip = getattr(optimizer, "skip_synchronize", None)
         if skip is None:
             return super().step(optimizer, *args, **kwargs)
-        state = self._per_optimizer_states[id(optimizer)]
-        if self.is_enabled() and not state["found_inf_per_device"]:
-            self.unscale_(optimizer)
-        elif not self.is_enabled():
+        if not self.is_enabled():
             return super().step(optimizer, *args, **kwargs)
+        if id(optimizer) not in self._unscaled:
+            self.unscale_(optimizer)
         with skip():
             return super().step(optimizer, *args, **kwargs)
+
+    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
+        """The original's."""
+        super().update(new_scale)
+        self._unscaled.clear()

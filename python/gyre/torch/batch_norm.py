@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from gyre._torch_private import BatchNorm
 from gyre.errors import InvalidArgumentError
 from gyre.torch._requests import ReduceOperation
 from gyre.torch.asynchronous import allgather_async, allreduce_async
 from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
 
 
-class SyncBatchNorm(_BatchNorm):
+class SyncBatchNorm(BatchNorm):
     """torch.nn.BatchNorm1d, 2d and 3d in one, with mean and variance over the batches of all ranks while training (and
     always, where track_running_stats is off).
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from gyre._torch_private import check_scaler_has_asked
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._exchange import GradientExchange, retire_exchanges
 from gyre.torch._exchange_options import ExchangeOptions
@@ -98,6 +99,7 @@ class DistributedMixin(torch.optim.Optimizer):
 
     def _synchronize_once(self, exchange: GradientExchange) -> None:
         if not exchange.synchronized:
+            check_scaler_has_asked()
             exchange.finish()
         elif not exchange.ended_in_backward and not self._warned:
             self._warned = True
