@@ -9,8 +9,9 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from gyre._unfinished import Unfinished
 from gyre.core import _core
 from gyre.errors import (
     AbortedError,
@@ -25,18 +26,8 @@ from gyre.errors import (
 # What every rank of a failing job sees by itself: dying of one of these tells the others nothing new.
 SHARED_FAILURES = (AbortedError, MismatchError, PeerLeftError, PeerLostError, ShutDownError)
 
-# How many unfinished operations may be remembered before those that are done are forgotten.
-_SWEEP_ABOVE = 64
-
-
 # Between two joins a job makes fewer operations of one kind.
 _NUMBERS_PER_JOIN = 10**12
-
-
-class InFlight(Protocol):
-    """An operation whose memory must stay until it is done."""
-
-    def done(self) -> bool: ...
 
 
 class Runtime:
@@ -51,7 +42,7 @@ class Runtime:
         self._counters: Counter[str] = Counter()
         self._joins = 0
         self._subsets: weakref.WeakSet[Runtime] = weakref.WeakSet()
-        self._in_flight: set[InFlight] = set()
+        self.unfinished = Unfinished()
         self.process_sets: dict[int, Any] = {}  # gyre.torch.process_sets keeps them, by number;
         self.sets_made = 0  # counted from 1.
         # Of the optimizers that live, also of those of the parts: a parameter is exchanged by one of them at most.
@@ -85,17 +76,6 @@ class Runtime:
             self._subsets.add(part)
         return part
 
-    def remember(self, operation: InFlight) -> None:
-        """Keeps the operation, and through it its memory, although the caller may drop it before it is done."""
-        with self._lock:
-            if len(self._in_flight) >= _SWEEP_ABOVE:
-                self._in_flight = {other for other in self._in_flight if not other.done()}
-            self._in_flight.add(operation)
-
-    def forget(self, operation: InFlight) -> None:
-        with self._lock:
-            self._in_flight.discard(operation)
-
     def shutdown(self) -> None:
         with self._lock:
             subsets = list(self._subsets)
@@ -108,8 +88,7 @@ class Runtime:
         for exchange in list(self.exchanges):
             if exchange.runtime is self:
                 exchange.end_with_runtime()
-        with self._lock:
-            self._in_flight.clear()
+        self.unfinished.clear()
 
 
 class _Default:

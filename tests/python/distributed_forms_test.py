@@ -4,6 +4,8 @@ short forms of a process group's methods, and a wrong call of one rank alone."""
 from __future__ import annotations
 
 import os
+import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -186,6 +188,44 @@ def short_forms() -> None:
     dist.destroy_process_group()
 
 
+def pending_messages_hold_up_nothing() -> None:
+    """A receive whose message comes last must not keep other futures waiting; operations that are done let go of their
+    tensors, though nobody has waited for them."""
+    rank, size = start()
+    left, right = (rank - 1) % size, (rank + 1) % size
+    late, early, total = torch.zeros(1), torch.zeros(1), torch.ones(1)
+    receives = [dist.irecv(late, left, tag=1), dist.irecv(early, left, tag=2)]
+    futures = [receive.get_future() for receive in receives if receive is not None]
+    sent = dist.isend(torch.tensor([5.0]), right, tag=2)
+    work = dist.all_reduce(total, async_op=True)
+    assert sent is not None
+    assert work is not None
+    futures += [sent.get_future(), work.get_future()]
+    wait_until(lambda: all(future.done() for future in futures[1:]))
+    assert not futures[0].done()
+    assert (early.item(), total.item()) == (5, size)
+    dist.barrier()
+    dist.send(torch.tensor([6.0]), right, tag=1)
+    assert futures[0].wait()[0].item() == 6
+    gone = []
+    for _ in range(40):
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, async_op=True)
+        gone.append(weakref.ref(tensor))
+        del tensor
+    for _ in range(20):
+        dist.barrier()
+    assert not [reference for reference in gone if reference() is not None]
+    dist.destroy_process_group()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def wrong_calls_of_one_rank() -> None:
     """The last rank's call raises at once; the others, who called rightly, hear of it and do not wait till they time
     out."""
@@ -226,7 +266,16 @@ def wrong_calls_of_one_rank() -> None:
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize(
-    "body", [complex_numbers, bitwise_operations, sparse_sums, gathered_by_rank, short_forms, wrong_calls_of_one_rank]
+    "body",
+    [
+        complex_numbers,
+        bitwise_operations,
+        sparse_sums,
+        gathered_by_rank,
+        short_forms,
+        pending_messages_hold_up_nothing,
+        wrong_calls_of_one_rank,
+    ],
 )
 def test_what_torch_documents_is_there(run_ranks: Any, size: int, body: Callable[[], None]) -> None:
     run_ranks(size, body)

@@ -23,7 +23,7 @@ from gyre.distributed._failures import of_torch, of_torch_rendezvous
 from gyre.distributed._lending import NOTHING, Lender, called_by_reducer
 from gyre.distributed._meeting import meet
 from gyre.distributed._requests import Reduction
-from gyre.distributed._work import Completions, Work
+from gyre.distributed._work import Completions, MessageCompletions, Work
 from gyre.errors import Error, InvalidArgumentError
 from gyre.torch._requests import Kind
 
@@ -99,6 +99,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._messages = _core.PointToPoint(self._runtime.core)
         self._lender = Lender(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")
+        self._message_completions = MessageCompletions(f"gyre {group_id} message")
         serve_torch_monitored_barrier()
         keep_out_of_graphs()
         _lifetime.register(self)
@@ -183,6 +184,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._messages.shutdown()
         self._runtime.shutdown()
         self._completions.stop()
+        self._message_completions.stop()
 
     def abort(self, reason: str = "") -> None:
         """Fails every operation of every rank of the group, now and later."""
@@ -222,10 +224,11 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         action: str,
         opts: Any,
         finish: Callable[[], None] | None = None,
+        completions: Completions | None = None,
     ) -> dist.Work:
         work = Work(
             self._runtime,
-            self._completions,
+            completions or self._completions,
             handles,
             memory=[*memory, *outputs],
             outputs=outputs,

@@ -21,7 +21,8 @@ _NO_TIMEOUT = timedelta(0)
 
 
 class Completions:
-    """The thread that completes futures, in the order in which they were asked for. It starts with the first one."""
+    """The thread that completes the futures of a group's collectives, in the order in which they were asked for, which
+    is the same on every rank. It starts with the first one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -52,6 +53,35 @@ class Completions:
     def _run(self) -> None:
         while (work := self._works.get()) is not None:
             work.settle()
+
+
+class MessageCompletions(Completions):
+    """A thread for each message whose future somebody waits for: one that does not come holds up no other."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._threads: set[threading.Thread] = set()
+
+    def add(self, work: Work) -> None:
+        def settle() -> None:
+            work.settle()
+            with self._lock:
+                self._threads.discard(thread)
+
+        thread = threading.Thread(target=settle, name=self._name, daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def runs_here(self) -> bool:
+        """What a callback waits for has a thread of its own, or is a collective's."""
+        return False
+
+    def stop(self) -> None:
+        with self._lock:
+            threads = self._threads - {threading.current_thread()}
+        for thread in threads:
+            thread.join()
 
 
 class Work(dist.Work):
@@ -86,8 +116,10 @@ class Work(dist.Work):
         self._trigger: Any = None
         self._future: Any = None
         self._source = -1
-        if not self.done():
-            runtime.remember(self)
+        if self.done():
+            runtime.unfinished.let_go_of_finished()
+        else:
+            runtime.unfinished.add(self)
 
     def done(self) -> bool:
         """Whether the engine is done with it, well or not."""
@@ -117,6 +149,8 @@ class Work(dist.Work):
                 elif not handle.wait_for(seconds):
                     raise TimeoutError(f"{self._description} was not done within {seconds:g} s")
         except Error as failure:
+            if self.done():
+                self._let_go()
             raise of_torch(failure) from None
         with self._lock:
             if not self._finished:
@@ -127,11 +161,15 @@ class Work(dist.Work):
                 except Exception as error:
                     self._failure = error
                 finally:
-                    self._memory = ()
-                    self._finish = None
-                    self._runtime.forget(self)
+                    self._let_go()
             if self._failure is not None:
                 raise self._failure
+
+    def _let_go(self) -> None:
+        """The engine is done with the operation's memory."""
+        self._memory = ()
+        self._finish = None
+        self._runtime.unfinished.discard(self)
 
     def is_completed(self) -> bool:
         if self._finished:

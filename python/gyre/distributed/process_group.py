@@ -305,7 +305,8 @@ class ProcessGroup(GroupBase):
         source = dense(_requests.movable(tensor, action))
         with raised_as_torch_does():
             handle = self._messages.send(dst_rank, tag, _requests.number_of(source), memory_of(source))
-        return self._work([handle], [source], [tensor], f"{action} (tag {tag}), which must receive it,", self)
+        description = f"{action} (tag {tag}), which must receive it,"
+        return self._work([handle], [source], [tensor], description, self, completions=self._message_completions)
 
     @by_device
     def recv(self, tensors: Sequence[torch.Tensor], src_rank: int, tag: int = 0) -> dist.Work:
@@ -322,7 +323,11 @@ class ProcessGroup(GroupBase):
         with raised_as_torch_does():
             handle = self._messages.receive(source, tag, _requests.number_of(tensor), memory_of(place))
         description = f"{action} (tag {tag}), which must send it,"
-        return self._work([handle], [place], [result], description, self, lambda: _requests.copy_back(place, tensor))
+
+        def finish() -> None:
+            _requests.copy_back(place, tensor)
+
+        return self._work([handle], [place], [result], description, self, finish, self._message_completions)
 
     # Coalescing: here the operations start at once, and end together.
 

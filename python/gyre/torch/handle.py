@@ -33,7 +33,7 @@ class Handle:
         self._finish: Callable[[Sequence[_core.Handle]], Any] | None = finish
         self._result: Any = None
         self._lock = threading.Lock()
-        runtime.remember(self)
+        runtime.unfinished.add(self)
 
     def done(self) -> bool:
         """Whether wait() would return at once, with the result or with an error."""
@@ -66,13 +66,13 @@ class Handle:
             handle.wait()
         except BaseException:
             if self.done():
-                self._runtime.forget(self)
+                self._runtime.unfinished.discard(self)
             raise
 
     def _let_go(self) -> None:
         self._finish = None
         self._memory = None
-        self._runtime.forget(self)
+        self._runtime.unfinished.discard(self)
 
 
 def poll(handle: Handle) -> bool:
