@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "gyre/collectives/internal/exchange.h"
+#include "gyre/collectives/internal/links/exchange.h"
 #include "gyre/collectives/internal/test_support.h"
 #include "gyre/group/in_process.h"
 #include "gyre/net/frame.h"

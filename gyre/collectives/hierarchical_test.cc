@@ -8,7 +8,7 @@
 #include <map>
 
 #include "gyre/base/random.h"
-#include "gyre/collectives/internal/link_allreduce.h"
+#include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/test_support.h"
 #include "gyre/collectives/select.h"
 #include "gyre/net/frame.h"

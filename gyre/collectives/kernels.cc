@@ -3,7 +3,7 @@
 #include <array>
 
 #include "gyre/base/check.h"
-#include "gyre/collectives/internal/reduce_call.h"
+#include "gyre/collectives/internal/kernels/reduce_call.h"
 
 namespace gyre::collectives {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "gyre/base/random.h"
-#include "gyre/collectives/internal/kernels_test_support.h"
+#include "gyre/collectives/internal/kernels/kernels_test_support.h"
 
 namespace gyre::collectives {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gyre/base/random.h"
-#include "gyre/collectives/internal/kernels_test_support.h"
+#include "gyre/collectives/internal/kernels/kernels_test_support.h"
 #include "gyre/collectives/kernels.h"
 
 namespace gyre::collectives {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "gyre/base/file.h"
-#include "gyre/collectives/internal/shared_room.h"
+#include "gyre/collectives/internal/shared/shared_room.h"
 
 namespace gyre::collectives {
 

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "gyre/base/random.h"
-#include "gyre/collectives/internal/exchange.h"
-#include "gyre/collectives/internal/shared_layout.h"
+#include "gyre/collectives/internal/links/exchange.h"
+#include "gyre/collectives/internal/shared/shared_layout.h"
 #include "gyre/collectives/internal/test_support.h"
 
 namespace gyre::collectives {

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "gyre/base/bytes.h"
-#include "gyre/collectives/internal/link_allreduce.h"
-#include "gyre/collectives/internal/shared_layout.h"
-#include "gyre/collectives/internal/team.h"
+#include "gyre/collectives/internal/links/link_allreduce.h"
+#include "gyre/collectives/internal/shared/shared_layout.h"
+#include "gyre/collectives/internal/links/team.h"
 
 namespace gyre::collectives {
 namespace {

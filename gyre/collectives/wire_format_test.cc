@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "gyre/base/random.h"
-#include "gyre/collectives/internal/link_allreduce.h"
+#include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/test_support.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/net/frame.h"

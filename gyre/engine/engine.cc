@@ -10,11 +10,11 @@
 #include "gyre/base/bytes.h"
 #include "gyre/collectives/select.h"
 #include "gyre/engine/internal/channels.h"
-#include "gyre/engine/internal/coordinator_service.h"
-#include "gyre/engine/internal/meeting.h"
-#include "gyre/engine/internal/open_lane.h"
-#include "gyre/engine/internal/plan_agreement.h"
-#include "gyre/engine/internal/plan_lane.h"
+#include "gyre/engine/internal/open/coordinator_service.h"
+#include "gyre/engine/internal/open/meeting.h"
+#include "gyre/engine/internal/open/open_lane.h"
+#include "gyre/engine/internal/plan/plan_agreement.h"
+#include "gyre/engine/internal/plan/plan_lane.h"
 
 namespace gyre::engine {
 

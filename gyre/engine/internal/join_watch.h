@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gyre/base/thread_annotations.h"
-#include "gyre/engine/internal/coordinator.h"
+#include "gyre/engine/internal/open/coordinator.h"
 
 namespace gyre::engine::internal {
 

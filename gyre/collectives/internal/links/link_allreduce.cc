@@ -1,0 +1,239 @@
+#include "gyre/collectives/internal/links/link_allreduce.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "gyre/base/check.h"
+#include "gyre/collectives/internal/links/exchange.h"
+#include "gyre/collectives/internal/links/wire_encoding.h"
+#include "gyre/collectives/kernels.h"
+#include "gyre/collectives/schedule/chunks.h"
+#include "gyre/collectives/schedule/recursive_doubling.h"
+#include "gyre/collectives/schedule/ring.h"
+
+namespace gyre::collectives::internal {
+namespace {
+
+constexpr std::size_t kLeastSegmentBytes = std::size_t{16} * 1024;
+constexpr std::size_t kSegmentsPerChunk = 8;
+
+/// Uninitialised memory: what is received into is not worth clearing first.
+struct Scratch {
+  explicit Scratch(std::size_t size_bytes)
+      : memory(std::make_unique_for_overwrite<std::byte[]>(size_bytes)), bytes(memory.get(), size_bytes) {}
+  std::unique_ptr<std::byte[]> memory;
+  std::span<std::byte> bytes;
+};
+
+/// One ring-allreduce of one rank. The flows of all its steps are handed to exchange() together: what a step sends is
+/// what the step before received, so each flow out follows one in.
+class Ring {
+ public:
+  Ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+       const ReductionPlan& plan, const RingHooks& hooks)
+      : lane_(lane),
+        collective_(collective),
+        team_(team),
+        buffer_(buffer),
+        plan_(plan),
+        hooks_(hooks),
+        chunks_(even_chunks(plan.elements_in(buffer.size()), team.size())),
+        // The first chunk is a longest one.
+        framing_{ring_segment_bytes(chunks_[0].count * size_of(plan.type)), plan.wire},
+        scratch_(framing_.payload_bytes(std::min(framing_.segment_bytes, bytes_of(0).size()))) {}
+
+  void run() {
+    const std::vector<RingStep> steps = ring_allreduce_steps(team_.place, team_.size());
+    std::vector<Incoming> incoming;
+    std::vector<Outgoing> outgoing;
+    incoming.reserve(steps.size());  // Flows out point to flows in.
+    outgoing.reserve(steps.size());
+    std::uint32_t number = 0;
+    for (const RingStep& step : steps) {
+      const FramePlace place{collective_, number};
+      const bool first = number == 0;
+      GYRE_CHECK((first || step.send_chunk == steps[number - 1].receive_chunk));
+      outgoing.emplace_back(lane_, team_.next(), place, bytes_of(step.send_chunk), first ? nullptr : &incoming.back(),
+                            framing_, first ? preparing(step.send_chunk) : BeforeSending{});
+      incoming.push_back(receive(step, place));
+      ++number;
+    }
+    exchange(lane_, outgoing, incoming);
+  }
+
+ private:
+  std::size_t offset_of(int chunk) const {
+    return chunks_[static_cast<std::size_t>(chunk)].begin * size_of(plan_.type);
+  }
+
+  std::span<std::byte> bytes_of(int chunk) const {
+    return buffer_.subspan(offset_of(chunk), chunks_[static_cast<std::size_t>(chunk)].count * size_of(plan_.type));
+  }
+
+  std::size_t decoded_bytes(std::size_t payload_bytes) const {
+    return framing_.encoded() ? payload_bytes * 2 : payload_bytes;
+  }
+
+  void prepare(std::size_t offset_bytes, std::size_t size_bytes) const {
+    if (hooks_.prepare && size_bytes > 0) hooks_.prepare(offset_bytes, size_bytes);
+  }
+  void publish(std::size_t offset_bytes, std::size_t size_bytes) const {
+    if (hooks_.publish && size_bytes > 0) hooks_.publish(offset_bytes, size_bytes);
+  }
+
+  BeforeSending preparing(int chunk) const {
+    return [this, start = offset_of(chunk)](std::size_t offset, std::size_t size) { prepare(start + offset, size); };
+  }
+
+  Incoming receive(const RingStep& step, FramePlace place) {
+    const std::span<std::byte> chunk = bytes_of(step.receive_chunk);
+    if (step.reduce) {
+      return {lane_, team_.previous(), place, chunk.size(), scratch_.bytes, adding(step.receive_chunk), framing_};
+    }
+    const SegmentSink keep = keeping(step.receive_chunk);
+    if (!framing_.encoded()) return {lane_, team_.previous(), place, chunk, framing_, keep};
+    return {lane_, team_.previous(), place, chunk.size(), scratch_.bytes, keep, framing_};
+  }
+
+  SegmentSink adding(int chunk) const {
+    return [this, chunk, start = offset_of(chunk)](std::size_t offset, std::span<const std::byte> payload) {
+      const std::span<std::byte> own = buffer_.subspan(start + offset, decoded_bytes(payload.size()));
+      prepare(start + offset, own.size());
+      // The owner's sum is the last one, and the only one that is scaled.
+      const bool last = chunk == team_.place;
+      const double scale = last ? plan_.scale : 1.0;
+      if (framing_.encoded()) {
+        accumulate_encoded(own.data(), payload, framing_.wire, plan_.operation, scale);
+        // The others get it rounded.
+        if (last) round_to_wire(own, framing_.wire);
+      } else {
+        accumulate(own.data(), payload.data(), plan_.elements_in(own.size()), plan_.type, plan_.operation, scale);
+      }
+      if (last) publish(start + offset, own.size());
+    };
+  }
+
+  SegmentSink keeping(int chunk) const {
+    return [this, start = offset_of(chunk)](std::size_t offset, std::span<const std::byte> payload) {
+      const std::span<std::byte> own = buffer_.subspan(start + offset, decoded_bytes(payload.size()));
+      if (framing_.encoded()) decode(own, payload, framing_.wire);
+      publish(start + offset, own.size());
+    };
+  }
+
+  group::Lane& lane_;
+  std::uint64_t collective_;
+  const Team& team_;
+  std::span<std::byte> buffer_;
+  const ReductionPlan& plan_;
+  const RingHooks& hooks_;
+  std::vector<ElementRange> chunks_;
+  Framing framing_;
+  Scratch scratch_;  // For one segment: the flows in come one after the other.
+};
+
+/// One recursive doubling of one rank.
+class Doubling {
+ public:
+  Doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+           const ReductionPlan& plan)
+      : lane_(lane),
+        collective_(collective),
+        team_(team),
+        buffer_(buffer),
+        plan_(plan),
+        framing_{kSegmentBytes, plan.wire},
+        arrived_(buffer.size()),
+        payload_(framing_.encoded() ? framing_.payload_bytes(kSegmentBytes) : 0) {}
+
+  void run() {
+    const std::vector<DoublingStep> steps = recursive_doubling_steps(team_.place, team_.size());
+    std::vector<int> partners;
+    for (const DoublingStep& step : steps) partners.push_back(team_.rank_at(step.partner));
+    open_links(lane_, partners);
+    bool finished = false;
+    for (const DoublingStep& step : steps) {
+      const bool hands_result_back = step.send && !step.receive() && step.round > 0;
+      if (hands_result_back) {
+        finish();
+        finished = true;
+      } else if (step.send && framing_.encoded()) {
+        round_to_wire(buffer_, plan_.wire);  // Both sides combine what both have.
+      }
+      move(step);
+      combine(step);
+      finished = finished || step.combine == Combine::kReplace;
+    }
+    if (!finished) finish();
+  }
+
+ private:
+  void move(const DoublingStep& step) {
+    const FramePlace place{collective_, static_cast<std::uint32_t>(step.round)};
+    const int partner = team_.rank_at(step.partner);
+    const SegmentSink decode_there = [this](std::size_t offset, std::span<const std::byte> payload) {
+      decode(arrived_.bytes.subspan(offset, payload.size() * 2), payload, plan_.wire);
+    };
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    if (step.send) outgoing.emplace_back(lane_, partner, place, buffer_, nullptr, framing_);
+    // Not into the buffer itself: it is being sent.
+    if (step.receive() && framing_.encoded()) {
+      incoming.emplace_back(lane_, partner, place, buffer_.size(), payload_.bytes, decode_there, framing_);
+    } else if (step.receive()) {
+      incoming.emplace_back(lane_, partner, place, arrived_.bytes);
+    }
+    exchange(lane_, outgoing, incoming);
+  }
+
+  void combine(const DoublingStep& step) {
+    if (step.combine == Combine::kReplace) {
+      std::copy(arrived_.bytes.begin(), arrived_.bytes.end(), buffer_.begin());
+    } else if (step.receive()) {
+      const std::byte* arrived = arrived_.bytes.data();
+      const bool own_first = step.combine == Combine::kOwnFirst;
+      const std::array<const std::byte*, 2> sources{own_first ? buffer_.data() : arrived,
+                                                    own_first ? arrived : buffer_.data()};
+      reduce(buffer_.data(), sources, plan_.elements_in(buffer_.size()), plan_.type, plan_.operation);
+    }
+  }
+
+  /// All ranks that come here hold the same bits, so all may scale for themselves.
+  void finish() {
+    if (plan_.scale != 1.0) {
+      scale_in_place(buffer_.data(), plan_.elements_in(buffer_.size()), plan_.type, plan_.scale);
+    }
+    if (framing_.encoded()) round_to_wire(buffer_, plan_.wire);
+  }
+
+  group::Lane& lane_;
+  std::uint64_t collective_;
+  const Team& team_;
+  std::span<std::byte> buffer_;
+  const ReductionPlan& plan_;
+  Framing framing_;
+  Scratch arrived_;
+  Scratch payload_;  // For one encoded segment.
+};
+
+}  // namespace
+
+std::size_t ring_segment_bytes(std::size_t chunk_bytes) {
+  const std::size_t even = (chunk_bytes / kSegmentsPerChunk + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+  return std::clamp(even, kLeastSegmentBytes, kSegmentBytes);
+}
+
+void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+                       const ReductionPlan& plan, const RingHooks& hooks) {
+  open_links(lane, {team.next(), team.previous()});
+  Ring(lane, collective, team, buffer, plan, hooks).run();
+}
+
+void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+                           const ReductionPlan& plan) {
+  Doubling(lane, collective, team, buffer, plan).run();
+}
+
+}  // namespace gyre::collectives::internal

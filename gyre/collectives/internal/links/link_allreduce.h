@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "gyre/collectives/internal/kernels/reduction_plan.h"
+#include "gyre/collectives/internal/links/team.h"
+#include "gyre/group/lane.h"
+
+// Allreduce over links among the ranks of a team of two or more. The plan's contribution_scale has been applied; its
+// wire says how elements travel.
+
+namespace gyre::collectives::internal {
+
+/// A stretch of the buffer that a ring works on.
+using RangeHook = std::function<void(std::size_t offset_bytes, std::size_t size_bytes)>;
+
+/// Work that a ring does piece by piece while other pieces are on the wire. Each may be empty.
+struct RingHooks {
+  RangeHook prepare;  ///< Brings this rank's contribution into the buffer; called once for every byte, before its use.
+  RangeHook publish;  ///< The buffer holds the result there; called once for every byte.
+};
+
+/// 2(n-1) steps, 2(n-1)/n of the buffer sent per rank. Streaming: a segment goes on to the next rank as soon as it has
+/// arrived and is reduced, while later ones of its step are still on their way, so the link does not idle between
+/// steps.
+void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+                       const ReductionPlan& plan, const RingHooks& hooks = {});
+
+/// log2(n) exchanges of the whole buffer.
+void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+                           const ReductionPlan& plan);
+
+/// Bytes of a ring's segment for chunks of this size: several per chunk, so that the steps overlap, but none so
+/// small that frames cost more than 0.25 %.
+std::size_t ring_segment_bytes(std::size_t chunk_bytes);
+
+}  // namespace gyre::collectives::internal

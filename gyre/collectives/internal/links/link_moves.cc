@@ -1,0 +1,152 @@
+#include "gyre/collectives/internal/links/link_moves.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <vector>
+
+#include "gyre/collectives/copy_bytes.h"
+#include "gyre/collectives/internal/links/exchange.h"
+#include "gyre/collectives/kernels.h"
+#include "gyre/collectives/schedule/binomial_tree.h"
+#include "gyre/collectives/schedule/chunks.h"
+#include "gyre/collectives/schedule/pairwise.h"
+#include "gyre/collectives/schedule/ring.h"
+
+namespace gyre::collectives::internal {
+namespace {
+
+std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
+
+int next_of(const group::Lane& lane) { return (lane.rank() + 1) % lane.size(); }
+int previous_of(const group::Lane& lane) { return (lane.rank() + lane.size() - 1) % lane.size(); }
+
+template <typename Byte>
+std::span<Byte> part_of(std::span<Byte> buffer, const ElementRange& range) {
+  return buffer.subspan(range.begin, range.count);
+}
+
+}  // namespace
+
+void broadcast_over_links(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+                          int root) {
+  const auto root_place = std::find(team.ranks.begin(), team.ranks.end(), root) - team.ranks.begin();
+  std::vector<TreeStep> steps = binomial_broadcast_steps(team.place, team.size(), static_cast<int>(root_place));
+  std::vector<int> partners;
+  for (TreeStep& step : steps) {
+    step.partner = team.rank_at(step.partner);
+    partners.push_back(step.partner);
+  }
+  open_links(lane, partners);
+
+  // All steps at once: the sends of later rounds follow what the one receive has got.
+  std::vector<Incoming> incoming;
+  for (const TreeStep& step : steps) {
+    const FramePlace place{collective, static_cast<std::uint32_t>(step.round)};
+    if (!step.send) incoming.emplace_back(lane, step.partner, place, buffer);
+  }
+  const Incoming* source = incoming.empty() ? nullptr : &incoming.front();
+  std::vector<Outgoing> outgoing;
+  for (const TreeStep& step : steps) {
+    const FramePlace place{collective, static_cast<std::uint32_t>(step.round)};
+    if (step.send) outgoing.emplace_back(lane, step.partner, place, buffer, source);
+  }
+  exchange(lane, outgoing, incoming);
+}
+
+void allgather_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> own,
+                          std::span<const std::size_t> sizes_bytes, std::span<std::byte> output) {
+  open_links(lane, {next_of(lane), previous_of(lane)});
+  const std::vector<ElementRange> places = ragged_chunks(sizes_bytes);
+  const auto chunk = [&](int index) { return part_of(output, places[index_of(index)]); };
+  copy_bytes(chunk(lane.rank()).data(), own.data(), own.size());
+  const std::vector<RingStep> steps = ring_allgather_steps(lane.rank(), lane.size());
+  std::vector<Incoming> incoming;
+  std::vector<Outgoing> outgoing;
+  incoming.reserve(steps.size());  // Flows out point to flows in: what a step sends is what the one before received.
+  outgoing.reserve(steps.size());
+  for (const RingStep& step : steps) {
+    const FramePlace place{collective, static_cast<std::uint32_t>(incoming.size())};
+    const Incoming* source = incoming.empty() ? nullptr : &incoming.back();
+    outgoing.emplace_back(lane, next_of(lane), place, chunk(step.send_chunk), source);
+    incoming.emplace_back(lane, previous_of(lane), place, chunk(step.receive_chunk));
+  }
+  exchange(lane, outgoing, incoming);
+}
+
+void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,
+                               std::span<const std::size_t> sizes_bytes, std::span<std::byte> output,
+                               const ReductionPlan& plan) {
+  open_links(lane, {next_of(lane), previous_of(lane)});
+  const std::vector<ElementRange> places = ragged_chunks(sizes_bytes);
+  const std::size_t longest = *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
+  // The input stays as it is: a partial sum goes into one of two buffers while the other one is sent.
+  std::array<std::vector<std::byte>, 2> partial;
+  for (std::vector<std::byte>& buffer : partial) buffer.resize(longest);
+  std::vector<std::byte> scratch(std::min(kSegmentBytes, longest));
+
+  std::span<const std::byte> sending;
+  std::uint32_t step_number = 0;
+  for (const RingStep& step : ring_reduce_scatter_steps(lane.rank(), lane.size())) {
+    const FramePlace place{collective, step_number};
+    if (step_number == 0) {
+      // A contribution of this rank that starts its journey here; scaled like those that are added on the way.
+      const std::span<const std::byte> first = part_of(input, places[index_of(step.send_chunk)]);
+      copy_bytes(partial[1].data(), first.data(), first.size());
+      sending = {partial[1].data(), first.size()};
+      scale_contribution(plan, {partial[1].data(), first.size()});
+    }
+    const bool last = step.receive_chunk == lane.rank();
+    const std::span<const std::byte> own = part_of(input, places[index_of(step.receive_chunk)]);
+    const std::span<std::byte> result = last ? output : std::span(partial[step_number % 2]).first(own.size());
+    copy_bytes(result.data(), own.data(), own.size());
+    scale_contribution(plan, result);
+    const SegmentSink add = [&](std::size_t offset, std::span<const std::byte> segment) {
+      accumulate(result.data() + offset, segment.data(), plan.elements_in(segment.size()), plan.type, plan.operation,
+                 last ? plan.scale : 1.0);
+    };
+    Outgoing outgoing(lane, next_of(lane), place, sending);
+    Incoming incoming(lane, previous_of(lane), place, own.size(), scratch, add);
+    exchange(lane, {&outgoing, 1}, {&incoming, 1});
+    sending = result;
+    ++step_number;
+  }
+}
+
+void all_to_all_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,
+                           std::span<const std::size_t> send_bytes, std::span<std::byte> output,
+                           std::span<const std::size_t> receive_bytes) {
+  std::vector<int> everybody(index_of(lane.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  open_links(lane, everybody);
+  const std::vector<ElementRange> from = ragged_chunks(send_bytes);
+  const std::vector<ElementRange> to = ragged_chunks(receive_bytes);
+  const std::size_t own = index_of(lane.rank());
+  copy_bytes(part_of(output, to[own]).data(), part_of(input, from[own]).data(), to[own].count);
+  std::uint32_t step_number = 0;
+  for (const PairwiseStep& step : pairwise_steps(lane.rank(), lane.size())) {
+    const FramePlace place{collective, step_number++};
+    Outgoing outgoing(lane, step.send_to, place, part_of(input, from[index_of(step.send_to)]));
+    Incoming incoming(lane, step.receive_from, place, part_of(output, to[index_of(step.receive_from)]));
+    exchange(lane, {&outgoing, 1}, {&incoming, 1});
+  }
+}
+
+void barrier_over_links(group::Lane& lane, std::uint64_t collective) {
+  const int size = lane.size();
+  std::vector<int> peers;
+  for (int distance = 1; distance < size; distance *= 2) {
+    peers.push_back((lane.rank() + distance) % size);
+    peers.push_back((lane.rank() + size - distance) % size);
+  }
+  open_links(lane, peers);
+  std::uint32_t round = 0;
+  for (int distance = 1; distance < size; distance *= 2) {
+    const FramePlace place{collective, round++};
+    Outgoing outgoing(lane, (lane.rank() + distance) % size, place, {});
+    Incoming incoming(lane, (lane.rank() + size - distance) % size, place, std::span<std::byte>{});
+    exchange(lane, {&outgoing, 1}, {&incoming, 1});
+  }
+}
+
+}  // namespace gyre::collectives::internal

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gyre/collectives/internal/kernels/reduction_plan.h"
+#include "gyre/collectives/internal/links/team.h"
+#include "gyre/group/lane.h"
+
+// The other collectives over links, between all ranks of the lane where nothing else is said, wherever they are.
+// Contracts are those of collectives.h.
+
+namespace gyre::collectives::internal {
+
+/// A binomial tree among the ranks of a team; a rank forwards a segment as soon as it has it. `root` is one of them.
+void broadcast_over_links(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+                          int root);
+
+/// A ring: every rank sends each contribution once, a segment as soon as it has it.
+void allgather_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> own,
+                          std::span<const std::size_t> sizes_bytes, std::span<std::byte> output);
+
+/// The first half of a ring-allreduce.
+void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,
+                               std::span<const std::size_t> sizes_bytes, std::span<std::byte> output,
+                               const ReductionPlan& plan);
+
+/// Pairs: n-1 exchanges, each with another peer.
+void all_to_all_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,
+                           std::span<const std::size_t> send_bytes, std::span<std::byte> output,
+                           std::span<const std::size_t> receive_bytes);
+
+/// Dissemination: in round k every rank tells rank + 2^k and hears from rank - 2^k; ceil(log2 n) rounds.
+/// Source: Hensgen, Finkel, Manber, International Journal of Parallel Programming 17(1), 1988.
+void barrier_over_links(group::Lane& lane, std::uint64_t collective);
+
+}  // namespace gyre::collectives::internal

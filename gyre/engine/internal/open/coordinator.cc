@@ -1,0 +1,499 @@
+#include "gyre/engine/internal/open/coordinator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "gyre/base/check.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+/// An exchange in shared memory starts in microseconds: what is as large as this gains less by fusing than copies cost.
+constexpr std::size_t kNotFusedOnOneHostBytes = std::size_t{1} << 20;
+
+/// Whether ranks may differ in the first dimension.
+bool ragged(OperationKind kind) { return kind == OperationKind::kAllgather || kind == OperationKind::kAllToAll; }
+
+bool same_shape(const Signature& a, const Signature& b) {
+  if (!ragged(a.kind)) return a.shape == b.shape;
+  return a.shape.size() == b.shape.size() && std::equal(a.shape.begin() + (a.shape.empty() ? 0 : 1), a.shape.end(),
+                                                        b.shape.begin() + (b.shape.empty() ? 0 : 1));
+}
+
+bool reduces(OperationKind kind) { return kind == OperationKind::kAllreduce || kind == OperationKind::kReduceScatter; }
+
+/// What differs between two ranks' announcements of one name, and each side's value; empty when nothing does.
+struct Difference {
+  std::string what;
+  std::string first;
+  std::string second;
+};
+
+std::string_view operation_of(const Signature& signature) {
+  return signature.withdrawn() ? "a call that raised an error there" : operation_name(signature.kind);
+}
+
+std::optional<Difference> difference(const Signature& a, const Signature& b) {
+  if (a.kind != b.kind || a.withdrawn() != b.withdrawn()) {
+    return Difference{"the operation", std::string(operation_of(a)), std::string(operation_of(b))};
+  }
+  if (a.kind == OperationKind::kBarrier) return std::nullopt;
+  if (a.type != b.type) {
+    return Difference{"the data type", describe_tensor(a.type, a.shape), describe_tensor(b.type, b.shape)};
+  }
+  if (!same_shape(a, b)) {
+    return Difference{ragged(a.kind) ? "the shape (only the first dimension may differ)" : "the shape",
+                      describe_tensor(a.type, a.shape), describe_tensor(b.type, b.shape)};
+  }
+  if (reduces(a.kind) && a.operation != b.operation) {
+    return Difference{"the reduction", std::string(name(a.operation)), std::string(name(b.operation))};
+  }
+  if (reduces(a.kind) && (a.prescale != b.prescale || a.postscale != b.postscale)) {
+    return Difference{"the scale factors", fmt::format("prescale {}, postscale {}", a.prescale, a.postscale),
+                      fmt::format("prescale {}, postscale {}", b.prescale, b.postscale)};
+  }
+  if ((a.kind == OperationKind::kBroadcast || a.kind == OperationKind::kAllreduce) && a.root != b.root) {
+    return Difference{"the root", fmt::format("root {}", a.root), fmt::format("root {}", b.root)};
+  }
+  if (a.group != b.group || a.group_size != b.group_size) {
+    const auto text = [](const Signature& s) {
+      return s.group.empty() ? std::string("alone") : fmt::format("in group '{}' of {}", s.group, s.group_size);
+    };
+    return Difference{"the group", text(a), text(b)};
+  }
+  return std::nullopt;
+}
+
+std::vector<std::int64_t> rows_to_each(const Signature& signature, int size) {
+  if (!signature.splits.empty()) return signature.splits;
+  return std::vector<std::int64_t>(static_cast<std::size_t>(size), signature.shape.at(0) / size);
+}
+
+/// Of an all-to-all: whoever sends a rank something else than that rank expects; empty: nobody.
+std::string describe_split_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                                    const std::vector<int>& rank_names) {
+  const auto shown = [&](std::size_t rank) {
+    return rank_names.empty() ? static_cast<int>(rank) : rank_names.at(rank);
+  };
+  const auto size = static_cast<int>(signatures.size());
+  for (std::size_t receiver = 0; receiver < signatures.size(); ++receiver) {
+    if (!signatures[receiver] || signatures[receiver]->expected_splits.empty()) continue;
+    const auto& expected = signatures[receiver]->expected_splits;
+    for (std::size_t sender = 0; sender < signatures.size(); ++sender) {
+      const auto rows = signatures[sender] ? rows_to_each(*signatures[sender], size) : std::vector<std::int64_t>{};
+      const std::int64_t sent = receiver < rows.size() ? rows[receiver] : 0;
+      const std::int64_t wanted = sender < expected.size() ? expected[sender] : 0;
+      if (sent == wanted) continue;
+      return fmt::format(
+          "the ranks disagree about '{}': rank {} sends {} elements to rank {}, which expects {} from it; a rank's "
+          "input splits must be the other ranks' output splits (rank {} sends [{}], rank {} expects [{}])",
+          name, shown(sender), sent, shown(receiver), wanted, shown(sender), fmt::join(rows, ", "), shown(receiver),
+          fmt::join(expected, ", "));
+    }
+  }
+  return {};
+}
+
+bool fusable(const Signature& a, const Signature& b) {
+  return a.kind == OperationKind::kAllreduce && b.kind == OperationKind::kAllreduce && a.type == b.type &&
+         a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale;
+}
+
+const Signature& first_signature(const std::vector<std::optional<Signature>>& signatures) {
+  return **std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
+}
+
+std::size_t size_bytes(const Signature& signature) {
+  return element_count(signature.shape) * collectives::size_of(signature.type);
+}
+
+}  // namespace
+
+std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                              const std::vector<int>& rank_names) {
+  const auto first =
+      std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
+  for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
+    if (!signatures[rank]) continue;
+    const auto found = difference(**first, *signatures[rank]);
+    if (!found) continue;
+    std::vector<int> first_side;
+    std::vector<int> second_side;
+    for (std::size_t other = 0; other < signatures.size(); ++other) {
+      if (!signatures[other]) continue;
+      const int shown = rank_names.empty() ? static_cast<int>(other) : rank_names.at(other);
+      const auto versus_first = difference(**first, *signatures[other]);
+      if (!versus_first) first_side.push_back(shown);
+      if (versus_first && versus_first->second == found->second) second_side.push_back(shown);
+    }
+    return fmt::format("the ranks disagree about '{}': {} differs: {} on rank{} {}; {} on rank{} {}", name, found->what,
+                       found->first, first_side.size() > 1 ? "s" : "", fmt::join(first_side, ", "), found->second,
+                       second_side.size() > 1 ? "s" : "", fmt::join(second_side, ", "));
+  }
+  const bool exchanges = first != signatures.end() && (*first)->kind == OperationKind::kAllToAll;
+  return exchanges ? describe_split_mismatch(name, signatures, rank_names) : std::string();
+}
+
+void Coordinator::announce(int rank, Announced announced, SteadyClock::time_point now) {
+  last_announced_[rank] = {announced.name, announced.signature.kind, now};
+  if (refuse_spoiled(rank, announced)) return;
+  Waiting& waiting = waiting_[announced.name];
+  if (waiting.signatures.empty()) {
+    waiting.signatures.resize(static_cast<std::size_t>(options_.size));
+    waiting.since = now;
+    waiting.arrival = ++arrivals_;
+  }
+  auto& slot = waiting.signatures[static_cast<std::size_t>(rank)];
+  if (slot) {
+    throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced '{}' twice", rank, announced.name));
+  }
+  slot = std::move(announced.signature);
+  waiting.transient = announced.transient;
+  ++waiting.count;
+  const std::string name = std::move(announced.name);
+  if (is_ready(waiting)) {
+    finish_waiting(name);
+  } else {
+    refuse_if_hopeless(name);
+  }
+}
+
+bool Coordinator::is_ready(const Waiting& waiting) const {
+  if (joined_count_ == 0) return waiting.count == options_.size;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (!waiting.signatures[static_cast<std::size_t>(rank)] && !has_joined(rank)) return false;
+  }
+  return true;
+}
+
+std::string Coordinator::impossible_for_joined(const std::string& name, const Waiting& waiting) const {
+  const Signature& signature = first_signature(waiting.signatures);
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (waiting.signatures[static_cast<std::size_t>(rank)]) continue;
+    const bool is_root = signature.kind == OperationKind::kBroadcast && signature.root == rank;
+    const bool always = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBarrier;
+    if (is_root || (!always && !joined_[static_cast<std::size_t>(rank)]->every_operation)) {
+      return fmt::format("{} '{}' cannot run: rank {} has joined and takes part only in {}{}",
+                         operation_name(signature.kind), name, name_of(rank),
+                         is_root ? "what needs nothing from it, and it is the root" : "allreduce and barrier",
+                         is_root ? "" : "; with join(every_operation=True) it takes part in all");
+    }
+  }
+  return {};
+}
+
+void Coordinator::finish_waiting(const std::string& name) {
+  Ready ready{name, std::move(waiting_.at(name))};
+  waiting_.erase(name);
+  ready.waiting.by_contributors = std::any_of(
+      joined_.begin(), joined_.end(), [](const auto& one) { return one.has_value() && one->divide_by_contributors; });
+  const auto& signatures = ready.waiting.signatures;
+  if (std::string message = describe_mismatch(name, signatures, options_.rank_names); !message.empty()) {
+    refuse(name, signatures, ErrorCode::kMismatch, std::move(message));
+  } else if (message = impossible_for_joined(name, ready.waiting); !message.empty()) {
+    refuse(name, signatures, ErrorCode::kUnsupported, std::move(message));
+  } else {
+    complete(std::move(ready));
+  }
+}
+
+void Coordinator::join(int rank, const JoinAnnouncement& join) {
+  if (has_joined(rank)) throw Error(ErrorCode::kProtocol, fmt::format("rank {} joined twice", rank));
+  if (!departed_ranks_.empty()) {
+    refusals_.push_back({std::string(kJoinName), ErrorCode::kPeerLeft,
+                         fmt::format("join can never complete: rank {} has shut down without joining",
+                                     name_of(departed_ranks_.front()))});
+    return;
+  }
+  joined_[static_cast<std::size_t>(rank)] = join;
+  ++joined_count_;
+  std::vector<std::pair<std::uint64_t, std::string>> ready;
+  for (const auto& [name, waiting] : waiting_) {
+    if (is_ready(waiting)) ready.emplace_back(waiting.arrival, name);
+  }
+  std::sort(ready.begin(), ready.end());
+  for (const auto& [arrival, name] : ready) {
+    if (waiting_.contains(name)) finish_waiting(name);  // Not if it was in a group that another one has spoiled.
+  }
+  announce_steps_ = true;
+  if (joined_count_ == options_.size) {
+    last_rank_to_join_ = rank;
+    joined_.assign(joined_.size(), std::nullopt);
+    joined_count_ = 0;
+    steps_begun_.clear();
+    announce_steps_ = false;
+  }
+}
+
+void Coordinator::begin_step(int rank, const PlanStep& step) {
+  // Said before the news that all have joined arrived there; or by a rank that only follows.
+  if (joined_count_ == 0 || has_joined(rank)) return;
+  const auto [known, is_new] = steps_begun_.try_emplace(step.plan, step.step);
+  if (!is_new && known->second >= step.step) return;
+  known->second = step.step;
+  steps_.push_back(step);
+}
+
+int Coordinator::name_of(int rank) const {
+  return options_.rank_names.empty() ? rank : options_.rank_names.at(static_cast<std::size_t>(rank));
+}
+
+std::vector<int> Coordinator::names_of(const std::vector<int>& ranks) const {
+  std::vector<int> names;
+  for (const int rank : ranks) names.push_back(name_of(rank));
+  return names;
+}
+
+void Coordinator::complete(Ready ready) {
+  const Signature signature = first_signature(ready.waiting.signatures);
+  if (!signature.group.empty()) {
+    count_in_group(signature.group, signature.group_size, std::move(ready), std::nullopt);
+    return;
+  }
+  ready_.emplace_back();
+  ready_.back().push_back(std::move(ready));
+}
+
+void Coordinator::count_in_group(const std::string& group, std::uint32_t group_size, std::optional<Ready> ready,
+                                 const std::optional<Refusal>& refusal) {
+  GroupProgress& progress = groups_[group];
+  ++progress.seen;
+  if (ready) progress.members.push_back(std::move(*ready));
+  if (refusal && !progress.refusal) progress.refusal = refusal;
+  if (progress.refusal) {
+    for (const Ready& member : progress.members) {
+      refusals_.push_back({member.name, progress.refusal->code,
+                           fmt::format("group '{}' fails as a whole: {}", group, progress.refusal->message)});
+    }
+    progress.members.clear();
+  }
+  if (progress.seen < group_size) return;
+  auto members = std::move(progress.members);
+  groups_.erase(group);
+  if (members.empty()) return;
+  std::sort(members.begin(), members.end(),
+            [](const Ready& a, const Ready& b) { return a.waiting.arrival < b.waiting.arrival; });
+  ready_.push_back(std::move(members));
+}
+
+void Coordinator::depart(int rank) {
+  departed_ranks_.push_back(rank);
+  std::vector<std::string> names;
+  for (const auto& [name, waiting] : waiting_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) refuse_if_hopeless(name);
+  if (joined_count_ == 0) return;
+  joined_.assign(joined_.size(), std::nullopt);
+  joined_count_ = 0;
+  refusals_.push_back({std::string(kJoinName), ErrorCode::kPeerLeft,
+                       fmt::format("join can never complete: rank {} has shut down without joining", name_of(rank))});
+}
+
+void Coordinator::refuse_if_hopeless(const std::string& name) {
+  const auto found = waiting_.find(name);
+  if (found == waiting_.end()) return;
+  const Waiting& waiting = found->second;
+  for (const int rank : departed_ranks_) {
+    if (waiting.signatures[static_cast<std::size_t>(rank)]) continue;
+    std::vector<int> ready;
+    for (int other = 0; other < options_.size; ++other) {
+      if (waiting.signatures[static_cast<std::size_t>(other)]) ready.push_back(other);
+    }
+    std::string message = fmt::format(
+        "{} '{}' can never complete: rank {} has shut down (or ended early) without taking part; "
+        "rank{} {} waited for it",
+        operation_name(first_signature(waiting.signatures).kind), name, name_of(rank), ready.size() > 1 ? "s" : "",
+        fmt::join(names_of(ready), ", "));
+    const auto signatures = waiting.signatures;
+    waiting_.erase(found);  // Before its group may be refused as a whole, and with it whatever waits.
+    refuse(name, signatures, ErrorCode::kPeerLeft, std::move(message));
+    return;
+  }
+}
+
+void Coordinator::refuse(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                         ErrorCode code, std::string message) {
+  refusals_.push_back({name, code, std::move(message)});
+  const Refusal refusal = refusals_.back();
+  // Ranks may disagree even about the group; every group that was named loses a member.
+  std::map<std::string, std::set<std::uint32_t>> groups;
+  for (const auto& signature : signatures) {
+    if (signature && !signature->group.empty()) groups[signature->group].insert(signature->group_size);
+  }
+  for (const auto& [group, sizes] : groups) {
+    const bool disputed = std::ranges::any_of(
+        signatures, [&](const std::optional<Signature>& signature) { return signature && signature->group != group; });
+    if (disputed || sizes.size() > 1) {  // Its other members need not come from every rank.
+      spoil(group, signatures, refusal);
+    } else {
+      count_in_group(group, *sizes.begin(), std::nullopt, refusal);
+    }
+  }
+}
+
+void Coordinator::spoil(const std::string& group, const std::vector<std::optional<Signature>>& signatures,
+                        Refusal refusal) {
+  refusal.message = fmt::format("group '{}' fails as a whole: {}", group, refusal.message);
+  SpoiledGroup spoiled{std::move(refusal), std::vector<std::uint32_t>(signatures.size(), 0)};
+  const auto belongs = [&](const std::optional<Signature>& signature) {
+    return signature && signature->group == group;
+  };
+  const std::size_t seen = 1 + (groups_.contains(group) ? groups_.at(group).seen : 0);
+  for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
+    if (!belongs(signatures[rank]) || signatures[rank]->group_size <= seen) continue;
+    spoiled.missing[rank] = signatures[rank]->group_size - static_cast<std::uint32_t>(seen);
+  }
+  if (groups_.contains(group)) {
+    for (const Ready& member : groups_.at(group).members) {
+      refusals_.push_back({member.name, spoiled.refusal.code, spoiled.refusal.message});
+    }
+    groups_.erase(group);
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, waiting] : waiting_) {
+    if (std::ranges::any_of(waiting.signatures, belongs)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    const auto& announced = waiting_.at(name).signatures;
+    for (std::size_t rank = 0; rank < announced.size(); ++rank) {
+      if (belongs(announced[rank]) && spoiled.missing[rank] > 0) --spoiled.missing[rank];
+    }
+    refusals_.push_back({name, spoiled.refusal.code, spoiled.refusal.message});
+    waiting_.erase(name);
+  }
+  if (std::ranges::any_of(spoiled.missing, [](std::uint32_t count) { return count > 0; })) {
+    spoiled_.emplace(group, std::move(spoiled));
+  }
+}
+
+bool Coordinator::refuse_spoiled(int rank, const Announced& announced) {
+  const auto found = spoiled_.find(announced.signature.group);
+  if (found == spoiled_.end()) return false;
+  SpoiledGroup& spoiled = found->second;
+  std::uint32_t& missing = spoiled.missing[static_cast<std::size_t>(rank)];
+  if (missing == 0) return false;  // The next group of this name.
+  --missing;
+  refusals_.push_back({announced.name, spoiled.refusal.code, spoiled.refusal.message});
+  if (std::ranges::all_of(spoiled.missing, [](std::uint32_t count) { return count == 0; })) spoiled_.erase(found);
+  return true;
+}
+
+OrderedOperation Coordinator::make_ordered(const Ready& ready) const {
+  OrderedOperation ordered;
+  ordered.name = ready.name;
+  ordered.transient = ready.waiting.transient;
+  const auto& signatures = ready.waiting.signatures;
+  const Signature& first = first_signature(signatures);
+  const auto contributors =
+      std::count_if(signatures.begin(), signatures.end(), [](const auto& s) { return s.has_value(); });
+  if (contributors < options_.size) {
+    ordered.signature = first;
+    if (ready.waiting.by_contributors) ordered.divisor = static_cast<int>(contributors);
+  }
+  if (first.kind == OperationKind::kAllgather) {
+    for (const auto& signature : signatures) {
+      ordered.sizes.push_back(!signature ? 0 : signature->shape.empty() ? 1 : signature->shape[0]);
+    }
+  }
+  if (first.kind == OperationKind::kAllToAll) {
+    for (const auto& signature : signatures) {
+      const auto rows = signature ? rows_to_each(*signature, options_.size)
+                                  : std::vector<std::int64_t>(static_cast<std::size_t>(options_.size), 0);
+      ordered.sizes.insert(ordered.sizes.end(), rows.begin(), rows.end());
+    }
+  }
+  return ordered;
+}
+
+Order Coordinator::take_order() {
+  std::vector<std::vector<FusionItem>> units;
+  for (const auto& members : ready_) {
+    std::vector<FusionItem> unit;
+    for (const Ready& ready : members) {
+      unit.push_back({make_ordered(ready), first_signature(ready.waiting.signatures)});
+    }
+    units.push_back(std::move(unit));
+  }
+  ready_.clear();
+  Order order;
+  order.buckets = fuse(units, options_.fusion_bytes, options_.hosts);
+  order.refusals = std::exchange(refusals_, {});
+  order.announce_steps = std::exchange(announce_steps_, false);
+  order.steps = std::exchange(steps_, {});
+  order.last_rank_to_join = std::exchange(last_rank_to_join_, std::nullopt);
+  return order;
+}
+
+bool bits_are_free_of_place(const Signature& signature, int hosts) {
+  if (hosts == 1 || !collectives::is_floating_point(signature.type)) return true;
+  const bool wide = signature.type == DataType::kFloat32 || signature.type == DataType::kFloat64;
+  const bool adds = signature.operation == ReduceOperation::kSum || signature.operation == ReduceOperation::kAverage;
+  return hosts == 2 && wide && adds;
+}
+
+std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes, int hosts) {
+  std::vector<Bucket> buckets;
+  const Signature* open_signature = nullptr;  // Of the last bucket, while it may still grow.
+  std::size_t open_bytes = 0;
+  for (const auto& unit : units) {
+    if (open_signature != nullptr && !bits_are_free_of_place(*open_signature, hosts)) open_signature = nullptr;
+    for (const FusionItem& item : unit) {
+      const std::size_t bytes = size_bytes(item.signature);
+      const bool alone = hosts == 1 && bytes >= kNotFusedOnOneHostBytes;
+      if (alone) open_signature = nullptr;
+      const bool joins = open_signature != nullptr && fusable(*open_signature, item.signature) &&
+                         buckets.back().back().divisor == item.operation.divisor && open_bytes + bytes <= fusion_bytes;
+      if (joins) {
+        buckets.back().push_back(item.operation);
+        open_bytes += bytes;
+        continue;
+      }
+      buckets.push_back({item.operation});
+      open_signature = alone ? nullptr : &item.signature;
+      open_bytes = bytes;
+    }
+  }
+  return buckets;
+}
+
+std::vector<Stall> Coordinator::stalls(SteadyClock::time_point now, std::chrono::milliseconds threshold) const {
+  std::vector<std::pair<std::uint64_t, Stall>> found;
+  for (const auto& [name, waiting] : waiting_) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - waiting.since);
+    if (waited < threshold) continue;
+    Stall stall{name, OperationKind::kBarrier, waited, {}, {}};
+    for (int rank = 0; rank < options_.size; ++rank) {
+      const auto& signature = waiting.signatures[static_cast<std::size_t>(rank)];
+      if (signature) stall.kind = signature->kind;
+      if (signature || !has_joined(rank)) (signature ? stall.ready_ranks : stall.missing_ranks).push_back(rank);
+    }
+    found.emplace_back(waiting.arrival, std::move(stall));
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Stall> stalls;
+  for (auto& [arrival, stall] : found) stalls.push_back(std::move(stall));
+  return stalls;
+}
+
+std::optional<SteadyClock::time_point> Coordinator::oldest_wait() const {
+  std::optional<SteadyClock::time_point> oldest;
+  for (const auto& [name, waiting] : waiting_) {
+    if (!oldest || waiting.since < *oldest) oldest = waiting.since;
+  }
+  return oldest;
+}
+
+std::string Coordinator::last_announced(int rank, SteadyClock::time_point now) const {
+  const auto found = last_announced_.find(rank);
+  if (found == last_announced_.end()) return "nothing yet";
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - found->second.when).count();
+  return fmt::format("{} '{}' {} s ago", operation_name(found->second.kind), found->second.name, seconds);
+}
+
+}  // namespace gyre::engine::internal

@@ -1,0 +1,296 @@
+#include "gyre/engine/internal/open/coordinator_service.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace gyre::engine::internal {
+
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+/// A rank that does not read its orders while so much is waiting for it has stopped working.
+constexpr std::size_t kMostOutgoingBytes = std::size_t{256} << 20;
+constexpr const char* kAboutMissingRanks = "The missing ranks run other code, are slower, or wait for something else";
+
+CoordinatorOptions coordinator_options(const group::Group& group, const EngineOptions& options) {
+  const group::Topology& topology = group.topology();
+  CoordinatorOptions result{group.size(),
+                            largest_bucket_bytes(options.fusion_bytes, topology.one_host()),
+                            static_cast<int>(topology.hosts().size()),
+                            {}};
+  for (int rank = 0; rank < group.size(); ++rank) {
+    result.rank_names.push_back(topology.member(rank).rank_in_job.value_or(rank));
+  }
+  return result;
+}
+
+}  // namespace
+
+CoordinatorService::CoordinatorService(group::Group& group, std::vector<std::unique_ptr<net::Stream>> links,
+                                       const EngineOptions& options, const TimelineRows& timeline, Logger logger)
+    : group_(group),
+      options_(options),
+      timeline_(timeline),
+      logger_(std::move(logger)),
+      coordinator_(coordinator_options(group, options)),
+      inquiry_(group.size()) {
+  for (auto& link : links) {
+    peers_.emplace_back();
+    peers_.back().link = std::move(link);
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+CoordinatorService::~CoordinatorService() {
+  stopping_ = true;
+  stop_.notify();
+  thread_.join();
+}
+
+void CoordinatorService::run() {
+  try {
+    serve();
+  } catch (const std::exception& error) {
+    group_.abort(as_error(error).add_context("rank 0's coordinator failed"));
+  }
+}
+
+void CoordinatorService::serve() {
+  for (;;) {
+    const std::vector<short> events = poll_peers();
+    if (stopping_ || group_.abort_signal().triggered()) return;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+      if ((events[rank] & ~POLLOUT) != 0) receive_from(static_cast<int>(rank));
+    }
+    send_orders();
+    look_into_stalls();
+  }
+}
+
+std::vector<short> CoordinatorService::poll_peers() {
+  std::vector<pollfd> polled;
+  for (const Peer& peer : peers_) {
+    const short events = static_cast<short>(POLLIN | (peer.outgoing.empty() ? 0 : POLLOUT));
+    polled.push_back({peer.gone ? -1 : peer.link->fd(), events, 0});
+  }
+  polled.push_back({stop_.fd(), POLLIN, 0});
+  polled.push_back({group_.abort_signal().fd(), POLLIN, 0});
+  if (::poll(polled.data(), polled.size(), poll_timeout_ms()) < 0 && errno != EINTR) throw system_error("poll", errno);
+  std::vector<short> events;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) events.push_back(polled[rank].revents);
+  return events;
+}
+
+void CoordinatorService::receive_from(int rank) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  std::array<std::byte, kReadBytes> buffer;
+  try {
+    for (;;) {
+      const std::size_t count = peer.link->read_some(buffer);
+      peer.parser.append(std::span(buffer).first(count));
+      while (auto message = peer.parser.next()) take_announcement(rank, *message);
+      if (count < buffer.size()) return;
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) {
+      Error reason = error;
+      throw reason.add_context(fmt::format("announcement of {}", group_.topology().describe(rank)));
+    }
+    // A rank that said goodbye may close; one that did not is the group's to report, which sees its death as well.
+    peer.gone = true;
+  }
+}
+
+void CoordinatorService::take_announcement(int rank, const net::Message& message) {
+  if (message.type != kAnnouncementMessage) {
+    throw Error(ErrorCode::kProtocol, fmt::format("message of type {}", message.type));
+  }
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  AnnouncementContent content = peer.decoder.decode(message.payload);
+  const auto now = SteadyClock::now();
+  for (Announced& announced : content.operations) {
+    if (timeline_.enabled()) timeline_.instant(announced.name, fmt::format("{}", rank));
+    coordinator_.announce(rank, std::move(announced), now);
+  }
+  for (const PlanStep& step : content.steps) coordinator_.begin_step(rank, step);
+  if (content.join) coordinator_.join(rank, *content.join);
+  if (content.stalled_step) note_stalled(std::move(*content.stalled_step));
+  if (content.whereabouts) inquiry_.answer(rank, std::move(*content.whereabouts));
+  if (content.leaving && !peer.leaving) {
+    peer.leaving = true;
+    coordinator_.depart(rank);
+  }
+}
+
+void CoordinatorService::note_stalled(StalledStep stalled) {
+  const auto reported = reported_steps_.find(stalled.step.plan);
+  const bool fatal = options_.stall_failure.count() > 0 && stalled.waited >= options_.stall_failure;
+  // Every rank that waits says so, each in its own time: the others mean what has been reported.
+  if (!fatal && reported != reported_steps_.end() && reported->second.step == stalled.step &&
+      stalled.waited < reported->second.waited + options_.stall_warning / 2) {
+    return;
+  }
+  StalledStep& known = stalled_steps_[stalled.step.plan];
+  if (known.step != stalled.step || stalled.waited >= known.waited) known = std::move(stalled);
+}
+
+void CoordinatorService::send_orders() {
+  const Order order = coordinator_.take_order();
+  if (!order.empty()) {
+    timeline_.mark_cycle();
+    send_to_all(order);
+  }
+  for (Peer& peer : peers_) flush(peer);
+}
+
+void CoordinatorService::send_to_all(const Order& order) {
+  const Bytes message = net::encode_message(kOrderMessage, encoder_.encode(order));
+  for (Peer& peer : peers_) {
+    if (!peer.gone) peer.outgoing.insert(peer.outgoing.end(), message.begin(), message.end());
+    flush(peer);
+  }
+}
+
+void CoordinatorService::flush(Peer& peer) {
+  if (peer.gone || peer.outgoing.empty()) return;
+  try {
+    const std::size_t count = peer.link->write_some(peer.outgoing);
+    peer.outgoing.erase(peer.outgoing.begin(), peer.outgoing.begin() + static_cast<std::ptrdiff_t>(count));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) throw;
+    peer.gone = true;
+    return;
+  }
+  if (peer.outgoing.size() > kMostOutgoingBytes) {
+    throw Error(ErrorCode::kResourceExhausted, fmt::format("{} does not read its orders: {} are waiting for it",
+                                                           peer.link->peer(), format_bytes(peer.outgoing.size())));
+  }
+}
+
+int CoordinatorService::poll_timeout_ms() const {
+  SteadyClock::time_point next = SteadyClock::time_point::max();
+  const auto oldest = coordinator_.oldest_wait();
+  if (inquiry_.is_open()) {
+    next = inquiry_.deadline();
+  } else if (oldest) {
+    // The next moment at which a wait becomes reportable: first warning, repeated warning, or failure.
+    if (options_.stall_warning.count() > 0) {
+      next = std::max(*oldest + options_.stall_warning, last_stall_report_ + options_.stall_warning);
+    }
+    if (options_.stall_failure.count() > 0) next = std::min(next, *oldest + options_.stall_failure);
+  }
+  if (next == SteadyClock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - SteadyClock::now()).count();
+  return static_cast<int>(std::clamp<long long>(left, 0, 3'600'000));
+}
+
+void CoordinatorService::look_into_stalls() {
+  const auto now = SteadyClock::now();
+  if (!inquiry_.is_open()) {
+    if (stall_is_due(now)) ask_ranks();
+  } else if (inquiry_.is_over(now)) {
+    inquiry_.close();
+    if (!report_stalled_steps()) report_stalls();
+  }
+}
+
+bool CoordinatorService::stall_is_due(SteadyClock::time_point now) const {
+  if (!stalled_steps_.empty()) return true;
+  const auto oldest = coordinator_.oldest_wait();
+  if (!oldest) return false;
+  if (options_.stall_failure.count() > 0 && now >= *oldest + options_.stall_failure) return true;
+  return options_.stall_warning.count() > 0 && now >= *oldest + options_.stall_warning &&
+         now >= last_stall_report_ + options_.stall_warning;
+}
+
+void CoordinatorService::ask_ranks() {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (!peers_[rank].gone && !peers_[rank].leaving) ranks.push_back(static_cast<int>(rank));
+  }
+  Order order;
+  order.question = inquiry_.ask(std::move(ranks), SteadyClock::now());
+  send_to_all(order);
+}
+
+std::vector<int> CoordinatorService::names_of(const std::vector<int>& ranks) const {
+  std::vector<int> names;
+  for (const int rank : ranks) names.push_back(group_.topology().member(rank).rank_in_job.value_or(rank));
+  return names;
+}
+
+std::string CoordinatorService::describe_waiting(const std::vector<int>& ranks) const {
+  const std::string place = inquiry_.first_place_of(ranks);
+  return fmt::format("rank{} {}{}{}", ranks.size() > 1 ? "s" : "", fmt::join(names_of(ranks), ", "),
+                     place.empty() ? "" : ", ", place);
+}
+
+std::string CoordinatorService::describe(const Stall& stall) const {
+  const auto now = SteadyClock::now();
+  std::vector<std::string> missing;
+  for (const int rank : stall.missing_ranks) {
+    const std::string place = inquiry_.place_of(rank);
+    missing.push_back(fmt::format("{}, {}{}whose last was {}", group_.topology().describe(rank), place,
+                                  place.empty() ? "" : ", ", coordinator_.last_announced(rank, now)));
+  }
+  return fmt::format("{} '{}' has waited {:.1f} s: ready on {}; missing: {}", operation_name(stall.kind), stall.name,
+                     static_cast<double>(stall.waited.count()) / 1000, describe_waiting(stall.ready_ranks),
+                     fmt::join(missing, "; "));
+}
+
+std::string CoordinatorService::describe(const StalledStep& stalled, const std::vector<int>& waiting) const {
+  std::vector<std::string> missing;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (std::find(waiting.begin(), waiting.end(), rank) != waiting.end()) continue;
+    const std::string place = inquiry_.place_of(rank);
+    missing.push_back(fmt::format("{}{}{}", group_.topology().describe(rank), place.empty() ? "" : ", ", place));
+  }
+  return fmt::format("step {} of plan '{}' has waited {:.1f} s for its end: on {}; missing: {}", stalled.step.step + 1,
+                     stalled.plan_name, static_cast<double>(stalled.waited.count()) / 1000, describe_waiting(waiting),
+                     fmt::join(missing, "; "));
+}
+
+bool CoordinatorService::report_stalled_steps() {
+  for (const auto& [plan, stalled] : std::exchange(stalled_steps_, {})) {
+    const std::vector<int> waiting = inquiry_.waiting_for(stalled.step);
+    if (waiting.empty()) continue;  // It has ended meanwhile.
+    const std::string text = describe(stalled, waiting);
+    if (options_.stall_failure.count() > 0 && stalled.waited >= options_.stall_failure) {
+      fail_stalled(text);
+      return true;
+    }
+    logger_->warn("stall: {}. {}", text, kAboutMissingRanks);
+    reported_steps_[plan] = stalled;
+  }
+  return false;
+}
+
+void CoordinatorService::fail_stalled(const std::string& text) {
+  group_.abort(Error(ErrorCode::kTimeout, fmt::format("{} (the limit is {} s)", text,
+                                                      static_cast<double>(options_.stall_failure.count()) / 1000)));
+}
+
+void CoordinatorService::report_stalls() {
+  const auto now = SteadyClock::now();
+  if (options_.stall_failure.count() > 0) {
+    const auto fatal = coordinator_.stalls(now, options_.stall_failure);
+    if (!fatal.empty()) return fail_stalled(describe(fatal.front()));
+  }
+  if (options_.stall_warning.count() == 0 || now < last_stall_report_ + options_.stall_warning) return;
+  const auto stalls = coordinator_.stalls(now, options_.stall_warning);
+  if (stalls.empty()) return;
+  last_stall_report_ = now;
+  constexpr std::size_t kMostReported = 10;
+  for (std::size_t i = 0; i < std::min(stalls.size(), kMostReported); ++i) {
+    logger_->warn("stall: {}. {}", describe(stalls[i]), kAboutMissingRanks);
+  }
+  if (stalls.size() > kMostReported) logger_->warn("stall: and {} more operations", stalls.size() - kMostReported);
+}
+
+}  // namespace gyre::engine::internal

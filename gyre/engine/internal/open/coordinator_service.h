@@ -1,0 +1,88 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/log.h"
+#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/internal/open/negotiation.h"
+#include "gyre/engine/internal/stall/stall_inquiry.h"
+#include "gyre/engine/options.h"
+#include "gyre/engine/timeline.h"
+#include "gyre/group/group.h"
+#include "gyre/net/message.h"
+#include "gyre/net/notifier.h"
+#include "gyre/net/stream.h"
+
+namespace gyre::engine::internal {
+
+/// Rank 0's other half: reads the announcements of all ranks (its own included) from their negotiation links, lets the
+/// Coordinator decide, and sends every rank the same orders. One thread, asleep in poll(2) while nothing is said.
+class CoordinatorService {
+ public:
+  /// `links` by rank; links[0] is one end of a stream pair to rank 0's own open lane.
+  CoordinatorService(group::Group& group, std::vector<std::unique_ptr<net::Stream>> links, const EngineOptions& options,
+                     const TimelineRows& timeline, Logger logger);
+  /// Ends the thread: operations that wait fail on the ranks that are still there.
+  ~CoordinatorService();
+
+ private:
+  struct Peer {
+    std::unique_ptr<net::Stream> link;
+    net::MessageParser parser;
+    AnnouncementDecoder decoder;
+    Bytes outgoing;  // Not yet taken by the link.
+    bool leaving = false;
+    bool gone = false;
+  };
+
+  void run();
+  void serve();
+  /// Sleeps until there is something to do.
+  std::vector<short> poll_peers();
+  void note_stalled(StalledStep stalled);
+  void receive_from(int rank);
+  void take_announcement(int rank, const net::Message& message);
+  void send_orders();
+  void send_to_all(const Order& order);
+  void flush(Peer& peer);
+  int poll_timeout_ms() const;
+  /// Asks all ranks where they are when something has waited too long, and reports it when they have answered.
+  void look_into_stalls();
+  bool stall_is_due(SteadyClock::time_point now) const;
+  void ask_ranks();
+  void report_stalls();
+  /// True when it has ended the job.
+  bool report_stalled_steps();
+  void fail_stalled(const std::string& text);
+  std::string describe(const Stall& stall) const;
+  std::string describe(const StalledStep& stalled, const std::vector<int>& waiting) const;
+  std::string describe_waiting(const std::vector<int>& ranks) const;
+  std::vector<int> names_of(const std::vector<int>& ranks) const;
+
+  group::Group& group_;
+  const EngineOptions options_;
+  const TimelineRows& timeline_;
+  const Logger logger_;
+  net::Notifier stop_;
+
+  // The thread's.
+  std::vector<Peer> peers_;
+  Coordinator coordinator_;
+  OrderEncoder encoder_;
+  SteadyClock::time_point last_stall_report_{};
+  StallInquiry inquiry_;
+  std::map<std::uint64_t, StalledStep> stalled_steps_;   // By plan; not yet reported,
+  std::map<std::uint64_t, StalledStep> reported_steps_;  // and the last that was.
+
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace gyre::engine::internal

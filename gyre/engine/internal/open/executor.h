@@ -1,0 +1,57 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "gyre/base/log.h"
+#include "gyre/collectives/collectives.h"
+#include "gyre/engine/handle.h"
+#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/request.h"
+#include "gyre/engine/timeline.h"
+#include "gyre/group/lane.h"
+
+namespace gyre::engine::internal {
+
+/// An operation of this rank between submission and completion.
+struct Pending {
+  Request request;
+  Handle handle;
+  std::vector<std::byte> memory{};  ///< Of an operation in which this rank takes part only because it has joined.
+};
+
+/// What a signature asks for, in the terms of the collectives.
+collectives::Reduction reduction_of(const Signature& signature);
+
+/// Runs ordered operations on a lane. One thread.
+class Executor {
+ public:
+  Executor(group::Lane& lane, const TimelineRows& timeline, Logger logger)
+      : lane_(lane), timeline_(timeline), logger_(std::move(logger)) {}
+
+  /// Runs one bucket: `operations[i]` is what the coordinator says of `pending[i]`. Returns the results in that order;
+  /// throws what the collective throws, after which the lane is of no further use.
+  std::vector<Result> run(const Bucket& operations, const std::vector<Pending>& pending);
+
+ private:
+  void log_choice(const Request& first, std::size_t size_bytes) const;
+  /// Adds its time to the lane's counter where it is worth reading the clock.
+  void copy_counted(std::span<std::byte> to, std::span<const std::byte> from) const;
+  void allreduce_alone(const Request& request);
+  void allreduce_fused(const std::vector<Pending>& pending);
+  Result broadcast(const Request& request);
+  Result allgather(const Request& request, const OrderedOperation& operation);
+  Result reduce_scatter(const Request& request);
+  Result all_to_all(const Request& request, const OrderedOperation& operation);
+
+  group::Lane& lane_;
+  const TimelineRows& timeline_;
+  const Logger logger_;
+  std::vector<std::byte> fusion_buffer_;
+  collectives::LentMemory lent_memory_;
+};
+
+/// Rows of the first dimension that each rank gets from a reduce-scatter: even, the first ranks one more.
+std::vector<std::int64_t> reduce_scatter_rows(std::int64_t rows, int size);
+
+}  // namespace gyre::engine::internal

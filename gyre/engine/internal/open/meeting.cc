@@ -1,0 +1,274 @@
+#include "gyre/engine/internal/open/meeting.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/check.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/clock.h"
+#include "gyre/collectives/collectives.h"
+#include "gyre/collectives/copy_bytes.h"
+#include "gyre/engine/internal/channels.h"
+#include "gyre/engine/internal/open/executor.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+constexpr std::uint64_t kEnteredMask = 0xFFFF;
+constexpr int kRoundShift = 16;
+constexpr std::size_t kCacheLineBytes = 64;
+constexpr std::chrono::seconds kSetUpTimeout{60};
+/// How long a rank waits for the others before it calls a round off: about what the way over the coordinator takes, so
+/// that in the worst case it pays twice. (Much less, and ranks that the coordinator's answer reaches one after the
+/// other would miss each other in the next call too, and so for ever.)
+constexpr std::chrono::microseconds kPatience{400};
+/// How much of it is spent spinning, where every rank has a core.
+constexpr std::chrono::microseconds kSpinning{100};
+constexpr int kSpinsPerClockRead = 64;
+/// What is larger goes through the lane's mailboxes.
+constexpr std::size_t kContributionBytes = 1024;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+std::uint64_t hash_of(const Request& request) {
+  const Signature& signature = request.signature;
+  const std::uint64_t small =
+      static_cast<std::uint64_t>(signature.kind) | static_cast<std::uint64_t>(signature.type) << 8 |
+      static_cast<std::uint64_t>(signature.operation) << 16 | static_cast<std::uint64_t>(signature.root) << 32;
+  std::uint64_t hash = xxh3_64(as_bytes(request.name), small);
+  hash = xxh3_64(std::as_bytes(std::span(signature.shape)), hash);
+  const double scales[2] = {signature.prescale, signature.postscale};
+  return xxh3_64(bytes_of(scales), hash);
+}
+
+bool fits_on_board(const Request& request) { return request.input.size() <= kContributionBytes; }
+
+bool contributes(const Request& request, int rank) {
+  const Signature& signature = request.signature;
+  return signature.kind == OperationKind::kAllreduce || rank == signature.root;
+}
+
+group::LaneOptions lane_options(const group::Group& group) {
+  return {kMeetingChannel, collectives::segment_bytes_for(group.size(), 0), std::chrono::milliseconds{0}};
+}
+
+}  // namespace
+
+struct Meeting::Board {
+  /// What a rank posts before it enters a round. The round is written last, so that a reader who finds the round it
+  /// wants has the hash that belongs to it.
+  struct alignas(kCacheLineBytes) Posting {
+    std::atomic<std::uint64_t> round[2];  // By parity of the round.
+    std::atomic<std::uint64_t> hash[2];
+    std::atomic<std::uint64_t> passed_by;  // The last call that this rank took to the coordinator.
+    alignas(kCacheLineBytes) std::byte contribution[2][kContributionBytes];
+  };
+
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> state;  // round << 16 | entered; zero-filled memory is round 0.
+  alignas(kCacheLineBytes) std::atomic<std::uint64_t> last_held;  // (round + 1) << 1 | agreed; 0 means none.
+  Posting postings[1];                                            // One per rank.
+
+  static std::size_t bytes_for(int size) { return sizeof(Board) + sizeof(Posting) * static_cast<std::size_t>(size); }
+};
+
+Meeting::Meeting(group::Group& group, const TimelineRows& timeline)
+    : group_(group),
+      timeline_(timeline),
+      lane_(group, lane_options(group)),
+      memory_(
+          group.share_segment(kMeetingBoardChannel, Board::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
+      board_(reinterpret_cast<Board*>(memory_->bytes().data())),
+      crowded_(usable_cores() < group.size()) {
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+  GYRE_CHECK(static_cast<std::uint64_t>(group.size()) < kEnteredMask);
+}
+
+bool Meeting::eligible(const Request& request) {
+  const OperationKind kind = request.signature.kind;
+  return request.signature.group.empty() &&
+         (kind == OperationKind::kAllreduce || kind == OperationKind::kBroadcast || kind == OperationKind::kBarrier);
+}
+
+std::uint64_t Meeting::next_call(std::uint64_t hash) {
+  const std::uint64_t count = calls_since_held_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t round = board_->last_held.load(std::memory_order_acquire);
+  return xxh3_64(bytes_of(count), hash ^ round) | 1;  // Zero is nobody's.
+}
+
+bool Meeting::anybody_passed_by(std::uint64_t call) const {
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (board_->postings[rank].passed_by.load(std::memory_order_relaxed) == call) return true;
+  }
+  return false;
+}
+
+void Meeting::pass_by(const Request& request) {
+  board_->postings[group_.rank()].passed_by.store(next_call(hash_of(request)), std::memory_order_relaxed);
+}
+
+bool Meeting::try_run(const Request& request) {
+  const std::uint64_t hash = hash_of(request);
+  const std::uint64_t call = next_call(hash);
+  std::atomic<std::uint64_t>& passed_by = board_->postings[group_.rank()].passed_by;
+  if (!mutex_.try_lock()) {
+    passed_by.store(call, std::memory_order_relaxed);
+    return false;
+  }
+  struct GYRE_SCOPED_CAPABILITY Held {  // Takes over what try_lock() gave.
+    explicit Held(Mutex& held) GYRE_REQUIRES(held) : mutex(held) {}
+    ~Held() GYRE_RELEASE() { mutex.unlock(); }
+    Mutex& mutex;
+  } held(mutex_);
+  post_contribution(request);
+  const bool traced = timeline_.enabled();
+  if (traced) timeline_.begin(request.name, "NEGOTIATE_" + phase_name(request.signature.kind));
+  const bool met = meet(hash, call);
+  if (traced) timeline_.end(request.name);
+  if (!met) {
+    passed_by.store(call, std::memory_order_relaxed);
+    return false;
+  }
+  timeline_.mark_cycle();
+  calls_since_held_.store(0, std::memory_order_relaxed);
+  run(request);
+  ++held_;
+  return true;
+}
+
+std::span<std::byte> Meeting::contribution_of(int rank) const { return board_->postings[rank].contribution[held_ % 2]; }
+
+void Meeting::post_contribution(const Request& request) {
+  if (!fits_on_board(request) || !contributes(request, group_.rank())) return;
+  const std::span<std::byte> own = contribution_of(group_.rank()).first(request.input.size());
+  std::copy(request.input.begin(), request.input.end(), own.begin());
+  if (request.signature.kind == OperationKind::kAllreduce) {
+    collectives::prepare_contribution(own, reduction_of(request.signature), group_.size());
+  }
+}
+
+bool Meeting::meet(std::uint64_t hash, std::uint64_t call) {
+  Board::Posting& own = board_->postings[group_.rank()];
+  const auto size = static_cast<std::uint64_t>(group_.size());
+  for (;;) {
+    if (anybody_passed_by(call)) return false;
+    std::uint64_t state = board_->state.load(std::memory_order_acquire);
+    const std::uint64_t round = state >> kRoundShift;
+    const std::uint64_t entered = state & kEnteredMask;
+    if (entered == size) {  // Held this instant; the next round opens with the holder's next store.
+      group_.abort_signal().throw_if_triggered();
+      ::sched_yield();
+      continue;
+    }
+    own.round[round % 2].store(0, std::memory_order_relaxed);
+    own.hash[round % 2].store(hash, std::memory_order_release);
+    own.round[round % 2].store(round + 1, std::memory_order_release);
+    if (!board_->state.compare_exchange_strong(state, state + 1, std::memory_order_acq_rel)) continue;
+    if (entered + 1 == size) {
+      // All have posted, and nobody posts again before the next round opens.
+      const bool agreed = all_posted(round, hash);
+      board_->last_held.store((round + 1) << 1 | static_cast<std::uint64_t>(agreed), std::memory_order_release);
+      board_->state.store((round + 1) << kRoundShift, std::memory_order_release);
+      return agreed;
+    }
+    return await_outcome(round, call);
+  }
+}
+
+bool Meeting::await_outcome(std::uint64_t round, std::uint64_t call) {
+  const auto begin = SteadyClock::now();
+  for (bool yielding = crowded_;;) {
+    for (int spin = 0; spin < (yielding ? 1 : kSpinsPerClockRead); ++spin) {
+      if (board_->state.load(std::memory_order_acquire) >> kRoundShift != round) {
+        return board_->last_held.load(std::memory_order_acquire) == ((round + 1) << 1 | 1);
+      }
+      pause_briefly();
+    }
+    if (yielding) ::sched_yield();
+    const auto waited = SteadyClock::now() - begin;
+    yielding = crowded_ || waited > kSpinning;
+    if (waited < kPatience && !anybody_passed_by(call)) continue;
+    const bool aborted = group_.abort_signal().triggered();
+    std::uint64_t state = board_->state.load(std::memory_order_acquire);
+    // Over meanwhile: what was held counts, also when another rank, which has its result already, has failed since.
+    if (state >> kRoundShift != round) continue;
+    if ((state & kEnteredMask) < static_cast<std::uint64_t>(group_.size())) {
+      if (board_->state.compare_exchange_strong(state, (round + 1) << kRoundShift, std::memory_order_acq_rel)) {
+        return false;
+      }
+      continue;  // Somebody else was faster.
+    }
+    // A holder that died between its two stores would leave the round held for ever; its death aborts the group.
+    if (aborted) group_.abort_signal().throw_if_triggered();
+  }
+}
+
+bool Meeting::all_posted(std::uint64_t round, std::uint64_t hash) const {
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const Board::Posting& posting = board_->postings[rank];
+    const std::uint64_t posted = posting.hash[round % 2].load(std::memory_order_acquire);
+    if (posted != hash || posting.round[round % 2].load(std::memory_order_acquire) != round + 1) return false;
+  }
+  return true;
+}
+
+void Meeting::run(const Request& request) {
+  const bool traced = timeline_.enabled();
+  if (traced) timeline_.begin(request.name, phase_name(request.signature.kind));
+  try {
+    if (fits_on_board(request)) {
+      run_on_board(request);
+    } else {
+      run_in_lane(request);
+    }
+  } catch (const Error& error) {
+    group_.abort(error);
+    throw Error(*group_.abort_signal().reason());
+  }
+  if (traced) timeline_.end(request.name);
+}
+
+void Meeting::run_on_board(const Request& request) {
+  lane_.begin_collective();
+  const Signature& signature = request.signature;
+  if (signature.kind == OperationKind::kAllreduce) {
+    std::vector<const std::byte*> contributions;
+    for (int rank = 0; rank < group_.size(); ++rank) contributions.push_back(contribution_of(rank).data());
+    collectives::combine_contributions(request.output, contributions, reduction_of(request.signature));
+  } else if (signature.kind == OperationKind::kBroadcast) {
+    collectives::copy_bytes(request.output.data(), contribution_of(signature.root).data(), request.output.size());
+  }
+}
+
+void Meeting::run_in_lane(const Request& request) {
+  const Signature& signature = request.signature;
+  if (contributes(request, lane_.rank())) {
+    collectives::copy_bytes(request.output.data(), request.input.data(), request.input.size());
+  }
+  if (signature.kind == OperationKind::kAllreduce) {
+    collectives::allreduce(lane_, request.output, reduction_of(request.signature));
+  } else {
+    collectives::broadcast(lane_, request.output, signature.root);
+  }
+}
+
+}  // namespace gyre::engine::internal

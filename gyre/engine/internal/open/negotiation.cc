@@ -1,0 +1,257 @@
+#include "gyre/engine/internal/open/negotiation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "gyre/engine/internal/open/negotiation_generated.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+using flatbuffers::FlatBufferBuilder;
+using flatbuffers::Offset;
+
+Bytes finished_bytes(const FlatBufferBuilder& builder) {
+  const auto raw = std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
+  return {raw.begin(), raw.end()};
+}
+
+template <typename Root>
+const Root& verified(std::span<const std::byte> bytes, const char* what) {
+  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  flatbuffers::Verifier verifier(data, bytes.size());
+  if (!verifier.VerifyBuffer<Root>(nullptr)) {
+    throw Error(ErrorCode::kProtocol, fmt::format("a peer sent {} bytes that are not a valid {}", bytes.size(), what));
+  }
+  return *flatbuffers::GetRoot<Root>(data);
+}
+
+/// Tables are optional elements of a vector as far as the verifier is concerned; loops over null are over nothing.
+template <typename Vector>
+std::size_t length(const Vector* vector) {
+  return vector == nullptr ? 0 : vector->size();
+}
+
+/// The verifier looks where a vector's length stands, not whether its elements of 8 bytes stand at multiples of 8: in
+/// damaged bytes they need not, so they are copied before they are looked at.
+template <typename Element, typename Stored>
+std::vector<Element> copied(const flatbuffers::Vector<Stored>* values) {
+  static_assert(std::endian::native == std::endian::little, "FlatBuffers are little-endian");
+  std::vector<Element> elements(length(values));
+  if (!elements.empty()) std::memcpy(elements.data(), values->Data(), elements.size() * sizeof(Element));
+  return elements;
+}
+
+std::vector<wire::PlanStep> encode_steps(const std::vector<PlanStep>& steps) {
+  std::vector<wire::PlanStep> encoded;
+  for (const PlanStep& step : steps) encoded.emplace_back(step.plan, step.step);
+  return encoded;
+}
+
+std::vector<PlanStep> decode_steps(const flatbuffers::Vector<const wire::PlanStep*>* steps) {
+  std::vector<PlanStep> decoded;
+  for (const auto& step : copied<wire::PlanStep>(steps)) decoded.push_back({step.plan(), step.step()});
+  return decoded;
+}
+
+Offset<wire::StalledStep> encode_stalled(FlatBufferBuilder& builder, const std::optional<StalledStep>& stalled) {
+  if (!stalled) return 0;
+  const wire::PlanStep step(stalled->step.plan, stalled->step.step);
+  const auto name = builder.CreateString(stalled->plan_name);
+  return wire::CreateStalledStep(builder, &step, name, static_cast<std::uint64_t>(stalled->waited.count()));
+}
+
+Offset<wire::Whereabouts> encode_whereabouts(FlatBufferBuilder& builder, const std::optional<Whereabouts>& answer) {
+  if (!answer) return 0;
+  const auto program = builder.CreateString(answer->program.substr(0, kMostWhereaboutsBytes));
+  const auto steps = builder.CreateVectorOfStructs(encode_steps(answer->waits_for));
+  return wire::CreateWhereabouts(builder, answer->question, program, steps);
+}
+
+void decode_stall(const wire::Announcement& message, AnnouncementContent& content) {
+  if (const auto* stalled = message.stalled_step()) {
+    constexpr std::uint64_t kLongestMs = std::uint64_t{1} << 50;
+    content.stalled_step = {{stalled->step()->plan(), stalled->step()->step()},
+                            stalled->plan_name()->str(),
+                            std::chrono::milliseconds(std::min(stalled->waited_ms(), kLongestMs))};
+  }
+  if (const auto* answer = message.whereabouts()) {
+    content.whereabouts = {answer->question(), answer->program()->str().substr(0, kMostWhereaboutsBytes),
+                           decode_steps(answer->waits_for())};
+  }
+}
+
+Offset<wire::Signature> encode_signature(FlatBufferBuilder& builder, const Signature& signature) {
+  const auto shape = builder.CreateVector(signature.shape);
+  const auto splits = signature.splits.empty() ? 0 : builder.CreateVector(signature.splits);
+  const auto expected = signature.expected_splits.empty() ? 0 : builder.CreateVector(signature.expected_splits);
+  const auto group = signature.group.empty() ? 0 : builder.CreateString(signature.group);
+  return wire::CreateSignature(builder, static_cast<std::uint8_t>(signature.kind),
+                               static_cast<std::uint8_t>(signature.type),
+                               static_cast<std::uint8_t>(signature.operation), shape, signature.prescale,
+                               signature.postscale, signature.root, splits, group, signature.group_size, expected);
+}
+
+Signature decode_signature(const wire::Signature& message) {
+  const auto type = collectives::data_type_from_number(message.type());
+  const auto operation = collectives::reduce_operation_from_number(message.operation());
+  const bool kind_known = message.kind() >= static_cast<std::uint8_t>(OperationKind::kAllreduce) &&
+                          message.kind() <= static_cast<std::uint8_t>(OperationKind::kBarrier);
+  if (!type || !operation || !kind_known) {
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("a peer announced an operation of unknown kind {}, type {} or reduction {}", message.kind(),
+                            message.type(), message.operation()));
+  }
+  Signature signature;
+  signature.kind = static_cast<OperationKind>(message.kind());
+  signature.type = *type;
+  signature.operation = *operation;
+  signature.shape = copied<std::int64_t>(message.shape());
+  signature.prescale = message.prescale();
+  signature.postscale = message.postscale();
+  signature.root = message.root();
+  signature.splits = copied<std::int64_t>(message.splits());
+  signature.expected_splits = copied<std::int64_t>(message.expected_splits());
+  if (message.group() != nullptr) signature.group = message.group()->str();
+  signature.group_size = message.group_size();
+  return signature;
+}
+
+}  // namespace
+
+Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
+  FlatBufferBuilder builder;
+  std::vector<std::uint32_t> known;
+  std::vector<Offset<wire::NewOperation>> added;
+  for (const Announced& operation : content.operations) {
+    const auto found = known_.find(operation.name);
+    if (found != known_.end() && found->second.signature == operation.signature) {
+      known.push_back(found->second.number);
+      continue;
+    }
+    std::uint32_t number = found != known_.end() ? found->second.number : 0;
+    if (number == 0 && !operation.transient && last_number_ < kMostRememberedNames) number = ++last_number_;
+    if (number != 0) known_[operation.name] = {number, operation.signature};
+    const auto signature = encode_signature(builder, operation.signature);
+    added.push_back(wire::CreateNewOperation(builder, number, builder.CreateString(operation.name), signature));
+  }
+  const auto known_offset = builder.CreateVector(known);
+  const auto added_offset = builder.CreateVector(added);
+  const auto join =
+      content.join ? wire::CreateJoin(builder, content.join->every_operation, content.join->divide_by_contributors) : 0;
+  const auto steps = content.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(content.steps));
+  const auto stalled = encode_stalled(builder, content.stalled_step);
+  const auto whereabouts = encode_whereabouts(builder, content.whereabouts);
+  builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving, join, steps, stalled,
+                                          whereabouts));
+  return finished_bytes(builder);
+}
+
+AnnouncementContent AnnouncementDecoder::decode(std::span<const std::byte> bytes) {
+  const auto& message = verified<wire::Announcement>(bytes, "announcement");
+  AnnouncementContent content;
+  content.leaving = message.leaving();
+  if (const auto* join = message.join()) content.join = {join->every_operation(), join->divide_by_contributors()};
+  content.steps = decode_steps(message.steps());
+  decode_stall(message, content);
+  for (flatbuffers::uoffset_t i = 0; i < length(message.known()); ++i) {
+    const auto found = known_.find(message.known()->Get(i));
+    if (found == known_.end()) {
+      throw Error(ErrorCode::kProtocol, fmt::format("a peer announced operation number {}, which it never introduced",
+                                                    message.known()->Get(i)));
+    }
+    content.operations.push_back(found->second);
+  }
+  for (flatbuffers::uoffset_t i = 0; i < length(message.added()); ++i) {
+    const auto* added = message.added()->Get(i);
+    Announced operation{added->name()->str(), decode_signature(*added->signature()), added->number() == 0};
+    if (added->number() > kMostRememberedNames) {
+      throw Error(ErrorCode::kProtocol, fmt::format("a peer numbered an operation {}", added->number()));
+    }
+    if (added->number() != 0) known_[added->number()] = operation;
+    content.operations.push_back(std::move(operation));
+  }
+  return content;
+}
+
+Bytes OrderEncoder::encode(const Order& order) {
+  FlatBufferBuilder builder;
+  std::vector<Offset<wire::Bucket>> buckets;
+  for (const Bucket& bucket : order.buckets) {
+    std::vector<Offset<wire::OrderedOperation>> operations;
+    for (const OrderedOperation& operation : bucket) {
+      const auto found = numbers_.find(operation.name);
+      std::uint32_t number = found != numbers_.end() ? found->second : 0;
+      const bool introduce = number == 0;
+      if (introduce && !operation.transient && numbers_.size() < kMostRememberedNames) {
+        number = static_cast<std::uint32_t>(numbers_.size()) + 1;
+        numbers_[operation.name] = number;
+      }
+      const auto name = introduce ? builder.CreateString(operation.name) : 0;
+      const auto sizes = operation.sizes.empty() ? 0 : builder.CreateVector(operation.sizes);
+      const auto signature = operation.signature ? encode_signature(builder, *operation.signature) : 0;
+      operations.push_back(wire::CreateOrderedOperation(builder, number, name, sizes, signature, operation.divisor));
+    }
+    const auto operations_offset = builder.CreateVector(operations);
+    buckets.push_back(wire::CreateBucket(builder, operations_offset));
+  }
+  std::vector<Offset<wire::Refusal>> refusals;
+  for (const Refusal& refusal : order.refusals) {
+    const auto name = builder.CreateString(refusal.name);
+    const auto message = builder.CreateString(refusal.message);
+    refusals.push_back(wire::CreateRefusal(builder, name, static_cast<int>(refusal.code), message));
+  }
+  const auto buckets_offset = builder.CreateVector(buckets);
+  const auto refusals_offset = builder.CreateVector(refusals);
+  const auto steps = order.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(order.steps));
+  builder.Finish(wire::CreateOrder(builder, buckets_offset, refusals_offset, order.announce_steps, steps,
+                                   order.last_rank_to_join.value_or(-1), order.question));
+  return finished_bytes(builder);
+}
+
+Order OrderDecoder::decode(std::span<const std::byte> bytes) {
+  const auto& message = verified<wire::Order>(bytes, "order");
+  Order order;
+  order.announce_steps = message.announce_steps();
+  order.steps = decode_steps(message.steps());
+  order.question = message.question();
+  if (message.last_rank_to_join() >= 0) order.last_rank_to_join = message.last_rank_to_join();
+  for (flatbuffers::uoffset_t i = 0; i < length(message.buckets()); ++i) {
+    const auto* operations = message.buckets()->Get(i)->operations();
+    Bucket bucket;
+    for (flatbuffers::uoffset_t j = 0; j < length(operations); ++j) {
+      const auto* operation = operations->Get(j);
+      OrderedOperation ordered;
+      ordered.sizes = copied<std::int64_t>(operation->sizes());
+      if (operation->signature() != nullptr) ordered.signature = decode_signature(*operation->signature());
+      ordered.divisor = operation->divisor();
+      if (operation->name() != nullptr) {
+        ordered.name = operation->name()->str();
+        if (operation->number() != 0) names_[operation->number()] = ordered.name;
+      } else {
+        const auto found = names_.find(operation->number());
+        if (found == names_.end()) {
+          throw Error(ErrorCode::kProtocol,
+                      fmt::format("the coordinator ordered operation number {}, which it never introduced",
+                                  operation->number()));
+        }
+        ordered.name = found->second;
+      }
+      bucket.push_back(std::move(ordered));
+    }
+    order.buckets.push_back(std::move(bucket));
+  }
+  for (flatbuffers::uoffset_t i = 0; i < length(message.refusals()); ++i) {
+    const auto* refusal = message.refusals()->Get(i);
+    order.refusals.push_back(
+        {refusal->name()->str(), static_cast<ErrorCode>(refusal->code()), refusal->message()->str()});
+  }
+  return order;
+}
+
+}  // namespace gyre::engine::internal

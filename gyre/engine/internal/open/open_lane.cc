@@ -1,0 +1,456 @@
+#include "gyre/engine/internal/open/open_lane.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <numeric>
+#include <utility>
+
+#include "gyre/base/check.h"
+#include "gyre/engine/internal/channels.h"
+#include "gyre/engine/internal/open/neutral.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+/// The coordinator always reads; if it has not for this long, its process is stopped or its host is gone.
+constexpr std::chrono::seconds kAnnounceTimeout{60};
+
+group::LaneOptions lane_options(const group::Group& group) {
+  return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0),
+          std::chrono::milliseconds{0}};
+}
+
+Error invalid(const Request& request, std::string_view problem) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{} '{}': {}", operation_name(request.signature.kind), request.name, problem)};
+}
+
+void validate_sizes(const Request& request) {
+  const Signature& signature = request.signature;
+  const std::size_t bytes = element_count(signature.shape) * collectives::size_of(signature.type);
+  if (request.input.size() != bytes && signature.kind != OperationKind::kBarrier) {
+    throw invalid(request, fmt::format("the input has {} bytes, {} has {}", request.input.size(),
+                                       describe_tensor(signature.type, signature.shape), bytes));
+  }
+  const bool in_place = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBroadcast;
+  if (in_place && request.output.size() != bytes) {
+    throw invalid(request, fmt::format("the output has {} bytes, {} are needed", request.output.size(), bytes));
+  }
+}
+
+void validate_splits(const Request& request, int size) {
+  const Signature& signature = request.signature;
+  const std::int64_t rows = signature.shape[0];
+  const auto& expected = signature.expected_splits;
+  if (!expected.empty() && (expected.size() != static_cast<std::size_t>(size) || std::ranges::min(expected) < 0)) {
+    throw invalid(request, fmt::format("the expected splits [{}] are no numbers of rows from {} ranks",
+                                       fmt::join(expected, ", "), size));
+  }
+  // Nobody else could find that out.
+  if (!expected.empty() && size == 1 && expected[0] != rows) {
+    throw invalid(request, fmt::format("{} are sent to the only rank, which expects {}", rows, expected[0]));
+  }
+  if (signature.splits.empty()) {
+    if (rows % size == 0) return;
+    throw invalid(
+        request, fmt::format("without splits the first dimension, {}, must be a multiple of the size, {}", rows, size));
+  }
+  if (signature.splits.size() != static_cast<std::size_t>(size)) {
+    throw invalid(request, fmt::format("{} splits were given for {} ranks", signature.splits.size(), size));
+  }
+  std::int64_t left = rows;
+  for (const std::int64_t split : signature.splits) {
+    if (split < 0) throw invalid(request, fmt::format("split {} is negative", split));
+    left = split > left ? -1 : left - split;
+    if (left < 0) break;
+  }
+  if (left != 0) {
+    throw invalid(request, fmt::format("the splits [{}] do not add up to the first dimension, {}",
+                                       fmt::join(signature.splits, ", "), rows));
+  }
+}
+
+}  // namespace
+
+void validate(const Request& request, int size) {
+  const Signature& signature = request.signature;
+  if (request.name.empty()) throw Error(ErrorCode::kInvalidArgument, "an operation needs a name");
+  validate_sizes(request);
+  const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
+  const bool scales =
+      signature.operation == ReduceOperation::kAverage || signature.prescale != 1.0 || signature.postscale != 1.0;
+  if (reduces && signature.type == DataType::kBoolean && scales) {
+    throw invalid(request, "bool tensors cannot be averaged or scaled; use max (or), min (and) or sum");
+  }
+  if (signature.kind == OperationKind::kBroadcast && (signature.root < 0 || signature.root >= size)) {
+    throw invalid(request, fmt::format("root {} is not a rank of this group of {}", signature.root, size));
+  }
+  const bool needs_rows = signature.kind == OperationKind::kReduceScatter || signature.kind == OperationKind::kAllToAll;
+  if (needs_rows && signature.shape.empty()) throw invalid(request, "a scalar has no first dimension to split");
+  if (signature.kind == OperationKind::kAllToAll) validate_splits(request, size);
+}
+
+OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
+                   const TimelineRows& timeline, const Logger& logger, std::function<std::string()> whereabouts)
+    : group_(group),
+      timeline_(timeline),
+      lane_(group, lane_options(group)),
+      executor_(lane_, timeline, logger),
+      coordinator_(std::move(coordinator)),
+      joins_(joins),
+      plans_(plans),
+      finder_(std::move(whereabouts)) {
+  if (coordinator_) thread_ = std::thread([this] { run(); });
+}
+
+OpenLane::~OpenLane() { shutdown(); }
+
+void OpenLane::begin_negotiation(const Request& request) {
+  if (!timeline_.enabled()) return;
+  timeline_.begin(request.name, "NEGOTIATE_" + phase_name(request.signature.kind));
+}
+
+void OpenLane::end_negotiation(const Request& request) {
+  if (!timeline_.enabled()) return;
+  timeline_.end(request.name);
+  timeline_.begin(request.name, phase_name(request.signature.kind));
+}
+
+std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
+  std::vector<Handle> handles(requests.size());
+  const MutexLock lock(mutex_);
+  if (failure_) {
+    for (const Handle& handle : handles) handle.fail(*failure_);
+    return handles;
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const bool repeated = std::any_of(requests.begin(), requests.begin() + static_cast<std::ptrdiff_t>(i),
+                                      [&](const Request& other) { return other.name == requests[i].name; });
+    if (repeated || in_flight_.contains(requests[i].name) || reserved_.contains(requests[i].name)) {
+      throw invalid(requests[i],
+                    "an operation of this name is in flight already on this rank; wait for it, or use another name");
+    }
+  }
+  AnnouncementContent content;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    begin_negotiation(requests[i]);
+    content.operations.push_back({requests[i].name, requests[i].signature, requests[i].transient});
+    // A copy: the request, and the name in it, are moved away before the map reads its key.
+    const std::string name = requests[i].name;
+    in_flight_.emplace(name, Pending{std::move(requests[i]), handles[i]});
+  }
+  if (!coordinator_) {
+    run_alone();
+    return handles;
+  }
+  send(content);
+  return handles;
+}
+
+void OpenLane::send(const AnnouncementContent& content) {
+  const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(content));
+  try {
+    net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
+  } catch (const Error& error) {
+    // The handles fail through the lane's thread, with the reason that all ranks share. It finds out by itself that
+    // rank 0 has left in good order.
+    const Error verdict = error.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, error) : error;
+    if (verdict.code() != ErrorCode::kPeerLeft) group_.abort(verdict);
+  }
+}
+
+Handle OpenLane::join(const JoinAnnouncement& join) {
+  Pending pending;
+  pending.request.name = kJoinName;
+  const Handle handle = pending.handle;
+  const MutexLock lock(mutex_);
+  if (failure_) {
+    handle.fail(*failure_);
+    return handle;
+  }
+  if (!in_flight_.emplace(pending.request.name, pending).second) {
+    throw Error(ErrorCode::kInvalidArgument, "this rank has joined already and waits for the others");
+  }
+  AnnouncementContent content;
+  content.join = join;
+  if (coordinator_) {
+    send(content);
+  } else {
+    in_flight_.clear();
+    handle.complete({{}, {0}, {}});
+  }
+  return handle;
+}
+
+void OpenLane::announce_step(const PlanStep& step) {
+  const MutexLock lock(mutex_);
+  if (failure_ || stopping_ || !coordinator_) return;
+  AnnouncementContent content;
+  content.steps.push_back(step);
+  send(content);
+}
+
+void OpenLane::report_stall(const StalledStep& stalled) {
+  const MutexLock lock(mutex_);
+  if (failure_ || stopping_ || !coordinator_) return;
+  AnnouncementContent content;
+  content.stalled_step = stalled;
+  send(content);
+}
+
+void OpenLane::answer_question() {
+  auto found = finder_.take();
+  if (!found) return;
+  AnnouncementContent content;
+  content.whereabouts = {found->question, std::move(found->program), plans_.awaited_steps()};
+  const MutexLock lock(mutex_);
+  if (!failure_ && !stopping_) send(content);
+}
+
+bool OpenLane::reserve(const std::string& name) {
+  const MutexLock lock(mutex_);
+  if (failure_) throw Error(*failure_);
+  if (in_flight_.contains(name)) return false;
+  return reserved_.insert(name).second;
+}
+
+void OpenLane::release(const std::string& name) {
+  const MutexLock lock(mutex_);
+  reserved_.erase(name);
+}
+
+bool OpenLane::idle() {
+  const MutexLock lock(mutex_);
+  return in_flight_.empty() && reserved_.empty() && !failure_;
+}
+
+void OpenLane::run() {
+  Error failure(ErrorCode::kShutDown, "the engine was shut down on this rank");
+  try {
+    serve();
+  } catch (const std::exception& error) {
+    const Error seen = as_error(error);
+    // A broken link may be the first sign of a death that the group is about to explain.
+    failure = seen.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, seen) : seen;
+    // That rank 0 has left ends this lane; what other lanes have begun with it may still complete.
+    if (failure.code() != ErrorCode::kPeerLeft) failure = abort_group(failure);
+  }
+  fail_all(failure);
+}
+
+Error OpenLane::abort_group(const std::exception& cause) {
+  const Error reason = as_error(cause);
+  group_.abort(reason);
+  return group_.abort_signal().reason().value_or(reason);
+}
+
+void OpenLane::fail_all(const Error& failure) {
+  std::unordered_map<std::string, Pending> failed;
+  {
+    const MutexLock lock(mutex_);
+    failure_ = failure;
+    failed.swap(in_flight_);
+  }
+  for (const auto& [name, pending] : failed) pending.handle.fail(failure);
+  joins_.wake();
+}
+
+void OpenLane::serve() {
+  for (;;) {
+    std::array<pollfd, 4> polled = {{{coordinator_->fd(), POLLIN, 0},
+                                     {stop_.fd(), POLLIN, 0},
+                                     {group_.abort_signal().fd(), POLLIN, 0},
+                                     {finder_.fd(), POLLIN, 0}}};
+    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) throw system_error("poll", errno);
+    group_.abort_signal().throw_if_triggered();
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_) return;
+    }
+    if (polled[3].revents != 0) answer_question();
+    if (polled[0].revents != 0) receive();
+  }
+}
+
+void OpenLane::receive() {
+  std::array<std::byte, kReadBytes> buffer;
+  for (;;) {
+    const std::size_t count = coordinator_->read_some(buffer);
+    parser_.append(std::span(buffer).first(count));
+    while (auto message = parser_.next()) {
+      if (message->type != kOrderMessage) {
+        throw Error(ErrorCode::kProtocol, fmt::format("the coordinator sent a message of type {}", message->type));
+      }
+      execute(decoder_.decode(message->payload));
+    }
+    if (count < buffer.size()) return;
+  }
+}
+
+void OpenLane::execute(const Order& order) {
+  refuse(order.refusals);
+  if (order.announce_steps) {
+    joins_.set_somebody_has_joined(true);
+    plans_.announce_begun_steps();
+  }
+  for (const PlanStep& step : order.steps) joins_.follow(step);
+  for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
+  if (order.last_rank_to_join) finish_join(*order.last_rank_to_join);
+  if (order.question != 0) finder_.look(order.question);
+}
+
+void OpenLane::refuse(const std::vector<Refusal>& refusals) {
+  // All names are free again before anybody learns of the first refusal: who does may submit a group anew at once.
+  std::vector<std::pair<const Refusal*, Handle>> refused;
+  {
+    const MutexLock lock(mutex_);
+    for (const Refusal& refusal : refusals) {
+      const auto found = in_flight_.find(refusal.name);
+      if (found == in_flight_.end()) continue;
+      refused.emplace_back(&refusal, found->second.handle);
+      in_flight_.erase(found);
+    }
+  }
+  for (const auto& [refusal, handle] : refused) {
+    if (refusal->name != kJoinName) timeline_.end(refusal->name);
+    handle.fail(Error(refusal->code, refusal->message));
+    if (refusal->name == kJoinName) {
+      joins_.set_somebody_has_joined(false);
+      joins_.end_period();
+    }
+  }
+}
+
+void OpenLane::finish_join(int last_rank) {
+  joins_.set_somebody_has_joined(false);
+  joins_.end_period();
+  Handle handle;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = in_flight_.find(std::string(kJoinName));
+    if (found == in_flight_.end()) {
+      throw Error(ErrorCode::kProtocol, "the coordinator ended a join that this rank has not asked for");
+    }
+    handle = found->second.handle;
+    in_flight_.erase(found);
+  }
+  handle.complete({{}, {last_rank}, {}});
+  joins_.wake();
+}
+
+Pending OpenLane::follow(const OrderedOperation& operation) {
+  Pending pending;
+  pending.request.name = operation.name;
+  Signature& signature = pending.request.signature;
+  signature = *operation.signature;
+  const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
+  if (reduces || signature.kind == OperationKind::kBroadcast) {
+    pending.memory.resize(element_count(signature.shape) * collectives::size_of(signature.type));
+    pending.request.input = pending.memory;
+    pending.request.output = pending.memory;
+  } else if (!signature.shape.empty()) {
+    signature.shape[0] = 0;  // Of an allgather or all-to-all it has no rows.
+  }
+  if (reduces) fill_with_neutral(pending.memory, signature.type, signature.operation);
+  begin_negotiation(pending.request);
+  return pending;
+}
+
+void OpenLane::run_alone() {
+  // In a group of one everything is ready at once; the sizes that others would contribute to are this rank's own.
+  while (!in_flight_.empty()) {
+    const auto first = in_flight_.begin();
+    const Pending pending = std::move(first->second);
+    in_flight_.erase(first);
+    const Signature& signature = pending.request.signature;
+    const OrderedOperation operation{pending.request.name, {signature.shape.empty() ? 1 : signature.shape[0]}, true};
+    timeline_.mark_cycle();
+    end_negotiation(pending.request);
+    try {
+      Result result = std::move(executor_.run({operation}, {pending})[0]);
+      timeline_.end(pending.request.name);
+      pending.handle.complete(std::move(result));
+    } catch (const std::exception& error) {
+      pending.handle.fail(as_error(error));
+    }
+  }
+}
+
+void OpenLane::execute_bucket(const Bucket& bucket) {
+  const std::vector<Pending> pending = take(bucket);
+  if (pending.empty()) return;
+  for (const Pending& one : pending) end_negotiation(one.request);
+  std::vector<Result> results;
+  try {
+    results = executor_.run(bucket, pending);
+  } catch (const std::exception& error) {
+    const Error failure = abort_group(error);
+    for (const Pending& one : pending) one.handle.fail(failure);
+    throw;
+  }
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    timeline_.end(pending[i].request.name);
+    release(pending[i].request.name);
+    pending[i].handle.complete(std::move(results[i]));
+  }
+}
+
+std::vector<Pending> OpenLane::take(const Bucket& bucket) {
+  const MutexLock lock(mutex_);
+  std::vector<Pending> pending;
+  for (const OrderedOperation& operation : bucket) {
+    const auto found = in_flight_.find(operation.name);
+    if (found == in_flight_.end() && operation.signature && in_flight_.contains(std::string(kJoinName))) {
+      reserved_.insert(operation.name);
+      pending.push_back(follow(operation));
+      continue;
+    }
+    if (found == in_flight_.end()) {
+      throw Error(ErrorCode::kProtocol, fmt::format("the coordinator ordered '{}', which rank {} has not announced",
+                                                    operation.name, group_.rank()));
+    }
+    reserved_.insert(operation.name);  // Until it has completed.
+    pending.push_back(std::move(found->second));
+    in_flight_.erase(found);
+  }
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    Signature& signature = pending[i].request.signature;
+    if (bucket[i].divisor == 0 || signature.operation != ReduceOperation::kAverage) continue;
+    signature.operation = ReduceOperation::kSum;
+    signature.postscale /= bucket[i].divisor;
+  }
+  return pending;
+}
+
+void OpenLane::say_goodbye() {
+  AnnouncementContent goodbye;
+  goodbye.leaving = true;
+  const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(goodbye));
+  try {
+    net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
+  } catch (const Error&) {
+    return;  // The coordinator is gone, and nobody is left to say goodbye to.
+  }
+}
+
+void OpenLane::shutdown() {
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    // No goodbye from a group that has failed: it would reach the others before the reason does.
+    if (coordinator_ && !failure_ && !group_.abort_signal().triggered()) say_goodbye();
+  }
+  stop_.notify();
+  if (thread_.joinable()) thread_.join();
+  if (!coordinator_) fail_all(Error(ErrorCode::kShutDown, "the engine was shut down on this rank"));
+}
+
+}  // namespace gyre::engine::internal

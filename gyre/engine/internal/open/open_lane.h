@@ -1,0 +1,106 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "gyre/base/log.h"
+#include "gyre/base/thread_annotations.h"
+#include "gyre/engine/internal/open/executor.h"
+#include "gyre/engine/internal/join_watch.h"
+#include "gyre/engine/internal/open/negotiation.h"
+#include "gyre/engine/internal/plan/plan_registry.h"
+#include "gyre/engine/internal/stall/whereabouts_finder.h"
+#include "gyre/engine/statistics.h"
+#include "gyre/engine/timeline.h"
+#include "gyre/group/lane.h"
+#include "gyre/net/message.h"
+#include "gyre/net/notifier.h"
+
+namespace gyre::engine::internal {
+
+/// The lane of named operations in any order. A submission is announced to the coordinator at once, on the submitter's
+/// thread; this lane's thread sleeps until an order comes and executes it. submit() and the rest are thread-safe.
+class OpenLane {
+ public:
+  /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
+  /// thread.
+  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
+           const TimelineRows& timeline, const Logger& logger, std::function<std::string()> whereabouts);
+  ~OpenLane();
+
+  /// The requests are valid (see validate()). Those of one call are announced in one message.
+  std::vector<Handle> submit(std::vector<Request> requests);
+
+  /// From here on this rank takes part in what the others do without contributing, until all have joined. The handle's
+  /// result has the shape [last rank to join].
+  Handle join(const JoinAnnouncement& join);
+  /// This rank has begun a step of a plan while another one had joined.
+  void announce_step(const PlanStep& step);
+  /// This rank has waited long for the end of a plan's step.
+  void report_stall(const StalledStep& stalled);
+
+  /// Reserves a name as if an operation of it were in flight; false when one is. For operations that run elsewhere.
+  bool reserve(const std::string& name);
+  void release(const std::string& name);
+  /// Any thread, any time.
+  LaneStatistics statistics() const { return {"open", lane_.counters()}; }
+  /// Nothing in flight.
+  bool idle();
+
+  /// Says goodbye, fails what is in flight with kShutDown and ends the thread. Idempotent.
+  void shutdown();
+
+ private:
+  void run();
+  void serve();
+  void receive();
+  /// Tells the coordinator where this rank is, if that has been found out.
+  void answer_question();
+  void execute(const Order& order);
+  void execute_bucket(const Bucket& bucket);
+  std::vector<Pending> take(const Bucket& bucket);
+  void refuse(const std::vector<Refusal>& refusals);
+  void finish_join(int last_rank);
+  /// An operation that the others run and this rank, which has joined, has not announced.
+  Pending follow(const OrderedOperation& operation);
+  void say_goodbye() GYRE_REQUIRES(mutex_);
+  void send(const AnnouncementContent& content) GYRE_REQUIRES(mutex_);
+  void run_alone() GYRE_REQUIRES(mutex_);
+  void begin_negotiation(const Request& request);
+  void end_negotiation(const Request& request);
+  void fail_all(const Error& failure) GYRE_EXCLUDES(mutex_);
+  /// Tells the group; returns the reason that all ranks share.
+  Error abort_group(const std::exception& cause);
+
+  group::Group& group_;
+  const TimelineRows& timeline_;
+  group::Lane lane_;
+  Executor executor_;
+  const std::unique_ptr<net::Stream> coordinator_;
+  JoinWatch& joins_;
+  PlanRegistry& plans_;
+  net::Notifier stop_;
+  net::MessageParser parser_;  // The thread's.
+  OrderDecoder decoder_;       // The thread's.
+  WhereaboutsFinder finder_;   // The thread's.
+
+  Mutex mutex_;
+  AnnouncementEncoder encoder_ GYRE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Pending> in_flight_ GYRE_GUARDED_BY(mutex_);
+  std::unordered_set<std::string> reserved_ GYRE_GUARDED_BY(mutex_);
+  std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
+  bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+/// Error(kInvalidArgument) for what is wrong on this rank alone.
+void validate(const Request& request, int size);
+
+}  // namespace gyre::engine::internal

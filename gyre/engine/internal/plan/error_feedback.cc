@@ -1,0 +1,43 @@
+#include "gyre/engine/internal/plan/error_feedback.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "gyre/base/check.h"
+#include "gyre/collectives/kernels.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+/// A piece and its three images stay in the first-level cache.
+constexpr std::size_t kPieceElements = 1024;
+
+}  // namespace
+
+void compensate(std::span<float> values, std::span<float> residuals, collectives::WireFormat wire) {
+  GYRE_CHECK(values.size() == residuals.size());
+  GYRE_CHECK(wire != collectives::WireFormat::kNative);
+  const auto half =
+      wire == collectives::WireFormat::kBfloat16 ? collectives::DataType::kBfloat16 : collectives::DataType::kFloat16;
+  std::array<std::uint16_t, kPieceElements> narrow;
+  std::array<float, kPieceElements> rounded;
+  for (std::size_t begin = 0; begin < values.size(); begin += kPieceElements) {
+    const std::size_t count = std::min(kPieceElements, values.size() - begin);
+    float* value = values.data() + begin;
+    float* residual = residuals.data() + begin;
+    for (std::size_t i = 0; i < count; ++i) value[i] += residual[i];
+    collectives::narrow_float32(narrow.data(), value, count, half);
+    collectives::widen_to_float32(rounded.data(), narrow.data(), count, half);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float error = value[i] - rounded[i];
+      residual[i] = std::isfinite(error) ? error : 0.0F;
+      value[i] = rounded[i];
+    }
+  }
+}
+
+}  // namespace gyre::engine::internal
