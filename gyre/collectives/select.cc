@@ -6,8 +6,8 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/collectives/internal/links/link_allreduce.h"
-#include "gyre/collectives/internal/shared/shared_layout.h"
 #include "gyre/collectives/internal/links/team.h"
+#include "gyre/collectives/internal/shared/shared_layout.h"
 
 namespace gyre::collectives {
 namespace {

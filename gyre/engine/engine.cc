@@ -103,7 +103,7 @@ class Engine::Implementation {
 
   std::shared_ptr<internal::PlanRegistry> plans_ = std::make_shared<internal::PlanRegistry>();
   internal::JoinWatch joins_{[this](const internal::PlanStep& step) { open_lane_->announce_step(step); }};
-  const internal::StallAlarm alarm_{options_.stall_warning, options_.stall_failure,
+  const internal::StallAlarm alarm_{options_.stall_warning, options_.stall_failure, options_.deadlock_check,
                                     [this](const internal::StalledStep& step) { open_lane_->report_stall(step); }};
   std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
   std::unique_ptr<internal::OpenLane> open_lane_;

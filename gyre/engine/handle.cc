@@ -1,5 +1,6 @@
 #include "gyre/engine/handle.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@ struct Handle::State {
   bool done GYRE_GUARDED_BY(mutex) = false;
   std::optional<Error> failure GYRE_GUARDED_BY(mutex);
   Result result GYRE_GUARDED_BY(mutex);
+  std::vector<std::thread::id> waiting GYRE_GUARDED_BY(mutex);
 };
 
 Handle::Handle() : state_(std::make_shared<State>()) {}
@@ -22,7 +24,24 @@ bool Handle::done() const {
   return state_->done;
 }
 
+Handle::Waiting::Waiting(const Handle& handle) : state_(handle.state_) {
+  const MutexLock lock(state_->mutex);
+  state_->waiting.push_back(std::this_thread::get_id());
+}
+
+Handle::Waiting::~Waiting() {
+  const MutexLock lock(state_->mutex);
+  state_->waiting.erase(std::ranges::find(state_->waiting, std::this_thread::get_id()));
+}
+
+std::vector<std::thread::id> Handle::waiting_threads() const {
+  const MutexLock lock(state_->mutex);
+  return state_->waiting;
+}
+
 void Handle::wait() const {
+  std::optional<Waiting> waiting;
+  if (!done()) waiting.emplace(*this);
   const MutexLock lock(state_->mutex);
   while (!state_->done) state_->changed.wait(state_->mutex);
   if (state_->failure) throw Error(*state_->failure);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
@@ -11,14 +13,30 @@ namespace gyre::engine {
 
 /// The outcome of one submitted operation, now or later. Copies refer to the same operation. Thread-safe.
 class Handle {
+  struct State;
+
  public:
   Handle();
 
   bool done() const;
   /// Sleeps until done; throws what made the operation fail, every time it is called.
   void wait() const;
-  /// The same for at most `duration`; false when it is not done by then.
+  /// wait() for at most `duration`; false when it is not done by then.
   bool wait_for(std::chrono::milliseconds duration) const;
+  /// While one of these lives, its thread does nothing else before this operation is done: what wait() does by itself,
+  /// for callers that make the same wait out of many short ones.
+  class Waiting {
+   public:
+    explicit Waiting(const Handle& handle);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    const std::shared_ptr<State> state_;
+  };
+  /// The threads that wait without a limit.
+  std::vector<std::thread::id> waiting_threads() const;
   /// What the engine allocated; call once, after wait().
   Result take_result() const;
 
@@ -27,7 +45,6 @@ class Handle {
   void fail(const Error& failure) const;
 
  private:
-  struct State;
   std::shared_ptr<State> state_;
 };
 

@@ -50,6 +50,7 @@ EngineOptions engine_options_from_environment() {
   if (const auto set = first_set({"GYRE_STALL_FAILURE_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"})) {
     options.stall_failure = seconds(*set);
   }
+  if (const auto set = first_set({"GYRE_DEADLOCK_SECONDS"})) options.deadlock_check = seconds(*set);
   return options;
 }
 

@@ -287,5 +287,81 @@ TEST(PlanFailureTest, a_rank_that_does_not_come_to_the_end_of_a_step_is_named) {
       options);
 }
 
+/// One float, to be summed over the ranks.
+struct Metric {
+  std::vector<float> value = std::vector<float>(1, 1.0F);
+  Request request() {
+    return {.name = "metric",
+            .signature = {.kind = OperationKind::kAllreduce, .type = DataType::kFloat32, .shape = {1}},
+            .input = std::as_bytes(std::span(value)),
+            .output = std::as_writable_bytes(std::span(value))};
+  }
+};
+
+// Without a limit for stalls, the default, such a job would hang for ever.
+TEST(PlanFailureTest, a_rank_that_waits_for_another_operation_before_it_brings_its_gradients_fails_all_by_name) {
+  RuntimeOptions options;
+  options.engine.deadlock_check = std::chrono::milliseconds(50);
+  options.engine.whereabouts = [] { return std::string("train.py:7 in main()"); };
+  std::latch failed(3);
+  run_ranks(
+      3,
+      [&](Runtime& runtime) {
+        const auto plan = runtime.engine().make_plan(example(3), {.name = "weights"});
+        plan->finish_step();
+        Metric metric;
+        const std::string failure = failure_of([&] {
+          if (runtime.rank() == 1) static_cast<void>(runtime.engine().run(metric.request()));
+          plan->finish_step();
+        });
+        EXPECT_THAT(failure, HasSubstr("MISMATCH: deadlock in step 2 of plan 'weights': rank 1 called allreduce "
+                                       "'metric', now at train.py:7 in main() before"));
+        EXPECT_THAT(failure, HasSubstr("ranks 0, 2, at train.py:7 in main() can take part"));
+        failed.arrive_and_wait();
+      },
+      options);
+}
+
+// What looks similar and ends by itself: the others have submitted the operation before they wait, and a third rank is
+// slow; or the rank has brought all its gradients.
+TEST(PlanFailureTest, a_rank_that_waits_for_a_slow_one_is_left_in_peace) {
+  RuntimeOptions options;
+  options.engine.deadlock_check = std::chrono::milliseconds(20);
+  std::atomic<int> questions = 0;
+  options.engine.whereabouts = [&questions] {
+    ++questions;
+    questions.notify_all();
+    return std::string();
+  };
+  const auto await_two_checks = [&questions] {
+    constexpr int kRanks = 3;
+    const int before = questions;
+    for (int seen = before; seen < before + 2 * kRanks; seen = questions) questions.wait(seen);
+  };
+  std::barrier together(3);
+  run_ranks(
+      3,
+      [&](Runtime& runtime) {
+        const auto plan = runtime.engine().make_plan(example(3), {.name = "weights"});
+        plan->finish_step();
+        for (const bool brings_gradients : {false, true}) {
+          together.arrive_and_wait();
+          Metric metric;
+          Handle handle;
+          if (runtime.rank() == 2) await_two_checks();
+          if (runtime.rank() == 1 && brings_gradients) {
+            for (std::size_t i = 0; i < plan->tensor_count(); ++i) plan->mark_ready(i);
+          }
+          if (runtime.rank() != 0 || !brings_gradients) handle = runtime.engine().submit(metric.request());
+          if (runtime.rank() == 1) handle.wait();
+          plan->finish_step();
+          if (runtime.rank() == 0 && brings_gradients) handle = runtime.engine().submit(metric.request());
+          handle.wait();
+          EXPECT_EQ(metric.value[0], 3.0F);
+        }
+      },
+      options);
+}
+
 }  // namespace
 }  // namespace gyre::engine

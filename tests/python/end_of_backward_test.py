@@ -438,3 +438,29 @@ def body_everything() -> None:
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_what_people_do_between_two_steps(run_ranks, size):
     run_ranks(size, body_everything)
+
+
+def body_skips_backward() -> None:
+    """Steps end in backward() here, so that the others wait there for a rank that goes on to something else."""
+    torch.set_num_threads(1)
+    hvd.init()
+    first, second, optimizer = pair()
+    for step in (1, 2, 3):
+        optimizer.zero_grad()
+        if hvd.rank() != 1 or step < 3:
+            (first.sum() + second.sum()).backward()  # Where the others wait.
+        hvd.allreduce(torch.ones(1), name="metric")  # Before step().
+        optimizer.step()
+
+
+def test_a_rank_that_skips_backward_and_calls_another_operation_is_named(run_ranks):
+    """There is no limit for stalls by default: the job would hang."""
+    outcomes = run_ranks(3, body_skips_backward, check=False, environment={"GYRE_DEADLOCK_SECONDS": "1"})
+    for outcome in outcomes:
+        assert outcome.code != 0
+        assert "MismatchError: deadlock in step 2 of plan 'optimizer." in outcome.output
+        assert "rank 1 called allreduce 'allreduce.metric', now at " in outcome.output
+        assert "# Before step().` before it brought its gradients" in outcome.output
+        assert "ranks 0, 2, at " in outcome.output
+        assert "# Where the others wait.` can take part in it only after the step" in outcome.output
+        assert "rank 1 skipped backward()" in outcome.output

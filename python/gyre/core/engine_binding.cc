@@ -208,6 +208,7 @@ void bind_request_and_handle(nb::module_& module) {
       .def(
           "wait",
           [](const engine::Handle& self) {
+            const engine::Handle::Waiting waiting(self);
             wait_with_signals([&](std::chrono::milliseconds patience) { return self.wait_for(patience); });
           },
           "Sleeps until done, without the GIL; raises what made the operation fail. Ctrl-C ends the wait.")

@@ -5,8 +5,8 @@
 #include "gyre/base/check.h"
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/collectives/internal/links/link_allreduce.h"
-#include "gyre/collectives/internal/shared/shared_moves.h"
 #include "gyre/collectives/internal/links/team.h"
+#include "gyre/collectives/internal/shared/shared_moves.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/chunks.h"
 

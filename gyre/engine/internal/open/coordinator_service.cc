@@ -129,13 +129,16 @@ void CoordinatorService::take_announcement(int rank, const net::Message& message
 }
 
 void CoordinatorService::note_stalled(StalledStep stalled) {
-  const auto reported = reported_steps_.find(stalled.step.plan);
+  // Every rank that waits says so, each in its own time: the others mean what has been looked into.
+  const auto is_known = [&](const std::map<std::uint64_t, StalledStep>& steps, std::chrono::milliseconds patience) {
+    const auto found = steps.find(stalled.step.plan);
+    return found != steps.end() && found->second.step == stalled.step &&
+           stalled.waited < found->second.waited + patience;
+  };
   const bool fatal = options_.stall_failure.count() > 0 && stalled.waited >= options_.stall_failure;
-  // Every rank that waits says so, each in its own time: the others mean what has been reported.
-  if (!fatal && reported != reported_steps_.end() && reported->second.step == stalled.step &&
-      stalled.waited < reported->second.waited + options_.stall_warning / 2) {
-    return;
-  }
+  const bool is_news = deserves_report(stalled) ? !is_known(reported_steps_, options_.stall_warning / 2)
+                                                : !is_known(checked_steps_, options_.deadlock_check / 2);
+  if (!fatal && !is_news) return;
   StalledStep& known = stalled_steps_[stalled.step.plan];
   if (known.step != stalled.step || stalled.waited >= known.waited) known = std::move(stalled);
 }
@@ -256,15 +259,49 @@ std::string CoordinatorService::describe(const StalledStep& stalled, const std::
                      fmt::join(missing, "; "));
 }
 
+bool CoordinatorService::deserves_report(const StalledStep& stalled) const {
+  return options_.stall_warning.count() > 0 && stalled.waited >= options_.stall_warning;
+}
+
+std::optional<std::string> CoordinatorService::describe_deadlock(const StalledStep& stalled,
+                                                                 const std::vector<int>& waiting) const {
+  if (options_.deadlock_check.count() == 0 || stalled.waited < options_.deadlock_check) return std::nullopt;
+  const auto operations = coordinator_.stalls(SteadyClock::now(), std::chrono::milliseconds{0});
+  for (const auto& [rank, name] : inquiry_.blocked_before(stalled.step)) {
+    const auto operation = std::ranges::find(operations, name, &Stall::name);
+    if (operation == operations.end()) continue;
+    const bool needs_one_who_waits = std::ranges::any_of(
+        operation->missing_ranks, [&](int missing) { return std::ranges::find(waiting, missing) != waiting.end(); });
+    if (!needs_one_who_waits) continue;
+    const std::string place = inquiry_.place_of(rank);
+    return fmt::format(
+        "deadlock in step {0} of plan '{1}': rank {2} called {3} '{4}'{5}{6} before it brought its gradients to that "
+        "step, and {7} can take part in it only after the step has ended, for which they need rank {2}. Probably rank "
+        "{2} skipped backward() in this step (an empty batch, a loss that is not finite) while the others called it. "
+        "Let all ranks decide alike; or have a rank that skips backward() call optimizer.step() before any other "
+        "operation of the job; or pass end_in_backward=False to DistributedOptimizer and call such operations between "
+        "backward() and step() on all ranks",
+        stalled.step.step + 1, stalled.plan_name, names_of({rank}).front(), operation_name(operation->kind), name,
+        place.empty() ? "" : ", ", place, describe_waiting(waiting));
+  }
+  return std::nullopt;
+}
+
 bool CoordinatorService::report_stalled_steps() {
   for (const auto& [plan, stalled] : std::exchange(stalled_steps_, {})) {
     const std::vector<int> waiting = inquiry_.waiting_for(stalled.step);
     if (waiting.empty()) continue;  // It has ended meanwhile.
+    if (auto deadlock = describe_deadlock(stalled, waiting)) {
+      group_.abort(Error(ErrorCode::kMismatch, *std::move(deadlock)));
+      return true;
+    }
+    checked_steps_[plan] = stalled;
     const std::string text = describe(stalled, waiting);
     if (options_.stall_failure.count() > 0 && stalled.waited >= options_.stall_failure) {
       fail_stalled(text);
       return true;
     }
+    if (!deserves_report(stalled)) continue;
     logger_->warn("stall: {}. {}", text, kAboutMissingRanks);
     reported_steps_[plan] = stalled;
   }

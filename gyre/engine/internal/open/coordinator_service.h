@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -58,6 +60,10 @@ class CoordinatorService {
   bool stall_is_due(SteadyClock::time_point now) const;
   void ask_ranks();
   void report_stalls();
+  bool deserves_report(const StalledStep& stalled) const;
+  /// What to say when the step can never end: a rank that owes it gradients waits for an operation of ranks that wait
+  /// for its end.
+  std::optional<std::string> describe_deadlock(const StalledStep& stalled, const std::vector<int>& waiting) const;
   /// True when it has ended the job.
   bool report_stalled_steps();
   void fail_stalled(const std::string& text);
@@ -78,8 +84,9 @@ class CoordinatorService {
   OrderEncoder encoder_;
   SteadyClock::time_point last_stall_report_{};
   StallInquiry inquiry_;
-  std::map<std::uint64_t, StalledStep> stalled_steps_;   // By plan; not yet reported,
-  std::map<std::uint64_t, StalledStep> reported_steps_;  // and the last that was.
+  std::map<std::uint64_t, StalledStep> stalled_steps_;   // By plan; not yet looked into,
+  std::map<std::uint64_t, StalledStep> checked_steps_;   // the last that was,
+  std::map<std::uint64_t, StalledStep> reported_steps_;  // and the last that was reported.
 
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -70,7 +70,14 @@ Offset<wire::Whereabouts> encode_whereabouts(FlatBufferBuilder& builder, const s
   if (!answer) return 0;
   const auto program = builder.CreateString(answer->program.substr(0, kMostWhereaboutsBytes));
   const auto steps = builder.CreateVectorOfStructs(encode_steps(answer->waits_for));
-  return wire::CreateWhereabouts(builder, answer->question, program, steps);
+  std::vector<Offset<wire::BlockedCall>> calls;
+  for (const BlockedCall& call : answer->blocked) {
+    const auto operation = builder.CreateString(call.operation);
+    const auto owes = builder.CreateVectorOfStructs(encode_steps(call.owes));
+    calls.push_back(wire::CreateBlockedCall(builder, operation, owes));
+  }
+  const auto blocked = builder.CreateVector(calls);
+  return wire::CreateWhereabouts(builder, answer->question, program, steps, blocked);
 }
 
 void decode_stall(const wire::Announcement& message, AnnouncementContent& content) {
@@ -81,8 +88,14 @@ void decode_stall(const wire::Announcement& message, AnnouncementContent& conten
                             std::chrono::milliseconds(std::min(stalled->waited_ms(), kLongestMs))};
   }
   if (const auto* answer = message.whereabouts()) {
-    content.whereabouts = {answer->question(), answer->program()->str().substr(0, kMostWhereaboutsBytes),
-                           decode_steps(answer->waits_for())};
+    content.whereabouts = {answer->question(),
+                           answer->program()->str().substr(0, kMostWhereaboutsBytes),
+                           decode_steps(answer->waits_for()),
+                           {}};
+    for (flatbuffers::uoffset_t i = 0; i < length(answer->blocked()); ++i) {
+      const auto* call = answer->blocked()->Get(i);
+      content.whereabouts->blocked.push_back({call->operation()->str(), decode_steps(call->owes())});
+    }
   }
 }
 

@@ -106,7 +106,7 @@ TEST(NegotiationTest, what_is_said_about_stalls_survives_the_trip) {
   AnnouncementDecoder announcement_decoder;
   AnnouncementContent sent;
   sent.stalled_step = {{16, 3}, "optimizer.1", std::chrono::milliseconds(60'500)};
-  sent.whereabouts = {7, "train.py:4 in main()", {{16, 3}, {17, 0}}};
+  sent.whereabouts = {7, "train.py:4 in main()", {{16, 3}, {17, 0}}, {{"metric", {{16, 3}}}, {"", {}}}};
   const AnnouncementContent received = announcement_decoder.decode(announcements.encode(sent));
   EXPECT_EQ(received.stalled_step, sent.stalled_step);
   EXPECT_EQ(received.whereabouts, sent.whereabouts);

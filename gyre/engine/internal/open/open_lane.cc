@@ -209,9 +209,25 @@ void OpenLane::answer_question() {
   auto found = finder_.take();
   if (!found) return;
   AnnouncementContent content;
-  content.whereabouts = {found->question, std::move(found->program), plans_.awaited_steps()};
+  content.whereabouts = {found->question, std::move(found->program), plans_.awaited_steps(), blocked_calls()};
   const MutexLock lock(mutex_);
   if (!failure_ && !stopping_) send(content);
+}
+
+std::vector<BlockedCall> OpenLane::blocked_calls() {
+  std::vector<std::pair<std::string, Handle>> in_flight;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [name, pending] : in_flight_) in_flight.emplace_back(name, pending.handle);
+  }
+  std::vector<BlockedCall> calls;
+  for (const auto& [name, handle] : in_flight) {
+    for (const std::thread::id thread : handle.waiting_threads()) {
+      auto owed = plans_.steps_owed_by(thread);
+      if (!owed.empty()) calls.push_back({name, std::move(owed)});
+    }
+  }
+  return calls;
 }
 
 bool OpenLane::reserve(const std::string& name) {

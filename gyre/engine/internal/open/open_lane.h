@@ -12,8 +12,8 @@
 
 #include "gyre/base/log.h"
 #include "gyre/base/thread_annotations.h"
-#include "gyre/engine/internal/open/executor.h"
 #include "gyre/engine/internal/join_watch.h"
+#include "gyre/engine/internal/open/executor.h"
 #include "gyre/engine/internal/open/negotiation.h"
 #include "gyre/engine/internal/plan/plan_registry.h"
 #include "gyre/engine/internal/stall/whereabouts_finder.h"
@@ -63,6 +63,8 @@ class OpenLane {
   void receive();
   /// Tells the coordinator where this rank is, if that has been found out.
   void answer_question();
+  /// The operations for which threads wait that owe a plan gradients.
+  std::vector<BlockedCall> blocked_calls();
   void execute(const Order& order);
   void execute_bucket(const Bucket& bucket);
   std::vector<Pending> take(const Bucket& bucket);

@@ -151,15 +151,23 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   if (failure_) throw Error(*failure_);
   if (next_bucket_ < layout_.buckets.size()) return false;
   recorder_.finished(SteadyClock::now());
+  finisher_ = std::this_thread::get_id();
   step_mark_.end();
   begin_step();
   return true;
+}
+
+std::chrono::milliseconds PlanLane::next_deadlock_check() const {
+  constexpr int kMostDoublings = 12;
+  return alarm_.deadlock * (1 << std::min(deadlock_checks_, kMostDoublings)) +
+         alarm_.deadlock * (1 << kMostDoublings) * std::max(deadlock_checks_ - kMostDoublings, 0);
 }
 
 SteadyClock::time_point PlanLane::next_alarm() const {
   SteadyClock::time_point next = SteadyClock::time_point::max();
   if (alarm_.warning.count() > 0) next = closed_ + (warnings_ + 1) * alarm_.warning;
   if (alarm_.failure.count() > 0 && !gave_up_) next = std::min(next, closed_ + alarm_.failure);
+  if (alarm_.deadlock.count() > 0) next = std::min(next, closed_ + next_deadlock_check());
   return next;
 }
 
@@ -169,6 +177,7 @@ void PlanLane::raise_alarm_when_due() {
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - closed_);
   if (alarm_.warning.count() > 0) warnings_ = static_cast<int>(waited / alarm_.warning);
   gave_up_ = alarm_.failure.count() > 0 && waited >= alarm_.failure;
+  while (alarm_.deadlock.count() > 0 && waited >= next_deadlock_check()) ++deadlock_checks_;
   alarm_.raise({{channel(), step_mark_.ended()}, options_.name, waited});
 }
 
@@ -176,6 +185,13 @@ std::optional<PlanStep> PlanLane::awaited_step() const {
   const MutexLock lock(mutex_);
   if (!closing_step_ || next_bucket_ == layout_.buckets.size()) return std::nullopt;
   return PlanStep{channel(), step_mark_.ended()};
+}
+
+std::optional<PlanStep> PlanLane::step_owed_by(std::thread::id thread) const {
+  const MutexLock lock(mutex_);
+  if (thread != finisher_ || closing_step_) return std::nullopt;
+  const bool complete = std::ranges::all_of(missing_, [](std::size_t count) { return count == 0; });
+  return complete ? std::nullopt : std::optional(PlanStep{channel(), step_mark_.ended()});
 }
 
 void PlanLane::mark_step_begun() {
@@ -192,6 +208,7 @@ void PlanLane::close_step() {
   const auto now = SteadyClock::now();
   closed_ = now;
   warnings_ = 0;
+  deadlock_checks_ = 0;
   gave_up_ = false;
   recorder_.closing(now, static_cast<std::size_t>(std::count(ready_.begin(), ready_.end(), false)));
   for (const PlanBucket& bucket : layout_.buckets) {

@@ -14,8 +14,8 @@
 #include "gyre/engine/internal/join_watch.h"
 #include "gyre/engine/internal/plan/plan_layout.h"
 #include "gyre/engine/internal/plan/plan_registry.h"
-#include "gyre/engine/internal/stall/stall_inquiry.h"
 #include "gyre/engine/internal/plan/step_recorder.h"
+#include "gyre/engine/internal/stall/stall_inquiry.h"
 #include "gyre/engine/plan.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
@@ -26,6 +26,8 @@ namespace gyre::engine::internal {
 struct StallAlarm {
   std::chrono::milliseconds warning{0};
   std::chrono::milliseconds failure{0};
+  std::chrono::milliseconds deadlock{
+      0};  ///< When it says so for the first time, so that a deadlock is found; then ever more rarely.
   /// Tells the coordinator. Any thread.
   std::function<void(const StalledStep&)> raise;
 };
@@ -60,6 +62,9 @@ class PlanLane final : public Plan {
   /// The step whose end somebody waits for.
   std::optional<PlanStep> awaited_step() const;
 
+  /// The step under way, if this thread is the one that ends the plan's steps and has not brought all gradients to it.
+  std::optional<PlanStep> step_owed_by(std::thread::id thread) const;
+
   /// Fails the plan with kShutDown and ends its thread, after the buckets whose tensors are all in: other ranks may
   /// count on them. When those do not take part within the shutdown timeout, the group is aborted.
   void shutdown();
@@ -80,6 +85,8 @@ class PlanLane final : public Plan {
   void fail(const Error& failure);
   /// When the wait for the end of the step has lasted so long that it is to be reported (again).
   SteadyClock::time_point next_alarm() const GYRE_REQUIRES(mutex_);
+  /// Since the step was closed: once, twice, four times the limit, … and in even steps after long.
+  std::chrono::milliseconds next_deadlock_check() const GYRE_REQUIRES(mutex_);
   void raise_alarm_when_due() GYRE_REQUIRES(mutex_);
 
   group::Group& group_;
@@ -108,6 +115,8 @@ class PlanLane final : public Plan {
   SteadyClock::time_point closed_ GYRE_GUARDED_BY(mutex_){};  // then,
   int warnings_ GYRE_GUARDED_BY(mutex_) = 0;                  // and has since complained so often
   bool gave_up_ GYRE_GUARDED_BY(mutex_) = false;              // and for the last time.
+  int deadlock_checks_ GYRE_GUARDED_BY(mutex_) = 0;           // Asked for since it was closed.
+  std::thread::id finisher_ GYRE_GUARDED_BY(mutex_);          // Who ended the last step; none before that.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   std::thread thread_;
 };

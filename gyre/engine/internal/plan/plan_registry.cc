@@ -57,6 +57,15 @@ std::vector<PlanStep> PlanRegistry::awaited_steps() {
   return steps;
 }
 
+std::vector<PlanStep> PlanRegistry::steps_owed_by(std::thread::id thread) {
+  const MutexLock lock(mutex_);
+  std::vector<PlanStep> steps;
+  for (const PlanLane* plan : plans_) {
+    if (const auto step = plan->step_owed_by(thread)) steps.push_back(*step);
+  }
+  return steps;
+}
+
 bool PlanRegistry::follow(const PlanStep& step, std::chrono::milliseconds patience) {
   const MutexLock lock(mutex_);
   for (PlanLane* plan : plans_) {

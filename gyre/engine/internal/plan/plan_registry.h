@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "gyre/base/thread_annotations.h"
@@ -31,6 +32,8 @@ class PlanRegistry {
   bool any_step_begun();
   /// The steps whose end this rank waits for.
   std::vector<PlanStep> awaited_steps();
+  /// The steps that cannot end before this thread comes to them with gradients.
+  std::vector<PlanStep> steps_owed_by(std::thread::id thread);
   /// Takes part in the plan's steps up to `step` with zeros; false when `patience` passed first. True also when there
   /// is no such plan (any more).
   bool follow(const PlanStep& step, std::chrono::milliseconds patience);
