@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <cstring>
 #include <latch>
 #include <thread>
 
 #include "gyre/base/random.h"
+#include "gyre/base/thread_test_support.h"
 #include "gyre/engine/runtime.h"
 
 namespace gyre::engine {
@@ -297,6 +300,21 @@ struct Metric {
             .output = std::as_writable_bytes(std::span(value))};
   }
 };
+
+// The engine must not remember a plan that could not be made.
+TEST(PlanFailureTest, a_plan_that_gets_no_thread_leaves_nothing_behind) {
+  run_ranks(1, [](Runtime& runtime) {
+    {
+      const gyre::testing::NoThreads limit;
+      EXPECT_THAT(failure_of([&] { static_cast<void>(runtime.engine().make_plan(example(3), {.name = "p"})); }),
+                  HasSubstr("RESOURCE_EXHAUSTED: the system gives no thread for plan 'p'"));
+    }
+    EXPECT_TRUE(runtime.engine().statistics().plans.empty());
+    EXPECT_EQ(runtime.engine().join(), 0);  // Looks at all plans.
+    const auto plan = runtime.engine().make_plan(example(3), {.name = "p"});
+    plan->finish_step();
+  });
+}
 
 // Without a limit for stalls, the default, such a job would hang for ever.
 TEST(PlanFailureTest, a_rank_that_waits_for_another_operation_before_it_brings_its_gradients_fails_all_by_name) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/message_flow.h"
@@ -139,7 +140,7 @@ PointToPoint::Implementation::Implementation(group::Group& group) : group_(group
       peers_.push_back(std::make_unique<Peer>(rank, group_.open_link(rank, internal::kPointToPointChannel, deadline)));
     }
   }
-  if (group_.size() > 1) thread_ = std::thread([this] { run(); });
+  if (group_.size() > 1) thread_ = start_thread("point-to-point messages", [this] { run(); });
 }
 
 void PointToPoint::Implementation::check_peer(int peer, std::string_view what) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/thread.h"
 
 namespace gyre::engine {
 
@@ -23,8 +24,8 @@ std::string json_text(std::string_view text) {
 }  // namespace
 
 void Timeline::start(const std::filesystem::path& path, bool mark_cycles) {
-  stop();
   const MutexLock control(control_mutex_);
+  stop_running();  // Under the same lock: of two threads that start one, each ends the other's.
   file_.emplace(path, fmt::format("{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"name\":\"gyre\","
                                   "\"start_time_since_epoch_in_micros\":{}}}}}",
                                   wall_clock_us()));
@@ -37,12 +38,16 @@ void Timeline::start(const std::filesystem::path& path, bool mark_cycles) {
     started_ = SteadyClock::now();
   }
   mark_cycles_ = mark_cycles;
+  writer_ = start_thread("the timeline", [this] { write_loop(); });
   enabled_ = true;
-  writer_ = std::thread([this] { write_loop(); });
 }
 
 void Timeline::stop() {
   const MutexLock control(control_mutex_);
+  stop_running();
+}
+
+void Timeline::stop_running() {
   if (!writer_.joinable()) return;
   enabled_ = false;
   {

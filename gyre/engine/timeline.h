@@ -44,6 +44,7 @@ class Timeline {
   void mark_cycle();
 
  private:
+  void stop_running() GYRE_REQUIRES(control_mutex_);
   void append(std::string_view tensor, char phase, std::string_view name) GYRE_EXCLUDES(mutex_);
   int row_of(std::string_view tensor, std::int64_t now_us) GYRE_REQUIRES(mutex_);
   void write_loop();

@@ -34,6 +34,20 @@ class TimelineTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
+// Any thread may start one; two at once ended the process.
+TEST_F(TimelineTest, threads_that_start_one_at_the_same_time_replace_each_others) {
+  Timeline timeline(null_logger());
+  const auto start_often = [&] {
+    for (int i = 0; i < 200; ++i) timeline.start(path(), false);
+  };
+  std::thread other(start_often);
+  start_often();
+  other.join();
+  timeline.begin("x", "QUEUE");
+  timeline.stop();
+  EXPECT_EQ(parse().back().at("name"), "QUEUE");
+}
+
 TEST_F(TimelineTest, each_tensor_has_a_row_with_its_phases) {
   Timeline timeline(null_logger());
   timeline.start(path(), true);

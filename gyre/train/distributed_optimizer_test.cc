@@ -272,6 +272,20 @@ class CountingHook final : public torch::autograd::PostAccumulateGradHook {
   int& calls_;
 };
 
+// The engine writes to every tensor that was submitted: a caller that gets an error may free them at once.
+TEST(DistributedOptimizerFailureTest, a_broadcast_that_is_refused_has_submitted_nothing) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    EngineExchange exchange(runtime);
+    const at::Tensor good = at::full({3}, runtime.rank() + 1.0);
+    if (runtime.rank() == 1) {
+      EXPECT_THROW(exchange.broadcast({{"good", good}, {"slanted", at::zeros({4, 4}).t()}}), Error);
+      EXPECT_EQ(good[0].item<float>(), 2.0F);
+    }
+    exchange.broadcast({{"good", good}});
+    EXPECT_EQ(good[0].item<float>(), 1.0F);
+  });
+}
+
 TEST(DistributedOptimizerHooksTest, parameters_belong_to_the_newest_and_hooks_of_others_go_on) {
   engine::run_ranks(2, [](engine::Runtime& runtime) {
     torch::nn::Linear layer(1, 1);

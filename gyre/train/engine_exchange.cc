@@ -219,10 +219,11 @@ void EngineExchange::synchronize() {
 }
 
 void EngineExchange::broadcast(const NamedTensors& tensors) {
-  std::vector<engine::Handle> handles;
+  // What is wrong with one of them is found before anything is submitted.
+  std::vector<engine::Request> requests;
   for (const NamedTensor& tensor : tensors) {
     require_plain(tensor);
-    engine::Request request;
+    engine::Request& request = requests.emplace_back();
     request.name = fmt::format("broadcast.{}.{}", calls_, tensor.name);
     request.signature = {.kind = engine::OperationKind::kBroadcast,
                          .type = data_type_of(tensor.tensor),
@@ -230,11 +231,16 @@ void EngineExchange::broadcast(const NamedTensors& tensors) {
     request.input = memory_of(tensor.tensor);
     request.output = memory_of(tensor.tensor);
     request.transient = true;
-    handles.push_back(runtime_.engine().submit(std::move(request)));
   }
   ++calls_;
-  // All are waited for before one may throw: until then the engine may write to the tensors.
+  std::vector<engine::Handle> handles;
   std::exception_ptr failure;
+  try {
+    for (engine::Request& request : requests) handles.push_back(runtime_.engine().submit(std::move(request)));
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  // All are waited for before one may throw: until then the engine may write to the tensors.
   for (const engine::Handle& handle : handles) {
     try {
       handle.wait();

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "gyre/base/thread.h"
+
 namespace gyre::engine::internal {
 
 namespace {
@@ -44,7 +46,7 @@ CoordinatorService::CoordinatorService(group::Group& group, std::vector<std::uni
     peers_.emplace_back();
     peers_.back().link = std::move(link);
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("the coordinator", [this] { run(); });
 }
 
 CoordinatorService::~CoordinatorService() {

@@ -242,7 +242,7 @@ void Meeting::run(const Request& request) {
     }
   } catch (const Error& error) {
     group_.abort(error);
-    throw Error(*group_.abort_signal().reason());
+    throw Error(group_.abort_signal().reason().value_or(error));
   }
   if (traced) timeline_.end(request.name);
 }

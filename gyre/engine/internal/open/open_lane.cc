@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/base/thread.h"
 #include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/open/neutral.h"
 
@@ -107,7 +108,7 @@ OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator
       joins_(joins),
       plans_(plans),
       finder_(std::move(whereabouts)) {
-  if (coordinator_) thread_ = std::thread([this] { run(); });
+  if (coordinator_) thread_ = start_thread("the open lane", [this] { run(); });
 }
 
 OpenLane::~OpenLane() { shutdown(); }
@@ -190,19 +191,28 @@ Handle OpenLane::join(const JoinAnnouncement& join) {
 }
 
 void OpenLane::announce_step(const PlanStep& step) {
-  const MutexLock lock(mutex_);
-  if (failure_ || stopping_ || !coordinator_) return;
-  AnnouncementContent content;
-  content.steps.push_back(step);
-  send(content);
+  const MutexLock lock(notes_mutex_);
+  notes_.steps.push_back(step);
+  has_notes_.notify();
 }
 
 void OpenLane::report_stall(const StalledStep& stalled) {
+  const MutexLock lock(notes_mutex_);
+  notes_.stalled_step = stalled;  // An earlier one is out of date.
+  has_notes_.notify();
+}
+
+AnnouncementContent OpenLane::take_notes() {
+  const MutexLock lock(notes_mutex_);
+  has_notes_.clear();
+  return std::exchange(notes_, {});
+}
+
+void OpenLane::send_notes() {
+  const AnnouncementContent notes = take_notes();
+  if (notes.steps.empty() && !notes.stalled_step) return;
   const MutexLock lock(mutex_);
-  if (failure_ || stopping_ || !coordinator_) return;
-  AnnouncementContent content;
-  content.stalled_step = stalled;
-  send(content);
+  if (!failure_ && !stopping_) send(notes);
 }
 
 void OpenLane::answer_question() {
@@ -280,16 +290,18 @@ void OpenLane::fail_all(const Error& failure) {
 
 void OpenLane::serve() {
   for (;;) {
-    std::array<pollfd, 4> polled = {{{coordinator_->fd(), POLLIN, 0},
+    std::array<pollfd, 5> polled = {{{coordinator_->fd(), POLLIN, 0},
                                      {stop_.fd(), POLLIN, 0},
                                      {group_.abort_signal().fd(), POLLIN, 0},
-                                     {finder_.fd(), POLLIN, 0}}};
+                                     {finder_.fd(), POLLIN, 0},
+                                     {has_notes_.fd(), POLLIN, 0}}};
     if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) throw system_error("poll", errno);
     group_.abort_signal().throw_if_triggered();
     {
       const MutexLock lock(mutex_);
       if (stopping_) return;
     }
+    if (polled[4].revents != 0) send_notes();
     if (polled[3].revents != 0) answer_question();
     if (polled[0].revents != 0) receive();
   }
@@ -446,7 +458,7 @@ std::vector<Pending> OpenLane::take(const Bucket& bucket) {
 }
 
 void OpenLane::say_goodbye() {
-  AnnouncementContent goodbye;
+  AnnouncementContent goodbye = take_notes();
   goodbye.leaving = true;
   const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(goodbye));
   try {

@@ -41,9 +41,9 @@ class OpenLane {
   /// From here on this rank takes part in what the others do without contributing, until all have joined. The handle's
   /// result has the shape [last rank to join].
   Handle join(const JoinAnnouncement& join);
-  /// This rank has begun a step of a plan while another one had joined.
+  /// This rank has begun a step of a plan while another one had joined. Does not block: the lane's thread sends it.
   void announce_step(const PlanStep& step);
-  /// This rank has waited long for the end of a plan's step.
+  /// This rank has waited long for the end of a plan's step. Does not block either.
   void report_stall(const StalledStep& stalled);
 
   /// Reserves a name as if an operation of it were in flight; false when one is. For operations that run elsewhere.
@@ -61,6 +61,9 @@ class OpenLane {
   void run();
   void serve();
   void receive();
+  /// What announce_step() and report_stall() have left.
+  void send_notes();
+  AnnouncementContent take_notes() GYRE_EXCLUDES(notes_mutex_);
   /// Tells the coordinator where this rank is, if that has been found out.
   void answer_question();
   /// The operations for which threads wait that owe a plan gradients.
@@ -89,9 +92,13 @@ class OpenLane {
   JoinWatch& joins_;
   PlanRegistry& plans_;
   net::Notifier stop_;
+  net::Notifier has_notes_;
   net::MessageParser parser_;  // The thread's.
   OrderDecoder decoder_;       // The thread's.
   WhereaboutsFinder finder_;   // The thread's.
+
+  Mutex notes_mutex_;
+  AnnouncementContent notes_ GYRE_GUARDED_BY(notes_mutex_);
 
   Mutex mutex_;
   AnnouncementEncoder encoder_ GYRE_GUARDED_BY(mutex_);

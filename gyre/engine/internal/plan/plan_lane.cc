@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/base/thread.h"
 #include "gyre/collectives/collectives.h"
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/engine/internal/plan/error_feedback.h"
@@ -64,7 +65,12 @@ PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanT
     begin_step();
   }
   registry_->add(this);
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = start_thread(fmt::format("plan '{}'", options_.name), [this] { run(); });
+  } catch (const Error&) {
+    registry_->remove(this);
+    throw;
+  }
 }
 
 PlanLane::~PlanLane() {
@@ -241,8 +247,10 @@ void PlanLane::run() {
       if (stopping_ || next_bucket_ == layout_.buckets.size()) step_done_.notify_all();
     }
   } catch (const std::exception& error) {
-    group_.abort(as_error(error));
-    fail(*group_.abort_signal().reason());
+    const Error seen = as_error(error);
+    group_.abort(seen);
+    // A rank that has left the group aborts nothing.
+    fail(group_.abort_signal().reason().value_or(seen));
   }
 }
 
