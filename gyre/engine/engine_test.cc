@@ -229,7 +229,7 @@ TEST(EngineFailureTest, wrong_arguments_are_found_before_anything_is_sent) {
     EXPECT_THAT(failure(request), HasSubstr("negative"));
     request.signature.splits = {2, 2};
     request.signature.expected_splits = {4};
-    EXPECT_THAT(failure(request), HasSubstr("the expected splits [4] are no numbers of rows from 2 ranks"));
+    EXPECT_THAT(failure(request), HasSubstr("the expected splits [4] are not row counts for 2 ranks"));
   });
 }
 

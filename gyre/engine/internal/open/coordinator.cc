@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/engine/internal/open/signature_check.h"
 
 namespace gyre::engine::internal {
 
@@ -69,11 +70,6 @@ std::optional<Difference> difference(const Signature& a, const Signature& b) {
   return std::nullopt;
 }
 
-std::vector<std::int64_t> rows_to_each(const Signature& signature, int size) {
-  if (!signature.splits.empty()) return signature.splits;
-  return std::vector<std::int64_t>(static_cast<std::size_t>(size), signature.shape.at(0) / size);
-}
-
 /// Of an all-to-all: whoever sends a rank something else than that rank expects; empty: nobody.
 std::string describe_split_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
                                     const std::vector<int>& rank_names) {
@@ -97,11 +93,6 @@ std::string describe_split_mismatch(const std::string& name, const std::vector<s
     }
   }
   return {};
-}
-
-bool fusable(const Signature& a, const Signature& b) {
-  return a.kind == OperationKind::kAllreduce && b.kind == OperationKind::kAllreduce && a.type == b.type &&
-         a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale;
 }
 
 const Signature& first_signature(const std::vector<std::optional<Signature>>& signatures) {
@@ -140,6 +131,7 @@ std::string describe_mismatch(const std::string& name, const std::vector<std::op
 }
 
 void Coordinator::announce(int rank, Announced announced, SteadyClock::time_point now) {
+  check_announced(announced, rank, options_.size);
   last_announced_[rank] = {announced.name, announced.signature.kind, now};
   if (refuse_spoiled(rank, announced)) return;
   Waiting& waiting = waiting_[announced.name];

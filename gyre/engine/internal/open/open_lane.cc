@@ -14,6 +14,7 @@
 #include "gyre/base/thread.h"
 #include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/open/neutral.h"
+#include "gyre/engine/internal/open/signature_check.h"
 
 namespace gyre::engine::internal {
 
@@ -46,38 +47,6 @@ void validate_sizes(const Request& request) {
   }
 }
 
-void validate_splits(const Request& request, int size) {
-  const Signature& signature = request.signature;
-  const std::int64_t rows = signature.shape[0];
-  const auto& expected = signature.expected_splits;
-  if (!expected.empty() && (expected.size() != static_cast<std::size_t>(size) || std::ranges::min(expected) < 0)) {
-    throw invalid(request, fmt::format("the expected splits [{}] are no numbers of rows from {} ranks",
-                                       fmt::join(expected, ", "), size));
-  }
-  // Nobody else could find that out.
-  if (!expected.empty() && size == 1 && expected[0] != rows) {
-    throw invalid(request, fmt::format("{} are sent to the only rank, which expects {}", rows, expected[0]));
-  }
-  if (signature.splits.empty()) {
-    if (rows % size == 0) return;
-    throw invalid(
-        request, fmt::format("without splits the first dimension, {}, must be a multiple of the size, {}", rows, size));
-  }
-  if (signature.splits.size() != static_cast<std::size_t>(size)) {
-    throw invalid(request, fmt::format("{} splits were given for {} ranks", signature.splits.size(), size));
-  }
-  std::int64_t left = rows;
-  for (const std::int64_t split : signature.splits) {
-    if (split < 0) throw invalid(request, fmt::format("split {} is negative", split));
-    left = split > left ? -1 : left - split;
-    if (left < 0) break;
-  }
-  if (left != 0) {
-    throw invalid(request, fmt::format("the splits [{}] do not add up to the first dimension, {}",
-                                       fmt::join(signature.splits, ", "), rows));
-  }
-}
-
 }  // namespace
 
 void validate(const Request& request, int size) {
@@ -90,12 +59,8 @@ void validate(const Request& request, int size) {
   if (reduces && signature.type == DataType::kBoolean && scales) {
     throw invalid(request, "bool tensors cannot be averaged or scaled; use max (or), min (and) or sum");
   }
-  if (signature.kind == OperationKind::kBroadcast && (signature.root < 0 || signature.root >= size)) {
-    throw invalid(request, fmt::format("root {} is not a rank of this group of {}", signature.root, size));
-  }
-  const bool needs_rows = signature.kind == OperationKind::kReduceScatter || signature.kind == OperationKind::kAllToAll;
-  if (needs_rows && signature.shape.empty()) throw invalid(request, "a scalar has no first dimension to split");
-  if (signature.kind == OperationKind::kAllToAll) validate_splits(request, size);
+  const std::string problem = signature_problem(signature, size);
+  if (!problem.empty()) throw invalid(request, problem);
 }
 
 OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
@@ -316,7 +281,9 @@ void OpenLane::receive() {
       if (message->type != kOrderMessage) {
         throw Error(ErrorCode::kProtocol, fmt::format("the coordinator sent a message of type {}", message->type));
       }
-      execute(decoder_.decode(message->payload));
+      const Order order = decoder_.decode(message->payload);
+      check_order(order, group_.size());
+      execute(order);
     }
     if (count < buffer.size()) return;
   }
@@ -413,10 +380,13 @@ void OpenLane::run_alone() {
 
 void OpenLane::execute_bucket(const Bucket& bucket) {
   const std::vector<Pending> pending = take(bucket);
-  if (pending.empty()) return;
   for (const Pending& one : pending) end_negotiation(one.request);
   std::vector<Result> results;
   try {
+    for (const Pending& one : pending) {
+      if (&one == pending.data()) continue;
+      check_fusable(pending.front().request.signature, one.request.signature, one.request.name);
+    }
     results = executor_.run(bucket, pending);
   } catch (const std::exception& error) {
     const Error failure = abort_group(error);
@@ -433,26 +403,35 @@ void OpenLane::execute_bucket(const Bucket& bucket) {
 std::vector<Pending> OpenLane::take(const Bucket& bucket) {
   const MutexLock lock(mutex_);
   std::vector<Pending> pending;
-  for (const OrderedOperation& operation : bucket) {
-    const auto found = in_flight_.find(operation.name);
-    if (found == in_flight_.end() && operation.signature && in_flight_.contains(std::string(kJoinName))) {
-      reserved_.insert(operation.name);
-      pending.push_back(follow(operation));
-      continue;
+  try {
+    for (const OrderedOperation& operation : bucket) pending.push_back(take_one(operation));
+  } catch (const Error&) {
+    // They fail with everything else that is in flight.
+    for (Pending& one : pending) {
+      std::string name = one.request.name;
+      in_flight_.insert_or_assign(std::move(name), std::move(one));
     }
-    if (found == in_flight_.end()) {
-      throw Error(ErrorCode::kProtocol, fmt::format("the coordinator ordered '{}', which rank {} has not announced",
-                                                    operation.name, group_.rank()));
-    }
-    reserved_.insert(operation.name);  // Until it has completed.
-    pending.push_back(std::move(found->second));
-    in_flight_.erase(found);
+    throw;
   }
-  for (std::size_t i = 0; i < pending.size(); ++i) {
-    Signature& signature = pending[i].request.signature;
-    if (bucket[i].divisor == 0 || signature.operation != ReduceOperation::kAverage) continue;
+  return pending;
+}
+
+Pending OpenLane::take_one(const OrderedOperation& operation) {
+  const auto found = in_flight_.find(operation.name);
+  const bool announced = found != in_flight_.end();
+  if (!announced && !(operation.signature && in_flight_.contains(std::string(kJoinName)))) {
+    throw Error(ErrorCode::kProtocol, fmt::format("the coordinator ordered '{}', which rank {} has not announced",
+                                                  operation.name, group_.rank()));
+  }
+  const Signature& ordered = announced ? found->second.request.signature : *operation.signature;
+  check_sizes(operation, ordered, group_.rank(), group_.size(), announced);
+  Pending pending = announced ? std::move(found->second) : follow(operation);
+  if (announced) in_flight_.erase(found);
+  reserved_.insert(operation.name);  // Until it has completed.
+  Signature& signature = pending.request.signature;
+  if (operation.divisor > 0 && signature.operation == ReduceOperation::kAverage) {
     signature.operation = ReduceOperation::kSum;
-    signature.postscale /= bucket[i].divisor;
+    signature.postscale /= operation.divisor;
   }
   return pending;
 }

@@ -71,6 +71,7 @@ class OpenLane {
   void execute(const Order& order);
   void execute_bucket(const Bucket& bucket);
   std::vector<Pending> take(const Bucket& bucket);
+  Pending take_one(const OrderedOperation& operation) GYRE_REQUIRES(mutex_);
   void refuse(const std::vector<Refusal>& refusals);
   void finish_join(int last_rank);
   /// An operation that the others run and this rank, which has joined, has not announced.

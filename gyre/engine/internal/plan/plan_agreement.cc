@@ -42,6 +42,7 @@ std::vector<PlanProposal> decode_proposals(std::span<const std::byte> bytes, int
     if (count > kMostTensors) throw Error(ErrorCode::kProtocol, fmt::format("a plan of {} tensors", count));
     for (std::uint64_t i = 0; i < count; ++i) proposal.ready_order.push_back(reader.u64());
   }
+  if (reader.remaining() != 0) throw Error(ErrorCode::kProtocol, "the ranks' proposals for a plan are too long");
   return proposals;
 }
 

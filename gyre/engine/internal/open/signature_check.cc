@@ -1,0 +1,176 @@
+#include "gyre/engine/internal/open/signature_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace gyre::engine::internal {
+
+namespace {
+
+std::string splits_problem(const Signature& signature, int size) {
+  const std::int64_t rows = signature.shape[0];
+  const auto& expected = signature.expected_splits;
+  if (!expected.empty() && (expected.size() != static_cast<std::size_t>(size) || std::ranges::min(expected) < 0)) {
+    return fmt::format("the expected splits [{}] are not row counts for {} ranks", fmt::join(expected, ", "), size);
+  }
+  // With one rank there is no other that could find that out.
+  if (!expected.empty() && size == 1 && expected[0] != rows) {
+    return fmt::format("{} are sent to the only rank, which expects {}", rows, expected[0]);
+  }
+  if (signature.splits.empty()) {
+    if (rows % size == 0) return {};
+    return fmt::format("without splits the first dimension, {}, must be a multiple of the size, {}", rows, size);
+  }
+  if (signature.splits.size() != static_cast<std::size_t>(size)) {
+    return fmt::format("{} splits were given for {} ranks", signature.splits.size(), size);
+  }
+  std::int64_t left = rows;
+  for (const std::int64_t split : signature.splits) {
+    if (split < 0) return fmt::format("split {} is negative", split);
+    left = split > left ? -1 : left - split;
+    if (left < 0) break;
+  }
+  if (left == 0) return {};
+  return fmt::format("the splits [{}] do not add up to the first dimension, {}", fmt::join(signature.splits, ", "),
+                     rows);
+}
+
+/// The rows of all together; nothing when they are negative or too many.
+std::optional<std::int64_t> sum_of_rows(std::span<const std::int64_t> rows) {
+  std::int64_t sum = 0;
+  for (const std::int64_t count : rows) {
+    if (count < 0 || count > std::numeric_limits<std::int64_t>::max() - sum) return std::nullopt;
+    sum += count;
+  }
+  return sum;
+}
+
+/// Whether a tensor of this shape with so many rows has a size.
+bool has_size(Shape shape, std::optional<std::int64_t> rows) {
+  if (!rows) return false;
+  if (shape.empty()) shape.resize(1);
+  shape[0] = *rows;
+  try {
+    static_cast<void>(element_count(shape));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Error wrong_sizes(const OrderedOperation& operation, const Signature& signature) {
+  return {ErrorCode::kProtocol, fmt::format("the coordinator's sizes [{}] do not fit {} '{}' of {}",
+                                            fmt::join(operation.sizes, ", "), operation_name(signature.kind),
+                                            operation.name, describe_tensor(signature.type, signature.shape))};
+}
+
+void check_gathered(const OrderedOperation& operation, const Signature& signature, int rank, int size,
+                    bool contributes) {
+  const auto& sizes = operation.sizes;
+  const std::int64_t own = !contributes ? 0 : signature.shape.empty() ? 1 : signature.shape[0];
+  const bool fits = sizes.size() == static_cast<std::size_t>(size) && sizes[static_cast<std::size_t>(rank)] == own &&
+                    has_size(signature.shape, sum_of_rows(sizes));
+  if (!fits) throw wrong_sizes(operation, signature);
+}
+
+void check_exchanged(const OrderedOperation& operation, const Signature& signature, int rank, int size,
+                     bool contributes) {
+  const auto& sizes = operation.sizes;
+  const auto ranks = static_cast<std::size_t>(size);
+  if (sizes.size() != ranks * ranks) throw wrong_sizes(operation, signature);
+  const auto own = std::span(sizes).subspan(static_cast<std::size_t>(rank) * ranks, ranks);
+  const auto expected = contributes ? rows_to_each(signature, size) : std::vector<std::int64_t>(ranks, 0);
+  std::vector<std::int64_t> received;
+  for (std::size_t other = 0; other < ranks; ++other) {
+    received.push_back(sizes[other * ranks + static_cast<std::size_t>(rank)]);
+  }
+  if (!std::ranges::equal(own, expected) || !has_size(signature.shape, sum_of_rows(received))) {
+    throw wrong_sizes(operation, signature);
+  }
+}
+
+}  // namespace
+
+bool fusable(const Signature& a, const Signature& b) {
+  return a.kind == OperationKind::kAllreduce && b.kind == OperationKind::kAllreduce && a.type == b.type &&
+         a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale;
+}
+
+std::vector<std::int64_t> rows_to_each(const Signature& signature, int size) {
+  if (!signature.splits.empty()) return signature.splits;
+  return std::vector<std::int64_t>(static_cast<std::size_t>(size), signature.shape.at(0) / size);
+}
+
+std::string signature_problem(const Signature& signature, int size) {
+  if (signature.withdrawn()) return {};
+  try {
+    static_cast<void>(element_count(signature.shape));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  const bool has_root = signature.kind == OperationKind::kBroadcast || signature.kind == OperationKind::kAllreduce;
+  if (has_root && (signature.root < 0 || signature.root >= size)) {
+    return fmt::format("root {} is not a rank of this group of {}", signature.root, size);
+  }
+  const bool needs_rows = signature.kind == OperationKind::kReduceScatter || signature.kind == OperationKind::kAllToAll;
+  if (needs_rows && signature.shape.empty()) return "a scalar has no first dimension to split";
+  if (signature.kind == OperationKind::kAllToAll) return splits_problem(signature, size);
+  return {};
+}
+
+void check_announced(const Announced& announced, int rank, int size) {
+  std::string problem = signature_problem(announced.signature, size);
+  if (problem.empty() && !announced.signature.group.empty() && announced.signature.group_size == 0) {
+    problem = "its group has no members";
+  }
+  if (problem.empty()) return;
+  throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced {} '{}', which cannot be: {}", rank,
+                                                operation_name(announced.signature.kind), announced.name, problem));
+}
+
+void check_order(const Order& order, int size) {
+  const auto refuse = [](const std::string& problem) {
+    throw Error(ErrorCode::kProtocol, "an order of the coordinator cannot be: " + problem);
+  };
+  if (order.last_rank_to_join && *order.last_rank_to_join >= size) {
+    refuse(fmt::format("the last rank to join is {} of {}", *order.last_rank_to_join, size));
+  }
+  for (const Bucket& bucket : order.buckets) {
+    if (bucket.empty()) refuse("a bucket is empty");
+    for (const OrderedOperation& operation : bucket) {
+      if (operation.divisor < 0 || operation.divisor > size) {
+        refuse(fmt::format("'{}' is an average over {} of {} ranks", operation.name, operation.divisor, size));
+      }
+      if (!operation.signature) continue;
+      const std::string problem = signature_problem(*operation.signature, size);
+      if (!problem.empty()) refuse(fmt::format("'{}': {}", operation.name, problem));
+    }
+  }
+}
+
+void check_sizes(const OrderedOperation& operation, const Signature& signature, int rank, int size, bool contributes) {
+  switch (signature.kind) {
+    case OperationKind::kAllgather: return check_gathered(operation, signature, rank, size, contributes);
+    case OperationKind::kAllToAll: return check_exchanged(operation, signature, rank, size, contributes);
+    case OperationKind::kAllreduce:
+    case OperationKind::kBroadcast:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kBarrier:
+      if (!operation.sizes.empty()) throw wrong_sizes(operation, signature);
+  }
+}
+
+void check_fusable(const Signature& first, const Signature& other, const std::string& name) {
+  if (fusable(first, other)) return;
+  throw Error(ErrorCode::kProtocol,
+              fmt::format("the coordinator ordered '{}' in one bucket with an operation of another kind", name));
+}
+
+}  // namespace gyre::engine::internal

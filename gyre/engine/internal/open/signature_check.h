@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+
+#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/request.h"
+
+// What a rank says about an operation is checked against what it is about before anything in it is used as a size or
+// an index: a caller's request (Error(kInvalidArgument)), a peer's announcement and the coordinator's order
+// (Error(kProtocol)).
+
+namespace gyre::engine::internal {
+
+/// What no operation of a group of `size` ranks can be (shape, root, splits); empty: nothing.
+std::string signature_problem(const Signature& signature, int size);
+
+/// Error(kProtocol) unless the signature that rank `rank` has announced can be one of a group of `size` ranks.
+void check_announced(const Announced& announced, int rank, int size);
+
+/// Error(kProtocol) unless an order can be one for a group of `size` ranks.
+void check_order(const Order& order, int size);
+
+/// Error(kProtocol) unless the order's sizes are those of an operation with this signature, which rank `rank` has
+/// announced, or in which it takes part because it has joined (`contributes` is false then).
+void check_sizes(const OrderedOperation& operation, const Signature& signature, int rank, int size, bool contributes);
+
+/// Error(kProtocol) unless the operations, ordered as one bucket, can run as one collective.
+void check_fusable(const Signature& first, const Signature& other, const std::string& name);
+
+/// Whether two operations may share a bucket.
+bool fusable(const Signature& a, const Signature& b);
+
+/// Of an all-to-all: the rows of `shape[0]` for each rank.
+std::vector<std::int64_t> rows_to_each(const Signature& signature, int size);
+
+}  // namespace gyre::engine::internal

@@ -1,0 +1,87 @@
+// Peers hold the job's key and may still be broken: what they say about sizes must not be used as an index unchecked.
+#include "gyre/engine/internal/open/signature_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+namespace gyre::engine::internal {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kSize = 2;
+constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+
+std::string refusal_of(const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kProtocol);
+    return error.what();
+  }
+  return "none";
+}
+
+std::string announced(const Signature& signature) {
+  return refusal_of([&] { check_announced({"x", signature}, 1, kSize); });
+}
+
+TEST(SignatureCheckTest, refuses_announcements_that_no_operation_can_have) {
+  using enum OperationKind;
+  EXPECT_EQ(announced({.kind = kAllreduce, .shape = {2, 3}}), "none");
+  EXPECT_EQ(announced({.kind = kBarrier, .root = -1}), "none");  // Withdrawn.
+  EXPECT_EQ(announced({.kind = kAllToAll, .shape = {3}, .splits = {1, 2}, .expected_splits = {0, 7}}), "none");
+  EXPECT_THAT(announced({.kind = kAllreduce, .shape = {-1}}), HasSubstr("negative dimension"));
+  EXPECT_THAT(announced({.kind = kAllgather, .shape = {kHuge, kHuge}}), HasSubstr("too large"));
+  EXPECT_THAT(announced({.kind = kBroadcast, .root = 2}), HasSubstr("root 2 is not a rank"));
+  EXPECT_THAT(announced({.kind = kAllreduce, .root = -5}), HasSubstr("root -5 is not a rank"));
+  EXPECT_THAT(announced({.kind = kReduceScatter}), HasSubstr("no first dimension"));
+  EXPECT_THAT(announced({.kind = kAllToAll}), HasSubstr("no first dimension"));
+  EXPECT_THAT(announced({.kind = kAllToAll, .shape = {3}}), HasSubstr("must be a multiple"));
+  EXPECT_THAT(announced({.kind = kAllToAll, .shape = {3}, .splits = {1, 1, 1}}), HasSubstr("3 splits were given"));
+  EXPECT_THAT(announced({.kind = kAllToAll, .shape = {3}, .splits = {4, -1}}), HasSubstr("do not add up"));
+  EXPECT_THAT(announced({.kind = kAllToAll, .shape = {2}, .expected_splits = {2}}), HasSubstr("expected splits [2]"));
+  EXPECT_THAT(announced({.kind = kAllreduce, .shape = {1}, .group = "g"}), HasSubstr("no members"));
+}
+
+TEST(SignatureCheckTest, the_coordinator_does_not_take_them_into_its_order) {
+  Coordinator coordinator({kSize, 1 << 20});
+  const Signature signature{.kind = OperationKind::kAllToAll, .shape = {3}, .splits = {1, 1, 1}};
+  EXPECT_THAT(refusal_of([&] { coordinator.announce(0, {"x", signature}, SteadyClock::now()); }),
+              HasSubstr("rank 0 announced alltoall 'x', which cannot be"));
+}
+
+TEST(SignatureCheckTest, refuses_orders_that_do_not_answer_the_request) {
+  const Signature gather{.kind = OperationKind::kAllgather, .type = DataType::kFloat32, .shape = {3, 5}};
+  const Signature exchange{.kind = OperationKind::kAllToAll, .shape = {3}, .splits = {1, 2}};
+  const auto sizes = [](const Signature& signature, std::vector<std::int64_t> given, bool contributes = true) {
+    return refusal_of([&] { check_sizes({"x", std::move(given)}, signature, 1, kSize, contributes); });
+  };
+  EXPECT_EQ(sizes(gather, {7, 3}), "none");
+  EXPECT_EQ(sizes(gather, {7, 0}, false), "none");
+  EXPECT_EQ(sizes(exchange, {0, 9, 1, 2}), "none");
+  EXPECT_EQ(sizes(exchange, {0, 9, 0, 0}, false), "none");
+  for (const auto& given :
+       std::vector<std::vector<std::int64_t>>{{}, {3}, {7, 3, 0}, {7, 4}, {-1, 3}, {kHuge, 3}, {kHuge - 3, 3}}) {
+    EXPECT_THAT(sizes(gather, given), HasSubstr("do not fit allgather 'x'")) << testing::PrintToString(given);
+  }
+  for (const auto& given : std::vector<std::vector<std::int64_t>>{
+           {}, {1, 2}, {0, 9, 2, 1}, {0, -1, 1, 2}, {0, kHuge, 1, 2}, {0, 9, 1, 2, 0}}) {
+    EXPECT_THAT(sizes(exchange, given), HasSubstr("do not fit alltoall 'x'")) << testing::PrintToString(given);
+  }
+  EXPECT_THAT(sizes({.kind = OperationKind::kBarrier}, {1}), HasSubstr("do not fit barrier"));
+
+  const auto order = [](Order given) { return refusal_of([&] { check_order(given, kSize); }); };
+  EXPECT_EQ(order({.buckets = {{{"x"}}}, .last_rank_to_join = 1}), "none");
+  EXPECT_THAT(order({.last_rank_to_join = 2}), HasSubstr("last rank to join is 2 of 2"));
+  EXPECT_THAT(order({.buckets = {{}}}), HasSubstr("a bucket is empty"));
+  EXPECT_THAT(order({.buckets = {{{.name = "x", .divisor = -1}}}}), HasSubstr("average over -1"));
+  EXPECT_THAT(order({.buckets = {{{.name = "x", .signature = Signature{.shape = {-2}}}}}}), HasSubstr("negative"));
+  EXPECT_THAT(refusal_of([&] { check_fusable(gather, gather, "y"); }), HasSubstr("ordered 'y' in one bucket"));
+}
+
+}  // namespace
+}  // namespace gyre::engine::internal
