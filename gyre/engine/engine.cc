@@ -140,9 +140,9 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
     }
   }
   open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), joins_, *plans_, timeline_,
-                                                    logger_, options_.whereabouts);
+                                                    logger_, options_);
   if (group_.size() > 1 && group_.topology().one_host()) {
-    meeting_ = std::make_unique<internal::Meeting>(group_, timeline_);
+    meeting_ = std::make_unique<internal::Meeting>(group_, timeline_, options_.collective_timeout);
   }
 }
 
@@ -245,9 +245,10 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
   const auto order = internal::complete_order(agree(options.name, description, options.ready_order), tensors.size());
   internal::PlanLayout layout = internal::lay_out(tensors, order, bucket_bytes());
   auto buckets = describe_buckets(options.name, layout);
-  return std::make_unique<internal::PlanLane>(group_, internal::kFirstPlanChannel + number, std::move(tensors), options,
-                                              std::move(layout), std::move(buckets), joins_, alarm_, timeline_, plans_,
-                                              options_.shutdown_timeout);
+  return std::make_unique<internal::PlanLane>(
+      group_, internal::kFirstPlanChannel + number, std::move(tensors), options, std::move(layout), std::move(buckets),
+      joins_, alarm_, timeline_, plans_,
+      internal::PlanTimeouts{options_.collective_timeout, options_.shutdown_timeout});
 }
 
 EngineStatistics Engine::Implementation::statistics() const {

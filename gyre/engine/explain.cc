@@ -21,6 +21,8 @@ constexpr std::size_t kCopyBytes = std::size_t{16} << 20;
 constexpr int kCopyRounds = 3;
 constexpr std::size_t kFirstLinkBytes = std::size_t{64} << 10;
 constexpr std::size_t kLastLinkBytes = std::size_t{16} << 20;
+/// Longest wait for another rank while the machine is measured.
+constexpr std::chrono::minutes kMeasurementTimeout{10};
 /// A transfer this long is no longer about latency.
 constexpr double kLongEnoughSeconds = 0.015;
 
@@ -126,7 +128,7 @@ nlohmann::json describe(const LaneStatistics& lane) {
 MachineRates measure_machine(group::Group& group) {
   const auto start = SteadyClock::now();
   const std::size_t segment_bytes = collectives::segment_bytes_for(group.topology().local_size(), 0);
-  group::Lane lane(group, {internal::kExplainChannel, segment_bytes, std::chrono::milliseconds{0}});
+  group::Lane lane(group, {internal::kExplainChannel, segment_bytes, kMeasurementTimeout});
   MachineRates rates;
   const double latency_seconds = measure_latency(lane);
   rates.latency = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(latency_seconds));

@@ -51,6 +51,7 @@ EngineOptions engine_options_from_environment() {
     options.stall_failure = seconds(*set);
   }
   if (const auto set = first_set({"GYRE_DEADLOCK_SECONDS"})) options.deadlock_check = seconds(*set);
+  if (const auto set = first_set({"GYRE_COLLECTIVE_TIMEOUT_SECONDS"})) options.collective_timeout = seconds(*set);
   return options;
 }
 

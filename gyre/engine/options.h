@@ -33,6 +33,9 @@ struct EngineOptions {
   /// When the end of a plan's step has waited this long, rank 0 looks whether it can come at all, and aborts the group
   /// when it cannot: a rank that owes it gradients waits for another operation of ranks that wait here. 0: never.
   std::chrono::milliseconds deadlock_check{5'000};
+  /// Longest wait for another rank inside a collective that has begun; longer than any stall that ends well. 0: never.
+  /// It bounds how long ranks may be apart in a plan's step; named operations begin when all have come.
+  std::chrono::milliseconds collective_timeout{30 * 60'000};
   std::chrono::milliseconds shutdown_timeout{10'000};  ///< Longest wait at the end for what has begun already.
   /// Where this process's program is now, in a line for people ("train.py:41 in main(): …"), for the report of a stall.
   /// Called while one is looked into, on a thread that nothing waits for, and may outlive the engine. Empty: unknown.
@@ -40,7 +43,7 @@ struct EngineOptions {
 };
 
 /// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS,
-/// GYRE_DEADLOCK_SECONDS, and Horovod's
+/// GYRE_DEADLOCK_SECONDS, GYRE_COLLECTIVE_TIMEOUT_SECONDS, and Horovod's
 /// HOROVOD_FUSION_THRESHOLD, HOROVOD_TIMELINE, HOROVOD_TIMELINE_MARK_CYCLES, HOROVOD_STALL_CHECK_TIME_SECONDS,
 /// HOROVOD_STALL_CHECK_DISABLE, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS where ours is not set. Error(kInvalidArgument)
 /// names the variable.

@@ -290,6 +290,26 @@ TEST(PlanFailureTest, a_rank_that_does_not_come_to_the_end_of_a_step_is_named) {
       options);
 }
 
+// By default there is no limit for stalls, and a stopped process would keep the others waiting for ever.
+TEST(PlanFailureTest, a_collective_has_a_limit_of_its_own) {
+  RuntimeOptions options;
+  options.engine.collective_timeout = std::chrono::milliseconds(100);
+  std::latch failed(2);
+  run_ranks(
+      2,
+      [&](Runtime& runtime) {
+        const auto plan = runtime.engine().make_plan(example(3), {.name = "weights"});
+        plan->finish_step();
+        if (runtime.rank() == 0) {
+          const std::string failure = failure_of([&] { plan->finish_step(); });
+          EXPECT_THAT(failure, HasSubstr("TIMEOUT"));
+          EXPECT_THAT(failure, HasSubstr("rank 1"));
+        }
+        failed.arrive_and_wait();
+      },
+      options);
+}
+
 /// One float, to be summed over the ranks.
 struct Metric {
   std::vector<float> value = std::vector<float>(1, 1.0F);

@@ -68,8 +68,8 @@ bool contributes(const Request& request, int rank) {
   return signature.kind == OperationKind::kAllreduce || rank == signature.root;
 }
 
-group::LaneOptions lane_options(const group::Group& group) {
-  return {kMeetingChannel, collectives::segment_bytes_for(group.size(), 0), std::chrono::milliseconds{0}};
+group::LaneOptions lane_options(const group::Group& group, std::chrono::milliseconds timeout) {
+  return {kMeetingChannel, collectives::segment_bytes_for(group.size(), 0), timeout};
 }
 
 }  // namespace
@@ -91,10 +91,10 @@ struct Meeting::Board {
   static std::size_t bytes_for(int size) { return sizeof(Board) + sizeof(Posting) * static_cast<std::size_t>(size); }
 };
 
-Meeting::Meeting(group::Group& group, const TimelineRows& timeline)
+Meeting::Meeting(group::Group& group, const TimelineRows& timeline, std::chrono::milliseconds collective_timeout)
     : group_(group),
       timeline_(timeline),
-      lane_(group, lane_options(group)),
+      lane_(group, lane_options(group, collective_timeout)),
       memory_(
           group.share_segment(kMeetingBoardChannel, Board::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
       board_(reinterpret_cast<Board*>(memory_->bytes().data())),

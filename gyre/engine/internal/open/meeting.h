@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -41,7 +42,7 @@ namespace gyre::engine::internal {
 class Meeting {
  public:
   /// Every rank of a group on one host makes it.
-  Meeting(group::Group& group, const TimelineRows& timeline);
+  Meeting(group::Group& group, const TimelineRows& timeline, std::chrono::milliseconds collective_timeout);
 
   /// Whether this kind of operation may run here.
   static bool eligible(const Request& request);

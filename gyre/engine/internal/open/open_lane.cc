@@ -24,9 +24,8 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 /// The coordinator always reads; if it has not for this long, its process is stopped or its host is gone.
 constexpr std::chrono::seconds kAnnounceTimeout{60};
 
-group::LaneOptions lane_options(const group::Group& group) {
-  return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0),
-          std::chrono::milliseconds{0}};
+group::LaneOptions lane_options(const group::Group& group, std::chrono::milliseconds timeout) {
+  return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0), timeout};
 }
 
 Error invalid(const Request& request, std::string_view problem) {
@@ -64,15 +63,15 @@ void validate(const Request& request, int size) {
 }
 
 OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
-                   const TimelineRows& timeline, const Logger& logger, std::function<std::string()> whereabouts)
+                   const TimelineRows& timeline, const Logger& logger, const EngineOptions& options)
     : group_(group),
       timeline_(timeline),
-      lane_(group, lane_options(group)),
+      lane_(group, lane_options(group, options.collective_timeout)),
       executor_(lane_, timeline, logger),
       coordinator_(std::move(coordinator)),
       joins_(joins),
       plans_(plans),
-      finder_(std::move(whereabouts)) {
+      finder_(options.whereabouts) {
   if (coordinator_) thread_ = start_thread("the open lane", [this] { run(); });
 }
 

@@ -17,6 +17,7 @@
 #include "gyre/engine/internal/open/negotiation.h"
 #include "gyre/engine/internal/plan/plan_registry.h"
 #include "gyre/engine/internal/stall/whereabouts_finder.h"
+#include "gyre/engine/options.h"
 #include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
@@ -32,7 +33,7 @@ class OpenLane {
   /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
   /// thread.
   OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
-           const TimelineRows& timeline, const Logger& logger, std::function<std::string()> whereabouts);
+           const TimelineRows& timeline, const Logger& logger, const EngineOptions& options);
   ~OpenLane();
 
   /// The requests are valid (see validate()). Those of one call are announced in one message.

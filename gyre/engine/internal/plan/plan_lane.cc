@@ -16,9 +16,9 @@ namespace gyre::engine::internal {
 
 namespace {
 
-group::LaneOptions lane_options(const group::Group& group, std::uint64_t channel, std::size_t arena_bytes) {
-  return {channel, collectives::segment_bytes_for(group.topology().local_size(), arena_bytes),
-          std::chrono::milliseconds{0}};
+group::LaneOptions lane_options(const group::Group& group, std::uint64_t channel, std::size_t arena_bytes,
+                                std::chrono::milliseconds timeout) {
+  return {channel, collectives::segment_bytes_for(group.topology().local_size(), arena_bytes), timeout};
 }
 
 std::span<float> floats_in(std::span<std::byte> arena, const PlanBucket& bucket) {
@@ -42,8 +42,7 @@ std::string row_of(const PlanTensor& tensor) { return "allreduce." + tensor.name
 
 PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
                    PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, const StallAlarm& alarm,
-                   const TimelineRows& timeline, std::shared_ptr<PlanRegistry> registry,
-                   std::chrono::milliseconds shutdown_timeout)
+                   const TimelineRows& timeline, std::shared_ptr<PlanRegistry> registry, const PlanTimeouts& timeouts)
     : group_(group),
       tensors_(std::move(tensors)),
       options_(std::move(options)),
@@ -52,8 +51,8 @@ PlanLane::PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanT
       alarm_(alarm),
       timeline_(timeline),
       registry_(std::move(registry)),
-      shutdown_timeout_(shutdown_timeout),
-      lane_(group, lane_options(group, channel, layout_.arena_bytes)),
+      shutdown_timeout_(timeouts.shutdown),
+      lane_(group, lane_options(group, channel, layout_.arena_bytes, timeouts.collective)),
       arena_(collectives::arena(lane_)),
       recorder_(before_the_first_step(options_, layout_, std::move(buckets))) {
   GYRE_CHECK(arena_.size() >= layout_.arena_bytes);

@@ -32,6 +32,12 @@ struct StallAlarm {
   std::function<void(const StalledStep&)> raise;
 };
 
+/// See EngineOptions.
+struct PlanTimeouts {
+  std::chrono::milliseconds collective{0};
+  std::chrono::milliseconds shutdown{0};
+};
+
 /// A plan with its lane and the thread that walks its buckets in order, step after step.
 class PlanLane final : public Plan {
  public:
@@ -39,8 +45,7 @@ class PlanLane final : public Plan {
   /// buckets beforehand.
   PlanLane(group::Group& group, std::uint64_t channel, std::vector<PlanTensor> tensors, PlanOptions options,
            PlanLayout layout, std::vector<BucketStatistics> buckets, JoinWatch& joins, const StallAlarm& alarm,
-           const TimelineRows& timeline, std::shared_ptr<PlanRegistry> registry,
-           std::chrono::milliseconds shutdown_timeout);
+           const TimelineRows& timeline, std::shared_ptr<PlanRegistry> registry, const PlanTimeouts& timeouts);
   ~PlanLane() override;
 
   std::size_t tensor_count() const override { return tensors_.size(); }
