@@ -17,14 +17,16 @@ using namespace gyre;
 using namespace gyre::bench_rank;
 
 /// More than the caches hold, also where nothing rotates.
-constexpr std::size_t kCopyBytes = std::size_t{64} << 20;
+constexpr std::size_t kRotationBytes = std::size_t{64} << 20;
+/// Of one rank; likewise.
+constexpr std::size_t kBoundBytes = std::size_t{64} << 20;
 
 struct Options {
   std::vector<std::size_t> sizes_bytes;
   std::string tensors;
   std::string result;
   std::string paths = "arena,tensor";
-  Effort effort{.rotation_bytes = kCopyBytes};
+  Effort effort{.rotation_bytes = kRotationBytes};
 };
 
 Paths paths_of(const std::string& text) {
@@ -60,7 +62,7 @@ void run(const CLI::App& app, const Options& options) {
     if (runtime->rank() == 0) {
       const int threads =
           std::min<int>(runtime->local_size(), static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
-      result["memcpy_bytes_per_second"] = measure_memcpy(threads, kCopyBytes);
+      result["bound_bytes_per_second"] = measure_sums(runtime->local_size(), threads, kBoundBytes);
       write_file_atomically(options.result, as_bytes(result.dump()));
     }
     // Nobody leaves while rank 0 still measures the bound: the others would be counted as idle load.

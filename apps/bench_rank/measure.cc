@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <barrier>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "gyre/base/error.h"
+#include "gyre/collectives/kernels.h"
 
 namespace gyre::bench_rank {
 
@@ -88,27 +89,35 @@ std::vector<double> add_up_by_host(engine::Runtime& runtime, double bytes) {
   return by_host;
 }
 
-double measure_memcpy(int thread_count, std::size_t buffer_bytes) {
+double measure_sums(int rank_count, int thread_count, std::size_t buffer_bytes) {
   constexpr int kRounds = 9;
+  // An odd number of pages and some lines between the buffers, as between arenas: no aliasing in the low address bits.
+  const std::size_t distance_bytes = buffer_bytes + 4096 + std::size_t{9} * 64;
+  std::vector<std::byte> memory(distance_bytes * static_cast<std::size_t>(rank_count));
+  const std::size_t share_bytes = buffer_bytes / static_cast<std::size_t>(thread_count) / 64 * 64;
+  std::barrier together(thread_count);
+  std::vector<double> times_us(static_cast<std::size_t>(thread_count));
   std::vector<std::thread> threads;
-  std::vector<double> rates(static_cast<std::size_t>(thread_count));
-  for (double& rate : rates) {
-    threads.emplace_back([&rate, buffer_bytes] {
-      const std::vector<char> from(buffer_bytes, 1);
-      std::vector<char> to(buffer_bytes, 2);
+  for (std::size_t thread = 0; thread < times_us.size(); ++thread) {
+    threads.emplace_back([&, thread] {
+      std::vector<std::byte*> shares;
+      for (int rank = 0; rank < rank_count; ++rank) {
+        shares.push_back(memory.data() + static_cast<std::size_t>(rank) * distance_bytes + thread * share_bytes);
+      }
+      const std::vector<const std::byte*> sources(shares.begin(), shares.end());
       std::vector<double> times;
       for (int round = 0; round < kRounds; ++round) {
+        together.arrive_and_wait();
         const auto start = SteadyClock::now();
-        std::memcpy(to.data(), from.data(), from.size());
+        collectives::reduce_to_many(shares, sources, share_bytes / sizeof(float), engine::DataType::kFloat32,
+                                    engine::ReduceOperation::kSum);
         times.push_back(microseconds_since(start));
       }
-      rate = static_cast<double>(buffer_bytes) / median(std::move(times)) * 1e6;
+      times_us[thread] = median(std::move(times));
     });
   }
   for (std::thread& thread : threads) thread.join();
-  double sum = 0;
-  for (const double rate : rates) sum += rate;
-  return sum;
+  return static_cast<double>(buffer_bytes) / *std::ranges::max_element(times_us) * 1e6;
 }
 
 }  // namespace gyre::bench_rank

@@ -45,7 +45,10 @@ std::uint64_t bytes_sent(engine::Runtime& runtime);
 /// Collective: what each host's ranks have sent in all, in the order of hosts.
 std::vector<double> add_up_by_host(engine::Runtime& runtime, double bytes);
 
-/// Bytes per second that `thread_count` threads copy together, each between its own buffers outside the cache.
-double measure_memcpy(int thread_count, std::size_t buffer_bytes);
+/// The bound of an allreduce on one host, in bytes of one rank's buffer per second: `rank_count` buffers of
+/// `buffer_bytes` outside the cache are summed in place by `thread_count` threads, each of which reads its share of all
+/// buffers and writes the sum into all of them. The accesses are those of the arena's algorithm, without what makes
+/// several ranks of them: nobody waits for anybody.
+double measure_sums(int rank_count, int thread_count, std::size_t buffer_bytes);
 
 }  // namespace gyre::bench_rank

@@ -108,7 +108,7 @@ def _turn(
 
 def _rows(place: Place, sizes: Sequence[int], turns: Sequence[dict[str, Figures]]) -> list[Row]:
     """Of one place; medians over the turns."""
-    copy_rate = statistics.median(turn["cpp"]["memcpy_bytes_per_second"] for turn in turns)
+    bound_rate = statistics.median(turn["cpp"]["bound_bytes_per_second"] for turn in turns)
     rows = []
     for size in sizes:
         peers = {
@@ -131,7 +131,7 @@ def _rows(place: Place, sizes: Sequence[int], turns: Sequence[dict[str, Figures]
                         **({"tls": True} if program_name == _CPP_WITH_TLS else {}),
                         "ours_us": ours,
                         "peers": peers,
-                        "bound_us": place.bound_us(size, copy_rate),
+                        "bound_us": place.bound_us(size, bound_rate),
                         **_sent(place, size, turns[0][program_name].get("sent_bytes", {}).get(path, {})),
                     }
                 )

@@ -132,7 +132,7 @@ def _rows(place: Place, model: str, fusions: Sequence[int], turns: Sequence[dict
             **place.columns(),
             "fusion_bytes": fusion,
         }
-        bound = place.bound_us(size, figure(f"cpp {fusion}", "memcpy_bytes_per_second"))
+        bound = place.bound_us(size, figure(f"cpp {fusion}", "bound_bytes_per_second"))
         for path in ("arena", "tensor"):
             if path in turns[0][f"cpp {fusion}"]:
                 ours = figure(f"cpp {fusion}", path)

@@ -63,11 +63,11 @@ class Place:
         """Of a row."""
         return {"ranks": self.ranks, "hosts": self.hosts, **({"rate": self.rate} if self.hosts > 1 else {})}
 
-    def bound_us(self, size_bytes: int, copy_bytes_per_second: float) -> float:
-        """The least time of an allreduce. One host: every rank's copy is read once and written once. Several: what must
-        leave each host, 2(H-1)/H of the buffer, at the link's full rate, headers not allowed for."""
+    def bound_us(self, size_bytes: int, bound_bytes_per_second: float) -> float:
+        """The least time of an allreduce. One host: at the measured rate at which threads that wait for nobody read
+        every rank's buffer once and write the sum into each of them. Several: what must leave each host, 2(H-1)/H of the buffer, at the link's full rate, headers not allowed for."""
         if self.hosts == 1:
-            return self.ranks * size_bytes / copy_bytes_per_second * 1e6
+            return size_bytes / bound_bytes_per_second * 1e6
         from hosts import bits_per_second  # noqa: PLC0415 - see Launcher._made_hosts
 
         return self.sent_bound_bytes(size_bytes) * 8 / bits_per_second(self.rate) * 1e6
