@@ -17,13 +17,13 @@ TEST(ThreadTest, runs_what_it_was_given) {
 }
 
 TEST(ThreadTest, says_for_what_there_was_no_thread) {
-  const testing::NoThreads limit;
+  const NoThreads limit;
   try {
     start_thread("a test", [] {}).join();
     FAIL() << "the limit did not work";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("no thread for a test"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("no thread for a test"));
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace gyre::testing {
+namespace gyre {
 
 /// While one lives, this process can start no threads: their stacks would be larger than any address space.
 class NoThreads {
@@ -29,4 +29,4 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
-}  // namespace gyre::testing
+}  // namespace gyre

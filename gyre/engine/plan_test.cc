@@ -325,7 +325,7 @@ struct Metric {
 TEST(PlanFailureTest, a_plan_that_gets_no_thread_leaves_nothing_behind) {
   run_ranks(1, [](Runtime& runtime) {
     {
-      const gyre::testing::NoThreads limit;
+      const NoThreads limit;
       EXPECT_THAT(failure_of([&] { static_cast<void>(runtime.engine().make_plan(example(3), {.name = "p"})); }),
                   HasSubstr("RESOURCE_EXHAUSTED: the system gives no thread for plan 'p'"));
     }
