@@ -26,7 +26,7 @@ std::string refusal_of(const std::function<void()>& check) {
 }
 
 std::string announced(const Signature& signature) {
-  return refusal_of([&] { check_announced({"x", signature}, 1, kSize); });
+  return refusal_of([&] { check_announced({"x", signature, false}, 1, kSize); });
 }
 
 TEST(SignatureCheckTest, refuses_announcements_that_no_operation_can_have) {
@@ -50,15 +50,15 @@ TEST(SignatureCheckTest, refuses_announcements_that_no_operation_can_have) {
 TEST(SignatureCheckTest, the_coordinator_does_not_take_them_into_its_order) {
   Coordinator coordinator({kSize, 1 << 20});
   const Signature signature{.kind = OperationKind::kAllToAll, .shape = {3}, .splits = {1, 1, 1}};
-  EXPECT_THAT(refusal_of([&] { coordinator.announce(0, {"x", signature}, SteadyClock::now()); }),
+  EXPECT_THAT(refusal_of([&] { coordinator.announce(0, {"x", signature, false}, SteadyClock::now()); }),
               HasSubstr("rank 0 announced alltoall 'x', which cannot be"));
 }
 
 TEST(SignatureCheckTest, refuses_orders_that_do_not_answer_the_request) {
   const Signature gather{.kind = OperationKind::kAllgather, .type = DataType::kFloat32, .shape = {3, 5}};
   const Signature exchange{.kind = OperationKind::kAllToAll, .shape = {3}, .splits = {1, 2}};
-  const auto sizes = [](const Signature& signature, std::vector<std::int64_t> given, bool contributes = true) {
-    return refusal_of([&] { check_sizes({"x", std::move(given)}, signature, 1, kSize, contributes); });
+  const auto sizes = [](const Signature& signature, const std::vector<std::int64_t>& given, bool contributes = true) {
+    return refusal_of([&] { check_sizes({"x", given}, signature, 1, kSize, contributes); });
   };
   EXPECT_EQ(sizes(gather, {7, 3}), "none");
   EXPECT_EQ(sizes(gather, {7, 0}, false), "none");
@@ -74,12 +74,18 @@ TEST(SignatureCheckTest, refuses_orders_that_do_not_answer_the_request) {
   }
   EXPECT_THAT(sizes({.kind = OperationKind::kBarrier}, {1}), HasSubstr("do not fit barrier"));
 
-  const auto order = [](Order given) { return refusal_of([&] { check_order(given, kSize); }); };
-  EXPECT_EQ(order({.buckets = {{{"x"}}}, .last_rank_to_join = 1}), "none");
-  EXPECT_THAT(order({.last_rank_to_join = 2}), HasSubstr("last rank to join is 2 of 2"));
-  EXPECT_THAT(order({.buckets = {{}}}), HasSubstr("a bucket is empty"));
-  EXPECT_THAT(order({.buckets = {{{.name = "x", .divisor = -1}}}}), HasSubstr("average over -1"));
-  EXPECT_THAT(order({.buckets = {{{.name = "x", .signature = Signature{.shape = {-2}}}}}}), HasSubstr("negative"));
+  const auto order = [](const std::function<void(Order&)>& fill) {
+    Order given;
+    given.buckets = {{{"x", {}}}};
+    fill(given);
+    return refusal_of([&] { check_order(given, kSize); });
+  };
+  EXPECT_EQ(order([](Order& given) { given.last_rank_to_join = 1; }), "none");
+  EXPECT_THAT(order([](Order& given) { given.last_rank_to_join = 2; }), HasSubstr("last rank to join is 2 of 2"));
+  EXPECT_THAT(order([](Order& given) { given.buckets.emplace_back(); }), HasSubstr("a bucket is empty"));
+  EXPECT_THAT(order([](Order& given) { given.buckets[0][0].divisor = -1; }), HasSubstr("average over -1"));
+  EXPECT_THAT(order([](Order& given) { given.buckets[0][0].signature = Signature{.shape = {-2}}; }),
+              HasSubstr("negative"));
   EXPECT_THAT(refusal_of([&] { check_fusable(gather, gather, "y"); }), HasSubstr("ordered 'y' in one bucket"));
 }
 
