@@ -65,7 +65,8 @@ class Place:
 
     def bound_us(self, size_bytes: int, bound_bytes_per_second: float) -> float:
         """The least time of an allreduce. One host: at the measured rate at which threads that wait for nobody read
-        every rank's buffer once and write the sum into each of them. Several: what must leave each host, 2(H-1)/H of the buffer, at the link's full rate, headers not allowed for."""
+        every rank's buffer once and write the sum into each of them. Several: what must leave each host, 2(H-1)/H of
+        the buffer, at the link's full rate, headers not allowed for."""
         if self.hosts == 1:
             return size_bytes / bound_bytes_per_second * 1e6
         from hosts import bits_per_second  # noqa: PLC0415 - see Launcher._made_hosts
