@@ -1,13 +1,16 @@
-"""Checks the #include lines against the levels of the house (ARCHITECTURE.md).
+"""Checks the #include lines, and Python's imports, against the levels of the house (ARCHITECTURE.md).
 
 A folder of gyre/ includes itself and lower levels, never a sibling of its level; `internal/` belongs to the folder it
-stands in; libtorch appears only where it is allowed. A folder that is not in the table is an error: give it a level.
+stands in; libtorch appears only where it is allowed. A folder that is not in the table is an error: give it a level. No
+file includes itself by way of others. `python_layers` says the same of the modules of python/gyre.
 """
 
 import re
 import sys
 from pathlib import Path
 
+import python_layers
+from circles import circles
 from repository import ROOT, source_files
 
 LEVELS = {
@@ -94,16 +97,20 @@ def level_problem(path: Path, target: Path) -> str | None:
 def problems(root: Path) -> list[str]:
     """All violations under `root`, as FILE:LINE: message."""
     found = []
+    graph: dict[str, set[str]] = {}
     for path in source_files(root, ".cc", ".h"):
         misplaced = folder_problem(path)
         if misplaced:
             found.append(f"{path}: {misplaced}")
             continue
+        graph[path.as_posix()] = set()
         for line, included, quoted in includes((root / path).read_text(encoding="utf-8")):
+            graph[path.as_posix()].add(included)
             problem = include_problem(path, included, quoted)
             if problem:
                 found.append(f"{path}:{line}: {included}: {problem}")
-    return found
+    found += [f"a circle of includes: {' -> '.join(way)}" for way in circles(graph)]
+    return found + python_layers.problems(root)
 
 
 def main() -> int:

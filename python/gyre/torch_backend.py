@@ -12,28 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gyre.distributed.process_group import ProcessGroup
 
-NAME = "gyre"
-
 
 def register() -> None:
     """Registers the backend, once. Cheap: the engine is loaded when a process group is made. Never raises: what went
     wrong is logged, and `import gyre.distributed` raises it."""
     try:
-        register_or_raise()
+        from gyre import _registration  # noqa: PLC0415
+
+        _registration.register(_create)
     except Exception as failure:
         logging.getLogger("gyre").warning("the backend gyre of torch.distributed is not there: %s", failure)
-
-
-def register_or_raise() -> None:
-    """register() for who has asked for the backend."""
-    import torch.distributed as dist  # noqa: PLC0415
-
-    if not dist.is_available() or NAME in dist.Backend.backend_list:
-        return
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
-    from gyre import _gathering  # noqa: PLC0415
-
-    _gathering.watch_rendezvous()
 
 
 def _create(options: Any, backend_options: object) -> ProcessGroup:

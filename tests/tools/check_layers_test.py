@@ -61,3 +61,50 @@ def test_the_line_number_is_named(repository: Path, plant) -> None:
     plant("gyre/base/a.h", '\n\n#include "gyre/net/b.h"\n')
     (found,) = problems(repository)
     assert found.startswith("gyre/base/a.h:3: ")
+
+
+def test_includes_that_come_back_are_found_as_one_circle(repository: Path, plant) -> None:
+    plant("gyre/base/a.h", '#include "gyre/base/b.h"\n')
+    plant("gyre/base/b.h", '#include "gyre/base/c.h"\n#include "gyre/base/d.h"\n')
+    plant("gyre/base/c.h", '#include "gyre/base/a.h"\n')
+    plant("gyre/base/d.h", "#include <vector>\n")
+    (found,) = problems(repository)
+    assert found == "a circle of includes: gyre/base/a.h -> gyre/base/b.h -> gyre/base/c.h -> gyre/base/a.h"
+
+
+TYPES_ONLY = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from gyre.{} import Group\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "message"),
+    [
+        ("python/gyre/errors.py", "from gyre import launch", "errors (level 0) must not look up to launch"),
+        ("python/gyre/torch/state.py", "def f():\n    import gyre.distributed", "must not look up to distributed"),
+        ("python/gyre/launch/call.py", "from gyre.torch import init", "siblings"),
+        ("python/gyre/magic.py", "import os", "has no level"),
+        (
+            "python/gyre/torch/state.py",
+            "from gyre.torch import init",
+            "a circle of imports: gyre.torch -> gyre.torch.state",
+        ),
+        ("python/gyre/torch/state.py", "from gyre.torch import handle", ""),
+        ("python/gyre/torch/state.py", TYPES_ONLY.format("distributed"), ""),
+        ("python/gyre/torch/state_test.py", "import gyre.distributed", ""),
+        ("python/gyre/distributed/group.py", "from gyre.torch import handle", ""),
+        ("python/gyre/distributed/group.py", "def f():\n    from gyre import torch_backend", "a circle of imports"),
+    ],
+)
+def test_pythons_imports_keep_to_the_levels_and_come_back_nowhere(
+    repository: Path, plant, path: str, line: str, message: str
+) -> None:
+    plant("python/gyre/__init__.py", "")
+    for name in ("launch", "distributed"):
+        plant(f"python/gyre/{name}/__init__.py", "")
+    plant("python/gyre/torch/__init__.py", "from gyre.torch.state import init\n")
+    plant("python/gyre/torch/handle.py", "")
+    # Importing a module runs its package first.
+    plant("python/gyre/torch_backend.py", "def f():\n    import gyre.distributed.group\n")
+    plant("python/gyre/distributed/__init__.py", "from gyre.distributed import group\n")
+    plant(path, f"{line}\n")
+    found = problems(repository)
+    assert any(message in one for one in found) if message else found == []

@@ -5,9 +5,9 @@ sizes and the store come from torch, so it works under `gyre run`, torchrun and 
 docs/guide/from_ddp.md.
 """
 
-from gyre import torch_backend
-from gyre.distributed.process_group import ProcessGroup
+from gyre._registration import register
+from gyre.distributed.process_group import ProcessGroup, create
 
-torch_backend.register_or_raise()
+register(create)
 
 __all__ = ["ProcessGroup"]

@@ -55,18 +55,17 @@ def monitored_barrier(
         raise of_torch(TimeoutError(report))
 
 
-def serve_torch_monitored_barrier() -> None:
-    """Lets torch.distributed.monitored_barrier() take our groups too: torch's own refuses every backend but gloo."""
+def serve_torch_monitored_barrier(ours: type[Any]) -> None:
+    """Lets torch.distributed.monitored_barrier() take groups of the class `ours` too: torch's own refuses every backend
+    but gloo."""
     module = dist.distributed_c10d
     original = module.monitored_barrier
     if getattr(original, "serves_gyre", False):
         return
 
     def serving(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        from gyre.distributed.process_group import ProcessGroup  # noqa: PLC0415  It imports this module.
-
         chosen = group if group is not None else dist.group.WORLD
-        if not isinstance(chosen, ProcessGroup):
+        if not isinstance(chosen, ours):
             original(group, timeout, wait_all_ranks)
             return
         if isinstance(timeout, int | float):

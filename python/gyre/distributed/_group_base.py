@@ -100,7 +100,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self._lender = Lender(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")
         self._message_completions = MessageCompletions(f"gyre {group_id} message")
-        serve_torch_monitored_barrier()
+        serve_torch_monitored_barrier(GroupBase)
         keep_out_of_graphs()
         _lifetime.register(self)
 

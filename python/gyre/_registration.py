@@ -1,0 +1,20 @@
+"""Making torch.distributed know the backend "gyre"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+from gyre import _gathering
+
+NAME = "gyre"
+
+
+def register(create: Callable[[Any, object], Any]) -> None:
+    """Once; `create` makes a process group when one is asked for. Does nothing where torch has no torch.distributed."""
+    if not dist.is_available() or NAME in dist.Backend.backend_list:
+        return
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    _gathering.watch_rendezvous()
