@@ -17,12 +17,13 @@ LEVELS = {
     "base": 0,
     "net": 1,
     "group": 2,
+    "launch": 2,
     "collectives": 3,
     "data": 3,
     "engine": 4,
     "params": 4,
     "store": 4,
-    "jobs": 4,
+    "jobs": 5,
     "train": 5,
 }
 # Lower levels that a folder must do without all the same: data knows nothing of networks.

@@ -11,7 +11,7 @@
 
 #include "apps/gyre/run_command.h"
 #include "gyre/base/parse.h"
-#include "gyre/jobs/launch.h"
+#include "gyre/launch/launch.h"
 
 namespace gyre::app {
 
@@ -85,7 +85,7 @@ std::vector<int> parse_streams(const std::string& text, const std::string& optio
     const std::size_t colon = entry.find(':');
     const int named = streams_of(colon == std::string::npos ? "" : entry.substr(colon + 1));
     const auto rank =
-        parse_integer(entry.substr(0, colon), fmt::format("{}'s rank", option), 0, jobs::kMostRanksPerHost - 1);
+        parse_integer(entry.substr(0, colon), fmt::format("{}'s rank", option), 0, launch::kMostRanksPerHost - 1);
     if (rank < ranks) streams[static_cast<std::size_t>(rank)] = named;
   }
   return streams;
@@ -94,7 +94,7 @@ std::vector<int> parse_streams(const std::string& text, const std::string& optio
 std::vector<bool> parse_ranks(const std::string& text, const std::string& option, int ranks) {
   std::vector<bool> named(static_cast<std::size_t>(ranks), false);
   for (const std::string& entry : split(text, ',')) {
-    const auto rank = parse_integer(entry, fmt::format("a rank of {}", option), 0, jobs::kMostRanksPerHost - 1);
+    const auto rank = parse_integer(entry, fmt::format("a rank of {}", option), 0, launch::kMostRanksPerHost - 1);
     if (rank < ranks) named[static_cast<std::size_t>(rank)] = true;
   }
   return named;

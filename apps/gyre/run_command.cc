@@ -99,11 +99,11 @@ int RunCommand::rank_count() const {
   if (!ranks_.empty() && !ranks_per_node_.empty()) throw UsageError("give either -n or --nproc-per-node");
   if (ranks_per_node_ == "gpu")
     throw UsageError("--nproc-per-node gpu: Gyre's ranks compute on the CPU; give a number");
-  if (ranks_per_node_ == "auto" || ranks_per_node_ == "cpu") return jobs::usable_cores();
+  if (ranks_per_node_ == "auto" || ranks_per_node_ == "cpu") return launch::usable_cores();
   if (!ranks_per_node_.empty()) {
-    return static_cast<int>(parse_integer(ranks_per_node_, "--nproc-per-node", 1, jobs::kMostRanksPerHost));
+    return static_cast<int>(parse_integer(ranks_per_node_, "--nproc-per-node", 1, launch::kMostRanksPerHost));
   }
-  return ranks_.empty() ? 1 : static_cast<int>(parse_integer(ranks_, "-n", 1, jobs::kMostRanksPerHost));
+  return ranks_.empty() ? 1 : static_cast<int>(parse_integer(ranks_, "-n", 1, launch::kMostRanksPerHost));
 }
 
 namespace {
@@ -171,7 +171,7 @@ int RunCommand::node_count() const {
       fmt::format("--nnodes {}: jobs that change their number of hosts are not supported; give a number", nodes_));
 }
 
-void RunCommand::set_part(jobs::LaunchOptions& options) const {
+void RunCommand::set_part(launch::LaunchOptions& options) const {
   const int nodes = node_count();
   // On one host port 0 is torchrun's way to say: a free one.
   const int lowest_port = nodes == 1 ? 0 : 1;
@@ -196,7 +196,7 @@ void RunCommand::set_part(jobs::LaunchOptions& options) const {
         "(head -c 32 /dev/urandom > KEY; chmod 600 KEY) and set GYRE_KEY_FILE to it, or let one launcher start all "
         "hosts (-H)");
   }
-  jobs::HostPart part;
+  launch::HostPart part;
   part.nodes = nodes;
   part.node = node;
   part.size = nodes * options.ranks;
@@ -222,7 +222,7 @@ std::vector<int> RunCommand::shown_streams(int ranks) const {
   return shown;
 }
 
-void RunCommand::set_output(jobs::LaunchOptions& options) const {
+void RunCommand::set_output(launch::LaunchOptions& options) const {
   options.colour = !environment_variable("NO_COLOR") && environment_variable("TERM") != "dumb";
   if (!timeline_.empty()) options.timeline = absolute(timeline_);
   if (!log_dir_.empty()) options.log_dir = log_dir_;
@@ -234,7 +234,7 @@ void RunCommand::set_output(jobs::LaunchOptions& options) const {
 int RunCommand::run(const std::vector<std::string>& environment, const std::string& called_as) {
   constexpr int kLongestGraceSeconds = 86400;
   constexpr int kMostRestarts = 1000;
-  jobs::LaunchOptions options;
+  launch::LaunchOptions options;
   options.environment = full_environment(environment);
   if (agent_) return run_as_agent(std::move(options));
   options.ranks = rank_count();
@@ -253,9 +253,9 @@ int RunCommand::run(const std::vector<std::string>& environment, const std::stri
   return launch(options);
 }
 
-int RunCommand::launch(const jobs::LaunchOptions& options) const {
+int RunCommand::launch(const launch::LaunchOptions& options) const {
   try {
-    return jobs::launch(options).exit_code;
+    return launch::launch(options).exit_code;
   } catch (const SpawnError& error) {
     fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, options.command.front()));
     if (error.errno_value() == ENOENT) return 127;
@@ -271,7 +271,7 @@ void RunCommand::refuse_beside_hosts() const {
   }
 }
 
-void RunCommand::run_on_hosts(const jobs::LaunchOptions& options, const std::string& called_as) const {
+void RunCommand::run_on_hosts(const launch::LaunchOptions& options, const std::string& called_as) const {
   if (!hosts_.empty() && !host_file_.empty()) throw UsageError("give either -H or --hostfile");
   refuse_beside_hosts();
   const Json job = {{"command", options.command},
@@ -299,10 +299,10 @@ void RunCommand::run_on_hosts(const jobs::LaunchOptions& options, const std::str
   become_python_verb("run", "gyre.launch.hosts", {std::to_string(memory)}, called_as);
 }
 
-int RunCommand::run_as_agent(jobs::LaunchOptions options) const {
+int RunCommand::run_as_agent(launch::LaunchOptions options) const {
   // In two steps: the one who calls learns first that every host can be reached, and which ports are free on the first.
-  const jobs::ReservedPort store = jobs::reserve_port();
-  const jobs::ReservedPort rendezvous = jobs::reserve_port();
+  const launch::ReservedPort store = launch::reserve_port();
+  const launch::ReservedPort rendezvous = launch::reserve_port();
   fmt::print("gyre-agent {} {}\n", store.port, rendezvous.port);
   std::fflush(stdout);
   const Json job = read_description();
@@ -320,7 +320,7 @@ int RunCommand::run_as_agent(jobs::LaunchOptions options) const {
     if (const std::string file = job.at("timeline"); !file.empty()) options.timeline = file;
     if (const std::string folder = job.at("log_dir"); !folder.empty()) options.log_dir = folder;
     if (const std::string level = job.at("log_level"); !level.empty()) options.log_level = level;
-    jobs::HostPart part;
+    launch::HostPart part;
     part.node = job.at("node");
     part.nodes = job.at("nodes");
     part.first_rank = job.at("first_rank");

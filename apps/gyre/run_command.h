@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gyre/jobs/launch.h"
+#include "gyre/launch/launch.h"
 
 namespace gyre::app {
 
@@ -39,16 +39,16 @@ class RunCommand {
   int node_count() const;
   std::vector<std::string> full_command() const;
   std::vector<std::string> full_environment(const std::vector<std::string>& inherited) const;
-  void set_part(jobs::LaunchOptions& options) const;
+  void set_part(launch::LaunchOptions& options) const;
   /// --redirects, --tee and --local-ranks-filter.
   std::vector<int> shown_streams(int ranks) const;
-  void set_output(jobs::LaunchOptions& options) const;
+  void set_output(launch::LaunchOptions& options) const;
   void refuse_beside_hosts() const;
-  int launch(const jobs::LaunchOptions& options) const;
+  int launch(const launch::LaunchOptions& options) const;
   /// -H and --hostfile: one `gyre run` on each host, through ssh. Returns only when there is no Python to do it.
-  [[noreturn]] void run_on_hosts(const jobs::LaunchOptions& options, const std::string& called_as) const;
+  [[noreturn]] void run_on_hosts(const launch::LaunchOptions& options, const std::string& called_as) const;
   /// This process is the `gyre run` that another one has started through ssh; all it must know comes through stdin.
-  int run_as_agent(jobs::LaunchOptions options) const;
+  int run_as_agent(launch::LaunchOptions options) const;
 
   CLI::App* verb_;
   std::vector<std::string> command_;

@@ -100,7 +100,7 @@ void RunCommand::add_own_options() {
     return with_value(verb_->add_option(names, value, text))->type_name(type_name);
   };
   add("-n,--ranks,--num-proc", ranks_,
-      fmt::format("How many ranks, 1 to {} on a host; default 1, or all slots of -H", jobs::kMostRanksPerHost), "N");
+      fmt::format("How many ranks, 1 to {} on a host; default 1, or all slots of -H", launch::kMostRanksPerHost), "N");
   add("--log-dir,--output-filename", log_dir_, "Keep each rank's output in DIR/rank-N.log", "DIR");
   add("--timeline,--timeline-filename", timeline_, "Have rank 0 write a trace for chrome://tracing or Perfetto",
       "FILE");

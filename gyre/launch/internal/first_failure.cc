@@ -1,0 +1,94 @@
+#include "gyre/launch/internal/first_failure.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <utility>
+
+#include "gyre/base/check.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr int kStrongest = 4;
+constexpr int kSuspected = 3;
+
+int signal_in(const ExitStatus& status) {
+  constexpr int kSignals = 64;
+  const bool from_shell = status.signal == 0 && status.code > 128 && status.code <= 128 + kSignals;
+  return from_shell ? status.code - 128 : status.signal;
+}
+
+}  // namespace
+
+std::optional<Account> parse_account(std::string_view line, int ranks) {
+  constexpr std::array kWords = {std::pair("ends ", Account::Word::kEnds), std::pair("failed ", Account::Word::kFailed),
+                                 std::pair("left ", Account::Word::kLeft)};
+  for (const auto& [text, word] : kWords) {
+    if (!line.starts_with(text)) continue;
+    line.remove_prefix(std::string_view(text).size());
+    int rank = -1;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), rank);
+    const bool valid = error == std::errc() && end == line.data() + line.size() && rank >= 0 && rank < ranks;
+    return valid ? std::optional(Account{word, rank}) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void FirstFailure::hear(const Account& account) {
+  const auto is_same = [&](const Account& other) { return other.word == account.word && other.rank == account.rank; };
+  const bool announced =
+      account.word == Account::Word::kEnds && std::any_of(accounts_.begin(), accounts_.end(), is_same);
+  if (announced) return;  // It ends once; its first word counts.
+  std::erase_if(accounts_, is_same);
+  accounts_.push_back(account);
+}
+
+std::optional<int> FirstFailure::suspect() const {
+  std::optional<int> failed;
+  std::optional<int> left;
+  for (const auto& [word, rank] : accounts_) {
+    if (ended_well_.contains(rank)) continue;
+    if (word == Account::Word::kEnds) return failed ? failed : rank;
+    (word == Account::Word::kFailed ? failed : left) = rank;
+  }
+  return failed ? failed : left;
+}
+
+int FirstFailure::evidence(const RankFailure& failure) const {
+  const int signal = signal_in(failure.status);
+  const bool may_be_a_consequence = signal == 0 || signal == SIGABRT || signal == SIGPIPE;
+  if (!may_be_a_consequence) return kStrongest;
+  if (failure.rank == suspect()) return kSuspected;
+  return signal == 0 ? 1 : 2;
+}
+
+void FirstFailure::add(const RankFailure& failure) {
+  GYRE_CHECK(!failure.status.success());
+  failures_.push_back(failure);
+}
+
+std::optional<RankFailure> FirstFailure::best() const {
+  const auto weaker = [this](const RankFailure& a, const RankFailure& b) { return evidence(a) < evidence(b); };
+  const auto strongest = std::max_element(failures_.begin(), failures_.end(), weaker);  // The first of equals.
+  return strongest == failures_.end() ? std::nullopt : std::optional(*strongest);
+}
+
+std::optional<RankFailure> FirstFailure::final_at(SteadyClock::time_point now) const {
+  const auto settled_at = settles_at();
+  return settled_at && now >= *settled_at ? best() : std::nullopt;
+}
+
+std::optional<SteadyClock::time_point> FirstFailure::settles_at() const {
+  const auto likely = best();
+  if (!likely) return std::nullopt;
+  const auto first_seen = failures_.front().when;
+  if (evidence(*likely) == kStrongest) return first_seen;
+  const auto suspected = suspect();
+  const bool wait_for_suspect = suspected && suspected != likely->rank;
+  return first_seen + (wait_for_suspect || dying_ ? kLongestSettleTime : kSettleTime);
+}
+
+}  // namespace gyre::launch

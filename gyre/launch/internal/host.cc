@@ -1,0 +1,67 @@
+#include "gyre/launch/internal/host.h"
+
+#include "gyre/launch/launch.h"
+
+#include <fmt/format.h>
+#include <limits.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+#include <thread>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+
+namespace gyre::launch {
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // More than 1024 cores.
+}
+
+std::optional<std::int64_t> out_of_memory_kills() {
+  try {
+    constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
+    constexpr std::string_view kName = "\noom_kill ";
+    const Bytes bytes = read_file("/proc/vmstat", kMostBytes);
+    const std::string_view text = as_text(bytes);
+    const std::size_t at = text.find(kName);
+    if (at == std::string_view::npos) return std::nullopt;
+    std::int64_t count = 0;
+    const auto result = std::from_chars(text.data() + at + kName.size(), text.data() + text.size(), count);
+    if (result.ec != std::errc()) return std::nullopt;
+    return count;
+  } catch (const Error&) {
+    return std::nullopt;  // Only evidence for a report; without it the report says less.
+  }
+}
+
+void ensure_open_files(std::uint64_t needed) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("cannot read the limit of open files", errno);
+  if (limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("{} open files are needed for this many ranks, but this host allows {}; raise it with "
+                            "`ulimit -Hn {}` or start fewer ranks",
+                            needed, limit.rlim_max, needed));
+  }
+  limit.rlim_cur = needed;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("cannot raise the limit of open files", errno);
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,113 @@
+#include "gyre/launch/internal/rank_environment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "gyre/base/random.h"
+
+namespace gyre::launch {
+
+namespace {
+
+std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+void set_variable(std::vector<std::string>& environment, std::string_view name, const std::string& value) {
+  std::erase_if(environment, [&](const std::string& entry) { return name_of(entry) == name; });
+  environment.push_back(fmt::format("{}={}", name, value));
+}
+
+/// What torchrun sets, so that its scripts run unchanged.
+void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvironment& job, int local_rank) {
+  const std::string rank = std::to_string(job.first_rank + local_rank);
+  const std::string size = std::to_string(job.size);
+  for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, std::string>>{
+           {"RANK", rank},
+           {"WORLD_SIZE", size},
+           {"LOCAL_RANK", std::to_string(local_rank)},
+           {"LOCAL_WORLD_SIZE", std::to_string(job.ranks)},
+           {"GROUP_RANK", std::to_string(job.node)},
+           {"GROUP_WORLD_SIZE", std::to_string(job.nodes)},
+           {"ROLE_RANK", rank},
+           {"ROLE_WORLD_SIZE", size},
+           {"ROLE_NAME", job.role},
+           {"MASTER_ADDR", job.master_address},
+           {"MASTER_PORT", std::to_string(job.master_port)},
+           {"TORCHELASTIC_RUN_ID", job.run_id},
+           {"TORCHELASTIC_RESTART_COUNT", std::to_string(job.restarts)},
+           {"TORCHELASTIC_MAX_RESTARTS", std::to_string(job.max_restarts)},
+           // torch's store is rank 0's, not the launcher's.
+           {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+       }) {
+    set_variable(environment, name, value);
+  }
+}
+
+/// What horovodrun sets, for scripts that read their place before they import anything.
+void set_horovodrun_variables(std::vector<std::string>& environment, const JobEnvironment& job, int local_rank) {
+  for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, int>>{
+           {"HOROVOD_RANK", job.first_rank + local_rank},
+           {"HOROVOD_SIZE", job.size},
+           {"HOROVOD_LOCAL_RANK", local_rank},
+           {"HOROVOD_LOCAL_SIZE", job.ranks},
+           {"HOROVOD_CROSS_RANK", job.node},
+           {"HOROVOD_CROSS_SIZE", job.nodes},
+       }) {
+    set_variable(environment, name, std::to_string(value));
+  }
+}
+
+bool has_value(const std::vector<std::string>& environment, std::string_view name) {
+  return std::any_of(environment.begin(), environment.end(), [&](const std::string& entry) {
+    return name_of(entry) == name && entry.size() > name.size() + 1;
+  });
+}
+
+}  // namespace
+
+int threads_per_rank(int cores, int ranks) { return std::max(1, cores / ranks); }
+
+std::string make_job_marker() {
+  std::array<std::byte, 16> nonce;
+  fill_with_secure_random(nonce);
+  std::string marker = "GYRE_LAUNCH=";
+  for (const std::byte byte : nonce) marker += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return marker;
+}
+
+std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank) {
+  const int rank = job.first_rank + local_rank;
+  constexpr std::array<std::string_view, 10> kOurs = {
+      "GYRE_RANK",          "GYRE_SIZE",   "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_RENDEZVOUS",
+      "GYRE_RENDEZVOUS_FD", "GYRE_KEY_FD", "GYRE_VERDICT_FD", "GYRE_ENDED_FD",   "GYRE_LAUNCH"};
+  std::vector<std::string> environment = job.inherited;
+  std::erase_if(environment, [&](const std::string& entry) {
+    return std::find(kOurs.begin(), kOurs.end(), name_of(entry)) != kOurs.end();
+  });
+  set_variable(environment, "GYRE_RANK", std::to_string(rank));
+  set_variable(environment, "GYRE_SIZE", std::to_string(job.size));
+  set_variable(environment, "GYRE_LOCAL_RANK", std::to_string(local_rank));
+  set_variable(environment, "GYRE_LOCAL_SIZE", std::to_string(job.ranks));
+  set_variable(environment, "GYRE_RENDEZVOUS", job.rendezvous);
+  if (rank == 0 && job.rendezvous_fd >= 0) {
+    set_variable(environment, "GYRE_RENDEZVOUS_FD", std::to_string(job.rendezvous_fd));
+  }
+  if (job.verdict_fd >= 0) set_variable(environment, "GYRE_VERDICT_FD", std::to_string(job.verdict_fd));
+  if (job.key_fd >= 0) set_variable(environment, "GYRE_KEY_FD", std::to_string(job.key_fd));
+  if (job.ended_fd >= 0) set_variable(environment, "GYRE_ENDED_FD", std::to_string(job.ended_fd));
+  if (!job.marker.empty()) environment.push_back(job.marker);
+  set_torchrun_variables(environment, job, local_rank);
+  set_horovodrun_variables(environment, job, local_rank);
+  if (job.timeline) set_variable(environment, "GYRE_TIMELINE", *job.timeline);
+  if (job.log_level) set_variable(environment, "GYRE_LOG_LEVEL", *job.log_level);
+  if (!has_value(environment, "OMP_NUM_THREADS")) {
+    set_variable(environment, "OMP_NUM_THREADS", std::to_string(threads_per_rank(job.cores, job.ranks)));
+  }
+  return environment;
+}
+
+}  // namespace gyre::launch

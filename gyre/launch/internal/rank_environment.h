@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gyre::launch {
+
+/// What every rank that one launcher starts is told.
+struct JobEnvironment {
+  std::vector<std::string> inherited;  ///< "NAME=VALUE".
+  int ranks = 1;                       ///< On this host.
+  int first_rank = 0;
+  int size = 1;  ///< Of the job.
+  int node = 0;
+  int nodes = 1;
+  std::string master_address;
+  int master_port = 0;
+  std::string run_id;
+  std::string role = "default";
+  int restarts = 0;
+  int max_restarts = 0;
+  std::string marker;  ///< "NAME=VALUE"; see make_job_marker().
+  int cores = 1;
+  std::string rendezvous;  ///< "unix:@NAME" or "tcp:HOST:PORT"
+  int rendezvous_fd = -1;  ///< Negative: rank 0 listens by itself.
+  int key_fd = -1;         ///< Negative: the ranks have a file.
+  int ended_fd = -1;
+  int verdict_fd = -1;
+  std::optional<std::string> timeline;
+  std::optional<std::string> log_level;
+};
+
+/// The environment of one rank (`local_rank`, from 0, is its number on this host): `inherited` without the variables of
+/// a launcher above us, plus ours and those that torchrun sets. OMP_NUM_THREADS is the rank's share of the cores unless
+/// the user has set it. Pure.
+std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank);
+
+/// The share: max(1, cores / ranks).
+int threads_per_rank(int cores, int ranks);
+
+/// An entry that marks every process that this launcher starts, for as long as it keeps its environment: a random
+/// "GYRE_LAUNCH=…".
+std::string make_job_marker();
+
+}  // namespace gyre::launch

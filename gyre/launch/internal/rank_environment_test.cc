@@ -1,0 +1,113 @@
+// The environment is the contract between the launcher and every rank; a stale variable from outside would break it.
+#include "gyre/launch/internal/rank_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+namespace gyre::launch {
+namespace {
+
+using testing::Contains;
+using testing::Each;
+using testing::IsSupersetOf;
+using testing::Not;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
+
+JobEnvironment job_of(int ranks, int cores) {
+  JobEnvironment job;
+  job.inherited = {"HOME=/home/ada"};
+  job.ranks = ranks;
+  job.size = ranks;
+  job.master_address = "127.0.0.1";
+  job.master_port = 4711;
+  job.run_id = "none";
+  job.cores = cores;
+  job.rendezvous = "unix:@gyre-1";
+  job.rendezvous_fd = 7;
+  job.key_fd = 8;
+  job.ended_fd = 10;
+  job.verdict_fd = 9;
+  return job;
+}
+
+TEST(rank_environment, every_rank_learns_its_place) {
+  EXPECT_THAT(
+      rank_environment(job_of(4, 8), 2),
+      UnorderedElementsAre(
+          "HOME=/home/ada", "GYRE_RANK=2", "GYRE_SIZE=4", "GYRE_LOCAL_RANK=2", "GYRE_LOCAL_SIZE=4",
+          "GYRE_RENDEZVOUS=unix:@gyre-1", "GYRE_KEY_FD=8", "GYRE_ENDED_FD=10", "GYRE_VERDICT_FD=9", "OMP_NUM_THREADS=2",
+          "RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0", "GROUP_WORLD_SIZE=1",
+          "ROLE_RANK=2", "ROLE_WORLD_SIZE=4", "ROLE_NAME=default", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4711",
+          "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
+          "TORCHELASTIC_USE_AGENT_STORE=False", "HOROVOD_RANK=2", "HOROVOD_SIZE=4", "HOROVOD_LOCAL_RANK=2",
+          "HOROVOD_LOCAL_SIZE=4", "HOROVOD_CROSS_RANK=0", "HOROVOD_CROSS_SIZE=1"));
+}
+
+TEST(rank_environment, ranks_of_the_second_host_count_from_the_first_hosts_end) {
+  JobEnvironment job = job_of(2, 8);
+  job.first_rank = 3;
+  job.size = 5;
+  job.node = 1;
+  job.nodes = 2;
+  job.key_fd = -1;
+  job.rendezvous_fd = -1;
+  const auto environment = rank_environment(job, 1);
+  EXPECT_THAT(environment, IsSupersetOf({"GYRE_RANK=4", "GYRE_SIZE=5", "GYRE_LOCAL_RANK=1", "GYRE_LOCAL_SIZE=2",
+                                         "RANK=4", "WORLD_SIZE=5", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2",
+                                         "HOROVOD_RANK=4", "HOROVOD_LOCAL_RANK=1", "HOROVOD_CROSS_RANK=1"}));
+  EXPECT_THAT(environment, Each(Not(StartsWith("GYRE_KEY_FD="))));
+}
+
+TEST(rank_environment, only_rank_0_gets_the_listening_socket_and_everyone_the_pipe_for_verdicts) {
+  EXPECT_THAT(rank_environment(job_of(4, 8), 0), Contains("GYRE_RENDEZVOUS_FD=7"));
+  EXPECT_THAT(rank_environment(job_of(4, 8), 1), Each(Not(StartsWith("GYRE_RENDEZVOUS_FD="))));
+  EXPECT_THAT(rank_environment(job_of(4, 8), 0), Contains("GYRE_VERDICT_FD=9"));
+  EXPECT_THAT(rank_environment(job_of(4, 8), 1), Contains("GYRE_VERDICT_FD=9"));
+}
+
+TEST(rank_environment, every_rank_gets_the_file_of_those_that_have_ended) {
+  for (const int rank : {0, 1}) EXPECT_THAT(rank_environment(job_of(4, 8), rank), Contains("GYRE_ENDED_FD=10"));
+}
+
+TEST(rank_environment, a_launcher_above_us_is_not_obeyed) {
+  JobEnvironment job = job_of(1, 1);
+  job.inherited = {"GYRE_RANK=9", "GYRE_RENDEZVOUS_FD=3", "GYRE_KEY_FD=4", "GYRE_RANKING=kept", "GYRE_LOG_LEVEL=info"};
+  const auto environment = rank_environment(job, 0);
+  EXPECT_EQ(std::count_if(environment.begin(), environment.end(),
+                          [](const std::string& entry) { return entry.starts_with("GYRE_RANK="); }),
+            1);
+  EXPECT_THAT(environment, IsSupersetOf({"GYRE_RANK=0", "GYRE_RANKING=kept", "GYRE_LOG_LEVEL=info"}));
+  EXPECT_THAT(environment, Not(Contains("GYRE_KEY_FD=4")));
+}
+
+TEST(rank_environment, the_users_thread_count_stays_and_an_empty_one_is_none) {
+  JobEnvironment job = job_of(2, 8);
+  job.inherited = {"OMP_NUM_THREADS=3"};
+  EXPECT_THAT(rank_environment(job, 0), Contains("OMP_NUM_THREADS=3"));
+  EXPECT_THAT(rank_environment(job, 0), Not(Contains("OMP_NUM_THREADS=4")));
+  job.inherited = {"OMP_NUM_THREADS="};
+  EXPECT_THAT(rank_environment(job, 0), Contains("OMP_NUM_THREADS=4"));
+}
+
+TEST(rank_environment, a_rank_has_at_least_one_thread) {
+  EXPECT_EQ(threads_per_rank(2, 4), 1);
+  EXPECT_EQ(threads_per_rank(8, 3), 2);
+  EXPECT_EQ(threads_per_rank(8, 1), 8);
+}
+
+TEST(rank_environment, options_of_the_launcher_win_over_the_environment) {
+  JobEnvironment job = job_of(1, 1);
+  job.inherited = {"GYRE_LOG_LEVEL=error", "GYRE_TIMELINE=old"};
+  job.log_level = "info";
+  job.timeline = "/tmp/trace.json";
+  const auto environment = rank_environment(job, 0);
+  EXPECT_THAT(environment, IsSupersetOf({"GYRE_LOG_LEVEL=info", "GYRE_TIMELINE=/tmp/trace.json"}));
+  EXPECT_THAT(environment, Not(Contains("GYRE_TIMELINE=old")));
+}
+
+}  // namespace
+}  // namespace gyre::launch

@@ -1,0 +1,95 @@
+#include "gyre/launch/internal/report.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdint>
+
+namespace gyre::launch {
+
+namespace {
+
+std::string explain_kill(const std::optional<std::int64_t>& out_of_memory_kills) {
+  if (out_of_memory_kills && *out_of_memory_kills > 0) {
+    return "the kernel ran out of memory and killed it (its out-of-memory killer acted during this job; see `dmesg`); "
+           "use fewer ranks or smaller batches";
+  }
+  if (out_of_memory_kills)
+    return "somebody's `kill -9`, or a batch system's limit (this host did not run out of memory)";
+  return "the kernel's out-of-memory killer (see `dmesg`) or somebody's `kill -9`";
+}
+
+std::string explain_signal(int signal, const std::optional<std::int64_t>& out_of_memory_kills) {
+  switch (signal) {
+    case SIGKILL: return explain_kill(out_of_memory_kills);
+    case SIGSEGV: return "a memory error in native code; `ulimit -c unlimited` keeps a core file for gdb";
+    case SIGBUS: return "shared memory or a mapped file ran out of space; see `df /dev/shm` and the disk";
+    case SIGABRT: return "an uncaught exception or a failed check in native code; its last lines name it";
+    case SIGILL: return "it was built for another kind of processor";
+    case SIGTERM: return "somebody, or a batch system, asked this process to end";
+    case SIGXCPU: return "its limit of processor time (`ulimit -t`)";
+    case SIGXFSZ: return "its limit of file size (`ulimit -f`)";
+    default: return {};
+  }
+}
+
+std::string explain(const FailureReport& report) {
+  if (report.status.signal != 0) return explain_signal(report.status.signal, report.out_of_memory_kills);
+  const int code = report.status.code;
+  if (code == 126) return "a shell could not run a command: not executable";
+  if (code == 127) return "a shell did not find a command";
+  constexpr int kSignals = 64;
+  if (code <= 128 || code > 128 + kSignals) return {};
+  const std::string reason = explain_signal(code - 128, report.out_of_memory_kills);
+  return fmt::format("what it ran was killed by {}{}", signal_name(code - 128), reason.empty() ? "" : ": " + reason);
+}
+
+}  // namespace
+
+std::string describe_exit(const ExitStatus& status) {
+  if (status.signal == 0) return fmt::format("exit code {}", status.code);
+  return fmt::format("{} (signal {})", signal_name(status.signal), status.signal);
+}
+
+std::string describe_ranks(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(ranks[first]);
+    if (last > first) text += (last == first + 1 ? ", " : "-") + std::to_string(ranks[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+std::string failure_block(const FailureReport& report, bool colour) {
+  const double seconds = static_cast<double>(report.after.count()) / 1000.0;
+  std::string text;
+  const auto row = [&text](std::string_view name, const std::string& value) {
+    if (!value.empty()) text += fmt::format("  {:<12} {}\n", name, value);
+  };
+  const std::string title = fmt::format("gyre run: rank {} of {} failed first, {:.1f} s after the start: {}",
+                                        report.rank, report.ranks, seconds, describe_exit(report.status));
+  text += colour ? fmt::format("\x1b[1;31m{}\x1b[0m\n", title) : title + "\n";
+  row("host", report.host);
+  row("pid", std::to_string(report.pid));
+  row("likely cause", explain(report));
+  if (!report.ended_because.empty()) {
+    const auto count = report.ended_because.size();
+    row("others", fmt::format("{} rank{} ended because of it: {}", count, count == 1 ? " was" : "s were",
+                              describe_ranks(report.ended_because)));
+  }
+  if (!report.finished_before.empty()) {
+    row("before it",
+        fmt::format("rank{} {} had already ended with exit code 0", report.finished_before.size() == 1 ? "" : "s",
+                    describe_ranks(report.finished_before)));
+  }
+  row("log file", report.log_file.value_or("none; `--log-dir DIR` keeps one for each rank"));
+  text += report.last_lines.empty() ? "  it wrote nothing\n" : "  its last lines\n";
+  for (const std::string& line : report.last_lines) text += fmt::format("    | {}\n", line);
+  return text;
+}
+
+}  // namespace gyre::launch

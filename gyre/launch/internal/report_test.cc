@@ -1,0 +1,82 @@
+// The closing block is all that most people read of a failed job.
+#include "gyre/launch/internal/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace gyre::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+FailureReport killed_rank() {
+  FailureReport report;
+  report.rank = 2;
+  report.ranks = 4;
+  report.host = "node1";
+  report.pid = 4711;
+  report.status = {.code = 0, .signal = SIGKILL};
+  report.after = std::chrono::milliseconds(12'345);
+  report.last_lines = {"epoch 1", "epoch 2"};
+  report.log_file = "logs/rank-2.log";
+  report.ended_because = {0, 1};
+  report.finished_before = {3};
+  return report;
+}
+
+TEST(report, the_block_names_the_rank_the_place_the_end_and_the_last_lines) {
+  EXPECT_EQ(failure_block(killed_rank(), false),
+            "gyre run: rank 2 of 4 failed first, 12.3 s after the start: SIGKILL (signal 9)\n"
+            "  host         node1\n"
+            "  pid          4711\n"
+            "  likely cause the kernel's out-of-memory killer (see `dmesg`) or somebody's `kill -9`\n"
+            "  others       2 ranks were ended because of it: 0, 1\n"
+            "  before it    rank 3 had already ended with exit code 0\n"
+            "  log file     logs/rank-2.log\n"
+            "  its last lines\n"
+            "    | epoch 1\n"
+            "    | epoch 2\n");
+}
+
+TEST(report, colour_is_used_only_when_asked_for) {
+  EXPECT_THAT(failure_block(killed_rank(), true), HasSubstr("\x1b[1;31mgyre run"));
+  EXPECT_THAT(failure_block(killed_rank(), false), Not(HasSubstr("\x1b")));
+}
+
+TEST(report, a_kill_is_explained_by_what_the_kernel_counted) {
+  FailureReport report = killed_rank();
+  report.out_of_memory_kills = 1;
+  EXPECT_THAT(failure_block(report, false), HasSubstr("the kernel ran out of memory"));
+  report.out_of_memory_kills = 0;
+  EXPECT_THAT(failure_block(report, false), HasSubstr("this host did not run out of memory"));
+}
+
+TEST(report, an_exit_code_is_shown_and_a_shells_signal_is_translated) {
+  FailureReport report = killed_rank();
+  report.status = {.code = 3, .signal = 0};
+  EXPECT_THAT(failure_block(report, false), HasSubstr("after the start: exit code 3\n"));
+  EXPECT_THAT(failure_block(report, false), Not(HasSubstr("likely cause")));
+  report.status = {.code = 139, .signal = 0};
+  EXPECT_THAT(failure_block(report, false), HasSubstr("what it ran was killed by SIGSEGV"));
+}
+
+TEST(report, a_silent_rank_without_a_log_is_said_to_be_that) {
+  FailureReport report = killed_rank();
+  report.last_lines.clear();
+  report.log_file.reset();
+  EXPECT_THAT(failure_block(report, false), HasSubstr("it wrote nothing"));
+  EXPECT_THAT(failure_block(report, false), HasSubstr("--log-dir DIR"));
+}
+
+TEST(report, many_ranks_are_shown_as_ranges) {
+  EXPECT_EQ(describe_ranks({}), "");
+  EXPECT_EQ(describe_ranks({5}), "5");
+  EXPECT_EQ(describe_ranks({0, 1}), "0, 1");
+  EXPECT_EQ(describe_ranks({0, 1, 2, 5, 7, 8, 9}), "0-2, 5, 7-9");
+}
+
+}  // namespace
+}  // namespace gyre::launch

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string_view>
+#include <vector>
+
+#include "gyre/base/clock.h"
+
+namespace gyre::launch {
+
+/// Kills (SIGKILL) every process of this user whose environment has the entry `marker` ("NAME=VALUE"), and waits until
+/// they are gone or the deadline has passed. Finds what left its process group or session (setsid, daemons) and was
+/// adopted by others, and what is inside exec while it looks. Returns their pids. Never kills the caller.
+std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadline);
+
+}  // namespace gyre::launch
