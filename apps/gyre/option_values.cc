@@ -11,7 +11,7 @@
 
 #include "apps/gyre/run_command.h"
 #include "gyre/base/parse.h"
-#include "gyre/launch/launch.h"
+#include "gyre/launch/console.h"
 
 namespace gyre::app {
 

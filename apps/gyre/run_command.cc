@@ -255,7 +255,7 @@ int RunCommand::run(const std::vector<std::string>& environment, const std::stri
 
 int RunCommand::launch(const launch::LaunchOptions& options) const {
   try {
-    return launch::launch(options).exit_code;
+    return launch::run_on_console(options).exit_code;
   } catch (const SpawnError& error) {
     fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, options.command.front()));
     if (error.errno_value() == ENOENT) return 127;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gyre/launch/launch.h"
+#include "gyre/launch/console.h"
 
 namespace gyre::app {
 

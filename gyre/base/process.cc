@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <grp.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -49,6 +50,43 @@ SpawnError exec_error(const std::string& command, int errno_value) {
   return {ErrorCode::kInvalidArgument, fmt::format("cannot start '{}': {}", command, why), ENOEXEC};
 }
 
+/// What the child was doing when it failed.
+enum class Step : int { kStart, kCgroup, kUser, kFolder };
+
+struct ChildFailure {
+  Step step = Step::kStart;
+  int errno_value = EIO;
+};
+
+SpawnError child_error(const SpawnOptions& options, const ChildFailure& failure) {
+  const std::string& command = options.argv.front();
+  const auto error = [&](const std::string& what) {
+    const Error reason = system_error(fmt::format("cannot start '{}': {}", command, what), failure.errno_value);
+    return SpawnError(reason.code(), reason.what(), failure.errno_value);
+  };
+  switch (failure.step) {
+    case Step::kCgroup: return error("it cannot enter its cgroup");
+    case Step::kUser: return error(fmt::format("it cannot run as user {}", options.user->user));
+    case Step::kFolder: return error(fmt::format("it cannot enter the folder {}", options.folder));
+    case Step::kStart: break;
+  }
+  return exec_error(command, failure.errno_value);
+}
+
+/// Opened here, where an error can be told; the child writes itself in.
+std::vector<UniqueFd> open_cgroups(const SpawnOptions& options) {
+  std::vector<UniqueFd> files;
+  for (const std::string& folder : options.cgroups) {
+    files.emplace_back(::open((folder + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+    const int failure = errno;
+    if (files.back()) continue;
+    const Error reason = system_error(
+        fmt::format("cannot start '{}': {} is not a cgroup that it can enter", options.argv.front(), folder), failure);
+    throw SpawnError(reason.code(), reason.what(), failure);
+  }
+  return files;
+}
+
 /// 0 when `path` can be run, else the errno that says why not.
 int executable_errno(const std::string& path) {
   struct stat status{};
@@ -73,6 +111,7 @@ struct ChildPlan {
   char* const* argv;
   char* const* environment;
   const SpawnOptions& options;
+  const std::vector<UniqueFd>& cgroups;
   pid_t parent;
   int null_fd;
   int status_fd;
@@ -83,16 +122,32 @@ bool become(int fd, int standard_fd) {
   return ::dup2(fd, standard_fd) >= 0;
 }
 
-bool prepare_child(const ChildPlan& plan) {
-  const SpawnOptions& options = plan.options;
-  if (options.own_process_group && ::setpgid(0, 0) != 0) return false;
-  if (options.parent_death_signal != 0) {
-    if (::prctl(PR_SET_PDEATHSIG, options.parent_death_signal) != 0) return false;
-    if (::getppid() != plan.parent) ::_exit(127);  // It died before we asked to be told.
+bool enter_cgroups(const ChildPlan& plan) {
+  for (const UniqueFd& file : plan.cgroups) {
+    if (::write(file.get(), "0", 1) != 1) return false;  // 0: whoever writes.
   }
+  return true;
+}
+
+bool become_user(const UserId& user) {
+  return ::setgroups(user.groups.size(), user.groups.data()) == 0 &&
+         ::setresgid(user.group, user.group, user.group) == 0 && ::setresuid(user.user, user.user, user.user) == 0;
+}
+
+bool prepare_descriptors(const ChildPlan& plan) {
+  const SpawnOptions& options = plan.options;
   if (!become(plan.null_fd, 0) || !become(options.stdout_fd, 1) || !become(options.stderr_fd, 2)) return false;
   for (const int fd : options.inherited_fds) {
     if (::fcntl(fd, F_SETFD, 0) != 0) return false;
+  }
+  return true;
+}
+
+bool prepare_signals(const ChildPlan& plan) {
+  // After the change of user, which takes it back.
+  if (plan.options.parent_death_signal != 0) {
+    if (::prctl(PR_SET_PDEATHSIG, plan.options.parent_death_signal) != 0) return false;
+    if (::getppid() != plan.parent) ::_exit(127);  // It died before we asked for the signal.
   }
   struct sigaction default_action{};
   default_action.sa_handler = SIG_DFL;
@@ -104,9 +159,21 @@ bool prepare_child(const ChildPlan& plan) {
   return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0;
 }
 
+/// Nothing when the child is ready for exec.
+std::optional<Step> prepare_child(const ChildPlan& plan) {
+  const SpawnOptions& options = plan.options;
+  if (options.own_process_group && ::setpgid(0, 0) != 0) return Step::kStart;
+  if (!prepare_descriptors(plan)) return Step::kStart;
+  if (!enter_cgroups(plan)) return Step::kCgroup;
+  if (options.user && !become_user(*options.user)) return Step::kUser;
+  if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) return Step::kFolder;
+  return prepare_signals(plan) ? std::nullopt : std::optional(Step::kStart);
+}
+
 [[noreturn]] void run_child(const ChildPlan& plan) {
-  if (prepare_child(plan)) ::execve(plan.program, plan.argv, plan.environment);
-  const int failure = errno;
+  const std::optional<Step> failed = prepare_child(plan);
+  if (!failed) ::execve(plan.program, plan.argv, plan.environment);
+  const ChildFailure failure{failed.value_or(Step::kStart), errno};
   [[maybe_unused]] const ssize_t ignored = ::write(plan.status_fd, &failure, sizeof failure);
   ::_exit(127);
 }
@@ -141,16 +208,20 @@ std::string find_command(const std::string& command, std::string_view path_varia
 Process Process::spawn(const SpawnOptions& options) {
   GYRE_CHECK(options.argv.size() >= 1U);
   const std::string& command = options.argv.front();
-  const std::string program = find_command(command, variable_of(options.environment, "PATH"));
+  // A relative path starts where the child will be.
+  const bool relative = command.find('/') != std::string::npos && !command.starts_with('/') && !options.folder.empty();
+  const std::string program =
+      find_command(relative ? options.folder + "/" + command : command, variable_of(options.environment, "PATH"));
   const std::vector<char*> argv = pointers_to(options.argv);
   const std::vector<char*> environment = pointers_to(options.environment);
+  const std::vector<UniqueFd> cgroups = open_cgroups(options);
   const UniqueFd null_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   int status_pipe[2];
   if (!null_fd || ::pipe2(status_pipe, O_CLOEXEC) != 0) throw spawn_error(command, errno);
   const UniqueFd status_read(status_pipe[0]);
   UniqueFd status_write(status_pipe[1]);
-  const ChildPlan plan{program.c_str(), argv.data(),   environment.data(), options,
-                       ::getpid(),      null_fd.get(), status_write.get()};
+  const ChildPlan plan{program.c_str(), argv.data(), environment.data(), options,
+                       cgroups,         ::getpid(),  null_fd.get(),      status_write.get()};
 
   // No handler of ours may run in the child, so nothing is delivered until its mask is set.
   sigset_t all;
@@ -166,14 +237,14 @@ Process Process::spawn(const SpawnOptions& options) {
   Process process(pid, open_pidfd(pid), options.own_process_group);
   if (!process.pidfd_) throw spawn_error(command, errno);
   status_write.reset();
-  int failure = 0;
+  ChildFailure failure;
   ssize_t count = 0;
   do {
     count = ::read(status_read.get(), &failure, sizeof failure);
   } while (count < 0 && errno == EINTR);
   // The pipe closed without a word: the exec succeeded.
   if (count == 0) return process;
-  throw exec_error(command, count == sizeof failure ? failure : EIO);
+  throw child_error(options, count == sizeof failure ? failure : ChildFailure());
 }
 
 Process::Process(Process&& other) noexcept

@@ -43,6 +43,14 @@ UniqueFd open_pidfd(pid_t pid);
 /// Signals the very process that `pidfd` was opened for; false, with errno, when it is gone or not ours to signal.
 bool send_signal(const UniqueFd& pidfd, int signal);
 
+/// As whom a process runs.
+struct UserId {
+  uid_t user = 0;
+  gid_t group = 0;
+  std::vector<gid_t> groups;  ///< Supplementary ones.
+  bool operator==(const UserId&) const = default;
+};
+
 struct SpawnOptions {
   std::vector<std::string> argv;         ///< argv[0] without a slash is looked up in the PATH of `environment`.
   std::vector<std::string> environment;  ///< "NAME=VALUE": all of it, nothing is inherited.
@@ -51,6 +59,11 @@ struct SpawnOptions {
   int stderr_fd = 2;                     ///< Becomes the child's stderr.
   bool own_process_group = false;        ///< The child leads a new group, numbered as its pid.
   int parent_death_signal = 0;           ///< Sent to the child when the calling thread dies; 0 for none.
+  std::string folder;                    ///< Where the child starts; empty: where we are.
+  std::optional<UserId> user;            ///< Unset: as we are. Another one needs our privileges (root).
+  /// Folders of cgroup file systems that the child enters before it becomes `user`; several where each controller has a
+  /// tree of its own (cgroup v1).
+  std::vector<std::string> cgroups;
 };
 
 /// The value of `name` in a list of "NAME=VALUE"; empty when it is not there.
@@ -64,7 +77,7 @@ std::string find_command(const std::string& command, std::string_view path_varia
 class Process {
  public:
   /// Returns once the new program runs, with no signal blocked, SIGPIPE and SIGXFSZ at their defaults; SpawnError when
-  /// it cannot.
+  /// it cannot. Thread-safe.
   static Process spawn(const SpawnOptions& options);
 
   ~Process();

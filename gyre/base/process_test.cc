@@ -180,6 +180,38 @@ TEST(process, a_script_whose_interpreter_is_missing_is_not_called_missing) {
   std::filesystem::remove_all(folder);
 }
 
+/// Why a child could not be started.
+std::string refusal_of(const SpawnOptions& options) {
+  try {
+    Process::spawn(options).signal(SIGKILL);
+    return "it was started";
+  } catch (const SpawnError& error) {
+    return error.what();
+  }
+}
+
+TEST(process, a_child_runs_in_its_folder_as_its_user_and_in_its_cgroup) {
+  SpawnOptions options = shell("pwd");
+  options.folder = "/usr";
+  EXPECT_EQ(output_of(options), "/usr\n");
+  options.argv = {"bin/env", "true"};
+  EXPECT_EQ(output_of(options), "");
+  options.folder = "/no/such/folder";
+  options.argv = {"sh"};
+  EXPECT_THAT(refusal_of(options), testing::HasSubstr("it cannot enter the folder /no/such/folder"));
+
+  options = shell("id -u; id -g; id -G");
+  options.cgroups = {"/no/such/cgroup"};
+  EXPECT_THAT(refusal_of(options), testing::HasSubstr("/no/such/cgroup is not a cgroup that it can enter"));
+  options.cgroups.clear();
+  options.user = UserId{.user = 65'534, .group = 65'533, .groups = {65'532}};
+  if (::geteuid() != 0) {
+    EXPECT_THAT(refusal_of(options), testing::HasSubstr("it cannot run as user 65534"));
+  } else {
+    EXPECT_EQ(output_of(options), "65534\n65533\n65533 65532\n");
+  }
+}
+
 TEST(process, a_child_dies_with_its_parent_when_asked_to) {
   Pipe pipe;
   const pid_t parent = ::fork();

@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "gyre/base/error.h"
-#include "gyre/launch/internal/host.h"
+#include "gyre/launch/host.h"
 
 namespace gyre::launch {
 

@@ -9,7 +9,7 @@
 #include <array>
 #include <string>
 
-#include "gyre/launch/internal/host.h"
+#include "gyre/launch/host.h"
 
 namespace gyre::launch {
 namespace {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ namespace gyre::launch {
 
 namespace {
 
-/// Through the pipe: a process group to watch, or one of these. Written at once, so never cut.
+/// Through the socket: a process group to watch, or one of these. Written at once, so never cut.
 using Message = std::int32_t;
 constexpr Message kStandDown = 0;
 constexpr Message kKillNow = -1;
@@ -32,7 +33,7 @@ constexpr Message kKillNow = -1;
 constexpr char kName[] = "job-guardian";
 
 /// What it holds open beside /dev/null.
-constexpr int kPipe = 3;
+constexpr int kSocket = 3;
 constexpr int kLauncher = 4;
 
 constexpr std::chrono::seconds kSweepTime{10};
@@ -47,7 +48,7 @@ void hide_command_line() {
   std::memcpy(arguments, kName, sizeof kName);
 }
 
-void leave_launcher(int pipe_fd, int launcher_fd) {
+void leave_launcher(int socket_fd, int launcher_fd) {
   ::setsid();
   ::prctl(PR_SET_NAME, kName);
   sigset_t all;
@@ -56,7 +57,7 @@ void leave_launcher(int pipe_fd, int launcher_fd) {
   const int null_fd = ::open("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) ::dup2(null_fd, fd);
   const int launcher_copy = ::fcntl(launcher_fd, F_DUPFD, kLauncher + 1);  // The next line may close the original.
-  ::dup2(pipe_fd, kPipe);
+  ::dup2(socket_fd, kSocket);
   ::dup2(launcher_copy, kLauncher);
   ::close_range(kLauncher + 1, ~0U, 0);
   [[maybe_unused]] const int ignored = ::chdir("/");  // Keeps no folder busy; if it cannot, no harm is done.
@@ -68,7 +69,7 @@ enum class Ending : std::uint8_t { kLauncherGone, kAskedToKill, kStoodDown };
 Ending wait_for_end(std::vector<pid_t>& groups) {
   for (;;) {
     Message message = 0;
-    const ssize_t count = ::read(kPipe, &message, sizeof message);
+    const ssize_t count = ::read(kSocket, &message, sizeof message);
     if (count < 0 && errno == EINTR) continue;
     if (count != sizeof message) return Ending::kLauncherGone;
     if (message == kStandDown) return Ending::kStoodDown;
@@ -77,16 +78,16 @@ Ending wait_for_end(std::vector<pid_t>& groups) {
   }
 }
 
-/// The pipe closes before the launcher's children are told of its death: until then one that it has just forked may
-/// still start something.
+/// The socket closes before the launcher's children get the signal of its death: until then one that it has just forked
+/// may still start something.
 void wait_for_launchers_death(Deadline deadline) {
   pollfd ended{.fd = kLauncher, .events = POLLIN, .revents = 0};
   ::poll(&ended, 1, deadline.poll_timeout_ms());
 }
 
-[[noreturn]] void guard(int pipe_fd, int launcher_fd, const std::string& marker) {
+[[noreturn]] void guard(int socket_fd, int launcher_fd, const std::string& marker) {
   std::vector<pid_t> groups;
-  leave_launcher(pipe_fd, launcher_fd);
+  leave_launcher(socket_fd, launcher_fd);
   const Ending ending = wait_for_end(groups);
   if (ending == Ending::kStoodDown) ::_exit(0);
   const Deadline deadline = Deadline::after(kSweepTime);
@@ -100,19 +101,22 @@ void wait_for_launchers_death(Deadline deadline) {
 
 Guardian::Guardian(const std::string& marker) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw system_error("cannot make the guardian's pipe", errno);
-  const UniqueFd read_end(ends[0]);
-  pipe_ = UniqueFd(ends[1]);
+  // Not a pipe: writing to one whose reader was killed would raise SIGPIPE in whatever process this is.
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw system_error("cannot make the guardian's socket", errno);
+  }
+  const UniqueFd guardians(ends[0]);
+  socket_ = UniqueFd(ends[1]);
   const UniqueFd launcher = open_pidfd(::getpid());
   if (!launcher) throw system_error("cannot watch the launcher", errno);
   pid_ = ::fork();
   if (pid_ < 0) throw system_error("cannot fork the guardian", errno);
-  if (pid_ == 0) guard(read_end.get(), launcher.get(), marker);
+  if (pid_ == 0) guard(guardians.get(), launcher.get(), marker);
 }
 
 Guardian::~Guardian() {
   send(kKillNow);  // Unless it has stood down and is gone.
-  pipe_.reset();
+  socket_.reset();
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
@@ -122,8 +126,8 @@ void Guardian::watch(pid_t group) { send(group); }
 void Guardian::stand_down() { send(kStandDown); }
 
 void Guardian::send(Message message) {
-  // Should the guardian have been killed, the job goes on without it; SIGPIPE is ignored while a job runs.
-  while (::write(pipe_.get(), &message, sizeof message) < 0 && errno == EINTR) {
+  // Should the guardian have been killed, the job goes on without it.
+  while (::send(socket_.get(), &message, sizeof message, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 

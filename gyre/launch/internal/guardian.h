@@ -29,7 +29,7 @@ class Guardian {
  private:
   void send(std::int32_t message);
 
-  UniqueFd pipe_;
+  UniqueFd socket_;
   pid_t pid_ = -1;
 };
 

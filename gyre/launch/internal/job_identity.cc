@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -83,23 +82,6 @@ JobIdentity join_job_identity(const HostPart& part) {
   if (!part.key.empty()) identity.key_fd = seal_key(part.key);
   make_verdict_pipe(identity);
   return identity;
-}
-
-ReservedPort reserve_port() {
-  ReservedPort reserved;
-  reserved.socket = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t length = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  // Bound but not listening: who binds it too, with SO_REUSEADDR as servers do, may listen.
-  if (!reserved.socket || ::setsockopt(reserved.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      ::bind(reserved.socket.get(), any, length) != 0 || ::getsockname(reserved.socket.get(), any, &length) != 0) {
-    throw system_error("cannot find a free port", errno);
-  }
-  reserved.port = ntohs(address.sin_port);
-  return reserved;
 }
 
 }  // namespace gyre::launch

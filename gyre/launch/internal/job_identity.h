@@ -3,7 +3,7 @@
 #include <string>
 
 #include "gyre/base/file.h"
-#include "gyre/launch/launch.h"
+#include "gyre/launch/rank_set.h"
 
 namespace gyre::launch {
 

@@ -6,10 +6,9 @@
 #include <string_view>
 
 #include "gyre/launch/internal/line_splitter.h"
+#include "gyre/launch/rank_set.h"
 
 namespace gyre::launch {
-
-enum class Stream : int { kStdout = 0, kStderr = 1 };
 
 /// Writes the ranks' lines, each with its rank in front, to the launcher's stdout and stderr. Lines are queued and
 /// written without ever blocking, so that a reader who has stopped reading cannot keep the launcher from ending a job.

@@ -16,11 +16,6 @@ namespace {
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
-void set_variable(std::vector<std::string>& environment, std::string_view name, const std::string& value) {
-  std::erase_if(environment, [&](const std::string& entry) { return name_of(entry) == name; });
-  environment.push_back(fmt::format("{}={}", name, value));
-}
-
 /// What torchrun sets, so that its scripts run unchanged.
 void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvironment& job, int local_rank) {
   const std::string rank = std::to_string(job.first_rank + local_rank);
@@ -32,8 +27,8 @@ void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvi
            {"LOCAL_WORLD_SIZE", std::to_string(job.ranks)},
            {"GROUP_RANK", std::to_string(job.node)},
            {"GROUP_WORLD_SIZE", std::to_string(job.nodes)},
-           {"ROLE_RANK", rank},
-           {"ROLE_WORLD_SIZE", size},
+           {"ROLE_RANK", std::to_string(job.index_in_role.value_or(job.first_rank + local_rank))},
+           {"ROLE_WORLD_SIZE", std::to_string(job.role_size.value_or(job.size))},
            {"ROLE_NAME", job.role},
            {"MASTER_ADDR", job.master_address},
            {"MASTER_PORT", std::to_string(job.master_port)},
@@ -68,6 +63,11 @@ bool has_value(const std::vector<std::string>& environment, std::string_view nam
 }
 
 }  // namespace
+
+void set_variable(std::vector<std::string>& environment, std::string_view name, const std::string& value) {
+  std::erase_if(environment, [&](const std::string& entry) { return name_of(entry) == name; });
+  environment.push_back(fmt::format("{}={}", name, value));
+}
 
 int threads_per_rank(int cores, int ranks) { return std::max(1, cores / ranks); }
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gyre::launch {
@@ -18,6 +19,8 @@ struct JobEnvironment {
   int master_port = 0;
   std::string run_id;
   std::string role = "default";
+  std::optional<int> index_in_role;  ///< Unset: the rank.
+  std::optional<int> role_size;      ///< Unset: the job's.
   int restarts = 0;
   int max_restarts = 0;
   std::string marker;  ///< "NAME=VALUE"; see make_job_marker().
@@ -35,6 +38,9 @@ struct JobEnvironment {
 /// a launcher above us, plus ours and those that torchrun sets. OMP_NUM_THREADS is the rank's share of the cores unless
 /// the user has set it. Pure.
 std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank);
+
+/// Puts NAME=VALUE in the place of what `environment` says of `name`.
+void set_variable(std::vector<std::string>& environment, std::string_view name, const std::string& value);
 
 /// The share: max(1, cores / ranks).
 int threads_per_rank(int cores, int ranks);

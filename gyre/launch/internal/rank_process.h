@@ -2,37 +2,32 @@
 
 #include <array>
 #include <optional>
-#include <string>
-#include <utility>
+#include <string_view>
 
 #include "gyre/base/clock.h"
 #include "gyre/base/process.h"
-#include "gyre/launch/internal/line_splitter.h"
-#include "gyre/launch/internal/output.h"
-#include "gyre/launch/internal/tail_buffer.h"
+#include "gyre/launch/rank_set.h"
 
 namespace gyre::launch {
 
-constexpr int kBothStreams = 3;
-
-/// One rank as its launcher sees it: the process, what it writes, and how it ended. Not thread-safe.
+/// One rank as its RankSet sees it: the process, the pipes through which it writes, and how it ended. Not thread-safe.
 class RankProcess {
  public:
-  /// Starts it. `spawn`'s stdout and stderr are set here. `log` may be empty. `shown`: 1 stdout, 2 stderr, 3 both go to
-  /// the output as well. SpawnError, Error(kResourceExhausted).
-  RankProcess(int rank, SpawnOptions spawn, UniqueFd log, int shown);
+  /// Starts it. `spawn`'s stdout and stderr are pipes to here where they are negative. SpawnError,
+  /// Error(kResourceExhausted).
+  RankProcess(int rank, SpawnOptions spawn);
 
   int rank() const { return rank_; }
   const Process& process() const { return process_; }
   Process& process() { return process_; }
-  /// -1 once the stream has ended.
-  int output_fd(Stream stream) const { return streams_[static_cast<std::size_t>(stream)].fd.get(); }
+  /// Negative where there is no pipe, or no longer one.
+  int output_fd(Stream stream) const { return pipes_[static_cast<std::size_t>(stream)].get(); }
 
-  /// Moves what can be read now, at most one buffer of it, to the log file, the tail and `output`. False when there is
-  /// nothing now. Closes the stream at its end.
-  bool read_output(Stream stream, Output& output);
-  /// Nothing more will be read: gives unfinished lines away as they are.
-  void finish_output(Output& output);
+  /// Gives `events` what can be read now, at most one buffer of it. False when there is nothing now. Closes the pipe at
+  /// its end.
+  bool read_output(Stream stream, RankEvents& events);
+  /// Nothing more will be read: closes the pipes, and says so.
+  void finish_output(RankEvents& events);
 
   void ended(const ExitStatus& status, SteadyClock::time_point when) {
     status_ = status;
@@ -42,31 +37,14 @@ class RankProcess {
   const std::optional<ExitStatus>& status() const { return status_; }
   SteadyClock::time_point ended_at() const { return ended_at_; }
 
-  const TailBuffer& tail() const { return tail_; }
-  /// Why the log file has stopped growing, if it has; said once.
-  std::string take_log_failure() { return std::exchange(log_failure_, {}); }
-
  private:
-  struct Pipe {
-    UniqueFd fd;
-    LineSplitter lines;
-  };
   struct Ends;
 
-  RankProcess(int rank, SpawnOptions& spawn, UniqueFd log, int shown, Ends ends);
-  bool is_shown(Stream stream) const { return (shown_ & (1 << static_cast<int>(stream))) != 0; }
-  LineSplitter::Sink sink_for(Stream stream, Output& output);
-  void write_log(std::string_view text);
-  Pipe& pipe(Stream stream) { return streams_[static_cast<std::size_t>(stream)]; }
+  RankProcess(int rank, SpawnOptions& spawn, std::array<Ends, kStreams> ends);
 
   int rank_;
-  std::array<Pipe, 2> streams_;
+  std::array<UniqueFd, kStreams> pipes_;
   Process process_;
-  UniqueFd log_;
-  int shown_;
-  std::string log_pending_;
-  std::string log_failure_;
-  TailBuffer tail_;
   std::optional<ExitStatus> status_;
   SteadyClock::time_point ended_at_;
 };

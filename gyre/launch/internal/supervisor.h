@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gyre/base/clock.h"
@@ -12,85 +13,86 @@
 #include "gyre/launch/internal/guardian.h"
 #include "gyre/launch/internal/job_identity.h"
 #include "gyre/launch/internal/line_splitter.h"
-#include "gyre/launch/internal/output.h"
 #include "gyre/launch/internal/rank_environment.h"
 #include "gyre/launch/internal/rank_process.h"
-#include "gyre/launch/internal/report.h"
-#include "gyre/launch/internal/signals.h"
-#include "gyre/launch/launch.h"
+#include "gyre/launch/rank_set.h"
 
 namespace gyre::launch {
 
-/// The inside of launch(): starts the ranks and watches over them in one loop on one thread. Waits for: a rank's end,
-/// its output, a signal, a reader who takes our output, or the next point in time at which something is due.
+/// The inside of a RankSet, whose contract it has: waits, through one epoll, for a rank's end, its output, and the next
+/// point in time at which something is due.
 class Supervisor {
  public:
-  /// After a failure the other ranks get SIGTERM, and this much later SIGKILL.
-  static constexpr std::chrono::milliseconds kTerminationGrace{400};
+  Supervisor(RankSetOptions options, RankEvents& events);
 
-  /// Makes everything that can fail before a rank is started.
-  /// `restarts`: how often the ranks have been started before.
-  Supervisor(const LaunchOptions& options, int restarts);
+  void start();
+  int fd() const { return everything_.get(); }
+  void advance();
+  bool finished() const { return stage_ == Stage::kFinished; }
+  RankSetResult result() const;
 
-  LaunchResult run();
+  bool stop(int signal, std::chrono::milliseconds grace);
+  void kill();
+  void signal_all(int signal) const;
+  bool ending() const { return ending_ || stop_signal_.has_value(); }
+  void pause_output(bool paused);
+  void hear(std::string_view notes) { ended_ranks_.hear(notes); }
+  const std::string& rendezvous() const { return identity_.rendezvous; }
 
  private:
+  enum class Stage : std::uint8_t {
+    kNew,
+    kRunning,
+    kDraining,  ///< All ranks have ended; some of their output has not been given away.
+    kFinished,
+  };
+
   JobEnvironment job_environment();
-  void start_ranks();
+  SpawnOptions spawn_options(JobEnvironment& job, int index) const;
   void watch_rank(RankProcess& rank);
 
-  void wait_for_events();
-  int wait_timeout_ms() const;
-  void handle_signals();
   void handle_ended_ranks();
-  void note_end(const RankProcess& rank);
   void hear_accounts();
+  ExitRecord record_of(const RankProcess& rank, bool asked_to_end) const;
   void read_outputs();
-  void check_output();
   void act_on_time();
-  void check_lifeline();
+  void arm_timer() const;
+  std::optional<SteadyClock::time_point> due_at() const;
 
-  void stop(int signal);
-  void suspend();
-  void end_other_ranks(const RankFailure& cause);
-  void signal_all(int signal) const;
+  void end_other_ranks();
   bool a_rank_is_dying() const;
   std::vector<int> running_ranks() const;
-
   void kill_leftovers();
   void drain_output();
-  void wait_until_written();
-  LaunchResult conclude();
-  FailureReport report_on(const RankFailure& cause) const;
-  std::optional<std::string> log_file(int rank) const;
 
-  LaunchOptions options_;
-  int restarts_;
+  RankSetOptions options_;
+  RankEvents& events_;
   int first_rank_;  ///< Of the job's ranks, ours begin with this one.
   int size_;        ///< Of the job.
   ReservedPort reserved_port_;
-  std::vector<UniqueFd> logs_;
   JobIdentity identity_;
   std::string marker_;
-  Output output_;
-  SignalSource signals_;
   Guardian guardian_;
   UniqueFd ends_epoll_;     ///< The ranks' pidfds. Reports them in the order in which they became readable.
   UniqueFd outputs_epoll_;  ///< The ranks' pipes.
+  UniqueFd timer_;
+  UniqueFd everything_;  ///< All of these.
   std::vector<std::unique_ptr<RankProcess>> ranks_;
 
+  Stage stage_ = Stage::kNew;
   SteadyClock::time_point started_;
-  std::optional<std::int64_t> out_of_memory_kills_before_;
   std::size_t running_ = 0;
+  std::vector<std::optional<ExitRecord>> records_;
   EndedRanks ended_ranks_;
   FirstFailure failures_;
   LineSplitter account_lines_{kLongestAccountBytes};
-  bool ending_ = false;             ///< A failure is final and the others have been told to end.
-  std::vector<int> ended_because_;  ///< Who ran at that moment.
-  std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.
+  bool paused_ = false;
+  bool ending_ = false;             ///< A failure is final and the others have been asked to end.
+  std::vector<int> ended_because_;  ///< The ranks that ran at that moment.
+  std::optional<int> stop_signal_;  ///< The first signal that stop() was given.
   std::vector<int> killed_after_grace_;
   std::optional<SteadyClock::time_point> kill_at_;
-  bool stdout_reported_ = false;
+  std::optional<SteadyClock::time_point> drain_until_;
 };
 
 }  // namespace gyre::launch

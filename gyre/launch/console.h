@@ -1,31 +1,16 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/launch/rank_set.h"
 
 namespace gyre::launch {
-
-constexpr int kMostRanksPerHost = 4096;
-
-/// This launcher's place in a job over several hosts, where each host has a launcher of its own.
-struct HostPart {
-  int node = 0;                ///< Which of the hosts, from 0 …
-  int nodes = 1;               ///< … of how many.
-  int first_rank = 0;          ///< Our ranks are first_rank, first_rank + 1, …
-  int size = 1;                ///< Ranks of all hosts.
-  std::string rendezvous;      ///< "tcp:HOST:PORT", where the job's rank 0 listens.
-  std::vector<std::byte> key;  ///< The job's, of kJobKeyBytes; empty where GYRE_KEY_FILE in `environment` names a file.
-};
-
-constexpr std::size_t kJobKeyBytes = 32;
 
 constexpr std::string_view kNoteForOtherHosts = "gyre-agent: ";
 
@@ -40,9 +25,9 @@ struct LaunchOptions {
   std::string run_id = "none";               ///< TORCHELASTIC_RUN_ID of the ranks.
   std::string role = "default";              ///< ROLE_NAME of the ranks.
   int max_restarts = 0;                      ///< How often all ranks are started anew after one has failed.
-  /// To and from who started this host's part of a job over several; negative: none. When it ends, the ranks are
-  /// stopped, as by SIGTERM. A rank that ends with exit code 0 is told as kNoteForOtherHosts and a line on stderr; the
-  /// other hosts get that line through their lifelines.
+  /// To and from the process that started this host's part of a job over several; negative: none. When it closes, the
+  /// ranks are stopped, as by SIGTERM. A rank that ends with exit code 0 becomes kNoteForOtherHosts and a line on
+  /// stderr; the other hosts get that line through their lifelines.
   int lifeline_fd = -1;
   std::optional<std::filesystem::path> timeline;  ///< GYRE_TIMELINE of the ranks.
   std::optional<std::filesystem::path> log_dir;   ///< Gets rank-0.log, rank-1.log, …; created when missing.
@@ -63,30 +48,18 @@ struct LaunchResult {
   std::vector<ExitStatus> rank_exit_status;  ///< By rank.
 };
 
-/// How many cores this process may use (its affinity mask); at least 1.
-int usable_cores();
-
-/// A port of this host that is free now, kept from others (but not from who asks for it by number) while the
-/// descriptor is open.
-struct ReservedPort {
-  int port = 0;
-  UniqueFd socket;
-};
-ReservedPort reserve_port();
-
-/// Starts the ranks on this host, passes their output on line by line, and returns when all of them have ended and
-/// nothing of them is left: neither a process that they started, nor a socket, nor memory.
+/// Runs a RankSet in the foreground of a terminal, or of a script: passes the ranks' output on line by line, hands
+/// signals to them, and returns when the set has finished.
 ///
-/// * The first rank that fails (killed by a signal, or an exit code other than 0) ends the others within a second, and
-///   one closing block on stderr says what happened. The exit code is that rank's, 128 + signal where one killed it.
+/// * After the first failure one closing block on stderr says what happened. The exit code is that rank's,
+///   128 + signal where one killed it.
 /// * SIGINT, SIGTERM, SIGHUP, SIGQUIT (unless ignored by the caller) are handed to all ranks; after `grace`, or at
 ///   the second signal, they are killed. The exit code is 128 + the first signal.
 /// * After a failure the ranks are started again, with TORCHELASTIC_RESTART_COUNT one higher, `max_restarts` times.
-/// * When this process is killed, a guardian process that it forked kills all that the ranks have started.
 ///
 /// Errors before any rank runs: SpawnError for a command that cannot be started; Error(kInvalidArgument, kIo,
 /// kResourceExhausted, …) for the rest. Owns the process's signals and children while it runs: call it from a
 /// single-threaded process only. Blocks.
-LaunchResult launch(const LaunchOptions& options);
+LaunchResult run_on_console(const LaunchOptions& options);
 
 }  // namespace gyre::launch

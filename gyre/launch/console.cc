@@ -1,4 +1,4 @@
-#include "gyre/launch/launch.h"
+#include "gyre/launch/console.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,29 +9,25 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/trace_file.h"
-#include "gyre/launch/internal/host.h"
-#include "gyre/launch/internal/supervisor.h"
+#include "gyre/launch/internal/console_run.h"
 
 namespace gyre::launch {
 
 namespace {
 
-/// Two pipes, a pidfd and a log file for each rank, and some for ourselves.
-std::uint64_t open_files_needed(int ranks) { return std::uint64_t{4} * static_cast<std::uint64_t>(ranks) + 64; }
-
 /// Only rank 0 writes it, some time after the start; every rank would then fail with it.
 void ensure_can_write(const std::filesystem::path& file) {
   std::error_code none;
   const bool there = std::filesystem::exists(file, none);
-  const std::filesystem::path place = there ? file : file.has_parent_path() ? file.parent_path() : ".";
-  int failure = ::access(place.c_str(), there ? W_OK : W_OK | X_OK) == 0 ? 0 : errno;
+  const std::filesystem::path target = there ? file : file.has_parent_path() ? file.parent_path() : ".";
+  int failure = ::access(target.c_str(), there ? W_OK : W_OK | X_OK) == 0 ? 0 : errno;
   if (std::filesystem::is_directory(file, none)) failure = EISDIR;
   if (failure != 0) throw system_error(fmt::format("cannot write the timeline {}", file.string()), failure);
 }
 
 }  // namespace
 
-LaunchResult launch(const LaunchOptions& options) {
+LaunchResult run_on_console(const LaunchOptions& options) {
   if (options.command.empty()) throw Error(ErrorCode::kInvalidArgument, "no command to run");
   if (options.ranks < 1 || options.ranks > kMostRanksPerHost) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -39,16 +35,12 @@ LaunchResult launch(const LaunchOptions& options) {
   }
   // Before log files are made for it.
   find_command(options.command.front(), variable_of(options.environment, "PATH"));
-  ensure_open_files(open_files_needed(options.ranks));
-  if (options.part && !options.part->key.empty() && options.part->key.size() != kJobKeyBytes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("a job's key has {} bytes, not {}", kJobKeyBytes, options.part->key.size()));
-  }
+  ensure_open_files(options.ranks);
   if (options.timeline && (!options.part || options.part->first_rank == 0)) ensure_can_write(*options.timeline);
   LaunchResult result;
   for (int restarts = 0;; ++restarts) {
-    Supervisor supervisor(options, restarts);
-    result = supervisor.run();
+    ConsoleRun run(options, restarts);
+    result = run.run();
     if (!result.first_failed_rank || restarts == options.max_restarts) break;
   }
   // Rank 0 may have been killed in the middle of a write; it may also never have begun.

@@ -1,5 +1,5 @@
 // The launcher from inside a process, for what is awkward to see from outside; tests/e2e/run_test.py does the rest.
-#include "gyre/launch/launch.h"
+#include "gyre/launch/console.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -20,9 +20,9 @@ namespace {
 
 using testing::HasSubstr;
 
-class LaunchTest : public testing::Test {
+class ConsoleTest : public testing::Test {
  protected:
-  LaunchTest() {
+  ConsoleTest() {
     std::string pattern = (std::filesystem::temp_directory_path() / "gyre-launch-test-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
     out_ = UniqueFd(::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
@@ -31,12 +31,12 @@ class LaunchTest : public testing::Test {
     options_.stdout_fd = out_.get();
     options_.stderr_fd = err_.get();
   }
-  ~LaunchTest() override { std::filesystem::remove_all(folder_); }
+  ~ConsoleTest() override { std::filesystem::remove_all(folder_); }
 
   LaunchResult run(int ranks, const std::string& script) {
     options_.ranks = ranks;
     options_.command = {"sh", "-c", script};
-    return launch(options_);
+    return run_on_console(options_);
   }
   std::string text(const char* name) const { return std::string(as_text(read_file(folder_ / name, 1 << 24))); }
 
@@ -46,7 +46,7 @@ class LaunchTest : public testing::Test {
   LaunchOptions options_;
 };
 
-TEST_F(LaunchTest, the_result_tells_how_each_rank_ended) {
+TEST_F(ConsoleTest, the_result_tells_how_each_rank_ended) {
   const LaunchResult result = run(3, "[ $GYRE_RANK = 1 ] && exit 7; [ $GYRE_RANK = 0 ] && exit 0; exec sleep 1000");
   EXPECT_EQ(result.exit_code, 7);
   EXPECT_EQ(result.first_failed_rank, 1);
@@ -57,7 +57,7 @@ TEST_F(LaunchTest, the_result_tells_how_each_rank_ended) {
   EXPECT_THAT(text("err"), HasSubstr("rank 1 of 3 failed first"));
 }
 
-TEST_F(LaunchTest, a_success_says_nothing_of_its_own) {
+TEST_F(ConsoleTest, a_success_says_nothing_of_its_own) {
   EXPECT_EQ(run(2, "echo $GYRE_LOCAL_RANK of $GYRE_LOCAL_SIZE").exit_code, 0);
   EXPECT_EQ(text("err"), "");
   EXPECT_THAT(text("out"), testing::AllOf(HasSubstr("[0] 0 of 2\n"), HasSubstr("[1] 1 of 2\n")));
@@ -70,12 +70,12 @@ std::string until_noted(const std::string& rank) {
          "exit 7";
 }
 
-TEST_F(LaunchTest, the_other_ranks_are_told_who_has_ended) {
+TEST_F(ConsoleTest, the_other_ranks_are_told_who_has_ended) {
   EXPECT_EQ(run(3, "[ $GYRE_RANK = 1 ] && exit 0; " + until_noted("1")).exit_code, 0) << text("err");
   EXPECT_EQ(text("err"), "");
 }
 
-TEST_F(LaunchTest, hosts_of_one_job_tell_each_other_who_has_ended) {
+TEST_F(ConsoleTest, hosts_of_one_job_tell_each_other_who_has_ended) {
   std::array<int, 2> ends;
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const UniqueFd lifeline(ends[0]);
@@ -87,7 +87,7 @@ TEST_F(LaunchTest, hosts_of_one_job_tell_each_other_who_has_ended) {
   EXPECT_THAT(text("err"), testing::ContainsRegex("gyre-agent: rank 1 \\(host .*, pid .*\\) ended with exit code 0\n"));
 }
 
-TEST_F(LaunchTest, two_jobs_in_a_row_leave_the_process_as_it_was) {
+TEST_F(ConsoleTest, two_jobs_in_a_row_leave_the_process_as_it_was) {
   sigset_t before;
   ::sigprocmask(SIG_SETMASK, nullptr, &before);
   const auto files = [] {
@@ -107,7 +107,7 @@ TEST_F(LaunchTest, two_jobs_in_a_row_leave_the_process_as_it_was) {
   EXPECT_EQ(pipe.sa_handler, SIG_DFL);
 }
 
-TEST_F(LaunchTest, impossible_numbers_of_ranks_are_refused_before_anything_starts) {
+TEST_F(ConsoleTest, impossible_numbers_of_ranks_are_refused_before_anything_starts) {
   for (const int ranks : {0, -1, kMostRanksPerHost + 1}) {
     try {
       run(ranks, "echo started");
@@ -119,7 +119,7 @@ TEST_F(LaunchTest, impossible_numbers_of_ranks_are_refused_before_anything_start
   EXPECT_EQ(text("out"), "");
 }
 
-TEST_F(LaunchTest, a_log_file_on_a_full_disk_does_not_end_the_job) {
+TEST_F(ConsoleTest, a_log_file_on_a_full_disk_does_not_end_the_job) {
   options_.log_dir = folder_ / "logs";
   std::filesystem::create_directory(*options_.log_dir);
   std::filesystem::create_symlink("/dev/full", *options_.log_dir / "rank-0.log");

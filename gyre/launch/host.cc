@@ -1,11 +1,11 @@
-#include "gyre/launch/internal/host.h"
-
-#include "gyre/launch/launch.h"
+#include "gyre/launch/host.h"
 
 #include <fmt/format.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +20,13 @@
 #include "gyre/base/file.h"
 
 namespace gyre::launch {
+
+namespace {
+
+/// Two pipes, a pidfd and a log file for each rank, and some for ourselves.
+std::uint64_t open_files_needed(int ranks) { return std::uint64_t{4} * static_cast<std::uint64_t>(ranks) + 64; }
+
+}  // namespace
 
 std::string host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
@@ -50,7 +57,8 @@ std::optional<std::int64_t> out_of_memory_kills() {
   }
 }
 
-void ensure_open_files(std::uint64_t needed) {
+void ensure_open_files(int ranks) {
+  const std::uint64_t needed = open_files_needed(ranks);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("cannot read the limit of open files", errno);
   if (limit.rlim_cur >= needed) return;
@@ -62,6 +70,23 @@ void ensure_open_files(std::uint64_t needed) {
   }
   limit.rlim_cur = needed;
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("cannot raise the limit of open files", errno);
+}
+
+ReservedPort reserve_port() {
+  ReservedPort reserved;
+  reserved.socket = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t length = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  // Bound but not listening: who binds it too, with SO_REUSEADDR as servers do, may listen.
+  if (!reserved.socket || ::setsockopt(reserved.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      ::bind(reserved.socket.get(), any, length) != 0 || ::getsockname(reserved.socket.get(), any, &length) != 0) {
+    throw system_error("cannot find a free port", errno);
+  }
+  reserved.port = ntohs(address.sin_port);
+  return reserved;
 }
 
 }  // namespace gyre::launch

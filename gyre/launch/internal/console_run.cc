@@ -1,0 +1,258 @@
+#include "gyre/launch/internal/console_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/launch/host.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::kStderr};
+
+std::string log_name(int rank) { return fmt::format("rank-{}.log", rank); }
+
+/// After a restart the logs go on.
+UniqueFd open_log(const std::filesystem::path& path, bool keep) {
+  UniqueFd log(::open(path.c_str(), O_WRONLY | O_CREAT | (keep ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0666));
+  if (!log) throw system_error(fmt::format("cannot write the log file {}", path.string()), errno);
+  return log;
+}
+
+std::vector<RankOutput> make_outputs(const LaunchOptions& options, int first_rank, bool keep_logs) {
+  if (options.log_dir) {
+    std::error_code failure;
+    std::filesystem::create_directories(*options.log_dir, failure);
+    if (failure) {
+      throw system_error(fmt::format("cannot create the log directory {}", options.log_dir->string()), failure.value());
+    }
+  }
+  std::vector<RankOutput> outputs;
+  for (int i = 0; i < options.ranks; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    UniqueFd log;
+    if (options.log_dir) log = open_log(*options.log_dir / log_name(first_rank + i), keep_logs);
+    const int shown = index < options.shown.size() ? options.shown[index] : kShowBoth;
+    outputs.emplace_back(first_rank + i, std::move(log), shown);
+  }
+  return outputs;
+}
+
+}  // namespace
+
+ConsoleRun::ConsoleRun(const LaunchOptions& options, int restarts)
+    : options_(options),
+      restarts_(restarts),
+      first_rank_(options.part ? options.part->first_rank : 0),
+      size_(options.part ? options.part->size : options.ranks),
+      outputs_(make_outputs(options, first_rank_, restarts > 0)),
+      output_(options.stdout_fd, options.stderr_fd, size_, options.colour),
+      out_of_memory_kills_before_(out_of_memory_kills()),
+      ranks_(rank_set_options(restarts), *this) {}
+
+RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
+  RankSpec rank;
+  rank.command = options_.command;
+  rank.environment = options_.environment;
+  rank.role = options_.role;
+  RankSetOptions options;
+  options.ranks.assign(static_cast<std::size_t>(options_.ranks), rank);
+  options.part = options_.part;
+  options.master_address = options_.master_address;
+  options.master_port = options_.master_port;
+  options.run_id = options_.run_id;
+  options.restarts = restarts;
+  options.max_restarts = options_.max_restarts;
+  options.timeline = options_.timeline;
+  options.log_level = options_.log_level;
+  return options;
+}
+
+LaunchResult ConsoleRun::run() {
+  if (options_.verbose) {
+    output_.say(fmt::format("gyre run: starting {} rank{} of `{}` on {} ({} cores), rendezvous {}", options_.ranks,
+                            options_.ranks == 1 ? "" : "s", fmt::join(options_.command, " "), host_name(),
+                            usable_cores(), ranks_.rendezvous()));
+  }
+  ranks_.start();
+  while (!ranks_.finished()) {
+    wait_for_events();
+    handle_signals();  // First: ranks that end together with a signal to us were meant to stop, they did not fail.
+    check_lifeline();
+    ranks_.advance();
+    output_.flush();
+    ranks_.pause_output(output_.backlogged());
+    check_output();
+  }
+  output_.end_progress();
+  LaunchResult result = conclude();
+  wait_until_written();
+  return result;
+}
+
+void ConsoleRun::started(int rank, pid_t process) {
+  if (options_.verbose) output_.say(fmt::format("gyre run: rank {} is process {}", rank, process));
+}
+
+void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
+  RankOutput& target = output_of(rank);
+  target.add(stream, bytes, output_);
+  if (const std::string failure = target.take_log_failure(); !failure.empty()) {
+    output_.say(fmt::format("gyre run: {} is incomplete from here on: {}", *log_file(rank), failure));
+  }
+  // While many write at once; the rest of the time it is enough that run() looks.
+  if (output_.backlogged()) ranks_.pause_output(true);
+}
+
+void ConsoleRun::ended(const ExitRecord&) {}
+
+void ConsoleRun::note_for_other_hosts(const std::string& line) {
+  if (options_.lifeline_fd >= 0) output_.say(fmt::format("{}{}", kNoteForOtherHosts, line));
+}
+
+void ConsoleRun::wait_for_events() {
+  std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                               {.fd = ranks_.fd(), .events = POLLIN, .revents = 0}};
+  for (const Stream stream : kBothStreams) {
+    if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
+  }
+  if (options_.lifeline_fd >= 0) waits.push_back({.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0});
+  ::poll(waits.data(), waits.size(), -1);
+}
+
+void ConsoleRun::handle_signals() {
+  while (const auto signal = signals_.next()) {
+    if (*signal == SIGTSTP) {
+      suspend();
+    } else {
+      stop(*signal);
+    }
+  }
+}
+
+void ConsoleRun::check_lifeline() {
+  if (options_.lifeline_fd < 0) return;
+  pollfd lifeline{.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0};
+  if (::poll(&lifeline, 1, 0) <= 0) return;
+  std::array<char, 4096> notes;
+  const ssize_t count = ::read(options_.lifeline_fd, notes.data(), notes.size());
+  if (count > 0) return ranks_.hear({notes.data(), static_cast<std::size_t>(count)});
+  options_.lifeline_fd = -1;
+  if (!ranks_.ending()) stop(SIGTERM);
+}
+
+void ConsoleRun::check_output() {
+  const int failure = output_.stdout_failure();
+  if (failure == 0 || stdout_reported_) return;
+  stdout_reported_ = true;
+  if (failure == EPIPE) {
+    // As every program in a pipeline: nobody reads on (`gyre run … | head`), so the work is over.
+    if (!ranks_.ending()) stop(SIGPIPE);
+  } else {
+    output_.say(
+        system_error("gyre run: the ranks' output is lost from here on: cannot write to stdout", failure).what());
+  }
+}
+
+void ConsoleRun::stop(int signal) {
+  if (!ranks_.stop(signal == SIGPIPE ? SIGTERM : signal, options_.grace)) return;
+  stop_signal_ = signal;
+  if (signal == SIGINT) {
+    output_.say(
+        fmt::format("{}gyre run: Ctrl-C: told the ranks to stop; they are killed in {:g} s, or at once by another "
+                    "Ctrl-C",
+                    output_.is_terminal(Stream::kStderr) ? "\n" : "",  // After the "^C" of the terminal.
+                    std::chrono::duration<double>(options_.grace).count()));
+  }
+}
+
+void ConsoleRun::suspend() {
+  ranks_.signal_all(SIGSTOP);
+  output_.end_progress();
+  output_.flush();
+  ::raise(SIGSTOP);  // Returns when the shell continues us.
+  ranks_.signal_all(SIGCONT);
+}
+
+void ConsoleRun::wait_until_written() {
+  for (;;) {
+    output_.flush();
+    std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+    for (const Stream stream : kBothStreams) {
+      if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
+    }
+    if (waits.size() == 1) return;
+    ::poll(waits.data(), waits.size(), -1);
+    // As long as the reader likes (a pager), unless somebody wants us gone.
+    if (waits.front().revents != 0) return;
+  }
+}
+
+LaunchResult ConsoleRun::conclude() {
+  const RankSetResult ended = ranks_.result();
+  LaunchResult result;
+  for (const ExitRecord& record : ended.ranks) result.rank_exit_status.push_back(record.status);
+  if (stop_signal_) {
+    result.exit_code = 128 + *stop_signal_;
+    say_how_it_was_stopped(ended);
+  } else if (const ExitRecord* cause = ended.first_failure()) {
+    result.exit_code = cause->status.shell_code();
+    result.first_failed_rank = cause->rank;
+    output_.say(failure_block(report_on(*cause, ended), options_.colour && output_.is_terminal(Stream::kStderr)));
+    if (restarts_ < options_.max_restarts) {
+      output_.say(fmt::format("gyre run: starting {} again, restart {} of {}",
+                              options_.ranks == 1 ? "the rank" : fmt::format("all {} ranks", options_.ranks),
+                              restarts_ + 1, options_.max_restarts));
+    }
+  }
+  return result;
+}
+
+void ConsoleRun::say_how_it_was_stopped(const RankSetResult& result) {
+  const bool one = result.killed_after_grace.size() == 1;
+  if (!result.killed_after_grace.empty()) {
+    output_.say(fmt::format("gyre run: rank{} {} had not stopped after {:g} s and {} killed", one ? "" : "s",
+                            describe_ranks(result.killed_after_grace),
+                            std::chrono::duration<double>(options_.grace).count(), one ? "was" : "were"));
+  }
+  if (*stop_signal_ == SIGPIPE) return;
+  output_.say(
+      fmt::format("gyre run: stopped by {}; {} ended", signal_name(*stop_signal_),
+                  result.ranks.size() == 1 ? "the rank has" : fmt::format("all {} ranks have", result.ranks.size())));
+}
+
+FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult& result) const {
+  FailureReport report;
+  report.rank = cause.rank;
+  report.ranks = size_;
+  report.host = host_name();
+  report.pid = cause.process;
+  report.status = cause.status;
+  report.after = std::chrono::duration_cast<std::chrono::milliseconds>(cause.ended_at - result.started);
+  report.last_lines = outputs_[static_cast<std::size_t>(cause.rank - first_rank_)].tail().lines();
+  report.log_file = log_file(cause.rank);
+  report.ended_because = result.ended_because;
+  for (const ExitRecord& record : result.ranks) {
+    if (record.status.success() && record.ended_at < cause.ended_at) report.finished_before.push_back(record.rank);
+  }
+  const auto kills = out_of_memory_kills();
+  if (kills && out_of_memory_kills_before_) report.out_of_memory_kills = *kills - *out_of_memory_kills_before_;
+  return report;
+}
+
+std::optional<std::string> ConsoleRun::log_file(int rank) const {
+  if (!options_.log_dir) return std::nullopt;
+  return (*options_.log_dir / log_name(rank)).string();
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/launch/console.h"
+#include "gyre/launch/internal/output.h"
+#include "gyre/launch/internal/rank_output.h"
+#include "gyre/launch/internal/report.h"
+#include "gyre/launch/internal/signals.h"
+
+namespace gyre::launch {
+
+/// One start of all ranks by run_on_console(). Waits, on one thread, for the RankSet, a signal, the lifeline, and a
+/// reader who takes our output.
+class ConsoleRun : private RankEvents {
+ public:
+  /// Makes everything that can fail before a rank is started.
+  /// `restarts`: how often the ranks have been started before.
+  ConsoleRun(const LaunchOptions& options, int restarts);
+
+  LaunchResult run();
+
+ private:
+  void started(int rank, pid_t process) override;
+  void output(int rank, Stream stream, std::string_view bytes) override;
+  void ended(const ExitRecord& record) override;
+  void note_for_other_hosts(const std::string& line) override;
+
+  RankSetOptions rank_set_options(int restarts) const;
+  void wait_for_events();
+  void handle_signals();
+  void check_lifeline();
+  void check_output();
+  void stop(int signal);
+  void suspend();
+  void wait_until_written();
+  LaunchResult conclude();
+  void say_how_it_was_stopped(const RankSetResult& result);
+  FailureReport report_on(const ExitRecord& cause, const RankSetResult& result) const;
+  std::optional<std::string> log_file(int rank) const;
+  RankOutput& output_of(int rank) { return outputs_[static_cast<std::size_t>(rank - first_rank_)]; }
+
+  LaunchOptions options_;
+  int restarts_;
+  int first_rank_;  ///< Of the job's ranks, ours begin with this one.
+  int size_;        ///< Of the job.
+  std::vector<RankOutput> outputs_;
+  Output output_;
+  SignalSource signals_;
+  std::optional<std::int64_t> out_of_memory_kills_before_;
+  RankSet ranks_;
+  std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.
+  bool stdout_reported_ = false;
+};
+
+}  // namespace gyre::launch
