@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/gyre/launch_command.h"
 #include "apps/gyre/python_verb.h"
 #include "apps/gyre/run_command.h"
 #include "apps/gyre/suggest.h"
@@ -73,7 +74,8 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
   app.set_version_flag("--version", "gyre " GYRE_VERSION);
   app.footer("\nExamples:\n  gyre run -n 4 -- python train.py\n  gyre bench exchange resnet50\n  gyre run --help");
   gyre::app::RunCommand run(app);
-  std::vector<std::string> known = {"run", "help", "version", "--help", "--version"};
+  const gyre::app::LaunchCommand launch(app);
+  std::vector<std::string> known = {"run", "launch", "help", "version", "--help", "--version"};
   for (const PythonVerb& verb : kPythonVerbs) {
     app.add_subcommand(verb.name, verb.description);
     known.push_back(verb.name);
@@ -99,6 +101,7 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
     }
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
     app.parse(arguments);
+    if (first == "launch") return launch.run(environment_from_environment());
     return run.run(environment_from_environment(), called_as);
   } catch (const CLI::Success& help) {
     return app.exit(help);

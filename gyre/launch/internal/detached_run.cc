@@ -1,0 +1,265 @@
+#include "gyre/launch/internal/detached_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/net/endpoint.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::launch {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kProtocolVersion = 1;
+constexpr std::size_t kMostReaders = 16;
+/// After its time a reader that still has records to get is waited for this long.
+constexpr std::chrono::seconds kFarewell{5};
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+Json record_of(const char* type) { return {{"type", type}, {"time", seconds_since_1970()}}; }
+
+/// Who listens there is a `gyre launch` that lives; what nobody listens at was left behind by one that was killed.
+UniqueFd listen_at(const std::string& path) {
+  if (!path.starts_with('/')) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("the socket '{}' must be an absolute path", path));
+  }
+  const net::Endpoint endpoint{net::Endpoint::Kind::kUnix, path, 0};
+  struct stat status{};
+  if (::lstat(path.c_str(), &status) == 0) {
+    if (!S_ISSOCK(status.st_mode)) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} exists and is not a socket", path));
+    }
+    bool alive = true;
+    try {
+      static_cast<void>(net::connect_to(endpoint, Deadline::after(std::chrono::milliseconds(0))));
+    } catch (const Error&) {
+      alive = false;
+    }
+    if (alive) throw Error(ErrorCode::kInvalidArgument, fmt::format("another process already listens at {}", path));
+    ::unlink(path.c_str());
+  }
+  const mode_t before = ::umask(S_IRWXG | S_IRWXO | S_IXUSR);
+  UniqueFd listener;
+  try {
+    listener = net::listen_on(endpoint);
+  } catch (const Error&) {
+    ::umask(before);
+    throw;
+  }
+  ::umask(before);
+  return listener;
+}
+
+UniqueFd open_for_output(const std::string& path) {
+  // Not through a link: the folder may belong to the user that the ranks run as.
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0644));
+  if (!file) throw system_error(fmt::format("cannot write the ranks' output to {}", path), errno);
+  return file;
+}
+
+const char* name_of(Stream stream) { return stream == Stream::kStdout ? "stdout" : "stderr"; }
+
+}  // namespace
+
+DetachedRun::DetachedRun(const LaunchSpec& spec)
+    : spec_(spec), log_(spec.keep_bytes), listener_(listen_at(spec.socket)), ranks_(with_files(spec), *this) {}
+
+DetachedRun::~DetachedRun() { ::unlink(spec_.socket.c_str()); }
+
+RankSetOptions DetachedRun::with_files(const LaunchSpec& spec) {
+  RankSetOptions options = spec.ranks;
+  for (std::size_t i = 0; i < spec.files.size(); ++i) {
+    const auto open = [&](const std::string& path, int& descriptor) {
+      if (path.empty()) return;
+      files_.push_back(open_for_output(path));
+      descriptor = files_.back().get();
+    };
+    open(spec.files[i].stdout_path, options.ranks[i].stdout_fd);
+    open(spec.files[i].stderr_path, options.ranks[i].stderr_fd);
+  }
+  return options;
+}
+
+int DetachedRun::run() {
+  ranks_.start();
+  files_.clear();
+  announce();
+  while (!over()) {
+    wait_for_events();
+    handle_signals();
+    if (!ranks_.finished()) {
+      ranks_.advance();
+      if (ranks_.finished()) record_end();
+    }
+    accept_readers();
+    serve_readers();
+  }
+  return ranks_.result().exit_code();
+}
+
+void DetachedRun::announce() const {
+  const Json line = {{"socket", spec_.socket}, {"process", ::getpid()}, {"version", kProtocolVersion}};
+  const std::string text = line.dump() + "\n";
+  // A parent that has gone already will ask at the socket.
+  [[maybe_unused]] const ssize_t ignored = ::write(STDOUT_FILENO, text.data(), text.size());
+  const UniqueFd null_fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (null_fd) ::dup2(null_fd.get(), fd);
+  }
+}
+
+void DetachedRun::started(int rank, pid_t process) {
+  Json record = record_of("started");
+  record["rank"] = rank;
+  record["process"] = process;
+  log_.add(std::move(record));
+}
+
+void DetachedRun::output(int rank, Stream stream, std::string_view bytes) {
+  if (bytes.empty()) return;  // The end of a stream says nothing that the end of its rank does not.
+  Json record = record_of("output");
+  record["rank"] = rank;
+  record["stream"] = name_of(stream);
+  put_bytes(record, bytes);
+  log_.add(std::move(record));
+}
+
+void DetachedRun::ended(const ExitRecord& ended) {
+  Json record = record_of("ended");
+  record["rank"] = ended.rank;
+  record["role"] = ended.role;
+  record["index"] = ended.index;
+  record["process"] = ended.process;
+  record["exit_code"] = ended.status.shell_code();
+  record["signal"] = ended.status.signal == 0 ? Json() : Json(signal_name(ended.status.signal));
+  record["asked_to_end"] = ended.asked_to_end;
+  log_.add(std::move(record));
+}
+
+void DetachedRun::note_for_other_hosts(const std::string& line) {
+  Json record = record_of("note");
+  record["line"] = line;
+  log_.add(std::move(record));
+}
+
+void DetachedRun::record_end() {
+  const RankSetResult result = ranks_.result();
+  Json record = record_of("finished");
+  record["exit_code"] = result.exit_code();
+  record["first_failed_rank"] = result.first_failed_rank ? Json(*result.first_failed_rank) : Json();
+  record["ended_because"] = result.ended_because;
+  record["stopped_by"] = result.stopped_by ? Json(signal_name(*result.stopped_by)) : Json();
+  record["killed_after_grace"] = result.killed_after_grace;
+  log_.add(std::move(record));
+  linger_until_ = SteadyClock::now() + spec_.linger;
+}
+
+bool DetachedRun::over() const {
+  if (!linger_until_) return false;
+  const auto now = SteadyClock::now();
+  if (released_ || now >= *linger_until_ + kFarewell) return true;
+  const bool all_served = std::ranges::none_of(readers_, [this](const auto& each) { return each.has_more(log_); });
+  return now >= *linger_until_ && all_served;
+}
+
+void DetachedRun::wait_for_events() {
+  std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                               {.fd = ranks_.fd(), .events = POLLIN, .revents = 0},
+                               {.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+  for (const RecordReader& reader : readers_) {
+    const int events = POLLIN | (reader.has_more(log_) ? POLLOUT : 0);
+    waits.push_back({.fd = reader.fd(), .events = static_cast<short>(events), .revents = 0});
+  }
+  int timeout_ms = -1;
+  if (linger_until_) {
+    const auto now = SteadyClock::now();
+    const auto until = now < *linger_until_ ? *linger_until_ : *linger_until_ + kFarewell;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+    timeout_ms = static_cast<int>(std::clamp<long long>(left, 0, 1'000'000));
+  }
+  ::poll(waits.data(), waits.size(), timeout_ms);
+}
+
+void DetachedRun::handle_signals() {
+  while (const auto signal = signals_.next()) {
+    // A terminal or a parent that has gone is what this process is made for.
+    if (*signal == SIGHUP || *signal == SIGTSTP || ranks_.finished()) continue;
+    ranks_.stop(*signal, spec_.grace);
+  }
+}
+
+void DetachedRun::accept_readers() {
+  while (UniqueFd connection = net::accept_from(listener_.get())) {
+    const net::PeerCredentials peer = net::peer_credentials(connection.get());
+    if ((peer.user != ::geteuid() && peer.user != 0) || readers_.size() == kMostReaders) continue;
+    readers_.emplace_back(std::move(connection));
+  }
+}
+
+void DetachedRun::serve_readers() {
+  for (RecordReader& reader : readers_) {
+    reader.receive([this](const Json& request) { return answer(request); });
+    if (!reader.closed()) reader.send(log_);
+  }
+  std::erase_if(readers_, [](const RecordReader& reader) { return reader.closed(); });
+}
+
+std::optional<Json> DetachedRun::answer(const Json& request) {
+  const std::string name = request["request"];
+  if (name == "status") return status();
+  if (name == "stop") return stop(request);
+  if (name == "hear") {
+    const auto lines = request.find("lines");
+    if (lines == request.end() || !lines->is_string()) return Json{{"error", "hear needs lines"}};
+    ranks_.hear(lines->get_ref<const std::string&>());
+    return std::nullopt;
+  }
+  if (name == "kill") {
+    if (!ranks_.finished()) ranks_.kill();
+    return Json{{"killed", true}};
+  }
+  if (name == "release") {
+    released_ = true;
+    return Json{{"released", true}};
+  }
+  return Json{
+      {"error", fmt::format("there is no request '{}'; there are follow, status, stop, kill, hear, release", name)}};
+}
+
+Json DetachedRun::stop(const Json& request) {
+  const auto signal = request.value("signal", Json(static_cast<unsigned>(SIGTERM)));
+  const auto grace = request.value("grace_seconds", Json(static_cast<std::uint64_t>(spec_.grace.count()) / 1000));
+  constexpr std::int64_t kLongest = 7LL * 24 * 3600;
+  if (!signal.is_number_unsigned() || signal < 1 || signal > 64) return {{"error", "signal must be a number, 1 to 64"}};
+  if (!grace.is_number_unsigned() || grace > kLongest) return {{"error", "grace_seconds must be a whole number"}};
+  if (ranks_.finished()) return {{"stopped", false}};
+  return {{"stopped", ranks_.stop(signal.get<int>(), std::chrono::seconds(grace.get<std::int64_t>()))}};
+}
+
+Json DetachedRun::status() const {
+  return {{"status",
+           {{"finished", ranks_.finished()},
+            {"ending", ranks_.ending()},
+            {"process", ::getpid()},
+            {"version", kProtocolVersion},
+            {"first_sequence", log_.first()},
+            {"last_sequence", log_.last()}}}};
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/file.h"
+#include "gyre/launch/internal/record_log.h"
+#include "gyre/launch/internal/record_reader.h"
+#include "gyre/launch/internal/signals.h"
+#include "gyre/launch/spec.h"
+
+namespace gyre::launch {
+
+/// The inside of run_detached(): one loop over the RankSet, the signals, the socket and its readers.
+class DetachedRun : private RankEvents {
+ public:
+  explicit DetachedRun(const LaunchSpec& spec);
+  ~DetachedRun() override;
+
+  int run();
+
+ private:
+  void started(int rank, pid_t process) override;
+  void output(int rank, Stream stream, std::string_view bytes) override;
+  void ended(const ExitRecord& record) override;
+  void note_for_other_hosts(const std::string& line) override;
+
+  RankSetOptions with_files(const LaunchSpec& spec);
+  void announce() const;
+  void wait_for_events();
+  void handle_signals();
+  void accept_readers();
+  void serve_readers();
+  std::optional<nlohmann::json> answer(const nlohmann::json& request);
+  nlohmann::json stop(const nlohmann::json& request);
+  nlohmann::json status() const;
+  void record_end();
+  bool over() const;
+
+  LaunchSpec spec_;
+  std::vector<UniqueFd> files_;  ///< Of the ranks' output.
+  RecordLog log_;
+  UniqueFd listener_;
+  SignalSource signals_;
+  RankSet ranks_;
+  std::list<RecordReader> readers_;
+  bool released_ = false;
+  std::optional<SteadyClock::time_point> linger_until_;  ///< Set once the ranks have ended.
+};
+
+}  // namespace gyre::launch
