@@ -121,7 +121,17 @@ TEST_P(DistributedOptimizerTest, ranks_end_with_the_bits_of_one_process_that_pla
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DistributedOptimizerTest, testing::Values(1, 2, 3, 4));
 
-TEST(DistributedOptimizerGradientTest, a_gradient_that_is_kept_keeps_its_values) {
+/// The gradient itself, or one of the tensors that share its memory.
+at::Tensor sharing(const at::Tensor& gradient, std::size_t way) {
+  switch (way % 4) {
+    case 0: return gradient;
+    case 1: return gradient.detach();
+    case 2: return gradient.view({-1});
+    default: return gradient.narrow(0, 1, gradient.size(0) - 1);
+  }
+}
+
+TEST(DistributedOptimizerGradientTest, what_is_kept_of_a_gradient_keeps_its_values) {
   engine::run_ranks(2, [](engine::Runtime& runtime) {
     Network network(5);
     torch::optim::SGD sgd(tensors_of(network), 0.1);
@@ -134,8 +144,8 @@ TEST(DistributedOptimizerGradientTest, a_gradient_that_is_kept_keeps_its_values)
       optimizer.step();
       for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(kept[i], values[i])) << i;
       for (const at::Tensor& tensor : tensors_of(network)) {
-        kept.push_back(tensor.grad());
-        values.push_back(tensor.grad().clone());
+        kept.push_back(sharing(tensor.grad(), kept.size()));
+        values.push_back(kept.back().clone());
       }
     }
   });

@@ -78,7 +78,7 @@ EngineExchange::~EngineExchange() {
   take_hooks_off();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     at::Tensor& parameter = parameters_[index].tensor;
-    if (index < places_.size() && parameter.grad().defined() && parameter.grad().is_alias_of(places_[index])) {
+    if (index < places_.size() && parameter.grad().defined() && parameter.grad().is_alias_of(places_[index].tensor)) {
       parameter.mutable_grad() = parameter.grad().clone();
     }
   }
@@ -149,9 +149,9 @@ void EngineExchange::take_gradient(std::size_t index) {
 void EngineExchange::hand_in(std::size_t index) {
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const at::NoGradGuard no_grad;
-  if (gradient.defined() && gradient.data_ptr() != places_[index].data_ptr()) {
+  if (gradient.defined() && gradient.data_ptr() != places_[index].tensor.data_ptr()) {
     free_place(index);
-    const at::Tensor& place = places_[index];
+    const at::Tensor& place = places_[index].tensor;
     const at::Tensor contribution = gradient;
     // Autograd's own tensor is not needed any more, unless somebody differentiates through it.
     if (!gradient.requires_grad()) gradient = place;
@@ -166,15 +166,20 @@ void EngineExchange::hand_in(std::size_t index) {
 }
 
 void EngineExchange::free_place(std::size_t index) {
-  at::Tensor& place = places_[index];
-  if (place.use_count() == 1) return;
-  place.set_data(place.clone());
-  place = new_place(index);
+  const Place& place = places_[index];
+  // What shares the gradient's memory holds the tensor (a DLPack capsule) or its storage (a view).
+  if (place.tensor.use_count() == 1 && place.tensor.storage().use_count() == 1) return;
+  place.window->keep_values();
+  places_[index] = new_place(index);
 }
 
-at::Tensor EngineExchange::new_place(std::size_t index) {
+EngineExchange::Place EngineExchange::new_place(std::size_t index) {
   const at::Tensor& parameter = parameters_[index].tensor;
-  return at::from_blob(plan_->tensor(index).data(), parameter.sizes(), parameter.options().requires_grad(false));
+  auto window = net::Window::over(plan_->tensor(index));
+  at::Tensor tensor = at::from_blob(
+      window->bytes().data(), parameter.sizes(), [window](void* /*memory*/) {},
+      parameter.options().requires_grad(false));
+  return {std::move(tensor), std::move(window)};
 }
 
 void EngineExchange::make_plan() {
@@ -214,7 +219,7 @@ void EngineExchange::synchronize() {
   has_new_gradients_ = false;
   plan_->finish_step();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    parameters_[index].tensor.mutable_grad() = places_[index];
+    parameters_[index].tensor.mutable_grad() = places_[index].tensor;
   }
 }
 

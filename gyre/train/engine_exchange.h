@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gyre/engine/runtime.h"
+#include "gyre/net/window.h"
 #include "gyre/train/gradient_exchange.h"
 
 namespace gyre::train {
@@ -23,8 +24,8 @@ struct ExchangeOptions {
 /// its gradients came, on the first rank that had most of them, is the one in which the plan is then laid out, for
 /// good.
 ///
-/// A tensor that somebody keeps of a gradient keeps its values after zero_gradients(true), as in a program without
-/// exchange; a view of it shows the next step's.
+/// A tensor that somebody keeps of a gradient, and any that shares its memory, keeps its values after
+/// zero_gradients(true), as in a program without exchange.
 ///
 /// The parameters must be leaves on the CPU, contiguous, and keep their shape. Each belongs to one exchange, the newest
 /// that was attached to it. Hooks that others have set on them before go on being called, before ours. The runtime must
@@ -53,6 +54,11 @@ class EngineExchange final : public GradientExchange {
 
  private:
   class Hook;
+  /// Of a parameter's gradient in the arena, shaped like it.
+  struct Place {
+    at::Tensor tensor;  // A view of the window.
+    std::shared_ptr<net::Window> window;
+  };
   void take_hooks_off();
   void take_gradient(std::size_t index);
   /// Copies a complete gradient to its place, unless it lies there, and hands it in.
@@ -60,7 +66,7 @@ class EngineExchange final : public GradientExchange {
   /// Makes the place of a gradient that is about to be written ours alone: whoever kept the last step's gradient keeps
   /// its values, in memory of its own.
   void free_place(std::size_t index);
-  at::Tensor new_place(std::size_t index);
+  Place new_place(std::size_t index);
   void make_plan();
   std::vector<engine::PlanTensor> describe_tensors() const;
   engine::PlanOptions plan_options() const;
@@ -68,7 +74,7 @@ class EngineExchange final : public GradientExchange {
   engine::Runtime& runtime_;
   const ExchangeOptions options_;
   NamedTensors parameters_;           // In the order in which they were attached reversed: roughly that of backward.
-  std::vector<at::Tensor> places_;    // The parameters' places in the arena, shaped like them.
+  std::vector<Place> places_;         // Of the parameters; filled with the plan.
   std::vector<std::size_t> arrived_;  // In the first step: the parameters whose gradients are complete, in their order.
   std::unique_ptr<engine::Plan> plan_;  // Made when the first step ends.
   std::uint64_t calls_ = 0;             // Names the operations of broadcast() and sum().

@@ -191,7 +191,8 @@ Memory plan_memory(const BoundPlan& self, std::size_t index) {
   };
   engine::Plan& plan = self.plan.get();
   if (index >= plan.tensor_count()) throw nb::index_error("the plan has no such tensor");
-  return {plan.tensor(index), std::make_shared<Owners>(Owners{self.runtime.shared(), self.plan.shared()})};
+  auto window = net::Window::over(plan.tensor(index));
+  return {window->bytes(), std::make_shared<Owners>(Owners{self.runtime.shared(), self.plan.shared()}), window};
 }
 
 void bind_request_and_handle(nb::module_& module) {
@@ -227,7 +228,8 @@ void bind_plan(nb::module_& module) {
       .def_prop_ro("tensor_count", [](const BoundPlan& self) { return self.plan.get().tensor_count(); })
       .def_prop_ro("bucket_count", [](const BoundPlan& self) { return self.plan.get().bucket_count(); })
       .def_prop_ro("step", [](const BoundPlan& self) { return self.plan.get().step(); })
-      .def("memory", &plan_memory, "index"_a, "This rank's place of a tensor in the arena; views keep the plan alive.")
+      .def("memory", &plan_memory, "index"_a,
+           "This rank's place of a tensor in the arena, at addresses of its own; views keep the plan alive.")
       .def(
           "mark_ready", [](const BoundPlan& self, std::size_t index) { self.plan.get().mark_ready(index); }, "index"_a)
       .def(

@@ -11,13 +11,23 @@ int export_buffer(PyObject* self, Py_buffer* view, int flags) {
 
 PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(export_buffer)}, {0, nullptr}};
 
+/// The old values need neither the plan nor its arena.
+void keep_values(Memory& memory) {
+  if (memory.window == nullptr) return;
+  memory.window->keep_values();
+  memory.owner.reset();
+}
+
 }  // namespace
 
 void bind_memory(nanobind::module_& module) {
   nanobind::class_<Memory>(module, "Memory", nanobind::type_slots(memory_slots),
                            "Writable bytes of the engine, seen through the buffer protocol.")
       .def("__len__", [](const Memory& self) { return self.bytes.size(); })
-      .def_prop_ro("address", [](const Memory& self) { return reinterpret_cast<std::uintptr_t>(self.bytes.data()); });
+      .def_prop_ro("address", [](const Memory& self) { return reinterpret_cast<std::uintptr_t>(self.bytes.data()); })
+      .def("keep_values", &keep_values,
+           "Every view of these bytes goes on showing the values of this moment; what is done in the arena is not seen "
+           "any more. Does nothing for a result, which is nobody else's.");
 }
 
 }  // namespace gyre::python

@@ -13,7 +13,6 @@ may change them, step with them or, when somebody has looked at them, throw them
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -27,7 +26,7 @@ from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
 from gyre.torch._exchange_options import ExchangeOptions
-from gyre.torch._exchange_slot import NO_GROUP, Slot, layout_name, place_over
+from gyre.torch._exchange_slot import NO_GROUP, Slot, layout_name
 from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
 from gyre.torch._sparse_exchange import SparseExchange
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
@@ -38,9 +37,6 @@ NamedParameters = Sequence[tuple[str, torch.Tensor]]
 
 # What counts the contributors: one more tensor of the plan, to which each of them adds one. float64 is never narrowed.
 _COUNT_NAME = "gyre.contributors"
-
-# References to an object that only its attribute and the call of sys.getrefcount() hold.
-_OWN_REFERENCES = 2
 
 
 class GradientExchange:
@@ -251,7 +247,7 @@ class GradientExchange:
             self._plan_was_interrupted = True
             raise
         for slot in self._slots:
-            slot.place = place_over(self._plan.memory(slot.index), slot.wire)
+            slot.open_place(self._plan)
         for slot in arrived:
             if slot.ready:
                 self._hand_in(self._plan, slot)
@@ -402,9 +398,9 @@ class GradientExchange:
 
     def _hand_in(self, plan: _core.Plan, slot: Slot) -> None:
         gradient = slot.parameter.grad
-        if gradient is None or gradient is slot.place:
+        if gradient is None or slot.is_in_place(gradient):
             return plan.mark_ready(slot.index)
-        place = self._free_place(plan, slot)
+        place = slot.free_place(plan)
         contribution = self._to_wire(gradient.detach())
         same_bytes = contribution.dtype == place.dtype and contribution.stride() == place.stride()
         if not same_bytes or contribution.is_neg():
@@ -416,15 +412,6 @@ class GradientExchange:
         if contribution is place:
             return plan.mark_ready(slot.index)
         return plan.hand_in(slot.index, contribution.data_ptr(), contribution.nbytes)
-
-    def _free_place(self, plan: _core.Plan, slot: Slot) -> torch.Tensor:
-        """The slot's place, to be written over. Who has kept the last step's gradient keeps its values: the tensor gets
-        memory of its own."""
-        if slot.place is None or sys.getrefcount(slot.place) > _OWN_REFERENCES:
-            if slot.place is not None:
-                slot.place.data = slot.place.clone()
-            slot.place = place_over(plan.memory(slot.index), slot.wire)
-        return slot.place
 
     def _to_wire(self, gradient: torch.Tensor) -> torch.Tensor:
         if gradient.is_sparse:
@@ -441,7 +428,7 @@ class GradientExchange:
                 self._complete(slot)
         for slot in self._slots:
             if not slot.ready:
-                self._free_place(plan, slot)  # Zeros will stand there.
+                slot.free_place(plan)  # Zeros will stand there.
         self._finish_step(plan)
         self._ready_count = 0
         for slot in self._slots:

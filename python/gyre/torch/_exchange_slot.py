@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 
 from gyre._torch_private import version_of
 from gyre.core import _core
+from gyre.torch._private_torch import storage_address, storage_use_count, tensor_use_count
 from gyre.torch._tensors import tensor_over
 
 NO_GROUP = -1
@@ -23,24 +25,79 @@ class Slot:
         self.group = NO_GROUP  # Those of one group travel in a bucket of their own.
         self.wire = parameter  # Shaped, typed and laid out like what travels.
         self.context: Any = None  # What decompress() needs.
-        self.place: torch.Tensor | None = None  # In the arena, once there is a plan.
+        self.place: torch.Tensor | None = None  # In the arena, once there is a plan,
+        self._memory: _core.Memory | None = None  # which it is a view of.
+        self._storage: torch.UntypedStorage | None = None  # Its storage,
+        self._storage_address = 0
+        self._address = 0  # Of the place's first byte.
+        self._own_holders = 0  # and how many references there are to both while nobody else has one.
         self.passes = 0  # Backward passes whose gradient has come in since the last step.
         self.ready = False  # Complete in this step; handed in, if there is a plan.
         self.sent: torch.Tensor | None = None  # What `grad` was then,
+        self.sent_address = 0  # where its values were,
         self.sent_version = 0  # and how often it had been changed.
         self.result_version = 0  # How often the reduced gradient had been changed when backward() returned.
+
+    def open_place(self, plan: _core.Plan) -> torch.Tensor:
+        """Makes `place` a tensor over the plan's memory, with the strides of `wire` (which keep those of a dense
+        parameter)."""
+        self._memory = plan.memory(self.index)
+        place = tensor_over(self._memory, self.wire.dtype, self.wire.shape)
+        if not self.wire.is_contiguous():
+            place = place.view(-1).as_strided(self.wire.shape, self.wire.stride())
+        self.place = place
+        self._storage = place.untyped_storage()
+        self._storage_address = storage_address(self._storage)
+        self._address = place.data_ptr()
+        del place
+        self._own_holders = self._count_holders()
+        return self.place
+
+    def free_place(self, plan: _core.Plan) -> torch.Tensor:
+        """`place`, to be written over. If somebody has kept the last step's gradient, or anything that shares its
+        memory, that keeps its values: `place` is then a new tensor."""
+        if (
+            self.place is not None
+            and self.place.data_ptr() == self._address
+            and self._count_holders() == self._own_holders
+        ):
+            return self.place
+        if self._memory is not None:
+            self._memory.keep_values()
+        return self.open_place(plan)
+
+    def is_in_place(self, gradient: torch.Tensor) -> bool:
+        """Whether it is `place`, and nobody has assigned other memory to its `data`."""
+        return gradient is self.place and gradient.data_ptr() == self._address
+
+    def _count_holders(self) -> int:
+        """References from Python and from C++ to the tensor and to its storage: what shares its memory holds one of
+        them (a view the storage, a DLPack capsule the tensor, a NumPy array either)."""
+        place, storage = self.place, self._storage
+        return (
+            sys.getrefcount(place)
+            + sys.getrefcount(storage)
+            + (tensor_use_count(place) if place is not None else 0)
+            + storage_use_count(self._storage_address)
+        )
 
     def changed_since(self) -> bool:
         """Whether somebody has written into `grad` since it was complete, or put something else there."""
         if self.sent is None:
             return False
-        return self.parameter.grad is not self.sent or version_of(self.sent) != self.sent_version
+        return (
+            self.parameter.grad is not self.sent
+            or version_of(self.sent) != self.sent_version
+            or (self.sent_address != 0 and self.sent.data_ptr() != self.sent_address)
+        )
 
     def complete(self) -> None:
         """`grad` is what this rank contributes."""
         self.ready = True
-        self.sent = self.parameter.grad
-        self.sent_version = 0 if self.sent is None else version_of(self.sent)
+        sent = self.sent = self.parameter.grad
+        if sent is not None:
+            self.sent_version = version_of(sent)
+            self.sent_address = 0 if sent.is_sparse else sent.data_ptr()
 
     def reset(self) -> None:
         self.ready = False
@@ -51,9 +108,3 @@ class Slot:
 def layout_name(slot: Slot) -> str:
     """Elements travel in the order of memory, so ranks must agree on it: an unusual one is part of the name."""
     return slot.name if slot.wire.is_contiguous() else f"{slot.name} (strides {list(slot.parameter.stride())})"
-
-
-def place_over(memory: _core.Memory, wire: torch.Tensor) -> torch.Tensor:
-    """The tensor's place in the arena, with the strides of `wire` (which keep those of a dense parameter)."""
-    place = tensor_over(memory, wire.dtype, wire.shape)
-    return place if wire.is_contiguous() else place.view(-1).as_strided(wire.shape, wire.stride())

@@ -176,8 +176,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     divide_by_contributors: while ranks have joined, averages are over the others. Equal on all ranks; op=Average only.
 
     The first step is exchanged when it ends; the order in which its gradients came on rank 0 is the one in which later
-    steps are exchanged while backward() runs. A gradient that somebody has kept (`old = parameter.grad`) keeps its
-    values after zero_grad(set_to_none=True), as ever; a view of one shows the next step's.
+    steps are exchanged while backward() runs. Whatever somebody has kept of a gradient (`old = parameter.grad`, a view,
+    an array) keeps its values after zero_grad(set_to_none=True), as ever.
 
     Parameters that are not on the CPU raise UnsupportedError; wrong arguments InvalidArgumentError; ranks that disagree
     MismatchError. A rank where a parameter got no gradient contributes zeros and receives the others' average. With one
