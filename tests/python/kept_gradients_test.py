@@ -34,7 +34,9 @@ def values_of(sharer: object) -> list[object]:
     if callable(sharer):
         sharer = sharer()
     if isinstance(sharer, torch.Tensor) and sharer.grad_fn is not None:
-        (factor,) = [node.variable for node, _ in sharer.grad_fn.next_functions[0][0].next_functions if node is not None]
+        (factor,) = [
+            node.variable for node, _ in sharer.grad_fn.next_functions[0][0].next_functions if node is not None
+        ]
         return torch.autograd.grad(sharer, factor, retain_graph=True)[0].flatten().tolist()
     if isinstance(sharer, torch.Tensor):
         return sharer.flatten().tolist()
@@ -98,7 +100,7 @@ def unshared_gradients_stay_in_place() -> None:
 
 def without_the_private_names() -> None:
     """The last one: they are gone afterwards. Every gradient is copied then, and the results are the same."""
-    del torch.Tensor._use_count
+    del torch._C._storage_Use_Count
     with pytest.warns(UserWarning, match="copies each step's gradients once more"):
         importlib.reload(_private_torch)
     _exchange_slot.tensor_use_count = _private_torch.tensor_use_count

@@ -16,7 +16,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 import torch
 
@@ -96,6 +95,8 @@ class GradientExchange:
         self._agree_about_backward(complete=True)  # As the others do in their first step; this rank leaves it to them.
         if self._plan is None:
             self._make_plan()
+            for slot in self._slots:
+                slot.contribution = None  # Made to know what travels; this rank contributes nothing.
 
     @property
     def has_untouched_results(self) -> bool:
@@ -195,7 +196,9 @@ class GradientExchange:
         for name, parameter in reversed(self._trainable()):
             if parameter not in self._sparse:
                 slot = known.get(id(parameter)) or Slot(name, parameter)
-                slot.wire, slot.context = self._probe(name, parameter)
+                check_tensor(parameter, f"DistributedOptimizer, parameter '{name}'")
+                if self._in_own_type or not slot.wire_is_known:
+                    slot.wire = torch.empty_like(parameter, device="meta", requires_grad=False)
                 slot.group = self.options.groups.get(id(parameter), NO_GROUP)
                 slots.append(slot)
         self._take_slots(slots)
@@ -239,6 +242,7 @@ class GradientExchange:
             )
         try:
             self._part_with_sparse_ones()
+            self._compress_first_ones()
             arrived = [self._slot_of[number] for number in dict.fromkeys(self._arrived) if number in self._slot_of]
             self._plan = self.runtime.core.make_plan(
                 self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
@@ -260,6 +264,15 @@ class GradientExchange:
         self._sparse.choose_among([(slot.name, slot.parameter) for slot in self._slots])
         self._take_slots([slot for slot in self._slots if slot.parameter not in self._sparse])
 
+    def _compress_first_ones(self) -> None:
+        """What travels of a gradient is known only when a compressor of the user's has seen one; of those that this
+        rank does not have, zeros are compressed."""
+        if self._in_own_type:
+            return
+        for slot in self._slots:
+            if slot.ready or not slot.wire_is_known:
+                slot.compress(self.options.compression)
+
     def _reduce_late_ones(self) -> Sequence[Slot]:
         """Which parameters are trainable has changed: the plan is made anew, and those that were not in the old one are
         exchanged through it."""
@@ -268,15 +281,6 @@ class GradientExchange:
         plan = self._make_plan()
         late = [slot for slot in self._slots if id(slot.parameter) not in known]
         return self._reduce(plan, late) if late else []
-
-    def _probe(self, name: str, parameter: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """A tensor like the one that will travel, and the compressor's context."""
-        check_tensor(parameter, f"DistributedOptimizer, parameter '{name}'")
-        if self._in_own_type:
-            return torch.empty_like(parameter, device="meta", requires_grad=False), None
-        wire, context = self.options.compression.compress(torch.zeros_like(parameter, requires_grad=False))
-        check_tensor(wire, f"DistributedOptimizer, parameter '{name}' after compression")
-        return wire.contiguous(), context
 
     def _register_hooks(self) -> None:
         retire_exchanges(self.runtime, self._slot_of.keys(), but=self)
@@ -387,8 +391,7 @@ class GradientExchange:
         )
 
     def _complete(self, slot: Slot) -> None:
-        gradient = slot.parameter.grad
-        if gradient is None:
+        if slot.parameter.grad is None and self._in_own_type:
             return  # finish_step() contributes zeros.
         self._arrived.append(id(slot.parameter))
         self._ready_count += 1
@@ -398,25 +401,24 @@ class GradientExchange:
 
     def _hand_in(self, plan: _core.Plan, slot: Slot) -> None:
         gradient = slot.parameter.grad
-        if gradient is None or slot.is_in_place(gradient):
+        if not self._in_own_type:
+            contribution = slot.take_compressed(self.options.compression)
+            slot.complete()  # compress() may write into the gradient.
+        elif gradient is None or slot.is_in_place(gradient):
             return plan.mark_ready(slot.index)
+        else:
+            contribution = gradient.to_dense() if gradient.is_sparse else gradient.detach()
         place = slot.free_place(plan)
-        contribution = self._to_wire(gradient.detach())
         same_bytes = contribution.dtype == place.dtype and contribution.stride() == place.stride()
         if not same_bytes or contribution.is_neg():
             contribution = place.copy_(contribution)
         # Autograd's own tensor is not needed any more, unless somebody differentiates through it.
-        if self._lives_in_arena(slot) and not gradient.requires_grad:
+        if self._lives_in_arena(slot) and gradient is not None and not gradient.requires_grad:
             slot.parameter.grad = place
             slot.complete()
         if contribution is place:
             return plan.mark_ready(slot.index)
         return plan.hand_in(slot.index, contribution.data_ptr(), contribution.nbytes)
-
-    def _to_wire(self, gradient: torch.Tensor) -> torch.Tensor:
-        if gradient.is_sparse:
-            gradient = gradient.to_dense()
-        return gradient if self._in_own_type else self.options.compression.compress(gradient)[0]
 
     def _lives_in_arena(self, slot: Slot) -> bool:
         return not self.options.sparse_results and self._in_own_type and slot.wire.dtype == slot.parameter.dtype
@@ -464,7 +466,7 @@ class GradientExchange:
             else:
                 if parameter.grad is None or parameter.grad.is_sparse:
                     parameter.grad = torch.empty_like(parameter, requires_grad=False)
-                parameter.grad.detach().copy_(self.options.compression.decompress(place, slot.context))
+                slot.decompress(self.options.compression, place, parameter.grad.detach())
 
 
 def retire_exchanges(runtime: Runtime, parameters: AbstractSet[int], *, but: GradientExchange | None = None) -> None:

@@ -9,8 +9,10 @@ import torch
 
 from gyre._torch_private import version_of
 from gyre.core import _core
+from gyre.errors import InvalidArgumentError
 from gyre.torch._private_torch import storage_address, storage_use_count, tensor_use_count
-from gyre.torch._tensors import tensor_over
+from gyre.torch._tensors import check_tensor, tensor_over
+from gyre.torch.compression import Compressor
 
 NO_GROUP = -1
 
@@ -24,7 +26,9 @@ class Slot:
         self.index = 0  # In the plan.
         self.group = NO_GROUP  # Those of one group travel in a bucket of their own.
         self.wire = parameter  # Shaped, typed and laid out like what travels.
-        self.context: Any = None  # What decompress() needs.
+        self.wire_is_known = False  # As a compressor of the user's makes it.
+        self.contribution: torch.Tensor | None = None  # What it has made of the gradient of this step,
+        self.context: Any = None  # and what it needs to turn the sum back.
         self.place: torch.Tensor | None = None  # In the arena, once there is a plan,
         self._memory: _core.Memory | None = None  # which it is a view of.
         self._storage: torch.UntypedStorage | None = None  # Its storage,
@@ -37,6 +41,44 @@ class Slot:
         self.sent_address = 0  # where its values were,
         self.sent_version = 0  # and how often it had been changed.
         self.result_version = 0  # How often the reduced gradient had been changed when backward() returned.
+
+    def compress(self, compression: type[Compressor]) -> None:
+        """Makes the contribution of the gradient, or of zeros where there is none. InvalidArgumentError when
+        its type or shape is not that of the first step, by which the places were laid out."""
+        action = f"gradient of '{self.name}', after compression"
+        gradient = self.parameter.grad
+        if gradient is None:
+            gradient = torch.zeros_like(self.parameter, requires_grad=False)
+        wire, self.context = compression.compress(gradient.to_dense() if gradient.is_sparse else gradient.detach())
+        wire = check_tensor(wire, action).contiguous()
+        if self.wire_is_known and (wire.dtype != self.wire.dtype or wire.shape != self.wire.shape):
+            raise InvalidArgumentError(
+                f"{action}: {describe_tensor(wire)}, but {describe_tensor(self.wire)} in the first step; what "
+                "compress() makes of a gradient must always have the same type and shape"
+            )
+        if not self.wire_is_known:
+            self.wire = torch.empty_like(wire, device="meta")
+            self.wire_is_known = True
+        self.contribution = wire
+
+    def take_compressed(self, compression: type[Compressor]) -> torch.Tensor:
+        """The contribution, made now if it is not there yet."""
+        if self.contribution is None:
+            self.compress(compression)
+        contribution, self.contribution = self.contribution, None
+        assert contribution is not None
+        return contribution
+
+    def decompress(self, compression: type[Compressor], reduced: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Writes into `gradient` what `reduced` means in the context of this step."""
+        context, self.context = self.context, None
+        result = compression.decompress(reduced, context)
+        if not isinstance(result, torch.Tensor) or result.shape != gradient.shape:
+            raise InvalidArgumentError(
+                f"gradient of '{self.name}': decompress() must return {describe_tensor(gradient)}, not "
+                f"{describe_tensor(result) if isinstance(result, torch.Tensor) else type(result).__name__}"
+            )
+        gradient.copy_(result)
 
     def open_place(self, plan: _core.Plan) -> torch.Tensor:
         """Makes `place` a tensor over the plan's memory, with the strides of `wire` (which keep those of a dense
@@ -108,3 +150,7 @@ class Slot:
 def layout_name(slot: Slot) -> str:
     """Elements travel in the order of memory, so ranks must agree on it: an unusual one is part of the name."""
     return slot.name if slot.wire.is_contiguous() else f"{slot.name} (strides {list(slot.parameter.stride())})"
+
+
+def describe_tensor(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -13,17 +13,21 @@ import torch
 
 
 class Compressor:
-    """What a compressor offers; write your own by deriving from it. Stateless: the class itself is passed around."""
+    """What a compressor offers; write your own by deriving from it (anything with these two methods works). The class
+    itself is passed around: state, if there is any, is the class's. The ranks' tensors are added, or averaged, as they
+    travel."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send, and what decompress() will need. Its type and shape may depend only on the input's type
-        and shape."""
+        """The tensor to send, and what decompress() will need: of this tensor, in this step. Called once per gradient
+        and step; of a parameter that has none on this rank, with zeros. In DistributedOptimizer the type and shape of
+        what is sent are equal on all ranks and in all steps (else MismatchError, InvalidArgumentError); the values and
+        the context may depend on the data."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
-        """The reduced tensor in its original type."""
+        """The reduced tensor in its original shape and type, by the context that compress() gave on this rank."""
         raise NotImplementedError
 
 
