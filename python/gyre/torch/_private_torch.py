@@ -13,25 +13,16 @@ from itertools import count
 import torch
 
 
-def storage_address(storage: torch.UntypedStorage) -> int:
-    """For the count of its references in C++; valid while the storage lives."""
-    return int(storage._cdata)
-
-
 def _holders_are_counted() -> bool:
     """Whether everything that shares a tensor's memory shows in the counts of references to the tensor and to its
     storage, in Python and in C++, and shows no more once it is gone."""
     tensor = torch.zeros(2)
     storage = tensor.untyped_storage()
-    address = storage_address(storage)
+    address = storage._cdata
 
     def counts() -> int:
-        return (
-            sys.getrefcount(tensor)
-            + tensor._use_count()  # type: ignore[attr-defined]
-            + sys.getrefcount(storage)
-            + torch._C._storage_Use_Count(address)  # type: ignore[attr-defined]
-        )
+        in_python = sys.getrefcount(tensor) + sys.getrefcount(storage)
+        return int(in_python + tensor._use_count() + torch._C._storage_Use_Count(address))  # type: ignore[attr-defined]
 
     alone = counts()
     sharers: list[Callable[[torch.Tensor], object]] = [
@@ -40,7 +31,7 @@ def _holders_are_counted() -> bool:
         torch.Tensor.numpy,
         torch.Tensor.untyped_storage,
         torch.Tensor.__dlpack__,
-        torch.from_dlpack,
+        torch.utils.dlpack.from_dlpack,
     ]
     for make in sharers:
         sharer = make(tensor)
@@ -62,8 +53,13 @@ def probe(check: Callable[[], bool]) -> bool:
 HOLDERS_ARE_COUNTED = probe(_holders_are_counted)
 
 if HOLDERS_ARE_COUNTED:
-    tensor_use_count: Callable[[torch.Tensor], int] = torch.Tensor._use_count  # type: ignore[attr-defined]
+    tensor_use_count: Callable[[torch.Tensor], int] = torch.Tensor._use_count
     storage_use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+
+    def storage_address(storage: torch.UntypedStorage) -> int:
+        """For storage_use_count(), while the storage lives."""
+        return int(storage._cdata)
+
 else:
     _never_the_same = count()
     warnings.warn(
@@ -77,4 +73,7 @@ else:
         return next(_never_the_same)
 
     def storage_use_count(address: int) -> int:  # noqa: ARG001
+        return 0
+
+    def storage_address(storage: torch.UntypedStorage) -> int:  # noqa: ARG001
         return 0
