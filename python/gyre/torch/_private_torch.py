@@ -53,8 +53,8 @@ def probe(check: Callable[[], bool]) -> bool:
 HOLDERS_ARE_COUNTED = probe(_holders_are_counted)
 
 if HOLDERS_ARE_COUNTED:
-    tensor_use_count: Callable[[torch.Tensor], int] = torch.Tensor._use_count
-    storage_use_count: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+    tensor_use_count: Callable[[torch.Tensor], int] = torch.Tensor._use_count  # type: ignore[attr-defined]
+    storage_use_count: Callable[[int], int] = torch._C._storage_Use_Count
 
     def storage_address(storage: torch.UntypedStorage) -> int:
         """For storage_use_count(), while the storage lives."""
