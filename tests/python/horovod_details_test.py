@@ -50,7 +50,7 @@ FUNCTIONS = {
     "join": "device=-1",
     "barrier": ALL,
     "broadcast_parameters": "params, root_rank",
-    "broadcast_optimizer_state": "optimizer, root_rank",
+    "broadcast_optimizer_state": "optimizer, root_rank, model=None",
     "broadcast_object": f"obj=None, root_rank=0, name=None, {ALL}",
     "allgather_object": "obj, name=None",
     "init": "comm=None, process_sets=None",

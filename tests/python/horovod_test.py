@@ -254,7 +254,7 @@ def training_in_a_set(process_set: hvd.ProcessSet, size: int) -> None:
     hvd.broadcast_parameters(network.state_dict(), root, process_set)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, network.named_parameters(), process_set=process_set)
-    hvd.broadcast_optimizer_state(optimizer, root, process_set)
+    hvd.broadcast_optimizer_state(optimizer, root, process_set=process_set)
     for _ in range(3):
         optimizer.zero_grad()
         network(torch.full((1, 3), float(hvd.rank()))).sum().backward()
@@ -363,7 +363,7 @@ def optimizer_arguments() -> None:
         check(parameters[3].grad, torch.ones(1))
     with pytest.warns(DeprecationWarning, match="groups"):
         make(num_groups=1)
-    fails_with(ValueError, lambda: make(groups=[[torch.ones(1)]]))
+    fails_with(ValueError, lambda: make(groups=[["weight"]]))
     fails_with(ValueError, lambda: make(groups=-1))
     fails_with(ValueError, lambda: make(op=hvd.Max))
     # Adasum: every rank steps, the changes are combined; equal changes count once.

@@ -209,8 +209,9 @@ def clipping_and_warnings() -> None:
             after = torch.nn.utils.get_total_norm([p.grad for p in network.parameters()])
             assert after < 0.0101, "step() must not exchange the clipped gradients again"
             check_replicas(network, optimizer)
-        assert len(caught) == 1
-        assert "skip_synchronize" in str(caught[0].message)
+        assert len(caught) == 2
+        assert all("optimizer.step() called without optimizer.skip_synchronize()" in str(w.message) for w in caught)
+        assert caught[0].filename == __file__, "the warning stands where step() was called"
 
 
 def compression_and_factors() -> None:
@@ -368,7 +369,7 @@ def wrong_arguments() -> None:
     names = list(network.named_parameters())
     base = torch.optim.SGD(network.parameters(), lr=0.1)
     wrong: list[tuple[dict[str, object], str]] = [
-        ({"named_parameters": [*names, names[0]]}, "more than once"),
+        ({"named_parameters": [*names, names[0]]}, "must be unique"),
         ({"named_parameters": names[:-1]}, "name all"),
         ({"named_parameters": list(network.parameters())}, "pairs"),
         ({"op": hvd.Max}, "op=Average, Sum or Adasum"),

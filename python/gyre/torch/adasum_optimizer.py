@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 
-from gyre.errors import InvalidArgumentError
+from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._requests import ReduceOperation
-from gyre.torch._wrapping import wrap
 from gyre.torch.asynchronous import grouped_allreduce_async
 from gyre.torch.compression import Compressor
 from gyre.torch.process_sets import ProcessSet
-
-AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 
 
 class AdasumMixin(torch.optim.Optimizer):
     """What DistributedOptimizer(op=Adasum) adds to an optimizer's class."""
 
-    _process_set: ProcessSet
     _compression: type[Compressor]
+    _parameter_names: dict[torch.Tensor, str]
+
+    # What DistributedOptimizer was given, for scripts that look.
+    op: ReduceOperation
+    process_set: ProcessSet
+    backward_passes_per_step: int
+    gradient_predivide_factor: float
+    sparse_as_dense: bool
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The class's own step, and the adaptive sum of what it changed on all ranks. Collective."""
@@ -35,7 +39,7 @@ class AdasumMixin(torch.optim.Optimizer):
         changes = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
         compressed = [self._compression.compress(change) for change in changes]
         wire = [change for change, _ in compressed]
-        handle = grouped_allreduce_async(wire, op=ReduceOperation.ADASUM, process_set=self._process_set)
+        handle = grouped_allreduce_async(wire, op=ReduceOperation.ADASUM, process_set=self.process_set)
         with torch.no_grad():
             for p, old, change, (_, context) in zip(parameters, before, handle.wait(), compressed, strict=True):
                 p.copy_(old + self._compression.decompress(change, context))
@@ -46,14 +50,12 @@ class AdasumMixin(torch.optim.Optimizer):
     def synchronize(self) -> None:
         """Does nothing: gradients are not exchanged."""
 
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Noted only: however many backward passes there were, step() works on their sum."""
+        if passes < 1:
+            raise InvalidArgumentError(f"backward_passes_per_step must be at least 1, not {passes}")
+        self.backward_passes_per_step = passes
+
     def skip_synchronize(self) -> contextlib.AbstractContextManager[None]:
-        """InvalidArgumentError: the exchange is part of the step."""
-        raise InvalidArgumentError("skip_synchronize() makes no sense with op=Adasum: the exchange is part of step()")
-
-
-def adasum_optimizer(optimizer: AnyOptimizer, compression: type[Compressor], process_set: ProcessSet) -> AnyOptimizer:
-    """Of several ranks. All changes travel together."""
-    wrapped: AdasumMixin = wrap(optimizer, AdasumMixin)
-    wrapped._process_set = process_set
-    wrapped._compression = compression
-    return cast("AnyOptimizer", wrapped)
+        """CallOrderError: the exchange is part of the step."""
+        raise CallOrderError("skip_synchronize() makes no sense with op=Adasum: the exchange is part of step()")

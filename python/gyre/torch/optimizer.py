@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
 
+from gyre._runtime import Runtime, current
 from gyre._torch_private import check_scaler_has_asked
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._exchange import GradientExchange, retire_exchanges
 from gyre.torch._exchange_options import ExchangeOptions
 from gyre.torch._requests import ReduceOperation, Reduction
 from gyre.torch._wrapping import wrap
-from gyre.torch.adasum_optimizer import AdasumMixin, adasum_optimizer
+from gyre.torch.adasum_optimizer import AdasumMixin
 from gyre.torch.asynchronous import allreduce_async
 from gyre.torch.compression import Compression, Compressor, wire_format_of
 from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
@@ -23,15 +25,26 @@ from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 Closure = Callable[[], Any]
 
+_STEP_AFTER_SYNCHRONIZE = (
+    "optimizer.step() called without optimizer.skip_synchronize() after optimizer.synchronize(): the gradients are "
+    "exchanged already, and not once more. Say so with `with optimizer.skip_synchronize(): optimizer.step()`."
+)
+
 
 class DistributedMixin(torch.optim.Optimizer):
     """What DistributedOptimizer adds to an optimizer's class. A copy of it has no exchange: it steps alone."""
 
     _exchange: GradientExchange | None = None
-    _names: dict[int, str]
-    _process_set = global_process_set
+    _parameter_names: dict[torch.Tensor, str]
     _skip = False
-    _warned = False
+    _synchronized_alone = False  # synchronize() has been called since the last step; of an optimizer without exchange.
+
+    # What DistributedOptimizer was given, for scripts that look.
+    op: ReduceOperation
+    process_set: ProcessSet
+    backward_passes_per_step: int
+    gradient_predivide_factor: float
+    sparse_as_dense: bool
 
     def synchronize(self) -> None:
         """Waits until all gradients are exchanged: afterwards every parameter's `grad` is the reduced one.
@@ -40,6 +53,7 @@ class DistributedMixin(torch.optim.Optimizer):
         skip_synchronize(). Collective. Raises gyre.Error when the exchange fails.
         """
         if self._exchange is None:
+            self._synchronized_alone = True
             return
         if self._exchange.ended_in_backward and self._exchange.synchronized:
             self._exchange.claim()  # Done already; step() will say so if it is not told.
@@ -58,6 +72,7 @@ class DistributedMixin(torch.optim.Optimizer):
     def set_backward_passes_per_step(self, passes: int) -> None:
         """From the next step on; see DistributedOptimizer."""
         _check_passes(passes)
+        self.backward_passes_per_step = passes
         if self._exchange is not None:
             self._exchange.options.passes_per_step = passes
 
@@ -75,13 +90,18 @@ class DistributedMixin(torch.optim.Optimizer):
                 f"the gradient of '{exchange.spoiled}' was changed between backward() and step(), by another "
                 "backward(): call zero_grad() and compute the gradients again."
             )
-        if exchange is None or self._skip:
+        if self._skip:
             result = super().step(closure)
-        elif closure is not None:
+        elif exchange is not None and closure is not None:
             result = super().step(self._synchronized(closure))
         else:
-            self._synchronize_once(exchange)
-            result = super().step()
+            if self._synchronized_by_the_user():
+                warnings.warn(_STEP_AFTER_SYNCHRONIZE, stacklevel=2)
+            elif exchange is not None and not exchange.synchronized:
+                check_scaler_has_asked()
+                exchange.finish()
+            result = super().step(closure)
+        self._synchronized_alone = False
         if exchange is not None:
             exchange.synchronized = False
             exchange.claim()
@@ -97,24 +117,18 @@ class DistributedMixin(torch.optim.Optimizer):
 
     step.hooked = True  # type: ignore[attr-defined]  # The class's own step runs the step hooks; once is enough.
 
-    def _synchronize_once(self, exchange: GradientExchange) -> None:
-        if not exchange.synchronized:
-            check_scaler_has_asked()
-            exchange.finish()
-        elif not exchange.ended_in_backward and not self._warned:
-            self._warned = True
-            warnings.warn(
-                "optimizer.step() after optimizer.synchronize(): the gradients are exchanged already and are not "
-                "exchanged again. Say so with `with optimizer.skip_synchronize(): optimizer.step()`.",
-                stacklevel=4,
-            )
+    def _synchronized_by_the_user(self) -> bool:
+        """Since the last backward pass."""
+        if self._exchange is None:
+            return self._synchronized_alone
+        return self._exchange.synchronized and not self._exchange.ended_in_backward
 
     def _synchronized(self, closure: Closure) -> Closure:
         def closure_and_exchange() -> Any:
             loss = closure()
             self.synchronize()
             if isinstance(self, torch.optim.LBFGS):
-                return allreduce_async(torch.as_tensor(loss).detach(), process_set=self._process_set).wait()
+                return allreduce_async(torch.as_tensor(loss).detach(), process_set=self.process_set).wait()
             return loss
 
         return closure_and_exchange
@@ -136,8 +150,9 @@ class DistributedMixin(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As ever; on every rank, between two steps."""
         super().add_param_group(param_group)
+        self._parameter_names = _names_of_all(self, self._parameter_names)
         if self._exchange is not None:
-            self._exchange.set_parameters(_name_parameters(self, self._names))
+            self._exchange.set_parameters(_named_in_order(self))
 
 
 def DistributedOptimizer(  # noqa: N802 - Horovod's name
@@ -169,7 +184,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     groups: lists of parameters whose gradients travel together, in a bucket of their own however large; or into how
         many lists to divide them all, in order. Not for op=Adasum. num_groups is its deprecated form.
     sparse_as_dense: exchange sparse gradients as dense ones, not (when the exchange ends) by their rows alone.
-    process_set: exchange among these ranks only; the others do not call it.
+    process_set: exchange among these ranks only. On a rank outside of the set the result steps by itself.
     error_feedback: what fp16 or bf16 takes from a gradient is added to this rank's next; costs the memory of them all.
     end_in_backward: backward() returns when the gradients are reduced, so that clipping needs no synchronize(). Only
         where the first one brought all gradients on every rank; otherwise, or with False on any rank, step() waits.
@@ -183,32 +198,42 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     MismatchError. A rank where a parameter got no gradient contributes zeros and receives the others' average. With one
     rank the optimizer works as if it were not wrapped.
     """
-    runtime = runtime_of(process_set, "DistributedOptimizer")
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
-    group_of = _numbered_groups(optimizer, num_groups, groups)
-    if op == ReduceOperation.ADASUM and runtime.size > 1:
-        retire_exchanges(runtime, _ids(optimizer))
-        return adasum_optimizer(optimizer, compression, process_set)
     _check_options(op, compression, error_feedback=error_feedback, divide_by_contributors=divide_by_contributors)
+    group_of = _numbered_groups(optimizer, num_groups, groups)
     names = _checked_names(optimizer, named_parameters)
-    wrapped: DistributedMixin = wrap(optimizer, DistributedMixin)
-    wrapped._names, wrapped._process_set = names, process_set
-    if runtime.size > 1:
-        options = ExchangeOptions(
-            reduction=_reduction(op, gradient_predivide_factor, runtime.size),
-            compression=compression,
-            error_feedback=error_feedback,
-            passes_per_step=backward_passes_per_step,
-            end_in_backward=end_in_backward,
-            sparse_as_dense=sparse_as_dense,
-            sparse_results=isinstance(optimizer, torch.optim.SparseAdam),
-            divide_by_contributors=divide_by_contributors,
-            groups=group_of,
-        )
-        wrapped._exchange = GradientExchange(runtime, _name_parameters(wrapped, names), options)
-    else:
-        retire_exchanges(runtime, _ids(optimizer))
+    runtime = _runtime_in(process_set)
+    with_adasum = op == ReduceOperation.ADASUM and runtime is not None and runtime.size > 1
+    wrapped: Any = wrap(optimizer, AdasumMixin if with_adasum else DistributedMixin)
+    wrapped._parameter_names = _names_of_all(wrapped, names)
+    wrapped.op, wrapped.process_set, wrapped.sparse_as_dense = op, process_set, sparse_as_dense
+    wrapped.backward_passes_per_step = backward_passes_per_step
+    wrapped.gradient_predivide_factor = gradient_predivide_factor
+    if with_adasum:
+        wrapped._compression = compression
+    if runtime is None or runtime.size == 1 or with_adasum:
+        retire_exchanges(current(), _ids(optimizer))
+        return cast("AnyOptimizer", wrapped)
+    options = ExchangeOptions(
+        reduction=_reduction(op, gradient_predivide_factor, runtime.size),
+        compression=compression,
+        error_feedback=error_feedback,
+        passes_per_step=backward_passes_per_step,
+        end_in_backward=end_in_backward,
+        sparse_as_dense=sparse_as_dense,
+        sparse_results=isinstance(optimizer, torch.optim.SparseAdam),
+        divide_by_contributors=divide_by_contributors,
+        groups=group_of,
+    )
+    wrapped._exchange = GradientExchange(runtime, _named_in_order(wrapped), options)
     return cast("AnyOptimizer", wrapped)
+
+
+def _runtime_in(process_set: ProcessSet) -> Runtime | None:
+    """The set's own; None on a rank outside of it, which has nobody to exchange with."""
+    if isinstance(process_set, ProcessSet) and process_set.included() is False:
+        return None
+    return runtime_of(process_set, "DistributedOptimizer")
 
 
 def _ids(optimizer: torch.optim.Optimizer) -> set[int]:
@@ -246,26 +271,25 @@ def _check_options(
 def _numbered_groups(
     optimizer: torch.optim.Optimizer, num_groups: int, groups: int | Sequence[Sequence[torch.Tensor]] | None
 ) -> dict[int, int]:
-    """The group of each parameter that has one, by the parameter's identity."""
-    if num_groups and groups is not None:
-        raise InvalidArgumentError("give either groups or the deprecated num_groups, not both")
+    """The group of each parameter that has one, by the parameter's identity. Tensors that are not the optimizer's are
+    left out: so one list of the model's groups serves several optimizers."""
     if num_groups:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=3)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if groups is None or isinstance(groups, int):
-        count = groups or num_groups
+        count = num_groups if groups is None else groups
         if isinstance(count, bool) or count < 0:
             raise InvalidArgumentError(
                 f"groups must be a number of groups or a list of lists of parameters, not {count!r}"
             )
         return {id(parameter): index * count // len(parameters) for index, parameter in enumerate(parameters) if count}
-    known = _ids(optimizer)
     members = [parameter for group in groups for parameter in group]
-    if any(id(member) not in known for member in members):
-        raise InvalidArgumentError("groups holds tensors that are not parameters of the optimizer")
+    if not all(isinstance(member, torch.Tensor) for member in members):
+        raise InvalidArgumentError("groups must be lists of parameters, and holds something else")
     if len({id(member) for member in members}) != len(members):
         raise InvalidArgumentError("groups holds a parameter more than once")
-    return {id(parameter): number for number, group in enumerate(groups) for parameter in group}
+    known = _ids(optimizer)
+    return {id(each): number for number, group in enumerate(groups) for each in group if id(each) in known}
 
 
 def _reduction(op: ReduceOperation, predivide: float, size: int) -> Reduction:
@@ -276,8 +300,8 @@ def _reduction(op: ReduceOperation, predivide: float, size: int) -> Reduction:
 
 def _checked_names(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
-) -> dict[int, str]:
-    """The parameters' names by identity."""
+) -> dict[torch.Tensor, str]:
+    """As they were given. Of several names of one parameter the last one in order of the alphabet counts."""
     if named_parameters is None:
         return {}
     named = list(named_parameters)
@@ -285,23 +309,29 @@ def _checked_names(
         raise InvalidArgumentError(
             "named_parameters must be pairs (name, parameter), as model.named_parameters() gives"
         )
-    seen: set[str] = set()
-    duplicates = {name for name, _ in named if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
+    duplicates = [name for name, count in Counter(name for name, _ in named).items() if count > 1]
     if duplicates:
         raise InvalidArgumentError(
-            f"named_parameters holds these names more than once: {', '.join(sorted(duplicates))}"
+            f"the names in named_parameters must be unique; these stand there more than once: {', '.join(duplicates)}"
         )
-    names = {id(parameter): name for name, parameter in named}
-    unnamed = sum(id(parameter) not in names for group in optimizer.param_groups for parameter in group["params"])
+    names = {parameter: name for name, parameter in sorted(named, key=lambda item: item[0])}
+    unnamed = len(_ids(optimizer) - {id(parameter) for parameter in names})
     if unnamed:
         raise InvalidArgumentError(f"named_parameters names all but {unnamed} of the optimizer's parameters; name all")
     return names
 
 
-def _name_parameters(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> list[tuple[str, torch.Tensor]]:
-    """All parameters in the order of the groups."""
-    return [
-        (names.get(id(parameter), f"parameter.{group_index}.{index}"), parameter)
+def _names_of_all(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> dict[torch.Tensor, str]:
+    """Those, and one for each parameter that has none."""
+    return dict(names) | {
+        parameter: f"allreduce.noname.{group_index}.{index}"
         for group_index, group in enumerate(optimizer.param_groups)
         for index, parameter in enumerate(group["params"])
-    ]
+        if parameter not in names
+    }
+
+
+def _named_in_order(optimizer: DistributedMixin) -> list[tuple[str, torch.Tensor]]:
+    """All parameters in the order of the groups."""
+    names = optimizer._parameter_names
+    return [(names[parameter], parameter) for group in optimizer.param_groups for parameter in group["params"]]

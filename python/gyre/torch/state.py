@@ -56,24 +56,51 @@ def _named(params: NamedTensors) -> list[tuple[str, Any]]:
 
 
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, process_set: ProcessSet = global_process_set
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Makes this rank's optimizer the twin of `root_rank`'s: state of every parameter and options of every group.
 
     Works for every class of torch.optim, also when only the root has stepped yet: missing state is created, state that
     the root does not have is dropped. Options must be plain data (numbers, strings, None, lists, tensors); nothing is
     pickled. MismatchError when the groups hold other numbers of parameters than the root's.
+
+    Parameters of an optimizer that had no state here get zeros as their gradients, as in Horovod (which then makes a
+    step with them; here none is made): sparse ones for SparseAdam, and with SGD for the embeddings of `model` that have
+    sparse gradients.
     """
     runtime = runtime_of(process_set)
     root = root_in(process_set, root_rank, "broadcast_optimizer_state")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise InvalidArgumentError(f"broadcast_optimizer_state: model must be a module, not {type(model).__name__}")
+    had_state = bool(optimizer.state)
     described = _optimizer_tree(optimizer) if runtime.rank == root else None
     described = _broadcast_plain(runtime, described, root, "optimizer_state")
     problem = _difference(optimizer, described, runtime.rank, root)
     _agree(runtime, problem)
     if runtime.rank != root:
         _apply(optimizer, described)
+    if not had_state:
+        _zero_gradients(optimizer, model)
+
+
+def _zero_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
+    modules = [] if model is None or not isinstance(optimizer, torch.optim.SGD) else model.modules()
+    sparse = {
+        id(parameter)
+        for module in modules
+        if isinstance(module, torch.nn.Embedding) and module.sparse
+        for parameter in module.parameters()
+    }
+    for parameter in _parameters(optimizer):
+        if parameter.requires_grad:
+            zeros = torch.zeros_like(parameter, requires_grad=False)
+            is_sparse = isinstance(optimizer, torch.optim.SparseAdam) or id(parameter) in sparse
+            parameter.grad = zeros.to_sparse(1) if is_sparse else zeros
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -211,10 +238,23 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set, *, allow_pickle: bool = False
 ) -> list[Any]:
-    """Every rank's `obj`, in rank order; plain data, or anything with `allow_pickle`: see broadcast_object()."""
+    """Every rank's `obj`, in rank order, each a copy; plain data, or anything with `allow_pickle`: see
+    broadcast_object()."""
     runtime = runtime_of(process_set)
     stem = name or "object"
-    return [_broadcast_any(runtime, obj, root, f"{stem}.from.{root}", allow_pickle) for root in range(runtime.size)]
+    own = runtime.rank
+    gathered = [_broadcast_any(runtime, obj, root, f"{stem}.from.{root}", allow_pickle) for root in range(runtime.size)]
+    gathered[own] = _copy_of(obj, stem, allow_pickle)
+    return gathered
+
+
+def _copy_of(obj: Any, what: str, allow_pickle: bool) -> Any:
+    """As another rank gets it."""
+    encoded = _encoded(obj, what, allow_pickle=allow_pickle)
+    value, tensors = _plain_data.decode(encoded.text)
+    for tensor, own in zip(tensors, encoded.tensors, strict=True):
+        tensor.copy_(own.detach())
+    return _unpickled(value) if _is_pickled(value) else value
 
 
 # How a pickled object stands among plain data.
@@ -223,13 +263,21 @@ _PICKLED = "\0gyre.pickled"
 
 def _broadcast_any(runtime: Runtime, obj: Any, root: int, what: str, allow_pickle: bool) -> Any:
     value = _broadcast_plain(runtime, obj, root, what, allow_pickle=allow_pickle)
-    if not (isinstance(value, tuple) and len(value) == 2 and value[0] == _PICKLED and runtime.rank != root):
+    if runtime.rank == root or not _is_pickled(value):
         return value
     if not allow_pickle:
         raise InvalidArgumentError(
             f"{what}: the object that came is pickled, and this rank has not allowed that; pass allow_pickle=True on "
             "every rank if you trust all of them"
         )
+    return _unpickled(value)
+
+
+def _is_pickled(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and value[0] == _PICKLED
+
+
+def _unpickled(value: tuple[str, torch.Tensor]) -> Any:
     return pickle.loads(value[1].numpy().tobytes())
 
 
