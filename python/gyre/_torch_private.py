@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import sys
 import warnings
 from collections.abc import Callable
@@ -118,6 +119,55 @@ def move_to_shared_memory(storage: torch.UntypedStorage) -> int:
     """The descriptor of the file behind it, which torch closes with the storage."""
     descriptor: int = storage._share_fd_cpu_()[0]
     return descriptor
+
+
+# References
+
+
+def _references_are_counted() -> bool:
+    """Whether everything that shares a tensor's memory shows in the counts of references to the tensor and to its
+    storage, in Python and in C++, and shows no more once it is gone."""
+    tensor = torch.zeros(2)
+    storage = tensor.untyped_storage()
+
+    def count() -> int:
+        in_cpp = tensor._use_count() + torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+        return int(sys.getrefcount(tensor) + sys.getrefcount(storage) + in_cpp)
+
+    sharers: list[Callable[[torch.Tensor], object]] = [
+        lambda it: it,
+        torch.Tensor.detach,
+        torch.Tensor.numpy,
+        torch.Tensor.untyped_storage,
+        torch.Tensor.__dlpack__,
+        torch.utils.dlpack.from_dlpack,
+    ]
+    try:
+        alone = count()
+        for share in sharers:
+            sharer = share(tensor)
+            shared = count()
+            del sharer
+            if shared <= alone or count() != alone:
+                return False
+    except (AttributeError, TypeError, RuntimeError):
+        return False
+    return True
+
+
+def reference_counts() -> tuple[Callable[[torch.Tensor], int], Callable[[int], int]]:
+    """How many references C++ has to a tensor, and to the storage of this storage_identity() while it lives. Where
+    torch does not say so as it used to, nobody's count is ever the same twice, so that all memory counts as shared:
+    slower, with the same results."""
+    if _references_are_counted():
+        return torch.Tensor._use_count, torch._C._storage_Use_Count  # type: ignore[attr-defined]
+    warnings.warn(
+        f"torch {torch.__version__} does not say whether a tensor's memory is shared: gyre.torch copies each step's "
+        "gradients once more, in case somebody has kept them",
+        stacklevel=3,
+    )
+    numbers = itertools.count()
+    return lambda tensor: next(numbers), lambda storage: 0  # noqa: ARG005
 
 
 # torch.distributed

@@ -1,14 +1,15 @@
 """Whatever is made of a gradient and kept across zero_grad(set_to_none=True) keeps its values, as in plain torch."""
 
-import importlib
 from collections.abc import Callable
 
 import gyre.torch as hvd
 import numpy as np
 import pytest
 import torch
-from gyre.torch import _exchange_slot, _private_torch
+from gyre.torch import _exchange_slot
 from torch import nn
+
+from gyre import _torch_private
 
 # By name: what is kept, and how its values are read.
 SHARERS: dict[str, Callable[[torch.Tensor], object]] = {
@@ -102,9 +103,8 @@ def without_the_private_names() -> None:
     """The last one: they are gone afterwards. Every gradient is copied then, and the results are the same."""
     del torch._C._storage_Use_Count
     with pytest.warns(UserWarning, match="copies each step's gradients once more"):
-        importlib.reload(_private_torch)
-    _exchange_slot.tensor_use_count = _private_torch.tensor_use_count
-    _exchange_slot.storage_use_count = _private_torch.storage_use_count
+        counts = _torch_private.reference_counts()
+    _exchange_slot.tensor_references, _exchange_slot.storage_references = counts
     kept_sharers_keep_their_values()
 
 
@@ -126,8 +126,3 @@ def body_everything() -> None:
 
 def test_what_shares_a_gradients_memory_keeps_its_values(run_ranks):
     run_ranks(2, body_everything)
-
-
-def test_this_torch_counts_who_shares_a_tensors_memory():
-    """Without these private names everything works, with one more copy of each gradient per step."""
-    assert _private_torch.HOLDERS_ARE_COUNTED

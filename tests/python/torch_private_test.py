@@ -123,6 +123,19 @@ def test_storages_move_into_shared_memory_under_their_tensors() -> None:
     assert weak.expired()
 
 
+def test_references_to_tensors_and_storages_are_counted(recwarn: pytest.WarningsRecorder) -> None:
+    count_tensor, count_storage = _torch_private.reference_counts()
+    assert not list(recwarn), "it has seen that the counts are right"
+    tensor = torch.zeros(2)
+    storage = tensor.untyped_storage()
+    identity = _torch_private.storage_identity(storage)
+    alone = count_tensor(tensor), count_storage(identity)
+    view, capsule = tensor[1:], tensor.__dlpack__()
+    assert (count_tensor(tensor), count_storage(identity)) == (alone[0] + 1, alone[1] + 1)
+    del view, capsule
+    assert (count_tensor(tensor), count_storage(identity)) == alone
+
+
 def test_a_scaler_asks_before_it_looks_for_infinities() -> None:
     asked: list[str] = []
 

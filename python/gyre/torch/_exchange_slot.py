@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from gyre._torch_private import version_of
+from gyre._torch_private import reference_counts, storage_identity, version_of
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
-from gyre.torch._private_torch import storage_address, storage_use_count, tensor_use_count
 from gyre.torch._tensors import check_tensor, tensor_over
 from gyre.torch.compression import Compressor
 
 NO_GROUP = -1
+
+tensor_references, storage_references = reference_counts()
 
 
 class Slot:
@@ -89,7 +90,7 @@ class Slot:
             place = place.view(-1).as_strided(self.wire.shape, self.wire.stride())
         self.place = place
         self._storage = place.untyped_storage()
-        self._storage_address = storage_address(self._storage)
+        self._storage_address = storage_identity(self._storage)
         self._address = place.data_ptr()
         del place
         self._own_holders = self._count_holders()
@@ -119,8 +120,8 @@ class Slot:
         return (
             sys.getrefcount(place)
             + sys.getrefcount(storage)
-            + (tensor_use_count(place) if place is not None else 0)
-            + storage_use_count(self._storage_address)
+            + (tensor_references(place) if place is not None else 0)
+            + storage_references(self._storage_address)
         )
 
     def changed_since(self) -> bool:
