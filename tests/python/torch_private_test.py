@@ -130,7 +130,7 @@ def test_references_to_tensors_and_storages_are_counted(recwarn: pytest.Warnings
     storage = tensor.untyped_storage()
     identity = _torch_private.storage_identity(storage)
     alone = count_tensor(tensor), count_storage(identity)
-    view, capsule = tensor[1:], tensor.__dlpack__()
+    view, capsule = tensor.detach(), tensor.__dlpack__()
     assert (count_tensor(tensor), count_storage(identity)) == (alone[0] + 1, alone[1] + 1)
     del view, capsule
     assert (count_tensor(tensor), count_storage(identity)) == alone
