@@ -36,6 +36,7 @@ class DistributedMixin(torch.optim.Optimizer):
 
     _exchange: GradientExchange | None = None
     _parameter_names: dict[torch.Tensor, str]
+    _compression: type[Compressor]
     _skip = False
     _synchronized_alone = False  # synchronize() has been called since the last step; of an optimizer without exchange.
 
@@ -207,10 +208,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     wrapped: Any = wrap(optimizer, AdasumMixin if with_adasum else DistributedMixin)
     wrapped._parameter_names = _names_of_all(wrapped, names)
     wrapped.op, wrapped.process_set, wrapped.sparse_as_dense = op, process_set, sparse_as_dense
+    wrapped.gradient_predivide_factor, wrapped._compression = gradient_predivide_factor, compression
     wrapped.backward_passes_per_step = backward_passes_per_step
-    wrapped.gradient_predivide_factor = gradient_predivide_factor
-    if with_adasum:
-        wrapped._compression = compression
     if runtime is None or runtime.size == 1 or with_adasum:
         retire_exchanges(current(), _ids(optimizer))
         return cast("AnyOptimizer", wrapped)
