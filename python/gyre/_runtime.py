@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gyre._unfinished import Unfinished
@@ -36,10 +36,11 @@ class Runtime:
     def __init__(self, core: _core.Runtime, *, whole: Runtime | None = None, set_id: int = 0) -> None:
         """`whole`: whose ranks these are a part of, with that `set_id`."""
         self.core = core
+        self.run_in_memory = core.run_in_memory  # Bound once: small operations come often.
         self.set_id = set_id
         self.place = core.place
         self._lock = threading.Lock()
-        self._counters: Counter[str] = Counter()
+        self._counters: dict[str, Iterator[int]] = {}
         self._joins = 0
         self._subsets: weakref.WeakSet[Runtime] = weakref.WeakSet()
         self.unfinished = Unfinished()
@@ -58,15 +59,16 @@ class Runtime:
 
     def next_number(self, kind: str) -> int:
         """1, 2, … for each kind: makes names that agree between ranks which make them in the same order."""
-        with self._lock:
-            self._counters[kind] += 1
-            return self._counters[kind] + self._joins * _NUMBERS_PER_JOIN
+        counter = self._counters.get(kind)
+        if counter is None:  # A thread that is as early gets the same one.
+            counter = self._counters.setdefault(kind, itertools.count(self._joins * _NUMBERS_PER_JOIN + 1))
+        return next(counter)
 
     def align_numbers(self) -> None:
         """All ranks have joined, after unequal numbers of operations: from here on their numbers agree again."""
         with self._lock:
             self._joins += 1
-            self._counters.clear()
+            self._counters = {}
 
     def subset(self, ranks: Sequence[int], set_id: int, name: str) -> Runtime:
         """These ranks as a runtime of their own, numbered in the order given: see _core.Runtime.subset. Collective

@@ -97,6 +97,33 @@ bool wait_for(const engine::Handle& handle, double seconds) {
   return done;
 }
 
+/// run_or_submit() of an operation that reads and writes memory of the same shape. Every argument has a fixed position:
+/// naming them, or a Request of Python's own, would take longer than the operation. None when it is done.
+nb::object run_in_memory(const RuntimeOwner& self, int kind, std::string name, bool transient, int type,
+                         engine::Shape shape, Address input, Address output, std::size_t size_bytes, int operation,
+                         double prescale, double postscale, int root) {
+  engine::Request request;
+  request.name = std::move(name);
+  request.signature.kind = to_kind(kind);
+  request.signature.type = to_data_type(type);
+  request.signature.shape = std::move(shape);
+  request.signature.operation = to_operation(operation);
+  request.signature.prescale = prescale;
+  request.signature.postscale = postscale;
+  request.signature.root = root;
+  request.input = to_span({input, size_bytes});
+  request.output = to_span({output, size_bytes});
+  request.transient = transient;
+  engine::Engine& engine = self.get().engine();
+  const auto submitted = [&] {
+    const nb::gil_scoped_release released;
+    return engine.run_or_submit(std::move(request));
+  }();
+  if (!submitted.done()) return nb::cast(submitted);
+  submitted.wait();  // Throws what made it fail.
+  return nb::none();
+}
+
 /// (bytes, shape, received splits)
 nb::tuple take_result(const engine::Handle& handle) {
   auto result = std::make_shared<engine::Result>(handle.take_result());
@@ -303,6 +330,9 @@ void bind_runtime(nb::module_& module) {
             return runtime.engine().run_or_submit(request);
           },
           "request"_a, "submit() for a caller who will wait: done already where the ranks met at once.")
+      .def("run_in_memory", &run_in_memory,
+           "(kind, name, transient, data_type, shape, input address, output address, bytes, operation, prescale,\n"
+           "postscale, root): run_or_submit() without a Request. None when it is done, else the handle to wait for.")
       .def(
           "submit_group",
           [](const RuntimeOwner& self, const std::vector<engine::Request>& requests) {

@@ -130,7 +130,7 @@ def run_one(runtime: Runtime, submission: Submission) -> Any:
     return submission.finish(handle)
 
 
-def _copy_back(target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+def copy_back(target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Puts what the engine wrote into `values` into `target`, unless that is the same memory."""
     if values is target or (values.data_ptr() == target.data_ptr() and target.is_contiguous()):
         torch.autograd.graph.increment_version(target)
@@ -159,7 +159,7 @@ def allreduce_submission(
         postscale=reduction.postscale,
         transient=transient,
     )
-    return Submission(request, [source, values], lambda _: values if output is None else _copy_back(output, values))
+    return Submission(request, [source, values], lambda _: values if output is None else copy_back(output, values))
 
 
 def broadcast_submission(
@@ -179,7 +179,7 @@ def broadcast_submission(
         root=root_rank,
         transient=transient,
     )
-    return Submission(request, [source, values], lambda _: values if output is None else _copy_back(output, values))
+    return Submission(request, [source, values], lambda _: values if output is None else copy_back(output, values))
 
 
 def barrier_submission(runtime: Runtime, name: str | None) -> Submission:

@@ -27,6 +27,7 @@ DATA_TYPE_NUMBERS: dict[torch.dtype, int] = {
 
 
 def _exchangeable(tensor: object) -> TypeGuard[torch.Tensor]:
+    """Whether check_tensor() accepts it."""
     return (
         isinstance(tensor, torch.Tensor)
         and tensor.layout == torch.strided

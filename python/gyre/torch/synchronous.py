@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
+from gyre._runtime import current
 from gyre.torch import differentiable
+from gyre.torch._immediate import is_plain, run_allreduce, run_barrier, run_broadcast
 from gyre.torch._requests import (
     Kind,
     ReduceOperation,
     Reduction,
     allreduce_submission,
-    barrier_submission,
-    broadcast_submission,
     describe,
     resolve_operation,
     run_one,
@@ -67,19 +68,24 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """allreduce_async() and synchronize(). `compression`: the type in which the values travel and are summed."""
-    reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
-    runtime = runtime_of(process_set)
+    operation = op if average is None and type(op) is ReduceOperation else resolve_operation(op, average)
+    runtime = current() if process_set is global_process_set else runtime_of(process_set)
+    if compression is Compression.none and operation is not Adasum and is_plain(tensor):
+        result = torch.empty_like(tensor)
+        run_allreduce(runtime, tensor, result, name, operation, prescale_factor, postscale_factor)
+        return result
+    reduction = Reduction(operation, prescale_factor, postscale_factor)
     if isinstance(tensor, torch.Tensor) and tensor.is_sparse and not _wants_gradient([tensor]):
         summed: torch.Tensor = sparse_allreduce(runtime, tensor, name, reduction).wait()
         return summed
-    compressed, context = compression.compress(check_tensor(tensor, describe(Kind.ALLREDUCE, name)))
-    if _wants_gradient([compressed]):
-        result = differentiable.allreduce([compressed], name, reduction, process_set, one=True)[0]
-    elif reduction.operation == Adasum:
-        result = allreduce_async(compressed, None, name, *reduction, process_set).wait()
+    compressed, contexts = _compressed([tensor], compression, Kind.ALLREDUCE, name)
+    if _wants_gradient(compressed):
+        results = differentiable.allreduce(compressed, name, reduction, process_set, one=True)
+    elif operation is Adasum:
+        results = [allreduce_async(compressed[0], None, name, *reduction, process_set).wait()]
     else:
-        result = run_one(runtime, allreduce_submission(runtime, compressed, None, name, reduction))
-    return compression.decompress(result, context)
+        results = [run_one(runtime, allreduce_submission(runtime, compressed[0], None, name, reduction))]
+    return _decompressed(results, contexts, compression)[0]
 
 
 def allreduce_(
@@ -92,11 +98,15 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """allreduce() in place; returns `tensor`."""
-    operation = resolve_operation(op, average)
-    runtime = runtime_of(process_set)
+    operation = op if average is None and type(op) is ReduceOperation else resolve_operation(op, average)
+    runtime = current() if process_set is global_process_set else runtime_of(process_set)
+    if operation is not Adasum and is_plain(tensor):
+        run_allreduce(runtime, tensor, tensor, name, operation, prescale_factor, postscale_factor)
+        increment_version(tensor)
+        return tensor
     checked = check_in_place(tensor, describe(Kind.ALLREDUCE, name))
     reduction = Reduction(operation, prescale_factor, postscale_factor)
-    if operation == Adasum:
+    if operation is Adasum:
         adapted: torch.Tensor = grouped([checked], name, reduction, in_place=True, process_set=process_set).wait()[0]
         return adapted
     result: torch.Tensor = run_one(runtime, allreduce_submission(runtime, checked, checked, name, reduction))
@@ -145,10 +155,8 @@ def broadcast(
     if _wants_gradient([tensor]):
         return differentiable.broadcast(tensor, root_rank, name, process_set)
     runtime = runtime_of(process_set)
-    checked = check_tensor(tensor, describe(Kind.BROADCAST, name))
-    root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
-    result: torch.Tensor = run_one(runtime, broadcast_submission(runtime, checked, None, name, root))
-    return result
+    action = describe(Kind.BROADCAST, name)
+    return run_broadcast(runtime, check_tensor(tensor, action), False, name, root_in(process_set, root_rank, action))
 
 
 def broadcast_(
@@ -156,10 +164,8 @@ def broadcast_(
 ) -> torch.Tensor:
     """broadcast() in place; returns `tensor`."""
     runtime = runtime_of(process_set)
-    checked = check_in_place(tensor, describe(Kind.BROADCAST, name))
-    root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
-    result: torch.Tensor = run_one(runtime, broadcast_submission(runtime, checked, checked, name, root))
-    return result
+    action = describe(Kind.BROADCAST, name)
+    return run_broadcast(runtime, check_in_place(tensor, action), True, name, root_in(process_set, root_rank, action))
 
 
 def allgather(
@@ -240,5 +246,4 @@ def barrier(process_set: ProcessSet | str | None = global_process_set, name: str
     """Returns when every rank of the set has called it. (A name may also come first.)"""
     if isinstance(process_set, str):
         name, process_set = process_set, None
-    runtime = runtime_of(process_set or global_process_set)
-    run_one(runtime, barrier_submission(runtime, name))
+    run_barrier(runtime_of(process_set or global_process_set), name)
