@@ -85,6 +85,10 @@ def results_and_errors() -> None:
     result = hvd.synchronize(handle)
     assert hvd.poll(handle) is True
     assert hvd.synchronize(handle) is result
+    assert "NoneType" in fails_with(TypeError, lambda: hvd.synchronize(None))
+    assert "int" in fails_with(TypeError, lambda: hvd.poll(3))
+    for empty in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+        assert empty([]) == []
     assert hvd.barrier() is None
     assert type(hvd.join()) is int
     result, received = hvd.alltoall(own, [1] * size)

@@ -76,10 +76,17 @@ class Handle:
 
 
 def poll(handle: Handle) -> bool:
-    """Whether `handle` is done, so that synchronize() would not wait."""
-    return handle.done()
+    """Whether `handle` is done, so that synchronize() would not wait. TypeError for what is not a handle."""
+    return _checked(handle).done()
 
 
 def synchronize(handle: Handle) -> Any:
-    """Waits until `handle` is done and returns the operation's result: see Handle.wait()."""
-    return handle.wait()
+    """Waits until `handle` is done and returns the operation's result: see Handle.wait(). TypeError for what is not a
+    handle."""
+    return _checked(handle).wait()
+
+
+def _checked(handle: object) -> Handle:
+    if not isinstance(handle, Handle):
+        raise TypeError(f"expected the handle of an asynchronous operation, got {type(handle).__name__}")
+    return handle
