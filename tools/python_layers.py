@@ -17,7 +17,7 @@ LEVELS = {
     "core": 0,
     "datasets": 0,
     "_unfinished": 0,
-    "_whereabouts": 0,
+    "_program_position": 0,
     "_runtime": 1,
     "_torch_private": 1,
     "_gathering": 2,

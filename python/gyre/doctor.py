@@ -1,4 +1,4 @@
-"""`gyre doctor`: what was built, what was found, what is wrong, and the command that mends it. Changes nothing."""
+"""`gyre doctor`: what was built, what was found, what is wrong, and the command that fixes it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -232,6 +232,6 @@ def main(arguments: list[str]) -> int:
         for finding in findings:
             print(f"{finding.state:<6} {finding.name:<14} {finding.text}")
             if finding.remedy:
-                print(f"{'':<6} {'':<14} mend: {finding.remedy}")
+                print(f"{'':<6} {'':<14} fix: {finding.remedy}")
         print("nothing is wrong" if wrong == 0 else f"{wrong} wrong")
     return 1 if wrong else 0

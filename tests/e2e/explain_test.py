@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gyre.explain
 import pytest
-from gyre.explain.account import complete, predicted_us, words
+from gyre.explain.report import complete, predicted_us, words
 from running_job import Job, wait_until
 
 Explain = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -64,9 +64,9 @@ def test_a_program_is_run_and_its_exchange_explained(explain: Explain) -> None:
     lines = done.stdout.splitlines()
     begin = lines.index("{")
     assert sorted(lines[:begin]) == sorted(f"[{rank}] step {step}" for rank in range(2) for step in range(4))
-    account = json.loads("\n".join(lines[begin:]))
-    assert (account["ranks"], account["hosts"]) == (2, 1)
-    (plan,) = account["plans"]
+    report = json.loads("\n".join(lines[begin:]))
+    assert (report["ranks"], report["hosts"]) == (2, 1)
+    (plan,) = report["plans"]
     assert plan["steps"] == 4
     assert sum(bucket["tensors"] for bucket in plan["buckets"]) == 2
     assert sum(bucket["bytes"] for bucket in plan["buckets"]) == 4 * (1024 * 512 + 512)
@@ -75,7 +75,7 @@ def test_a_program_is_run_and_its_exchange_explained(explain: Explain) -> None:
         assert bucket["achieved_us"] > 0
         assert bucket["reason"]
     assert 0 <= plan["mean"]["hidden_share"] <= 1
-    assert words(account).splitlines()[0].startswith("2 ranks on 1 host; measured in ")
+    assert words(report).splitlines()[0].startswith("2 ranks on 1 host; measured in ")
 
 
 def test_a_model_needs_no_program(explain: Explain) -> None:
@@ -103,7 +103,7 @@ def test_a_job_that_is_interrupted_is_explained_all_the_same(gyre: Path, tmp_pat
 
 
 def test_a_job_ends_after_the_seconds_given(explain: Explain) -> None:
-    # Without torch, whose import takes seconds of its own. Still it depends on the machine by when there is an account.
+    # Without torch, whose import takes seconds of its own. Still it depends on the machine by when there is a report.
     script = "import time\nfrom gyre._runtime import init\ninit()\ntime.sleep(1000)"
     for seconds in ("3", "10", "60"):
         done = explain("-n", "1", "--seconds", seconds, "--", sys.executable, "-c", script)
@@ -116,7 +116,7 @@ def test_a_job_ends_after_the_seconds_given(explain: Explain) -> None:
 def test_a_job_that_fails_keeps_its_exit_code(explain: Explain) -> None:
     done = explain("-n", "2", "--", sys.executable, "-c", "raise SystemExit(3)")
     assert done.returncode == 3
-    assert "gyre explain: there is no account" in done.stderr
+    assert "gyre explain: there is no report" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_predictions_follow_from_the_bytes_moved(
 ) -> None:
     """1 MB at 10 GB/s of memory is 100 us per rank of a host; at 100 MB/s of link it is 10 ms."""
     rates = {"latency_us": 10.0, "memory_bytes_per_second": 1e10, "link_bytes_per_second": 1e8 if hosts > 1 else 0.0}
-    account = {"ranks": ranks, "hosts": hosts, "rates": rates}
-    predicted = predicted_us({"bytes": 10**6, "algorithm": algorithm}, account)
+    report = {"ranks": ranks, "hosts": hosts, "rates": rates}
+    predicted = predicted_us({"bytes": 10**6, "algorithm": algorithm}, report)
     assert predicted == (None if expected_us is None else pytest.approx(expected_us))
 
 
@@ -170,8 +170,8 @@ def test_the_words_name_what_was_hidden_and_what_came_out_of_order() -> None:
     counted = {"overtaken_buckets": 2, "missing_tensors": 1}
     plan = {"name": "p", "steps": 2, "arena_bytes": 1 << 20, "buckets": [bucket], "total": {**total, **counted}}
     rates = {"latency_us": 1.0, "memory_bytes_per_second": 2e10, "link_bytes_per_second": 0.0, "took_us": 9e4}
-    account = complete({"ranks": 2, "hosts": 1, "rates": rates, "plans": [plan], "lanes": []})
-    text = words(account)
+    report = complete({"ranks": 2, "hosts": 1, "rates": rates, "plans": [plan], "lanes": []})
+    text = words(report)
     assert "1.0 ms of backward" in text
     assert "100.0 us of exchange, of which backward hid 75.0 us (75%); the training waited 30.0 us" in text
     assert "2 buckets were complete before one that travels earlier" in text

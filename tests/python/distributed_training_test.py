@@ -196,7 +196,7 @@ def wide(rank: int, **arguments: Any) -> list[torch.Tensor]:
     return held + [whole(parameter) for parameter in model.parameters()]
 
 
-def lent_buckets_change_no_bit() -> None:
+def peer_mapped_buckets_change_no_bit() -> None:
     """gloo's sums of two are ours; with more ranks what was copied is the measure."""
     rank, size = start("gyre")
     group: Any = dist.group.WORLD
@@ -204,9 +204,9 @@ def lent_buckets_change_no_bit() -> None:
     exchanged = in_place_bytes()
     assert exchanged == 2 * STEPS * 4 * sum(parameter.numel() for parameter in Wide().parameters())
     if rank == 1:
-        group._lender._possible = False
+        group._peer_mapped._possible = False
     copied = wide(rank) + wide(rank, gradient_as_bucket_view=True)
-    assert in_place_bytes() == exchanged, "where one rank does not lend, all copy"
+    assert in_place_bytes() == exchanged, "where one rank maps nothing, all copy"
     dist.destroy_process_group()
     assert all(torch.equal(own, other) for own, other in zip(lent, copied, strict=True))
     if size == 2:
@@ -218,7 +218,7 @@ def lent_buckets_change_no_bit() -> None:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_ddps_buckets_are_reduced_where_they_lie_to_the_same_bits(run_ranks: Any, size: int) -> None:
-    run_ranks(size, lent_buckets_change_no_bit, timeout_s=180)
+    run_ranks(size, peer_mapped_buckets_change_no_bit, timeout_s=180)
 
 
 def tensors_of_the_user_stay() -> None:

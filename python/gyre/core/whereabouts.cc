@@ -11,7 +11,7 @@ std::string find_whereabouts() {
   if (!nb::is_alive() || Py_IsInitialized() == 0) return {};
   const nb::gil_scoped_acquire gil;
   // By name, so that nothing here owns an object of an interpreter that may end first.
-  return nb::cast<std::string>(nb::module_::import_("gyre._whereabouts").attr("describe")());
+  return nb::cast<std::string>(nb::module_::import_("gyre._program_position").attr("describe")());
 }
 
 }  // namespace gyre::python

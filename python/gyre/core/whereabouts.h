@@ -4,8 +4,8 @@
 
 namespace gyre::python {
 
-/// What gyre._whereabouts.describe() says: EngineOptions::whereabouts of a process that runs Python. Takes the GIL, so
-/// it returns only when the program lets go of it; empty while the interpreter ends.
+/// What gyre._program_position.describe() says: EngineOptions::whereabouts of a process that runs Python. Takes the
+/// GIL, so it returns only when the program lets go of it; empty while the interpreter ends.
 std::string find_whereabouts();
 
 }  // namespace gyre::python

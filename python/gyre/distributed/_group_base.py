@@ -20,8 +20,8 @@ from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
 from gyre.distributed._devices import OtherDevices
 from gyre.distributed._failures import of_torch, of_torch_rendezvous
-from gyre.distributed._lending import NOTHING, Lender, called_by_reducer
-from gyre.distributed._meeting import meet
+from gyre.distributed._peer_mapped import NOTHING, PeerMappedBuffers, called_by_reducer
+from gyre.distributed._rendezvous import join_group
 from gyre.distributed._requests import Reduction
 from gyre.distributed._work import Completions, MessageCompletions, Work
 from gyre.errors import Error, InvalidArgumentError
@@ -45,7 +45,7 @@ def _limit_of(options: Any) -> timedelta:
 
 class _Call:
     """A collective until it is submitted: `with` gives (how messages call it, its name). What fails within fails on
-    this rank alone, so the others, who wait for it, are told."""
+    this rank alone, so it is announced to the others, which wait for it."""
 
     __slots__ = ("_group", "_members", "_number", "_operation")
 
@@ -91,13 +91,13 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self.other_devices = OtherDevices(self)
         self._owner = os.getpid()
         try:
-            self._runtime, self._generation = meet(
+            self._runtime, self._generation = join_group(
                 store, rank, size, timeout, self._title, timeline=not global_ranks, global_ranks=global_ranks
             )
         except Error as failure:
             raise of_torch_rendezvous(failure) from None
         self._messages = _core.PointToPoint(self._runtime.core)
-        self._lender = Lender(self._runtime.place["local_size"])
+        self._peer_mapped = PeerMappedBuffers(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")
         self._message_completions = MessageCompletions(f"gyre {group_id} message")
         serve_torch_monitored_barrier(GroupBase)
@@ -258,11 +258,18 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction, action: str, name: str, opts: Any) -> dist.Work:
         # Here, allreduce() of the group, what chose the group for the device, and whoever called that.
-        lent = self._lender.lend(tensor) if called_by_reducer(2) else NOTHING
+        peer_mapped = self._peer_mapped.share(tensor) if called_by_reducer(2) else NOTHING
         place = _requests.landing(tensor)
         self._bring(tensor, place)
         request = _requests.request(
-            Kind.ALLREDUCE, name, tensor, tensor.shape, source=place, target=place, reduction=reduction, lent=lent
+            Kind.ALLREDUCE,
+            name,
+            tensor,
+            tensor.shape,
+            source=place,
+            target=place,
+            reduction=reduction,
+            peer_mapped=peer_mapped,
         )
         return self._run(request, [place], [tensor], action, opts, lambda: _requests.copy_back(place, tensor))
 

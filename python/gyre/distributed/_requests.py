@@ -11,7 +11,7 @@ from torch.distributed import ReduceOp
 
 from gyre._torch_private import premultiplier
 from gyre.core import _core
-from gyre.distributed._lending import NOTHING, Lent
+from gyre.distributed._peer_mapped import NOTHING, PeerMapped
 from gyre.errors import InvalidArgumentError, UnsupportedError
 from gyre.torch._requests import Kind
 from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
@@ -172,7 +172,7 @@ def request(
     root: int = 0,
     splits: Sequence[int] = (),
     expected_splits: Sequence[int] = (),
-    lent: Lent = NOTHING,
+    peer_mapped: PeerMapped = NOTHING,
 ) -> _core.Request:
     """`source` and `target` are contiguous. Names come from counters, so they are transient."""
     return _core.Request(
@@ -188,5 +188,5 @@ def request(
         splits=list(splits),
         expected_splits=list(expected_splits),
         transient=True,
-        lent=lent,
+        lent=peer_mapped,
     )

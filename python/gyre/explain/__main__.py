@@ -16,7 +16,7 @@ from pathlib import Path
 from gyre.bench.errors import UsageError
 from gyre.bench.launch import Interrupted, Launcher, launcher, module, program
 from gyre.bench.options import MODEL_NAMES, checked_model
-from gyre.explain.account import complete, words
+from gyre.explain.report import complete, words
 from gyre.launch.hosts import MOST_RANKS_PER_HOST
 
 _USAGE_EXIT_CODE = 2
@@ -34,8 +34,8 @@ Examples:
   gyre explain -n 4 --seconds 30 -- python train.py
   gyre explain -n 2 --model resnet50
 
-Ctrl-C, and --seconds, end a Python program and print the account all the same.
-Exit code: the job's; 1 when there is no account; 2 for a wrong option; 130 after Ctrl-C."""
+Ctrl-C, and --seconds, end a Python program and print the report all the same.
+Exit code: the job's; 1 when there is no report; 2 for a wrong option; 130 after Ctrl-C."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -73,47 +73,47 @@ def command_of(arguments: argparse.Namespace) -> list[str]:
 
 @dataclass
 class Ended:
-    """How the job ended: by itself, or because it was told to."""
+    """How the job ended: by itself, or because of a signal."""
 
     code: int
-    told: int | None = None  # The signal that ended it.
+    signal: int | None = None  # The one that ended it.
 
 
 class _Job:
-    """A `gyre run` whose stderr is passed on until the job is told to end: the ranks' last words are about that."""
+    """A `gyre run` whose stderr is passed on until the job is interrupted: the ranks' last messages are about that."""
 
     def __init__(self, command: Sequence[str]) -> None:
         # A session of its own: Ctrl-C comes here, and is handed on.
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
-        self._told = False
+        self._interrupted = False
         self._relay = threading.Thread(target=self._pass_on)
         self._relay.start()
 
     def _pass_on(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            if not self._told:
+            if not self._interrupted:
                 sys.stderr.buffer.write(line)
                 sys.stderr.buffer.flush()
 
     def wait(self, seconds: float | None) -> Ended:
-        told = None
+        received = None
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self._tell()
+            self._interrupt()
         except Interrupted as interrupted:
-            told = interrupted.number
-            self._tell()
+            received = interrupted.number
+            self._interrupt()
         self._relay.join(_END_SECONDS)
         code = self._process.wait(_END_SECONDS)
-        return Ended(0 if self._told and told is None else code, told)
+        return Ended(0 if self._interrupted and received is None else code, received)
 
-    def _tell(self) -> None:
+    def _interrupt(self) -> None:
         """SIGINT, which Python programs turn into an orderly end."""
-        self._told = True
+        self._interrupted = True
         self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(_END_SECONDS)
@@ -128,28 +128,28 @@ class _Job:
 
 
 def run(arguments: argparse.Namespace, programs: Launcher) -> tuple[Ended, Path]:
-    """The job, and where its account is if there is one."""
+    """The job, and where its report is if there is one."""
     command = command_of(arguments)
-    account = programs.file("account.json")
-    gyre = [str(program("gyre")), "run", "-n", arguments.ranks, "--env", f"GYRE_EXPLAIN_FILE={account}", "--"]
+    report = programs.file("report.json")
+    gyre = [str(program("gyre")), "run", "-n", arguments.ranks, "--env", f"GYRE_EXPLAIN_FILE={report}", "--"]
     job = _Job([*gyre, *command])
     try:
-        return job.wait(arguments.seconds), account
+        return job.wait(arguments.seconds), report
     finally:
         job.end()
 
 
-def report(arguments: argparse.Namespace, ended: Ended, path: Path) -> int:
+def print_report(arguments: argparse.Namespace, ended: Ended, path: Path) -> int:
     if not path.exists():
         print(
-            "gyre explain: there is no account: the job ended before rank 0 had joined it, or rank 0 was killed before "
+            "gyre explain: there is no report: the job ended before rank 0 had joined it, or rank 0 was killed before "
             "it left (a program that is not Python's must end by itself)",
             file=sys.stderr,
         )
         return ended.code or 1
-    account = complete(json.loads(path.read_text()))
-    print(json.dumps(account, indent=1) if arguments.output == "json" else words(account))
-    return _SIGNALLED_EXIT_CODE + ended.told if ended.told is not None else ended.code
+    report = complete(json.loads(path.read_text()))
+    print(json.dumps(report, indent=1) if arguments.output == "json" else words(report))
+    return _SIGNALLED_EXIT_CODE + ended.signal if ended.signal is not None else ended.code
 
 
 def main(words_given: Sequence[str] | None = None) -> int:
@@ -159,13 +159,13 @@ def main(words_given: Sequence[str] | None = None) -> int:
     try:
         with launcher(verbose=False) as programs:
             ended, path = run(arguments, programs)
-            return report(arguments, ended, path)
+            return print_report(arguments, ended, path)
     except UsageError as error:
         print(f"gyre explain: {error}\nSee `gyre explain --help`.", file=sys.stderr)
         return _USAGE_EXIT_CODE
     except Interrupted as interrupted:
         seconds = time.monotonic() - started
-        print(f"gyre explain: interrupted again after {seconds:.0f} s; no account", file=sys.stderr)
+        print(f"gyre explain: interrupted again after {seconds:.0f} s; no report", file=sys.stderr)
         return _SIGNALLED_EXIT_CODE + interrupted.number
 
 

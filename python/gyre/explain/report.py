@@ -1,4 +1,4 @@
-"""The account that rank 0 of an explained job writes (gyre/engine/explain.h), what was to be expected, and both in
+"""The report that rank 0 of an explained job writes (gyre/engine/explain.h), what was to be expected, and both in
 words."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from gyre.bench.report import size_text, time_text
 
-Account = dict[str, Any]
+Report = dict[str, Any]
 
 
 def _copies(algorithm: str, ranks: int) -> float | None:
@@ -24,10 +24,10 @@ def _copies(algorithm: str, ranks: int) -> float | None:
     return None
 
 
-def predicted_us(bucket: Mapping[str, Any], account: Mapping[str, Any]) -> float | None:
+def predicted_us(bucket: Mapping[str, Any], report: Mapping[str, Any]) -> float | None:
     """How long the bucket's exchange should take by the rates measured at the start, with all ranks there. None for an
     algorithm that this does not know."""
-    ranks, hosts, rates = account["ranks"], account["hosts"], account["rates"]
+    ranks, hosts, rates = report["ranks"], report["hosts"], report["rates"]
     size, algorithm = bucket["bytes"], bucket["algorithm"]
     memory_us = ranks / hosts * size / rates["memory_bytes_per_second"] * 1e6
     latency_us: float = rates["latency_us"]
@@ -47,17 +47,17 @@ def predicted_us(bucket: Mapping[str, Any], account: Mapping[str, Any]) -> float
     return None
 
 
-def complete(account: Account) -> Account:
-    """The account with `predicted_us` and `achieved_us` for every bucket, and means for every plan."""
-    for plan in account["plans"]:
+def complete(report: Report) -> Report:
+    """The report with `predicted_us` and `achieved_us` for every bucket, and means for every plan."""
+    for plan in report["plans"]:
         for bucket in plan["buckets"]:
-            bucket["predicted_us"] = predicted_us(bucket, account)
+            bucket["predicted_us"] = predicted_us(bucket, report)
             bucket["achieved_us"] = bucket["end_us"] - bucket["start_us"]
         steps = max(1, plan["steps"])
         mean = {key: plan["total"][key] / steps for key in ("backward_us", "exchange_us", "hidden_us", "exposed_us")}
         exchange = mean["exchange_us"]
         plan["mean"] = {**mean, "hidden_share": mean["hidden_us"] / exchange if exchange > 0 else 1.0}
-    return account
+    return report
 
 
 def _rate_text(bytes_per_second: float) -> str:
@@ -69,9 +69,9 @@ def _lined_up(lines: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
-def _machine(account: Account) -> str:
-    rates = account["rates"]
-    ranks, hosts = account["ranks"], account["hosts"]
+def _machine(report: Report) -> str:
+    rates = report["rates"]
+    ranks, hosts = report["ranks"], report["hosts"]
     text = (
         f"{ranks} rank{'s' * (ranks != 1)} on {hosts} host{'s' * (hosts != 1)}; measured in "
         f"{time_text(rates['took_us'])}: an allreduce of 4 bytes takes {time_text(rates['latency_us'])}, the ranks of "
@@ -116,16 +116,16 @@ def _step(plan: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def words(account: Account) -> str:
-    """For a person; `account` is complete()d."""
-    lines = [_machine(account)]
-    for plan in account["plans"]:
+def words(report: Report) -> str:
+    """For a person; `report` is complete()d."""
+    lines = [_machine(report)]
+    for plan in report["plans"]:
         lines += ["", f"{plan['name']}: {plan['steps']} steps, {size_text(plan['arena_bytes'])} of gradients"]
         if plan["steps"] > 0:
             lines += [*_buckets(plan), *_step(plan)]
-    if not account["plans"]:
+    if not report["plans"]:
         lines += ["", "No optimizer exchanged gradients. Operations of their own:"]
-    busy = [lane for lane in account["lanes"] if lane["collectives"] > 0]
+    busy = [lane for lane in report["lanes"] if lane["collectives"] > 0]
     if busy:
         lines.append("")
         lines += _lined_up(

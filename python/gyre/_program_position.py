@@ -24,13 +24,13 @@ def describe() -> str:
     # This function's own would hold `frames`, and so all of them with everything in them, until a garbage collection.
     frames.pop(threading.get_ident(), None)
     main = threading.main_thread()
-    places = [_place(frames[main.ident])] if main.ident in frames else []
+    positions = [_position(frames[main.ident])] if main.ident in frames else []
     others = [
-        f"thread '{thread.name}' at {_place(frames[thread.ident])}"
+        f"thread '{thread.name}' at {_position(frames[thread.ident])}"
         for thread in threading.enumerate()
         if thread is not main and thread.ident in frames and _is_inside_gyre(frames[thread.ident])
     ]
-    return "; ".join(places + others[:_MOST_THREADS])
+    return "; ".join(positions + others[:_MOST_THREADS])
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
@@ -49,7 +49,7 @@ def _is_of_the_user(frame: FrameType) -> bool:
     return not name.startswith((_PACKAGE, "<", *_LIBRARIES))
 
 
-def _place(innermost: FrameType) -> str:
+def _position(innermost: FrameType) -> str:
     """The innermost line of the user's own code, and what it has called."""
     for frame in _stack(innermost):
         if _is_of_the_user(frame):

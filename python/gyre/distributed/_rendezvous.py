@@ -25,11 +25,11 @@ from gyre.distributed._store import came
 from gyre.errors import InvalidArgumentError, TimeoutError
 
 KEY_BYTES = 32
-# All have been seen through the store before they meet, so meeting takes moments.
-LONGEST_MEETING_SECONDS = 60.0
+# All have been seen through the store before they join, so joining takes moments.
+LONGEST_JOIN_SECONDS = 60.0
 
 
-def meet(
+def join_group(
     store: Any,
     rank: int,
     size: int,
@@ -50,14 +50,14 @@ def meet(
     `global_ranks`: what the job calls the ranks of a group that is not all of it.
     """
     secret = _secret()
-    place = {"host": _core.host_id(), "secret": secret is not None}
+    own_host = {"host": _core.host_id(), "secret": secret is not None}
     members = _gathering.launchers_ranks(dist.get_world_size() if global_ranks else size, global_ranks)
     wait = _Wait(store, _start_limit(timeout), description, members)
-    meeting, listener = _agree(wait, rank, size, place)
+    agreement, listener = _agree(wait, rank, size, own_host)
     with listener or contextlib.nullcontext():
         around = (list(global_ranks), verdict_descriptor())
-        core = _join(meeting, rank, size, secret, listener, timeout, timeline, around)
-    return Runtime(core), meeting["nonce"]
+        core = _join(agreement, rank, size, secret, listener, timeout, timeline, around)
+    return Runtime(core), agreement["nonce"]
 
 
 def _start_limit(timeout: timedelta) -> float:
@@ -91,43 +91,43 @@ class _Wait:
         return json.loads(self.store.get(key))
 
 
-def _agree(wait: _Wait, rank: int, size: int, place: dict[str, Any]) -> tuple[dict[str, str], socket.socket | None]:
-    """Where and how to meet; for rank 0 perhaps also the socket to listen on."""
-    # A store may outlive a group (torchrun's does): each meeting has names of its own.
+def _agree(wait: _Wait, rank: int, size: int, own_host: dict[str, Any]) -> tuple[dict[str, str], socket.socket | None]:
+    """Where and how to join; for rank 0 perhaps also the socket to listen on."""
+    # A store may outlive a group (torchrun's does): each rendezvous has names of its own.
     generation = (wait.store.add("gyre.joined", 1) - 1) // size
     prefix = f"gyre.{generation}"
-    wait.store.set(f"{prefix}.place.{rank}", json.dumps(place))
+    wait.store.set(f"{prefix}.rank.{rank}", json.dumps(own_host))
     if rank != 0:
-        return wait.read(f"{prefix}.meeting", 0), None
-    places = [wait.read(f"{prefix}.place.{other}", other) for other in range(size)]
-    meeting, listener = _arrange(wait.store, places)
-    wait.store.set(f"{prefix}.meeting", json.dumps(meeting))
-    return meeting, listener
+        return wait.read(f"{prefix}.agreement", 0), None
+    hosts = [wait.read(f"{prefix}.rank.{other}", other) for other in range(size)]
+    agreement, listener = _arrange(wait.store, hosts)
+    wait.store.set(f"{prefix}.agreement", json.dumps(agreement))
+    return agreement, listener
 
 
-def _arrange(store: Any, places: list[dict[str, Any]]) -> tuple[dict[str, str], socket.socket | None]:
-    """Rank 0: where and how to meet, and the socket to listen on."""
+def _arrange(store: Any, hosts: list[dict[str, Any]]) -> tuple[dict[str, str], socket.socket | None]:
+    """Rank 0: where and how to join, and the socket to listen on."""
     nonce = secrets.token_hex(16)
-    if len({place["host"] for place in places}) == 1:
+    if len({host["host"] for host in hosts}) == 1:
         return {"name": f"gyre-torch-{nonce}", "nonce": nonce}, None
     address = _own_address(store)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.create_server((address, 0), family=family, backlog=max(512, len(places)))
+    listener = socket.create_server((address, 0), family=family, backlog=max(512, len(hosts)))
     port = listener.getsockname()[1]
     host = f"[{address}]" if family == socket.AF_INET6 else address
-    meeting = {"rendezvous": f"tcp:{host}:{port}", "nonce": nonce}
-    if not all(place["secret"] for place in places):
-        meeting["key"] = secrets.token_hex(KEY_BYTES)
+    agreement = {"rendezvous": f"tcp:{host}:{port}", "nonce": nonce}
+    if not all(host["secret"] for host in hosts):
+        agreement["key"] = secrets.token_hex(KEY_BYTES)
         warnings.warn(
             "this job has no secret (`gyre run` makes one; else set GYRE_KEY_FILE), so the process group's key travels "
             "through torch's store, where everybody who can reach the store's port can read it",
             stacklevel=2,
         )
-    return meeting, listener
+    return agreement, listener
 
 
 def _join(
-    meeting: dict[str, str],
+    agreement: dict[str, str],
     rank: int,
     size: int,
     secret: bytes | None,
@@ -136,26 +136,26 @@ def _join(
     timeline: bool,
     around: tuple[Sequence[int], int | None],
 ) -> _core.Runtime:
-    limit = min(timeout.total_seconds(), LONGEST_MEETING_SECONDS)
-    if "name" in meeting:
+    limit = min(timeout.total_seconds(), LONGEST_JOIN_SECONDS)
+    if "name" in agreement:
         return _core.join_on_this_host(
             rank=rank,
             size=size,
-            name=meeting["name"],
+            name=agreement["name"],
             join_timeout_seconds=limit,
             operation_timeout_seconds=timeout.total_seconds(),
             timeline=timeline,
             around=around,
         )
-    if "key" in meeting:
-        key = bytes.fromhex(meeting["key"])
+    if "key" in agreement:
+        key = bytes.fromhex(agreement["key"])
     else:
         assert secret is not None, "rank 0 has seen that every rank has the secret"
-        key = hmac.digest(secret, f"gyre torch group {meeting['nonce']}".encode(), "sha256")
+        key = hmac.digest(secret, f"gyre torch group {agreement['nonce']}".encode(), "sha256")
     return _core.join_at(
         rank=rank,
         size=size,
-        rendezvous=meeting["rendezvous"],
+        rendezvous=agreement["rendezvous"],
         key=key,
         listener=listener.fileno() if listener is not None else None,
         join_timeout_seconds=limit,

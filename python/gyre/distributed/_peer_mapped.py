@@ -36,8 +36,8 @@ _SHARED_MEMORY_FOLDER = "/dev/shm"
 # How much of it stays free for others: half.
 _SHARE_LEFT_FREE = 0.5
 
-Lent = tuple[int, int, list[int]]
-NOTHING: Lent = (0, -1, [])
+PeerMapped = tuple[int, int, list[int]]
+NOTHING: PeerMapped = (0, -1, [])
 
 
 @dataclass
@@ -48,7 +48,7 @@ class _Bucket:
     uses: int = 0
 
 
-class Lender:
+class PeerMappedBuffers:
     """Of one process group, with `local_size` ranks on this host. Thread-safe."""
 
     def __init__(self, local_size: int) -> None:
@@ -59,7 +59,7 @@ class Lender:
         self._moved_for_nothing = 0
         self._possible = local_size > 1 and can_share_storages()
 
-    def lend(self, tensor: torch.Tensor) -> Lent:
+    def share(self, tensor: torch.Tensor) -> PeerMapped:
         """What goes with an allreduce of `tensor` whose caller's caller is torch: its file, if it is a bucket of DDP's.
         The tensor's memory may be elsewhere afterwards."""
         if not self._possible or tensor.numel() * tensor.element_size() < LEAST_BYTES:
