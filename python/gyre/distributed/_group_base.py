@@ -288,28 +288,33 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
         return self._work([handle], memory, [tensor], action, opts, finish)
 
-    def _bitwise_reduce_scatter(
-        self, output: torch.Tensor, inputs: list[torch.Tensor], function: Any, action: str, name: str, opts: Any
+    def _exchange_and_combine(
+        self, output: torch.Tensor, inputs: list[torch.Tensor], combine: Any, action: str, name: str, opts: Any
     ) -> dist.Work:
+        """A reduce-scatter that the engine does not have: every rank gets what all bring for it, and combines it."""
         parts = [torch.empty_like(output, memory_format=torch.contiguous_format) for _ in range(self._own_size)]
-        splits = [output.numel()] * self._own_size
-        handle, memory, unpack = self._exchanging(parts, inputs, splits, splits, name)
+        splits = [tensor.numel() for tensor in inputs]
+        if len(inputs) != self._own_size:  # All in one tensor.
+            splits = [output.numel()] * self._own_size
+        handle, memory, unpack = self._exchanging(parts, inputs, splits, [output.numel()] * self._own_size, name)
 
         def finish() -> None:
             unpack()
-            _requests.copy_back(functools.reduce(function, parts), output)
+            _requests.copy_back(combine(parts), output)
 
         return self._work([handle], memory, [output], action, opts, finish)
 
     def _gathering(self, outputs: list[torch.Tensor], tensor: torch.Tensor, action: str, name: str) -> Submitted:
         known = _requests.same_type(outputs, tensor, action)
         source = _requests.packed([_requests.movable(tensor, action)])
-        elements = sum(output.numel() for output in known)
-        uneven = len(known) > 1 and any(output.numel() != source.numel() for output in known)
-        if elements != source.numel() * self._own_size or uneven:
+        sizes = [output.numel() for output in known]
+        if len(known) > 1 and len(set(sizes)) > 1 and sizes[self._own_rank] == source.numel():
+            # The ranks' tensors differ: each is sent to every rank, which knows what it expects of whom.
+            return self._exchanging(known, [source] * self._own_size, [source.numel()] * self._own_size, sizes, name)
+        if sum(sizes) != source.numel() * self._own_size or len(set(sizes)) > 1:
             raise InvalidArgumentError(
-                f"{action}: the output has {elements} elements, but {self._own_size} ranks bring {source.numel()} "
-                "each; tensors of different sizes have to be padded"
+                f"{action}: the output has {sum(sizes)} elements, but {self._own_size} ranks bring {source.numel()} "
+                "each; where their sizes differ, a list of tensors of these sizes is needed"
             )
         place = self._place_for(known)
         source = _requests.apart(source, place)
@@ -340,16 +345,20 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         output = _requests.reducible(result, opts.reduceOp, action)
         inputs = [_requests.reducible(tensor, opts.reduceOp, action) for tensor in parts]
         elements = sum(tensor.numel() for tensor in inputs)
-        uneven = len(inputs) > 1 and any(tensor.numel() != output.numel() for tensor in inputs)
-        if elements != output.numel() * self._own_size or uneven:
+        uneven = len({tensor.numel() for tensor in inputs}) > 1
+        for_this_rank = inputs[self._own_rank].numel() if uneven else elements // self._own_size
+        if for_this_rank != output.numel() or (not uneven and elements % self._own_size != 0):
             raise InvalidArgumentError(
                 f"{action}: the input has {elements} elements; {self._own_size} ranks that get {output.numel()} "
                 f"each need {output.numel() * self._own_size}"
             )
         function = _requests.bitwise_of(opts.reduceOp, output, action)
         if function is not None:
-            return self._bitwise_reduce_scatter(output, inputs, function, action, name, opts)
+            combine = functools.partial(functools.reduce, function)
+            return self._exchange_and_combine(output, inputs, combine, action, name, opts)
         reduction = _requests.reduction_of(opts.reduceOp, action)
+        if uneven:
+            return self._exchange_and_combine(output, inputs, _requests.combination(reduction), action, name, opts)
         place = _requests.landing(output)
         source = _requests.apart(_requests.packed(inputs), place)
         request = _requests.request(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,13 @@ _STAND_INS = {
 }
 # By torch's names; a name that this torch does not have is left out.
 _NUMBERS = {"SUM": 0, "AVG": 1, "MIN": 2, "MAX": 3, "PRODUCT": 4}
+_FUNCTIONS: dict[int, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    0: torch.add,
+    1: torch.add,
+    2: torch.minimum,
+    3: torch.maximum,
+    4: torch.mul,
+}
 BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
 
 
@@ -54,6 +62,22 @@ def reduction_of(operation: Any, action: str) -> Reduction:
         return Reduction(_NUMBERS["SUM"], premultiplier(operation))
     possible = ", ".join((*_NUMBERS, *BITWISE))
     raise UnsupportedError(f"{action}: {name_of(operation)} is not supported; possible are {possible} and PREMUL_SUM")
+
+
+def combination(reduction: Reduction) -> Callable[[Sequence[torch.Tensor]], torch.Tensor]:
+    """The same on this rank alone: of all ranks' tensors, in the order of the ranks."""
+    average, function = reduction.number == _NUMBERS["AVG"], _FUNCTIONS[reduction.number]
+
+    def combine(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        if reduction.prescale != 1.0:
+            tensors = [tensor * reduction.prescale for tensor in tensors]
+        total: torch.Tensor = functools.reduce(function, tensors)
+        if not average:
+            return total
+        exact = total.is_floating_point() or total.is_complex()
+        return torch.div(total, len(tensors), rounding_mode=None if exact else "trunc")
+
+    return combine
 
 
 def name_of(operation: Any) -> str:
