@@ -14,10 +14,10 @@
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 #include "gyre/group/internal/ended_ranks.h"
-#include "gyre/group/internal/interfaces.h"
 #include "gyre/group/internal/launch.h"
 #include "gyre/group/internal/launcher_process.h"
-#include "gyre/group/internal/local_key.h"
+#include "gyre/group/internal/links/interfaces.h"
+#include "gyre/group/internal/rendezvous/local_key.h"
 #include "gyre/group/job.h"
 #include "gyre/net/socket.h"
 

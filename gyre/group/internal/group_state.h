@@ -10,9 +10,9 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/group/abort_signal.h"
 #include "gyre/group/departures.h"
-#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/internal/rendezvous/membership_messages.h"
 #include "gyre/group/topology.h"
-#include "gyre/net/tls.h"
+#include "gyre/net/psk_tls.h"
 
 namespace gyre::group {
 

@@ -10,8 +10,8 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
-#include "gyre/group/internal/addresses.h"
-#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/internal/links/addresses.h"
+#include "gyre/group/internal/rendezvous/membership_messages.h"
 
 namespace gyre::group {
 namespace {

@@ -3,45 +3,29 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <csignal>
-#include <thread>
 #include <utility>
 
-#include "gyre/group/internal/acceptor.h"
-#include "gyre/group/internal/member_session.h"
-#include "gyre/group/internal/rendezvous_server.h"
+#include "gyre/group/internal/rendezvous/member_session.h"
+#include "gyre/group/internal/rendezvous/rendezvous_server.h"
+#include "gyre/net/async/acceptor.h"
+#include "gyre/net/async/event_loop.h"
 
 namespace gyre::group {
 
 struct Service::Parts {
-  asio::io_context context;  // First: outlives what refers to it.
-  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
-  // Touched on the service thread only.
+  net::EventLoop loop;  // First: outlives what refers to it.
+  // Touched on the loop's thread only.
   std::shared_ptr<RendezvousServer> server;
-  std::shared_ptr<Acceptor> link_acceptor;
+  std::shared_ptr<net::Acceptor> link_acceptor;
   std::shared_ptr<MemberSession> session;
-  std::thread thread;
 };
 
 namespace {
 
-/// A thread that gets no signals: they belong to the program's own threads.
-std::thread start_without_signals(const std::function<void()>& body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(body);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
-AcceptorOptions link_acceptor_options(const Service::Member& member, GroupState& state, const Topology& topology) {
-  AcceptorOptions options;
+net::AcceptorOptions link_acceptor_options(const Service::Member& member, GroupState& state, const Topology& topology) {
+  net::AcceptorOptions options;
   options.what = fmt::format("rank {}", topology.rank());
   options.key = member.key;
   options.handshake_timeout = member.handshake_timeout;
@@ -63,24 +47,19 @@ AcceptorOptions link_acceptor_options(const Service::Member& member, GroupState&
     return static_cast<Purpose>(hello.purpose) == Purpose::kLink &&
            topology.encrypts_link_to(static_cast<int>(hello.rank));
   };
-  options.admitted = [&state](const net::Hello& hello, const std::shared_ptr<AsyncSocket>& socket,
+  options.admitted = [&state](const net::Hello& hello, const std::shared_ptr<net::AsyncSocket>& socket,
                               std::unique_ptr<net::TlsSession> session) {
     state.offer_link({static_cast<int>(hello.rank), static_cast<Purpose>(hello.purpose), hello.channel},
-                     {release_socket(*socket), std::move(session)});
+                     {net::release_socket(*socket), std::move(session)});
   };
   return options;
 }
 
 }  // namespace
 
-Service::Service() : parts_(std::make_unique<Parts>()) {
-  parts_->thread = start_without_signals([parts = parts_.get()] { parts->context.run(); });
-}
+Service::Service() : parts_(std::make_unique<Parts>()) {}
 
-Service::~Service() {
-  parts_->context.stop();
-  parts_->thread.join();
-}
+Service::~Service() { parts_->loop.stop(); }
 
 UniqueFd Service::host_rendezvous(const RendezvousOptions& options, UniqueFd listening_socket) {
   int ends[2];
@@ -88,33 +67,35 @@ UniqueFd Service::host_rendezvous(const RendezvousOptions& options, UniqueFd lis
     throw system_error("socketpair", errno);
   }
   UniqueFd ours(ends[0]);
-  asio::post(parts_->context, [parts = parts_.get(), options, listening = std::move(listening_socket),
-                               theirs = UniqueFd(ends[1])]() mutable {
-    parts->server = std::make_shared<RendezvousServer>(parts->context, options);
+  asio::post(parts_->loop.context(), [parts = parts_.get(), options, listening = std::move(listening_socket),
+                                      theirs = UniqueFd(ends[1])]() mutable {
+    parts->server = std::make_shared<RendezvousServer>(parts->loop.context(), options);
     parts->server->start(std::move(listening), std::move(theirs));
   });
   return ours;
 }
 
 void Service::become_member(Member member, GroupState& state, const Topology& topology) {
-  asio::post(parts_->context, [parts = parts_.get(), member = std::move(member), &state, &topology]() mutable {
-    parts->link_acceptor = std::make_shared<Acceptor>(parts->context, link_acceptor_options(member, state, topology));
+  asio::post(parts_->loop.context(), [parts = parts_.get(), member = std::move(member), &state, &topology]() mutable {
+    parts->link_acceptor =
+        std::make_shared<net::Acceptor>(parts->loop.context(), link_acceptor_options(member, state, topology));
     for (UniqueFd& socket : member.listeners.sockets) parts->link_acceptor->listen(std::move(socket));
-    parts->session = std::make_shared<MemberSession>(parts->context, std::move(member.connection), state, topology);
+    parts->session =
+        std::make_shared<MemberSession>(parts->loop.context(), std::move(member.connection), state, topology);
     parts->session->start();
   });
 }
 
 void Service::send_abort(const Error& reason) {
-  asio::post(parts_->context, [parts = parts_.get(), reason] { parts->session->abort(reason); });
+  asio::post(parts_->loop.context(), [parts = parts_.get(), reason] { parts->session->abort(reason); });
 }
 
 void Service::send_leave() {
-  asio::post(parts_->context, [parts = parts_.get()] { parts->session->leave(); });
+  asio::post(parts_->loop.context(), [parts = parts_.get()] { parts->session->leave(); });
 }
 
 void Service::send_leave_part(std::uint64_t part) {
-  asio::post(parts_->context, [parts = parts_.get(), part] { parts->session->leave_part(part); });
+  asio::post(parts_->loop.context(), [parts = parts_.get(), part] { parts->session->leave_part(part); });
 }
 
 }  // namespace gyre::group

@@ -7,8 +7,8 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/log.h"
-#include "gyre/group/internal/addresses.h"
 #include "gyre/group/internal/group_state.h"
+#include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/topology.h"
 #include "gyre/net/handshake.h"
 

@@ -8,9 +8,9 @@
 
 #include "gyre/base/check.h"
 #include "gyre/group/in_process.h"
-#include "gyre/group/internal/rendezvous_server.h"
-#include "gyre/group/internal/segment_exchange.h"
-#include "gyre/group/internal/waits.h"
+#include "gyre/group/internal/links/segment_exchange.h"
+#include "gyre/group/internal/links/waits.h"
+#include "gyre/group/internal/rendezvous/rendezvous_server.h"
 
 namespace gyre::group {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "gyre/group/group.h"
 #include "gyre/group/internal/group_state.h"
-#include "gyre/group/internal/join_client.h"
+#include "gyre/group/internal/rendezvous/join_client.h"
 #include "gyre/group/internal/service.h"
 
 namespace gyre::group {

@@ -2,8 +2,8 @@
 
 #include "gyre/base/file.h"
 #include "gyre/group/group.h"
-#include "gyre/group/internal/addresses.h"
-#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/internal/links/addresses.h"
+#include "gyre/group/internal/rendezvous/membership_messages.h"
 #include "gyre/group/job.h"
 
 namespace gyre::group {

@@ -7,22 +7,22 @@
 #include <string>
 
 #include "gyre/base/log.h"
-#include "gyre/group/internal/async_io.h"
+#include "gyre/net/async/async_io.h"
 #include "gyre/net/handshake.h"
-#include "gyre/net/tls.h"
+#include "gyre/net/psk_tls.h"
 
-namespace gyre::group {
+namespace gyre::net {
 
 struct AcceptorOptions {
   std::string what;  ///< "the rendezvous": for the log.
-  net::JobKey key;
+  JobKey key;
   std::chrono::milliseconds handshake_timeout{10'000};
   /// Throws an Error to refuse a connector that knows the key.
-  std::function<void(const net::Hello&)> check;
+  std::function<void(const Hello&)> check;
   /// Whether a connection that was admitted goes on encrypted; none does where this is empty.
-  std::function<bool(const net::Hello&)> encrypts;
+  std::function<bool(const Hello&)> encrypts;
   /// Gets every admitted connection, and its session where it is encrypted.
-  std::function<void(const net::Hello&, std::shared_ptr<AsyncSocket>, std::unique_ptr<net::TlsSession>)> admitted;
+  std::function<void(const Hello&, std::shared_ptr<AsyncSocket>, std::unique_ptr<TlsSession>)> admitted;
   Logger logger;
 };
 
@@ -55,4 +55,4 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   int refusals_ = 0;
 };
 
-}  // namespace gyre::group
+}  // namespace gyre::net

@@ -1,5 +1,5 @@
 // GYRE_INTERFACES comes from a person: a name that is wrong must be told with those that would be right.
-#include "gyre/group/internal/interfaces.h"
+#include "gyre/group/internal/links/interfaces.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

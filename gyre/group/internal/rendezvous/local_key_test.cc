@@ -1,5 +1,5 @@
 // Under a foreign launcher the kernel's word about the user is all that stands between a job's key and others.
-#include "gyre/group/internal/local_key.h"
+#include "gyre/group/internal/rendezvous/local_key.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

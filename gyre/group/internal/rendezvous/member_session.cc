@@ -1,4 +1,4 @@
-#include "gyre/group/internal/member_session.h"
+#include "gyre/group/internal/rendezvous/member_session.h"
 
 #include <fmt/format.h>
 
@@ -7,14 +7,14 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <utility>
 
-#include "gyre/group/internal/process_watch.h"
+#include "gyre/group/internal/rendezvous/process_watch.h"
 
 namespace gyre::group {
 
 MemberSession::MemberSession(asio::io_context& context, UniqueFd connection, GroupState& state,
                              const Topology& topology)
     : context_(context),
-      connection_(std::make_shared<MessageConnection>(adopt_socket(context, std::move(connection)))),
+      connection_(std::make_shared<net::MessageConnection>(net::adopt_socket(context, std::move(connection)))),
       state_(state),
       topology_(topology) {}
 

@@ -1,4 +1,4 @@
-#include "gyre/group/internal/interfaces.h"
+#include "gyre/group/internal/links/interfaces.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

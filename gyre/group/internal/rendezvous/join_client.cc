@@ -1,4 +1,4 @@
-#include "gyre/group/internal/join_client.h"
+#include "gyre/group/internal/rendezvous/join_client.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "gyre/group/internal/ended_ranks.h"
-#include "gyre/group/internal/waits.h"
+#include "gyre/group/internal/links/waits.h"
 #include "gyre/net/message.h"
 #include "gyre/net/socket.h"
 

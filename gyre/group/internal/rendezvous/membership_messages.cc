@@ -1,4 +1,4 @@
-#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/internal/rendezvous/membership_messages.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Membership messages come from peers: what is not exactly right must be refused, whatever the bytes.
-#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/internal/rendezvous/membership_messages.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What leaves a host under GYRE_TLS must be unreadable and unchangeable for others, and otherwise behave as any stream.
-#include "gyre/net/tls.h"
+#include "gyre/net/psk_tls.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "gyre/group/internal/async_io.h"
 #include "gyre/group/internal/group_state.h"
 #include "gyre/group/topology.h"
+#include "gyre/net/async/message_connection.h"
 
 namespace gyre::group {
 
@@ -28,7 +28,7 @@ class MemberSession : public std::enable_shared_from_this<MemberSession> {
   void watch_rank_zero();
 
   asio::io_context& context_;
-  std::shared_ptr<MessageConnection> connection_;
+  std::shared_ptr<net::MessageConnection> connection_;
   GroupState& state_;
   const Topology& topology_;
 };

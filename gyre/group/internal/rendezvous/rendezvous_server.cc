@@ -1,4 +1,4 @@
-#include "gyre/group/internal/rendezvous_server.h"
+#include "gyre/group/internal/rendezvous/rendezvous_server.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,14 +9,14 @@
 #include <utility>
 
 #include "gyre/base/random.h"
-#include "gyre/group/internal/addresses.h"
-#include "gyre/group/internal/process_watch.h"
+#include "gyre/group/internal/links/addresses.h"
+#include "gyre/group/internal/rendezvous/process_watch.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::group {
 namespace {
 
-void send(MessageConnection& connection, MessageType type, std::span<const std::byte> payload) {
+void send(net::MessageConnection& connection, MessageType type, std::span<const std::byte> payload) {
   connection.send(static_cast<std::uint16_t>(type), payload);
 }
 
@@ -30,7 +30,7 @@ RendezvousServer::RendezvousServer(asio::io_context& context, RendezvousOptions 
       farewell_timer_(context) {}
 
 void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
-  AcceptorOptions options;
+  net::AcceptorOptions options;
   options.what = "the rendezvous";
   options.key = options_.key;
   options.handshake_timeout = options_.handshake_timeout;
@@ -44,18 +44,18 @@ void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
     }
   };
   // The acceptor is owned by this server, so its callbacks must not own the server in turn.
-  options.admitted = [weak = weak_from_this()](const net::Hello& hello, std::shared_ptr<AsyncSocket> socket,
+  options.admitted = [weak = weak_from_this()](const net::Hello& hello, std::shared_ptr<net::AsyncSocket> socket,
                                                const std::unique_ptr<net::TlsSession>&) {
     const auto self = weak.lock();
     if (!self) return;
-    auto connection = std::make_shared<MessageConnection>(std::move(socket));
+    auto connection = std::make_shared<net::MessageConnection>(std::move(socket));
     const int rank = static_cast<int>(hello.rank);
     asio::co_spawn(self->context_, [self, rank, connection] { return self->serve(rank, connection); }, asio::detached);
   };
-  acceptor_ = std::make_shared<Acceptor>(context_, std::move(options));
+  acceptor_ = std::make_shared<net::Acceptor>(context_, std::move(options));
   acceptor_->listen(std::move(listening_socket));
 
-  auto connection = std::make_shared<MessageConnection>(adopt_socket(context_, std::move(rank_zero)));
+  auto connection = std::make_shared<net::MessageConnection>(net::adopt_socket(context_, std::move(rank_zero)));
   asio::co_spawn(
       context_, [self = shared_from_this(), connection] { return self->serve(0, connection); }, asio::detached);
   join_timer_.expires_after(options_.join_timeout);
@@ -69,7 +69,7 @@ asio::awaitable<void> RendezvousServer::serve(int rank, Connection connection) {
   bool seated = false;
   try {
     {
-      const TimeLimit limit(connection->socket(), options_.handshake_timeout);
+      const net::TimeLimit limit(connection->socket(), options_.handshake_timeout);
       const net::Message message = co_await connection->receive();
       seated = seat_member(rank, connection, message);
     }

@@ -1,4 +1,4 @@
-#include "gyre/group/internal/waits.h"
+#include "gyre/group/internal/links/waits.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
-#include "gyre/group/internal/addresses.h"
+#include "gyre/group/internal/links/addresses.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::group {

@@ -1,4 +1,4 @@
-#include "gyre/group/internal/segment_exchange.h"
+#include "gyre/group/internal/links/segment_exchange.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gyre/base/bytes.h"
-#include "gyre/group/internal/waits.h"
+#include "gyre/group/internal/links/waits.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::group {

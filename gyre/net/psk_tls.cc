@@ -1,4 +1,4 @@
-#include "gyre/net/tls.h"
+#include "gyre/net/psk_tls.h"
 
 #include <fmt/format.h>
 #include <openssl/bio.h>

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "gyre/base/error.h"
-#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/internal/rendezvous/membership_messages.h"
 
 namespace {
 

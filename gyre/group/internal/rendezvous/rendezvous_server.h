@@ -9,10 +9,10 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/log.h"
-#include "gyre/group/internal/acceptor.h"
-#include "gyre/group/internal/async_io.h"
-#include "gyre/group/internal/membership_messages.h"
+#include "gyre/group/internal/rendezvous/membership_messages.h"
 #include "gyre/group/launcher_pipe.h"
+#include "gyre/net/async/acceptor.h"
+#include "gyre/net/async/message_connection.h"
 #include "gyre/net/handshake.h"
 
 namespace gyre::group {
@@ -43,7 +43,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
 
  private:
   enum class SeatState : std::uint8_t { kAbsent, kJoined, kLeft, kLost };
-  using Connection = std::shared_ptr<MessageConnection>;
+  using Connection = std::shared_ptr<net::MessageConnection>;
 
   struct Seat {
     SeatState state = SeatState::kAbsent;
@@ -75,7 +75,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
 
   asio::io_context& context_;
   RendezvousOptions options_;
-  std::shared_ptr<Acceptor> acceptor_;
+  std::shared_ptr<net::Acceptor> acceptor_;
   std::vector<Seat> seats_;
   asio::steady_timer join_timer_;
   asio::steady_timer farewell_timer_;

@@ -1,4 +1,4 @@
-#include "gyre/group/internal/addresses.h"
+#include "gyre/group/internal/links/addresses.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

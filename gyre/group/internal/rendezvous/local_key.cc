@@ -1,4 +1,4 @@
-#include "gyre/group/internal/local_key.h"
+#include "gyre/group/internal/rendezvous/local_key.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "gyre/group/internal/acceptor.h"
+#include "gyre/net/async/acceptor.h"
 
 #include <poll.h>
 
@@ -12,13 +12,13 @@
 #include "gyre/base/random.h"
 #include "gyre/net/socket.h"
 
-namespace gyre::group {
+namespace gyre::net {
 namespace {
 
 /// After the process has run out of descriptors: time for others to close some.
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
 
-asio::awaitable<void> finish_handshake(net::TlsSession& session, AsyncSocket& socket) {
+asio::awaitable<void> finish_handshake(TlsSession& session, AsyncSocket& socket) {
   for (short event = session.advance(socket.native_handle()); event != 0;
        event = session.advance(socket.native_handle())) {
     co_await socket.async_wait(event == POLLIN ? AsyncSocket::wait_read : AsyncSocket::wait_write, asio::use_awaitable);
@@ -61,7 +61,7 @@ asio::awaitable<void> Acceptor::accept(std::shared_ptr<Listener> listener) {
 }
 
 void Acceptor::take_waiting(int listening_fd) {
-  for (UniqueFd connection = net::accept_from(listening_fd); connection; connection = net::accept_from(listening_fd)) {
+  for (UniqueFd connection = accept_from(listening_fd); connection; connection = accept_from(listening_fd)) {
     if (strangers_.size() >= kMostStrangers) {
       close_quietly(*strangers_.front());
       strangers_.pop_front();
@@ -76,25 +76,25 @@ void Acceptor::take_waiting(int listening_fd) {
 
 asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::string peer) {
   const TimeLimit limit(socket, options_.handshake_timeout);
-  net::Hello hello;
+  Hello hello;
   try {
-    net::Opening opening;
+    Opening opening;
     co_await read_all(*socket, opening);
-    hello = net::decode_opening(opening);
-    net::Nonce nonce;
+    hello = decode_opening(opening);
+    Nonce nonce;
     fill_with_secure_random(nonce);
-    const net::Answer answer = net::make_answer(options_.key, opening, nonce);
+    const Answer answer = make_answer(options_.key, opening, nonce);
     co_await write_all(*socket, answer);
-    net::Proof proof;
+    Proof proof;
     co_await read_all(*socket, proof);
-    net::check_proof(options_.key, opening, answer, proof);
+    check_proof(options_.key, opening, answer, proof);
     options_.check(hello);
     strangers_.remove(socket);  // No stranger any more: it need not go for a new one.
-    const std::array<std::byte, 1> welcome{net::kWelcome};
+    const std::array<std::byte, 1> welcome{kWelcome};
     co_await write_all(*socket, welcome);
-    std::unique_ptr<net::TlsSession> session;
+    std::unique_ptr<TlsSession> session;
     if (options_.encrypts && options_.encrypts(hello)) {
-      session = std::make_unique<net::TlsSession>(net::TlsSession::Side::kAcceptor, options_.key, opening, answer);
+      session = std::make_unique<TlsSession>(TlsSession::Side::kAcceptor, options_.key, opening, answer);
       co_await finish_handshake(*session, *socket);
     }
     options_.admitted(hello, socket, std::move(session));
@@ -112,4 +112,4 @@ void Acceptor::log_refusal(const std::string& peer, const std::string& reason) {
                         refusals_ == kMostLoggedRefusals ? " (further refusals are not logged)" : "");
 }
 
-}  // namespace gyre::group
+}  // namespace gyre::net

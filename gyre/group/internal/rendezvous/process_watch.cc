@@ -1,4 +1,4 @@
-#include "gyre/group/internal/process_watch.h"
+#include "gyre/group/internal/rendezvous/process_watch.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
