@@ -20,9 +20,11 @@ Endpoint local_endpoint(int fd);
 Endpoint peer_endpoint(int fd);
 
 /// A connected, non-blocking, close-on-exec socket (TCP: no delay, keep-alive that finds a dead host
-/// within about 10 s). While nobody listens there yet it tries again, with growing pauses, until the deadline;
-/// Error(kTimeout) then says what the last try met. `between_tries` may throw to give up earlier.
-UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline, const std::function<void()>& between_tries = [] {});
+/// within about 10 s). All addresses of a host are tried, the families in turns, each 250 ms after the one before it,
+/// and the first connection that stands wins (RFC 8305). While nobody listens there yet it tries again, with growing
+/// pauses, until the deadline, which holds for look-ups too; Error(kTimeout) then says what the last try met.
+/// `meanwhile` is called about ten times a second and may throw to give up earlier.
+UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline, const std::function<void()>& meanwhile = [] {});
 
 /// The next waiting connection of a listening socket, set up like connect_to's; empty when none waits.
 UniqueFd accept_from(int listening_fd);
@@ -31,6 +33,10 @@ UniqueFd accept_from(int listening_fd);
 /// connections). Only for connections whose other end always reads: the kernel counts a full receive window as
 /// unacknowledged too, and a rank that computes for a minute without reading its link is not dead.
 void limit_unacknowledged(int fd);
+
+/// Whether what is written here may be read by others on the way: every connection but a unix socket's. A fact of this
+/// host's kernel, and the same at both ends.
+bool leaves_host(int fd);
 
 /// User and process at the other end of a unix socket, as the kernel knows them (SO_PEERCRED).
 struct PeerCredentials {

@@ -1,25 +1,33 @@
 #include "gyre/net/async/event_loop.h"
 
 #include <csignal>
-#include <functional>
+
+#include "gyre/base/thread.h"
 
 namespace gyre::net {
 namespace {
 
-std::thread start_without_signals(const std::function<void()>& body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(body);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
+/// While it lives, signals go to the program's other threads. A thread inherits that from the one that starts it.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace
 
 EventLoop::EventLoop() : work_(context_.get_executor()) {
-  thread_ = start_without_signals([this] { context_.run(); });
+  const WithoutSignals during_the_start;
+  thread_ = start_thread("a rank's connections", [this] { context_.run(); });
 }
 
 EventLoop::~EventLoop() { stop(); }
