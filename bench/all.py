@@ -37,7 +37,7 @@ BENCHES: dict[str, list[str]] = {
     ],
     "hosts-1gbit": [
         "allreduce", "--hosts", "2,4", "--rate", "1gbit", "--sizes", "64KB,4MB,16MB", "--faces", "cpp",
-        "--seconds", "2", "--tls",
+        "--seconds", "2",
     ],
     "hosts-of-two": [
         "allreduce", "--hosts", "2", "--ranks", "4", "--rate", "1gbit", "--sizes", "4MB", "--faces", "cpp",
@@ -48,7 +48,7 @@ BENCHES: dict[str, list[str]] = {
         "--paths", "arena", "--seconds", "1",
     ],
 }  # fmt: skip
-OWN_PROGRAMS = ("idle", "wire_use")  # bench/NAME.py
+OWN_PROGRAMS = ("idle", "link_cost", "wire_use")  # bench/NAME.py
 QUICK: dict[str, list[str]] = {
     "allreduce": ["allreduce", "--ranks", "2", "--faces", "cpp", "--sizes", "4,64KB", "--seconds", "0.01"],
     "exchange": ["exchange", "cifar10", "--ranks", "2", "--seconds", "0.01"],

@@ -266,8 +266,27 @@ def results(folder: Path) -> str:
             f"* {row['ranks']} ranks: at most {max(row['core_share_per_rank']):.3%} of a core per rank" for row in idle
         ]
         lines.append("")
+    lines += link_cost_lines([row for row in rows if row.get("bench") == "link_cost"])
     lines += wire_use_lines([row for row in rows if row.get("bench") == "wire_use"])
     return "\n".join(lines)
+
+
+def link_cost_lines(rows: Sequence[Row]) -> list[str]:
+    """What encryption takes of the wire and of the processors."""
+    if not rows:
+        return []
+    lines = [
+        "### What encryption between hosts costs",
+        "",
+        "Processor time of both ends for each GB that crosses a link:",
+        "",
+    ]
+    lines += [
+        f"* {size_text(row['bytes'])}, {row['rate']}, {'encrypted' if row['encrypted'] else 'plain'}: "
+        f"{row['share']:.1%} of the wire, {row['seconds_per_gb']:.2f} s per GB"
+        for row in rows
+    ]
+    return [*lines, ""]
 
 
 def wire_use_lines(rows: Sequence[Row]) -> list[str]:

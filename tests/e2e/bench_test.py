@@ -162,7 +162,7 @@ def test_every_model_trains_through_cpp_with_the_parameters_it_has_in_python(mod
 @pytest.mark.needs_programs("ip", "ethtool")
 def test_between_hosts_the_bytes_are_counted_and_the_bound_is_the_wire(bench: Bench) -> None:
     """The hosts are real ones as far as the network is concerned; see tests/cluster/hosts_test.py."""
-    command = ["allreduce", "--hosts", "2", "--rate", "1gbit", "--sizes", "64KB", "--faces", "cpp", "--tls"]
+    command = ["allreduce", "--hosts", "2", "--rate", "1gbit", "--sizes", "64KB", "--faces", "cpp"]
     rows = rows_of(bench(*command, *QUICK, "-o", "json"), hosts=2)
     ways = [(row["ranks"], row["rate"], row["path"], row.get("tls", False)) for row in rows]
     assert ways == [(2, "1gbit", path, tls) for tls in (False, True) for path in ("arena", "tensor")]
@@ -196,10 +196,6 @@ def test_hosts_need_a_checkout(bench: Bench) -> None:
         (["allreduce", "--sizes", "6"], "--sizes is '6'; multiples of 4 up to 4 GB are needed"),
         (["allreduce", "--sizes", "4XB"], "--sizes has '4XB'; sizes such as 4, 64KB or 16MB are needed"),
         (["allreduce", "--faces", "java"], "--faces has 'java'; there are: cpp, python"),
-        (
-            ["allreduce", "--tls"],
-            "--tls shows the C++ face between hosts; --hosts of 2 or more and --faces with cpp are ",
-        ),
         (["allreduce", "--seconds", "0"], "--seconds is 0; more than 0 and at most 60 are needed"),
         (["step", "--via", "ddp,mpi"], "--via has 'mpi'; there are: ddp, hvd, cpp"),
         (["step", "vgg16", "--image-size", "16"], "--image-size is 16; vgg16 takes 32 to 1024"),

@@ -42,9 +42,6 @@ def add_verb(verbs: Any) -> None:
     parser.add_argument("--sizes", help=f"in bytes, multiples of 4 (default: {_SIZES}; over links {_SIZES_OVER_LINKS})")
     parser.add_argument("--faces", default="cpp,python", help="cpp, python or both (the default)")
     parser.add_argument("--paths", default="arena,tensor", help="of the C++ face: arena, tensor or both (the default)")
-    parser.add_argument(
-        "--tls", action="store_true", help="between hosts: C++ rows with TLS 1.3 as well, to show what it costs"
-    )
     parser.set_defaults(measure=measure)
 
 
@@ -64,12 +61,10 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     lacking = why_no_openmpi()
     if lacking is not None:
         launcher.note(f"Open MPI is left out: {lacking}")
-    if arguments.tls and ("cpp" not in faces or any(place.hosts == 1 for place in places_of(arguments))):
-        raise UsageError("--tls shows the C++ face between hosts; --hosts of 2 or more and --faces with cpp are needed")
     rows = []
     for place in places_of(arguments):
         sizes = sizes_of(arguments.sizes or (_SIZES if place.hosts == 1 else _SIZES_OVER_LINKS))
-        turns = [_turn(launcher, place, sizes, effort, faces, paths, tls=arguments.tls) for _ in range(effort.repeats)]
+        turns = [_turn(launcher, place, sizes, effort, faces, paths) for _ in range(effort.repeats)]
         rows += _rows(place, sizes, turns)
     return rows
 
@@ -81,8 +76,6 @@ def _turn(
     effort: Effort,
     faces: Sequence[str],
     paths: Sequence[str],
-    *,
-    tls: bool,
 ) -> dict[str, Figures]:
     """Every program once, one after the other, so that a noisy minute hits all alike."""
     common = ["--sizes", ",".join(map(str, sizes)), "--seconds", str(effort.seconds)]
@@ -92,7 +85,7 @@ def _turn(
     wanted = ",".join(paths) if "cpp" in faces else "none"
     command = [str(program("gyre-bench-rank")), "allreduce", *common, "--paths", wanted]
     found["cpp"] = launcher.ranks(place, command, _NO_FUSION)
-    if tls:
+    if "cpp" in faces and place.hosts > 1:
         launcher.say(f"allreduce, {place.words}: ours through C++ with TLS 1.3")
         found[_CPP_WITH_TLS] = launcher.ranks(place, command, {**_NO_FUSION, "GYRE_TLS": "1"})
     if "python" in faces:
