@@ -19,6 +19,7 @@
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
+#include "gyre/net/network.h"
 
 namespace gyre::app {
 
@@ -147,6 +148,15 @@ std::vector<std::string> RunCommand::full_environment(const std::vector<std::str
   set_number(stall_warning_, "--stall-check-warning-time-seconds", "GYRE_STALL_WARNING_SECONDS", 0, kMostSeconds);
   set_number(stall_failure_, "--stall-check-shutdown-time-seconds", "GYRE_STALL_FAILURE_SECONDS", 0, kMostSeconds);
   if (!interfaces_.empty()) set_variable(environment, fmt::format("GYRE_INTERFACES={}", interfaces_));
+  if (plaintext_) set_variable(environment, "GYRE_TLS=0");
+  if (!bind_.empty()) {
+    net::parse_networks(bind_, "--bind");
+    set_variable(environment, fmt::format("GYRE_BIND={}", bind_));
+  }
+  if (!allowed_.empty()) {
+    net::parse_networks(allowed_, "--allow");
+    set_variable(environment, fmt::format("GYRE_ALLOW={}", allowed_));
+  }
   if (no_stall_check_) set_variable(environment, "GYRE_STALL_WARNING_SECONDS=0");
   if (mark_cycles_) set_variable(environment, "GYRE_TIMELINE_MARK_CYCLES=1");
   for (const std::string& variable : variables_) {

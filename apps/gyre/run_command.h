@@ -58,6 +58,9 @@ class RunCommand {
   std::string log_dir_;
   std::vector<std::string> variables_;
   bool horovod_compat_ = false;
+  bool plaintext_ = false;
+  std::string bind_;
+  std::string allowed_;
   int verbosity_ = 0;
   bool agent_ = false;
 

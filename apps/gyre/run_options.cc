@@ -107,6 +107,10 @@ void RunCommand::add_own_options() {
   verb_->add_option("--env", variables_, "Set a variable for the ranks; may be given several times")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
+  verb_->add_flag("--plaintext", plaintext_, "Leave connections between hosts unencrypted (GYRE_TLS=0)");
+  add("--bind", bind_, "Accept other hosts' connections on this address, or each host's in a network (GYRE_BIND)",
+      "ADDRESS");
+  add("--allow", allowed_, "Accept connections from these networks alone (GYRE_ALLOW)", "CIDR,…");
   add("--grace-seconds,--shutdown-timeout", grace_seconds_, "From the first Ctrl-C or SIGTERM until ranks are killed",
       "S")
       ->capture_default_str();

@@ -106,6 +106,18 @@ void take_link_settings(Job& job) {
   if (const auto names = environment_variable("GYRE_INTERFACES")) {
     for (const std::string& name : parse_interfaces(*names)) job.link_addresses.push_back(address_of_interface(name));
   }
+  if (const auto networks = environment_variable("GYRE_ALLOW")) {
+    job.allowed = net::parse_networks(*networks, "GYRE_ALLOW");
+  }
+  if (const auto address = environment_variable("GYRE_BIND")) {
+    if (!job.link_addresses.empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "GYRE_BIND and GYRE_INTERFACES are both set; one of them says where this rank listens");
+    }
+    const std::vector<net::Network> networks = net::parse_networks(*address, "GYRE_BIND");
+    if (networks.size() != 1) throw Error(ErrorCode::kInvalidArgument, "GYRE_BIND names more than one network");
+    job.bind_address = net::own_address_in(networks.front(), "GYRE_BIND");
+  }
 }
 
 Job job_from_environment(Deadline deadline) {

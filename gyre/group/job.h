@@ -9,6 +9,7 @@
 #include "gyre/group/launcher_pipe.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/handshake.h"
+#include "gyre/net/network.h"
 
 namespace gyre::group {
 
@@ -26,10 +27,14 @@ struct Job {
   /// them to join. Unset: it does not tell.
   std::shared_ptr<UniqueFd> ended;
   net::JobKey key{};
-  bool encrypt = false;  ///< Links between hosts are encrypted (TLS 1.3 over the key); equal for all ranks.
+  bool encrypt = true;  ///< What leaves a host is encrypted (TLS 1.3 over the key); equal for all ranks.
   /// Addresses of this host's network interfaces for links between hosts, in the same order on every host: the rank
   /// with local rank l connects to address l modulo their number. Empty: the interface that leads to the rendezvous.
   std::vector<std::string> link_addresses;
+  /// The address on which this rank listens for other hosts; empty: that of the interface that leads to the rendezvous.
+  std::string bind_address;
+  /// From where other hosts may connect to this rank; empty: from everywhere.
+  std::vector<net::Network> allowed;
   std::string launcher;  ///< "gyre", "torchrun", "mpirun", "srun" or "none": for messages.
 };
 
@@ -41,8 +46,10 @@ struct Job {
 /// that is wrong or missing.
 Job job_from_environment(Deadline deadline);
 
-/// What the environment says of links between hosts, for a job that is known otherwise: GYRE_TLS=1 asks for encryption,
-/// GYRE_INTERFACES=eth0,eth1 names network interfaces. Error(kInvalidArgument) names the variable that is wrong.
+/// What the environment says of connections between hosts, for a job that is known otherwise: GYRE_TLS=0 leaves them
+/// unencrypted, GYRE_INTERFACES=eth0,eth1 names network interfaces, GYRE_BIND=ADDRESS (or a network, for this host's
+/// address in it) where to listen, GYRE_ALLOW=NETWORK,… who may connect. Error(kInvalidArgument) names the variable
+/// that is wrong.
 void take_link_settings(Job& job);
 
 /// A job of processes of one user on one host that already know their numbers and share a `name` that no other job

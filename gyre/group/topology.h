@@ -20,7 +20,6 @@ struct Member {
   pid_t process = 0;
   std::uint64_t process_namespace = 0;   ///< `process` means something only within it; 0: unknown.
   std::vector<net::Endpoint> endpoints;  ///< Where it accepts links; unix first where it has one.
-  bool encrypts = false;                 ///< Links to other hosts; equal for all ranks of a group.
 };
 
 /// Which ranks share a host. Immutable; every rank of a group computes the same one.
@@ -43,9 +42,6 @@ class Topology {
   const std::vector<std::vector<int>>& hosts() const { return hosts_; }
   int host_index() const { return host_index_; }
   bool one_host() const { return hosts_.size() == 1; }
-
-  /// Whether the link to `peer` leaves this host and is to be encrypted.
-  bool encrypts_link_to(int peer) const { return self().encrypts && member(peer).host_id != self().host_id; }
 
   /// "rank 3 (host node7, pid 4711)"; the rank is named by its number in the job.
   std::string describe(int rank) const;

@@ -14,7 +14,8 @@ namespace gyre::net {
 namespace {
 
 constexpr std::string_view kMagic = "GYRELINK";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kEncrypts = 1;  // The only flag.
 
 /// The two sides sign with different labels, so that neither can be made to echo the other's proof.
 constexpr std::string_view kAcceptorLabel = "acceptor";
@@ -49,7 +50,7 @@ Opening encode_opening(const Hello& hello, const Nonce& nonce) {
   ByteWriter writer;
   writer.text(kMagic);
   writer.u32(kVersion);
-  writer.u32(0);
+  writer.u32(hello.encrypts ? kEncrypts : 0);
   writer.u32(hello.rank);
   writer.u32(hello.purpose);
   writer.u64(hello.channel);
@@ -68,13 +69,14 @@ Hello decode_opening(const Opening& opening) {
                 "endpoint");
   }
   const std::uint32_t version = reader.u32();
-  const std::uint32_t reserved = reader.u32();
-  if (version != kVersion || reserved != 0) {
-    throw Error(ErrorCode::kProtocol, fmt::format("the other side speaks version {} (reserved {}) of the handshake, "
+  const std::uint32_t flags = reader.u32();
+  if (version != kVersion || (flags & ~kEncrypts) != 0) {
+    throw Error(ErrorCode::kProtocol, fmt::format("the other side speaks version {} (flags {}) of the handshake, "
                                                   "this one version {}; run the same Gyre on every host",
-                                                  version, reserved, kVersion));
+                                                  version, flags, kVersion));
   }
   Hello hello;
+  hello.encrypts = (flags & kEncrypts) != 0;
   hello.rank = reader.u32();
   hello.purpose = reader.u32();
   hello.channel = reader.u64();
@@ -107,20 +109,29 @@ void check_proof(const JobKey& key, const Opening& opening, const Answer& answer
   }
 }
 
-void prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline,
-                       const std::function<void()>& wait_for_answer) {
-  const Opening opening = encode_opening(hello, make_nonce());
-  write_exactly(stream, opening, deadline);
+void check_welcome(std::byte welcome, const Hello& hello, const std::string& peer) {
+  if (welcome == kWelcome) return;
+  if (welcome == kOtherEncryption) {
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("this rank {} connections that leave its host, {} {}; set GYRE_TLS alike for all ranks",
+                    hello.encrypts ? "encrypts" : "does not encrypt", peer, hello.encrypts ? "does not" : "does"));
+  }
+  throw Error(ErrorCode::kProtocol, fmt::format("{} ended the handshake with byte {} instead of a welcome", peer,
+                                                std::to_integer<int>(welcome)));
+}
+
+Transcript prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline,
+                             const std::function<void()>& wait_for_answer) {
+  Transcript transcript{encode_opening(hello, make_nonce()), {}};
+  write_exactly(stream, transcript.opening, deadline);
   wait_for_answer();
-  Answer answer;
-  read_exactly(stream, answer, deadline);
-  write_exactly(stream, check_answer_and_prove(key, opening, answer), deadline);
+  read_exactly(stream, transcript.answer, deadline);
+  write_exactly(stream, check_answer_and_prove(key, transcript.opening, transcript.answer), deadline);
   std::byte welcome{};
   read_exactly(stream, {&welcome, 1}, deadline);
-  if (welcome != kWelcome) {
-    throw Error(ErrorCode::kProtocol, fmt::format("{} ended the handshake with byte {} instead of a welcome",
-                                                  stream.peer(), std::to_integer<int>(welcome)));
-  }
+  check_welcome(welcome, hello, stream.peer());
+  return transcript;
 }
 
 Hello admit_connector(Stream& stream, const JobKey& key, Deadline deadline) {

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const Hello kHello{.rank = 3, .purpose = 2, .channel = 77, .epoch = 5};
+const Hello kHello{.rank = 3, .purpose = 2, .channel = 77, .epoch = 5, .encrypts = true};
 
 Deadline soon() { return Deadline::after(milliseconds(20'000)); }
 
@@ -72,6 +72,15 @@ TEST(Handshake, two_sides_with_one_key_agree_on_the_hello) {
   EXPECT_EQ(outcome.hello, kHello);
 }
 
+TEST(Handshake, a_side_that_encrypts_otherwise_is_named_to_the_connector) {
+  Hello plain = kHello;
+  plain.encrypts = false;
+  check_welcome(kWelcome, kHello, "rank 0");
+  EXPECT_EQ(code_of([&] { check_welcome(kOtherEncryption, kHello, "rank 0"); }), ErrorCode::kMismatch);
+  EXPECT_EQ(code_of([&] { check_welcome(kOtherEncryption, plain, "rank 0"); }), ErrorCode::kMismatch);
+  EXPECT_EQ(code_of([&] { check_welcome(std::byte{0}, kHello, "rank 0"); }), ErrorCode::kProtocol);
+}
+
 TEST(Handshake, a_connector_sees_that_the_acceptor_has_another_key_and_sends_no_proof) {
   const Outcome outcome = shake_hands(make_random_key(), make_random_key());
   ASSERT_NE(outcome.connector, nullptr);
@@ -84,8 +93,8 @@ TEST(Handshake, the_messages_have_the_documented_bytes) {
   const Opening opening = encode_opening(kHello, nonce_of(9));
   ByteReader reader(opening, "opening");
   EXPECT_EQ(reader.text(8), "GYRELINK");
+  EXPECT_EQ(reader.u32(), 2U);
   EXPECT_EQ(reader.u32(), 1U);
-  EXPECT_EQ(reader.u32(), 0U);
   EXPECT_EQ(reader.u32(), 3U);
   EXPECT_EQ(reader.u32(), 2U);
   EXPECT_EQ(reader.u64(), 77U);

@@ -37,6 +37,8 @@ using Method = std::unique_ptr<BIO_METHOD, Freed<BIO_meth_free>>;
 constexpr const char* kCipherSuite = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherSuiteNumber[] = {0x13, 0x01};
 constexpr std::string_view kIdentity = "gyre";
+/// How much is read from, or written to, the socket at a time.
+constexpr std::size_t kBatchBytes = std::size_t{128} * 1024;
 
 /// What OpenSSL says about its last failure.
 std::string reasons() {
@@ -64,15 +66,23 @@ void require(long result, std::string_view what) {
 
 }  // namespace
 
-/// Ours instead of OpenSSL's socket BIO, which raises SIGPIPE when the peer is gone.
+/// Between OpenSSL and the socket stand a BIO that hands on what arrives, and a buffer for what leaves: many records go
+/// to the kernel in one call, and writing never blocks inside OpenSSL.
 struct TlsSession::Parts {
   std::array<std::byte, kKeyBytes> secret{};
+  TlsOptions options;
   Method method;
   Context context;
   Connection connection;
   int socket_fd = -1;
   int system_error = 0;  // Of the last call that failed.
   bool closed = false;   // The peer has closed the connection.
+  Bytes encrypted;       // On its way to the socket …
+  std::size_t sent = 0;  // … which has taken so much of it.
+  /// What `encrypted` holds of the bytes that the caller gives again.
+  std::size_t accepted_bytes = 0;
+  std::uint64_t records_of_key = 0;
+  std::uint64_t keys_replaced = 0;
 
   static Parts& of(BIO* bio) { return *static_cast<Parts*>(BIO_get_data(bio)); }
   static Parts& of(const SSL* ssl) { return *static_cast<Parts*>(SSL_get_app_data(ssl)); }
@@ -98,22 +108,51 @@ struct TlsSession::Parts {
   }
 
   static int write(BIO* bio, const char* from, int size) {
-    Parts& parts = of(bio);
+    Bytes& encrypted = of(bio).encrypted;
     BIO_clear_retry_flags(bio);
-    for (;;) {
-      const ssize_t count = ::send(parts.socket_fd, from, static_cast<std::size_t>(size), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count >= 0) return static_cast<int>(count);
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        BIO_set_retry_write(bio);
-      } else {
-        parts.system_error = errno;
-      }
-      return -1;
-    }
+    const auto* start = reinterpret_cast<const std::byte*>(from);
+    encrypted.insert(encrypted.end(), start, start + size);
+    return size;
   }
 
   static long control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+  /// Hands to the socket what it takes. True when nothing is left.
+  bool flush() {
+    while (sent < encrypted.size()) {
+      // No SIGPIPE when the peer is gone.
+      const ssize_t count =
+          ::send(socket_fd, encrypted.data() + sent, encrypted.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) {
+        if (errno != EAGAIN && errno != EWOULDBLOCK) system_error = errno;
+        return false;
+      }
+      sent += static_cast<std::size_t>(count);
+    }
+    encrypted.clear();
+    sent = 0;
+    return true;
+  }
+
+  /// As many of the bytes as belong into one call of the kernel.
+  void encrypt(std::span<const std::byte> from, const std::string& peer) {
+    from = from.first(std::min(from.size(), kBatchBytes));
+    while (accepted_bytes < from.size()) {
+      std::size_t count = 0;
+      ERR_clear_error();
+      if (SSL_write_ex(connection.get(), from.data() + accepted_bytes, from.size() - accepted_bytes, &count) != 1) {
+        // Also after a read that has failed for good.
+        throw Error(ErrorCode::kCorruptData, fmt::format("writing to {} fails: {}", peer, reasons()));
+      }
+      accepted_bytes += count;
+      if (++records_of_key < options.records_per_key) continue;
+      // Goes out with the next record; the peer need not answer, since each side replaces its own key.
+      require(SSL_key_update(connection.get(), SSL_KEY_UPDATE_NOT_REQUESTED), "replace a key");
+      records_of_key = 0;
+      ++keys_replaced;
+    }
+  }
 
   /// The session that stands for the pre-shared key. OpenSSL takes it over.
   SSL_SESSION* key_session(SSL* ssl) const {
@@ -152,9 +191,11 @@ struct TlsSession::Parts {
     require(SSL_CTX_set_num_tickets(context.get(), 0), "do without tickets");
     SSL_CTX_set_psk_use_session_callback(context.get(), use_key);
     SSL_CTX_set_psk_find_session_callback(context.get(), find_key);
+    // A record each, so that they can be counted.
     SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    // Not ahead of what is asked for: what came right behind the handshake would be inside, where poll(2) does not see
-    // it.
+    SSL_CTX_set_default_read_buffer_len(context.get(), kBatchBytes);
+    // During the handshake not ahead of what is asked for: data that come right behind it would be inside, where
+    // poll(2) does not see them.
     SSL_CTX_set_read_ahead(context.get(), 0);
   }
 
@@ -179,16 +220,18 @@ struct TlsSession::Parts {
   }
 };
 
-TlsSession::TlsSession(Side side, const JobKey& key, const Opening& opening, const Answer& answer)
+TlsSession::TlsSession(Side side, const JobKey& key, const Transcript& transcript, const TlsOptions& options)
     : parts_(std::make_unique<Parts>()) {
-  Bytes transcript;
+  GYRE_CHECK(options.records_per_key > 0U);
+  Bytes signed_bytes;
   const auto add = [&](std::span<const std::byte> bytes) {
-    transcript.insert(transcript.end(), bytes.begin(), bytes.end());
+    signed_bytes.insert(signed_bytes.end(), bytes.begin(), bytes.end());
   };
   add(as_bytes("tls"));
-  add(opening);
-  add(answer);
-  parts_->secret = hmac_sha256(key, transcript);
+  add(transcript.opening);
+  add(transcript.answer);
+  parts_->secret = hmac_sha256(key, signed_bytes);
+  parts_->options = options;
   parts_->make_context();
   parts_->make_connection(side);
 }
@@ -196,95 +239,103 @@ TlsSession::TlsSession(Side side, const JobKey& key, const Opening& opening, con
 TlsSession::~TlsSession() = default;
 
 short TlsSession::advance(int socket_fd) {
-  parts_->socket_fd = socket_fd;
+  Parts& parts = *parts_;
+  parts.socket_fd = socket_fd;
   ERR_clear_error();
-  const int result = SSL_do_handshake(parts_->connection.get());
-  if (result == 1) {
-    // OpenSSL's word for "by the pre-shared key, without certificates".
-    if (SSL_session_reused(parts_->connection.get()) == 1) return 0;
-    throw Error(ErrorCode::kAuthentication, "the connection was encrypted without the job's key");
+  const int result = SSL_is_init_finished(parts.connection.get()) == 1 ? 1 : SSL_do_handshake(parts.connection.get());
+  const int error = SSL_get_error(parts.connection.get(), result);
+  const bool flushed = parts.flush();
+  if (result != 1 && error != SSL_ERROR_WANT_READ && !parts.closed && parts.system_error == 0) {
+    throw Error(ErrorCode::kAuthentication, fmt::format("the connection cannot be encrypted: {}", reasons()));
   }
-  switch (SSL_get_error(parts_->connection.get(), result)) {
-    case SSL_ERROR_WANT_READ: return POLLIN;
-    case SSL_ERROR_WANT_WRITE: return POLLOUT;
-    default: break;
-  }
-  if (parts_->closed || parts_->system_error != 0) {
+  if (parts.closed || parts.system_error != 0) {
     throw Error(ErrorCode::kPeerLost, "the connection ended while it was being encrypted");
   }
-  throw Error(ErrorCode::kAuthentication, fmt::format("the connection cannot be encrypted: {}", reasons()));
+  if (!flushed) return POLLOUT;
+  if (result != 1) return POLLIN;
+  // OpenSSL's word for "by the pre-shared key, without certificates".
+  if (SSL_session_reused(parts.connection.get()) != 1) {
+    throw Error(ErrorCode::kAuthentication, "the connection was encrypted without the job's key");
+  }
+  SSL_set_read_ahead(parts.connection.get(), 1);
+  return 0;
 }
+
+std::size_t TlsSession::read_some(int socket_fd, std::span<std::byte> into, const std::string& peer) {
+  Parts& parts = *parts_;
+  parts.socket_fd = socket_fd;
+  std::size_t total = 0;
+  while (total < into.size()) {
+    std::size_t count = 0;
+    ERR_clear_error();
+    if (SSL_read_ex(parts.connection.get(), into.data() + total, into.size() - total, &count) == 1) {
+      total += count;
+      continue;
+    }
+    const int error = SSL_get_error(parts.connection.get(), 0);
+    if (error == SSL_ERROR_WANT_READ) break;
+    if (error == SSL_ERROR_SSL && !parts.closed && parts.system_error == 0) {
+      throw Error(
+          ErrorCode::kCorruptData,
+          fmt::format("reading from {} fails: {}; somebody between the hosts damages or forges data", peer, reasons()));
+    }
+    if (total > 0) break;  // The next call reports it.
+    if (parts.system_error != 0) {
+      throw Error(ErrorCode::kPeerLost, system_error(fmt::format("reading from {}", peer), parts.system_error).what());
+    }
+    throw Error(ErrorCode::kPeerLost, fmt::format("{} closed the connection", peer));
+  }
+  return total;
+}
+
+std::size_t TlsSession::write_some(int socket_fd, std::span<const std::byte> from, const std::string& peer) {
+  Parts& parts = *parts_;
+  parts.socket_fd = socket_fd;
+  GYRE_CHECK(from.size() >= parts.accepted_bytes);
+  std::size_t total = 0;
+  while (total < from.size()) {
+    if (parts.accepted_bytes == 0) parts.encrypt(from.subspan(total), peer);
+    if (!parts.flush()) break;
+    total += std::exchange(parts.accepted_bytes, 0);
+  }
+  if (parts.system_error != 0 && total == 0) {
+    throw Error(ErrorCode::kPeerLost, system_error(fmt::format("writing to {}", peer), parts.system_error).what());
+  }
+  return total;
+}
+
+std::uint64_t TlsSession::keys_replaced() const { return parts_->keys_replaced; }
+
+namespace {
 
 class TlsStream final : public Stream {
  public:
-  TlsStream(UniqueFd socket, std::unique_ptr<TlsSession> session, std::string peer)
-      : socket_(std::move(socket)), peer_(std::move(peer)), session_(std::move(session)) {
-    const MutexLock lock(mutex_);
-    session_->parts_->socket_fd = socket_.get();
-    GYRE_CHECK(SSL_is_init_finished(session_->parts_->connection.get()) == 1);
-  }
+  TlsStream(UniqueFd socket, std::shared_ptr<TlsSession> session, std::string peer)
+      : socket_(std::move(socket)), peer_(std::move(peer)), session_(std::move(session)) {}
 
   std::size_t read_some(std::span<std::byte> into) override {
-    // Until nothing is left inside: poll(2) does not see what has been taken from the socket already.
     const MutexLock lock(mutex_);
-    std::size_t total = 0;
-    while (total < into.size()) {
-      std::size_t count = 0;
-      ERR_clear_error();
-      if (SSL_read_ex(connection(), into.data() + total, into.size() - total, &count) == 1) {
-        total += count;
-      } else if (would_block("reading from", total > 0)) {
-        break;
-      }
-    }
-    return total;
+    return session_->read_some(socket_.get(), into, peer_);
   }
 
   std::size_t write_some(std::span<const std::byte> from) override {
     const MutexLock lock(mutex_);
-    std::size_t total = 0;
-    while (total < from.size()) {
-      std::size_t count = 0;
-      ERR_clear_error();
-      if (SSL_write_ex(connection(), from.data() + total, from.size() - total, &count) == 1) {
-        total += count;
-      } else if (would_block("writing to", total > 0)) {
-        break;
-      }
-    }
-    return total;
+    return session_->write_some(socket_.get(), from, peer_);
   }
 
   int fd() const override { return socket_.get(); }
   const std::string& peer() const override { return peer_; }
 
  private:
-  SSL* connection() GYRE_REQUIRES(mutex_) { return session_->parts_->connection.get(); }
-
-  /// Of the call that has just failed. Failures are left to the next call where this one has moved something.
-  bool would_block(std::string_view what, bool moved) GYRE_REQUIRES(mutex_) {
-    const TlsSession::Parts& parts = *session_->parts_;
-    const int error = SSL_get_error(connection(), 0);
-    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return true;
-    if (error == SSL_ERROR_SSL && !parts.closed && parts.system_error == 0) {
-      throw Error(
-          ErrorCode::kCorruptData,
-          fmt::format("{} {} fails: {}; somebody between the hosts damages or forges data", what, peer_, reasons()));
-    }
-    if (moved) return true;
-    if (parts.system_error != 0) {
-      throw Error(ErrorCode::kPeerLost, system_error(fmt::format("{} {}", what, peer_), parts.system_error).what());
-    }
-    throw Error(ErrorCode::kPeerLost, fmt::format("{} closed the connection", peer_));
-  }
-
   UniqueFd socket_;
   const std::string peer_;
   Mutex mutex_;  // One thread may read while another one writes; OpenSSL's connection is one for both.
-  std::unique_ptr<TlsSession> session_ GYRE_GUARDED_BY(mutex_);
+  std::shared_ptr<TlsSession> session_ GYRE_GUARDED_BY(mutex_);
 };
 
-std::unique_ptr<Stream> make_tls_stream(UniqueFd socket, std::unique_ptr<TlsSession> session, std::string peer) {
+}  // namespace
+
+std::unique_ptr<Stream> make_tls_stream(UniqueFd socket, std::shared_ptr<TlsSession> session, std::string peer) {
   return std::make_unique<TlsStream>(std::move(socket), std::move(session), std::move(peer));
 }
 

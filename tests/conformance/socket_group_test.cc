@@ -60,7 +60,7 @@ void exchange(Group& group, std::uint64_t channel) {
 }
 
 net::Hello hello_of(std::uint32_t rank, std::uint32_t purpose, std::uint64_t epoch = 0) {
-  return {.rank = rank, .purpose = purpose, .channel = 1, .epoch = epoch};
+  return {.rank = rank, .purpose = purpose, .channel = 1, .epoch = epoch, .encrypts = true};
 }
 
 /// Everything that somebody without the key (or with it, but at the wrong door) may try at `endpoint`.
@@ -213,35 +213,6 @@ TEST(SocketGroup, impostors_and_processes_of_another_size_are_told_and_the_job_g
     exchange(group, 2);
     EXPECT_FALSE(group.abort_signal().triggered());
   });
-}
-
-TEST(SocketGroup, encrypts_links_between_hosts_where_all_ranks_ask_for_it) {
-  auto jobs = make_jobs(4, kTcp);
-  for (Job& job : jobs) job.encrypt = true;
-  run_jobs(jobs,
-           [](Group& group) {
-             for (std::uint64_t channel = 1; channel <= 3; ++channel) exchange(group, channel);
-             for (int peer = 0; peer < group.size(); ++peer) {
-               const bool apart = group.topology().member(peer).host_id != group.topology().self().host_id;
-               EXPECT_EQ(group.topology().encrypts_link_to(peer), apart);
-             }
-           },
-           {"a", "a", "b", "c"});
-}
-
-TEST(SocketGroup, a_rank_that_would_not_encrypt_as_the_others_is_named_to_all) {
-  auto jobs = make_jobs(3, kUnix);
-  jobs[2].encrypt = true;
-  std::vector<std::thread> threads;
-  for (const Job& job : jobs) {
-    threads.emplace_back([&job] {
-      const Error error = failure_of([&] { join_group(job, {}, null_logger()); });
-      EXPECT_EQ(error.code(), ErrorCode::kMismatch) << error.what();
-      EXPECT_TRUE(contains(error, "rank 2")) << error.what();
-      EXPECT_TRUE(contains(error, "GYRE_TLS")) << error.what();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(SocketGroup, a_place_outside_of_the_job_is_an_invalid_argument) {

@@ -134,6 +134,18 @@ def test_horovodruns_words_become_ours(start_job: StartJob) -> None:
         assert lines_of(start_job(*options, "sh", "-c", "echo $GYRE_LOG_LEVEL $GYRE_INTERFACES")) == [f"[0] {ours} lo"]
 
 
+def test_where_a_job_listens_whom_it_accepts_and_whether_it_encrypts_reaches_the_ranks(start_job: StartJob) -> None:
+    options = ["--plaintext", "--bind", "10.0.0.0/8", "--allow", "10.0.0.0/8,fd00::/8"]
+    assert lines_of(start_job(*options, "sh", "-c", "echo $GYRE_TLS $GYRE_BIND $GYRE_ALLOW")) == [
+        "[0] 0 10.0.0.0/8 10.0.0.0/8,fd00::/8"
+    ]
+    for option in ("--bind", "--allow"):
+        job = start_job(option, "10.0.0.0/33", "true")
+        assert job.wait() != 0
+        assert job.stderr.count("is not a network") == 1
+        assert f"{option}: '10.0.0.0/33' is not a network" in job.stderr
+
+
 def test_a_timeline_that_cannot_be_written_is_refused_before_anything_starts(
     start_job: StartJob, tmp_path: Path
 ) -> None:

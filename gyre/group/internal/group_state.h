@@ -28,7 +28,7 @@ struct LinkKey {
 /// An authenticated connection; with a session whose handshake is done where it is encrypted.
 struct LinkConnection {
   UniqueFd socket;
-  std::unique_ptr<net::TlsSession> tls{};
+  std::shared_ptr<net::TlsSession> tls{};
 };
 
 /// What a rank's service thread and the threads that use its group share. Thread-safe.

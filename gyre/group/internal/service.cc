@@ -43,12 +43,10 @@ net::AcceptorOptions link_acceptor_options(const Service::Member& member, GroupS
                   fmt::format("rank {} does not connect to rank {}", hello.rank, topology.rank()));
     }
   };
-  options.encrypts = [&topology](const net::Hello& hello) {
-    return static_cast<Purpose>(hello.purpose) == Purpose::kLink &&
-           topology.encrypts_link_to(static_cast<int>(hello.rank));
-  };
+  options.encrypt = member.encrypt;
+  options.allowed = member.allowed;
   options.admitted = [&state](const net::Hello& hello, const std::shared_ptr<net::AsyncSocket>& socket,
-                              std::unique_ptr<net::TlsSession> session) {
+                              std::shared_ptr<net::TlsSession> session) {
     state.offer_link({static_cast<int>(hello.rank), static_cast<Purpose>(hello.purpose), hello.channel},
                      {net::release_socket(*socket), std::move(session)});
   };
@@ -80,8 +78,8 @@ void Service::become_member(Member member, GroupState& state, const Topology& to
     parts->link_acceptor =
         std::make_shared<net::Acceptor>(parts->loop.context(), link_acceptor_options(member, state, topology));
     for (UniqueFd& socket : member.listeners.sockets) parts->link_acceptor->listen(std::move(socket));
-    parts->session =
-        std::make_shared<MemberSession>(parts->loop.context(), std::move(member.connection), state, topology);
+    parts->session = std::make_shared<MemberSession>(parts->loop.context(), std::move(member.connection),
+                                                     std::move(member.tls), state, topology);
     parts->session->start();
   });
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -11,6 +12,8 @@
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/topology.h"
 #include "gyre/net/handshake.h"
+#include "gyre/net/network.h"
+#include "gyre/net/psk_tls.h"
 
 namespace gyre::group {
 
@@ -31,8 +34,11 @@ class Service {
 
   struct Member {
     UniqueFd connection;  ///< To the rendezvous, after the Membership message.
+    std::shared_ptr<net::TlsSession> tls{};
     LinkListeners listeners;
     net::JobKey key{};
+    bool encrypt = true;
+    std::vector<net::Network> allowed{};
     std::uint64_t epoch = 0;
     std::chrono::milliseconds handshake_timeout{10'000};
     Logger logger;

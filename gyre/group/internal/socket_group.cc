@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -34,6 +33,8 @@ RendezvousOptions rendezvous_options(const Job& job, const GroupOptions& options
   RendezvousOptions rendezvous;
   rendezvous.size = job.size;
   rendezvous.key = job.key;
+  rendezvous.encrypt = job.encrypt;
+  rendezvous.allowed = job.allowed;
   rendezvous.where = net::to_string(job.rendezvous);
   rendezvous.join_timeout = options.join_timeout;
   rendezvous.handshake_timeout = options.handshake_timeout;
@@ -63,24 +64,12 @@ std::vector<Member> named(std::vector<Member> members, const std::vector<int>& r
   return members;
 }
 
-/// All ranks see the same members, so all say the same.
-void check_encryption(const std::vector<Member>& members) {
-  const auto differs = [&](const Member& member) { return member.encrypts != members[0].encrypts; };
-  const auto other = std::find_if(members.begin(), members.end(), differs);
-  if (other == members.end()) return;
-  throw Error(
-      ErrorCode::kMismatch,
-      fmt::format("rank {} (host {}) {} links between hosts and rank 0 (host {}) {}; set GYRE_TLS alike for all "
-                  "ranks",
-                  other->rank, other->host_name, other->encrypts ? "encrypts" : "does not encrypt",
-                  members[0].host_name, members[0].encrypts ? "does" : "does not"));
-}
-
 }  // namespace
 
 SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logger& logger, Admission admission,
                          std::unique_ptr<Service> service)
     : key_(job.key),
+      encrypt_(job.encrypt),
       epoch_(admission.membership.epoch),
       topology_(named(std::move(admission.membership.members), job.ranks_in_job), job.rank),
       state_(job.size),
@@ -88,14 +77,20 @@ SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logg
       service_(std::move(service)) {
   Service::Member member;
   member.connection = std::move(admission.connection);
+  member.tls = std::move(admission.tls);
   member.listeners = std::move(admission.listeners);
   // Nobody comes from another host: the door to the network can be shut. Unix sockets come first in the list.
   if (topology_.one_host()) member.listeners.sockets.resize(1);
   member.key = key_;
+  member.encrypt = encrypt_;
+  member.allowed = job.allowed;
   member.epoch = epoch_;
   member.handshake_timeout = options.handshake_timeout;
   member.logger = logger;
   service_->become_member(std::move(member), state_, topology_);
+  if (!encrypt_ && !topology_.one_host() && rank() == 0) {
+    logger->warn("connections between the hosts of this job are not encrypted (gyre run --plaintext, GYRE_TLS=0)");
+  }
 }
 
 SocketGroup::~SocketGroup() {
@@ -114,9 +109,8 @@ std::unique_ptr<net::Stream> SocketGroup::open_link(int peer, std::uint64_t chan
   if (rank() < peer) {
     return as_stream(state_.take_link({peer, Purpose::kLink, channel}, topology_, deadline), topology_.describe(peer));
   }
-  const net::Hello hello{static_cast<std::uint32_t>(rank()), static_cast<std::uint32_t>(Purpose::kLink), channel,
-                         epoch_};
   try {
+    const net::Hello hello = hello_for(Purpose::kLink, channel);
     return as_stream(connect_to_peer(topology_, peer, key_, hello, state_, deadline), topology_.describe(peer));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
@@ -133,7 +127,8 @@ std::shared_ptr<net::Segment> SocketGroup::share_segment_among(const std::vector
                                                                std::size_t size_bytes, Deadline deadline) {
   throw_if_left();
   try {
-    return exchange_segment(topology_, ranks, key_, epoch_, channel, size_bytes, state_, deadline);
+    const net::Hello hello = hello_for(Purpose::kSegment, channel);
+    return exchange_segment(topology_, ranks, key_, hello, size_bytes, state_, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
     throw verdict_on(ranks.front(), error);
@@ -162,6 +157,14 @@ void SocketGroup::leave_part(std::uint64_t part) {
   state_.mark_left_part(rank(), part);
 }
 
+net::Hello SocketGroup::hello_for(Purpose purpose, std::uint64_t channel) const {
+  return {.rank = static_cast<std::uint32_t>(rank()),
+          .purpose = static_cast<std::uint32_t>(purpose),
+          .channel = channel,
+          .epoch = epoch_,
+          .encrypts = encrypt_};
+}
+
 void SocketGroup::throw_if_left() const {
   if (has_left(rank())) throw Error(ErrorCode::kShutDown, fmt::format("rank {} has left its group", rank()));
 }
@@ -176,7 +179,6 @@ std::unique_ptr<Group> join_group(const Job& job, const GroupOptions& options, c
   try {
     auto service = std::make_unique<Service>();
     Admission admission = enter(job, options, logger, *service);
-    check_encryption(admission.membership.members);
     return std::make_unique<SocketGroup>(job, options, logger, std::move(admission), std::move(service));
   } catch (Error& error) {
     error.add_context(

@@ -37,8 +37,10 @@ class SocketGroup final : public Group {
 
  private:
   void throw_if_left() const;
+  net::Hello hello_for(Purpose purpose, std::uint64_t channel) const;
 
   net::JobKey key_;
+  bool encrypt_;
   std::uint64_t epoch_;
   Topology topology_;
   GroupState state_;

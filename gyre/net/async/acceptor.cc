@@ -1,7 +1,9 @@
 #include "gyre/net/async/acceptor.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -62,6 +64,7 @@ asio::awaitable<void> Acceptor::accept(std::shared_ptr<Listener> listener) {
 
 void Acceptor::take_waiting(int listening_fd) {
   for (UniqueFd connection = accept_from(listening_fd); connection; connection = accept_from(listening_fd)) {
+    if (!may_come(connection.get())) continue;
     if (strangers_.size() >= kMostStrangers) {
       close_quietly(*strangers_.front());
       strangers_.pop_front();
@@ -74,27 +77,53 @@ void Acceptor::take_waiting(int listening_fd) {
   }
 }
 
+/// False for an address that is not allowed; each is logged once.
+bool Acceptor::may_come(int connection) {
+  if (options_.allowed.empty() || !leaves_host(connection)) return true;
+  const std::string address = peer_endpoint(connection).host;
+  if (address == local_endpoint(connection).host) return true;
+  const auto has_it = [&](const Network& network) { return network.contains(address); };
+  if (std::any_of(options_.allowed.begin(), options_.allowed.end(), has_it)) return true;
+  if (addresses_refused_.size() < kMostLoggedRefusals && addresses_refused_.insert(address).second) {
+    log_refusal(address, "its address is not one of those that GYRE_ALLOW (gyre run --allow) names");
+  }
+  return false;
+}
+
+asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& transcript, const std::string& peer) {
+  co_await read_all(socket, transcript.opening);
+  const Hello hello = decode_opening(transcript.opening);
+  Nonce nonce;
+  fill_with_secure_random(nonce);
+  transcript.answer = make_answer(options_.key, transcript.opening, nonce);
+  co_await write_all(socket, transcript.answer);
+  Proof proof;
+  co_await read_all(socket, proof);
+  check_proof(options_.key, transcript.opening, transcript.answer, proof);
+  if (hello.encrypts != options_.encrypt) {
+    const std::array<std::byte, 1> refusal{kOtherEncryption};
+    co_await write_all(socket, refusal);
+    options_.disagreed(hello, peer);
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("rank {} {} connections that leave its host, this job {}; set GYRE_TLS alike for all ranks",
+                            hello.rank, hello.encrypts ? "encrypts" : "does not encrypt",
+                            hello.encrypts ? "does not" : "does"));
+  }
+  options_.check(hello);
+  co_return hello;
+}
+
 asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::string peer) {
   const TimeLimit limit(socket, options_.handshake_timeout);
-  Hello hello;
   try {
-    Opening opening;
-    co_await read_all(*socket, opening);
-    hello = decode_opening(opening);
-    Nonce nonce;
-    fill_with_secure_random(nonce);
-    const Answer answer = make_answer(options_.key, opening, nonce);
-    co_await write_all(*socket, answer);
-    Proof proof;
-    co_await read_all(*socket, proof);
-    check_proof(options_.key, opening, answer, proof);
-    options_.check(hello);
+    Transcript transcript;
+    const Hello hello = co_await shake_hands(*socket, transcript, peer);
     strangers_.remove(socket);  // No stranger any more: it need not go for a new one.
     const std::array<std::byte, 1> welcome{kWelcome};
     co_await write_all(*socket, welcome);
-    std::unique_ptr<TlsSession> session;
-    if (options_.encrypts && options_.encrypts(hello)) {
-      session = std::make_unique<TlsSession>(TlsSession::Side::kAcceptor, options_.key, opening, answer);
+    std::shared_ptr<TlsSession> session;
+    if (options_.encrypt && leaves_host(socket->native_handle())) {
+      session = std::make_shared<TlsSession>(TlsSession::Side::kAcceptor, options_.key, transcript);
       co_await finish_handshake(*session, *socket);
     }
     options_.admitted(hello, socket, std::move(session));

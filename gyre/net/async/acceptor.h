@@ -4,11 +4,14 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "gyre/base/log.h"
 #include "gyre/net/async/async_io.h"
 #include "gyre/net/handshake.h"
+#include "gyre/net/network.h"
 #include "gyre/net/psk_tls.h"
 
 namespace gyre::net {
@@ -19,16 +22,20 @@ struct AcceptorOptions {
   std::chrono::milliseconds handshake_timeout{10'000};
   /// Throws an Error to refuse a connector that knows the key.
   std::function<void(const Hello&)> check;
-  /// Whether a connection that was admitted goes on encrypted; none does where this is empty.
-  std::function<bool(const Hello&)> encrypts;
+  /// Connections that leave this host go on encrypted, or are refused: that is not the connector's to decide.
+  bool encrypt = true;
+  /// Hears of a connector that knows the key and is refused because its job says otherwise about encryption.
+  std::function<void(const Hello&, const std::string& peer)> disagreed = [](const Hello&, const std::string&) {};
+  /// From where connections over TCP may come; empty: from everywhere. Those of this host itself always may.
+  std::vector<Network> allowed;
   /// Gets every admitted connection, and its session where it is encrypted.
-  std::function<void(const Hello&, std::shared_ptr<AsyncSocket>, std::unique_ptr<TlsSession>)> admitted;
+  std::function<void(const Hello&, std::shared_ptr<AsyncSocket>, std::shared_ptr<TlsSession>)> admitted;
   Logger logger;
 };
 
 /// Accepts connections on listening sockets and lets those through that know the job's key. Garbage, wrong keys and
 /// silence are refused and logged. While strangers hold kMostStrangers connections, the oldest of them has to go for a
-/// new one: they cannot keep members out. Runs on the service thread.
+/// new one: they cannot keep members out. Runs on the thread of `context`.
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
   static constexpr std::size_t kMostStrangers = 64;
@@ -45,13 +52,17 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
   asio::awaitable<void> accept(std::shared_ptr<Listener> listener);
   void take_waiting(int listening_fd);
+  bool may_come(int connection);
   asio::awaitable<void> admit(std::shared_ptr<AsyncSocket> socket, std::string peer);
+  /// The handshake up to the welcome; Error when the connector is refused.
+  asio::awaitable<Hello> shake_hands(AsyncSocket& socket, Transcript& transcript, const std::string& peer);
   void log_refusal(const std::string& peer, const std::string& reason);
 
   asio::io_context& context_;
   AcceptorOptions options_;
   std::list<std::shared_ptr<Listener>> listeners_;
   std::list<std::shared_ptr<AsyncSocket>> strangers_;  // Oldest first.
+  std::set<std::string> addresses_refused_;            // That were logged.
   int refusals_ = 0;
 };
 

@@ -56,6 +56,9 @@ UniqueFd listen_for_members(const Job& job) {
     if (::fcntl(copy.get(), F_SETFL, O_NONBLOCK) != 0) throw system_error("O_NONBLOCK", errno);
     return copy;
   }
+  if (job.rendezvous.kind == net::Endpoint::Kind::kTcp && !job.bind_address.empty()) {
+    return net::listen_on({net::Endpoint::Kind::kTcp, job.bind_address, job.rendezvous.port});
+  }
   UniqueFd socket = net::listen_on(job.rendezvous);
   if (job.rendezvous.kind == net::Endpoint::Kind::kUnix) return socket;
   if (!is_accidental_loopback(job.rendezvous, net::local_endpoint(socket.get()).host)) return socket;
@@ -68,11 +71,13 @@ LinkListeners listen_for_links(const Job& job, int connection) {
   listeners.endpoints.push_back({net::Endpoint::Kind::kUnix, random_name(), 0});
   listeners.sockets.push_back(net::listen_on(listeners.endpoints.back()));
   if (job.rendezvous.kind == net::Endpoint::Kind::kUnix) return listeners;
-  for (const std::string& address : job.link_addresses) {
+  std::vector<std::string> addresses = job.link_addresses;
+  if (addresses.empty() && !job.bind_address.empty()) addresses.push_back(job.bind_address);
+  for (const std::string& address : addresses) {
     listeners.sockets.push_back(net::listen_on({net::Endpoint::Kind::kTcp, address, 0}));
     listeners.endpoints.push_back(net::local_endpoint(listeners.sockets.back().get()));
   }
-  if (!job.link_addresses.empty()) return listeners;
+  if (!addresses.empty()) return listeners;
   const std::string address = net::local_endpoint(connection).host;
   UniqueFd socket = is_accidental_loopback(job.rendezvous, address)
                         ? listen_everywhere(0)

@@ -22,7 +22,8 @@ UniqueFd duplicate(const UniqueFd& descriptor);
 UniqueFd listen_for_members(const Job& job);
 
 /// Where this rank accepts links: a unix socket for its own host and, when the job may span several hosts, a tcp socket
-/// on each of the job's link addresses, or, when it has none, on the interface that leads to the rendezvous.
+/// on each of the job's link addresses, or, when it has none, on its bind address, or else on the interface that leads
+/// to the rendezvous.
 struct LinkListeners {
   std::vector<UniqueFd> sockets;
   std::vector<net::Endpoint> endpoints;  ///< One per socket; unix first.

@@ -48,8 +48,12 @@ std::shared_ptr<net::Segment> hand_out(const Topology& topology, const std::vect
   std::vector<std::unique_ptr<net::Stream>> streams;
   for (const int peer : ranks) {
     if (peer == topology.rank()) continue;
-    UniqueFd connection = state.take_link({peer, Purpose::kSegment, channel}, topology, deadline).socket;
-    streams.push_back(net::make_socket_stream(std::move(connection), topology.describe(peer)));
+    LinkConnection connection = state.take_link({peer, Purpose::kSegment, channel}, topology, deadline);
+    if (net::leaves_host(connection.socket.get())) {
+      throw Error(ErrorCode::kProtocol,
+                  fmt::format("{} wants to share memory from another host", topology.describe(peer)));
+    }
+    streams.push_back(net::make_socket_stream(std::move(connection.socket), topology.describe(peer)));
     compare_sizes(*streams.back(), topology, size_bytes, state, deadline);
     net::send_descriptor(streams.back()->fd(), segment->descriptor(), Deadline::after(kDescriptorTimeout));
   }
@@ -75,12 +79,10 @@ std::shared_ptr<net::Segment> receive(const Topology& topology, int leader, cons
 }  // namespace
 
 std::shared_ptr<net::Segment> exchange_segment(const Topology& topology, const std::vector<int>& ranks,
-                                               const net::JobKey& key, std::uint64_t epoch, std::uint64_t channel,
-                                               std::size_t size_bytes, GroupState& state, Deadline deadline) {
+                                               const net::JobKey& key, const net::Hello& hello, std::size_t size_bytes,
+                                               GroupState& state, Deadline deadline) {
   state.abort_signal().throw_if_triggered();
-  if (topology.rank() == ranks.front()) return hand_out(topology, ranks, channel, size_bytes, state, deadline);
-  const net::Hello hello{static_cast<std::uint32_t>(topology.rank()), static_cast<std::uint32_t>(Purpose::kSegment),
-                         channel, epoch};
+  if (topology.rank() == ranks.front()) return hand_out(topology, ranks, hello.channel, size_bytes, state, deadline);
   return receive(topology, ranks.front(), key, hello, size_bytes, state, deadline);
 }
 

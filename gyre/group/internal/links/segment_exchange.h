@@ -13,9 +13,9 @@ namespace gyre::group {
 
 /// One rank's part in sharing a segment among `ranks` (ascending, of its host): the lowest creates it and hands its
 /// descriptor to each of the others, which compare the size, map it and say so; then the lowest tells all that all
-/// have.
+/// have. `hello`: how this rank introduces itself.
 std::shared_ptr<net::Segment> exchange_segment(const Topology& topology, const std::vector<int>& ranks,
-                                               const net::JobKey& key, std::uint64_t epoch, std::uint64_t channel,
-                                               std::size_t size_bytes, GroupState& state, Deadline deadline);
+                                               const net::JobKey& key, const net::Hello& hello, std::size_t size_bytes,
+                                               GroupState& state, Deadline deadline);
 
 }  // namespace gyre::group

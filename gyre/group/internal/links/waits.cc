@@ -57,20 +57,19 @@ UniqueFd connect_in_slices(const Topology& topology, int peer, GroupState& state
 }
 
 /// net::prove_to_acceptor, with waits that an abort ends, and the TLS handshake after it where `encrypt` says so.
-std::unique_ptr<net::TlsSession> prove_to_peer(net::Stream& stream, const net::JobKey& key, const net::Hello& hello,
+std::shared_ptr<net::TlsSession> prove_to_peer(net::Stream& stream, const net::JobKey& key, const net::Hello& hello,
                                                bool encrypt, GroupState& state, Deadline deadline) {
   net::Nonce nonce;
   fill_with_secure_random(nonce);
-  const net::Opening opening = net::encode_opening(hello, nonce);
-  write_exactly(stream, opening, state, deadline);
-  net::Answer answer;
-  read_exactly(stream, answer, state, deadline);
-  write_exactly(stream, net::check_answer_and_prove(key, opening, answer), state, deadline);
+  net::Transcript transcript{net::encode_opening(hello, nonce), {}};
+  write_exactly(stream, transcript.opening, state, deadline);
+  read_exactly(stream, transcript.answer, state, deadline);
+  write_exactly(stream, net::check_answer_and_prove(key, transcript.opening, transcript.answer), state, deadline);
   std::byte welcome{};
   read_exactly(stream, {&welcome, 1}, state, deadline);
-  if (welcome != net::kWelcome) throw Error(ErrorCode::kProtocol, fmt::format("{} did not welcome us", stream.peer()));
+  net::check_welcome(welcome, hello, stream.peer());
   if (!encrypt) return nullptr;
-  auto session = std::make_unique<net::TlsSession>(net::TlsSession::Side::kConnector, key, opening, answer);
+  auto session = std::make_shared<net::TlsSession>(net::TlsSession::Side::kConnector, key, transcript);
   for (short event = session->advance(stream.fd()); event != 0; event = session->advance(stream.fd())) {
     wait_for(stream.fd(), event, state, deadline, stream.peer());
   }
@@ -112,12 +111,17 @@ std::unique_ptr<net::Stream> borrow_as_stream(const UniqueFd& socket, std::strin
 
 LinkConnection connect_to_peer(const Topology& topology, int peer, const net::JobKey& key, const net::Hello& hello,
                                GroupState& state, Deadline deadline) {
-  const bool encrypt = static_cast<Purpose>(hello.purpose) == Purpose::kLink && topology.encrypts_link_to(peer);
   for (int handshake = 1;; ++handshake) {
     UniqueFd connection = connect_in_slices(topology, peer, state, deadline);
+    // Decided by what the kernel knows of the connection: where the peer says that it is does not count.
+    const bool leaves = net::leaves_host(connection.get());
+    if (leaves && static_cast<Purpose>(hello.purpose) == Purpose::kSegment) {
+      throw Error(ErrorCode::kProtocol,
+                  fmt::format("{} says that it is on this host, but has no unix socket here", topology.describe(peer)));
+    }
     try {
       const auto stream = borrow_as_stream(connection, topology.describe(peer));
-      auto session = prove_to_peer(*stream, key, hello, encrypt, state, deadline);
+      auto session = prove_to_peer(*stream, key, hello, hello.encrypts && leaves, state, deadline);
       return {std::move(connection), std::move(session)};
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kPeerLost || handshake == kMostHandshakes || deadline.passed()) throw;

@@ -17,8 +17,8 @@ void wait_for(int fd, short events, GroupState& state, Deadline deadline, std::s
 void read_exactly(net::Stream& stream, std::span<std::byte> into, GroupState& state, Deadline deadline);
 void write_exactly(net::Stream& stream, std::span<const std::byte> from, GroupState& state, Deadline deadline);
 
-/// Connects to `peer` and proves the key: the connector's side of a link, which is encrypted where the topology says
-/// so, or of a segment's exchange.
+/// Connects to `peer` and proves the key: the connector's side of a link, which is encrypted where `hello` says so and
+/// it leaves this host, or of a segment's exchange, which must not leave it.
 LinkConnection connect_to_peer(const Topology& topology, int peer, const net::JobKey& key, const net::Hello& hello,
                                GroupState& state, Deadline deadline);
 

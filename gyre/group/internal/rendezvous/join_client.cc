@@ -32,7 +32,6 @@ Member introduce(const Job& job, const GroupOptions& options, std::vector<net::E
   member.process = ::getpid();
   member.process_namespace = this_process_namespace();
   member.endpoints = std::move(endpoints);
-  member.encrypts = job.encrypt;
   return member;
 }
 
@@ -56,6 +55,16 @@ struct Reply {
   std::optional<Error> refusal;
 };
 
+/// The membership, which must list this rank as it introduced itself.
+Membership checked(Membership membership, const Member& own) {
+  const Member& listed = membership.members[static_cast<std::size_t>(own.rank)];
+  if (listed.host_id != own.host_id || listed.process != own.process) {
+    throw Error(ErrorCode::kProtocol, fmt::format("rank 0 lists this rank as process {} of host {}, which it is not",
+                                                  listed.process, listed.host_name));
+  }
+  return membership;
+}
+
 /// Says who we are and waits for the others.
 Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Deadline deadline) {
   net::send_message(stream, static_cast<std::uint16_t>(MessageType::kJoin), encode_join({job.size, member}), deadline);
@@ -65,7 +74,7 @@ Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Dea
   }
   const net::Message reply = net::receive_message(stream, deadline);
   switch (static_cast<MessageType>(reply.type)) {
-    case MessageType::kMembership: return {decode_membership(reply.payload, job.size), std::nullopt};
+    case MessageType::kMembership: return {checked(decode_membership(reply.payload, job.size), member), std::nullopt};
     case MessageType::kComeBack: return {};
     case MessageType::kRefused:
     case MessageType::kAbort: return {std::nullopt, decode_failure(reply.payload)};
@@ -77,15 +86,24 @@ Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Dea
 Reply try_to_join(const Job& job, const GroupOptions& options, Deadline deadline, Admission& admission) {
   admission.connection = net::connect_to(job.rendezvous, deadline, [&] { throw_if_somebody_has_ended(job); });
   net::limit_unacknowledged(admission.connection.get());
-  const auto stream =
-      borrow_as_stream(admission.connection, fmt::format("rank 0 ({})", net::to_string(job.rendezvous)));
+  const std::string rank_zero = fmt::format("rank 0 ({})", net::to_string(job.rendezvous));
+  auto stream = borrow_as_stream(admission.connection, rank_zero);
   net::Hello hello;
   hello.rank = static_cast<std::uint32_t>(job.rank);
   hello.purpose = static_cast<std::uint32_t>(Purpose::kMembership);
-  net::prove_to_acceptor(*stream, job.key, hello, deadline, [&] {
+  hello.encrypts = job.encrypt;
+  const net::Transcript transcript = net::prove_to_acceptor(*stream, job.key, hello, deadline, [&] {
     // Rank 0 may listen long before its program comes to join.
     if (auto reason = wait_for_rank_zero(*stream, job, deadline)) throw std::move(*reason);
   });
+  admission.tls.reset();
+  if (job.encrypt && net::leaves_host(admission.connection.get())) {
+    admission.tls = std::make_shared<net::TlsSession>(net::TlsSession::Side::kConnector, job.key, transcript);
+    for (short event = admission.tls->advance(stream->fd()); event != 0; event = admission.tls->advance(stream->fd())) {
+      net::wait_for(stream->fd(), event, deadline, rank_zero);
+    }
+    stream = net::make_tls_stream(duplicate(admission.connection), admission.tls, rank_zero);
+  }
   admission.listeners = listen_for_links(job, admission.connection.get());
   const Member member = introduce(job, options, admission.listeners.endpoints);
   return ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));

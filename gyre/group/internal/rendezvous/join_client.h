@@ -1,16 +1,20 @@
 #pragma once
 
+#include <memory>
+
 #include "gyre/base/file.h"
 #include "gyre/group/group.h"
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/internal/rendezvous/membership_messages.h"
 #include "gyre/group/job.h"
+#include "gyre/net/psk_tls.h"
 
 namespace gyre::group {
 
 /// How a process became a member.
 struct Admission {
-  UniqueFd connection;  ///< To the rendezvous; the Membership message has been read from it.
+  UniqueFd connection;                     ///< To the rendezvous; the Membership message has been read from it.
+  std::shared_ptr<net::TlsSession> tls{};  ///< Its session where it is encrypted.
   LinkListeners listeners;
   Membership membership;
 };

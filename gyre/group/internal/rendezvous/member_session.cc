@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -11,10 +12,11 @@
 
 namespace gyre::group {
 
-MemberSession::MemberSession(asio::io_context& context, UniqueFd connection, GroupState& state,
-                             const Topology& topology)
+MemberSession::MemberSession(asio::io_context& context, UniqueFd connection, std::shared_ptr<net::TlsSession> tls,
+                             GroupState& state, const Topology& topology)
     : context_(context),
-      connection_(std::make_shared<net::MessageConnection>(net::adopt_socket(context, std::move(connection)))),
+      connection_(
+          std::make_shared<net::MessageConnection>(net::adopt_socket(context, std::move(connection)), std::move(tls))),
       state_(state),
       topology_(topology) {}
 
@@ -30,7 +32,8 @@ void MemberSession::abort(const Error& reason) {
 void MemberSession::leave() { connection_->send(static_cast<std::uint16_t>(MessageType::kLeave), {}); }
 
 void MemberSession::leave_part(std::uint64_t part) {
-  connection_->send(static_cast<std::uint16_t>(MessageType::kLeavePart), encode_left({topology_.rank(), part}));
+  connection_->send(static_cast<std::uint16_t>(MessageType::kLeavePart),
+                    encode_left(std::array{Exit{topology_.rank(), part}}));
 }
 
 asio::awaitable<void> MemberSession::listen() {
@@ -50,16 +53,17 @@ void MemberSession::handle(const net::Message& message) {
   switch (static_cast<MessageType>(message.type)) {
     case MessageType::kAbort: return state_.fail(decode_failure(message.payload));
     case MessageType::kLeft: {
-      const auto [rank, part] = decode_left(message.payload);
-      if (rank >= topology_.size())
-        throw Error(ErrorCode::kProtocol, fmt::format("rank {} left a smaller group", rank));
-      if (part != 0) return state_.mark_left_part(rank, part);
-      state_.mark_left(rank);
-      if (rank == topology_.rank()) state_.finish_farewell();
+      for (const Exit& exit : decode_left(message.payload, topology_.size())) note(exit);
       return;
     }
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", message.type));
   }
+}
+
+void MemberSession::note(const Exit& exit) {
+  if (exit.process_set != 0) return state_.mark_left_part(exit.rank, exit.process_set);
+  state_.mark_left(exit.rank);
+  if (exit.rank == topology_.rank()) state_.finish_farewell();
 }
 
 void MemberSession::rendezvous_lost(const std::string& evidence) {

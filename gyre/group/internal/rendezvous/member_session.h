@@ -14,7 +14,9 @@ namespace gyre::group {
 class MemberSession : public std::enable_shared_from_this<MemberSession> {
  public:
   /// `state` and `topology` outlive the service thread.
-  MemberSession(asio::io_context& context, UniqueFd connection, GroupState& state, const Topology& topology);
+  /// `tls`: the session of an encrypted connection.
+  MemberSession(asio::io_context& context, UniqueFd connection, std::shared_ptr<net::TlsSession> tls, GroupState& state,
+                const Topology& topology);
 
   void start();
   void abort(const Error& reason);
@@ -24,6 +26,7 @@ class MemberSession : public std::enable_shared_from_this<MemberSession> {
  private:
   asio::awaitable<void> listen();
   void handle(const net::Message& message);
+  void note(const Exit& exit);
   void rendezvous_lost(const std::string& evidence);
   void watch_rank_zero();
 

@@ -24,7 +24,7 @@ flatbuffers::Offset<wire::Member> write_member(flatbuffers::FlatBufferBuilder& b
   for (const net::Endpoint& endpoint : member.endpoints) endpoints.push_back(net::to_string(endpoint));
   return wire::CreateMember(builder, member.rank, builder.CreateString(member.host_id),
                             builder.CreateString(member.host_name), member.process, member.process_namespace,
-                            builder.CreateVectorOfStrings(endpoints), member.encrypts);
+                            builder.CreateVectorOfStrings(endpoints));
 }
 
 /// Verifies that the bytes are a well-formed T: only then may its accessors be used.
@@ -54,7 +54,6 @@ Member read_member(const wire::Member* source, std::string_view message) {
   member.host_name = read_name(source->host_name(), message);
   member.process = source->process();
   member.process_namespace = source->process_namespace();
-  member.encrypts = source->encrypts();
   for (const flatbuffers::String* text : *source->endpoints()) {
     try {
       member.endpoints.push_back(net::parse_endpoint(read_name(text, message)));
@@ -90,9 +89,11 @@ Bytes encode_failure(const Error& failure) {
   return finish(builder);
 }
 
-Bytes encode_left(const Left& left) {
+Bytes encode_left(std::span<const Exit> exits) {
   flatbuffers::FlatBufferBuilder builder;
-  builder.Finish(wire::CreateLeft(builder, left.rank, left.part));
+  std::vector<wire::Exit> entries;
+  for (const Exit& exit : exits) entries.emplace_back(exit.rank, exit.process_set);
+  builder.Finish(wire::CreateLeft(builder, builder.CreateVectorOfStructs(entries)));
   return finish(builder);
 }
 
@@ -126,10 +127,16 @@ Error decode_failure(std::span<const std::byte> bytes) {
   return {error_code_name(code) == "UNKNOWN" ? ErrorCode::kInternal : code, source.message()->str()};
 }
 
-Left decode_left(std::span<const std::byte> bytes) {
+std::vector<Exit> decode_left(std::span<const std::byte> bytes, int size) {
   const auto& source = verified<wire::Left>(bytes, "Left");
-  if (source.rank() < 0 || source.rank() >= kMostRanks) throw_malformed("Left", "the rank is out of range");
-  return {source.rank(), source.part()};
+  if (source.exits() == nullptr || source.exits()->size() == 0) throw_malformed("Left", "it names no rank");
+  if (source.exits()->size() > kMostExits) throw_malformed("Left", "it names too many ranks");
+  std::vector<Exit> exits;
+  for (const wire::Exit* entry : *source.exits()) {
+    if (entry->rank() < 0 || entry->rank() >= size) throw_malformed("Left", "a rank is out of range");
+    exits.push_back({entry->rank(), entry->process_set()});
+  }
+  return exits;
 }
 
 }  // namespace gyre::group

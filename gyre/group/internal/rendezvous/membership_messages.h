@@ -18,8 +18,8 @@ enum class MessageType : std::uint16_t {
   kComeBack = 4,    ///< Empty: an earlier group of this job is still being dissolved; connect again.
   kAbort = 5,       ///< Failure: to rank 0, and from it to all.
   kLeave = 6,       ///< Empty, to rank 0.
-  kLeft = 7,        ///< From rank 0 to all; the one that leaves may close its connection when it sees its own.
-  kLeavePart = 8,   ///< Left, to rank 0, which tells the others: this rank has left a part of the group.
+  kLeft = 7,        ///< From rank 0 to all; a rank that leaves may close its connection when it sees its own exit.
+  kLeavePart = 8,   ///< Left, to rank 0, which informs the others: this rank has left a process set.
   kEnded = 9,       ///< Failure, to rank 0: a rank has ended that has not joined, so the others wait in vain.
 };
 
@@ -29,6 +29,7 @@ enum class Purpose : std::uint32_t { kMembership = 1, kLink = 2, kSegment = 3 };
 /// Limits on what peers send. Nothing of ours comes near them.
 constexpr int kMostRanks = 1 << 16;
 constexpr std::size_t kMostEndpoints = 8;
+constexpr std::size_t kMostExits = 4096;
 constexpr std::size_t kLongestName = 512;
 constexpr std::size_t kLongestFailureText = std::size_t{16} << 10;
 
@@ -42,25 +43,27 @@ struct Membership {
   std::vector<Member> members;  ///< In the order of their ranks.
 };
 
-/// A rank has left the group, or only the part of this number.
-struct Left {
+/// A rank has left the group, or only the process set of this number.
+struct Exit {
   int rank = 0;
-  std::uint64_t part = 0;  ///< 0: the group.
+  std::uint64_t process_set = 0;  ///< 0: the group.
 
-  friend bool operator==(const Left&, const Left&) = default;
+  friend bool operator==(const Exit&, const Exit&) = default;
 };
 
 Bytes encode_join(const Join& join);
 Bytes encode_membership(const Membership& membership);
 /// Cuts the text at kLongestFailureText.
 Bytes encode_failure(const Error& failure);
-Bytes encode_left(const Left& left);
+/// At most kMostExits.
+Bytes encode_left(std::span<const Exit> exits);
 
 // The bytes come from a peer: Error(kProtocol) says what is wrong with them.
 Join decode_join(std::span<const std::byte> bytes);
 /// Also checks that there are `size` members, in the order of their ranks.
 Membership decode_membership(std::span<const std::byte> bytes, int size);
 Error decode_failure(std::span<const std::byte> bytes);
-Left decode_left(std::span<const std::byte> bytes);
+/// Also checks that there are at most kMostExits, of ranks below `size`.
+std::vector<Exit> decode_left(std::span<const std::byte> bytes, int size);
 
 }  // namespace gyre::group

@@ -24,6 +24,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   must_be_read_or_refused([&] { gyre::group::decode_join(payload); });
   must_be_read_or_refused([&] { gyre::group::decode_membership(payload, 2); });
   must_be_read_or_refused([&] { static_cast<void>(gyre::group::decode_failure(payload)); });
-  must_be_read_or_refused([&] { gyre::group::decode_left(payload); });
+  must_be_read_or_refused([&] { gyre::group::decode_left(payload, 2); });
   return 0;
 }

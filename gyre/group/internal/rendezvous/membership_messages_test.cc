@@ -18,7 +18,6 @@ Member example(int rank) {
   member.host_name = "node7";
   member.process = 4711 + rank;
   member.process_namespace = 42;
-  member.encrypts = true;
   member.endpoints = {net::parse_endpoint("unix:@gyre-link-1"), net::parse_endpoint("tcp:[::1]:80")};
   return member;
 }
@@ -29,7 +28,6 @@ void expect_equal(const Member& a, const Member& b) {
   EXPECT_EQ(a.host_name, b.host_name);
   EXPECT_EQ(a.process, b.process);
   EXPECT_EQ(a.process_namespace, b.process_namespace);
-  EXPECT_EQ(a.encrypts, b.encrypts);
   EXPECT_EQ(a.endpoints, b.endpoints);
 }
 
@@ -53,8 +51,8 @@ TEST(MembershipMessages, what_is_encoded_is_decoded) {
   const Error failure = decode_failure(encode_failure(Error(ErrorCode::kMismatch, "shapes differ")));
   EXPECT_EQ(failure.code(), ErrorCode::kMismatch);
   EXPECT_STREQ(failure.what(), "shapes differ");
-  EXPECT_EQ(decode_left(encode_left({5, 0})), (Left{5, 0}));
-  EXPECT_EQ(decode_left(encode_left({5, 77})), (Left{5, 77}));
+  const std::vector<Exit> exits{{5, 0}, {2, 77}};
+  EXPECT_EQ(decode_left(encode_left(exits), 6), exits);
 }
 
 TEST(MembershipMessages, limits_and_order_are_checked) {
@@ -74,7 +72,9 @@ TEST(MembershipMessages, limits_and_order_are_checked) {
   EXPECT_EQ(code_of([&] { decode_membership(two, 3); }), ErrorCode::kProtocol);
   const Bytes swapped = encode_membership({1, {example(1), example(0)}});
   EXPECT_EQ(code_of([&] { decode_membership(swapped, 2); }), ErrorCode::kProtocol);
-  EXPECT_EQ(code_of([&] { decode_left(encode_left({-1, 0})); }), ErrorCode::kProtocol);
+  for (const std::vector<Exit>& exits : {std::vector<Exit>{}, {{-1, 0}}, {{0, 0}, {6, 0}}, {kMostExits + 1, Exit{}}}) {
+    EXPECT_EQ(code_of([&] { decode_left(encode_left(exits), 6); }), ErrorCode::kProtocol);
+  }
 }
 
 TEST(MembershipMessages, long_reasons_are_cut_and_unknown_codes_are_internal) {
@@ -89,13 +89,14 @@ TEST(MembershipMessages, truncated_and_damaged_bytes_are_refused_or_harmless) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   Random random(seed);
   const std::vector<Bytes> good{encode_join({3, example(2)}), encode_membership({77, {example(0), example(1)}}),
-                                encode_failure(Error(ErrorCode::kMismatch, "shapes differ")), encode_left({5, 0})};
+                                encode_failure(Error(ErrorCode::kMismatch, "shapes differ")),
+                                encode_left(std::vector<Exit>{{5, 0}, {1, 9}})};
   const auto decode_all = [](std::span<const std::byte> bytes) {
     int refused = 0;
     refused += code_of([&] { decode_join(bytes); }) == ErrorCode::kProtocol;
     refused += code_of([&] { decode_membership(bytes, 2); }) == ErrorCode::kProtocol;
     refused += code_of([&] { decode_failure(bytes); }) == ErrorCode::kProtocol;
-    refused += code_of([&] { decode_left(bytes); }) == ErrorCode::kProtocol;
+    refused += code_of([&] { decode_left(bytes, 8); }) == ErrorCode::kProtocol;
     return refused;
   };
   EXPECT_EQ(decode_all({}), 4);

@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <map>
+#include <span>
 #include <utility>
 
 #include "gyre/base/random.h"
@@ -27,7 +30,8 @@ RendezvousServer::RendezvousServer(asio::io_context& context, RendezvousOptions 
       options_(std::move(options)),
       seats_(static_cast<std::size_t>(options_.size)),
       join_timer_(context),
-      farewell_timer_(context) {}
+      farewell_timer_(context),
+      exit_timer_(context) {}
 
 void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
   net::AcceptorOptions options;
@@ -35,6 +39,8 @@ void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
   options.key = options_.key;
   options.handshake_timeout = options_.handshake_timeout;
   options.logger = options_.logger;
+  options.encrypt = options_.encrypt;
+  options.allowed = options_.allowed;
   options.check = [size = options_.size](const net::Hello& hello) {
     if (hello.purpose != static_cast<std::uint32_t>(Purpose::kMembership) || hello.epoch != 0) {
       throw Error(ErrorCode::kProtocol, fmt::format("purpose {} does not belong here", hello.purpose));
@@ -45,12 +51,15 @@ void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
   };
   // The acceptor is owned by this server, so its callbacks must not own the server in turn.
   options.admitted = [weak = weak_from_this()](const net::Hello& hello, std::shared_ptr<net::AsyncSocket> socket,
-                                               const std::unique_ptr<net::TlsSession>&) {
+                                               std::shared_ptr<net::TlsSession> tls) {
     const auto self = weak.lock();
     if (!self) return;
-    auto connection = std::make_shared<net::MessageConnection>(std::move(socket));
+    auto connection = std::make_shared<net::MessageConnection>(std::move(socket), std::move(tls));
     const int rank = static_cast<int>(hello.rank);
     asio::co_spawn(self->context_, [self, rank, connection] { return self->serve(rank, connection); }, asio::detached);
+  };
+  options.disagreed = [weak = weak_from_this()](const net::Hello& hello, const std::string& peer) {
+    if (const auto self = weak.lock()) self->disagreed(hello, peer);
   };
   acceptor_ = std::make_shared<net::Acceptor>(context_, std::move(options));
   acceptor_->listen(std::move(listening_socket));
@@ -129,6 +138,7 @@ bool RendezvousServer::seat_member(int rank, const Connection& connection, const
     seat.is_remote = here.kind == net::Endpoint::Kind::kTcp && !is_loopback(net::peer_endpoint(fd).host);
   }
   if (everybody_is(SeatState::kJoined)) announce_membership();
+  fail_if_all_have_come();
   return true;
 }
 
@@ -143,9 +153,13 @@ void RendezvousServer::announce_membership() {
   std::array<std::byte, sizeof(std::uint64_t)> random;
   fill_with_secure_random(random);
   const std::uint64_t epoch = ByteReader(random, "an epoch").u64() | 1;  // Never 0, which stands for none.
+  // Most ranks see the same addresses: all of a host, at least.
+  std::map<std::pair<bool, std::string>, Bytes> encoded;
   for (int rank = 0; rank < options_.size; ++rank) {
-    send(*seats_[static_cast<std::size_t>(rank)].connection, MessageType::kMembership,
-         encode_membership({epoch, members_as_seen_by(rank)}));
+    const Seat& seat = seats_[static_cast<std::size_t>(rank)];
+    Bytes& membership = encoded[{seat.is_remote, seat.address_here}];
+    if (membership.empty()) membership = encode_membership({epoch, members_as_seen_by(rank)});
+    send(*seat.connection, MessageType::kMembership, membership);
     watch(rank);
   }
 }
@@ -182,7 +196,7 @@ void RendezvousServer::handle(int rank, const net::Message& message) {
     case MessageType::kAbort: return fail_because_of(rank, decode_failure(message.payload));
     case MessageType::kLeave: return leave(rank);
     case MessageType::kEnded: return cannot_gather(decode_failure(message.payload));
-    case MessageType::kLeavePart: return leave_part(rank, decode_left(message.payload));
+    case MessageType::kLeavePart: return leave_part(rank, decode_left(message.payload, options_.size));
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", message.type));
   }
 }
@@ -199,6 +213,28 @@ void RendezvousServer::lost(int rank, const std::string& evidence) {
   finish_farewell_if_done();
 }
 
+/// It knows the key, so it is one of ours; but neither side may give way to the other, and so the ranks can never
+/// gather.
+void RendezvousServer::disagreed(const net::Hello& hello, const std::string& peer) {
+  if (announced_ || hello.rank >= static_cast<std::uint32_t>(options_.size)) return;
+  const int rank = static_cast<int>(hello.rank);
+  seats_[static_cast<std::size_t>(rank)].disagrees = true;
+  if (!disagreement_) {
+    disagreement_ = Error(
+        ErrorCode::kMismatch,
+        fmt::format("rank {} ({}) {} connections that leave its host and rank {} {}; set GYRE_TLS alike for all ranks",
+                    rank_in_job(rank), peer, hello.encrypts ? "encrypts" : "does not encrypt", rank_in_job(0),
+                    options_.encrypt ? "does" : "does not"));
+  }
+  fail_if_all_have_come();
+}
+
+/// Those that are still on their way should hear the reason too.
+void RendezvousServer::fail_if_all_have_come() {
+  const auto has_come = [](const Seat& seat) { return seat.disagrees || seat.state == SeatState::kJoined; };
+  if (disagreement_ && std::all_of(seats_.begin(), seats_.end(), has_come)) cannot_gather(*disagreement_);
+}
+
 /// Once all were there, whoever says so had not heard of it yet.
 void RendezvousServer::cannot_gather(const Error& reason) {
   if (!announced_) fail(reason);
@@ -210,28 +246,48 @@ void RendezvousServer::leave(int rank) {
   seat.state = SeatState::kLeft;
   if (!failure_ && !somebody_has_left_ && options_.launcher_pipe) options_.launcher_pipe->left(rank_in_job(rank));
   somebody_has_left_ = true;
-  const Bytes payload = encode_left({rank, 0});
-  send_to_joined(MessageType::kLeft, payload);
+  spread({rank, 0});
   if (rank != 0) {
-    send(*seat.connection, MessageType::kLeft, payload);
+    send(*seat.connection, MessageType::kLeft, encode_left(std::array{Exit{rank, 0}}));
   } else {
+    send_exits();  // The others need this rank's rendezvous and should learn of it at once.
     rank_zero_left_ = true;
     farewell_timer_.expires_after(options_.longest_farewell);
     farewell_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& cancelled) {
       if (cancelled) return;
       self->options_.logger->warn("rank 0 leaves although other ranks are still there: they did not leave within {} ms",
                                   self->options_.longest_farewell.count());
-      send(*self->seats_[0].connection, MessageType::kLeft, encode_left({0, 0}));
+      send(*self->seats_[0].connection, MessageType::kLeft, encode_left(std::array{Exit{0, 0}}));
     });
   }
   finish_farewell_if_done();
 }
 
-void RendezvousServer::leave_part(int rank, const Left& left) {
-  if (left.rank != rank || left.part == 0) {
-    throw Error(ErrorCode::kProtocol, fmt::format("it says that rank {} left part {}", left.rank, left.part));
+void RendezvousServer::leave_part(int rank, const std::vector<Exit>& exits) {
+  const Exit& exit = exits.front();
+  if (exits.size() != 1 || exit.rank != rank || exit.process_set == 0) {
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("it says that rank {} left process set {}", exit.rank, exit.process_set));
   }
-  send_to_joined(MessageType::kLeft, encode_left(left));
+  spread(exit);
+}
+
+void RendezvousServer::spread(const Exit& exit) {
+  const auto now = SteadyClock::now();
+  if (!exit_news_.add(exit, now)) return;  // The timer runs.
+  exit_timer_.expires_at(exit_news_.due());
+  if (exit_news_.due() <= now) return send_exits();
+  exit_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& cancelled) {
+    if (!cancelled) self->send_exits();
+  });
+}
+
+void RendezvousServer::send_exits() {
+  const std::vector<Exit> exits = exit_news_.take(SteadyClock::now());
+  for (std::size_t first = 0; first < exits.size(); first += kMostExits) {
+    const auto batch = std::span(exits).subspan(first, std::min(kMostExits, exits.size() - first));
+    send_to_joined(MessageType::kLeft, encode_left(batch));
+  }
 }
 
 /// Rank 0 hosts this server and so leaves last; but nobody needs it in a group that has failed.
@@ -240,7 +296,7 @@ void RendezvousServer::finish_farewell_if_done() {
   const bool done = failure_ || std::none_of(seats_.begin(), seats_.end(),
                                              [](const Seat& seat) { return seat.state == SeatState::kJoined; });
   if (done && farewell_timer_.cancel() > 0) {
-    send(*seats_[0].connection, MessageType::kLeft, encode_left({0, 0}));
+    send(*seats_[0].connection, MessageType::kLeft, encode_left(std::array{Exit{0, 0}}));
   }
 }
 
@@ -251,6 +307,7 @@ void RendezvousServer::fail_because_of(int rank, const Error& reason) {
 
 void RendezvousServer::fail(const Error& reason) {
   if (failure_) return;
+  send_exits();
   failure_ = reason;
   join_timer_.cancel();
   send_to_joined(MessageType::kAbort, encode_failure(reason));
@@ -258,6 +315,7 @@ void RendezvousServer::fail(const Error& reason) {
 }
 
 void RendezvousServer::join_time_is_up() {
+  if (disagreement_) return fail(*disagreement_);
   std::vector<int> missing;
   for (int rank = 0; rank < options_.size; ++rank) {
     if (seats_[static_cast<std::size_t>(rank)].state == SeatState::kAbsent) missing.push_back(rank_in_job(rank));

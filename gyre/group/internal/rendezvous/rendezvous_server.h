@@ -9,6 +9,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/log.h"
+#include "gyre/group/internal/rendezvous/exit_news.h"
 #include "gyre/group/internal/rendezvous/membership_messages.h"
 #include "gyre/group/launcher_pipe.h"
 #include "gyre/net/async/acceptor.h"
@@ -20,7 +21,9 @@ namespace gyre::group {
 struct RendezvousOptions {
   int size = 1;
   net::JobKey key{};
-  std::string where;  ///< The rendezvous, for messages.
+  bool encrypt = true;                ///< As in Job.
+  std::vector<net::Network> allowed;  ///< As in Job.
+  std::string where;                  ///< The rendezvous, for messages.
   std::chrono::milliseconds join_timeout{60'000};
   std::chrono::milliseconds handshake_timeout{10'000};
   std::chrono::milliseconds longest_farewell{5'000};
@@ -50,6 +53,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
     Member member;
     Connection connection;
     std::string address_here;  ///< How this member reaches rank 0's host; empty for a unix socket.
+    bool disagrees = false;    ///< It came with another setting of encryption and was refused.
     bool is_remote = false;    ///< Its connection comes over a network and not over the loopback.
   };
 
@@ -62,8 +66,13 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   void watch(int rank);
   void lost(int rank, const std::string& evidence);
   void cannot_gather(const Error& reason);
+  void disagreed(const net::Hello& hello, const std::string& peer);
+  void fail_if_all_have_come();
   void leave(int rank);
-  void leave_part(int rank, const Left& left);
+  void leave_part(int rank, const std::vector<Exit>& exits);
+  /// Informs the members of an exit, with others that follow closely.
+  void spread(const Exit& exit);
+  void send_exits();
   void finish_farewell_if_done();
   void fail_because_of(int rank, const Error& reason);
   void fail(const Error& reason);
@@ -79,9 +88,12 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   std::vector<Seat> seats_;
   asio::steady_timer join_timer_;
   asio::steady_timer farewell_timer_;
+  ExitNews exit_news_;
+  asio::steady_timer exit_timer_;
   bool announced_ = false;
   bool rank_zero_left_ = false;
   bool somebody_has_left_ = false;
+  std::optional<Error> disagreement_;  ///< Why the ranks cannot gather, once they have all come.
   std::optional<Error> failure_;
 };
 
