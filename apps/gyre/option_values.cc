@@ -40,7 +40,7 @@ bool is_address_with_colons(std::string_view text) {
 
 }  // namespace
 
-Endpoint parse_endpoint(const std::string& text, const std::string& option, int lowest_port) {
+Endpoint parse_host_and_port(const std::string& text, const std::string& option, int lowest_port) {
   const bool bracketed = text.starts_with('[');
   const std::size_t host_end = bracketed ? text.find(']') : text.find(':');
   const std::string host =

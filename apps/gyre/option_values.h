@@ -13,9 +13,9 @@ struct Endpoint {
 };
 
 /// "node1", "node1:29500", "10.0.0.1:29500", "[fe80::1]:29500". UsageError, in which `option` is the option's name.
-Endpoint parse_endpoint(const std::string& text, const std::string& option, int lowest_port);
+Endpoint parse_host_and_port(const std::string& text, const std::string& option, int lowest_port);
 
-/// The host of an option that takes no port: as in parse_endpoint(), brackets may be left out.
+/// The host of an option that takes no port: as in parse_host_and_port(), brackets may be left out.
 std::string parse_host(const std::string& text, const std::string& option);
 
 /// "host:port", with brackets where the host needs them.

@@ -16,6 +16,7 @@
 #include "apps/gyre/option_values.h"
 #include "apps/gyre/python_verb.h"
 #include "gyre/base/bytes.h"
+#include "gyre/base/cores.h"
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
@@ -100,7 +101,7 @@ int RunCommand::rank_count() const {
   if (!ranks_.empty() && !ranks_per_node_.empty()) throw UsageError("give either -n or --nproc-per-node");
   if (ranks_per_node_ == "gpu")
     throw UsageError("--nproc-per-node gpu: Gyre's ranks compute on the CPU; give a number");
-  if (ranks_per_node_ == "auto" || ranks_per_node_ == "cpu") return launch::usable_cores();
+  if (ranks_per_node_ == "auto" || ranks_per_node_ == "cpu") return usable_cores();
   if (!ranks_per_node_.empty()) {
     return static_cast<int>(parse_integer(ranks_per_node_, "--nproc-per-node", 1, launch::kMostRanksPerHost));
   }
@@ -191,7 +192,7 @@ void RunCommand::set_part(launch::LaunchOptions& options) const {
   }
   Endpoint endpoint;
   if (!rendezvous_endpoint_.empty()) {
-    endpoint = parse_endpoint(rendezvous_endpoint_, "--rdzv-endpoint", lowest_port);
+    endpoint = parse_host_and_port(rendezvous_endpoint_, "--rdzv-endpoint", lowest_port);
   }
   const int node = node_rank_.empty() ? 0 : static_cast<int>(parse_integer(node_rank_, "--node-rank", 0, nodes - 1));
   if (nodes == 1) return;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <limits.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -32,12 +31,6 @@ std::string host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
   return name.data();
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // More than 1024 cores.
 }
 
 std::optional<std::int64_t> out_of_memory_kills() {

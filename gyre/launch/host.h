@@ -13,9 +13,6 @@ constexpr int kMostRanksPerHost = 4096;
 /// The name of this machine.
 std::string host_name();
 
-/// How many cores this process may use (its affinity mask); at least 1.
-int usable_cores();
-
 /// How many processes the kernel has killed for want of memory since it started; nothing when it does not say.
 std::optional<std::int64_t> out_of_memory_kills();
 

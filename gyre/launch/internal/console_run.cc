@@ -11,6 +11,7 @@
 #include <csignal>
 #include <utility>
 
+#include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/launch/host.h"
 

@@ -3,19 +3,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstddef>
-#include <cstring>
 #include <span>
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
+#include "gyre/net/socket.h"
 
 namespace gyre::launch {
 
@@ -38,22 +35,6 @@ UniqueFd make_key() {
   return fd;
 }
 
-/// Abstract: the name lives as long as the socket, and no file can be left behind.
-UniqueFd listen_on(const std::string& name, int ranks) {
-  constexpr int kLeastBacklog = 512;
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) throw system_error("cannot make the rendezvous socket", errno);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      ::listen(fd.get(), std::max(kLeastBacklog, ranks)) != 0) {
-    throw system_error(fmt::format("cannot listen on unix:@{}", name), errno);
-  }
-  return fd;
-}
-
 void make_verdict_pipe(JobIdentity& identity) {
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw system_error("cannot make a pipe to the ranks", errno);
@@ -69,8 +50,11 @@ JobIdentity make_job_identity(int ranks) {
   std::string name = "gyre-";
   for (const std::byte byte : nonce) name += fmt::format("{:02x}", static_cast<unsigned>(byte));
   JobIdentity identity;
-  identity.rendezvous_fd = listen_on(name, ranks);
-  identity.rendezvous = "unix:@" + name;
+  constexpr int kLeastBacklog = 512;
+  // Abstract: the name lives as long as the socket, and no file can be left behind.
+  const net::Endpoint rendezvous{net::Endpoint::Kind::kUnix, "@" + name, 0};
+  identity.rendezvous_fd = net::listen_on(rendezvous, std::max(kLeastBacklog, ranks));
+  identity.rendezvous = net::to_string(rendezvous);
   identity.key_fd = make_key();
   make_verdict_pipe(identity);
   return identity;

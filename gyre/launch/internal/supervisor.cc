@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/launch/internal/dying.h"
 #include "gyre/launch/internal/sweep.h"

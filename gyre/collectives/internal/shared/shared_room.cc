@@ -11,6 +11,7 @@
 #include <ctime>
 #include <utility>
 
+#include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 
 namespace gyre::collectives::internal {
@@ -33,13 +34,6 @@ void pause_core() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  return CPU_COUNT(&cores);
 }
 
 /// Whether this rank may spin: found once per lane, kept in its own line.

@@ -9,6 +9,7 @@
 #include "gyre/base/check.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/clock.h"
+#include "gyre/base/cores.h"
 #include "gyre/collectives/collectives.h"
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/engine/internal/channels.h"
@@ -36,13 +37,6 @@ void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return CPU_COUNT(&set);
 }
 
 template <typename T>
