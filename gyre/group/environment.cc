@@ -12,6 +12,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/base/launch_contract.h"
 #include "gyre/base/parse.h"
 #include "gyre/group/internal/ended_ranks.h"
 #include "gyre/group/internal/launch.h"
@@ -25,6 +26,7 @@ namespace gyre::group {
 namespace {
 
 constexpr std::uint64_t kLongestKeyFileBytes = 4096;
+static_assert(net::kKeyBytes == launch_contract::kKeyBytes);
 
 [[noreturn]] void throw_bad_descriptor(const char* variable, int descriptor, std::string_view why) {
   throw Error(ErrorCode::kInvalidArgument,
@@ -36,9 +38,11 @@ constexpr std::uint64_t kLongestKeyFileBytes = 4096;
 net::JobKey key_from_descriptor(int descriptor) {
   net::JobKey key;
   const ssize_t count = ::pread(descriptor, key.data(), key.size(), 0);
-  if (count < 0) throw_bad_descriptor("GYRE_KEY_FD", descriptor, system_error("reading it fails", errno).what());
+  if (count < 0)
+    throw_bad_descriptor(launch_contract::kKeyDescriptor, descriptor, system_error("reading it fails", errno).what());
   if (count != static_cast<ssize_t>(key.size())) {
-    throw_bad_descriptor("GYRE_KEY_FD", descriptor, fmt::format("it holds {} bytes instead of {}", count, key.size()));
+    throw_bad_descriptor(launch_contract::kKeyDescriptor, descriptor,
+                         fmt::format("it holds {} bytes instead of {}", count, key.size()));
   }
   return key;
 }
@@ -67,11 +71,11 @@ std::shared_ptr<UniqueFd> inherited_listener(int descriptor) {
   int listening = 0;
   socklen_t length = sizeof(listening);
   if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
-    throw_bad_descriptor("GYRE_RENDEZVOUS_FD", descriptor, "it is no listening socket");
+    throw_bad_descriptor(launch_contract::kRendezvousDescriptor, descriptor, "it is no listening socket");
   }
   // A copy: the original stays open, so that this process can join again.
   UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw system_error("GYRE_RENDEZVOUS_FD", errno);
+  if (!copy) throw system_error(launch_contract::kRendezvousDescriptor, errno);
   return std::make_shared<UniqueFd>(std::move(copy));
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/launch_contract.h"
 
 namespace gyre::group {
 
@@ -19,7 +20,7 @@ std::shared_ptr<LauncherPipe> LauncherPipe::inherited(int descriptor) {
   const int flags = ::fcntl(descriptor, F_GETFL);
   if ((flags & O_ACCMODE) != O_WRONLY || (flags & O_NONBLOCK) == 0) return nullptr;  // Programs' own pipes block.
   UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw system_error("GYRE_VERDICT_FD", errno);
+  if (!copy) throw system_error(launch_contract::kVerdictDescriptor, errno);
   return std::make_shared<LauncherPipe>(std::move(copy));
 }
 

@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
+#include "gyre/base/launch_contract.h"
 #include "gyre/base/process.h"
 #include "gyre/launch/host.h"
 
 namespace gyre::launch {
 
-constexpr std::size_t kJobKeyBytes = 32;
+constexpr std::size_t kJobKeyBytes = launch_contract::kKeyBytes;
 
 /// This launcher's share of a job over several hosts, where each host has a launcher of its own.
 struct HostPart {

@@ -9,13 +9,15 @@
 #include <string_view>
 #include <utility>
 
+#include "gyre/base/launch_contract.h"
+
 namespace gyre::group {
 
 std::shared_ptr<UniqueFd> inherited_ended(int descriptor) {
   // Only a file in memory has seals: a program between the launcher and us may have put another file in its place.
   if (::fcntl(descriptor, F_GET_SEALS) < 0) return nullptr;
   UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw system_error("GYRE_ENDED_FD", errno);
+  if (!copy) throw system_error(launch_contract::kEndedDescriptor, errno);
   return std::make_shared<UniqueFd>(std::move(copy));
 }
 

@@ -9,6 +9,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/base/launch_contract.h"
 #include "gyre/base/parse.h"
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/internal/rendezvous/membership_messages.h"
@@ -50,26 +51,28 @@ void read_place(Launch& launch, const Variables& variables, const char* rank_nam
 Launch read_gyre(const Variables& variables) {
   Launch launch;
   launch.launcher = "gyre";
-  read_place(launch, variables, "GYRE_RANK", "GYRE_SIZE");
-  if (const auto local_size = optional_number(variables, "GYRE_LOCAL_SIZE", 1, launch.size)) {
-    optional_number(variables, "GYRE_LOCAL_RANK", 0, *local_size - 1);
+  read_place(launch, variables, launch_contract::kRank, launch_contract::kSize);
+  if (const auto local_size = optional_number(variables, launch_contract::kLocalSize, 1, launch.size)) {
+    optional_number(variables, launch_contract::kLocalRank, 0, *local_size - 1);
   }
   if (launch.size == 1) return launch;
-  launch.rendezvous = net::parse_endpoint(required(variables, "GYRE_RENDEZVOUS", launch.launcher));
+  launch.rendezvous = net::parse_endpoint(required(variables, launch_contract::kRendezvous, launch.launcher));
   constexpr int kHighest = std::numeric_limits<int>::max();
-  launch.ended_descriptor = optional_number(variables, "GYRE_ENDED_FD", 0, kHighest).value_or(-1);
+  launch.ended_descriptor = optional_number(variables, launch_contract::kEndedDescriptor, 0, kHighest).value_or(-1);
   if (launch.rank == 0) {
-    launch.listener_descriptor = optional_number(variables, "GYRE_RENDEZVOUS_FD", 0, kHighest).value_or(-1);
-    launch.verdict_descriptor = optional_number(variables, "GYRE_VERDICT_FD", 0, kHighest).value_or(-1);
+    launch.listener_descriptor =
+        optional_number(variables, launch_contract::kRendezvousDescriptor, 0, kHighest).value_or(-1);
+    launch.verdict_descriptor =
+        optional_number(variables, launch_contract::kVerdictDescriptor, 0, kHighest).value_or(-1);
   }
-  if (const auto file = variables("GYRE_KEY_FILE"); file && !variables("GYRE_KEY_FD")) {
+  if (const auto file = variables(launch_contract::kKeyFile); file && !variables(launch_contract::kKeyDescriptor)) {
     launch.key_source = Launch::KeySource::kFile;
     launch.key_file = *file;
     launch.job_id = net::to_string(launch.rendezvous);
     return launch;
   }
   launch.key_source = Launch::KeySource::kDescriptor;
-  launch.key_descriptor = required_number(variables, "GYRE_KEY_FD", launch.launcher, 0, kHighest);
+  launch.key_descriptor = required_number(variables, launch_contract::kKeyDescriptor, launch.launcher, 0, kHighest);
   return launch;
 }
 
@@ -80,7 +83,7 @@ void meet_on_this_host(Launch& launch, const Variables& variables, uid_t user) {
   for (std::size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", std::to_integer<int>(hash[i]));
   launch.rendezvous = {net::Endpoint::Kind::kUnix, fmt::format("{}-{}", name, user), 0};
   launch.key_source = Launch::KeySource::kLocalSocket;
-  if (const auto file = variables("GYRE_KEY_FILE")) {
+  if (const auto file = variables(launch_contract::kKeyFile)) {
     launch.key_source = Launch::KeySource::kFile;
     launch.key_file = *file;
   }
@@ -89,7 +92,7 @@ void meet_on_this_host(Launch& launch, const Variables& variables, uid_t user) {
 /// Foreign launchers: several hosts, rank 0 listening at `rendezvous`.
 void meet_over_network(Launch& launch, const Variables& variables, const net::Endpoint& rendezvous) {
   launch.rendezvous = rendezvous;
-  const auto file = variables("GYRE_KEY_FILE");
+  const auto file = variables(launch_contract::kKeyFile);
   if (!file) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("GYRE_KEY_FILE is not set, and {} spread this job over several hosts without handing down "
@@ -103,7 +106,7 @@ void meet_over_network(Launch& launch, const Variables& variables, const net::En
 
 /// GYRE_RENDEZVOUS, or the port after torch's own at MASTER_ADDR, which torch's store occupies.
 net::Endpoint network_rendezvous(const Launch& launch, const Variables& variables) {
-  if (const auto chosen = variables("GYRE_RENDEZVOUS")) return net::parse_endpoint(*chosen);
+  if (const auto chosen = variables(launch_contract::kRendezvous)) return net::parse_endpoint(*chosen);
   const auto host = variables("MASTER_ADDR");
   const auto port = optional_number(variables, "MASTER_PORT", 1, 65'534);
   if (!host || !port) {
@@ -168,7 +171,7 @@ Launch read_slurm(const Variables& variables, uid_t user) {
     meet_on_this_host(launch, variables, user);
     return launch;
   }
-  if (const auto chosen = variables("GYRE_RENDEZVOUS")) {
+  if (const auto chosen = variables(launch_contract::kRendezvous)) {
     meet_over_network(launch, variables, net::parse_endpoint(*chosen));
     return launch;
   }
@@ -212,7 +215,7 @@ bool is_on_one_host(const Launch& launch, const NumberingLauncher& names, const 
 /// The launcher's process, where all ranks are on this host and the user has chosen no other way to meet; else empty.
 std::string process_on_this_host(const Launch& launch, const NumberingLauncher& names, const Variables& variables,
                                  const LauncherProcess& launcher_process) {
-  if (variables("GYRE_RENDEZVOUS") || !is_on_one_host(launch, names, variables)) return {};
+  if (variables(launch_contract::kRendezvous) || !is_on_one_host(launch, names, variables)) return {};
   std::vector<std::string> entries;
   for (const char* name : {names.rank, names.size, "PMI_FD"}) {
     if (const auto value = variables(name)) entries.push_back(fmt::format("{}={}", name, *value));
@@ -268,7 +271,7 @@ void refuse_to_be_one_of_several(const Variables& variables) {
 }  // namespace
 
 Launch read_launch(const Variables& variables, uid_t user, const LauncherProcess& launcher_process) {
-  if (variables("GYRE_RANK") || variables("GYRE_SIZE")) return read_gyre(variables);
+  if (variables(launch_contract::kRank) || variables(launch_contract::kSize)) return read_gyre(variables);
   // Before mpirun, whose variables it sets too.
   if (variables(kJsrun.rank)) return read_numbering(kJsrun, variables, user, launcher_process);
   if (variables("OMPI_COMM_WORLD_RANK")) return read_open_mpi(variables, user);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gyre/base/launch_contract.h"
 #include "gyre/base/random.h"
 
 namespace gyre::launch {
@@ -74,31 +75,39 @@ int threads_per_rank(int cores, int ranks) { return std::max(1, cores / ranks); 
 std::string make_job_marker() {
   std::array<std::byte, 16> nonce;
   fill_with_secure_random(nonce);
-  std::string marker = "GYRE_LAUNCH=";
+  std::string marker = fmt::format("{}=", launch_contract::kMarker);
   for (const std::byte byte : nonce) marker += fmt::format("{:02x}", static_cast<unsigned>(byte));
   return marker;
 }
 
 std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank) {
   const int rank = job.first_rank + local_rank;
-  constexpr std::array<std::string_view, 10> kOurs = {
-      "GYRE_RANK",          "GYRE_SIZE",   "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_RENDEZVOUS",
-      "GYRE_RENDEZVOUS_FD", "GYRE_KEY_FD", "GYRE_VERDICT_FD", "GYRE_ENDED_FD",   "GYRE_LAUNCH"};
+  constexpr std::array<std::string_view, 10> kOurs = {launch_contract::kRank,
+                                                      launch_contract::kSize,
+                                                      launch_contract::kLocalRank,
+                                                      launch_contract::kLocalSize,
+                                                      launch_contract::kRendezvous,
+                                                      launch_contract::kRendezvousDescriptor,
+                                                      launch_contract::kKeyDescriptor,
+                                                      launch_contract::kVerdictDescriptor,
+                                                      launch_contract::kEndedDescriptor,
+                                                      launch_contract::kMarker};
   std::vector<std::string> environment = job.inherited;
   std::erase_if(environment, [&](const std::string& entry) {
     return std::find(kOurs.begin(), kOurs.end(), name_of(entry)) != kOurs.end();
   });
-  set_variable(environment, "GYRE_RANK", std::to_string(rank));
-  set_variable(environment, "GYRE_SIZE", std::to_string(job.size));
-  set_variable(environment, "GYRE_LOCAL_RANK", std::to_string(local_rank));
-  set_variable(environment, "GYRE_LOCAL_SIZE", std::to_string(job.ranks));
-  set_variable(environment, "GYRE_RENDEZVOUS", job.rendezvous);
+  set_variable(environment, launch_contract::kRank, std::to_string(rank));
+  set_variable(environment, launch_contract::kSize, std::to_string(job.size));
+  set_variable(environment, launch_contract::kLocalRank, std::to_string(local_rank));
+  set_variable(environment, launch_contract::kLocalSize, std::to_string(job.ranks));
+  set_variable(environment, launch_contract::kRendezvous, job.rendezvous);
   if (rank == 0 && job.rendezvous_fd >= 0) {
-    set_variable(environment, "GYRE_RENDEZVOUS_FD", std::to_string(job.rendezvous_fd));
+    set_variable(environment, launch_contract::kRendezvousDescriptor, std::to_string(job.rendezvous_fd));
   }
-  if (job.verdict_fd >= 0) set_variable(environment, "GYRE_VERDICT_FD", std::to_string(job.verdict_fd));
-  if (job.key_fd >= 0) set_variable(environment, "GYRE_KEY_FD", std::to_string(job.key_fd));
-  if (job.ended_fd >= 0) set_variable(environment, "GYRE_ENDED_FD", std::to_string(job.ended_fd));
+  if (job.verdict_fd >= 0)
+    set_variable(environment, launch_contract::kVerdictDescriptor, std::to_string(job.verdict_fd));
+  if (job.key_fd >= 0) set_variable(environment, launch_contract::kKeyDescriptor, std::to_string(job.key_fd));
+  if (job.ended_fd >= 0) set_variable(environment, launch_contract::kEndedDescriptor, std::to_string(job.ended_fd));
   if (!job.marker.empty()) environment.push_back(job.marker);
   set_torchrun_variables(environment, job, local_rank);
   set_horovodrun_variables(environment, job, local_rank);

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+
+/// What a launcher (gyre/launch) hands down to the ranks that it starts, which read it in gyre/group: the names of the
+/// variables, and the size of the key. docs/guide/launchers.md says what each means; a change there is a change for
+/// whoever starts ranks by another launcher.
+namespace gyre::launch_contract {
+
+constexpr std::size_t kKeyBytes = 32;
+
+constexpr const char* kRank = "GYRE_RANK";
+constexpr const char* kSize = "GYRE_SIZE";
+constexpr const char* kLocalRank = "GYRE_LOCAL_RANK";
+constexpr const char* kLocalSize = "GYRE_LOCAL_SIZE";
+constexpr const char* kRendezvous = "GYRE_RENDEZVOUS";
+constexpr const char* kRendezvousDescriptor = "GYRE_RENDEZVOUS_FD";
+constexpr const char* kKeyDescriptor = "GYRE_KEY_FD";
+constexpr const char* kKeyFile = "GYRE_KEY_FILE";
+constexpr const char* kVerdictDescriptor = "GYRE_VERDICT_FD";
+constexpr const char* kEndedDescriptor = "GYRE_ENDED_FD";
+/// Random; marks everything that one launcher has started.
+constexpr const char* kMarker = "GYRE_LAUNCH";
+
+}  // namespace gyre::launch_contract
