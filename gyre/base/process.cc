@@ -130,6 +130,8 @@ bool enter_cgroups(const ChildPlan& plan) {
 }
 
 bool become_user(const UserId& user) {
+  // Ourselves, which needs no privilege.
+  if (::geteuid() != 0 && user == UserId{.user = ::geteuid(), .group = ::getegid(), .groups = {}}) return true;
   return ::setgroups(user.groups.size(), user.groups.data()) == 0 &&
          ::setresgid(user.group, user.group, user.group) == 0 && ::setresuid(user.user, user.user, user.user) == 0;
 }

@@ -213,6 +213,12 @@ def test_a_failure_ends_the_others_and_a_stop_ends_all(launched: Any, gyre: Path
     ended = [each for each in reader.until("finished") if each.get("type") in ("ended", "finished")]
     assert ended[-1]["exit_code"] == 128 + signal.SIGINT
     assert {each["signal"] for each in ended[:-1]} == {"SIGKILL"}
+    # It waits for a reader's release, or for somebody who wants it gone.
+    assert is_alive(job.pid)
+    os.kill(job.pid, signal.SIGHUP)
+    os.kill(job.pid, signal.SIGTERM)
+    assert job.parent.wait(LONGEST_SECONDS) == 128 + signal.SIGINT
+    assert not job.socket.exists()
 
 
 def test_requests_that_make_no_sense_harm_nobody(launched: Any) -> None:
@@ -267,13 +273,20 @@ def test_the_oldest_records_go_when_nobody_reads_them_and_a_reader_is_told(launc
     ("specification", "code", "words"),
     [
         ("{", 2, "the specification is not valid JSON"),
-        ('{"ranks": [{"command": ["no-such-program"]}], "socket": "/tmp/x.sock"}', 127, "command not found"),
+        ('{"ranks": [{"command": ["no-such-program"]}], "socket": "SOCKET"}', 127, "command not found"),
         ('{"ranks": [{"command": ["true"]}]}', 2, "give a path for the socket"),
         ('{"ranks": [{"command": ["true"]}], "socket": "relative"}', 2, "must be an absolute path"),
         ('{"ranks": [{"command": ["true"]}], "socket": "/etc/hostname"}', 2, "exists and is not a socket"),
+        (
+            '{"ranks": [{"command": ["true"], "inherited": {"A": 999}}], "socket": "SOCKET"}',
+            2,
+            "cannot inherit descriptor 999",
+        ),
     ],
 )
-def test_what_cannot_start_is_one_line(gyre: Path, specification: str, code: int, words: str) -> None:
+def test_what_cannot_start_is_one_line(gyre: Path, tmp_path: Path, specification: str, code: int, words: str) -> None:
+    path = tmp_path / "launch.sock"
+    specification = specification.replace("SOCKET", str(path))
     done = subprocess.run(
         [gyre, "launch"], input=specification, capture_output=True, text=True, timeout=60, check=False
     )
@@ -281,3 +294,4 @@ def test_what_cannot_start_is_one_line(gyre: Path, specification: str, code: int
     assert words in done.stderr
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) <= 2  # The second one names --help.
+    assert not path.exists()

@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -34,42 +37,54 @@ double seconds_since_1970() {
 
 Json record_of(const char* type) { return {{"type", type}, {"time", seconds_since_1970()}}; }
 
-/// Who listens there is a `gyre launch` that lives; what nobody listens at was left behind by one that was killed.
+/// A socket's file that nobody listens at was left behind by a process that was killed.
+bool is_abandoned(const net::Endpoint& endpoint) {
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (!probe || endpoint.host.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, endpoint.host.data(), endpoint.host.size());
+  return ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+         errno == ECONNREFUSED;
+}
+
+void make_room_for(const net::Endpoint& endpoint) {
+  struct stat status{};
+  const std::string& path = endpoint.host;
+  if (::lstat(path.c_str(), &status) != 0) return;
+  if (!S_ISSOCK(status.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} exists and is not a socket", path));
+  }
+  if (!is_abandoned(endpoint)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("another process already listens at {}", path));
+  }
+  ::unlink(path.c_str());
+}
+
 UniqueFd listen_at(const std::string& path) {
   if (!path.starts_with('/')) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("the socket '{}' must be an absolute path", path));
   }
   const net::Endpoint endpoint{net::Endpoint::Kind::kUnix, path, 0};
-  struct stat status{};
-  if (::lstat(path.c_str(), &status) == 0) {
-    if (!S_ISSOCK(status.st_mode)) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} exists and is not a socket", path));
-    }
-    bool alive = true;
-    try {
-      static_cast<void>(net::connect_to(endpoint, Deadline::after(std::chrono::milliseconds(0))));
-    } catch (const Error&) {
-      alive = false;
-    }
-    if (alive) throw Error(ErrorCode::kInvalidArgument, fmt::format("another process already listens at {}", path));
-    ::unlink(path.c_str());
-  }
+  make_room_for(endpoint);
   const mode_t before = ::umask(S_IRWXG | S_IRWXO | S_IXUSR);
-  UniqueFd listener;
   try {
-    listener = net::listen_on(endpoint);
+    UniqueFd listener = net::listen_on(endpoint);
+    ::umask(before);
+    return listener;
   } catch (const Error&) {
     ::umask(before);
     throw;
   }
-  ::umask(before);
-  return listener;
 }
 
 UniqueFd open_for_output(const std::string& path) {
-  // Not through a link: the folder may belong to the user that the ranks run as.
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0644));
+  // Not through a link, and without waiting for a pipe's reader: the folder may belong to the user that the ranks run
+  // as.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
+  UniqueFd file(::open(path.c_str(), kFlags | O_NONBLOCK, 0644));
   if (!file) throw system_error(fmt::format("cannot write the ranks' output to {}", path), errno);
+  ::fcntl(file.get(), F_SETFL, O_APPEND);  // A rank must find an ordinary, blocking stdout.
   return file;
 }
 
@@ -77,10 +92,12 @@ const char* name_of(Stream stream) { return stream == Stream::kStdout ? "stdout"
 
 }  // namespace
 
-DetachedRun::DetachedRun(const LaunchSpec& spec)
-    : spec_(spec), log_(spec.keep_bytes), listener_(listen_at(spec.socket)), ranks_(with_files(spec), *this) {}
+DetachedRun::Listener::Listener(const std::string& where) : socket(listen_at(where)), path(where) {}
 
-DetachedRun::~DetachedRun() { ::unlink(spec_.socket.c_str()); }
+DetachedRun::Listener::~Listener() { ::unlink(path.c_str()); }
+
+DetachedRun::DetachedRun(const LaunchSpec& spec)
+    : spec_(spec), log_(spec.keep_bytes), listener_(spec.socket), ranks_(with_files(spec), *this) {}
 
 RankSetOptions DetachedRun::with_files(const LaunchSpec& spec) {
   RankSetOptions options = spec.ranks;
@@ -181,7 +198,7 @@ bool DetachedRun::over() const {
 void DetachedRun::wait_for_events() {
   std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                {.fd = ranks_.fd(), .events = POLLIN, .revents = 0},
-                               {.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+                               {.fd = listener_.socket.get(), .events = POLLIN, .revents = 0}};
   for (const RecordReader& reader : readers_) {
     const int events = POLLIN | (reader.has_more(log_) ? POLLOUT : 0);
     waits.push_back({.fd = reader.fd(), .events = static_cast<short>(events), .revents = 0});
@@ -199,16 +216,24 @@ void DetachedRun::wait_for_events() {
 void DetachedRun::handle_signals() {
   while (const auto signal = signals_.next()) {
     // A terminal or a parent that has gone is what this process is made for.
-    if (*signal == SIGHUP || *signal == SIGTSTP || ranks_.finished()) continue;
-    ranks_.stop(*signal, spec_.grace);
+    if (*signal == SIGHUP || *signal == SIGTSTP) continue;
+    if (ranks_.finished()) {
+      released_ = true;  // It only waits for readers.
+    } else {
+      ranks_.stop(*signal, spec_.grace);
+    }
   }
 }
 
 void DetachedRun::accept_readers() {
-  while (UniqueFd connection = net::accept_from(listener_.get())) {
-    const net::PeerCredentials peer = net::peer_credentials(connection.get());
-    if ((peer.user != ::geteuid() && peer.user != 0) || readers_.size() == kMostReaders) continue;
-    readers_.emplace_back(std::move(connection));
+  try {
+    while (UniqueFd connection = net::accept_from(listener_.socket.get())) {
+      const net::PeerCredentials peer = net::peer_credentials(connection.get());
+      if ((peer.user != ::geteuid() && peer.user != 0) || readers_.size() == kMostReaders) continue;
+      readers_.emplace_back(std::move(connection));
+    }
+  } catch (const Error&) {
+    // No descriptor is left, or the other side has gone: the ranks matter more than a reader.
   }
 }
 

@@ -19,11 +19,20 @@ namespace gyre::launch {
 class DetachedRun : private RankEvents {
  public:
   explicit DetachedRun(const LaunchSpec& spec);
-  ~DetachedRun() override;
 
   int run();
 
  private:
+  /// The socket, and the file that is its name.
+  struct Listener {
+    explicit Listener(const std::string& where);
+    ~Listener();
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+    UniqueFd socket;
+    std::string path;
+  };
+
   void started(int rank, pid_t process) override;
   void output(int rank, Stream stream, std::string_view bytes) override;
   void ended(const ExitRecord& record) override;
@@ -44,7 +53,7 @@ class DetachedRun : private RankEvents {
   LaunchSpec spec_;
   std::vector<UniqueFd> files_;  ///< Of the ranks' output.
   RecordLog log_;
-  UniqueFd listener_;
+  Listener listener_;
   SignalSource signals_;
   RankSet ranks_;
   std::list<RecordReader> readers_;

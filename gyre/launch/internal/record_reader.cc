@@ -15,8 +15,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Kept for one reader at a time; the rest waits in the log.
+/// Kept for one reader at a time, and one record more; the rest waits in the log.
 constexpr std::size_t kMostOutputBytes = std::size_t{256} << 10;
+/// What is only reached by answers that nobody reads.
+constexpr std::size_t kTooManyOutputBytes = std::size_t{2} << 20;
 
 }  // namespace
 
@@ -31,7 +33,7 @@ void RecordReader::receive(const Answer& answer) {
     input_.erase(0, end + 1);
     handle(line, answer);
     // A reader that asks and does not read the answers.
-    if (output_.size() > 2 * kMostOutputBytes) return socket_.reset();
+    if (output_.size() > kTooManyOutputBytes) return socket_.reset();
   }
   if (input_.size() > kLongestRequestBytes) socket_.reset();
 }
