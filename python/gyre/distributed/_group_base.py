@@ -14,18 +14,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gyre._tensors.requests import NOT_PEER_MAPPED, Kind, Reduction, make_request
 from gyre._torch_private import backend_options, keep_out_of_graphs
 from gyre.core import _core
 from gyre.distributed import _lifetime, _requests
 from gyre.distributed._barrier import serve_torch_monitored_barrier
 from gyre.distributed._devices import OtherDevices
 from gyre.distributed._failures import of_torch, of_torch_rendezvous
-from gyre.distributed._peer_mapped import NOTHING, PeerMappedBuffers, called_by_reducer
+from gyre.distributed._peer_mapped import PeerMappedBuffers, called_by_reducer
 from gyre.distributed._rendezvous import join_group
-from gyre.distributed._requests import Reduction
 from gyre.distributed._work import Completions, MessageCompletions, Work
 from gyre.errors import Error, InvalidArgumentError
-from gyre.torch._requests import Kind
 
 # As the root of a barrier: Signature::withdrawn() in gyre/engine/request.h.
 _WITHDRAWN = -1
@@ -204,7 +203,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         for name in names:
             with contextlib.suppress(Error):  # It is in flight, or the group is at its end: the others know already.
                 self._runtime.core.submit(
-                    _requests.request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0], root=_WITHDRAWN)
+                    make_request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0], root=_WITHDRAWN)
                 )
 
     def _check_root(self, root: int, action: str) -> None:
@@ -258,10 +257,10 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction, action: str, name: str, opts: Any) -> dist.Work:
         # Here, allreduce() of the group, what chose the group for the device, and whoever called that.
-        peer_mapped = self._peer_mapped.share(tensor) if called_by_reducer(2) else NOTHING
+        peer_mapped = self._peer_mapped.share(tensor) if called_by_reducer(2) else NOT_PEER_MAPPED
         place = _requests.landing(tensor)
         self._bring(tensor, place)
-        request = _requests.request(
+        request = make_request(
             Kind.ALLREDUCE,
             name,
             tensor,
@@ -319,7 +318,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         place = self._place_for(known)
         source = _requests.apart(source, place)
         # One row per rank, so that the ranks must agree about the number of elements.
-        request = _requests.request(Kind.ALLGATHER, name, source, [1, source.numel()], source=source, target=place)
+        request = make_request(Kind.ALLGATHER, name, source, [1, source.numel()], source=source, target=place)
         handle = self._runtime.core.submit(request)
 
         def finish() -> None:
@@ -361,7 +360,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             return self._exchange_and_combine(output, inputs, _requests.combination(reduction), action, name, opts)
         place = _requests.landing(output)
         source = _requests.apart(_requests.packed(inputs), place)
-        request = _requests.request(
+        request = make_request(
             Kind.REDUCESCATTER,
             name,
             output,
@@ -409,7 +408,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         source = _requests.packed(inputs)
         place = self._place_for(outputs)
         source = _requests.apart(source, place)
-        request = _requests.request(
+        request = make_request(
             Kind.ALLTOALL,
             name,
             source,

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from gyre._tensors.requests import NOT_PEER_MAPPED, PeerMapped
 from gyre._torch_private import (
     backward_code,
     can_share_storages,
@@ -35,9 +36,6 @@ _MOST_MOVED_FOR_NOTHING = 64
 _SHARED_MEMORY_FOLDER = "/dev/shm"
 # How much of it stays free for others: half.
 _SHARE_LEFT_FREE = 0.5
-
-PeerMapped = tuple[int, int, list[int]]
-NOTHING: PeerMapped = (0, -1, [])
 
 
 @dataclass
@@ -63,16 +61,16 @@ class PeerMappedBuffers:
         """What goes with an allreduce of `tensor` whose caller's caller is torch: its file, if it is a bucket of DDP's.
         The tensor's memory may be elsewhere afterwards."""
         if not self._possible or tensor.numel() * tensor.element_size() < LEAST_BYTES:
-            return NOTHING
+            return NOT_PEER_MAPPED
         if not tensor.is_contiguous() or tensor.storage_offset() != 0:
-            return NOTHING
+            return NOT_PEER_MAPPED
         storage = tensor.untyped_storage()
         if storage.nbytes() != tensor.numel() * tensor.element_size():
-            return NOTHING
+            return NOT_PEER_MAPPED
         with self._lock:
             bucket = self._buckets.get(storage_identity(storage)) or self._move(storage)
             if bucket is None:
-                return NOTHING
+                return NOT_PEER_MAPPED
             bucket.uses += 1
             return bucket.serial, bucket.descriptor, [other.serial for other in self._buckets.values()]
 

@@ -1,30 +1,19 @@
-"""From the arguments of a process group's methods to the engine's requests."""
+"""From the arguments of a process group's methods to what the engine's requests are made of."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed import ReduceOp
 
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
+from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre._torch_private import premultiplier
 from gyre.core import _core
-from gyre.distributed._peer_mapped import NOTHING, PeerMapped
 from gyre.errors import InvalidArgumentError, UnsupportedError
-from gyre.torch._requests import Kind
-from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """What a ReduceOp means to the engine."""
-
-    number: int  # Of gyre/collectives/data_type.h.
-    prescale: float = 1.0
-
 
 # Types that can be moved as others of their size. Some torches lack some.
 _STAND_INS = {
@@ -42,31 +31,37 @@ _STAND_INS = {
     if hasattr(torch, name)
 }
 # By torch's names; a name that this torch does not have is left out.
-_NUMBERS = {"SUM": 0, "AVG": 1, "MIN": 2, "MAX": 3, "PRODUCT": 4}
-_FUNCTIONS: dict[int, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    0: torch.add,
-    1: torch.add,
-    2: torch.minimum,
-    3: torch.maximum,
-    4: torch.mul,
+_OPERATIONS = {
+    "SUM": ReduceOperation.SUM,
+    "AVG": ReduceOperation.AVERAGE,
+    "MIN": ReduceOperation.MIN,
+    "MAX": ReduceOperation.MAX,
+    "PRODUCT": ReduceOperation.PRODUCT,
+}
+_FUNCTIONS: dict[ReduceOperation, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    ReduceOperation.SUM: torch.add,
+    ReduceOperation.AVERAGE: torch.add,
+    ReduceOperation.MIN: torch.minimum,
+    ReduceOperation.MAX: torch.maximum,
+    ReduceOperation.PRODUCT: torch.mul,
 }
 BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
 
 
 def reduction_of(operation: Any, action: str) -> Reduction:
     """UnsupportedError for a ReduceOp that has no meaning here."""
-    for name, number in _NUMBERS.items():
+    for name, ours in _OPERATIONS.items():
         if operation == getattr(ReduceOp, name, None):
-            return Reduction(number)
+            return Reduction(ours)
     if operation == getattr(ReduceOp, "PREMUL_SUM", None):
-        return Reduction(_NUMBERS["SUM"], premultiplier(operation))
-    possible = ", ".join((*_NUMBERS, *BITWISE))
+        return Reduction(ReduceOperation.SUM, premultiplier(operation))
+    possible = ", ".join((*_OPERATIONS, *BITWISE))
     raise UnsupportedError(f"{action}: {name_of(operation)} is not supported; possible are {possible} and PREMUL_SUM")
 
 
 def combination(reduction: Reduction) -> Callable[[Sequence[torch.Tensor]], torch.Tensor]:
     """The same on this rank alone: of all ranks' tensors, in the order of the ranks."""
-    average, function = reduction.number == _NUMBERS["AVG"], _FUNCTIONS[reduction.number]
+    average, function = reduction.operation == ReduceOperation.AVERAGE, _FUNCTIONS[reduction.operation]
 
     def combine(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         if reduction.prescale != 1.0:
@@ -182,35 +177,3 @@ def unpack(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
         for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
             if tensor.data_ptr() != part.data_ptr():
                 tensor.detach().copy_(part.view(tensor.shape))
-
-
-def request(
-    kind: Kind,
-    name: str,
-    like: torch.Tensor,
-    shape: Sequence[int],
-    *,
-    source: torch.Tensor | None = None,
-    target: torch.Tensor | None = None,
-    reduction: Reduction | None = None,
-    root: int = 0,
-    splits: Sequence[int] = (),
-    expected_splits: Sequence[int] = (),
-    peer_mapped: PeerMapped = NOTHING,
-) -> _core.Request:
-    """`source` and `target` are contiguous. Names come from counters, so they are transient."""
-    return _core.Request(
-        kind=kind,
-        name=name,
-        data_type=number_of(like),
-        shape=list(shape),
-        input=memory_of(source) if source is not None else (0, 0),
-        output=memory_of(target) if target is not None else (0, 0),
-        operation=reduction.number if reduction is not None else 0,
-        prescale=reduction.prescale if reduction is not None else 1.0,
-        root=root,
-        splits=list(splits),
-        expected_splits=list(expected_splits),
-        transient=True,
-        lent=peer_mapped,
-    )

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gyre._tensors.memory import dense, memory_of
+from gyre._tensors.requests import Kind, make_request
 from gyre.distributed import _requests
 from gyre.distributed._barrier import monitored_barrier
 from gyre.distributed._devices import by_device
@@ -18,8 +20,6 @@ from gyre.distributed._group_base import GroupBase
 from gyre.distributed._sparse import is_sparse, sparse_allreduce
 from gyre.distributed._work import WorkGroup
 from gyre.errors import InvalidArgumentError
-from gyre.torch._requests import Kind
-from gyre.torch._tensors import dense, memory_of
 
 # What torch's functions pass, or a single tensor.
 Tensors = Sequence[torch.Tensor] | torch.Tensor
@@ -78,7 +78,7 @@ class ProcessGroup(GroupBase):
             for number, (tensor, place) in enumerate(zip(known, landed, strict=True)):
                 self._bring(tensor, place)
                 requests.append(
-                    _requests.request(
+                    make_request(
                         Kind.ALLREDUCE,
                         f"{name}.{number}",
                         tensor,
@@ -106,7 +106,7 @@ class ProcessGroup(GroupBase):
             place = _requests.landing(tensor)
             if opts.rootRank == self._own_rank:
                 self._bring(tensor, place)
-            request = _requests.request(
+            request = make_request(
                 Kind.BROADCAST, name, tensor, tensor.shape, source=place, target=place, root=opts.rootRank
             )
             return self._run(request, [place], [result], action, opts, lambda: _requests.copy_back(place, tensor))
@@ -126,7 +126,7 @@ class ProcessGroup(GroupBase):
             # Every rank gets the sum, only the root keeps it: the others' tensors stay as they are.
             place = dense(tensor) if opts.rootRank == self._own_rank else dense(tensor).clone()
             reduction = _requests.reduction_of(opts.reduceOp, action)
-            request = _requests.request(
+            request = make_request(
                 Kind.ALLREDUCE,
                 name,
                 tensor,
@@ -278,7 +278,7 @@ class ProcessGroup(GroupBase):
             work: dist.Work = elsewhere.barrier(opts)
             return work
         with self._begin("barrier") as (action, name):
-            request = _requests.request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0])
+            request = make_request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0])
             return self._run(request, [], [], action, opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:

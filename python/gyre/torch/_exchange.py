@@ -20,15 +20,16 @@ from collections.abc import Set as AbstractSet
 import torch
 
 from gyre._runtime import Runtime
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, tensor_over
+from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre._torch_private import at_end_of_backward, keep_out_of_graphs, version_of
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
 from gyre.torch._exchange_options import ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, Slot, layout_name
-from gyre.torch._requests import ReduceOperation, Reduction, allreduce_submission, submit_one
 from gyre.torch._sparse_exchange import SparseExchange
-from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor, tensor_over
+from gyre.torch._submissions import allreduce_submission, submit_one
 from gyre.torch.compression import wire_format_of
 from gyre.torch.handle import Handle
 

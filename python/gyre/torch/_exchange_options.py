@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gyre.torch._requests import Reduction
+from gyre._tensors.requests import Reduction
 from gyre.torch.compression import Compressor
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from gyre._tensors.memory import check_tensor, tensor_over
 from gyre._torch_private import reference_counts, storage_identity, version_of
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
-from gyre.torch._tensors import check_tensor, tensor_over
 from gyre.torch.compression import Compressor
 
 NO_GROUP = -1

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from gyre._runtime import Runtime
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense
+from gyre._tensors.requests import Kind, ReduceOperation
 from gyre.core import _core
-from gyre.torch._requests import Kind, OneTimeName, ReduceOperation, copy_back
-from gyre.torch._tensors import DATA_TYPE_NUMBERS, dense
+from gyre.torch._submissions import OneTimeName, copy_back
 from gyre.torch.handle import Handle
 
 # Numbers, because members of an IntEnum take longer to convert.

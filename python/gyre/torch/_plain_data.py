@@ -18,8 +18,8 @@ from typing import Any
 import numpy
 import torch
 
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor
 from gyre.errors import CorruptDataError, InvalidArgumentError
-from gyre.torch._tensors import DATA_TYPE_NUMBERS, check_tensor
 
 MAX_TEXT_BYTES = 1 << 28
 _MAX_DEPTH = 100

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from gyre._runtime import Runtime
-from gyre.torch._requests import OneTimeName, ReduceOperation, Reduction, allreduce_submission, run_one
+from gyre._tensors.requests import ReduceOperation, Reduction
+from gyre.torch._submissions import OneTimeName, allreduce_submission, run_one
 from gyre.torch.sparse import sparse_allreduce
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from gyre._runtime import Runtime
+from gyre._tensors.requests import Kind, Reduction
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
-from gyre.torch._requests import Batch, Kind, OneTimeName, Reduction, describe, gathering_submission
+from gyre.torch._submissions import Batch, OneTimeName, describe, gathering_submission
 from gyre.torch.handle import Handle
 
 

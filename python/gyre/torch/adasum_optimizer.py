@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from gyre._tensors.requests import ReduceOperation
 from gyre.errors import CallOrderError, InvalidArgumentError
-from gyre.torch._requests import ReduceOperation
 from gyre.torch.asynchronous import grouped_allreduce_async
 from gyre.torch.compression import Compressor
 from gyre.torch.process_sets import ProcessSet

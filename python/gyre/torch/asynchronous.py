@@ -17,14 +17,13 @@ from collections.abc import Sequence
 import torch
 
 from gyre._runtime import Runtime
+from gyre._tensors.memory import check_in_place, check_tensor
+from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
-from gyre.torch._requests import (
+from gyre.torch._submissions import (
     Batch,
-    Kind,
     OneTimeName,
-    ReduceOperation,
-    Reduction,
     Submission,
     allreduce_submission,
     barrier_submission,
@@ -35,7 +34,6 @@ from gyre.torch._requests import (
     resolve_operation,
     submit_one,
 )
-from gyre.torch._tensors import check_in_place, check_tensor
 from gyre.torch.adaptive_sum import adasum
 from gyre.torch.handle import Handle
 from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of

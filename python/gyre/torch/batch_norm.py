@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from gyre._tensors.requests import ReduceOperation
 from gyre._torch_private import BatchNorm
 from gyre.errors import InvalidArgumentError
-from gyre.torch._requests import ReduceOperation
 from gyre.torch.asynchronous import allgather_async, allreduce_async
 from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
 

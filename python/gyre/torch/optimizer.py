@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast
 import torch
 
 from gyre._runtime import Runtime, current
+from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre._torch_private import check_scaler_has_asked
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._exchange import GradientExchange, retire_exchanges
 from gyre.torch._exchange_options import ExchangeOptions
-from gyre.torch._requests import ReduceOperation, Reduction
 from gyre.torch._wrapping import wrap
 from gyre.torch.adasum_optimizer import AdasumMixin
 from gyre.torch.asynchronous import allreduce_async

@@ -5,17 +5,10 @@ from __future__ import annotations
 import torch
 
 from gyre._runtime import Runtime
+from gyre._tensors.memory import check_tensor
+from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre.errors import InvalidArgumentError, UnsupportedError
-from gyre.torch._requests import (
-    Batch,
-    Kind,
-    OneTimeName,
-    ReduceOperation,
-    Reduction,
-    describe,
-    gathering_submission,
-)
-from gyre.torch._tensors import check_tensor
+from gyre.torch._submissions import Batch, OneTimeName, describe, gathering_submission
 from gyre.torch.handle import Handle
 
 

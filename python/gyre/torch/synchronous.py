@@ -12,18 +12,11 @@ import torch
 from torch.autograd.graph import increment_version
 
 from gyre._runtime import current
+from gyre._tensors.memory import check_in_place, check_tensor
+from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre.torch import differentiable
 from gyre.torch._immediate import is_plain, run_allreduce, run_barrier, run_broadcast
-from gyre.torch._requests import (
-    Kind,
-    ReduceOperation,
-    Reduction,
-    allreduce_submission,
-    describe,
-    resolve_operation,
-    run_one,
-)
-from gyre.torch._tensors import check_in_place, check_tensor
+from gyre.torch._submissions import allreduce_submission, describe, resolve_operation, run_one
 from gyre.torch.asynchronous import (
     Adasum,
     allgather_async,

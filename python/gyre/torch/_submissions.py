@@ -1,45 +1,20 @@
-"""From torch tensors to the engine's requests, and from its results to tensors. Shared by all operations."""
+"""Operations of gyre.torch on their way to the engine: their names, their requests, and what becomes of the results."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from gyre._runtime import Runtime
+from gyre._tensors.memory import dense, tensor_over
+from gyre._tensors.requests import SUM, Kind, ReduceOperation, Reduction, make_request
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
-from gyre.torch._tensors import DATA_TYPE_NUMBERS, dense, memory_of, tensor_over
 from gyre.torch.handle import Handle
-
-
-class Kind(IntEnum):
-    """The numbers of gyre/engine/request.h."""
-
-    ALLREDUCE = 1
-    BROADCAST = 2
-    ALLGATHER = 3
-    REDUCESCATTER = 4
-    ALLTOALL = 5
-    BARRIER = 6
-
-    def __init__(self, _: int) -> None:
-        self.word = self._name_.lower()  # Enum's own `name` takes longer than the rest of a small call.
-
-
-class ReduceOperation(IntEnum):
-    """How contributions become one value; the numbers of gyre/collectives/data_type.h."""
-
-    SUM = 0
-    AVERAGE = 1
-    MIN = 2
-    MAX = 3
-    PRODUCT = 4
-    ADASUM = 100  # Made of other operations: the engine does not know it.
 
 
 def resolve_operation(op: ReduceOperation | None, average: bool | None) -> ReduceOperation:
@@ -54,14 +29,6 @@ def resolve_operation(op: ReduceOperation | None, average: bool | None) -> Reduc
     if not isinstance(op, ReduceOperation):
         raise InvalidArgumentError(f"op must be one of Average, Sum, Min, Max, Product and Adasum, not {op!r}")
     return op
-
-
-class Reduction(NamedTuple):
-    """scale · (x0 ∘ x1 ∘ …): the operation and its factors."""
-
-    operation: ReduceOperation = ReduceOperation.AVERAGE
-    prescale: float = 1.0
-    postscale: float = 1.0
 
 
 class OneTimeName(str):
@@ -147,16 +114,14 @@ def allreduce_submission(
     source = dense(tensor)
     values = source if output is not None else torch.empty_like(source)
     full_name, transient = operation_name(runtime, Kind.ALLREDUCE, name)
-    request = _core.Request(
-        kind=Kind.ALLREDUCE,
-        name=full_name,
-        data_type=DATA_TYPE_NUMBERS[source.dtype],
-        shape=source.shape,
-        input=memory_of(source),
-        output=memory_of(values),
-        operation=reduction.operation,
-        prescale=reduction.prescale,
-        postscale=reduction.postscale,
+    request = make_request(
+        Kind.ALLREDUCE,
+        full_name,
+        source,
+        source.shape,
+        source=source,
+        target=values,
+        reduction=reduction,
         transient=transient,
     )
     return Submission(request, [source, values], lambda _: values if output is None else copy_back(output, values))
@@ -169,13 +134,13 @@ def broadcast_submission(
     source = dense(tensor)
     values = source if output is not None else torch.empty_like(source)
     full_name, transient = operation_name(runtime, Kind.BROADCAST, name)
-    request = _core.Request(
-        kind=Kind.BROADCAST,
-        name=full_name,
-        data_type=DATA_TYPE_NUMBERS[source.dtype],
-        shape=source.shape,
-        input=memory_of(source),
-        output=memory_of(values),
+    request = make_request(
+        Kind.BROADCAST,
+        full_name,
+        source,
+        source.shape,
+        source=source,
+        target=values,
         root=root_rank,
         transient=transient,
     )
@@ -195,23 +160,20 @@ def gathering_submission(
     tensor: torch.Tensor,
     name: str | None,
     *,
-    reduction: Reduction | None = None,
+    reduction: Reduction = SUM,
     splits: Sequence[int] = (),
 ) -> Submission:
     """Allgather, reduce-scatter, all-to-all: the engine allocates the result, (tensor, received splits)."""
     source = dense(tensor)
     full_name, transient = operation_name(runtime, kind, name)
-    reduction = reduction or Reduction(ReduceOperation.SUM)
-    request = _core.Request(
-        kind=kind,
-        name=full_name,
-        data_type=DATA_TYPE_NUMBERS[source.dtype],
-        shape=source.shape,
-        input=memory_of(source),
-        operation=reduction.operation,
-        prescale=reduction.prescale,
-        postscale=reduction.postscale,
-        splits=list(splits),
+    request = make_request(
+        kind,
+        full_name,
+        source,
+        source.shape,
+        source=source,
+        reduction=reduction,
+        splits=splits,
         transient=transient,
     )
 

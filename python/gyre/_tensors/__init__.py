@@ -1,0 +1,1 @@
+"""torch's tensors as the engine sees them, below both faces: gyre.torch and gyre.distributed."""
