@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gyre.launch.hosts import evidence
 from machine import Stopwatch, free_port
 from running_job import Job, StartJob, wait_until
 from ssh_hosts import SshHosts, ssh_hosts
@@ -192,6 +193,14 @@ while len(list(pathlib.Path(".").glob("ready-*"))) < 2:
         words = r"PeerLostError: .*rank 2 \(host \S+, pid \d+\) ended with exit code 0 and can no longer join"
         assert len(re.findall(rf"^\[{rank}\] .*{words}", job.stderr, re.MULTILINE)) == 1, job.stderr
     assert "gyre-agent" not in job.stderr
+
+
+def test_a_hosts_abort_is_not_blamed_for_what_killed_a_rank_of_another_host() -> None:
+    # An uncaught exception (SIGABRT) is what a lost connection to a killed rank often becomes, and may be seen first.
+    lost, code, aborted, killed = 255, 3, 128 + signal.SIGABRT, 128 + signal.SIGKILL
+    assert sorted([killed, code, lost, aborted], key=evidence) == [lost, code, aborted, killed]
+    assert max([aborted, killed], key=evidence) == killed
+    assert evidence(128 + signal.SIGPIPE) == evidence(aborted)
 
 
 def test_the_first_failure_ends_all_hosts(start_job: StartJob, hosts: SshHosts) -> None:

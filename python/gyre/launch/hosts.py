@@ -35,6 +35,7 @@ SETTLE_SECONDS = 0.4
 LONGEST_LINE_BYTES = 1 << 20
 MOST_RANKS_PER_HOST = 4096
 UNREACHABLE = 255
+SIGNAL_BASE = 128
 
 # How an agent says that a rank of its host has ended, which ranks of other hosts may be waiting for.
 _NOTE = re.compile(rb"gyre-agent: (rank \d+ \(host .*\n)")
@@ -345,8 +346,7 @@ class Watch:
             return 128 + self._stopped_by
         if not failures:
             return 0
-        # Killed outright first, then what failed with a code, then lost connections.
-        code, agent = min(failures, key=lambda failure: (failure[0] == UNREACHABLE, failure[0] <= 128))
+        code, agent = max(failures, key=lambda failure: evidence(failure[0]))  # The first of equals.
         if code == UNREACHABLE:
             say(f"lost the connection to host {agent.host.name}; its ranks end by themselves")
         elif len(self._agents) > 1:
@@ -385,6 +385,17 @@ class Watch:
                 for agent in self._agents:
                     _kill(agent)
                 await asyncio.wait(late)
+
+
+def evidence(code: int) -> int:
+    """How surely a host's exit code is the cause, and no consequence of another host's failure: the rule by which each
+    agent judges its own ranks (gyre/launch/internal/first_failure.h), as far as an exit code tells."""
+    if code == UNREACHABLE:
+        return 0
+    if code <= SIGNAL_BASE:
+        return 1
+    may_be_a_consequence = code - SIGNAL_BASE in (signal.SIGABRT, signal.SIGPIPE)
+    return 2 if may_be_a_consequence else 3
 
 
 def _kill(agent: Agent) -> None:
