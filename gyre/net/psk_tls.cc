@@ -37,8 +37,9 @@ using Method = std::unique_ptr<BIO_METHOD, Freed<BIO_meth_free>>;
 constexpr const char* kCipherSuite = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherSuiteNumber[] = {0x13, 0x01};
 constexpr std::string_view kIdentity = "gyre";
-/// How much is read from, or written to, the socket at a time.
+/// How much is written to, and read from, the socket at a time. Every session has a buffer for the latter.
 constexpr std::size_t kBatchBytes = std::size_t{128} * 1024;
+constexpr std::size_t kReadAheadBytes = std::size_t{64} * 1024;
 
 /// What OpenSSL says about its last failure.
 std::string reasons() {
@@ -77,6 +78,9 @@ struct TlsSession::Parts {
   int socket_fd = -1;
   int system_error = 0;  // Of the last call that failed.
   bool closed = false;   // The peer has closed the connection.
+  Bytes arrived;         // Read ahead; empty during the handshake, in which nothing is.
+  std::size_t arrived_begin = 0;
+  std::size_t arrived_end = 0;
   Bytes encrypted;       // On its way to the socket …
   std::size_t sent = 0;  // … which has taken so much of it.
   /// What `encrypted` holds of the bytes that the caller gives again.
@@ -87,24 +91,41 @@ struct TlsSession::Parts {
   static Parts& of(BIO* bio) { return *static_cast<Parts*>(BIO_get_data(bio)); }
   static Parts& of(const SSL* ssl) { return *static_cast<Parts*>(SSL_get_app_data(ssl)); }
 
-  static int read(BIO* bio, char* into, int size) {
-    Parts& parts = of(bio);
-    BIO_clear_retry_flags(bio);
+  /// One recv(2), as BIO reports it: 0 at the end of the connection, -1 when it would block or has failed.
+  int receive(BIO* bio, void* into, std::size_t size) {
     for (;;) {
-      const ssize_t count = ::recv(parts.socket_fd, into, static_cast<std::size_t>(size), MSG_DONTWAIT);
+      const ssize_t count = ::recv(socket_fd, into, size, MSG_DONTWAIT);
       if (count > 0) return static_cast<int>(count);
       if (count == 0) {
-        parts.closed = true;
+        closed = true;
         return 0;
       }
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         BIO_set_retry_read(bio);
       } else {
-        parts.system_error = errno;
+        system_error = errno;
       }
       return -1;
     }
+  }
+
+  /// Many records come with one call of the kernel. OpenSSL's own reading ahead would move all that is left to the
+  /// beginning of its buffer for each record.
+  static int read(BIO* bio, char* into, int size) {
+    Parts& parts = of(bio);
+    BIO_clear_retry_flags(bio);
+    if (parts.arrived.empty()) return parts.receive(bio, into, static_cast<std::size_t>(size));
+    if (parts.arrived_begin == parts.arrived_end) {
+      const int count = parts.receive(bio, parts.arrived.data(), parts.arrived.size());
+      if (count <= 0) return count;
+      parts.arrived_begin = 0;
+      parts.arrived_end = static_cast<std::size_t>(count);
+    }
+    const std::size_t count = std::min(static_cast<std::size_t>(size), parts.arrived_end - parts.arrived_begin);
+    std::memcpy(into, parts.arrived.data() + parts.arrived_begin, count);
+    parts.arrived_begin += count;
+    return static_cast<int>(count);
   }
 
   static int write(BIO* bio, const char* from, int size) {
@@ -193,9 +214,6 @@ struct TlsSession::Parts {
     SSL_CTX_set_psk_find_session_callback(context.get(), find_key);
     // A record each, so that they can be counted.
     SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    SSL_CTX_set_default_read_buffer_len(context.get(), kBatchBytes);
-    // During the handshake not ahead of what is asked for: data that come right behind it would be inside, where
-    // poll(2) does not see them.
     SSL_CTX_set_read_ahead(context.get(), 0);
   }
 
@@ -257,7 +275,8 @@ short TlsSession::advance(int socket_fd) {
   if (SSL_session_reused(parts.connection.get()) != 1) {
     throw Error(ErrorCode::kAuthentication, "the connection was encrypted without the job's key");
   }
-  SSL_set_read_ahead(parts.connection.get(), 1);
+  // Not before: data that come right behind the handshake would be inside, where poll(2) does not see them.
+  parts.arrived.resize(kReadAheadBytes);
   return 0;
 }
 
