@@ -78,7 +78,6 @@ struct Result {
   std::vector<std::byte> bytes;  ///< Empty when it stands in the request's output.
   Shape shape{};
   std::vector<std::int64_t> received_splits;  ///< All-to-all: rows from each rank.
-  int source = -1;                            ///< Of a message (PointToPoint): who sent it.
 };
 
 }  // namespace gyre::engine

@@ -11,6 +11,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
+#include "gyre/engine/internal/channels.h"
 #include "gyre/group/in_process.h"
 #include "gyre/group/job.h"
 #include "gyre/group/subgroup.h"
@@ -72,6 +73,15 @@ std::unique_ptr<Runtime> Runtime::subset(std::vector<int> ranks, std::uint64_t i
   options.explain_file.clear();
   return std::make_unique<Runtime>(group::make_subgroup(group_, std::move(ranks), id), options,
                                    engine_->timeline_of_part(name.empty() ? fmt::format("set {}", id) : name));
+}
+
+std::unique_ptr<group::PointToPoint> Runtime::open_messages() const {
+  const auto describe = [](std::uint8_t number, std::size_t size_bytes) {
+    const auto type = collectives::data_type_from_number(number);
+    if (!type) return fmt::format("{} bytes of an unknown type, {}", size_bytes, number);
+    return fmt::format("{} {} elements", size_bytes / collectives::size_of(*type), collectives::name(*type));
+  };
+  return std::make_unique<group::PointToPoint>(*group_, internal::kPointToPointChannel, describe);
 }
 
 void Runtime::write_account() {

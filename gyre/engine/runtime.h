@@ -11,6 +11,7 @@
 #include "gyre/engine/engine.h"
 #include "gyre/engine/explain.h"
 #include "gyre/group/group.h"
+#include "gyre/group/messages/point_to_point.h"
 
 namespace gyre::engine {
 
@@ -52,6 +53,10 @@ class Runtime {
   /// returns when all of them have called it (within a minute). Shut it down before this runtime. What it does stands
   /// in this runtime's timeline, where rank 0 takes part in it, under `name` (empty: "set" and the id).
   std::unique_ptr<Runtime> subset(std::vector<int> ranks, std::uint64_t id, const std::string& name = "") const;
+
+  /// Messages between two ranks, beside the engine's order, whose types are DataType's numbers. Collective, once;
+  /// returns when links to all others are open. Destroy it before this runtime.
+  std::unique_ptr<group::PointToPoint> open_messages() const;
 
   /// Leaves the job (a subset: only that) in good order. Idempotent; the destructor calls it.
   void shutdown();

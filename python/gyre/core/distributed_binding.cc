@@ -15,10 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "gyre/engine/point_to_point.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/group/job.h"
+#include "gyre/group/messages/point_to_point.h"
 #include "gyre/group/topology.h"
+#include "python/gyre/core/completion_binding.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/process_bound.h"
 #include "python/gyre/core/whereabouts.h"
@@ -98,14 +99,15 @@ RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb
 /// Messages and the runtime whose links they use, which must outlive them.
 struct BoundMessages {
   RuntimeOwner runtime;
-  ProcessBound<engine::PointToPoint> messages;
+  ProcessBound<group::PointToPoint> messages;
 };
+
+std::uint8_t to_message_type(int data_type) { return static_cast<std::uint8_t>(to_data_type(data_type)); }
 
 BoundMessages make_messages(const RuntimeOwner& runtime) {
   runtime.get();  // Not in a fork.
-  auto messages =
-      run_interruptibly([owner = runtime.shared()] { return std::make_unique<engine::PointToPoint>(owner->group()); });
-  return {runtime, ProcessBound<engine::PointToPoint>(std::move(messages))};
+  auto messages = run_interruptibly([owner = runtime.shared()] { return owner->open_messages(); });
+  return {runtime, ProcessBound<group::PointToPoint>(std::move(messages))};
 }
 
 }  // namespace
@@ -121,22 +123,26 @@ void bind_distributed(nb::module_& module) {
              "listener"_a = std::optional<int>(), "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
              "around"_a = JobAround(),
              "Joins a job of which everything is known; `listener`: rank 0's socket that listens at `rendezvous`.");
-  nb::class_<BoundMessages>(module, "PointToPoint", "See gyre/engine/point_to_point.h. Every rank makes one.")
+  bind_completion<group::Arrival>(module, "MessageHandle", "The outcome of one send or receive. Thread-safe.")
+      .def(
+          "take_source", [](const group::MessageHandle& self) { return self.take_result().source; },
+          "After wait(): the rank that sent it; -1 of a send.");
+  nb::class_<BoundMessages>(module, "PointToPoint", "See gyre/group/messages/point_to_point.h. Every rank makes one.")
       .def(nb::new_(&make_messages), "runtime"_a)
       .def(
           "send",
           [](const BoundMessages& self, int peer, std::int64_t tag, int data_type, AddressRange memory) {
-            return self.messages.get().send(peer, tag, to_data_type(data_type), to_span(memory));
+            return self.messages.get().send(peer, tag, to_message_type(data_type), to_span(memory));
           },
           "peer"_a, "tag"_a, "data_type"_a, "memory"_a)
       .def(
           "receive",
           [](const BoundMessages& self, std::optional<int> peer, std::int64_t tag, int data_type, AddressRange memory) {
-            return self.messages.get().receive(peer, tag, to_data_type(data_type), to_span(memory));
+            return self.messages.get().receive(peer, tag, to_message_type(data_type), to_span(memory));
           },
           "peer"_a.none(), "tag"_a, "data_type"_a, "memory"_a)
       .def("shutdown", [](const BoundMessages& self) {
-        engine::PointToPoint& messages = self.messages.get();
+        group::PointToPoint& messages = self.messages.get();
         const nb::gil_scoped_release released;
         messages.shutdown();
       });

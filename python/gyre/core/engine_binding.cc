@@ -15,6 +15,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/engine/runtime.h"
+#include "python/gyre/core/completion_binding.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
 #include "python/gyre/core/process_bound.h"
@@ -83,18 +84,6 @@ engine::Request make_request(int kind, std::string name, int type, engine::Shape
   auto& [serial, descriptor, alive] = lent;
   request.lent = {serial, descriptor, std::move(alive)};
   return request;
-}
-
-bool wait_for(const engine::Handle& handle, double seconds) {
-  const auto limit = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-  const Deadline deadline = Deadline::after(limit);
-  bool done = false;
-  wait_with_signals([&](std::chrono::milliseconds patience) {
-    const std::chrono::milliseconds slice(deadline.poll_timeout_ms(static_cast<int>(patience.count())));
-    done = handle.wait_for(slice);
-    return done || deadline.passed();
-  });
-  return done;
 }
 
 /// run_or_submit() of an operation that reads and writes memory of the same shape. Every argument has a fixed position:
@@ -231,20 +220,8 @@ void bind_request_and_handle(nb::module_& module) {
            "transient"_a = false, "lent"_a = LentTuple{0, -1, {}})
       .def_prop_ro("name", [](const engine::Request& self) { return self.name; });
 
-  nb::class_<engine::Handle>(module, "Handle", "The outcome of one operation. Thread-safe.")
-      .def("done", &engine::Handle::done)
-      .def(
-          "wait",
-          [](const engine::Handle& self) {
-            const engine::Handle::Waiting waiting(self);
-            wait_with_signals([&](std::chrono::milliseconds patience) { return self.wait_for(patience); });
-          },
-          "Sleeps until done, without the GIL; raises what made the operation fail. Ctrl-C ends the wait.")
-      .def("wait_for", &wait_for, "seconds"_a, "wait() for at most so long; False when it is not done by then.")
-      .def("take_result", &take_result, "Once, after wait(): (memory, shape, received splits).")
-      .def(
-          "take_source", [](const engine::Handle& self) { return self.take_result().source; },
-          "Instead, for a message: the rank that sent it.");
+  bind_completion<engine::Result>(module, "Handle", "The outcome of one operation. Thread-safe.")
+      .def("take_result", &take_result, "Once, after wait(): (memory, shape, received splits).");
 }
 
 void bind_plan(nb::module_& module) {

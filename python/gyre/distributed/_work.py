@@ -91,7 +91,7 @@ class Work(dist.Work):
         self,
         runtime: Runtime,
         completions: Completions,
-        handles: Sequence[_core.Handle],
+        handles: Sequence[_core.Handle | _core.MessageHandle],
         *,
         memory: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
@@ -199,7 +199,8 @@ class Work(dist.Work):
         """Of a receive, after wait(): who sent the message. InvalidArgumentError for anything else."""
         self.wait()
         if self._source < 0:
-            self._source = self._handles[0].take_source()
+            handle = self._handles[0]
+            self._source = handle.take_source() if isinstance(handle, _core.MessageHandle) else -1
         if self._source < 0:
             raise InvalidArgumentError(f"{self._description}: only a receive has a source rank")
         return self._source

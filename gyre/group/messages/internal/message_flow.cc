@@ -1,4 +1,4 @@
-#include "gyre/engine/internal/message_flow.h"
+#include "gyre/group/messages/internal/message_flow.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 
-namespace gyre::engine::internal {
+namespace gyre::group::internal {
 
 void MessageWriter::control(FrameKind kind, std::uint64_t message, Bytes payload) {
   GYRE_CHECK(payload.size() <= kMostControlBytes);
@@ -22,7 +22,7 @@ void MessageWriter::control(FrameKind kind, std::uint64_t message, Bytes payload
   controls_.push_back({header, std::move(payload)});
 }
 
-void MessageWriter::message(std::uint64_t number, std::span<const std::byte> bytes, const Handle& handle) {
+void MessageWriter::message(std::uint64_t number, std::span<const std::byte> bytes, const MessageHandle& handle) {
   if (bytes.empty()) {
     handle.complete();  // The offer has said all there is.
     return;
@@ -134,4 +134,4 @@ void MessageReader::read(const Place& place, const Arrived& arrived) {
   }
 }
 
-}  // namespace gyre::engine::internal
+}  // namespace gyre::group::internal

@@ -1,4 +1,4 @@
-#include "gyre/engine/point_to_point.h"
+#include "gyre/group/messages/point_to_point.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -13,11 +13,10 @@
 
 #include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
-#include "gyre/engine/internal/channels.h"
-#include "gyre/engine/internal/message_flow.h"
+#include "gyre/group/messages/internal/message_flow.h"
 #include "gyre/net/notifier.h"
 
-namespace gyre::engine {
+namespace gyre::group {
 
 namespace {
 
@@ -29,14 +28,14 @@ constexpr std::chrono::seconds kLinkTimeout{60};
 struct Offer {
   std::uint64_t number = 0;  ///< The sender's.
   std::int64_t tag = 0;
-  DataType type = DataType::kUint8;
+  std::uint8_t type = 0;
   std::uint64_t size_bytes = 0;
 };
 
 Bytes encode(const Offer& offer) {
   ByteWriter writer;
   writer.u64(static_cast<std::uint64_t>(offer.tag));
-  writer.u8(static_cast<std::uint8_t>(offer.type));
+  writer.u8(offer.type);
   writer.u64(offer.size_bytes);
   return writer.take();
 }
@@ -46,46 +45,39 @@ Offer decode_offer(std::uint64_t number, std::span<const std::byte> payload) {
   Offer offer;
   offer.number = number;
   offer.tag = static_cast<std::int64_t>(reader.u64());
-  const auto type = collectives::data_type_from_number(reader.u8());
+  offer.type = reader.u8();
   offer.size_bytes = reader.u64();
-  if (!type || reader.remaining() != 0) throw Error(ErrorCode::kProtocol, "an offer of a message makes no sense");
-  offer.type = *type;
+  if (reader.remaining() != 0) throw Error(ErrorCode::kProtocol, "an offer of a message is too long");
   return offer;
-}
-
-std::string describe(DataType type, std::size_t size_bytes) {
-  return fmt::format("{} {} elements", size_bytes / collectives::size_of(type), collectives::name(type));
 }
 
 struct Receive {
   std::optional<int> peer;
   std::int64_t tag = 0;
-  DataType type = DataType::kUint8;
+  std::uint8_t type = 0;
   std::span<std::byte> into;
   std::size_t arrived_bytes = 0;
-  Handle handle;
+  MessageHandle handle;
 };
 
 struct Send {
   std::int64_t tag = 0;
-  DataType type = DataType::kUint8;
+  std::uint8_t type = 0;
   std::span<const std::byte> message;
-  Handle handle;
+  MessageHandle handle;
 };
 
 /// One other rank.
 struct Peer {
-  Peer(int peer_rank, std::unique_ptr<net::Stream> link)
-      : rank(peer_rank),
-        stream(std::move(link)),
-        writer(*stream, static_cast<std::uint32_t>(internal::kPointToPointChannel)),
-        reader(*stream, static_cast<std::uint32_t>(internal::kPointToPointChannel)) {}
+  Peer(int peer_rank, std::unique_ptr<net::Stream> link, std::uint32_t channel)
+      : rank(peer_rank), stream(std::move(link)), writer(*stream, channel), reader(*stream, channel) {}
 
   const int rank;
   const std::unique_ptr<net::Stream> stream;
   internal::MessageWriter writer;
   internal::MessageReader reader;
   std::map<std::uint64_t, Send> offered;      ///< Ours, by number, that it has not accepted yet.
+  std::uint64_t last_offer = 0;               ///< Its latest number: a sender counts its messages.
   std::deque<Offer> waiting;                  ///< Its, that meet no receive yet; in the order of arrival.
   std::map<std::uint64_t, Receive> arriving;  ///< Its, by number, that we have accepted.
   std::optional<Error> lost;                  ///< Why there is nothing to expect from it any more.
@@ -95,11 +87,11 @@ struct Peer {
 
 class PointToPoint::Implementation {
  public:
-  explicit Implementation(group::Group& group);
+  Implementation(Group& group, std::uint64_t channel, Describe describe);
   ~Implementation() { shutdown(); }
 
-  Handle send(int peer, Send send);
-  Handle receive(Receive receive);
+  MessageHandle send(int peer, Send send);
+  MessageHandle receive(Receive receive);
   void shutdown();
 
  private:
@@ -120,7 +112,8 @@ class PointToPoint::Implementation {
   }
   void check_peer(int peer, std::string_view what) const;
 
-  group::Group& group_;
+  Group& group_;
+  const Describe describe_;
   net::Notifier wake_;
   Mutex mutex_;
   std::vector<std::unique_ptr<Peer>> peers_ GYRE_GUARDED_BY(mutex_);  // By rank, without our own.
@@ -131,13 +124,15 @@ class PointToPoint::Implementation {
   std::thread thread_;
 };
 
-PointToPoint::Implementation::Implementation(group::Group& group) : group_(group) {
+PointToPoint::Implementation::Implementation(Group& group, std::uint64_t channel, Describe describe)
+    : group_(group), describe_(std::move(describe)) {
   const Deadline deadline = Deadline::after(kLinkTimeout);
   {
     const MutexLock lock(mutex_);
     for (int rank = 0; rank < group_.size(); ++rank) {
       if (rank == group_.rank()) continue;
-      peers_.push_back(std::make_unique<Peer>(rank, group_.open_link(rank, internal::kPointToPointChannel, deadline)));
+      peers_.push_back(
+          std::make_unique<Peer>(rank, group_.open_link(rank, channel, deadline), static_cast<std::uint32_t>(channel)));
     }
   }
   if (group_.size() > 1) thread_ = start_thread("point-to-point messages", [this] { run(); });
@@ -153,9 +148,9 @@ void PointToPoint::Implementation::check_peer(int peer, std::string_view what) c
   }
 }
 
-Handle PointToPoint::Implementation::send(int rank, Send send) {
+MessageHandle PointToPoint::Implementation::send(int rank, Send send) {
   check_peer(rank, "a send to");
-  Handle handle = send.handle;
+  MessageHandle handle = send.handle;
   const MutexLock lock(mutex_);
   Peer& peer = peer_of(rank);
   if (failure_ || peer.lost) {
@@ -169,9 +164,9 @@ Handle PointToPoint::Implementation::send(int rank, Send send) {
   return handle;
 }
 
-Handle PointToPoint::Implementation::receive(Receive receive) {
+MessageHandle PointToPoint::Implementation::receive(Receive receive) {
   if (receive.peer) check_peer(*receive.peer, "a receive from");
-  Handle handle = receive.handle;
+  MessageHandle handle = receive.handle;
   const MutexLock lock(mutex_);
   const bool all_lost = std::ranges::all_of(peers_, [](const auto& peer) { return peer->lost.has_value(); });
   if (failure_) {
@@ -202,11 +197,12 @@ Handle PointToPoint::Implementation::receive(Receive receive) {
 
 void PointToPoint::Implementation::accept(Peer& peer, const Offer& offer, Receive receive) {
   if (offer.type != receive.type || offer.size_bytes != receive.into.size()) {
-    const Error mismatch(ErrorCode::kMismatch, fmt::format("rank {} sends {} with tag {}, which rank {} receives as {}",
-                                                           peer.rank, describe(offer.type, offer.size_bytes), offer.tag,
-                                                           group_.rank(), describe(receive.type, receive.into.size())));
+    const Error mismatch(ErrorCode::kMismatch,
+                         fmt::format("rank {} sends {} with tag {}, which rank {} receives as {}", peer.rank,
+                                     describe_(offer.type, offer.size_bytes), offer.tag, group_.rank(),
+                                     describe_(receive.type, receive.into.size())));
     peer.writer.control(FrameKind::kRefuse, offer.number, [&] {
-      const auto reason = gyre::as_bytes(mismatch.what());
+      const auto reason = as_bytes(mismatch.what());
       return Bytes(reason.begin(), reason.end());
     }());
     receive.handle.fail(mismatch);
@@ -214,15 +210,18 @@ void PointToPoint::Implementation::accept(Peer& peer, const Offer& offer, Receiv
   }
   peer.writer.control(FrameKind::kAccept, offer.number);
   if (offer.size_bytes == 0) {
-    Result result;
-    result.source = peer.rank;
-    receive.handle.complete(std::move(result));
+    receive.handle.complete({peer.rank});
     return;
   }
   peer.arriving.emplace(offer.number, std::move(receive));
 }
 
 void PointToPoint::Implementation::take_offer(Peer& peer, const Offer& offer) {
+  if (offer.number <= peer.last_offer) {
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("rank {} offered message {} after message {}", peer.rank, offer.number, peer.last_offer));
+  }
+  peer.last_offer = offer.number;
   const auto meets = [&](const Receive& receive) {
     return receive.tag == offer.tag && (!receive.peer || *receive.peer == peer.rank);
   };
@@ -260,11 +259,9 @@ void PointToPoint::Implementation::arrived(Peer& peer, const net::FrameHeader& h
       const auto found = peer.arriving.find(number);
       found->second.arrived_bytes += payload.size();
       if (found->second.arrived_bytes < found->second.into.size()) return;
-      Result result;
-      result.source = peer.rank;
-      const Handle handle = found->second.handle;
+      const MessageHandle handle = found->second.handle;
       peer.arriving.erase(found);
-      handle.complete(std::move(result));
+      handle.complete({peer.rank});
       return;
     }
     case FrameKind::kAccept:
@@ -389,17 +386,19 @@ void PointToPoint::Implementation::shutdown() {
   if (thread_.joinable()) thread_.join();
 }
 
-PointToPoint::PointToPoint(group::Group& group) : implementation_(std::make_unique<Implementation>(group)) {}
+PointToPoint::PointToPoint(Group& group, std::uint64_t channel, Describe describe)
+    : implementation_(std::make_unique<Implementation>(group, channel, std::move(describe))) {}
 PointToPoint::~PointToPoint() = default;
 
-Handle PointToPoint::send(int peer, std::int64_t tag, DataType type, std::span<const std::byte> message) {
+MessageHandle PointToPoint::send(int peer, std::int64_t tag, std::uint8_t type, std::span<const std::byte> message) {
   return implementation_->send(peer, {tag, type, message, {}});
 }
 
-Handle PointToPoint::receive(std::optional<int> peer, std::int64_t tag, DataType type, std::span<std::byte> into) {
+MessageHandle PointToPoint::receive(std::optional<int> peer, std::int64_t tag, std::uint8_t type,
+                                    std::span<std::byte> into) {
   return implementation_->receive({peer, tag, type, into, 0, {}});
 }
 
 void PointToPoint::shutdown() { implementation_->shutdown(); }
 
-}  // namespace gyre::engine
+}  // namespace gyre::group

@@ -6,11 +6,11 @@
 #include <span>
 
 #include "gyre/base/bytes.h"
-#include "gyre/engine/handle.h"
+#include "gyre/group/messages/message_handle.h"
 #include "gyre/net/frame.h"
 #include "gyre/net/stream.h"
 
-namespace gyre::engine::internal {
+namespace gyre::group::internal {
 
 /// What a frame between two ranks says; it stands in the header's `step`. `collective` is the sender's number of the
 /// message, `segment` the piece's place in it. The numbers travel on the wire.
@@ -34,7 +34,7 @@ class MessageWriter {
 
   void control(FrameKind kind, std::uint64_t message, Bytes payload = {});
   /// `handle` is completed when the last byte has been handed to the system.
-  void message(std::uint64_t number, std::span<const std::byte> bytes, const Handle& handle);
+  void message(std::uint64_t number, std::span<const std::byte> bytes, const MessageHandle& handle);
 
   bool idle() const { return frame_left_.empty() && payload_left_.empty() && controls_.empty() && messages_.empty(); }
   /// Writes what can be written now. Error(kPeerLost).
@@ -51,7 +51,7 @@ class MessageWriter {
     std::uint64_t number = 0;
     std::span<const std::byte> left;
     std::uint32_t pieces = 0;  ///< Begun so far.
-    Handle handle;
+    MessageHandle handle;
   };
 
   bool begin_frame();
@@ -93,4 +93,4 @@ class MessageReader {
   std::size_t payload_bytes_ = 0;
 };
 
-}  // namespace gyre::engine::internal
+}  // namespace gyre::group::internal

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "gyre/group/group.h"
+#include "gyre/group/messages/message_handle.h"
+
+namespace gyre::group {
+
+/// Messages from one rank to another, apart from the collectives' order. A send meets the receive of the same tag; of
+/// several, the first sent meets the first posted. A message moves once both are there, straight from the sender's
+/// memory into the receiver's: nothing is stored on the way, so a send is done only when a receive has taken it, and
+/// two ranks that both wait for their send before they receive wait for ever. Nothing here has a limit of time: callers
+/// wait as long as they like (MessageHandle::wait_for).
+///
+/// Lengths and types (a number that means something to both sides) are compared before a byte moves: a difference fails
+/// both sides with Error(kMismatch). When a peer leaves in good order, what waits for it fails with kPeerLeft; when one
+/// dies, the group fails. All methods are thread-safe. Idle it sleeps.
+class PointToPoint {
+ public:
+  /// How many sends of one peer may be waiting for their receives here; more are Error(kResourceExhausted) there.
+  static constexpr std::size_t kMostWaitingMessages = 1 << 16;
+
+  /// What a message of a type and a size holds, for people: "3 float32 elements". Any type may have arrived.
+  using Describe = std::function<std::string(std::uint8_t type, std::size_t size_bytes)>;
+
+  /// Collective, once per group and channel: opens a link to every peer. The group must outlive it.
+  PointToPoint(Group& group, std::uint64_t channel, Describe describe);
+  ~PointToPoint();
+  PointToPoint(const PointToPoint&) = delete;
+  PointToPoint& operator=(const PointToPoint&) = delete;
+
+  /// The memory must stay until the handle is done. Error(kInvalidArgument) for a peer that is no other rank.
+  MessageHandle send(int peer, std::int64_t tag, std::uint8_t type, std::span<const std::byte> message);
+
+  /// `peer` empty: from whoever sends first; the result's `source` says who it was.
+  MessageHandle receive(std::optional<int> peer, std::int64_t tag, std::uint8_t type, std::span<std::byte> into);
+
+  /// What is in flight fails with kShutDown. Idempotent; the destructor calls it.
+  void shutdown();
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace gyre::group

@@ -1,0 +1,231 @@
+// Messages between two ranks: whatever the order of sends and receives, bytes must arrive where the tags say, and what
+// can never arrive must fail on both sides with a reason.
+#include "gyre/group/messages/point_to_point.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "gyre/base/checksum.h"
+#include "gyre/base/random.h"
+#include "gyre/group/in_process.h"
+#include "gyre/net/frame.h"
+
+namespace gyre::group {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::uint64_t kChannel = 8;
+constexpr std::uint8_t kInt32 = 3;
+constexpr std::uint8_t kFloat32 = 5;
+
+std::string describe(std::uint8_t type, std::size_t size_bytes) {
+  return fmt::format("{} {} elements", size_bytes / 4, type == kInt32 ? "int32" : "float32");
+}
+
+std::span<std::byte> bytes_of(std::vector<std::int32_t>& values) { return std::as_writable_bytes(std::span(values)); }
+
+std::vector<std::int32_t> values_of(int sender, int number, std::size_t count) {
+  std::vector<std::int32_t> values(count);
+  std::iota(values.begin(), values.end(), sender * 1'000'000 + number * 1000);
+  return values;
+}
+
+std::string failure_of(const MessageHandle& handle) {
+  try {
+    handle.wait();
+  } catch (const Error& error) {
+    return std::string(error_code_name(error.code())) + ": " + error.what();
+  }
+  return "no error";
+}
+
+TEST(PointToPointTest, every_rank_sends_to_every_other_in_any_order) {
+  constexpr std::uint64_t kSeed = 11;
+  constexpr int kMessages = 30;
+  SCOPED_TRACE(kSeed);
+  const auto length = [](int number) { return Random(kSeed, static_cast<std::uint64_t>(number)).below(400'000); };
+  run_in_process(3, [&](Group& group) {
+    PointToPoint messages(group, kChannel, describe);
+    std::vector<std::vector<std::int32_t>> memory;
+    std::vector<std::vector<std::int32_t>> expected;
+    std::vector<MessageHandle> handles;
+    memory.reserve(6 * static_cast<std::size_t>(kMessages));
+    const auto send = [&](int peer, int number) {
+      memory.push_back(values_of(group.rank(), number, length(number)));
+      expected.push_back(memory.back());
+      handles.push_back(messages.send(peer, number, kInt32, bytes_of(memory.back())));
+    };
+    const auto receive = [&](int peer, int number) {
+      memory.emplace_back(length(number));
+      expected.push_back(values_of(peer, number, length(number)));
+      handles.push_back(messages.receive(peer, number, kInt32, bytes_of(memory.back())));
+    };
+    for (int number = 0; number < kMessages; ++number) {
+      for (int peer = 0; peer < group.size(); ++peer) {
+        if (peer == group.rank()) continue;
+        // Receives are posted backwards, so that nearly every message waits for a while on one of the two sides.
+        send(peer, number);
+        receive(peer, kMessages - 1 - number);
+      }
+    }
+    for (const MessageHandle& handle : handles) handle.wait();
+    for (std::size_t i = 0; i < memory.size(); ++i) ASSERT_EQ(memory[i], expected[i]) << i;
+  });
+}
+
+TEST(PointToPointTest, equal_tags_meet_in_the_order_of_sending) {
+  run_in_process(2, [](Group& group) {
+    PointToPoint messages(group, kChannel, describe);
+    std::vector<std::vector<std::int32_t>> memory;
+    std::vector<MessageHandle> handles;
+    for (int number = 0; number < 20; ++number) {
+      memory.push_back(group.rank() == 0 ? values_of(0, number, 5) : std::vector<std::int32_t>(5));
+    }
+    for (auto& values : memory) {
+      handles.push_back(group.rank() == 0 ? messages.send(1, 7, kInt32, bytes_of(values))
+                                          : messages.receive(0, 7, kInt32, bytes_of(values)));
+    }
+    for (const MessageHandle& handle : handles) handle.wait();
+    for (int number = 0; number < 20; ++number) {
+      EXPECT_EQ(memory[static_cast<std::size_t>(number)], values_of(0, number, 5));
+    }
+  });
+}
+
+TEST(PointToPointTest, a_receive_from_anybody_says_who_it_was) {
+  run_in_process(3, [](Group& group) {
+    PointToPoint messages(group, kChannel, describe);
+    std::vector<std::int32_t> value{group.rank()};
+    if (group.rank() != 0) {
+      messages.send(0, 1, kInt32, bytes_of(value)).wait();
+      return;
+    }
+    std::vector<int> seen;
+    for (int count = 0; count < 2; ++count) {
+      const MessageHandle handle = messages.receive(std::nullopt, 1, kInt32, bytes_of(value));
+      handle.wait();
+      EXPECT_EQ(handle.take_result().source, value[0]);
+      seen.push_back(value[0]);
+    }
+    EXPECT_THAT(seen, testing::UnorderedElementsAre(1, 2));
+  });
+}
+
+TEST(PointToPointTest, a_wrong_length_fails_both_sides_and_the_next_message_arrives) {
+  run_in_process(2, [](Group& group) {
+    PointToPoint messages(group, kChannel, describe);
+    const bool sends = group.rank() == 0;
+    std::vector<std::int32_t> values(sends ? 4 : 3);
+    const auto exchange = [&](std::uint8_t type) {
+      return sends ? messages.send(1, 0, type, bytes_of(values)) : messages.receive(0, 0, type, bytes_of(values));
+    };
+    const std::string failure = failure_of(exchange(kInt32));
+    EXPECT_THAT(failure, HasSubstr("MISMATCH"));
+    EXPECT_THAT(failure, HasSubstr("rank 0 sends 4 int32 elements with tag 0, which rank 1 receives as 3"));
+    values = sends ? std::vector<std::int32_t>{1, 2} : std::vector<std::int32_t>{0, 0};
+    exchange(kInt32).wait();
+    EXPECT_EQ(values, (std::vector<std::int32_t>{1, 2}));
+    const std::uint8_t own_type = sends ? kFloat32 : kInt32;
+    EXPECT_THAT(failure_of(exchange(own_type)), HasSubstr("float32"));
+  });
+}
+
+TEST(PointToPointTest, empty_messages_arrive) {
+  run_in_process(2, [](Group& group) {
+    PointToPoint messages(group, kChannel, describe);
+    const MessageHandle handle =
+        group.rank() == 0 ? messages.send(1, 3, kFloat32, {}) : messages.receive(0, 3, kFloat32, {});
+    handle.wait();
+  });
+}
+
+TEST(PointToPointTest, a_peer_that_does_not_exist_is_an_error_at_once) {
+  run_in_process(2, [](Group& group) {
+    PointToPoint messages(group, kChannel, describe);
+    EXPECT_THROW(messages.send(2, 0, kInt32, {}), Error);
+    EXPECT_THROW(messages.send(group.rank(), 0, kInt32, {}), Error);
+    EXPECT_THROW(messages.receive(-1, 0, kInt32, {}), Error);
+  });
+}
+
+TEST(PointToPointTest, what_waits_for_a_rank_that_leaves_fails_and_others_go_on) {
+  run_in_process(3, [](Group& group) {
+    PointToPoint messages(group, kChannel, describe);
+    std::vector<std::int32_t> values{group.rank()};
+    if (group.rank() == 2) {
+      messages.shutdown();
+      group.leave();
+      return;
+    }
+    EXPECT_THAT(failure_of(messages.receive(2, 0, kInt32, bytes_of(values))), HasSubstr("PEER_LEFT"));
+    const MessageHandle handle = group.rank() == 0 ? messages.send(1, 0, kInt32, bytes_of(values))
+                                                   : messages.receive(0, 0, kInt32, bytes_of(values));
+    handle.wait();
+    EXPECT_EQ(values[0], 0);
+  });
+}
+
+TEST(PointToPointTest, an_abort_fails_what_waits) {
+  run_in_process(2, [](Group& group) {
+    PointToPoint messages(group, kChannel, describe);
+    std::vector<std::int32_t> values(1);
+    std::vector<std::int32_t> word(1);
+    const MessageHandle handle = messages.receive(1 - group.rank(), 0, kInt32, bytes_of(values));
+    if (group.rank() == 0) {
+      messages.send(1, 1, kInt32, bytes_of(word));  // Rank 0 waits already: let there be an abort.
+    } else {
+      messages.receive(0, 1, kInt32, bytes_of(word)).wait();
+      group.abort(Error(ErrorCode::kAborted, "enough"));
+    }
+    EXPECT_THAT(failure_of(handle), HasSubstr("enough"));
+  });
+}
+
+// A sender that uses a number again would have two messages written into one receive.
+TEST(PointToPointTest, what_makes_no_sense_fails_the_group) {
+  const auto header_of = [](std::uint64_t message, std::uint32_t kind, std::span<const std::byte> payload) {
+    net::FrameHeader header;
+    header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+    header.channel = kChannel;
+    header.collective = message;
+    header.step = kind;
+    header.checksum = xxh3_64(payload);
+    return net::encode_frame_header(header);
+  };
+  ByteWriter offer;
+  offer.u64(0);  // The tag.
+  offer.u8(kInt32);
+  offer.u64(4);
+  const Bytes offered = offer.take();
+  const std::vector<std::pair<std::string, std::vector<std::pair<std::uint64_t, std::uint32_t>>>> cases = {
+      {"offered message 1 after message 1", {{1, 1}, {1, 1}}},
+      {"kind 2 about message 9", {{9, 2}}},
+      {"which rank 0 does not expect", {{7, 4}}},
+      {"kind 5 about message 1", {{1, 5}}},
+  };
+  for (const auto& [words, frames] : cases) {
+    run_in_process(2, [&](Group& group) {
+      if (group.rank() == 1) {
+        const auto link = group.open_link(0, kChannel, Deadline::after(std::chrono::seconds(30)));
+        for (const auto& [message, kind] : frames) {
+          net::write_exactly(*link, header_of(message, kind, offered), Deadline::after(std::chrono::seconds(30)));
+          net::write_exactly(*link, offered, Deadline::after(std::chrono::seconds(30)));
+        }
+        while (!group.abort_signal().triggered()) std::this_thread::yield();
+        EXPECT_THAT(group.abort_signal().reason()->what(), HasSubstr(words));
+        return;
+      }
+      PointToPoint messages(group, kChannel, describe);
+      std::vector<std::int32_t> value(1);
+      EXPECT_THAT(failure_of(messages.receive(1, 99, kInt32, bytes_of(value))), HasSubstr(words));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace gyre::group
