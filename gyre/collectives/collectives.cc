@@ -45,96 +45,107 @@ std::size_t own_size(const group::Lane& lane, std::span<const std::size_t> sizes
   return sizes_bytes[static_cast<std::size_t>(lane.rank())];
 }
 
-/// A buffer in this rank's private memory, or in its arena where ranks of other hosts are not to be found.
-void allreduce_between_hosts(group::Lane& lane, std::uint64_t collective, Algorithm algorithm,
-                             std::span<std::byte> buffer, const ReductionPlan& plan) {
-  if (needs_wide_integers(plan)) {
-    std::vector<std::int64_t> wide = internal::widen_integers(buffer, plan.type);
-    // Eight times as large at most, and perhaps too large for a mailbox.
-    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(wide));
-    const Algorithm chosen = allreduce_algorithm(bytes.size(), false, placement_of(lane));
-    allreduce_between_hosts(lane, collective, chosen, bytes, internal::widened(plan));
-    return internal::narrow_integers(wide, buffer, plan.type);
+/// One allreduce on its way.
+struct Allreduce {
+  group::Lane& lane;
+  std::uint64_t collective;
+  std::span<std::byte> buffer;
+  const ReductionPlan& plan;
+  std::optional<std::size_t> arena_offset_bytes{};  ///< Where the buffer lies in this rank's arena, if it does.
+  LentMemory* memory = nullptr;                     ///< Where ranks of a host may lend each other their buffers,
+  const Lent* own = nullptr;                        ///< and what this one lends.
+};
+
+/// Where all ranks' buffers lie, if they may be reduced there: in their arenas, or lent by all of them. All ranks of
+/// the host have arrived then.
+std::optional<std::vector<std::byte*>> places_of_buffers(SharedRoom& room, const Allreduce& call) {
+  if (call.arena_offset_bytes) {
+    room.arrive_and_wait();
+    return places_in_arenas(room, *call.arena_offset_bytes, call.buffer.size());
   }
-  if (algorithm == Algorithm::kRing) {
-    return allreduce_by_ring(lane, collective, internal::everybody(lane.topology()), buffer, plan);
-  }
-  if (algorithm == Algorithm::kRecursiveDoubling) {
-    return allreduce_by_doubling(lane, collective, internal::everybody(lane.topology()), buffer, plan);
-  }
-  SharedRoom room(lane, collective);
-  if (algorithm == Algorithm::kHostsDoubling) return allreduce_small_by_hosts(lane, room, collective, buffer, plan);
-  allreduce_by_hosts(lane, room, collective, buffer, plan);
+  if (call.memory == nullptr || call.buffer.size() < LentMemory::kLeastBytes) return std::nullopt;
+  auto places = call.memory->meet(room, call.buffer, *call.own);
+  if (places) call.lane.counters().bytes_in_place += call.buffer.size();
+  return places;
 }
 
-void allreduce_on_one_host(SharedRoom& room, Algorithm algorithm, std::span<std::byte> buffer,
-                           std::size_t arena_offset_bytes, const ReductionPlan& plan) {
-  if (algorithm == Algorithm::kMailbox) return allreduce_by_mailbox(room, buffer, plan);
-  if (algorithm == Algorithm::kSharedPipeline) return allreduce_by_pipeline(room, buffer, plan);
-  allreduce_in_arenas(room, arena_offset_bytes, buffer.size(), plan);
+void run_as_chosen(const Allreduce& call, Algorithm algorithm) {
+  const auto& [lane, collective, buffer, plan, arena_offset_bytes, memory, own] = call;
+  const auto everybody = [&call] { return internal::everybody(call.lane.topology()); };
+  switch (algorithm) {
+    case Algorithm::kAlone:
+      return scale_in_place(buffer.data(), plan.elements_in(buffer.size()), plan.type, plan.scale);
+    case Algorithm::kMailbox: {
+      SharedRoom room(lane, collective);
+      return allreduce_by_mailbox(room, buffer, plan);
+    }
+    case Algorithm::kSharedPipeline:
+    case Algorithm::kSharedArena: {
+      SharedRoom room(lane, collective);
+      auto places = places_of_buffers(room, call);
+      if (places) return allreduce_in_places(room, std::move(*places), buffer.size(), plan);
+      return allreduce_by_pipeline(room, buffer, plan);
+    }
+    case Algorithm::kRecursiveDoubling: return allreduce_by_doubling(lane, collective, everybody(), buffer, plan);
+    case Algorithm::kRing: return allreduce_by_ring(lane, collective, everybody(), buffer, plan);
+    case Algorithm::kHostsDoubling: {
+      SharedRoom room(lane, collective);
+      return allreduce_small_by_hosts(lane, room, collective, buffer, plan);
+    }
+    case Algorithm::kHostsRing: {
+      SharedRoom room(lane, collective);
+      const auto places = places_of_buffers(room, call);
+      if (places) return allreduce_places_by_hosts(lane, room, collective, *places, buffer.size(), plan);
+      return allreduce_by_hosts(lane, room, collective, buffer, plan);
+    }
+  }
 }
 
-/// `arena_offset_bytes`: where `buffer` lies in this rank's arena, if it does.
-void allreduce_as_chosen(group::Lane& lane, Algorithm algorithm, std::span<std::byte> buffer,
-                         std::optional<std::size_t> arena_offset_bytes, const Reduction& reduction) {
+/// Over links, where partial sums of short integers would overflow: by way of int64.
+Algorithm allreduce_widened(const Allreduce& call, const Placement& placement) {
+  std::vector<std::int64_t> wide = internal::widen_integers(call.buffer, call.plan.type);
+  const ReductionPlan plan = internal::widened(call.plan);
+  // Eight times as large at most, and perhaps too large for a mailbox.
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(wide));
+  const Algorithm algorithm = allreduce_algorithm(bytes.size(), false, placement);
+  run_as_chosen({call.lane, call.collective, bytes, plan}, algorithm);
+  internal::narrow_integers(wide, call.buffer, call.plan.type);
+  return algorithm;
+}
+
+Algorithm choose_and_run(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction,
+                         std::optional<std::size_t> arena_offset_bytes, LentMemory* memory, const Lent* own) {
   const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
   GYRE_CHECK(buffer.size() % size_of(plan.type) == 0U);
-  const std::uint64_t collective = lane.begin_collective();
-  if (buffer.empty()) return;  // On all ranks alike.
+  const Placement placement = placement_of(lane);
+  const Allreduce call{lane, lane.begin_collective(), buffer, plan, arena_offset_bytes, memory, own};
+  const Algorithm algorithm = allreduce_algorithm(buffer.size(), arena_offset_bytes.has_value(), placement);
+  if (buffer.empty()) return algorithm;  // On all ranks alike.
   scale_contribution(plan, buffer);
-  if (algorithm == Algorithm::kAlone) {
-    scale_in_place(buffer.data(), plan.elements_in(buffer.size()), plan.type, plan.scale);
-  } else if (in_one_room(lane)) {
-    SharedRoom room(lane, collective);
-    allreduce_on_one_host(room, algorithm, buffer, arena_offset_bytes.value_or(0), plan);
-  } else if (algorithm == Algorithm::kHostsRing && arena_offset_bytes && !needs_wide_integers(plan)) {
-    SharedRoom room(lane, collective);
-    room.arrive_and_wait();
-    const auto places = places_in_arenas(room, *arena_offset_bytes, buffer.size());
-    allreduce_places_by_hosts(lane, room, collective, places, buffer.size(), plan);
-  } else {
-    allreduce_between_hosts(lane, collective, algorithm, buffer, plan);
-  }
+  if (!placement.one_host() && needs_wide_integers(plan)) return allreduce_widened(call, placement);
+  run_as_chosen(call, algorithm);
+  return algorithm;
 }
 
 }  // namespace
 
-void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction) {
-  const Algorithm algorithm = allreduce_algorithm(buffer.size(), false, placement_of(lane));
-  allreduce_as_chosen(lane, algorithm, buffer, std::nullopt, reduction);
+Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction) {
+  return choose_and_run(lane, buffer, reduction, std::nullopt, nullptr, nullptr);
 }
 
-void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
-               const Lent& own) {
-  const Algorithm algorithm = allreduce_algorithm(buffer.size(), false, placement_of(lane));
-  const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
-  const bool over_hosts = algorithm == Algorithm::kHostsRing && !needs_wide_integers(plan);
-  if ((algorithm != Algorithm::kSharedPipeline && !over_hosts) || buffer.size() < LentMemory::kLeastBytes) {
-    return allreduce_as_chosen(lane, algorithm, buffer, std::nullopt, reduction);
-  }
-  GYRE_CHECK(buffer.size() % size_of(plan.type) == 0U);
-  scale_contribution(plan, buffer);
-  const std::uint64_t collective = lane.begin_collective();
-  SharedRoom room(lane, collective);
-  auto places = memory.meet(room, buffer, own);
-  if (places) lane.counters().bytes_in_place += buffer.size();
-  if (over_hosts) {
-    if (places) return allreduce_places_by_hosts(lane, room, collective, *places, buffer.size(), plan);
-    return allreduce_by_hosts(lane, room, collective, buffer, plan);
-  }
-  if (places) return allreduce_in_places(room, std::move(*places), buffer.size(), plan);
-  allreduce_by_pipeline(room, buffer, plan);
+Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
+                    const Lent& own) {
+  return choose_and_run(lane, buffer, reduction, std::nullopt, &memory, &own);
 }
 
-void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t size_bytes,
-                        const Reduction& reduction) {
+Algorithm allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t size_bytes,
+                             const Reduction& reduction) {
   GYRE_CHECK(offset_bytes % kCacheLineBytes == 0U);
   GYRE_CHECK(size_bytes % kCacheLineBytes == 0U);
-  const std::span<std::byte> own = arena(lane);
-  GYRE_CHECK(offset_bytes <= own.size());
-  GYRE_CHECK(size_bytes <= own.size() - offset_bytes);
-  const Algorithm algorithm = allreduce_algorithm(size_bytes, true, placement_of(lane));
-  allreduce_as_chosen(lane, algorithm, own.subspan(offset_bytes, size_bytes), offset_bytes, reduction);
+  const std::span<std::byte> all = arena(lane);
+  GYRE_CHECK(offset_bytes <= all.size());
+  GYRE_CHECK(size_bytes <= all.size() - offset_bytes);
+  return choose_and_run(lane, all.subspan(offset_bytes, size_bytes), reduction, offset_bytes, nullptr, nullptr);
 }
 
 void prepare_contribution(std::span<std::byte> contribution, const Reduction& reduction, int size) {
@@ -243,16 +254,6 @@ void barrier(group::Lane& lane) {
 
 std::size_t segment_bytes_for(int local_size, std::size_t arena_bytes) {
   return internal::SharedLayout::segment_bytes_for(local_size, arena_bytes);
-}
-
-std::vector<std::uint64_t> positions(const group::Lane& lane) {
-  if (lane.segment().empty()) return {};
-  const internal::SharedLayout layout(lane.segment(), lane.topology().local_size());
-  std::vector<std::uint64_t> collectives;
-  for (int r = 0; r < layout.local_size(); ++r) {
-    collectives.push_back(layout.line(r).collective.load(std::memory_order_relaxed));
-  }
-  return collectives;
 }
 
 }  // namespace gyre::collectives

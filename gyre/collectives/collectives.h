@@ -8,6 +8,7 @@
 
 #include "gyre/collectives/data_type.h"
 #include "gyre/collectives/lent_memory.h"
+#include "gyre/collectives/select.h"
 #include "gyre/group/lane.h"
 
 // The collective operations, each a blocking call that every rank of the lane's group makes at the same place of
@@ -33,20 +34,20 @@ struct Reduction {
   WireFormat wire = WireFormat::kNative;
 };
 
-/// In place on every rank. `buffer`: a whole number of elements of reduction.type; same length on all ranks; may be
-/// empty.
-void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction);
+/// How it travelled, which choose_allreduce() explains. In place on every rank. `buffer`: a whole number of elements of
+/// reduction.type; same length on all ranks; may be empty.
+Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction);
 
 /// The same for a buffer that this rank lends, if it does: where all ranks of a host lend theirs, they are reduced
 /// where they lie. All ranks call it with the LentMemory of the same lane.
-void allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
-               const Lent& own);
+Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
+                    const Lent& own);
 
 /// Every rank's copy of a buffer that lies in the lane's segment (see SharedLayout::arena): `offset_bytes` and
 /// `size_bytes` within each rank's arena, the same everywhere, multiples of 64. One pass on one host: each copy is read
 /// once and written once. Over several hosts the arena's copy of this rank is reduced over links.
-void allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t size_bytes,
-                        const Reduction& reduction);
+Algorithm allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::size_t size_bytes,
+                             const Reduction& reduction);
 
 /// This rank's arena in the lane's segment: where allreduce_in_arena works. Empty when the lane has none.
 std::span<std::byte> arena(group::Lane& lane);
@@ -80,9 +81,5 @@ void barrier(group::Lane& lane);
 /// Bytes of segment per host that a lane needs for `local_size` ranks: control words, the mailboxes through which
 /// ordinary buffers pass, and an arena of `arena_bytes` per rank (0 for none), staggered against 4 KB aliasing.
 std::size_t segment_bytes_for(int local_size, std::size_t arena_bytes);
-
-/// For the stall report: by local rank, the number of the collective that each rank of this host entered last. Empty
-/// when the lane has no segment. The one function here that any thread may call while the lane lives.
-std::vector<std::uint64_t> positions(const group::Lane& lane);
 
 }  // namespace gyre::collectives

@@ -146,18 +146,6 @@ TEST(CollectivesFailure, a_dead_rank_on_another_host_fails_everybody_with_one_re
   }
 }
 
-TEST(CollectivesFailure, positions_tell_who_is_behind) {
-  testing::run_ranks(3, testing::one_host(3), [](group::Lane& lane) {
-    barrier(lane);
-    barrier(lane);
-    EXPECT_EQ(positions(lane).size(), 3U);
-    for (const std::uint64_t position : positions(lane)) {
-      EXPECT_GE(position, 2U);
-      EXPECT_LE(position, 3U);  // Somebody may be in the last barrier already.
-    }
-  });
-}
-
 /// Sends `frame` to rank 0 in place of what an allreduce over links would send; returns what rank 0 says to it.
 Error answer_to(const std::function<void(net::Stream&)>& send) {
   std::optional<Error> answer;

@@ -86,12 +86,6 @@ std::string_view name(WireFormat format) {
   return kWireFormatNames[number];
 }
 
-DataType parse_data_type(std::string_view text) { return parse_name(text, "data type", all_data_types()); }
-
-ReduceOperation parse_reduce_operation(std::string_view text) {
-  return parse_name(text, "reduce operation", all_reduce_operations());
-}
-
 WireFormat parse_wire_format(std::string_view text) { return parse_name(text, "wire format", all_wire_formats()); }
 
 std::optional<DataType> data_type_from_number(std::uint8_t number) {
@@ -102,11 +96,6 @@ std::optional<DataType> data_type_from_number(std::uint8_t number) {
 std::optional<ReduceOperation> reduce_operation_from_number(std::uint8_t number) {
   if (number >= kOperations.size()) return std::nullopt;
   return kOperations[number];
-}
-
-std::optional<WireFormat> wire_format_from_number(std::uint8_t number) {
-  if (number >= kWireFormats.size()) return std::nullopt;
-  return kWireFormats[number];
 }
 
 }  // namespace gyre::collectives

@@ -56,13 +56,10 @@ std::string_view name(ReduceOperation operation);
 std::string_view name(WireFormat format);
 
 /// The inverse of name(). Error(kInvalidArgument) lists the names there are.
-DataType parse_data_type(std::string_view text);
-ReduceOperation parse_reduce_operation(std::string_view text);
 WireFormat parse_wire_format(std::string_view text);
 
 /// For numbers that a peer sent: empty when there is no such entry.
 std::optional<DataType> data_type_from_number(std::uint8_t number);
 std::optional<ReduceOperation> reduce_operation_from_number(std::uint8_t number);
-std::optional<WireFormat> wire_format_from_number(std::uint8_t number);
 
 }  // namespace gyre::collectives

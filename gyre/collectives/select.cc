@@ -49,30 +49,32 @@ Algorithm allreduce_algorithm(std::size_t size_bytes, bool in_arena, const Place
   return small ? Algorithm::kHostsDoubling : Algorithm::kHostsRing;
 }
 
-Choice choose_allreduce(std::size_t size_bytes, bool in_arena, const Placement& placement) {
-  const Algorithm algorithm = allreduce_algorithm(size_bytes, in_arena, placement);
+std::string reason_for(Algorithm algorithm, std::size_t size_bytes, bool in_arena, const Placement& placement) {
   const std::string bytes = format_bytes(size_bytes);
   switch (algorithm) {
-    case Algorithm::kAlone: return {algorithm, "one rank"};
+    case Algorithm::kAlone: return "one rank";
     case Algorithm::kMailbox:
-      return {algorithm, fmt::format("{} on one host, at most {}", bytes, format_bytes(mailbox_limit(in_arena)))};
-    case Algorithm::kSharedPipeline: return {algorithm, fmt::format("{} on one host, in private memory", bytes)};
-    case Algorithm::kSharedArena: return {algorithm, fmt::format("{} on one host, in shared memory already", bytes)};
+      return fmt::format("{} on one host, at most {}", bytes, format_bytes(mailbox_limit(in_arena)));
+    case Algorithm::kSharedPipeline: return fmt::format("{} on one host, in private memory", bytes);
+    case Algorithm::kSharedArena: return fmt::format("{} on one host, in shared memory already", bytes);
     case Algorithm::kRecursiveDoubling:
-      return {algorithm, fmt::format("{} over links, at most {}", bytes, format_bytes(kDoublingLimitBytes))};
-    case Algorithm::kRing:
-      return {algorithm, fmt::format("{} over links, more than {}", bytes, format_bytes(kDoublingLimitBytes))};
+      return fmt::format("{} over links, at most {}", bytes, format_bytes(kDoublingLimitBytes));
+    case Algorithm::kRing: return fmt::format("{} over links, more than {}", bytes, format_bytes(kDoublingLimitBytes));
     case Algorithm::kHostsDoubling:
-      return {algorithm, fmt::format("{} over {} hosts of several ranks, at most {}: one rank of each host", bytes,
-                                     placement.hosts, format_bytes(kDoublingLimitBytes))};
+      return fmt::format("{} over {} hosts of several ranks, at most {}: one rank of each host", bytes, placement.hosts,
+                         format_bytes(kDoublingLimitBytes));
     case Algorithm::kHostsRing:
-      return {algorithm, fmt::format("{} over {} hosts of several ranks, more than {}: {} between the hosts", bytes,
-                                     placement.hosts, format_bytes(kDoublingLimitBytes),
-                                     placement.fewest_on_a_host == 1
-                                         ? "one ring"
-                                         : fmt::format("{} rings at once", placement.fewest_on_a_host))};
+      return fmt::format(
+          "{} over {} hosts of several ranks, more than {}: {} between the hosts", bytes, placement.hosts,
+          format_bytes(kDoublingLimitBytes),
+          placement.fewest_on_a_host == 1 ? "one ring" : fmt::format("{} rings at once", placement.fewest_on_a_host));
   }
-  return {algorithm, ""};
+  return "";
+}
+
+Choice choose_allreduce(std::size_t size_bytes, bool in_arena, const Placement& placement) {
+  const Algorithm algorithm = allreduce_algorithm(size_bytes, in_arena, placement);
+  return {algorithm, reason_for(algorithm, size_bytes, in_arena, placement)};
 }
 
 std::size_t segment_bytes(Algorithm algorithm, std::size_t size_bytes, const Placement& placement) {

@@ -29,15 +29,4 @@ std::vector<TreeStep> binomial_broadcast_steps(int rank, int size, int root) {
   return steps;
 }
 
-std::vector<TreeStep> binomial_reduce_steps(int rank, int size, int root) {
-  std::vector<TreeStep> steps = binomial_broadcast_steps(rank, size, root);
-  const int rounds = std::countr_zero(std::bit_ceil(static_cast<unsigned>(size)));
-  std::reverse(steps.begin(), steps.end());
-  for (TreeStep& step : steps) {
-    step.round = rounds - 1 - step.round;
-    step.send = !step.send;
-  }
-  return steps;
-}
-
 }  // namespace gyre::collectives

@@ -30,10 +30,4 @@ struct TreeStep {
 /// Pure; no I/O; any size >= 1 and root.
 std::vector<TreeStep> binomial_broadcast_steps(int rank, int size, int root);
 
-/// Reduce to `root`: the same tree, walked from the leaves. What a rank receives comes from a run of
-/// ranks that follows its own run, so it computes own = own ∘ arrived: operands stand in the order
-/// root, root+1, …, root-1 (mod n), with brackets fixed by n. Only the root holds (and scales) the result;
-/// the other ranks' buffers hold partial sums afterwards.
-std::vector<TreeStep> binomial_reduce_steps(int rank, int size, int root);
-
 }  // namespace gyre::collectives

@@ -86,28 +86,10 @@ TEST(binomial_tree, broadcast_reaches_every_rank_once_from_any_root) {
   }
 }
 
-TEST(binomial_tree, reduce_brings_every_contribution_to_the_root_once_in_order_from_the_root) {
-  for (int size = 1; size <= 17; ++size) {
-    for (int root = 0; root < size; ++root) {
-      std::vector<std::vector<int>> values;
-      for (int rank = 0; rank < size; ++rank) values.push_back({rank});
-      simulate(schedules_of(binomial_reduce_steps, size, root), [&](int sender, int receiver) {
-        values[receiver].insert(values[receiver].end(), values[sender].begin(), values[sender].end());
-        values[sender].clear();
-      });
-      std::vector<int> expected;
-      for (int distance = 0; distance < size; ++distance) expected.push_back((root + distance) % size);
-      EXPECT_EQ(values[root], expected) << size << " ranks, root " << root;
-    }
-  }
-}
-
 TEST(binomial_tree, steps_of_a_rank_stand_in_the_order_of_their_rounds) {
   for (int size = 1; size <= 17; ++size) {
-    for (const StepsOf steps_of : {&binomial_broadcast_steps, &binomial_reduce_steps}) {
-      for (const auto& steps : schedules_of(steps_of, size, size / 2)) {
-        for (std::size_t i = 1; i < steps.size(); ++i) EXPECT_LT(steps[i - 1].round, steps[i].round);
-      }
+    for (const auto& steps : schedules_of(binomial_broadcast_steps, size, size / 2)) {
+      for (std::size_t i = 1; i < steps.size(); ++i) EXPECT_LT(steps[i - 1].round, steps[i].round);
     }
   }
 }

@@ -42,12 +42,4 @@ std::vector<ElementRange> ragged_chunks(std::span<const std::size_t> counts) {
   return result;
 }
 
-int owner_of(std::span<const ElementRange> chunks, std::size_t element) {
-  GYRE_CHECK(!chunks.empty());
-  GYRE_CHECK(element < chunks.back().end());
-  const auto after = std::upper_bound(chunks.begin(), chunks.end(), element,
-                                      [](std::size_t value, const ElementRange& range) { return value < range.end(); });
-  return static_cast<int>(after - chunks.begin());
-}
-
 }  // namespace gyre::collectives

@@ -39,8 +39,4 @@ std::vector<ElementRange> even_chunks(std::size_t count, int chunks, std::size_t
 /// The ranges of chunks of the given sizes laid end to end: ragged allgather, all-to-all with splits.
 std::vector<ElementRange> ragged_chunks(std::span<const std::size_t> counts);
 
-/// The chunk that holds `element`; empty chunks hold none. `chunks` lie end to end, as above, and
-/// `element` is before the last one's end.
-int owner_of(std::span<const ElementRange> chunks, std::size_t element);
-
 }  // namespace gyre::collectives

@@ -58,14 +58,5 @@ TEST(chunks, ragged_chunks_lie_end_to_end) {
   EXPECT_TRUE(ragged_chunks({}).empty());
 }
 
-TEST(chunks, the_owner_of_an_element_is_the_chunk_that_holds_it) {
-  const std::vector<std::size_t> counts{0, 3, 0, 5, 1, 0};
-  const Ranges ranges = ragged_chunks(counts);
-  const int owners[] = {1, 1, 1, 3, 3, 3, 3, 3, 4};
-  for (std::size_t element = 0; element < std::size(owners); ++element) {
-    EXPECT_EQ(owner_of(ranges, element), owners[element]) << element;
-  }
-}
-
 }  // namespace
 }  // namespace gyre::collectives

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gyre/base/thread_annotations.h"
-#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/internal/open/order.h"
 
 namespace gyre::engine::internal {
 

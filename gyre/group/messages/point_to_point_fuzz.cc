@@ -1,5 +1,5 @@
-// The other end of a link sends frames about messages: any bytes must arrive as a message that was expected, or fail the
-// group.
+// The other end of a link sends frames about messages: any bytes must arrive as a message that was expected, or fail
+// the group.
 #include <fmt/format.h>
 
 #include <cstdint>

@@ -127,12 +127,6 @@ std::vector<std::byte*> places_in_arenas(const SharedRoom& room, std::size_t off
   return places;
 }
 
-void allreduce_in_arenas(SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes,
-                         const ReductionPlan& plan) {
-  room.arrive_and_wait();
-  allreduce_in_places(room, places_in_arenas(room, offset_bytes, size_bytes), size_bytes, plan);
-}
-
 void allreduce_in_places(SharedRoom& room, std::vector<std::byte*> places, std::size_t size_bytes,
                          const ReductionPlan& plan) {
   const Slice slice = slice_of(size_bytes, room.size(), room.rank(), plan);

@@ -24,11 +24,8 @@ void allreduce_by_pipeline(SharedRoom& room, std::span<std::byte> buffer, const 
 /// Where a stretch of the arenas begins, by local rank.
 std::vector<std::byte*> places_in_arenas(const SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes);
 
-/// Each rank reduces its slice over all arenas into all arenas. Two arrivals: all contributions are in; all
-/// slices are out.
-void allreduce_in_arenas(SharedRoom& room, std::size_t offset_bytes, std::size_t size_bytes, const ReductionPlan& plan);
-
-/// The same where `places` are, by local rank; all have arrived there already. One arrival: all slices are out.
+/// Each rank reduces its slice over all buffers into all of them. `places`: where they are, by local rank; all ranks
+/// have arrived there. One more arrival: all slices are out.
 void allreduce_in_places(SharedRoom& room, std::vector<std::byte*> places, std::size_t size_bytes,
                          const ReductionPlan& plan);
 

@@ -11,75 +11,10 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/engine/internal/open/order.h"
 #include "gyre/engine/request.h"
 
 namespace gyre::engine::internal {
-
-/// What a rank says it is ready for.
-struct Announced {
-  std::string name;
-  Signature signature;
-  bool transient = false;
-};
-
-/// One operation that every rank has announced, with what the ranks' announcements add up to.
-struct OrderedOperation {
-  std::string name;
-  /// Allgather: rows of each rank. All-to-all: rows from rank i to rank j at [i·n + j]. Otherwise empty.
-  std::vector<std::int64_t> sizes;
-  bool transient = false;
-  /// What ranks that have joined, and so did not announce it, must know to take part. Otherwise empty.
-  std::optional<Signature> signature{};
-  /// An average is over so many ranks instead of all; 0: over all.
-  int divisor = 0;
-
-  friend bool operator==(const OrderedOperation&, const OrderedOperation&) = default;
-};
-
-/// Operations that run as one collective; more than one only for allreduce.
-using Bucket = std::vector<OrderedOperation>;
-
-/// An operation that cannot run; it fails with this on every rank that announced it.
-struct Refusal {
-  std::string name;
-  ErrorCode code;
-  std::string message;
-};
-
-/// A step of a plan that ranks have begun; the plan is named by its lane's channel, steps count from 0.
-struct PlanStep {
-  std::uint64_t plan = 0;
-  std::uint64_t step = 0;
-
-  friend bool operator==(const PlanStep&, const PlanStep&) = default;
-};
-
-/// What a rank says when it joins (Engine::begin_join).
-struct JoinAnnouncement {
-  bool every_operation = false;
-  bool divide_by_contributors = false;
-
-  friend bool operator==(const JoinAnnouncement&, const JoinAnnouncement&) = default;
-};
-
-/// The next stretch of the total order that all ranks execute alike.
-struct Order {
-  std::vector<Bucket> buckets;
-  std::vector<Refusal> refusals;
-  /// Somebody has joined: from here on ranks announce the steps of plans that they begin.
-  bool announce_steps = false;
-  std::vector<PlanStep> steps;           ///< For those who have joined: take part in these.
-  std::optional<int> last_rank_to_join;  ///< All have joined; it was this one, and all are as before.
-  std::uint32_t question = 0;            ///< Something stalls: where is every rank? See StallInquiry. 0: no question.
-
-  bool empty() const {
-    return buckets.empty() && refusals.empty() && steps.empty() && !announce_steps && !last_rank_to_join &&
-           question == 0;
-  }
-};
-
-/// How the handle of a join is called among the operations in flight.
-constexpr std::string_view kJoinName = "gyre.join";
 
 /// An operation that some ranks wait for and others have not announced.
 struct Stall {
@@ -191,25 +126,5 @@ class Coordinator {
   std::unordered_map<int, LastAnnounced> last_announced_;
   std::uint64_t arrivals_ = 0;
 };
-
-/// Empty when all ranks agree; otherwise one message that shows both sides of the first difference.
-/// `rank_names` as in CoordinatorOptions.
-std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
-                              const std::vector<int>& rank_names = {});
-
-/// Whether an allreduce gives the same bits wherever its elements lie in a bucket, whatever else is in it. Between
-/// hosts the order in which an element's contributions are combined depends on its place, so this is so for integers
-/// and booleans, which do not care about order, and for sums over two hosts, of a + b and b + a; not for float16 and
-/// bfloat16, which are rounded more often in small buckets. (min and max take either of -0 and +0.)
-bool bits_are_free_of_place(const Signature& signature, int hosts);
-
-/// Cuts `units` (lists of operations that must not be split when they fit) into buckets of one kind, type, operation
-/// and scale, at most `fusion_bytes` each; order is kept. Several units share a bucket only where that cannot change
-/// bits (bits_are_free_of_place), since which of them meet here depends on timing.
-struct FusionItem {
-  OrderedOperation operation;
-  Signature signature;
-};
-std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes, int hosts);
 
 }  // namespace gyre::engine::internal

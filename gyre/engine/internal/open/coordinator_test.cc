@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gyre/engine/internal/open/fusion.h"
+#include "gyre/engine/internal/open/mismatch.h"
+
 namespace gyre::engine::internal {
 namespace {
 

@@ -82,19 +82,20 @@ std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pe
   return results;
 }
 
-void Executor::log_choice(const Request& first, std::size_t size_bytes) const {
+void Executor::log_choice(const Request& first, std::size_t size_bytes, collectives::Algorithm algorithm) const {
   if (!logger_->should_log(spdlog::level::debug)) return;
-  const auto choice = collectives::choose_allreduce(size_bytes, false, collectives::placement_of(lane_));
   logger_->debug("allreduce of {} from '{}' on: {} ({})", format_bytes(size_bytes), first.name,
-                 collectives::algorithm_name(choice.algorithm), choice.reason);
+                 collectives::algorithm_name(algorithm),
+                 collectives::reason_for(algorithm, size_bytes, false, collectives::placement_of(lane_)));
 }
 
 void Executor::allreduce_alone(const Request& request) {
-  log_choice(request, request.output.size());
   copy_counted(request.output, request.input);
   timeline_.begin(request.name, "GYRE_ALLREDUCE");
-  collectives::allreduce(lane_, request.output, reduction_of(request.signature), lent_memory_, request.lent);
+  const auto algorithm =
+      collectives::allreduce(lane_, request.output, reduction_of(request.signature), lent_memory_, request.lent);
   timeline_.end(request.name);
+  log_choice(request, request.output.size(), algorithm);
 }
 
 void Executor::copy_counted(std::span<std::byte> to, std::span<const std::byte> from) const {
@@ -108,7 +109,6 @@ void Executor::allreduce_fused(const std::vector<Pending>& pending) {
   // Element-wise work does not care where one tensor ends and the next begins, so they stand without gaps.
   std::size_t total_bytes = 0;
   for (const Pending& one : pending) total_bytes += one.request.input.size();
-  log_choice(pending.front().request, total_bytes);
   if (fusion_buffer_.size() < total_bytes) fusion_buffer_.resize(total_bytes);
   const auto buffer = std::span(fusion_buffer_).first(total_bytes);
   std::size_t offset = 0;
@@ -119,7 +119,8 @@ void Executor::allreduce_fused(const std::vector<Pending>& pending) {
     timeline_.end(one.request.name);
     timeline_.begin(one.request.name, "GYRE_ALLREDUCE");
   }
-  collectives::allreduce(lane_, buffer, reduction_of(pending.front().request.signature));
+  const auto algorithm = collectives::allreduce(lane_, buffer, reduction_of(pending.front().request.signature));
+  log_choice(pending.front().request, total_bytes, algorithm);
   offset = 0;
   for (const Pending& one : pending) {
     timeline_.end(one.request.name);

@@ -6,7 +6,7 @@
 #include "gyre/base/log.h"
 #include "gyre/collectives/collectives.h"
 #include "gyre/engine/handle.h"
-#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/internal/open/order.h"
 #include "gyre/engine/request.h"
 #include "gyre/engine/timeline.h"
 #include "gyre/group/lane.h"
@@ -34,7 +34,7 @@ class Executor {
   std::vector<Result> run(const Bucket& operations, const std::vector<Pending>& pending);
 
  private:
-  void log_choice(const Request& first, std::size_t size_bytes) const;
+  void log_choice(const Request& first, std::size_t size_bytes, collectives::Algorithm algorithm) const;
   /// Adds its time to the lane's counter where it is worth reading the clock.
   void copy_counted(std::span<std::byte> to, std::span<const std::byte> from) const;
   void allreduce_alone(const Request& request);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gyre/base/bytes.h"
-#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/internal/open/order.h"
 #include "gyre/engine/internal/stall/stall_inquiry.h"
 
 // What travels between a rank and the coordinator (negotiation.fbs). Both directions compress: what was said once

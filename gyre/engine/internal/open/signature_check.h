@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/internal/open/order.h"
 #include "gyre/engine/request.h"
 
 // What a rank says about an operation is checked against what it is about before anything in it is used as a size or

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gyre/base/thread_annotations.h"
-#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/internal/open/order.h"
 #include "gyre/engine/statistics.h"
 
 namespace gyre::engine::internal {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
-#include "gyre/engine/internal/open/coordinator.h"
+#include "gyre/engine/internal/open/order.h"
 
 namespace gyre::engine::internal {
 

@@ -1,0 +1,119 @@
+#include "gyre/engine/internal/open/mismatch.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "gyre/engine/internal/open/signature_check.h"
+
+namespace gyre::engine::internal {
+
+namespace {
+
+/// Whether ranks may differ in the first dimension.
+bool ragged(OperationKind kind) { return kind == OperationKind::kAllgather || kind == OperationKind::kAllToAll; }
+
+bool same_shape(const Signature& a, const Signature& b) {
+  if (!ragged(a.kind)) return a.shape == b.shape;
+  return a.shape.size() == b.shape.size() && std::equal(a.shape.begin() + (a.shape.empty() ? 0 : 1), a.shape.end(),
+                                                        b.shape.begin() + (b.shape.empty() ? 0 : 1));
+}
+
+bool reduces(OperationKind kind) { return kind == OperationKind::kAllreduce || kind == OperationKind::kReduceScatter; }
+
+/// What differs between two ranks' announcements of one name, and each side's value; empty when nothing does.
+struct Difference {
+  std::string what;
+  std::string first;
+  std::string second;
+};
+
+std::string_view operation_of(const Signature& signature) {
+  return signature.withdrawn() ? "a call that raised an error there" : operation_name(signature.kind);
+}
+
+std::optional<Difference> difference(const Signature& a, const Signature& b) {
+  if (a.kind != b.kind || a.withdrawn() != b.withdrawn()) {
+    return Difference{"the operation", std::string(operation_of(a)), std::string(operation_of(b))};
+  }
+  if (a.kind == OperationKind::kBarrier) return std::nullopt;
+  if (a.type != b.type) {
+    return Difference{"the data type", describe_tensor(a.type, a.shape), describe_tensor(b.type, b.shape)};
+  }
+  if (!same_shape(a, b)) {
+    return Difference{ragged(a.kind) ? "the shape (only the first dimension may differ)" : "the shape",
+                      describe_tensor(a.type, a.shape), describe_tensor(b.type, b.shape)};
+  }
+  if (reduces(a.kind) && a.operation != b.operation) {
+    return Difference{"the reduction", std::string(name(a.operation)), std::string(name(b.operation))};
+  }
+  if (reduces(a.kind) && (a.prescale != b.prescale || a.postscale != b.postscale)) {
+    return Difference{"the scale factors", fmt::format("prescale {}, postscale {}", a.prescale, a.postscale),
+                      fmt::format("prescale {}, postscale {}", b.prescale, b.postscale)};
+  }
+  if ((a.kind == OperationKind::kBroadcast || a.kind == OperationKind::kAllreduce) && a.root != b.root) {
+    return Difference{"the root", fmt::format("root {}", a.root), fmt::format("root {}", b.root)};
+  }
+  if (a.group != b.group || a.group_size != b.group_size) {
+    const auto text = [](const Signature& s) {
+      return s.group.empty() ? std::string("alone") : fmt::format("in group '{}' of {}", s.group, s.group_size);
+    };
+    return Difference{"the group", text(a), text(b)};
+  }
+  return std::nullopt;
+}
+
+/// Of an all-to-all: whoever sends a rank something else than that rank expects; empty: nobody.
+std::string describe_split_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                                    const std::vector<int>& rank_names) {
+  const auto shown = [&](std::size_t rank) {
+    return rank_names.empty() ? static_cast<int>(rank) : rank_names.at(rank);
+  };
+  const auto size = static_cast<int>(signatures.size());
+  for (std::size_t receiver = 0; receiver < signatures.size(); ++receiver) {
+    if (!signatures[receiver] || signatures[receiver]->expected_splits.empty()) continue;
+    const auto& expected = signatures[receiver]->expected_splits;
+    for (std::size_t sender = 0; sender < signatures.size(); ++sender) {
+      const auto rows = signatures[sender] ? rows_to_each(*signatures[sender], size) : std::vector<std::int64_t>{};
+      const std::int64_t sent = receiver < rows.size() ? rows[receiver] : 0;
+      const std::int64_t wanted = sender < expected.size() ? expected[sender] : 0;
+      if (sent == wanted) continue;
+      return fmt::format(
+          "the ranks disagree about '{}': rank {} sends {} elements to rank {}, which expects {} from it; a rank's "
+          "input splits must be the other ranks' output splits (rank {} sends [{}], rank {} expects [{}])",
+          name, shown(sender), sent, shown(receiver), wanted, shown(sender), fmt::join(rows, ", "), shown(receiver),
+          fmt::join(expected, ", "));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                              const std::vector<int>& rank_names) {
+  const auto first =
+      std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
+  for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
+    if (!signatures[rank]) continue;
+    const auto found = difference(**first, *signatures[rank]);
+    if (!found) continue;
+    std::vector<int> first_side;
+    std::vector<int> second_side;
+    for (std::size_t other = 0; other < signatures.size(); ++other) {
+      if (!signatures[other]) continue;
+      const int shown = rank_names.empty() ? static_cast<int>(other) : rank_names.at(other);
+      const auto versus_first = difference(**first, *signatures[other]);
+      if (!versus_first) first_side.push_back(shown);
+      if (versus_first && versus_first->second == found->second) second_side.push_back(shown);
+    }
+    return fmt::format("the ranks disagree about '{}': {} differs: {} on rank{} {}; {} on rank{} {}", name, found->what,
+                       found->first, first_side.size() > 1 ? "s" : "", fmt::join(first_side, ", "), found->second,
+                       second_side.size() > 1 ? "s" : "", fmt::join(second_side, ", "));
+  }
+  const bool exchanges = first != signatures.end() && (*first)->kind == OperationKind::kAllToAll;
+  return exchanges ? describe_split_mismatch(name, signatures, rank_names) : std::string();
+}
+
+}  // namespace gyre::engine::internal

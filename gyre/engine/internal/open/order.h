@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/base/error.h"
+#include "gyre/engine/request.h"
+
+// What ranks announce to the coordinator, and what it orders.
+
+namespace gyre::engine::internal {
+
+/// What a rank says it is ready for.
+struct Announced {
+  std::string name;
+  Signature signature;
+  bool transient = false;
+};
+
+/// One operation that every rank has announced, with what the ranks' announcements add up to.
+struct OrderedOperation {
+  std::string name;
+  /// Allgather: rows of each rank. All-to-all: rows from rank i to rank j at [i·n + j]. Otherwise empty.
+  std::vector<std::int64_t> sizes;
+  bool transient = false;
+  /// What ranks that have joined, and so did not announce it, must know to take part. Otherwise empty.
+  std::optional<Signature> signature{};
+  /// An average is over so many ranks instead of all; 0: over all.
+  int divisor = 0;
+
+  friend bool operator==(const OrderedOperation&, const OrderedOperation&) = default;
+};
+
+/// Operations that run as one collective; more than one only for allreduce.
+using Bucket = std::vector<OrderedOperation>;
+
+/// An operation that cannot run; it fails with this on every rank that announced it.
+struct Refusal {
+  std::string name;
+  ErrorCode code;
+  std::string message;
+};
+
+/// A step of a plan that ranks have begun; the plan is named by its lane's channel, steps count from 0.
+struct PlanStep {
+  std::uint64_t plan = 0;
+  std::uint64_t step = 0;
+
+  friend bool operator==(const PlanStep&, const PlanStep&) = default;
+};
+
+/// What a rank says when it joins (Engine::begin_join).
+struct JoinAnnouncement {
+  bool every_operation = false;
+  bool divide_by_contributors = false;
+
+  friend bool operator==(const JoinAnnouncement&, const JoinAnnouncement&) = default;
+};
+
+/// The next stretch of the total order that all ranks execute alike.
+struct Order {
+  std::vector<Bucket> buckets;
+  std::vector<Refusal> refusals;
+  /// Somebody has joined: from here on ranks announce the steps of plans that they begin.
+  bool announce_steps = false;
+  std::vector<PlanStep> steps;           ///< For those who have joined: take part in these.
+  std::optional<int> last_rank_to_join;  ///< All have joined; it was this one, and all are as before.
+  std::uint32_t question = 0;            ///< Something stalls: where is every rank? See StallInquiry. 0: no question.
+
+  bool empty() const {
+    return buckets.empty() && refusals.empty() && steps.empty() && !announce_steps && !last_rank_to_join &&
+           question == 0;
+  }
+};
+
+/// How the handle of a join is called among the operations in flight.
+constexpr std::string_view kJoinName = "gyre.join";
+
+}  // namespace gyre::engine::internal
