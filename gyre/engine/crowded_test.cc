@@ -65,7 +65,7 @@ TEST(CrowdedTest, ranks_that_wait_for_a_late_one_fall_asleep_in_its_plan) {
     for (int step = 0; step < kSteps; ++step) {
       std::fill(floats(*plan).begin(), floats(*plan).end(), static_cast<float>(runtime.rank()));
       if (step == 0 && rank == 0) {
-        // All others have handed in, and wait in shared memory: each of them must come to sleep.
+        // All others have contributed, and wait in shared memory: each of them must come to sleep.
         const Deadline deadline = Deadline::after(kPatience);
         for (std::size_t other = 1; other < kRanks; ++other) {
           while (runtimes[other] == nullptr || counters_of(*runtimes[other], "plan 'p'").futex_sleeps == 0) {

@@ -64,7 +64,7 @@ class Plan {
 
   /// Copies a contribution of tensor(index).size() bytes there, around this core's caches, since other ranks read it
   /// next, and marks it ready.
-  virtual void hand_in(std::size_t index, std::span<const std::byte> contribution) = 0;
+  virtual void contribute(std::size_t index, std::span<const std::byte> contribution) = 0;
 
   virtual bool is_ready(std::size_t index) const = 0;
 

@@ -64,7 +64,7 @@ TEST_P(PlanTest, steps_average_what_the_ranks_hand_in_and_count_zero_for_what_th
           plan->mark_ready(index);
         } else {
           const std::vector<float> contribution(place.size(), own);
-          plan->hand_in(index, std::as_bytes(std::span(contribution)));
+          plan->contribute(index, std::as_bytes(std::span(contribution)));
         }
       }
       plan->finish_step();
@@ -101,7 +101,7 @@ TEST(PlanFailureTest, a_tensor_handed_in_twice_is_refused) {
   run_ranks(2, [](Runtime& runtime) {
     const auto plan = runtime.engine().make_plan(example(3), {.name = "p"});
     plan->mark_ready(1);
-    EXPECT_THAT(failure_of([&] { plan->mark_ready(1); }), HasSubstr("'w1' was handed in twice in one step"));
+    EXPECT_THAT(failure_of([&] { plan->mark_ready(1); }), HasSubstr("'w1' was contributed twice in one step"));
     plan->finish_step();
   });
 }

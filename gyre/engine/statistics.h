@@ -44,7 +44,7 @@ struct StepStatistics {
   std::chrono::nanoseconds exposed{0};   ///< What finish_step waited: what the exchange cost the training.
   /// Buckets that were complete before one that runs earlier: zero when contributions come in the plan's order.
   std::uint64_t overtaken_buckets = 0;
-  std::uint64_t missing_tensors = 0;  ///< Contributed zeros, because they were not handed in.
+  std::uint64_t missing_tensors = 0;  ///< Contributed zeros, because they were not contributed.
 };
 
 struct PlanStatistics {

@@ -135,7 +135,7 @@ engine::PlanOptions EngineExchange::plan_options() const {
 void EngineExchange::take_gradient(std::size_t index) {
   has_new_gradients_ = true;
   if (plan_) {
-    hand_in(index);
+    contribute(index);
   } else if (std::find(arrived_.begin(), arrived_.end(), index) == arrived_.end()) {
     arrived_.push_back(index);
   } else {
@@ -146,7 +146,7 @@ void EngineExchange::take_gradient(std::size_t index) {
   }
 }
 
-void EngineExchange::hand_in(std::size_t index) {
+void EngineExchange::contribute(std::size_t index) {
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const at::NoGradGuard no_grad;
   if (gradient.defined() && gradient.data_ptr() != places_[index].tensor.data_ptr()) {
@@ -157,8 +157,8 @@ void EngineExchange::hand_in(std::size_t index) {
     if (!gradient.requires_grad()) gradient = place;
     if (contribution.scalar_type() == place.scalar_type() && contribution.strides() == place.strides() &&
         !contribution.is_neg()) {
-      return plan_->hand_in(index,
-                            {static_cast<const std::byte*>(contribution.const_data_ptr()), contribution.nbytes()});
+      return plan_->contribute(index,
+                               {static_cast<const std::byte*>(contribution.const_data_ptr()), contribution.nbytes()});
     }
     place.copy_(contribution);
   }
@@ -185,7 +185,7 @@ EngineExchange::Place EngineExchange::new_place(std::size_t index) {
 void EngineExchange::make_plan() {
   plan_ = runtime_.engine().make_plan(describe_tensors(), plan_options());
   for (std::size_t index = 0; index < parameters_.size(); ++index) places_.push_back(new_place(index));
-  for (const std::size_t index : arrived_) hand_in(index);
+  for (const std::size_t index : arrived_) contribute(index);
 }
 
 void EngineExchange::zero_gradients(bool set_to_none) {
@@ -211,7 +211,7 @@ void EngineExchange::synchronize() {
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     if (plan_->is_ready(index)) continue;
     if (parameters_[index].tensor.grad().defined()) {
-      hand_in(index);  // Put there by somebody else than backward().
+      contribute(index);  // Put there by somebody else than backward().
     } else {
       free_place(index);  // Zeros will stand there.
     }

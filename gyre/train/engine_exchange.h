@@ -62,7 +62,7 @@ class EngineExchange final : public GradientExchange {
   void take_hooks_off();
   void take_gradient(std::size_t index);
   /// Copies a complete gradient to its place, unless it lies there, and hands it in.
-  void hand_in(std::size_t index);
+  void contribute(std::size_t index);
   /// Makes the place of a gradient that is about to be written ours alone: whoever kept the last step's gradient keeps
   /// its values, in memory of its own.
   void free_place(std::size_t index);

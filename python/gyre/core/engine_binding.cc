@@ -237,9 +237,9 @@ void bind_plan(nb::module_& module) {
       .def(
           "mark_ready", [](const BoundPlan& self, std::size_t index) { self.plan.get().mark_ready(index); }, "index"_a)
       .def(
-          "hand_in",
+          "contribute",
           [](const BoundPlan& self, std::size_t index, std::uintptr_t address, std::size_t size_bytes) {
-            self.plan.get().hand_in(index, {reinterpret_cast<const std::byte*>(address), size_bytes});
+            self.plan.get().contribute(index, {reinterpret_cast<const std::byte*>(address), size_bytes});
           },
           "index"_a, "address"_a, "size_bytes"_a, nanobind::call_guard<nanobind::gil_scoped_release>(),
           "Copies a contribution into the tensor's place and marks it ready.")

@@ -419,7 +419,7 @@ class GradientExchange:
             slot.complete()
         if contribution is place:
             return plan.mark_ready(slot.index)
-        return plan.hand_in(slot.index, contribution.data_ptr(), contribution.nbytes)
+        return plan.contribute(slot.index, contribution.data_ptr(), contribution.nbytes)
 
     def _lives_in_arena(self, slot: Slot) -> bool:
         return not self.options.sparse_results and self._in_own_type and slot.wire.dtype == slot.parameter.dtype

@@ -96,7 +96,7 @@ void PlanLane::mark_ready(std::size_t index) {
   if (ready_[index]) {
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("'{}' was handed in twice in one step: its gradient was computed again before the step ended. "
+        fmt::format("'{}' was contributed twice in one step: its gradient was computed again before the step ended. "
                     "Call step() or synchronize() between, or raise backward_passes_per_step",
                     tensors_[index].name));
   }
@@ -111,7 +111,7 @@ void PlanLane::mark_ready(std::size_t index) {
   bucket_ready_.notify_one();
 }
 
-void PlanLane::hand_in(std::size_t index, std::span<const std::byte> contribution) {
+void PlanLane::contribute(std::size_t index, std::span<const std::byte> contribution) {
   const std::span<std::byte> place = tensor(index);
   GYRE_CHECK(contribution.size() == place.size());
   collectives::copy_for_others(place.data(), contribution.data(), place.size());

@@ -52,7 +52,7 @@ class PlanLane final : public Plan {
   std::size_t bucket_count() const override { return layout_.buckets.size(); }
   std::span<std::byte> tensor(std::size_t index) override;
   void mark_ready(std::size_t index) override;
-  void hand_in(std::size_t index, std::span<const std::byte> contribution) override;
+  void contribute(std::size_t index, std::span<const std::byte> contribution) override;
   bool is_ready(std::size_t index) const override;
   void finish_step() override;
   bool finish_step_for(std::chrono::milliseconds patience) override;

@@ -18,7 +18,7 @@ class StepRecorder {
   /// `plan`: what does not change from step to step; its buckets' times are filled in by each step.
   explicit StepRecorder(PlanStatistics plan);
 
-  /// A tensor was handed in.
+  /// A tensor was contributed.
   void contribution(Time now) { begin(now); }
   /// The last tensor of a bucket was.
   void bucket_ready(std::size_t bucket, Time now);

@@ -42,7 +42,7 @@ TEST(StepRecorderTest, every_step_begins_anew_and_the_totals_grow) {
   StepRecorder recorder({.name = "p", .buckets = std::vector<BucketStatistics>(1)});
   for (int step = 0; step < 3; ++step) {
     const int begin = 100 * step;
-    recorder.closing(at(begin), 1);  // Nothing was handed in before.
+    recorder.closing(at(begin), 1);  // Nothing was contributed before.
     recorder.bucket_ready(0, at(begin));
     recorder.bucket_started(0, at(begin + 1));
     recorder.bucket_ended(0, at(begin + 3));
