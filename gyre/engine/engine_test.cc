@@ -284,7 +284,7 @@ TEST(EngineFailureTest, the_report_of_a_stall_says_where_the_ranks_are) {
   options.engine.stall_warning =
       std::chrono::milliseconds(50);  // Warned of first; the answers end nothing by themselves.
   options.engine.stall_failure = std::chrono::milliseconds(300);
-  options.engine.whereabouts = [] { return std::string("train.py:7 in main()"); };
+  options.engine.location = [] { return std::string("train.py:7 in main()"); };
   run_ranks(
       2,
       [](Runtime& runtime) {
@@ -305,7 +305,7 @@ TEST(EngineFailureTest, a_program_that_cannot_say_where_it_is_does_not_hold_up_t
   // Shared: the threads that wait outlive the engines.
   const auto never = std::make_shared<std::promise<void>>();
   const std::shared_future<void> released = never->get_future().share();
-  options.engine.whereabouts = [released] {
+  options.engine.location = [released] {
     released.wait();
     return std::string("too late");
   };

@@ -39,7 +39,7 @@ struct EngineOptions {
   std::chrono::milliseconds shutdown_timeout{10'000};  ///< Longest wait at the end for what has begun already.
   /// Where this process's program is now, in a line for people ("train.py:41 in main(): …"), for the report of a stall.
   /// Called while one is looked into, on a thread that nothing waits for, and may outlive the engine. Empty: unknown.
-  std::function<std::string()> whereabouts{};
+  std::function<std::string()> location{};
 };
 
 /// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS,

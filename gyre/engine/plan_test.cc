@@ -272,7 +272,7 @@ TEST(PlanFailureTest, a_rank_that_does_not_come_to_the_end_of_a_step_is_named) {
   RuntimeOptions options;
   options.engine.stall_warning = std::chrono::milliseconds(50);
   options.engine.stall_failure = std::chrono::milliseconds(300);
-  options.engine.whereabouts = [] { return std::string("train.py:7 in main()"); };
+  options.engine.location = [] { return std::string("train.py:7 in main()"); };
   std::latch failed(3);
   run_ranks(
       3,
@@ -340,7 +340,7 @@ TEST(PlanFailureTest, a_plan_that_gets_no_thread_leaves_nothing_behind) {
 TEST(PlanFailureTest, a_rank_that_waits_for_another_operation_before_it_brings_its_gradients_fails_all_by_name) {
   RuntimeOptions options;
   options.engine.deadlock_check = std::chrono::milliseconds(50);
-  options.engine.whereabouts = [] { return std::string("train.py:7 in main()"); };
+  options.engine.location = [] { return std::string("train.py:7 in main()"); };
   std::latch failed(3);
   run_ranks(
       3,
@@ -366,7 +366,7 @@ TEST(PlanFailureTest, a_rank_that_waits_for_a_slow_one_is_left_in_peace) {
   RuntimeOptions options;
   options.engine.deadlock_check = std::chrono::milliseconds(20);
   std::atomic<int> questions = 0;
-  options.engine.whereabouts = [&questions] {
+  options.engine.location = [&questions] {
     ++questions;
     questions.notify_all();
     return std::string();

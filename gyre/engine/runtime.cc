@@ -47,9 +47,9 @@ RuntimeOptions runtime_options_from_environment() {
   return options;
 }
 
-std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::string()> whereabouts) {
+std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::string()> location) {
   RuntimeOptions options = runtime_options_from_environment();
-  options.engine.whereabouts = std::move(whereabouts);
+  options.engine.location = std::move(location);
   const group::Job job = group::job_from_environment(Deadline::after(options.group.join_timeout));
   const Logger logger = make_logger(fmt::format("rank {}", job.rank), options.log_level);
   return std::make_unique<Runtime>(group::join_group(job, options.group, logger), options);

@@ -32,8 +32,8 @@ RuntimeOptions runtime_options_from_environment();
 /// logger. Several can live in one process. Thread-safe.
 class Runtime {
  public:
-  /// Joins the job that the launcher described in the environment. `whereabouts`: see EngineOptions.
-  static std::unique_ptr<Runtime> start_from_environment(std::function<std::string()> whereabouts = {});
+  /// Joins the job that the launcher described in the environment. `location`: see EngineOptions.
+  static std::unique_ptr<Runtime> start_from_environment(std::function<std::string()> location = {});
 
   /// `timeline`: see Engine.
   Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options,

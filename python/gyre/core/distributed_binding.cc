@@ -21,8 +21,8 @@
 #include "gyre/group/topology.h"
 #include "python/gyre/core/completion_binding.h"
 #include "python/gyre/core/interruptible.h"
+#include "python/gyre/core/location.h"
 #include "python/gyre/core/process_bound.h"
-#include "python/gyre/core/whereabouts.h"
 
 namespace gyre::python {
 namespace {
@@ -41,7 +41,7 @@ engine::RuntimeOptions options_for(double join_timeout_seconds, double operation
   if (options.engine.stall_failure.count() == 0)
     options.engine.stall_failure = to_milliseconds(operation_timeout_seconds);
   if (!timeline) options.engine.timeline.clear();
-  options.engine.whereabouts = find_whereabouts;
+  options.engine.location = find_location;
   return options;
 }
 

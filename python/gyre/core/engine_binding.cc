@@ -17,10 +17,10 @@
 #include "gyre/engine/runtime.h"
 #include "python/gyre/core/completion_binding.h"
 #include "python/gyre/core/interruptible.h"
+#include "python/gyre/core/location.h"
 #include "python/gyre/core/memory_binding.h"
 #include "python/gyre/core/process_bound.h"
 #include "python/gyre/core/statistics_binding.h"
-#include "python/gyre/core/whereabouts.h"
 
 namespace gyre::python {
 
@@ -352,8 +352,7 @@ void bind_runtime(nb::module_& module) {
   module.def(
       "start",
       [] {
-        return RuntimeOwner(
-            run_interruptibly([] { return engine::Runtime::start_from_environment(find_whereabouts); }));
+        return RuntimeOwner(run_interruptibly([] { return engine::Runtime::start_from_environment(find_location); }));
       },
       "Joins the job that the environment describes; a process that no launcher started is a job of one.");
 }

@@ -123,7 +123,7 @@ void CoordinatorService::take_announcement(int rank, const net::Message& message
   for (const PlanStep& step : content.steps) coordinator_.begin_step(rank, step);
   if (content.join) coordinator_.join(rank, *content.join);
   if (content.stalled_step) note_stalled(std::move(*content.stalled_step));
-  if (content.whereabouts) inquiry_.answer(rank, std::move(*content.whereabouts));
+  if (content.stall_answer) inquiry_.answer(rank, std::move(*content.stall_answer));
   if (content.leaving && !peer.leaving) {
     peer.leaving = true;
     coordinator_.depart(rank);

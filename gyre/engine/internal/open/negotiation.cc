@@ -66,9 +66,9 @@ Offset<wire::StalledStep> encode_stalled(FlatBufferBuilder& builder, const std::
   return wire::CreateStalledStep(builder, &step, name, static_cast<std::uint64_t>(stalled->waited.count()));
 }
 
-Offset<wire::Whereabouts> encode_whereabouts(FlatBufferBuilder& builder, const std::optional<Whereabouts>& answer) {
+Offset<wire::StallAnswer> encode_answer(FlatBufferBuilder& builder, const std::optional<StallAnswer>& answer) {
   if (!answer) return 0;
-  const auto program = builder.CreateString(answer->program.substr(0, kMostWhereaboutsBytes));
+  const auto program = builder.CreateString(answer->program.substr(0, kMostLocationBytes));
   const auto steps = builder.CreateVectorOfStructs(encode_steps(answer->waits_for));
   std::vector<Offset<wire::BlockedCall>> calls;
   for (const BlockedCall& call : answer->blocked) {
@@ -77,7 +77,7 @@ Offset<wire::Whereabouts> encode_whereabouts(FlatBufferBuilder& builder, const s
     calls.push_back(wire::CreateBlockedCall(builder, operation, owes));
   }
   const auto blocked = builder.CreateVector(calls);
-  return wire::CreateWhereabouts(builder, answer->question, program, steps, blocked);
+  return wire::CreateStallAnswer(builder, answer->question, program, steps, blocked);
 }
 
 void decode_stall(const wire::Announcement& message, AnnouncementContent& content) {
@@ -87,14 +87,14 @@ void decode_stall(const wire::Announcement& message, AnnouncementContent& conten
                             stalled->plan_name()->str(),
                             std::chrono::milliseconds(std::min(stalled->waited_ms(), kLongestMs))};
   }
-  if (const auto* answer = message.whereabouts()) {
-    content.whereabouts = {answer->question(),
-                           answer->program()->str().substr(0, kMostWhereaboutsBytes),
-                           decode_steps(answer->waits_for()),
-                           {}};
+  if (const auto* answer = message.stall_answer()) {
+    content.stall_answer = {answer->question(),
+                            answer->program()->str().substr(0, kMostLocationBytes),
+                            decode_steps(answer->waits_for()),
+                            {}};
     for (flatbuffers::uoffset_t i = 0; i < length(answer->blocked()); ++i) {
       const auto* call = answer->blocked()->Get(i);
-      content.whereabouts->blocked.push_back({call->operation()->str(), decode_steps(call->owes())});
+      content.stall_answer->blocked.push_back({call->operation()->str(), decode_steps(call->owes())});
     }
   }
 }
@@ -159,9 +159,9 @@ Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
       content.join ? wire::CreateJoin(builder, content.join->every_operation, content.join->divide_by_contributors) : 0;
   const auto steps = content.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(content.steps));
   const auto stalled = encode_stalled(builder, content.stalled_step);
-  const auto whereabouts = encode_whereabouts(builder, content.whereabouts);
+  const auto stall_answer = encode_answer(builder, content.stall_answer);
   builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving, join, steps, stalled,
-                                          whereabouts));
+                                          stall_answer));
   return finished_bytes(builder);
 }
 

@@ -31,7 +31,7 @@ struct AnnouncementContent {
   std::optional<JoinAnnouncement> join{};
   std::vector<PlanStep> steps{};
   std::optional<StalledStep> stalled_step{};
-  std::optional<Whereabouts> whereabouts{};
+  std::optional<StallAnswer> stall_answer{};
 };
 
 class AnnouncementEncoder {

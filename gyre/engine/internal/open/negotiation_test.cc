@@ -106,13 +106,13 @@ TEST(NegotiationTest, what_is_said_about_stalls_survives_the_trip) {
   AnnouncementDecoder announcement_decoder;
   AnnouncementContent sent;
   sent.stalled_step = {{16, 3}, "optimizer.1", std::chrono::milliseconds(60'500)};
-  sent.whereabouts = {7, "train.py:4 in main()", {{16, 3}, {17, 0}}, {{"metric", {{16, 3}}}, {"", {}}}};
+  sent.stall_answer = {7, "train.py:4 in main()", {{16, 3}, {17, 0}}, {{"metric", {{16, 3}}}, {"", {}}}};
   const AnnouncementContent received = announcement_decoder.decode(announcements.encode(sent));
   EXPECT_EQ(received.stalled_step, sent.stalled_step);
-  EXPECT_EQ(received.whereabouts, sent.whereabouts);
-  EXPECT_FALSE(announcement_decoder.decode(announcements.encode({})).whereabouts);
-  sent.whereabouts->program.assign(2 * kMostWhereaboutsBytes, 'x');
-  EXPECT_EQ(announcement_decoder.decode(announcements.encode(sent)).whereabouts->program.size(), kMostWhereaboutsBytes);
+  EXPECT_EQ(received.stall_answer, sent.stall_answer);
+  EXPECT_FALSE(announcement_decoder.decode(announcements.encode({})).stall_answer);
+  sent.stall_answer->program.assign(2 * kMostLocationBytes, 'x');
+  EXPECT_EQ(announcement_decoder.decode(announcements.encode(sent)).stall_answer->program.size(), kMostLocationBytes);
 
   OrderEncoder orders;
   OrderDecoder order_decoder;
@@ -136,7 +136,7 @@ TEST(NegotiationTest, damaged_bytes_are_refused_or_decoded_but_never_crash) {
   AnnouncementEncoder encoder;
   AnnouncementContent content{{example("a"), example("b")}, true};
   content.stalled_step = {{16, 3}, "p", std::chrono::milliseconds(5)};
-  content.whereabouts = {7, "text", {{16, 3}}};
+  content.stall_answer = {7, "text", {{16, 3}}};
   const Bytes whole = encoder.encode(content);
   OrderEncoder order_encoder;
   Order order;

@@ -71,7 +71,7 @@ OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator
       coordinator_(std::move(coordinator)),
       joins_(joins),
       plans_(plans),
-      finder_(options.whereabouts) {
+      finder_(options.location) {
   if (coordinator_) thread_ = start_thread("the open lane", [this] { run(); });
 }
 
@@ -183,7 +183,7 @@ void OpenLane::answer_question() {
   auto found = finder_.take();
   if (!found) return;
   AnnouncementContent content;
-  content.whereabouts = {found->question, std::move(found->program), plans_.awaited_steps(), blocked_calls()};
+  content.stall_answer = {found->question, std::move(found->program), plans_.awaited_steps(), blocked_calls()};
   const MutexLock lock(mutex_);
   if (!failure_ && !stopping_) send(content);
 }

@@ -16,7 +16,7 @@
 #include "gyre/engine/internal/open/executor.h"
 #include "gyre/engine/internal/open/negotiation.h"
 #include "gyre/engine/internal/plan/plan_registry.h"
-#include "gyre/engine/internal/stall/whereabouts_finder.h"
+#include "gyre/engine/internal/stall/location_finder.h"
 #include "gyre/engine/options.h"
 #include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline.h"
@@ -97,7 +97,7 @@ class OpenLane {
   net::Notifier has_notes_;
   net::MessageParser parser_;  // The thread's.
   OrderDecoder decoder_;       // The thread's.
-  WhereaboutsFinder finder_;   // The thread's.
+  LocationFinder finder_;      // The thread's.
 
   Mutex notes_mutex_;
   AnnouncementContent notes_ GYRE_GUARDED_BY(notes_mutex_);

@@ -13,7 +13,7 @@ std::uint32_t StallInquiry::ask(std::vector<int> ranks, SteadyClock::time_point 
   return ++question_;
 }
 
-void StallInquiry::answer(int rank, Whereabouts answer) {
+void StallInquiry::answer(int rank, StallAnswer answer) {
   if (open_ && answer.question == question_) answers_.at(static_cast<std::size_t>(rank)) = std::move(answer);
 }
 

@@ -12,8 +12,8 @@
 
 namespace gyre::engine::internal {
 
-/// Longest text about a rank's whereabouts that travels; what is longer is cut.
-constexpr std::size_t kMostWhereaboutsBytes = 1000;
+/// Longest text about a rank's location that travels; what is longer is cut.
+constexpr std::size_t kMostLocationBytes = 1000;
 
 /// A rank has waited long for the end of a plan's step.
 struct StalledStep {
@@ -34,13 +34,13 @@ struct BlockedCall {
 };
 
 /// What a rank answers when it is asked where it is.
-struct Whereabouts {
+struct StallAnswer {
   std::uint32_t question = 0;
-  std::string program;                ///< EngineOptions::whereabouts; empty: it does not know.
+  std::string program;                ///< EngineOptions::location; empty: it does not know.
   std::vector<PlanStep> waits_for{};  ///< The steps of plans whose end it waits for.
   std::vector<BlockedCall> blocked{};
 
-  friend bool operator==(const Whereabouts&, const Whereabouts&) = default;
+  friend bool operator==(const StallAnswer&, const StallAnswer&) = default;
 };
 
 /// A question to all ranks, where they are, and their answers, out of which the report of a stall is made. A rank whose
@@ -55,7 +55,7 @@ class StallInquiry {
   /// A new question to these ranks; returns its number, from 1.
   std::uint32_t ask(std::vector<int> ranks, SteadyClock::time_point now);
   /// Answers to earlier questions are dropped.
-  void answer(int rank, Whereabouts answer);
+  void answer(int rank, StallAnswer answer);
   void close() { open_ = false; }
 
   bool is_open() const { return open_; }
@@ -77,7 +77,7 @@ class StallInquiry {
   std::uint32_t question_ = 0;
   SteadyClock::time_point asked_{};
   std::vector<int> asked_ranks_;
-  std::vector<std::optional<Whereabouts>> answers_;  // By rank.
+  std::vector<std::optional<StallAnswer>> answers_;  // By rank.
 };
 
 }  // namespace gyre::engine::internal

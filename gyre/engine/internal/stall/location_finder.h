@@ -11,9 +11,9 @@
 
 namespace gyre::engine::internal {
 
-/// Asks the program where it is (EngineOptions::whereabouts) on a thread that nobody waits for: an interpreter that is
+/// Asks the program where it is (EngineOptions::location) on a thread that nobody waits for: an interpreter that is
 /// busy may answer late or never. Used by one thread.
-class WhereaboutsFinder {
+class LocationFinder {
  public:
   struct Found {
     std::uint32_t question = 0;
@@ -21,7 +21,7 @@ class WhereaboutsFinder {
   };
 
   /// `find` may be empty: then the answer is.
-  explicit WhereaboutsFinder(std::function<std::string()> find);
+  explicit LocationFinder(std::function<std::string()> find);
 
   /// Looks, unless an earlier look is still under way: its result then answers this question.
   void look(std::uint32_t question);

@@ -1,4 +1,4 @@
-#include "gyre/engine/internal/stall/whereabouts_finder.h"
+#include "gyre/engine/internal/stall/location_finder.h"
 
 #include <exception>
 #include <thread>
@@ -6,9 +6,9 @@
 
 namespace gyre::engine::internal {
 
-WhereaboutsFinder::WhereaboutsFinder(std::function<std::string()> find) : find_(std::move(find)) {}
+LocationFinder::LocationFinder(std::function<std::string()> find) : find_(std::move(find)) {}
 
-void WhereaboutsFinder::look(std::uint32_t question) {
+void LocationFinder::look(std::uint32_t question) {
   {
     const MutexLock lock(state_->mutex);
     state_->question = question;
@@ -33,7 +33,7 @@ void WhereaboutsFinder::look(std::uint32_t question) {
   }
 }
 
-std::optional<WhereaboutsFinder::Found> WhereaboutsFinder::take() {
+std::optional<LocationFinder::Found> LocationFinder::take() {
   const MutexLock lock(state_->mutex);
   if (!state_->program) return std::nullopt;
   state_->found_one.clear();

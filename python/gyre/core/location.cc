@@ -1,4 +1,4 @@
-#include "python/gyre/core/whereabouts.h"
+#include "python/gyre/core/location.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -7,7 +7,7 @@ namespace gyre::python {
 
 namespace nb = nanobind;
 
-std::string find_whereabouts() {
+std::string find_location() {
   if (!nb::is_alive() || Py_IsInitialized() == 0) return {};
   const nb::gil_scoped_acquire gil;
   // By name, so that nothing here owns an object of an interpreter that may end first.
