@@ -139,25 +139,26 @@ MachineRates measure_machine(group::Group& group) {
   return rates;
 }
 
-std::string account_of(const group::Topology& topology, const MachineRates& rates, const EngineStatistics& statistics) {
-  nlohmann::json account = {{"ranks", topology.size()},
-                            {"hosts", topology.hosts().size()},
-                            {"rates",
-                             {{"latency_us", microseconds(rates.latency)},
-                              {"memory_bytes_per_second", rates.memory_bytes_per_second},
-                              {"link_bytes_per_second", rates.link_bytes_per_second},
-                              {"took_us", microseconds(rates.took)}}},
-                            {"plans", nlohmann::json::array()},
-                            {"lanes", nlohmann::json::array()}};
+std::string exchange_report(const group::Topology& topology, const MachineRates& rates,
+                            const EngineStatistics& statistics) {
+  nlohmann::json report = {{"ranks", topology.size()},
+                           {"hosts", topology.hosts().size()},
+                           {"rates",
+                            {{"latency_us", microseconds(rates.latency)},
+                             {"memory_bytes_per_second", rates.memory_bytes_per_second},
+                             {"link_bytes_per_second", rates.link_bytes_per_second},
+                             {"took_us", microseconds(rates.took)}}},
+                           {"plans", nlohmann::json::array()},
+                           {"lanes", nlohmann::json::array()}};
   const collectives::Placement placement = collectives::placement_of(topology);
   for (const auto* plans : {&statistics.ended_plans, &statistics.plans}) {
-    for (const PlanStatistics& plan : *plans) account["plans"].push_back(describe(plan, placement));
+    for (const PlanStatistics& plan : *plans) report["plans"].push_back(describe(plan, placement));
   }
   for (const auto* lanes : {&statistics.lanes, &statistics.ended_lanes}) {
-    for (const LaneStatistics& lane : *lanes) account["lanes"].push_back(describe(lane));
+    for (const LaneStatistics& lane : *lanes) report["lanes"].push_back(describe(lane));
   }
   // A plan may have any name.
-  return account.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace gyre::engine

@@ -6,7 +6,7 @@
 #include "gyre/engine/statistics.h"
 #include "gyre/group/group.h"
 
-// What `gyre explain` asks of a rank: what the machine can do, and one account of how the exchange went.
+// What `gyre explain` asks of a rank: what the machine can do, and one report of how the exchange went.
 
 namespace gyre::engine {
 
@@ -24,6 +24,7 @@ struct MachineRates {
 MachineRates measure_machine(group::Group& group);
 
 /// One JSON object: the job, `rates`, and everything of `statistics`; docs/guide/explain.md has the keys.
-std::string account_of(const group::Topology& topology, const MachineRates& rates, const EngineStatistics& statistics);
+std::string exchange_report(const group::Topology& topology, const MachineRates& rates,
+                            const EngineStatistics& statistics);
 
 }  // namespace gyre::engine

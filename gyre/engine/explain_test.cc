@@ -22,7 +22,7 @@ std::filesystem::path new_file(const std::string& name) {
   return std::filesystem::path(::testing::TempDir()) / ("explain-" + name + "-" + std::to_string(::getpid()) + ".json");
 }
 
-nlohmann::json take_account(const std::filesystem::path& path) {
+nlohmann::json take_report(const std::filesystem::path& path) {
   const Bytes text = read_file(path, std::uint64_t{1} << 20);
   std::filesystem::remove(path);
   return nlohmann::json::parse(as_text(text));
@@ -64,16 +64,16 @@ TEST(Explain, links_are_measured_where_there_are_several_hosts) {
             {}, {"a", "b", "b"});
 }
 
-TEST(Explain, rank_0_writes_the_account_when_it_leaves) {
+TEST(Explain, rank_0_writes_the_report_when_it_leaves) {
   const auto path = new_file("leaves");
   run_ranks(2, [](Runtime& runtime) { make_a_step(runtime); }, writing_to(path));
-  const nlohmann::json account = take_account(path);
-  EXPECT_EQ(account["ranks"], 2);
-  EXPECT_EQ(account["hosts"], 1);
-  EXPECT_GT(account["rates"]["memory_bytes_per_second"], 0);
+  const nlohmann::json report = take_report(path);
+  EXPECT_EQ(report["ranks"], 2);
+  EXPECT_EQ(report["hosts"], 1);
+  EXPECT_GT(report["rates"]["memory_bytes_per_second"], 0);
   // The plan is gone by then; what it counted is not.
-  ASSERT_EQ(account["plans"].size(), 1);
-  const nlohmann::json& plan = account["plans"][0];
+  ASSERT_EQ(report["plans"].size(), 1);
+  const nlohmann::json& plan = report["plans"][0];
   EXPECT_EQ(plan["name"], "weights");
   EXPECT_EQ(plan["steps"], 1);
   std::size_t bytes = 0;
@@ -88,11 +88,11 @@ TEST(Explain, rank_0_writes_the_account_when_it_leaves) {
   EXPECT_EQ(tensors, 2);
   EXPECT_GE(bytes, 4 * (8 + (1 << 21)));
   EXPECT_GT(plan["total"]["exchange_us"], 0);
-  EXPECT_EQ(account["lanes"].back()["lane"], "plan 'weights'");
+  EXPECT_EQ(report["lanes"].back()["lane"], "plan 'weights'");
 }
 
 TEST(Explain, a_file_that_cannot_be_written_does_not_fail_the_job) {
-  run_ranks(2, [](Runtime& runtime) { make_a_step(runtime); }, writing_to("/no/such/folder/account.json"));
+  run_ranks(2, [](Runtime& runtime) { make_a_step(runtime); }, writing_to("/no/such/folder/report.json"));
 }
 
 TEST(Explain, no_file_is_written_unless_it_is_asked_for) {

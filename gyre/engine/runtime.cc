@@ -84,20 +84,20 @@ std::unique_ptr<group::PointToPoint> Runtime::open_messages() const {
   return std::make_unique<group::PointToPoint>(*group_, internal::kPointToPointChannel, describe);
 }
 
-void Runtime::write_account() {
+void Runtime::write_exchange_report() {
   if (explain_file_.empty() || rank() != 0) return;
-  const std::string account = account_of(group_->topology(), rates_, engine_->statistics());
+  const std::string report = exchange_report(group_->topology(), rates_, engine_->statistics());
   try {
-    write_file_atomically(explain_file_, as_bytes(account));
+    write_file_atomically(explain_file_, as_bytes(report));
   } catch (const Error& error) {
     // The job itself has done its work.
-    logger_->warn("the account for `gyre explain` could not be written: {}", error.what());
+    logger_->warn("the report for `gyre explain` could not be written: {}", error.what());
   }
   explain_file_.clear();
 }
 
 void Runtime::shutdown() {
-  write_account();
+  write_exchange_report();
   engine_->shutdown();
   group_->leave();
 }

@@ -19,7 +19,7 @@ struct RuntimeOptions {
   EngineOptions engine;
   group::GroupOptions group;
   std::string log_level = "warning";
-  /// Not empty: all ranks measure the machine at the start, and rank 0 writes an account of the exchange there when it
+  /// Not empty: all ranks measure the machine at the start, and rank 0 writes a report of the exchange there when it
   /// leaves the job; see explain.h. Equal on all ranks, but for the path.
   std::filesystem::path explain_file{};
 };
@@ -62,7 +62,7 @@ class Runtime {
   void shutdown();
 
  private:
-  void write_account();
+  void write_exchange_report();
 
   RuntimeOptions options_;
   Logger logger_;
