@@ -105,7 +105,7 @@ TEST(CrowdedTest, synchronous_calls_of_eight_ranks_on_two_cores_come_to_their_en
     // Whether the ranks met or the coordinator ordered the calls is luck; what they waited inside them is bounded.
     std::uint64_t collectives = 0;
     std::uint64_t yields = 0;
-    for (const char* const lane : {"open", "meeting"}) {
+    for (const char* const lane : {"open", "board"}) {
       collectives += counters_of(runtime, lane).collectives;
       yields += counters_of(runtime, lane).yields;
     }

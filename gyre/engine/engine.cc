@@ -10,8 +10,8 @@
 #include "gyre/base/bytes.h"
 #include "gyre/collectives/select.h"
 #include "gyre/engine/internal/channels.h"
+#include "gyre/engine/internal/open/board.h"
 #include "gyre/engine/internal/open/coordinator_service.h"
-#include "gyre/engine/internal/open/meeting.h"
 #include "gyre/engine/internal/open/open_lane.h"
 #include "gyre/engine/internal/plan/plan_agreement.h"
 #include "gyre/engine/internal/plan/plan_lane.h"
@@ -107,7 +107,7 @@ class Engine::Implementation {
                                     [this](const internal::StalledStep& step) { open_lane_->report_stall(step); }};
   std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
   std::unique_ptr<internal::OpenLane> open_lane_;
-  std::unique_ptr<internal::Meeting> meeting_;  // One host only.
+  std::unique_ptr<internal::Board> board_;  // One host only.
   Mutex shutdown_mutex_;
   bool shut_down_ GYRE_GUARDED_BY(shutdown_mutex_) = false;
 };
@@ -142,7 +142,7 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
   open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), joins_, *plans_, timeline_,
                                                     logger_, options_);
   if (group_.size() > 1 && group_.topology().one_host()) {
-    meeting_ = std::make_unique<internal::Meeting>(group_, timeline_, options_.collective_timeout);
+    board_ = std::make_unique<internal::Board>(group_, timeline_, options_.collective_timeout);
   }
 }
 
@@ -153,9 +153,9 @@ std::vector<Handle> Engine::Implementation::submit(std::vector<Request> requests
 
 Handle Engine::Implementation::run_or_submit(Request request) {
   internal::validate(request, group_.size());
-  const bool may_meet = meeting_ && internal::Meeting::eligible(request);
+  const bool may_meet = board_ && internal::Board::eligible(request);
   const bool idle = may_meet && open_lane_->idle();
-  if (may_meet && !idle) meeting_->pass_by(request);
+  if (may_meet && !idle) board_->pass_by(request);
   if (idle && open_lane_->reserve(request.name)) {
     struct Release {
       internal::OpenLane& lane;
@@ -166,7 +166,7 @@ Handle Engine::Implementation::run_or_submit(Request request) {
       }
       ~Release() { now(); }
     } release{*open_lane_, request.name};
-    if (meeting_->try_run(request)) {
+    if (board_->try_run(request)) {
       const Handle done;
       done.complete();
       return done;
@@ -254,7 +254,7 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
 EngineStatistics Engine::Implementation::statistics() const {
   EngineStatistics statistics;
   statistics.lanes.push_back(open_lane_->statistics());
-  if (meeting_) statistics.lanes.push_back(meeting_->statistics());
+  if (board_) statistics.lanes.push_back(board_->statistics());
   plans_->collect(statistics);
   return statistics;
 }

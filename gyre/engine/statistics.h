@@ -19,7 +19,7 @@ namespace gyre::engine {
 /// microseconds are not timed, so the four times are lower bounds; what a lane waits *between* collectives is not in
 /// them.
 struct LaneStatistics {
-  std::string lane;  ///< "open", "meeting" (synchronous calls on the caller's thread), or "plan 'NAME'".
+  std::string lane;  ///< "open", "board" (synchronous calls on the caller's thread), or "plan 'NAME'".
   group::LaneCounters counters;
 };
 

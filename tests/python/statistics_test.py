@@ -30,7 +30,7 @@ def body_statistics() -> None:
     assert plan["total"]["backward_s"] > plan["last"]["backward_s"]
     lanes = {lane["lane"]: lane for lane in statistics["lanes"]}
     assert lanes[f"plan '{plan['name']}'"]["collectives"] == 3 * len(plan["buckets"])
-    assert lanes["open"]["collectives"] + lanes["meeting"]["collectives"] >= 2
+    assert lanes["open"]["collectives"] + lanes["board"]["collectives"] >= 2
     assert sum(lane["bytes_sent"] for lane in statistics["lanes"]) == 0, "one host: no bytes over links"
 
 

@@ -7,8 +7,8 @@ namespace gyre::engine::internal {
 // Channels of a group's links and segments, each used once.
 constexpr std::uint64_t kNegotiationChannel = 1;
 constexpr std::uint64_t kOpenLaneChannel = 2;
-constexpr std::uint64_t kMeetingChannel = 3;
-constexpr std::uint64_t kMeetingBoardChannel = 4;
+constexpr std::uint64_t kBoardChannel = 3;
+constexpr std::uint64_t kBoardMemoryChannel = 4;
 constexpr std::uint64_t kPointToPointChannel = 8;
 constexpr std::uint64_t kExplainChannel = 15;
 constexpr std::uint64_t kFirstPlanChannel = 16;  ///< Plan p of the engine, from 0, has the channel 16 + p.

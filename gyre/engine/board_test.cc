@@ -41,9 +41,9 @@ std::vector<std::byte> random_bytes(std::size_t size, Random random) {
 /// Sizes on both sides of what fits on the board.
 constexpr std::array<std::size_t, 6> kSizesBytes{0, 8, 1016, 1024, 1032, 5000};
 
-class MeetingTest : public testing::TestWithParam<int> {};
+class BoardTest : public testing::TestWithParam<int> {};
 
-TEST_P(MeetingTest, small_and_large_synchronous_calls_have_the_bits_of_asynchronous_ones) {
+TEST_P(BoardTest, small_and_large_synchronous_calls_have_the_bits_of_asynchronous_ones) {
   constexpr std::uint64_t kSeed = 21;
   struct Way {
     DataType type;
@@ -79,7 +79,7 @@ TEST_P(MeetingTest, small_and_large_synchronous_calls_have_the_bits_of_asynchron
   });
 }
 
-TEST_P(MeetingTest, a_broadcast_leaves_the_roots_memory_and_reaches_all_others) {
+TEST_P(BoardTest, a_broadcast_leaves_the_roots_memory_and_reaches_all_others) {
   run_ranks(GetParam(), [](Runtime& runtime) {
     for (const std::size_t size : kSizesBytes) {
       for (int root = 0; root < runtime.size(); ++root) {
@@ -95,7 +95,7 @@ TEST_P(MeetingTest, a_broadcast_leaves_the_roots_memory_and_reaches_all_others) 
   });
 }
 
-TEST_P(MeetingTest, threads_that_fight_for_the_board_get_their_own_sums) {
+TEST_P(BoardTest, threads_that_fight_for_the_board_get_their_own_sums) {
   constexpr int kThreads = 3;
   constexpr int kCalls = 300;
   run_ranks(GetParam(), [](Runtime& runtime) {
@@ -119,7 +119,7 @@ TEST_P(MeetingTest, threads_that_fight_for_the_board_get_their_own_sums) {
   });
 }
 
-TEST_P(MeetingTest, nobody_passes_a_barrier_before_all_have_come) {
+TEST_P(BoardTest, nobody_passes_a_barrier_before_all_have_come) {
   std::atomic<int> come = 0;
   run_ranks(GetParam(), [&](Runtime& runtime) {
     for (int round = 1; round <= 100; ++round) {
@@ -132,8 +132,8 @@ TEST_P(MeetingTest, nobody_passes_a_barrier_before_all_have_come) {
   });
 }
 
-TEST_P(MeetingTest, a_trace_shows_every_call_with_the_same_phases) {
-  const auto path = std::filesystem::temp_directory_path() / ("gyre_meeting_" + std::to_string(::getpid()) + ".json");
+TEST_P(BoardTest, a_trace_shows_every_call_with_the_same_phases) {
+  const auto path = std::filesystem::temp_directory_path() / ("gyre_board_" + std::to_string(::getpid()) + ".json");
   run_ranks(GetParam(), [&](Runtime& runtime) {
     std::vector<std::byte> memory(16, std::byte{1});
     runtime.engine().start_timeline(path, true);
@@ -159,7 +159,7 @@ TEST_P(MeetingTest, a_trace_shows_every_call_with_the_same_phases) {
   EXPECT_GE(cycles, 21);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, MeetingTest, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Sizes, BoardTest, testing::Values(2, 3, 4));
 
 }  // namespace
 }  // namespace gyre::engine

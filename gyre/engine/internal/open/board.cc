@@ -1,4 +1,4 @@
-#include "gyre/engine/internal/open/meeting.h"
+#include "gyre/engine/internal/open/board.h"
 
 #include <sched.h>
 
@@ -63,12 +63,12 @@ bool contributes(const Request& request, int rank) {
 }
 
 group::LaneOptions lane_options(const group::Group& group, std::chrono::milliseconds timeout) {
-  return {kMeetingChannel, collectives::segment_bytes_for(group.size(), 0), timeout};
+  return {kBoardChannel, collectives::segment_bytes_for(group.size(), 0), timeout};
 }
 
 }  // namespace
 
-struct Meeting::Board {
+struct Board::Memory {
   /// What a rank posts before it enters a round. The round is written last, so that a reader who finds the round it
   /// wants has the hash that belongs to it.
   struct alignas(kCacheLineBytes) Posting {
@@ -82,48 +82,48 @@ struct Meeting::Board {
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> last_held;  // (round + 1) << 1 | agreed; 0 means none.
   Posting postings[1];                                            // One per rank.
 
-  static std::size_t bytes_for(int size) { return sizeof(Board) + sizeof(Posting) * static_cast<std::size_t>(size); }
+  static std::size_t bytes_for(int size) { return sizeof(Memory) + sizeof(Posting) * static_cast<std::size_t>(size); }
 };
 
-Meeting::Meeting(group::Group& group, const TimelineRows& timeline, std::chrono::milliseconds collective_timeout)
+Board::Board(group::Group& group, const TimelineRows& timeline, std::chrono::milliseconds collective_timeout)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group, collective_timeout)),
-      memory_(
-          group.share_segment(kMeetingBoardChannel, Board::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
-      board_(reinterpret_cast<Board*>(memory_->bytes().data())),
+      segment_(
+          group.share_segment(kBoardMemoryChannel, Memory::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
+      memory_(reinterpret_cast<Memory*>(segment_->bytes().data())),
       crowded_(usable_cores() < group.size()) {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   GYRE_CHECK(static_cast<std::uint64_t>(group.size()) < kEnteredMask);
 }
 
-bool Meeting::eligible(const Request& request) {
+bool Board::eligible(const Request& request) {
   const OperationKind kind = request.signature.kind;
   return request.signature.group.empty() &&
          (kind == OperationKind::kAllreduce || kind == OperationKind::kBroadcast || kind == OperationKind::kBarrier);
 }
 
-std::uint64_t Meeting::next_call(std::uint64_t hash) {
+std::uint64_t Board::next_call(std::uint64_t hash) {
   const std::uint64_t count = calls_since_held_.fetch_add(1, std::memory_order_relaxed);
-  const std::uint64_t round = board_->last_held.load(std::memory_order_acquire);
+  const std::uint64_t round = memory_->last_held.load(std::memory_order_acquire);
   return xxh3_64(bytes_of(count), hash ^ round) | 1;  // Zero is nobody's.
 }
 
-bool Meeting::anybody_passed_by(std::uint64_t call) const {
+bool Board::anybody_passed_by(std::uint64_t call) const {
   for (int rank = 0; rank < group_.size(); ++rank) {
-    if (board_->postings[rank].passed_by.load(std::memory_order_relaxed) == call) return true;
+    if (memory_->postings[rank].passed_by.load(std::memory_order_relaxed) == call) return true;
   }
   return false;
 }
 
-void Meeting::pass_by(const Request& request) {
-  board_->postings[group_.rank()].passed_by.store(next_call(hash_of(request)), std::memory_order_relaxed);
+void Board::pass_by(const Request& request) {
+  memory_->postings[group_.rank()].passed_by.store(next_call(hash_of(request)), std::memory_order_relaxed);
 }
 
-bool Meeting::try_run(const Request& request) {
+bool Board::try_run(const Request& request) {
   const std::uint64_t hash = hash_of(request);
   const std::uint64_t call = next_call(hash);
-  std::atomic<std::uint64_t>& passed_by = board_->postings[group_.rank()].passed_by;
+  std::atomic<std::uint64_t>& passed_by = memory_->postings[group_.rank()].passed_by;
   if (!mutex_.try_lock()) {
     passed_by.store(call, std::memory_order_relaxed);
     return false;
@@ -149,9 +149,9 @@ bool Meeting::try_run(const Request& request) {
   return true;
 }
 
-std::span<std::byte> Meeting::contribution_of(int rank) const { return board_->postings[rank].contribution[held_ % 2]; }
+std::span<std::byte> Board::contribution_of(int rank) const { return memory_->postings[rank].contribution[held_ % 2]; }
 
-void Meeting::post_contribution(const Request& request) {
+void Board::post_contribution(const Request& request) {
   if (!fits_on_board(request) || !contributes(request, group_.rank())) return;
   const std::span<std::byte> own = contribution_of(group_.rank()).first(request.input.size());
   std::copy(request.input.begin(), request.input.end(), own.begin());
@@ -160,12 +160,12 @@ void Meeting::post_contribution(const Request& request) {
   }
 }
 
-bool Meeting::meet(std::uint64_t hash, std::uint64_t call) {
-  Board::Posting& own = board_->postings[group_.rank()];
+bool Board::meet(std::uint64_t hash, std::uint64_t call) {
+  Memory::Posting& own = memory_->postings[group_.rank()];
   const auto size = static_cast<std::uint64_t>(group_.size());
   for (;;) {
     if (anybody_passed_by(call)) return false;
-    std::uint64_t state = board_->state.load(std::memory_order_acquire);
+    std::uint64_t state = memory_->state.load(std::memory_order_acquire);
     const std::uint64_t round = state >> kRoundShift;
     const std::uint64_t entered = state & kEnteredMask;
     if (entered == size) {  // Held this instant; the next round opens with the holder's next store.
@@ -176,24 +176,24 @@ bool Meeting::meet(std::uint64_t hash, std::uint64_t call) {
     own.round[round % 2].store(0, std::memory_order_relaxed);
     own.hash[round % 2].store(hash, std::memory_order_release);
     own.round[round % 2].store(round + 1, std::memory_order_release);
-    if (!board_->state.compare_exchange_strong(state, state + 1, std::memory_order_acq_rel)) continue;
+    if (!memory_->state.compare_exchange_strong(state, state + 1, std::memory_order_acq_rel)) continue;
     if (entered + 1 == size) {
       // All have posted, and nobody posts again before the next round opens.
       const bool agreed = all_posted(round, hash);
-      board_->last_held.store((round + 1) << 1 | static_cast<std::uint64_t>(agreed), std::memory_order_release);
-      board_->state.store((round + 1) << kRoundShift, std::memory_order_release);
+      memory_->last_held.store((round + 1) << 1 | static_cast<std::uint64_t>(agreed), std::memory_order_release);
+      memory_->state.store((round + 1) << kRoundShift, std::memory_order_release);
       return agreed;
     }
     return await_outcome(round, call);
   }
 }
 
-bool Meeting::await_outcome(std::uint64_t round, std::uint64_t call) {
+bool Board::await_outcome(std::uint64_t round, std::uint64_t call) {
   const auto begin = SteadyClock::now();
   for (bool yielding = crowded_;;) {
     for (int spin = 0; spin < (yielding ? 1 : kSpinsPerClockRead); ++spin) {
-      if (board_->state.load(std::memory_order_acquire) >> kRoundShift != round) {
-        return board_->last_held.load(std::memory_order_acquire) == ((round + 1) << 1 | 1);
+      if (memory_->state.load(std::memory_order_acquire) >> kRoundShift != round) {
+        return memory_->last_held.load(std::memory_order_acquire) == ((round + 1) << 1 | 1);
       }
       pause_briefly();
     }
@@ -202,11 +202,11 @@ bool Meeting::await_outcome(std::uint64_t round, std::uint64_t call) {
     yielding = crowded_ || waited > kSpinning;
     if (waited < kPatience && !anybody_passed_by(call)) continue;
     const bool aborted = group_.abort_signal().triggered();
-    std::uint64_t state = board_->state.load(std::memory_order_acquire);
+    std::uint64_t state = memory_->state.load(std::memory_order_acquire);
     // Over meanwhile: what was held counts, also when another rank, which has its result already, has failed since.
     if (state >> kRoundShift != round) continue;
     if ((state & kEnteredMask) < static_cast<std::uint64_t>(group_.size())) {
-      if (board_->state.compare_exchange_strong(state, (round + 1) << kRoundShift, std::memory_order_acq_rel)) {
+      if (memory_->state.compare_exchange_strong(state, (round + 1) << kRoundShift, std::memory_order_acq_rel)) {
         return false;
       }
       continue;  // Somebody else was faster.
@@ -216,16 +216,16 @@ bool Meeting::await_outcome(std::uint64_t round, std::uint64_t call) {
   }
 }
 
-bool Meeting::all_posted(std::uint64_t round, std::uint64_t hash) const {
+bool Board::all_posted(std::uint64_t round, std::uint64_t hash) const {
   for (int rank = 0; rank < group_.size(); ++rank) {
-    const Board::Posting& posting = board_->postings[rank];
+    const Memory::Posting& posting = memory_->postings[rank];
     const std::uint64_t posted = posting.hash[round % 2].load(std::memory_order_acquire);
     if (posted != hash || posting.round[round % 2].load(std::memory_order_acquire) != round + 1) return false;
   }
   return true;
 }
 
-void Meeting::run(const Request& request) {
+void Board::run(const Request& request) {
   const bool traced = timeline_.enabled();
   if (traced) timeline_.begin(request.name, phase_name(request.signature.kind));
   try {
@@ -241,7 +241,7 @@ void Meeting::run(const Request& request) {
   if (traced) timeline_.end(request.name);
 }
 
-void Meeting::run_on_board(const Request& request) {
+void Board::run_on_board(const Request& request) {
   lane_.begin_collective();
   const Signature& signature = request.signature;
   if (signature.kind == OperationKind::kAllreduce) {
@@ -253,7 +253,7 @@ void Meeting::run_on_board(const Request& request) {
   }
 }
 
-void Meeting::run_in_lane(const Request& request) {
+void Board::run_in_lane(const Request& request) {
   const Signature& signature = request.signature;
   if (contributes(request, lane_.rank())) {
     collectives::copy_bytes(request.output.data(), request.input.data(), request.input.size());
