@@ -52,19 +52,19 @@ struct Allreduce {
   std::span<std::byte> buffer;
   const ReductionPlan& plan;
   std::optional<std::size_t> arena_offset_bytes{};  ///< Where the buffer lies in this rank's arena, if it does.
-  LentMemory* memory = nullptr;                     ///< Where ranks of a host may lend each other their buffers,
-  const Lent* own = nullptr;                        ///< and what this one lends.
+  PeerMappings* memory = nullptr;                   ///< If ranks of a host may map each other's buffers,
+  const PeerMappedBuffer* own = nullptr;            ///< this one's.
 };
 
-/// Where all ranks' buffers lie, if they may be reduced there: in their arenas, or lent by all of them. All ranks of
+/// Where all ranks' buffers lie, if they may be reduced there: in their arenas, or mapped by all ranks. All ranks of
 /// the host have arrived then.
 std::optional<std::vector<std::byte*>> places_of_buffers(SharedRoom& room, const Allreduce& call) {
   if (call.arena_offset_bytes) {
     room.arrive_and_wait();
     return places_in_arenas(room, *call.arena_offset_bytes, call.buffer.size());
   }
-  if (call.memory == nullptr || call.buffer.size() < LentMemory::kLeastBytes) return std::nullopt;
-  auto places = call.memory->meet(room, call.buffer, *call.own);
+  if (call.memory == nullptr || call.buffer.size() < PeerMappings::kLeastBytes) return std::nullopt;
+  auto places = call.memory->agree(room, call.buffer, *call.own);
   if (places) call.lane.counters().bytes_in_place += call.buffer.size();
   return places;
 }
@@ -114,7 +114,8 @@ Algorithm allreduce_widened(const Allreduce& call, const Placement& placement) {
 }
 
 Algorithm choose_and_run(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction,
-                         std::optional<std::size_t> arena_offset_bytes, LentMemory* memory, const Lent* own) {
+                         std::optional<std::size_t> arena_offset_bytes, PeerMappings* memory,
+                         const PeerMappedBuffer* own) {
   const ReductionPlan plan = internal::plan_reduction(reduction, lane.size());
   GYRE_CHECK(buffer.size() % size_of(plan.type) == 0U);
   const Placement placement = placement_of(lane);
@@ -133,8 +134,8 @@ Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduct
   return choose_and_run(lane, buffer, reduction, std::nullopt, nullptr, nullptr);
 }
 
-Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
-                    const Lent& own) {
+Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, PeerMappings& memory,
+                    const PeerMappedBuffer& own) {
   return choose_and_run(lane, buffer, reduction, std::nullopt, &memory, &own);
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gyre/collectives/data_type.h"
-#include "gyre/collectives/lent_memory.h"
+#include "gyre/collectives/peer_mapped.h"
 #include "gyre/collectives/select.h"
 #include "gyre/group/lane.h"
 
@@ -38,10 +38,10 @@ struct Reduction {
 /// reduction.type; same length on all ranks; may be empty.
 Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction);
 
-/// The same for a buffer that this rank lends, if it does: where all ranks of a host lend theirs, they are reduced
-/// where they lie. All ranks call it with the LentMemory of the same lane.
-Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, LentMemory& memory,
-                    const Lent& own);
+/// The same for a buffer that the other ranks of this host may map: where all ranks of a host offer theirs, they are
+/// reduced in place. All ranks call it with the PeerMappings of the same lane.
+Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction, PeerMappings& memory,
+                    const PeerMappedBuffer& own);
 
 /// Every rank's copy of a buffer that lies in the lane's segment (see SharedLayout::arena): `offset_bytes` and
 /// `size_bytes` within each rank's arena, the same everywhere, multiples of 64. One pass on one host: each copy is read

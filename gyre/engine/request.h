@@ -69,8 +69,8 @@ struct Request {
   std::span<std::byte>
       output;  ///< May be the same memory as `input` for allreduce and broadcast. For the others of exactly the
                ///< result's size, and apart from `input`; otherwise the engine allocates the result (see Result).
-  collectives::Lent lent{};  ///< Allreduce: `output` is memory that the ranks of this host may map.
-  bool transient = false;    ///< The name will not come again (made from a counter), so nobody remembers it.
+  collectives::PeerMappedBuffer peer_mapped{};  ///< Allreduce: `output` is memory that the ranks of this host may map.
+  bool transient = false;  ///< The name will not come again (made from a counter), so nobody remembers it.
 };
 
 /// What an operation whose size no rank knows beforehand brings: allgather, reduce-scatter, all-to-all.

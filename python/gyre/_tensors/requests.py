@@ -84,5 +84,5 @@ def make_request(
         splits=list(splits),
         expected_splits=list(expected_splits),
         transient=transient,
-        lent=peer_mapped,
+        peer_mapped=peer_mapped,
     )

@@ -80,7 +80,7 @@ class Request:
         splits: Sequence[int] = ...,
         expected_splits: Sequence[int] = ...,
         transient: bool = False,
-        lent: tuple[int, int, Sequence[int]] = ...,
+        peer_mapped: tuple[int, int, Sequence[int]] = ...,
     ) -> None: ...
     @property
     def name(self) -> str: ...

@@ -60,13 +60,13 @@ engine::OperationKind to_kind(int number) {
   return static_cast<engine::OperationKind>(number);
 }
 
-/// Serial, descriptor, serials that are alive: collectives::Lent.
-using LentTuple = std::tuple<std::uint32_t, int, std::vector<std::uint32_t>>;
+/// Serial, descriptor, serials that are alive: collectives::PeerMappedBuffer.
+using PeerMappedTuple = std::tuple<std::uint32_t, int, std::vector<std::uint32_t>>;
 
 engine::Request make_request(int kind, std::string name, int type, engine::Shape shape, AddressRange input,
                              AddressRange output, int operation, double prescale, double postscale, int root,
                              std::vector<std::int64_t> splits, std::vector<std::int64_t> expected_splits,
-                             bool transient, LentTuple lent) {
+                             bool transient, PeerMappedTuple peer_mapped) {
   engine::Request request;
   request.name = std::move(name);
   request.signature.kind = to_kind(kind);
@@ -81,8 +81,8 @@ engine::Request make_request(int kind, std::string name, int type, engine::Shape
   request.input = to_span(input);
   request.output = to_span(output);
   request.transient = transient;
-  auto& [serial, descriptor, alive] = lent;
-  request.lent = {serial, descriptor, std::move(alive)};
+  auto& [serial, descriptor, alive] = peer_mapped;
+  request.peer_mapped = {serial, descriptor, std::move(alive)};
   return request;
 }
 
@@ -217,7 +217,7 @@ void bind_request_and_handle(nb::module_& module) {
            "input"_a = AddressRange{}, "output"_a = AddressRange{},
            "operation"_a = static_cast<int>(engine::ReduceOperation::kSum), "prescale"_a = 1.0, "postscale"_a = 1.0,
            "root"_a = 0, "splits"_a = std::vector<std::int64_t>{}, "expected_splits"_a = std::vector<std::int64_t>{},
-           "transient"_a = false, "lent"_a = LentTuple{0, -1, {}})
+           "transient"_a = false, "peer_mapped"_a = PeerMappedTuple{0, -1, {}})
       .def_prop_ro("name", [](const engine::Request& self) { return self.name; });
 
   bind_completion<engine::Result>(module, "Handle", "The outcome of one operation. Thread-safe.")

@@ -27,7 +27,7 @@ from gyre._torch_private import (
     weak_storage,
 )
 
-# What smaller tensors cost to copy is not worth a file: LentMemory::kLeastBytes.
+# What smaller tensors cost to copy is not worth a file: PeerMappings::kLeastBytes.
 LEAST_BYTES = 256 * 1024
 # A file costs a descriptor here and a mapping in every rank.
 _MOST_BUCKETS = 32

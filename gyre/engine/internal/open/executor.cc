@@ -92,8 +92,8 @@ void Executor::log_choice(const Request& first, std::size_t size_bytes, collecti
 void Executor::allreduce_alone(const Request& request) {
   copy_counted(request.output, request.input);
   timeline_.begin(request.name, "GYRE_ALLREDUCE");
-  const auto algorithm =
-      collectives::allreduce(lane_, request.output, reduction_of(request.signature), lent_memory_, request.lent);
+  const auto algorithm = collectives::allreduce(lane_, request.output, reduction_of(request.signature), peer_mappings_,
+                                                request.peer_mapped);
   timeline_.end(request.name);
   log_choice(request, request.output.size(), algorithm);
 }

@@ -48,7 +48,7 @@ class Executor {
   const TimelineRows& timeline_;
   const Logger logger_;
   std::vector<std::byte> fusion_buffer_;
-  collectives::LentMemory lent_memory_;
+  collectives::PeerMappings peer_mappings_;
 };
 
 /// Rows of the first dimension that each rank gets from a reduce-scatter: even, the first ranks one more.

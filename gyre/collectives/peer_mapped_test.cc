@@ -1,6 +1,6 @@
-// Why: where ranks lend each other their buffers nothing is copied, so the result must be the same bits as with copies,
-// and where one of them does not lend, or what it lends cannot be mapped, all must copy, together.
-#include "gyre/collectives/lent_memory.h"
+// Why: where ranks map each other's buffers nothing is copied, so the result must be the same bits as with copies,
+// and where one of them offers none, or one that cannot be mapped, all must copy, together.
+#include "gyre/collectives/peer_mapped.h"
 
 #include <gtest/gtest.h>
 
@@ -48,11 +48,11 @@ void expect_equal(std::span<const std::byte> result, const Bytes& expected) {
   EXPECT_TRUE(result.size() == expected.size() && std::memcmp(result.data(), expected.data(), result.size()) == 0);
 }
 
-class LentMemoryTest : public ::testing::TestWithParam<int> {};
+class PeerMappingsTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(LentMemoryTest, buffers_that_all_lend_are_reduced_where_they_lie_to_the_same_bits) {
+TEST_P(PeerMappingsTest, buffers_that_all_ranks_map_are_reduced_in_place_to_the_same_bits) {
   testing::run_ranks(GetParam(), testing::one_host(GetParam()), [](group::Lane& lane) {
-    LentMemory memory;
+    PeerMappings memory;
     const Buffer buffer(lane.rank(), 0);
     for (int round = 0; round < 4; ++round) {
       buffer.fill(lane.rank(), round);
@@ -63,25 +63,25 @@ TEST_P(LentMemoryTest, buffers_that_all_lend_are_reduced_where_they_lie_to_the_s
   });
 }
 
-TEST_P(LentMemoryTest, where_one_rank_does_not_lend_all_copy) {
+TEST_P(PeerMappingsTest, where_one_rank_offers_no_buffer_all_copy) {
   const int last = GetParam() - 1;
   testing::run_ranks(GetParam(), testing::one_host(GetParam()), [last](group::Lane& lane) {
-    LentMemory memory;
+    PeerMappings memory;
     const Buffer buffer(lane.rank(), 0);
     for (int round = 0; round < 6; ++round) {
       buffer.fill(lane.rank(), round);
-      const bool lends = lane.rank() != last || round % 2 == 0;
-      const Lent lent = lends ? Lent{1, buffer.segment->descriptor(), {1}} : Lent{};
-      allreduce(lane, buffer.bytes, kSum, memory, lent);
+      const bool offers = lane.rank() != last || round % 2 == 0;
+      const PeerMappedBuffer own = offers ? PeerMappedBuffer{1, buffer.segment->descriptor(), {1}} : PeerMappedBuffer{};
+      allreduce(lane, buffer.bytes, kSum, memory, own);
       expect_equal(buffer.bytes, copied_sum(lane, round));
     }
     EXPECT_EQ(lane.counters().bytes_in_place.value(), 3 * kCount * sizeof(float));
   });
 }
 
-TEST_P(LentMemoryTest, what_one_rank_cannot_map_is_copied_by_all_from_then_on) {
+TEST_P(PeerMappingsTest, what_one_rank_cannot_map_is_copied_by_all_from_then_on) {
   testing::run_ranks(GetParam(), testing::one_host(GetParam()), [](group::Lane& lane) {
-    LentMemory memory;
+    PeerMappings memory;
     const Buffer buffer(lane.rank(), 0);
     const Buffer small(lane.rank(), 0, 16);  // A file that is smaller than the buffer.
     for (int round = 0; round < 3; ++round) {
@@ -96,10 +96,10 @@ TEST_P(LentMemoryTest, what_one_rank_cannot_map_is_copied_by_all_from_then_on) {
   });
 }
 
-TEST_P(LentMemoryTest, more_buffers_than_are_remembered_come_and_go) {
+TEST_P(PeerMappingsTest, more_buffers_than_are_remembered_come_and_go) {
   constexpr int kBuffers = 40;
   testing::run_ranks(GetParam(), testing::one_host(GetParam()), [](group::Lane& lane) {
-    LentMemory memory;
+    PeerMappings memory;
     std::vector<std::unique_ptr<Buffer>> buffers;
     for (int i = 0; i < kBuffers; ++i) buffers.push_back(std::make_unique<Buffer>(lane.rank(), i));
     std::vector<std::uint32_t> alive;
@@ -117,13 +117,13 @@ TEST_P(LentMemoryTest, more_buffers_than_are_remembered_come_and_go) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, LentMemoryTest, ::testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, PeerMappingsTest, ::testing::Values(2, 3, 4));
 
 TEST(LentMemoryPlaceTest, hosts_of_several_ranks_reduce_where_they_all_lend_and_copy_where_one_does_not) {
   for (const testing::Arrangement& arrangement : testing::host_arrangements(4)) {
     SCOPED_TRACE(arrangement.name);
     testing::run_ranks(4, arrangement, [](group::Lane& lane) {
-      LentMemory memory;
+      PeerMappings memory;
       const Buffer buffer(lane.rank(), 0);
       std::size_t in_place = 0;
       const bool ranks_meet = lane.topology().hosts().size() < static_cast<std::size_t>(lane.size());
@@ -132,7 +132,7 @@ TEST(LentMemoryPlaceTest, hosts_of_several_ranks_reduce_where_they_all_lend_and_
         buffer.fill(lane.rank(), round);
         const int without = round % 2 == 0 ? -1 : round / 2;  // Another rank each time; its host copies.
         allreduce(lane, buffer.bytes, kSum, memory,
-                  lane.rank() == without ? Lent{} : Lent{1, buffer.segment->descriptor(), {1}});
+                  lane.rank() == without ? PeerMappedBuffer{} : PeerMappedBuffer{1, buffer.segment->descriptor(), {1}});
         expect_equal(buffer.bytes, copied_sum(lane, round));
         const bool all_lend = std::ranges::find(local_ranks, without) == local_ranks.end();
         if (ranks_meet && all_lend) in_place += buffer.bytes.size();
