@@ -6,7 +6,7 @@
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/links/team.h"
-#include "gyre/collectives/internal/shared/shared_moves.h"
+#include "gyre/collectives/internal/shared/shared_collectives.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/chunks.h"
 

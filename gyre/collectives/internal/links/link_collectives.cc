@@ -1,4 +1,4 @@
-#include "gyre/collectives/internal/links/link_moves.h"
+#include "gyre/collectives/internal/links/link_collectives.h"
 
 #include <algorithm>
 #include <array>

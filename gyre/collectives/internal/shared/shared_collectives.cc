@@ -1,4 +1,4 @@
-#include "gyre/collectives/internal/shared/shared_moves.h"
+#include "gyre/collectives/internal/shared/shared_collectives.h"
 
 #include <algorithm>
 #include <cstdint>
