@@ -87,7 +87,7 @@ class Engine::Implementation {
   group::Group& group_;
   const EngineOptions options_;
   const Logger logger_;
-  const std::shared_ptr<Timeline> own_timeline_;  // Null in a part of a job.
+  const std::shared_ptr<Timeline> own_timeline_;  // Null in a process set.
   const TimelineRows timeline_;
 
  private:
@@ -272,8 +272,7 @@ std::unique_ptr<Join> Engine::Implementation::begin_join(const JoinOptions& opti
 
 Timeline& Engine::Implementation::own_timeline() const {
   if (own_timeline_) return *own_timeline_;
-  throw Error(ErrorCode::kInvalidArgument,
-              "a part of a job (a process set) is traced in the job's timeline; start and stop that one");
+  throw Error(ErrorCode::kInvalidArgument, "a process set is traced in the job's timeline; start and stop that one");
 }
 
 void Engine::Implementation::shutdown() {
@@ -341,7 +340,9 @@ void Engine::start_timeline(const std::filesystem::path& path, bool mark_cycles)
 
 void Engine::stop_timeline() { implementation_->own_timeline().stop(); }
 
-TimelineRows Engine::timeline_of_part(std::string_view name) const { return implementation_->timeline_.of_part(name); }
+TimelineRows Engine::timeline_of_process_set(std::string_view name) const {
+  return implementation_->timeline_.of_process_set(name);
+}
 
 EngineStatistics Engine::statistics() const { return implementation_->statistics(); }
 

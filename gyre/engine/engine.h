@@ -28,8 +28,8 @@ namespace gyre::engine {
 /// once, and every later submission fails with it too; the engine can then only be shut down.
 class Engine {
  public:
-  /// Every rank of the group makes one. The group must outlive it. Of a part of a job, `timeline` says where its rows
-  /// go (see timeline_of_part); every other engine has a timeline of its own.
+  /// Every rank of the group makes one. The group must outlive it. Of a process set, `timeline` says where its rows
+  /// go (see timeline_of_process_set); every other engine has a timeline of its own.
   Engine(group::Group& group, EngineOptions options, Logger logger, std::optional<TimelineRows> timeline = {});
   ~Engine();
   Engine(const Engine&) = delete;
@@ -71,11 +71,11 @@ class Engine {
   /// gradient).
   void shutdown();
 
-  /// Rank 0 writes `path`, the others nothing. Error(kInvalidArgument) in a part of a job: its rows stand in the job's.
+  /// Rank 0 writes `path`, the others nothing. Error(kInvalidArgument) in a process set: its rows stand in the job's.
   void start_timeline(const std::filesystem::path& path, bool mark_cycles);
   void stop_timeline();
-  /// The rows of a part of this engine's ranks, while this engine's timeline runs.
-  TimelineRows timeline_of_part(std::string_view name) const;
+  /// The rows of a process set of these ranks, while this engine's timeline runs.
+  TimelineRows timeline_of_process_set(std::string_view name) const;
 
   /// What has been counted so far, on this rank. Any thread, any time; plans that are destroyed are gone from it.
   EngineStatistics statistics() const;

@@ -72,7 +72,7 @@ std::unique_ptr<Runtime> Runtime::subset(std::vector<int> ranks, std::uint64_t i
   RuntimeOptions options = options_;
   options.explain_file.clear();
   return std::make_unique<Runtime>(group::make_subgroup(group_, std::move(ranks), id), options,
-                                   engine_->timeline_of_part(name.empty() ? fmt::format("set {}", id) : name));
+                                   engine_->timeline_of_process_set(name.empty() ? fmt::format("set {}", id) : name));
 }
 
 std::unique_ptr<group::PointToPoint> Runtime::open_messages() const {

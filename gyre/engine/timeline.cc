@@ -140,10 +140,10 @@ void Timeline::write_events(const std::string& events) {
   }
 }
 
-TimelineRows TimelineRows::of_part(std::string_view name) const {
-  TimelineRows part = *this;
-  part.prefix_ += fmt::format("{}: ", name);
-  return part;
+TimelineRows TimelineRows::of_process_set(std::string_view name) const {
+  TimelineRows rows = *this;
+  rows.prefix_ += fmt::format("{}: ", name);
+  return rows;
 }
 
 std::string TimelineRows::row(std::string_view tensor) const { return fmt::format("{}{}", prefix_, tensor); }

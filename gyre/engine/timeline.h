@@ -67,12 +67,12 @@ class Timeline {
   std::thread writer_;
 };
 
-/// What one engine writes into its job's timeline. Rows of a part of the job (a process set), which has an engine of
-/// its own, bear the part's name: "process_set.1: allreduce.x". Thread-safe.
+/// What one engine writes into its job's timeline. Rows of a process set, which has an engine of
+/// its own, bear the set's name: "process_set.1: allreduce.x". Thread-safe.
 class TimelineRows {
  public:
   explicit TimelineRows(std::shared_ptr<Timeline> timeline) : timeline_(std::move(timeline)) {}
-  TimelineRows of_part(std::string_view name) const;
+  TimelineRows of_process_set(std::string_view name) const;
 
   bool enabled() const { return timeline_->enabled(); }
   /// As those of Timeline.
