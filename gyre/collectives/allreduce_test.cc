@@ -90,7 +90,7 @@ TEST_P(AllreduceOfRanks, gives_the_reference_and_the_same_bits_everywhere_for_ev
   }
 }
 
-TEST_P(AllreduceOfRanks, is_right_around_the_borders_of_pieces_segments_and_chunks) {
+TEST_P(AllreduceOfRanks, is_right_around_the_borders_of_slots_pieces_and_chunks) {
   const int size = GetParam();
   constexpr std::size_t kPiece = internal::kSlotBytes / sizeof(float);
   const std::size_t ranks = static_cast<std::size_t>(size);
@@ -183,8 +183,8 @@ TEST(Allreduce, repeated_gives_the_same_bits) {
 /// headers.
 std::uint64_t ring_bytes(std::size_t size, std::size_t bytes) {
   const std::size_t chunk = bytes / size;
-  const std::size_t segment = internal::ring_segment_bytes(chunk);
-  const std::size_t frames = (chunk + segment - 1) / segment;
+  const std::size_t piece = internal::ring_piece_bytes(chunk);
+  const std::size_t frames = (chunk + piece - 1) / piece;
   return 2 * (size - 1) * (chunk + frames * net::kFrameHeaderBytes);
 }
 

@@ -187,7 +187,7 @@ TEST(CollectivesFailure, a_frame_of_another_place_is_a_protocol_error_that_names
       {.payload_bytes = 64, .channel = 8, .collective = 1},
       {.payload_bytes = 64, .channel = 7, .collective = 2},
       {.payload_bytes = 64, .channel = 7, .collective = 1, .step = 1},
-      {.payload_bytes = 64, .channel = 7, .collective = 1, .segment = 1},
+      {.payload_bytes = 64, .channel = 7, .collective = 1, .piece = 1},
       {.payload_bytes = 60, .channel = 7, .collective = 1},
       {.payload_bytes = 1 << 20, .channel = 7, .collective = 1},
   };

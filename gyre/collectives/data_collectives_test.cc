@@ -55,7 +55,7 @@ TEST_P(MovesOfRanks, broadcast_gives_everybody_the_roots_bytes) {
     testing::run_ranks(size(), arrangement, [&](group::Lane& lane) {
       for (int root = 0; root < size(); ++root) {
         for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{3000}, internal::kSlotBytes,
-                                        3 * internal::kSegmentBytes + 11}) {
+                                        3 * internal::kPieceBytes + 11}) {
           const Bytes expected = random_bytes(bytes, index_of(root));
           Bytes buffer = lane.rank() == root ? expected : Bytes(bytes);
           broadcast(lane, buffer, root);

@@ -171,8 +171,8 @@ TEST(Hosts, let_no_more_leave_than_one_rank_with_the_hosts_sum_would_send) {
     const Arrangement arrangement{fmt::format("{}", fmt::join(row.host_ids, " ")), row.host_ids};
     const std::uint64_t payload = 2 * (row.hosts - 1) * kBytes / row.hosts;
     const std::size_t chunk = kBytes / row.slices / row.hosts;
-    const std::size_t segment = internal::ring_segment_bytes(chunk);
-    const std::uint64_t frames = row.slices * 2 * (row.hosts - 1) * ((chunk + segment - 1) / segment);
+    const std::size_t piece = internal::ring_piece_bytes(chunk);
+    const std::uint64_t frames = row.slices * 2 * (row.hosts - 1) * ((chunk + piece - 1) / piece);
     EXPECT_LE(frames * net::kFrameHeaderBytes * 100, payload);
     for (const bool in_arena : {false, true}) {
       const auto leaving = bytes_leaving(size, arrangement, kBytes, in_arena);

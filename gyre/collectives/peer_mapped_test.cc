@@ -119,7 +119,8 @@ TEST_P(PeerMappingsTest, more_buffers_than_are_remembered_come_and_go) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PeerMappingsTest, ::testing::Values(2, 3, 4));
 
-TEST(LentMemoryPlaceTest, hosts_of_several_ranks_reduce_where_they_all_lend_and_copy_where_one_does_not) {
+TEST(PeerMappingsTopologyTest,
+     hosts_of_several_ranks_reduce_in_place_where_all_ranks_offer_and_copy_where_one_does_not) {
   for (const testing::Arrangement& arrangement : testing::host_arrangements(4)) {
     SCOPED_TRACE(arrangement.name);
     testing::run_ranks(4, arrangement, [](group::Lane& lane) {
@@ -134,8 +135,8 @@ TEST(LentMemoryPlaceTest, hosts_of_several_ranks_reduce_where_they_all_lend_and_
         allreduce(lane, buffer.bytes, kSum, memory,
                   lane.rank() == without ? PeerMappedBuffer{} : PeerMappedBuffer{1, buffer.segment->descriptor(), {1}});
         expect_equal(buffer.bytes, copied_sum(lane, round));
-        const bool all_lend = std::ranges::find(local_ranks, without) == local_ranks.end();
-        if (ranks_meet && all_lend) in_place += buffer.bytes.size();
+        const bool all_offer = std::ranges::find(local_ranks, without) == local_ranks.end();
+        if (ranks_meet && all_offer) in_place += buffer.bytes.size();
       }
       EXPECT_EQ(lane.counters().bytes_in_place.value(), in_place);
     });

@@ -77,14 +77,14 @@ Choice choose_allreduce(std::size_t size_bytes, bool in_arena, const Placement& 
   return {algorithm, reason_for(algorithm, size_bytes, in_arena, placement)};
 }
 
-std::size_t segment_bytes(Algorithm algorithm, std::size_t size_bytes, const Placement& placement) {
+std::size_t piece_bytes(Algorithm algorithm, std::size_t size_bytes, const Placement& placement) {
   const auto share_of = [&](int count) { return size_bytes / static_cast<std::size_t>(count); };
   switch (algorithm) {
     case Algorithm::kSharedPipeline: return std::min(size_bytes, internal::kSlotBytes);
     case Algorithm::kSharedArena: return share_of(placement.size);
-    case Algorithm::kRing: return internal::ring_segment_bytes(share_of(placement.size));
+    case Algorithm::kRing: return internal::ring_piece_bytes(share_of(placement.size));
     case Algorithm::kHostsRing:
-      return internal::ring_segment_bytes(share_of(placement.fewest_on_a_host * placement.hosts));
+      return internal::ring_piece_bytes(share_of(placement.fewest_on_a_host * placement.hosts));
     case Algorithm::kAlone:
     case Algorithm::kMailbox:
     case Algorithm::kRecursiveDoubling:

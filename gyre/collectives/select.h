@@ -55,6 +55,6 @@ std::string_view algorithm_name(Algorithm algorithm);
 
 /// The pieces in which a buffer moves, for `gyre explain`: what passes through shared memory, is reduced by one rank or
 /// travels in one frame at a time.
-std::size_t segment_bytes(Algorithm algorithm, std::size_t size_bytes, const Placement& placement);
+std::size_t piece_bytes(Algorithm algorithm, std::size_t size_bytes, const Placement& placement);
 
 }  // namespace gyre::collectives

@@ -81,15 +81,15 @@ TEST(Select, sees_where_ranks_share_memory) {
 
 TEST(Select, says_in_which_pieces_a_buffer_moves) {
   constexpr std::size_t kMegabyte = std::size_t{1} << 20;
-  EXPECT_EQ(segment_bytes(Algorithm::kMailbox, 4096, {4, 1, 4}), 4096);
-  EXPECT_EQ(segment_bytes(Algorithm::kSharedArena, kMegabyte, {4, 1, 4}), kMegabyte / 4);
-  EXPECT_EQ(segment_bytes(Algorithm::kSharedPipeline, kMegabyte, {4, 1, 4}), 256 * 1024);
-  EXPECT_EQ(segment_bytes(Algorithm::kSharedPipeline, 4096, {4, 1, 4}), 4096);
+  EXPECT_EQ(piece_bytes(Algorithm::kMailbox, 4096, {4, 1, 4}), 4096);
+  EXPECT_EQ(piece_bytes(Algorithm::kSharedArena, kMegabyte, {4, 1, 4}), kMegabyte / 4);
+  EXPECT_EQ(piece_bytes(Algorithm::kSharedPipeline, kMegabyte, {4, 1, 4}), 256 * 1024);
+  EXPECT_EQ(piece_bytes(Algorithm::kSharedPipeline, 4096, {4, 1, 4}), 4096);
   // Frames: of a chunk of a megabyte, and of one of four.
-  const std::size_t of_ring = segment_bytes(Algorithm::kRing, 4 * kMegabyte, {4, 4, 1});
+  const std::size_t of_ring = piece_bytes(Algorithm::kRing, 4 * kMegabyte, {4, 4, 1});
   EXPECT_LE(of_ring, kMegabyte);
-  EXPECT_EQ(segment_bytes(Algorithm::kHostsRing, 4 * kMegabyte, {4, 2, 2}), of_ring);
-  EXPECT_GE(segment_bytes(Algorithm::kHostsRing, 4 * kMegabyte, {2, 1, 1}), of_ring);
+  EXPECT_EQ(piece_bytes(Algorithm::kHostsRing, 4 * kMegabyte, {4, 2, 2}), of_ring);
+  EXPECT_GE(piece_bytes(Algorithm::kHostsRing, 4 * kMegabyte, {2, 1, 1}), of_ring);
 }
 
 TEST(Select, names_every_algorithm_differently) {

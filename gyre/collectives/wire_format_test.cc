@@ -132,7 +132,7 @@ TEST(WireFormat, halves_what_a_ring_and_a_doubling_send) {
     };
     EXPECT_EQ(sent_by(1000, WireFormat::kFloat16), 500 + net::kFrameHeaderBytes);
     constexpr std::size_t kBytes = std::size_t{1} << 20;
-    const std::uint64_t headers = 2 * (kBytes / 2 / internal::ring_segment_bytes(kBytes / 2)) * net::kFrameHeaderBytes;
+    const std::uint64_t headers = 2 * (kBytes / 2 / internal::ring_piece_bytes(kBytes / 2)) * net::kFrameHeaderBytes;
     EXPECT_EQ(sent_by(kBytes, WireFormat::kBfloat16), kBytes / 2 + headers);
     EXPECT_EQ(sent_by(kBytes, WireFormat::kNative), kBytes + headers);
   });

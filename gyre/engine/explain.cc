@@ -91,7 +91,7 @@ nlohmann::json describe(const BucketStatistics& bucket, const collectives::Place
           {"type", collectives::name(bucket.type)},
           {"algorithm", collectives::algorithm_name(bucket.algorithm)},
           {"reason", bucket.reason},
-          {"segment_bytes", collectives::segment_bytes(bucket.algorithm, bucket.size_bytes, placement)},
+          {"piece_bytes", collectives::piece_bytes(bucket.algorithm, bucket.size_bytes, placement)},
           {"ready_us", microseconds(bucket.ready)},
           {"start_us", microseconds(bucket.start)},
           {"end_us", microseconds(bucket.end)}};

@@ -82,7 +82,7 @@ TEST(Explain, rank_0_writes_the_report_when_it_leaves) {
     bytes += bucket["bytes"].get<std::size_t>();
     tensors += bucket["tensors"].get<std::size_t>();
     EXPECT_FALSE(bucket["reason"].get<std::string>().empty());
-    EXPECT_GT(bucket["segment_bytes"], 0);
+    EXPECT_GT(bucket["piece_bytes"], 0);
     EXPECT_LE(bucket["start_us"], bucket["end_us"]);
   }
   EXPECT_EQ(tensors, 2);

@@ -31,7 +31,7 @@ EncodedFrameHeader encode_frame_header(const FrameHeader& header) {
   put(header.channel, 4);
   put(header.collective, 8);
   put(header.step, 4);
-  put(header.segment, 4);
+  put(header.piece, 4);
   put(header.checksum, 8);
   GYRE_CHECK(offset == kFrameHeaderBytes);
   return bytes;
@@ -62,7 +62,7 @@ FrameHeader decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> by
   header.channel = static_cast<std::uint32_t>(get(4));
   header.collective = get(8);
   header.step = static_cast<std::uint32_t>(get(4));
-  header.segment = static_cast<std::uint32_t>(get(4));
+  header.piece = static_cast<std::uint32_t>(get(4));
   header.checksum = get(8);
   if (header.payload_bytes > kMostPayloadBytes) {
     throw Error(ErrorCode::kProtocol, fmt::format("a frame announces {} bytes, at most {} are allowed",

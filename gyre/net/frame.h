@@ -14,7 +14,7 @@ struct FrameHeader {
   std::uint32_t channel = 0;     ///< The lane.
   std::uint64_t collective = 0;  ///< Its number in the lane, from 1.
   std::uint32_t step = 0;        ///< Of the schedule.
-  std::uint32_t segment = 0;     ///< Piece of the step's range, from 0.
+  std::uint32_t piece = 0;       ///< Piece of the step's range, from 0.
   std::uint64_t checksum = 0;    ///< XXH3-64 of the payload.
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;

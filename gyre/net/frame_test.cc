@@ -13,7 +13,7 @@ const FrameHeader kExample{.payload_bytes = 0x01020304,
                            .channel = 0x11121314,
                            .collective = 0x2122232425262728,
                            .step = 0x31323334,
-                           .segment = 0x41424344,
+                           .piece = 0x41424344,
                            .checksum = 0x5152535455565758};
 
 TEST(Frame, a_header_has_the_documented_bytes) {

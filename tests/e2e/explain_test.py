@@ -164,7 +164,7 @@ def test_predictions_follow_from_the_bytes_moved(
 def test_the_words_name_what_was_hidden_and_what_came_out_of_order() -> None:
     bucket = {
         "tensors": 3, "bytes": 1 << 20, "type": "float32", "algorithm": "shared arena", "reason": "because",
-        "segment_bytes": 1 << 19, "ready_us": 5.0, "start_us": 6.0, "end_us": 106.0,
+        "piece_bytes": 1 << 19, "ready_us": 5.0, "start_us": 6.0, "end_us": 106.0,
     }  # fmt: skip
     total = {"backward_us": 2000.0, "exchange_us": 200.0, "hidden_us": 150.0, "exposed_us": 60.0}
     counted = {"overtaken_buckets": 2, "missing_tensors": 1}

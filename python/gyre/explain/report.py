@@ -83,11 +83,11 @@ def _machine(report: Report) -> str:
 
 
 def _buckets(plan: Mapping[str, Any]) -> list[str]:
-    lines = [("bucket", "tensors", "size", "algorithm", "segments", "predicted", "achieved", "ready at", "started at")]
+    lines = [("bucket", "tensors", "size", "algorithm", "pieces", "predicted", "achieved", "ready at", "started at")]
     for index, bucket in enumerate(plan["buckets"]):
         cells = (
             str(index), str(bucket["tensors"]), size_text(bucket["bytes"]), bucket["algorithm"],
-            size_text(bucket["segment_bytes"]), time_text(bucket["predicted_us"]), time_text(bucket["achieved_us"]),
+            size_text(bucket["piece_bytes"]), time_text(bucket["predicted_us"]), time_text(bucket["achieved_us"]),
             time_text(bucket["ready_us"]), time_text(bucket["start_us"]),
         )  # fmt: skip
         lines.append(cells)

@@ -22,25 +22,25 @@ constexpr std::size_t kShortPayloadBytes = std::size_t{16} * 1024;
 /// Longest poll: bounds how late a waiting rank notices that its peer has left. (An abort wakes it at once.)
 constexpr int kPollSliceMs = 200;
 
-std::size_t segments_of(std::size_t size_bytes, const Framing& framing) {
-  return size_bytes == 0 ? 1 : (size_bytes + framing.segment_bytes - 1) / framing.segment_bytes;
+std::size_t pieces_in(std::size_t size_bytes, const Framing& framing) {
+  return size_bytes == 0 ? 1 : (size_bytes + framing.piece_bytes - 1) / framing.piece_bytes;
 }
 
-/// Bytes of segment `index` of a range, before encoding.
+/// Bytes of piece `index` of a range, before encoding.
 std::size_t piece_of(std::size_t size_bytes, std::size_t index, const Framing& framing) {
-  return std::min(framing.segment_bytes, size_bytes - index * framing.segment_bytes);
+  return std::min(framing.piece_bytes, size_bytes - index * framing.piece_bytes);
 }
 
 void check(const Framing& framing) {
-  GYRE_CHECK(framing.segment_bytes > 0U);
-  GYRE_CHECK(framing.segment_bytes <= kSegmentBytes);
-  GYRE_CHECK(framing.segment_bytes % 64 == 0U);
+  GYRE_CHECK(framing.piece_bytes > 0U);
+  GYRE_CHECK(framing.piece_bytes <= kPieceBytes);
+  GYRE_CHECK(framing.piece_bytes % 64 == 0U);
 }
 
 }  // namespace
 
 Incoming::Incoming(group::Lane& lane, int peer, FramePlace place, std::span<std::byte> range, Framing framing,
-                   SegmentSink sink)
+                   PieceSink sink)
     : counters_(&lane.counters()),
       peer_(peer),
       stream_(&lane.link(peer)),
@@ -51,13 +51,13 @@ Incoming::Incoming(group::Lane& lane, int peer, FramePlace place, std::span<std:
       space_(range),
       in_place_(true),
       sink_(std::move(sink)),
-      segments_(segments_of(range.size(), framing)) {
+      pieces_(pieces_in(range.size(), framing)) {
   check(framing);
   GYRE_CHECK(!framing.encoded());
 }
 
 Incoming::Incoming(group::Lane& lane, int peer, FramePlace place, std::size_t size_bytes, std::span<std::byte> scratch,
-                   SegmentSink sink, Framing framing)
+                   PieceSink sink, Framing framing)
     : counters_(&lane.counters()),
       peer_(peer),
       stream_(&lane.link(peer)),
@@ -68,15 +68,15 @@ Incoming::Incoming(group::Lane& lane, int peer, FramePlace place, std::size_t si
       space_(scratch),
       in_place_(false),
       sink_(std::move(sink)),
-      segments_(segments_of(size_bytes, framing)) {
+      pieces_(pieces_in(size_bytes, framing)) {
   check(framing);
-  GYRE_CHECK(scratch.size() >= framing.payload_bytes(std::min(size_bytes, framing.segment_bytes)));
+  GYRE_CHECK(scratch.size() >= framing.payload_bytes(std::min(size_bytes, framing.piece_bytes)));
 }
 
-std::size_t Incoming::piece_bytes() const { return piece_of(size_bytes_, segments_done_, framing_); }
+std::size_t Incoming::piece_bytes() const { return piece_of(size_bytes_, pieces_done_, framing_); }
 
 std::span<std::byte> Incoming::payload_space() const {
-  const std::size_t offset = in_place_ ? segments_done_ * framing_.segment_bytes : 0;
+  const std::size_t offset = in_place_ ? pieces_done_ * framing_.piece_bytes : 0;
   return space_.subspan(offset, framing_.payload_bytes(piece_bytes()));
 }
 
@@ -106,7 +106,7 @@ bool Incoming::advance() {
       check_header();
       if (!payload_space().empty()) continue;
     }
-    finish_segment();
+    finish_piece();
     return true;
   }
 }
@@ -120,30 +120,30 @@ void Incoming::check_header() {
   }
   const std::size_t expected_bytes = framing_.payload_bytes(piece_bytes());
   if (header_.channel == channel_ && header_.collective == place_.collective && header_.step == place_.step &&
-      header_.segment == segments_done_ && header_.payload_bytes == expected_bytes) {
+      header_.piece == pieces_done_ && header_.payload_bytes == expected_bytes) {
     return;
   }
   throw Error(ErrorCode::kProtocol,
-              fmt::format("{} sent {} bytes of lane {}, collective {}, step {}, segment {}, where {} bytes of lane {}, "
-                          "collective {}, step {}, segment {} are due: the ranks do not run the same collectives",
+              fmt::format("{} sent {} bytes of lane {}, collective {}, step {}, piece {}, where {} bytes of lane {}, "
+                          "collective {}, step {}, piece {} are due: the ranks do not run the same collectives",
                           stream_->peer(), header_.payload_bytes, header_.channel, header_.collective, header_.step,
-                          header_.segment, expected_bytes, channel_, place_.collective, place_.step, segments_done_));
+                          header_.piece, expected_bytes, channel_, place_.collective, place_.step, pieces_done_));
 }
 
-void Incoming::finish_segment() {
+void Incoming::finish_piece() {
   const std::span<const std::byte> payload = payload_space();
   if (xxh3_64(payload) != header_.checksum) {
     throw Error(ErrorCode::kCorruptData,
-                fmt::format("{} bytes from {} fail their checksum (lane {}, collective {}, step {}, segment {}): the "
+                fmt::format("{} bytes from {} fail their checksum (lane {}, collective {}, step {}, piece {}): the "
                             "network or that machine's memory damages data",
-                            payload.size(), stream_->peer(), channel_, place_.collective, place_.step, segments_done_));
+                            payload.size(), stream_->peer(), channel_, place_.collective, place_.step, pieces_done_));
   }
   if (sink_) {
     const CountedTime reducing(counters_->reducing_ns);
     sink_(arrived_bytes_, payload);
   }
   arrived_bytes_ += piece_bytes();
-  ++segments_done_;
+  ++pieces_done_;
   frame_bytes_ = 0;
 }
 
@@ -158,19 +158,19 @@ Outgoing::Outgoing(group::Lane& lane, int peer, FramePlace place, std::span<cons
       range_(range),
       source_(source),
       before_(std::move(before)),
-      segments_(segments_of(range.size(), framing)) {
+      pieces_(pieces_in(range.size(), framing)) {
   check(framing);
 }
 
 bool Outgoing::ready() const {
   if (source_ == nullptr || begun_) return true;
-  const std::size_t end = segments_done_ * framing_.segment_bytes + piece_of(range_.size(), segments_done_, framing_);
+  const std::size_t end = pieces_done_ * framing_.piece_bytes + piece_of(range_.size(), pieces_done_, framing_);
   return source_->arrived_bytes() >= end && (end > 0 || source_->done());
 }
 
-void Outgoing::begin_segment() {
-  const std::size_t offset = segments_done_ * framing_.segment_bytes;
-  const std::span<const std::byte> piece = range_.subspan(offset, piece_of(range_.size(), segments_done_, framing_));
+void Outgoing::begin_piece() {
+  const std::size_t offset = pieces_done_ * framing_.piece_bytes;
+  const std::span<const std::byte> piece = range_.subspan(offset, piece_of(range_.size(), pieces_done_, framing_));
   if (before_) {
     const CountedTime reducing(counters_->reducing_ns);
     before_(offset, piece.size());
@@ -191,7 +191,7 @@ void Outgoing::begin_segment() {
   header.channel = channel_;
   header.collective = place_.collective;
   header.step = place_.step;
-  header.segment = static_cast<std::uint32_t>(segments_done_);
+  header.piece = static_cast<std::uint32_t>(pieces_done_);
   header.checksum = xxh3_64(copied ? behind_header : piece);
   const net::EncodedFrameHeader encoded = net::encode_frame_header(header);
   std::copy(encoded.begin(), encoded.end(), first_.begin());
@@ -206,7 +206,7 @@ std::size_t Outgoing::write_some(std::span<const std::byte> from) {
 
 bool Outgoing::advance() {
   if (!ready()) return false;
-  if (!begun_) begin_segment();
+  if (!begun_) begin_piece();
   bool progress = false;
   while (frame_bytes_ < first_.size() + rest_.size()) {
     const std::span<const std::byte> from = frame_bytes_ < first_.size()
@@ -219,7 +219,7 @@ bool Outgoing::advance() {
     frame_bytes_ += count;
   }
   begun_ = false;
-  ++segments_done_;
+  ++pieces_done_;
   if (done()) first_ = {};  // Other flows of the exchange may go on for long.
   return true;
 }

@@ -11,19 +11,18 @@
 #include "gyre/group/lane.h"
 #include "gyre/net/frame.h"
 
-// How ranges of bytes travel over links: cut into segments, each a frame with a checksum, and in both directions at
+// How ranges of bytes travel over links: cut into pieces, each a frame with a checksum, and in both directions at
 // once. A rank that only sent until it was through would wait for a peer that does the same, with both
 // sockets' buffers full; exchange() turns to whatever can go on.
 
 namespace gyre::collectives::internal {
 
 /// Longest piece of a range in one frame.
-constexpr std::size_t kSegmentBytes = std::size_t{256} * 1024;
+constexpr std::size_t kPieceBytes = std::size_t{256} * 1024;
 
 /// How a range is cut and what its elements look like in a frame. Equal at both ends.
 struct Framing {
-  std::size_t segment_bytes =
-      kSegmentBytes;                      ///< Of the range, before encoding; at most kSegmentBytes, a multiple of 64.
+  std::size_t piece_bytes = kPieceBytes;  ///< Of the range, before encoding; at most kPieceBytes, a multiple of 64.
   WireFormat wire = WireFormat::kNative;  ///< Another one: the range is of float32.
 
   bool encoded() const { return wire != WireFormat::kNative; }
@@ -38,9 +37,9 @@ struct FramePlace {
   std::uint32_t step = 0;
 };
 
-/// What to do with a segment that has arrived and passed its checksum: its offset in the range, and its payload, which
+/// What to do with a piece that has arrived and passed its checksum: its offset in the range, and its payload, which
 /// is encoded as the framing says.
-using SegmentSink = std::function<void(std::size_t offset_bytes, std::span<const std::byte> payload)>;
+using PieceSink = std::function<void(std::size_t offset_bytes, std::span<const std::byte> payload)>;
 /// What to do with a piece of a range before it is sent.
 using BeforeSending = std::function<void(std::size_t offset_bytes, std::size_t size_bytes)>;
 
@@ -49,15 +48,15 @@ class Incoming {
  public:
   /// Into `range`, in place; `framing` is not encoded. Then to `sink`, where there is one.
   Incoming(group::Lane& lane, int peer, FramePlace place, std::span<std::byte> range, Framing framing = {},
-           SegmentSink sink = {});
+           PieceSink sink = {});
   /// Each payload into `scratch` (large enough for the longest), then to `sink`. Flows of one link may share a scratch.
   Incoming(group::Lane& lane, int peer, FramePlace place, std::size_t size_bytes, std::span<std::byte> scratch,
-           SegmentSink sink, Framing framing = {});
+           PieceSink sink, Framing framing = {});
 
-  bool done() const { return segments_done_ == segments_; }
+  bool done() const { return pieces_done_ == pieces_; }
   /// Bytes from the start of the range that have arrived, passed their checksum and been through the sink.
   std::size_t arrived_bytes() const { return arrived_bytes_; }
-  /// Takes what is there, one segment at most. True when it got anything.
+  /// Takes what is there, one piece at most. True when it got anything.
   bool advance();
   int fd() const { return stream_->fd(); }
   int peer() const { return peer_; }
@@ -67,7 +66,7 @@ class Incoming {
   std::span<std::byte> payload_space() const;
   std::size_t read_some(std::span<std::byte> into);
   void check_header();
-  void finish_segment();
+  void finish_piece();
 
   group::LaneCounters* counters_;
   int peer_;
@@ -78,9 +77,9 @@ class Incoming {
   std::size_t size_bytes_;
   std::span<std::byte> space_;
   bool in_place_;
-  SegmentSink sink_;
-  std::size_t segments_;
-  std::size_t segments_done_ = 0;
+  PieceSink sink_;
+  std::size_t pieces_;
+  std::size_t pieces_done_ = 0;
   std::size_t arrived_bytes_ = 0;
   net::EncodedFrameHeader encoded_{};
   net::FrameHeader header_;
@@ -90,20 +89,20 @@ class Incoming {
 /// A range on its way out.
 class Outgoing {
  public:
-  /// With `source` it forwards what arrives there, segment by segment: the ranges must be the same, and the segments.
+  /// With `source` it forwards what arrives there, piece by piece: the ranges must be the same, and the pieces.
   Outgoing(group::Lane& lane, int peer, FramePlace place, std::span<const std::byte> range,
            const Incoming* source = nullptr, Framing framing = {}, BeforeSending before = {});
 
-  bool done() const { return segments_done_ == segments_; }
-  /// Whether the next segment may go, which is so unless it has yet to arrive.
+  bool done() const { return pieces_done_ == pieces_; }
+  /// Whether the next piece may go, which is so unless it has yet to arrive.
   bool ready() const;
-  /// Hands over what the stream takes, one segment at most. True when it took anything.
+  /// Hands over what the stream takes, one piece at most. True when it took anything.
   bool advance();
   int fd() const { return stream_->fd(); }
   int peer() const { return peer_; }
 
  private:
-  void begin_segment();
+  void begin_piece();
   std::size_t write_some(std::span<const std::byte> from);
 
   group::LaneCounters* counters_;
@@ -115,9 +114,9 @@ class Outgoing {
   std::span<const std::byte> range_;
   const Incoming* source_;
   BeforeSending before_;
-  std::size_t segments_;
-  std::size_t segments_done_ = 0;
-  bool begun_ = false;  // The present segment's first buffer is filled.
+  std::size_t pieces_;
+  std::size_t pieces_done_ = 0;
+  bool begun_ = false;  // The present piece's first buffer is filled.
   // Header, and the payload too where it is encoded or short, so that a small message is one call and one packet.
   std::vector<std::byte> first_;
   std::span<const std::byte> rest_;

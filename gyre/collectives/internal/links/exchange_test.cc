@@ -1,4 +1,4 @@
-// Why: two ranks that send to each other more than the sockets hold must not wait for each other, and a segment must
+// Why: two ranks that send to each other more than the sockets hold must not wait for each other, and a piece must
 // be worked on as soon as it is there.
 #include "gyre/collectives/internal/links/exchange.h"
 
@@ -26,52 +26,52 @@ TEST(Exchange, moves_more_than_the_sockets_hold_both_ways_at_once) {
     Incoming incoming(lane, peer, {99, 0}, arrived);
     exchange(lane, {&outgoing, 1}, {&incoming, 1});
     EXPECT_TRUE(arrived == pattern(own.size(), static_cast<std::uint64_t>(peer)));
-    const std::uint64_t frames = own.size() / kSegmentBytes;
+    const std::uint64_t frames = own.size() / kPieceBytes;
     EXPECT_EQ(lane.counters().bytes_sent, own.size() + frames * net::kFrameHeaderBytes);
     EXPECT_EQ(lane.counters().bytes_received, lane.counters().bytes_sent);
   });
 }
 
-TEST(Exchange, hands_segments_to_the_sink_in_order_one_by_one) {
+TEST(Exchange, hands_pieces_to_the_sink_in_order_one_by_one) {
   testing::run_ranks(2, testing::a_host_each(2), [](group::Lane& lane) {
-    const std::size_t size = 2 * kSegmentBytes + 5;
+    const std::size_t size = 2 * kPieceBytes + 5;
     if (lane.rank() == 0) {
       const Bytes own = pattern(size, 0);
       Outgoing outgoing(lane, 1, {5, 2}, own);
       exchange(lane, {&outgoing, 1}, {});
       return;
     }
-    Bytes scratch(kSegmentBytes);
+    Bytes scratch(kPieceBytes);
     Bytes collected;
     std::vector<std::size_t> offsets;
-    Incoming incoming(lane, 0, {5, 2}, size, scratch, [&](std::size_t offset, std::span<const std::byte> segment) {
+    Incoming incoming(lane, 0, {5, 2}, size, scratch, [&](std::size_t offset, std::span<const std::byte> piece) {
       offsets.push_back(offset);
-      collected.insert(collected.end(), segment.begin(), segment.end());
+      collected.insert(collected.end(), piece.begin(), piece.end());
     });
     exchange(lane, {}, {&incoming, 1});
-    EXPECT_EQ(offsets, (std::vector<std::size_t>{0, kSegmentBytes, 2 * kSegmentBytes}));
+    EXPECT_EQ(offsets, (std::vector<std::size_t>{0, kPieceBytes, 2 * kPieceBytes}));
     EXPECT_TRUE(collected == pattern(size, 0));
   });
 }
 
-TEST(Exchange, forwards_a_segment_before_the_rest_has_come) {
-  // Rank 1 relays from 0 to 2. Rank 0 sends the second segment only when rank 2 has said that it has the first: a relay
+TEST(Exchange, forwards_a_piece_before_the_rest_has_come) {
+  // Rank 1 relays from 0 to 2. Rank 0 sends the second piece only when rank 2 has said that it has the first: a relay
   // that waited for the whole range would wait for ever.
   testing::run_ranks(3, testing::a_host_each(3), [](group::Lane& lane) {
-    const Bytes whole = pattern(2 * kSegmentBytes, 0);
+    const Bytes whole = pattern(2 * kPieceBytes, 0);
     const FramePlace place{5, 0};
     open_links(lane, {0, 1, 2});
     if (lane.rank() == 0) {
       for (std::size_t i = 0; i < 2; ++i) {
-        const std::span<const std::byte> segment = std::span(whole).subspan(i * kSegmentBytes, kSegmentBytes);
-        const auto header = net::encode_frame_header({.payload_bytes = kSegmentBytes,
+        const std::span<const std::byte> piece = std::span(whole).subspan(i * kPieceBytes, kPieceBytes);
+        const auto header = net::encode_frame_header({.payload_bytes = kPieceBytes,
                                                       .channel = 7,
                                                       .collective = place.collective,
                                                       .step = place.step,
-                                                      .segment = static_cast<std::uint32_t>(i),
-                                                      .checksum = xxh3_64(segment)});
+                                                      .piece = static_cast<std::uint32_t>(i),
+                                                      .checksum = xxh3_64(piece)});
         net::write_exactly(lane.link(1), header, lane.deadline());
-        net::write_exactly(lane.link(1), segment, lane.deadline());
+        net::write_exactly(lane.link(1), piece, lane.deadline());
         Bytes said(1);
         if (i == 0) net::read_exactly(lane.link(2), said, lane.deadline());
       }
@@ -81,9 +81,9 @@ TEST(Exchange, forwards_a_segment_before_the_rest_has_come) {
       Outgoing outgoing(lane, 2, place, buffer, &incoming);
       exchange(lane, {&outgoing, 1}, {&incoming, 1});
     } else {
-      Bytes scratch(kSegmentBytes);
-      const SegmentSink say = [&](std::size_t offset, std::span<const std::byte> segment) {
-        EXPECT_TRUE(std::equal(segment.begin(), segment.end(), whole.begin() + static_cast<std::ptrdiff_t>(offset)));
+      Bytes scratch(kPieceBytes);
+      const PieceSink say = [&](std::size_t offset, std::span<const std::byte> piece) {
+        EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + static_cast<std::ptrdiff_t>(offset)));
         if (offset == 0) net::write_exactly(lane.link(0), Bytes(1), lane.deadline());
       };
       Incoming incoming(lane, 1, place, whole.size(), scratch, say);

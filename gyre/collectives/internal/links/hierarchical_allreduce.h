@@ -25,7 +25,7 @@ void allreduce_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t colle
                         const ReductionPlan& plan);
 
 /// The same for buffers that all ranks of the host see (`places`, by local rank), without a further copy: a rank sums a
-/// segment over all places when the ring is about to use it, and writes it to all places when the ring is through with
+/// piece over all places when the ring is about to use it, and writes it to all places when the ring is through with
 /// it, so both are hidden behind the wire. All ranks of the host have entered. Hosts may differ in which of the two
 /// they use: on the wire it is the same.
 void allreduce_places_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective,

@@ -41,8 +41,8 @@ class Ring {
         hooks_(hooks),
         chunks_(even_chunks(plan.elements_in(buffer.size()), team.size())),
         // The first chunk is a longest one.
-        framing_{ring_segment_bytes(chunks_[0].count * size_of(plan.type)), plan.wire},
-        scratch_(framing_.payload_bytes(std::min(framing_.segment_bytes, bytes_of(0).size()))) {}
+        framing_{ring_piece_bytes(chunks_[0].count * size_of(plan.type)), plan.wire},
+        scratch_(framing_.payload_bytes(std::min(framing_.piece_bytes, bytes_of(0).size()))) {}
 
   void run() {
     const std::vector<RingStep> steps = ring_allreduce_steps(team_.place, team_.size());
@@ -92,12 +92,12 @@ class Ring {
     if (step.reduce) {
       return {lane_, team_.previous(), place, chunk.size(), scratch_.bytes, adding(step.receive_chunk), framing_};
     }
-    const SegmentSink keep = keeping(step.receive_chunk);
+    const PieceSink keep = keeping(step.receive_chunk);
     if (!framing_.encoded()) return {lane_, team_.previous(), place, chunk, framing_, keep};
     return {lane_, team_.previous(), place, chunk.size(), scratch_.bytes, keep, framing_};
   }
 
-  SegmentSink adding(int chunk) const {
+  PieceSink adding(int chunk) const {
     return [this, chunk, start = offset_of(chunk)](std::size_t offset, std::span<const std::byte> payload) {
       const std::span<std::byte> own = buffer_.subspan(start + offset, decoded_bytes(payload.size()));
       prepare(start + offset, own.size());
@@ -115,7 +115,7 @@ class Ring {
     };
   }
 
-  SegmentSink keeping(int chunk) const {
+  PieceSink keeping(int chunk) const {
     return [this, start = offset_of(chunk)](std::size_t offset, std::span<const std::byte> payload) {
       const std::span<std::byte> own = buffer_.subspan(start + offset, decoded_bytes(payload.size()));
       if (framing_.encoded()) decode(own, payload, framing_.wire);
@@ -131,7 +131,7 @@ class Ring {
   const RingHooks& hooks_;
   std::vector<ElementRange> chunks_;
   Framing framing_;
-  Scratch scratch_;  // For one segment: the flows in come one after the other.
+  Scratch scratch_;  // For one piece: the flows in come one after the other.
 };
 
 /// One recursive doubling of one rank.
@@ -144,9 +144,9 @@ class Doubling {
         team_(team),
         buffer_(buffer),
         plan_(plan),
-        framing_{kSegmentBytes, plan.wire},
+        framing_{kPieceBytes, plan.wire},
         arrived_(buffer.size()),
-        payload_(framing_.encoded() ? framing_.payload_bytes(kSegmentBytes) : 0) {}
+        payload_(framing_.encoded() ? framing_.payload_bytes(kPieceBytes) : 0) {}
 
   void run() {
     const std::vector<DoublingStep> steps = recursive_doubling_steps(team_.place, team_.size());
@@ -173,7 +173,7 @@ class Doubling {
   void move(const DoublingStep& step) {
     const FramePlace place{collective_, static_cast<std::uint32_t>(step.round)};
     const int partner = team_.rank_at(step.partner);
-    const SegmentSink decode_there = [this](std::size_t offset, std::span<const std::byte> payload) {
+    const PieceSink decode_there = [this](std::size_t offset, std::span<const std::byte> payload) {
       decode(arrived_.bytes.subspan(offset, payload.size() * 2), payload, plan_.wire);
     };
     std::vector<Outgoing> outgoing;
@@ -215,14 +215,14 @@ class Doubling {
   const ReductionPlan& plan_;
   Framing framing_;
   Scratch arrived_;
-  Scratch payload_;  // For one encoded segment.
+  Scratch payload_;  // For one encoded piece.
 };
 
 }  // namespace
 
-std::size_t ring_segment_bytes(std::size_t chunk_bytes) {
+std::size_t ring_piece_bytes(std::size_t chunk_bytes) {
   const std::size_t even = (chunk_bytes / kSegmentsPerChunk + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
-  return std::clamp(even, kLeastSegmentBytes, kSegmentBytes);
+  return std::clamp(even, kLeastSegmentBytes, kPieceBytes);
 }
 
 void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,

@@ -23,7 +23,7 @@ struct RingHooks {
   RangeHook publish;  ///< The buffer holds the result there; called once for every byte.
 };
 
-/// 2(n-1) steps, 2(n-1)/n of the buffer sent per rank. Streaming: a segment goes on to the next rank as soon as it has
+/// 2(n-1) steps, 2(n-1)/n of the buffer sent per rank. Streaming: a piece goes on to the next rank as soon as it has
 /// arrived and is reduced, while later ones of its step are still on their way, so the link does not idle between
 /// steps.
 void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
@@ -33,8 +33,8 @@ void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& 
 void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
                            const ReductionPlan& plan);
 
-/// Bytes of a ring's segment for chunks of this size: several per chunk, so that the steps overlap, but none so
+/// Bytes of a ring's piece for chunks of this size: several per chunk, so that the steps overlap, but none so
 /// small that frames cost more than 0.25 %.
-std::size_t ring_segment_bytes(std::size_t chunk_bytes);
+std::size_t ring_piece_bytes(std::size_t chunk_bytes);
 
 }  // namespace gyre::collectives::internal

@@ -15,7 +15,7 @@ namespace gyre::collectives::internal {
 namespace {
 
 constexpr std::size_t kSegments = 4;
-constexpr std::size_t kSegment = std::size_t{16} * 1024;
+constexpr std::size_t kPiece = std::size_t{16} * 1024;
 constexpr std::uint64_t kCollective = 9;
 
 /// The other rank of a ring of two, played by hand, frame by frame.
@@ -23,29 +23,29 @@ class Puppet {
  public:
   explicit Puppet(group::Lane& lane) : lane_(lane), stream_(lane.link(0)) {}
 
-  void send(std::uint32_t step, std::uint32_t segment, std::byte value) {
-    const Bytes payload(kSegment, value);
+  void send(std::uint32_t step, std::uint32_t piece, std::byte value) {
+    const Bytes payload(kPiece, value);
     net::write_exactly(stream_,
-                       net::encode_frame_header({.payload_bytes = kSegment,
+                       net::encode_frame_header({.payload_bytes = kPiece,
                                                  .channel = static_cast<std::uint32_t>(lane_.channel()),
                                                  .collective = kCollective,
                                                  .step = step,
-                                                 .segment = segment,
+                                                 .piece = piece,
                                                  .checksum = xxh3_64(payload)}),
                        lane_.deadline());
     net::write_exactly(stream_, payload, lane_.deadline());
   }
 
   /// Expects a frame of that place with that value in all its bytes.
-  void expect(std::uint32_t step, std::uint32_t segment, std::byte value) {
+  void expect(std::uint32_t step, std::uint32_t piece, std::byte value) {
     net::EncodedFrameHeader encoded;
     net::read_exactly(stream_, encoded, lane_.deadline());
     const net::FrameHeader header = net::decode_frame_header(encoded);
     EXPECT_EQ(header.step, step);
-    EXPECT_EQ(header.segment, segment);
+    EXPECT_EQ(header.piece, piece);
     Bytes payload(header.payload_bytes);
     net::read_exactly(stream_, payload, lane_.deadline());
-    EXPECT_EQ(payload, Bytes(kSegment, value)) << "step " << step << ", segment " << segment;
+    EXPECT_EQ(payload, Bytes(kPiece, value)) << "step " << step << ", piece " << piece;
   }
 
  private:
@@ -53,8 +53,8 @@ class Puppet {
   net::Stream& stream_;
 };
 
-TEST(Ring, sends_a_segment_on_before_the_rest_of_its_step_has_come) {
-  // The puppet sends the second segment of a step only when it has got the first one back, reduced: a ring that waited
+TEST(Ring, sends_a_piece_on_before_the_rest_of_its_step_has_come) {
+  // The puppet sends the second piece of a step only when it has got the first one back, reduced: a ring that waited
   // for the whole chunk would wait for ever.
   testing::run_ranks(2, testing::a_host_each(2), [](group::Lane& lane) {
     if (lane.rank() == 1) {
@@ -69,32 +69,32 @@ TEST(Ring, sends_a_segment_on_before_the_rest_of_its_step_has_come) {
       for (std::uint32_t i = 0; i < kSegments; ++i) puppet.send(1, i, std::byte{7});
       return;
     }
-    Bytes buffer(2 * kSegments * kSegment, std::byte{2});
-    ASSERT_EQ(ring_segment_bytes(buffer.size() / 2), kSegment);
+    Bytes buffer(2 * kSegments * kPiece, std::byte{2});
+    ASSERT_EQ(ring_piece_bytes(buffer.size() / 2), kPiece);
     std::vector<int> published(2 * kSegments);
     std::vector<int> prepared(2 * kSegments);
     const auto counting = [](std::vector<int>& calls) {
       return [&calls](std::size_t offset, std::size_t size) {
-        EXPECT_EQ(size, kSegment);
-        ++calls[offset / kSegment];
+        EXPECT_EQ(size, kPiece);
+        ++calls[offset / kPiece];
       };
     };
     allreduce_by_ring(lane, kCollective, everybody(lane.topology()), buffer, {.type = DataType::kUint8},
                       {.prepare = counting(prepared), .publish = counting(published)});
-    EXPECT_TRUE(std::all_of(buffer.begin(), buffer.begin() + kSegments * kSegment,
+    EXPECT_TRUE(std::all_of(buffer.begin(), buffer.begin() + kSegments * kPiece,
                             [](std::byte value) { return value == std::byte{5}; }));
-    EXPECT_TRUE(std::all_of(buffer.begin() + kSegments * kSegment, buffer.end(),
+    EXPECT_TRUE(std::all_of(buffer.begin() + kSegments * kPiece, buffer.end(),
                             [](std::byte value) { return value == std::byte{7}; }));
     EXPECT_EQ(prepared, std::vector<int>(2 * kSegments, 1));
     EXPECT_EQ(published, std::vector<int>(2 * kSegments, 1));
   });
 }
 
-TEST(Ring, cuts_chunks_in_several_segments_that_are_neither_tiny_nor_huge) {
-  EXPECT_EQ(ring_segment_bytes(0), std::size_t{16} * 1024);
-  EXPECT_EQ(ring_segment_bytes(std::size_t{1} << 20), std::size_t{128} * 1024);
-  EXPECT_EQ(ring_segment_bytes((std::size_t{1} << 20) + 4), std::size_t{128} * 1024);
-  EXPECT_EQ(ring_segment_bytes(std::size_t{1} << 30), kSegmentBytes);
+TEST(Ring, cuts_chunks_in_several_pieces_that_are_neither_tiny_nor_huge) {
+  EXPECT_EQ(ring_piece_bytes(0), std::size_t{16} * 1024);
+  EXPECT_EQ(ring_piece_bytes(std::size_t{1} << 20), std::size_t{128} * 1024);
+  EXPECT_EQ(ring_piece_bytes((std::size_t{1} << 20) + 4), std::size_t{128} * 1024);
+  EXPECT_EQ(ring_piece_bytes(std::size_t{1} << 30), kPieceBytes);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std:
   // The input stays as it is: a partial sum goes into one of two buffers while the other one is sent.
   std::array<std::vector<std::byte>, 2> partial;
   for (std::vector<std::byte>& buffer : partial) buffer.resize(longest);
-  std::vector<std::byte> scratch(std::min(kSegmentBytes, longest));
+  std::vector<std::byte> scratch(std::min(kPieceBytes, longest));
 
   std::span<const std::byte> sending;
   std::uint32_t step_number = 0;
@@ -101,8 +101,8 @@ void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std:
     const std::span<std::byte> result = last ? output : std::span(partial[step_number % 2]).first(own.size());
     copy_bytes(result.data(), own.data(), own.size());
     scale_contribution(plan, result);
-    const SegmentSink add = [&](std::size_t offset, std::span<const std::byte> segment) {
-      accumulate(result.data() + offset, segment.data(), plan.elements_in(segment.size()), plan.type, plan.operation,
+    const PieceSink add = [&](std::size_t offset, std::span<const std::byte> piece) {
+      accumulate(result.data() + offset, piece.data(), plan.elements_in(piece.size()), plan.type, plan.operation,
                  last ? plan.scale : 1.0);
     };
     Outgoing outgoing(lane, next_of(lane), place, sending);

@@ -13,11 +13,11 @@
 
 namespace gyre::collectives::internal {
 
-/// A binomial tree among the ranks of a team; a rank forwards a segment as soon as it has it. `root` is one of them.
+/// A binomial tree among the ranks of a team; a rank forwards a piece as soon as it has it. `root` is one of them.
 void broadcast_over_links(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
                           int root);
 
-/// A ring: every rank sends each contribution once, a segment as soon as it has it.
+/// A ring: every rank sends each contribution once, a piece as soon as it has it.
 void allgather_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> own,
                           std::span<const std::size_t> sizes_bytes, std::span<std::byte> output);
 

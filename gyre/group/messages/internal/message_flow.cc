@@ -52,7 +52,7 @@ bool MessageWriter::begin_frame() {
   header.channel = channel_;
   header.collective = message.number;
   header.step = static_cast<std::uint32_t>(FrameKind::kPiece);
-  header.segment = message.pieces++;
+  header.piece = message.pieces++;
   header.checksum = xxh3_64(piece);
   start(header, piece);
   return true;

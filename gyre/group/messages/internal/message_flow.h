@@ -13,7 +13,7 @@
 namespace gyre::group::internal {
 
 /// What a frame between two ranks says; it stands in the header's `step`. `collective` is the sender's number of the
-/// message, `segment` the piece's place in it. The numbers travel on the wire.
+/// message, `piece` the piece's place in it. The numbers travel on the wire.
 enum class FrameKind : std::uint32_t {
   kOffer = 1,   ///< Sender: a message waits. Payload: see Offer.
   kAccept = 2,  ///< Receiver: send it now.
