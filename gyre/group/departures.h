@@ -38,16 +38,31 @@ constexpr std::uint64_t part_of(std::uint64_t channel) { return channel >> kPart
 /// on, for a rank may leave it before another one has made it. Not thread-safe.
 class PartDepartures {
  public:
+  /// When there are more, the one of the lowest number that nobody holds is forgotten: numbers are given in ascending
+  /// order, and a rank that has still to make so old a part does not exist.
+  static constexpr std::size_t kMostRemembered = std::size_t{1} << 12;
+
   explicit PartDepartures(int size) : size_(size) {}
 
-  const std::shared_ptr<Departures>& of(std::uint64_t part) {
+  std::shared_ptr<Departures> of(std::uint64_t part) {
     auto& departures = parts_[part];
-    if (!departures) departures = std::make_shared<Departures>(size_);
-    return departures;
+    if (departures) return departures;
+    departures = std::make_shared<Departures>(size_);
+    const std::shared_ptr<Departures> made = departures;
+    if (parts_.size() > kMostRemembered) forget_oldest();
+    return made;
   }
   std::size_t count() const { return parts_.size(); }
 
  private:
+  void forget_oldest() {
+    for (auto oldest = parts_.begin(); oldest != parts_.end(); ++oldest) {
+      if (oldest->second.use_count() > 1) continue;
+      parts_.erase(oldest);
+      return;
+    }
+  }
+
   int size_;
   std::map<std::uint64_t, std::shared_ptr<Departures>> parts_;
 };

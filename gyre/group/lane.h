@@ -17,7 +17,7 @@ struct LaneCounters {
   Counter collectives;
   Counter bytes_sent;  ///< Over links, frame headers included.
   Counter bytes_received;
-  Counter bytes_in_place;  ///< Of buffers that ranks have lent each other and so need not copy.
+  Counter bytes_in_place;  ///< Of peer-mapped buffers, which need not be copied.
   Counter futex_sleeps;
   Counter yields;
   // Inside collectives, nanoseconds. Small collectives (a few KB) and waits that end within microseconds are not timed.
@@ -31,8 +31,8 @@ struct LaneOptions {
   std::uint64_t channel = 0;  ///< Names the lane; equal on all ranks; used once per group.
   /// Shared memory per host; 0 for none, on all hosts or on none. May differ between hosts, not within one.
   std::size_t segment_bytes = 0;
-  std::chrono::milliseconds timeout{
-      0};  ///< Longest wait for a peer inside a collective; 0: no limit (the stall report speaks instead).
+  /// Longest wait for a peer inside a collective; 0: no limit.
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
 };
 
 /// One total order of collectives that all ranks of a group share: its own links and its own piece of shared

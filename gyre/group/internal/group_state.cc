@@ -9,8 +9,6 @@ namespace {
 
 /// Links that peers have opened and this rank has not asked for yet; a lane needs at most one per rank.
 constexpr std::size_t kMostOfferedLinks = 16'384;
-/// Parts of which departures are remembered: process sets made in the life of a job.
-constexpr std::size_t kMostParts = 1U << 16;
 
 }  // namespace
 
@@ -34,9 +32,6 @@ void GroupState::mark_left(int rank) {
 
 void GroupState::mark_left_part(int rank, std::uint64_t part) {
   const MutexLock lock(mutex_);
-  if (parts_.count() >= kMostParts) {
-    throw Error(ErrorCode::kProtocol, fmt::format("ranks have left {} different parts of the group", kMostParts));
-  }
   if (!parts_.of(part)->mark(rank)) return;
   abort_signal_.wake_futexes();
   changed_.notify_all();

@@ -43,7 +43,6 @@ class GroupState {
   bool has_left(int rank) const { return departures_.has_left(rank); }
   int departures() const { return departures_.count(); }
 
-  /// Error(kProtocol) for one part too many.
   void mark_left_part(int rank, std::uint64_t part) GYRE_EXCLUDES(mutex_);
   std::shared_ptr<const Departures> part_departures(std::uint64_t part) GYRE_EXCLUDES(mutex_);
 
