@@ -290,6 +290,22 @@ TEST(PlanFailureTest, a_rank_that_does_not_come_to_the_end_of_a_step_is_named) {
       options);
 }
 
+// A rank that has left its group can abort it no more, and there is no common reason to report.
+TEST(PlanFailureTest, a_step_after_all_have_left_fails_with_its_own_cause) {
+  std::barrier together(2);
+  run_ranks(2, [&](Runtime& runtime) {
+    const auto plan = runtime.engine().make_plan(example(3), {.name = "weights"});
+    plan->finish_step();
+    together.arrive_and_wait();
+    runtime.group().leave();
+    together.arrive_and_wait();
+    if (runtime.rank() == 0) {
+      EXPECT_THAT(failure_of([&] { plan->finish_step(); }), HasSubstr("PEER_LEFT"));
+    }
+    together.arrive_and_wait();
+  });
+}
+
 // By default there is no limit for stalls, and a stopped process would keep the others waiting for ever.
 TEST(PlanFailureTest, a_collective_has_a_limit_of_its_own) {
   RuntimeOptions options;
