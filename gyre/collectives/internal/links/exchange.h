@@ -27,7 +27,7 @@ struct Framing {
 
   bool encoded() const { return wire != WireFormat::kNative; }
   /// What a piece of a range takes up in a frame.
-  std::size_t payload_bytes(std::size_t piece_bytes) const { return encoded() ? piece_bytes / 2 : piece_bytes; }
+  std::size_t payload_bytes(std::size_t bytes) const { return encoded() ? bytes / 2 : bytes; }
 };
 
 /// Whose range it is: the number of the collective in its lane and the step of its schedule. Frames between

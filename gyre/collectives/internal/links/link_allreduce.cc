@@ -16,7 +16,7 @@
 namespace gyre::collectives::internal {
 namespace {
 
-constexpr std::size_t kLeastSegmentBytes = std::size_t{16} * 1024;
+constexpr std::size_t kLeastPieceBytes = std::size_t{16} * 1024;
 constexpr std::size_t kSegmentsPerChunk = 8;
 
 /// Uninitialised memory: what is received into is not worth clearing first.
@@ -222,7 +222,7 @@ class Doubling {
 
 std::size_t ring_piece_bytes(std::size_t chunk_bytes) {
   const std::size_t even = (chunk_bytes / kSegmentsPerChunk + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
-  return std::clamp(even, kLeastSegmentBytes, kPieceBytes);
+  return std::clamp(even, kLeastPieceBytes, kPieceBytes);
 }
 
 void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
