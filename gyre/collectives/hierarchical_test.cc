@@ -41,7 +41,10 @@ Case make_case(int size, const Reduction& reduction, std::size_t count, std::uin
 void reduce_here(group::Lane& lane, Case& one, bool in_arena) {
   Bytes& output = one.outputs[index_of(lane.rank())];
   output = one.inputs[index_of(lane.rank())];
-  if (!in_arena) return allreduce(lane, output, one.reduction);
+  if (!in_arena) {
+    allreduce(lane, output, one.reduction);
+    return;
+  }
   const std::span<std::byte> place = arena(lane).subspan(kArenaOffsetBytes, output.size());
   std::copy(output.begin(), output.end(), place.begin());
   allreduce_in_arena(lane, kArenaOffsetBytes, place.size(), one.reduction);

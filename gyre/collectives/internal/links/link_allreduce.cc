@@ -17,7 +17,7 @@ namespace gyre::collectives::internal {
 namespace {
 
 constexpr std::size_t kLeastPieceBytes = std::size_t{16} * 1024;
-constexpr std::size_t kSegmentsPerChunk = 8;
+constexpr std::size_t kPiecesPerChunk = 8;
 
 /// Uninitialised memory: what is received into is not worth clearing first.
 struct Scratch {
@@ -221,7 +221,7 @@ class Doubling {
 }  // namespace
 
 std::size_t ring_piece_bytes(std::size_t chunk_bytes) {
-  const std::size_t even = (chunk_bytes / kSegmentsPerChunk + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+  const std::size_t even = (chunk_bytes / kPiecesPerChunk + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
   return std::clamp(even, kLeastPieceBytes, kPieceBytes);
 }
 
