@@ -211,11 +211,15 @@ TEST(PointToPointTest, what_makes_no_sense_fails_the_group) {
   for (const auto& [words, frames] : cases) {
     run_in_process(2, [&](Group& group) {
       if (group.rank() == 1) {
-        const auto link = group.open_link(0, kChannel, Deadline::after(std::chrono::seconds(30)));
+        Bytes all;  // In one piece: rank 0 may close the link in the middle of a frame.
         for (const auto& [message, kind] : frames) {
-          net::write_exactly(*link, header_of(message, kind, offered), Deadline::after(std::chrono::seconds(30)));
-          net::write_exactly(*link, offered, Deadline::after(std::chrono::seconds(30)));
+          const net::EncodedFrameHeader header = header_of(message, kind, offered);
+          all.insert(all.end(), header.begin(), header.end());
+          all.insert(all.end(), offered.begin(), offered.end());
         }
+        const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+        const auto link = group.open_link(0, kChannel, deadline);
+        net::write_exactly(*link, all, deadline);
         while (!group.abort_signal().triggered()) std::this_thread::yield();
         EXPECT_THAT(group.abort_signal().reason()->what(), HasSubstr(words));
         return;
