@@ -21,7 +21,7 @@
 namespace gyre::engine {
 
 /// One process's tensor queue and its progress threads. Operations are named; ranks may submit them in any order; the
-/// coordinator (rank 0) orders what every rank has announced, fuses neighbours and tells all. Nothing runs on a
+/// coordinator (rank 0) orders the operations that every rank has announced and fuses neighbours. Nothing runs on a
 /// timer: an idle engine sleeps. All methods are thread-safe.
 ///
 /// When a rank dies, the protocol is broken or abort() is called, every handle in flight fails with the same reason,
@@ -35,7 +35,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Queues an operation. Throws Error(kInvalidArgument) for what is wrong on this rank alone (sizes, splits, root, a
+  /// Queues an operation. Throws Error(kInvalidArgument) for mistakes of this rank alone (sizes, splits, root, a
   /// name that is in flight already); disagreement between ranks comes through the handle as Error(kMismatch), on every
   /// rank, with one message that shows both sides.
   Handle submit(Request request);
@@ -65,9 +65,9 @@ class Engine {
   /// Collective: every rank makes the same plan. Error(kMismatch) shows both sides of the first difference.
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
 
-  /// Finishes nothing: what is in flight fails with kShutDown. Other ranks' operations that need this rank fail with
+  /// Finishes nothing: operations in flight fail with kShutDown. Other ranks' operations that need this rank fail with
   /// kPeerLeft. Idempotent; the destructor calls it. Plans may outlive shutdown(), not the engine: their calls fail
-  /// with kShutDown then, and the memory of their tensors stays until they are destroyed (somebody may hold a
+  /// with kShutDown then, and the memory of their tensors stays until they are destroyed (the caller may hold a
   /// gradient).
   void shutdown();
 
@@ -77,7 +77,7 @@ class Engine {
   /// The rows of a process set of these ranks, while this engine's timeline runs.
   TimelineRows timeline_of_process_set(std::string_view name) const;
 
-  /// What has been counted so far, on this rank. Any thread, any time; plans that are destroyed are gone from it.
+  /// The counters of this rank so far, without plans that have been destroyed. Any thread, any time.
   EngineStatistics statistics() const;
 
   group::Group& group();

@@ -4,15 +4,15 @@
 
 namespace gyre::engine {
 
-/// How a rank that has run out of data takes part in what the others go on doing; see Engine::begin_join.
+/// How a rank that has run out of data takes part in the other ranks' operations; see Engine::begin_join.
 struct JoinOptions {
-  /// Take part in every operation: with no rows in allgather and all-to-all (what is sent to it is dropped), with
+  /// Take part in every operation: with no rows in allgather and all-to-all (rows sent to it are dropped), with
   /// nothing in reduce-scatter, as a receiver in broadcast. Otherwise all but allreduce and barrier fail with
   /// kUnsupported on the ranks that call them, as Horovod's do.
   bool every_operation = false;
-  /// Averages of allreduce and reduce-scatter are over the ranks that have not joined, instead of over all. If any rank
-  /// that has joined wants it so. Not for plans, whose average is over all ranks; who wants it otherwise adds a tensor
-  /// that counts the contributors.
+  /// Averages of allreduce and reduce-scatter are over the ranks that have not joined, instead of over all, if any
+  /// rank that has joined asks for it. Not for plans, whose average is over all ranks; to correct it, add a tensor that
+  /// counts the contributors.
   bool divide_by_contributors = false;
 };
 

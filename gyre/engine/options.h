@@ -36,7 +36,7 @@ struct EngineOptions {
   /// Longest wait for another rank inside a collective that has begun; longer than any stall that ends well. 0: never.
   /// It bounds how long ranks may be apart in a plan's step; named operations begin when all have come.
   std::chrono::milliseconds collective_timeout{30 * 60'000};
-  std::chrono::milliseconds shutdown_timeout{10'000};  ///< Longest wait at the end for what has begun already.
+  std::chrono::milliseconds shutdown_timeout{10'000};  ///< Longest wait at shutdown for steps that have begun.
   /// Where this process's program is now, in a line for people ("train.py:41 in main(): …"), for the report of a stall.
   /// Called while one is looked into, on a thread that nothing waits for, and may outlive the engine. Empty: unknown.
   std::function<std::string()> location{};

@@ -38,9 +38,9 @@ std::string describe_tensor(DataType type, const Shape& shape);
 /// Error(kInvalidArgument) for negative or overflowing dimensions.
 std::size_t element_count(const Shape& shape);
 
-/// What ranks must agree on before an operation may move a byte (all of it for allreduce and broadcast; all but the
-/// first dimension for allgather; all but the splits for all-to-all, whose `expected_splits` must be what the others
-/// send).
+/// The properties on which ranks must agree before an operation may move a byte (all of it for allreduce and broadcast;
+/// all but the first dimension for allgather; all but the splits for all-to-all, whose `expected_splits` must be what
+/// the others send).
 struct Signature {
   OperationKind kind = OperationKind::kBarrier;
   DataType type = DataType::kUint8;
@@ -70,7 +70,7 @@ struct Request {
       output;  ///< May be the same memory as `input` for allreduce and broadcast. For the others of exactly the
                ///< result's size, and apart from `input`; otherwise the engine allocates the result (see Result).
   collectives::PeerMappedBuffer peer_mapped{};  ///< Allreduce: `output` is memory that the ranks of this host may map.
-  bool transient = false;  ///< The name will not come again (made from a counter), so nobody remembers it.
+  bool transient = false;  ///< The name is made from a counter and will not come again: no rank remembers it.
 };
 
 /// What an operation whose size no rank knows beforehand brings: allgather, reduce-scatter, all-to-all.

@@ -4,7 +4,7 @@
 
 namespace gyre::group {
 
-/// What is known of a message that has arrived.
+/// The outcome of a message that has arrived.
 struct Arrival {
   int source = -1;  ///< The rank that sent it; -1 at the sender.
 };

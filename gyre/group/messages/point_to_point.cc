@@ -234,7 +234,7 @@ void PointToPoint::Implementation::take_offer(Peer& peer, const Offer& offer) {
   }
   if (peer.waiting.size() >= kMostWaitingMessages) {
     throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("{} messages of rank {} wait on rank {} for somebody to receive them; no more are taken",
+                fmt::format("{} messages of rank {} wait on rank {} to be received; no more are accepted",
                             peer.waiting.size(), peer.rank, group_.rank()));
   }
   peer.waiting.push_back(offer);

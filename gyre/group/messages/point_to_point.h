@@ -16,7 +16,7 @@ namespace gyre::group {
 /// Messages from one rank to another, apart from the collectives' order. A send meets the receive of the same tag; of
 /// several, the first sent meets the first posted. A message moves once both are there, straight from the sender's
 /// memory into the receiver's: nothing is stored on the way, so a send is done only when a receive has taken it, and
-/// two ranks that both wait for their send before they receive wait for ever. Nothing here has a limit of time: callers
+/// two ranks that both wait for their send before they receive wait without end. Nothing here has a time limit: callers
 /// wait as long as they like (MessageHandle::wait_for).
 ///
 /// Lengths and types (a number that means something to both sides) are compared before a byte moves: a difference fails
@@ -36,13 +36,13 @@ class PointToPoint {
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
 
-  /// The memory must stay until the handle is done. Error(kInvalidArgument) for a peer that is no other rank.
+  /// The memory must stay until the handle is done. Error(kInvalidArgument) unless the peer is another rank.
   MessageHandle send(int peer, std::int64_t tag, std::uint8_t type, std::span<const std::byte> message);
 
-  /// `peer` empty: from whoever sends first; the result's `source` says who it was.
+  /// `peer` empty: from the rank that sends first, which is the result's `source`.
   MessageHandle receive(std::optional<int> peer, std::int64_t tag, std::uint8_t type, std::span<std::byte> into);
 
-  /// What is in flight fails with kShutDown. Idempotent; the destructor calls it.
+  /// Messages in flight fail with kShutDown. Idempotent; the destructor calls it.
   void shutdown();
 
  private:
