@@ -217,7 +217,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def _work(
         self,
-        handles: Sequence[_core.Handle],
+        handles: Sequence[_core.Handle | _core.MessageHandle],
         memory: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
         action: str,
