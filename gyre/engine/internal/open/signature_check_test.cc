@@ -7,6 +7,8 @@
 #include <functional>
 #include <limits>
 
+#include "gyre/engine/internal/open/coordinator.h"
+
 namespace gyre::engine::internal {
 namespace {
 
