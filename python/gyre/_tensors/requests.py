@@ -12,7 +12,7 @@ from gyre._tensors.memory import DATA_TYPE_NUMBERS, memory_of
 from gyre.core import _core
 
 # Of memory that the ranks of this host may map: its serial, a descriptor, the serials that are in use. See
-# collectives::Lent.
+# collectives::PeerMappedBuffer.
 PeerMapped = tuple[int, int, Sequence[int]]
 NOT_PEER_MAPPED: PeerMapped = (0, -1, ())
 
