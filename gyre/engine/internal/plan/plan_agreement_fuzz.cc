@@ -30,7 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   constexpr std::size_t kBucketBytes = 64;
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
   must_be_read_or_refused([&] {
-    const std::vector<PlanTensor> tensors{{"a", DataType::kFloat32, {3}}, {"b", DataType::kInt8, {5, 7}}, {"c"}};
+    const std::vector<PlanTensor> tensors{
+        {"a", DataType::kFloat32, {3}}, {"b", DataType::kInt8, {5, 7}}, {"c", DataType::kFloat32, {}}};
     const auto order = internal::fullest_order(internal::decode_proposals(bytes, kSize));
     internal::lay_out(tensors, internal::complete_order(order, tensors.size()), kBucketBytes);
   });
