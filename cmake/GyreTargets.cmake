@@ -12,7 +12,8 @@ endif()
 
 find_program(GYRE_CCACHE ccache)
 if(GYRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${GYRE_CCACHE}")
+  # Without these two ccache does not cache what uses a precompiled header; ours has no __TIME__ and no macros of its own.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${GYRE_CCACHE}")
 endif()
 
 # Flags that every target of ours gets; never global, so that dependencies keep theirs.
@@ -40,6 +41,19 @@ if(GYRE_MOLD)
   target_link_options(gyre_flags INTERFACE -fuse-ld=mold)
 endif()
 
+# gyre_precompile(target kind): the headers of cmake/precompiled_KIND.h are parsed once for all targets of a kind, instead of once per
+# file. The first target of a kind makes the precompiled header, the others use it. Without effect where the preset turns
+# precompiled headers off (`lint` and the sanitizers), so that a file which includes too little is found there.
+function(gyre_precompile target kind)
+  get_property(owner GLOBAL PROPERTY gyre_precompiled_${kind})
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    target_precompile_headers(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/precompiled_${kind}.h")
+    set_property(GLOBAL PROPERTY gyre_precompiled_${kind} ${target})
+  endif()
+endfunction()
+
 # gyre_library(base SOURCES a.cc b.cc DEPENDS fmt::fmt)
 function(gyre_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
@@ -47,6 +61,7 @@ function(gyre_library name)
   add_library(gyre::${name} ALIAS gyre_${name})
   target_link_libraries(gyre_${name} PUBLIC ${ARG_DEPENDS} PRIVATE gyre_flags ${ARG_PRIVATE_DEPENDS})
   target_include_directories(gyre_${name} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+  gyre_precompile(gyre_${name} library)
 endfunction()
 
 # gyre_test(base SOURCES error_test.cc DEPENDS gyre::base [TIMEOUT seconds]): one test binary per folder.
@@ -61,6 +76,7 @@ function(gyre_test name)
   endif()
   add_executable(gyre_${name}_test ${ARG_SOURCES})
   target_link_libraries(gyre_${name}_test PRIVATE ${ARG_DEPENDS} gyre_flags GTest::gtest GTest::gmock GTest::gtest_main)
+  gyre_precompile(gyre_${name}_test test)
   gtest_discover_tests(gyre_${name}_test TEST_PREFIX "${name}." NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()
