@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import operator
 import sys
 import warnings
 from collections.abc import Callable
@@ -63,9 +64,8 @@ def backward_code() -> CodeType:
     return code
 
 
-def version_of(tensor: torch.Tensor) -> int:
-    """How often the tensor has been changed in place."""
-    return tensor._version
+version_of: Callable[[torch.Tensor], int] = operator.attrgetter("_version")
+"""How often the tensor has been changed in place."""
 
 
 # Optimizers and modules

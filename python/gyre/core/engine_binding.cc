@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -239,10 +240,14 @@ void bind_plan(nb::module_& module) {
       .def(
           "contribute",
           [](const BoundPlan& self, std::size_t index, std::uintptr_t address, std::size_t size_bytes) {
-            self.plan.get().contribute(index, {reinterpret_cast<const std::byte*>(address), size_bytes});
+            // Other threads may run meanwhile where that is worth handing the interpreter over.
+            constexpr std::size_t kLongCopyBytes = std::size_t{64} * 1024;
+            engine::Plan& plan = self.plan.get();
+            std::optional<nb::gil_scoped_release> released;
+            if (size_bytes >= kLongCopyBytes) released.emplace();
+            plan.contribute(index, {reinterpret_cast<const std::byte*>(address), size_bytes});
           },
-          "index"_a, "address"_a, "size_bytes"_a, nanobind::call_guard<nanobind::gil_scoped_release>(),
-          "Copies a contribution into the tensor's place and marks it ready.")
+          "index"_a, "address"_a, "size_bytes"_a, "Copies a contribution into the tensor's place and marks it ready.")
       .def(
           "is_ready", [](const BoundPlan& self, std::size_t index) { return self.plan.get().is_ready(index); },
           "index"_a)

@@ -14,7 +14,7 @@ may change them, step with them or, when somebody has looked at them, throw them
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 import torch
@@ -27,7 +27,7 @@ from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
 from gyre.torch._exchange_options import ExchangeOptions
-from gyre.torch._exchange_slot import NO_GROUP, Slot, layout_name
+from gyre.torch._exchange_slot import NO_GROUP, NOT_IN_PLAN, Slot, layout_name
 from gyre.torch._sparse_exchange import SparseExchange
 from gyre.torch._submissions import allreduce_submission, submit_one
 from gyre.torch.compression import wire_format_of
@@ -60,9 +60,11 @@ class GradientExchange:
         self._parameters = parameters
         self._hooks: dict[int, torch.utils.hooks.RemovableHandle] = {}
         self._ready_count = 0
-        self._arrived: list[int] = []  # The parameters' ids, in the order in which this step completed them.
+        self._arrived: list[Slot] = []  # In the order in which this step completed them.
         self._plan: _core.Plan | None = None  # Made by the first finish(), which knows the order.
-        self._slots: list[Slot] = []
+        self._slots: list[Slot] = []  # Of the plan,
+        self._slot_of: dict[int, Slot] = {}  # and all there have been, by the parameter's id.
+        self._count: torch.Tensor | None = None  # Of the contributors, in the arena.
         self._sparse = SparseExchange(runtime, options.reduction)  # Filled when the plan is made.
         self._choose_slots()
         runtime.core.check_plan(self._describe_tensors(), self._plan_options())
@@ -192,11 +194,10 @@ class GradientExchange:
     def _choose_slots(self) -> None:
         """One for each parameter that is trainable now. Backward produces gradients roughly in the reverse order of
         registration: that is the order of those whose real one is not known."""
-        known = {id(slot.parameter): slot for slot in self._slots}
         slots = []
         for name, parameter in reversed(self._trainable()):
             if parameter not in self._sparse:
-                slot = known.get(id(parameter)) or Slot(name, parameter)
+                slot = self._slot_of.setdefault(id(parameter), Slot(name, parameter))
                 check_tensor(parameter, f"DistributedOptimizer, parameter '{name}'")
                 if self._in_own_type or not slot.wire_is_known:
                     slot.wire = torch.empty_like(parameter, device="meta", requires_grad=False)
@@ -209,8 +210,9 @@ class GradientExchange:
         self._register_hooks()
 
     def _take_slots(self, slots: list[Slot]) -> None:
+        for slot in self._slots:
+            slot.index = NOT_IN_PLAN
         self._slots = slots
-        self._slot_of = {id(slot.parameter): slot for slot in slots}
         for index, slot in enumerate(slots):
             slot.index = index
 
@@ -244,7 +246,7 @@ class GradientExchange:
         try:
             self._part_with_sparse_ones()
             self._compress_first_ones()
-            arrived = [self._slot_of[number] for number in dict.fromkeys(self._arrived) if number in self._slot_of]
+            arrived = [slot for slot in dict.fromkeys(self._arrived) if slot.index != NOT_IN_PLAN]
             self._plan = self.runtime.core.make_plan(
                 self._describe_tensors(), self._plan_options(), [slot.index for slot in arrived]
             )
@@ -253,6 +255,11 @@ class GradientExchange:
             raise
         for slot in self._slots:
             slot.open_place(self._plan)
+            slot.lives_in_arena = (
+                self._in_own_type and not self.options.sparse_results and slot.wire.dtype == slot.parameter.dtype
+            )
+        if self.options.divide_by_contributors:
+            self._count = tensor_over(self._plan.memory(len(self._slots)), torch.float64, [1])
         for slot in arrived:
             if slot.ready:
                 self._hand_in(self._plan, slot)
@@ -284,17 +291,11 @@ class GradientExchange:
         return self._reduce(plan, late) if late else []
 
     def _register_hooks(self) -> None:
-        retire_exchanges(self.runtime, self._slot_of.keys(), but=self)
-        reference = weakref.ref(self)
-
-        def on_gradient(parameter: torch.Tensor) -> None:
-            exchange = reference()
-            if exchange is not None:
-                exchange._gradient_arrived(parameter)
-
+        retire_exchanges(self.runtime, {id(slot.parameter) for slot in self._slots}, but=self)
         for slot in self._slots:
             if id(slot.parameter) not in self._hooks:
-                handle = slot.parameter.register_post_accumulate_grad_hook(on_gradient)  # type: ignore[no-untyped-call]
+                hook = _hook_of(weakref.ref(self), slot)
+                handle = slot.parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
                 self._hooks[id(slot.parameter)] = handle
 
     def _agree_about_backward(self, *, complete: bool) -> None:
@@ -333,7 +334,7 @@ class GradientExchange:
         self.ended_in_backward = True
 
     def _result(self, slot: Slot) -> torch.Tensor | None:
-        return slot.place if self._lives_in_arena(slot) else slot.parameter.grad
+        return slot.place if slot.lives_in_arena else slot.parameter.grad
 
     def _result_changed(self, slot: Slot) -> bool:
         """Whether somebody has written into the reduced gradient since backward() returned, or replaced it."""
@@ -356,24 +357,27 @@ class GradientExchange:
 
         at_end_of_backward(on_end)
 
-    def _gradient_arrived(self, parameter: torch.Tensor) -> None:
-        slot = self._slot_of.get(id(parameter))
-        if self.ended_in_backward and slot is not None and not self._is_of_a_new_step(slot):
-            self.spoiled = slot.name
-            raise self._computed_too_often(slot.name)
-        if self.ended_in_backward and not self._examined and parameter in self._sparse:
-            self.spoiled = self._sparse.name_of(parameter)
-            raise self._computed_too_often(self.spoiled)
+    def _gradient_arrived(self, slot: Slot) -> None:
+        if self.ended_in_backward:
+            self._refuse_unless_of_a_new_step(slot)
         self.synchronized = False
-        if slot is None:
-            self._arrived.append(id(parameter))  # finish() takes care of it.
+        if slot.index == NOT_IN_PLAN:
+            self._arrived.append(slot)  # finish() takes care of it.
             return
         if slot.ready:
             raise self._computed_too_often(slot.name)
         slot.passes += 1
         if slot.passes >= self.options.passes_per_step:
             self._complete(slot)
-            self._queue_end_of_backward()
+            if not self._callback_queued:
+                self._queue_end_of_backward()
+
+    def _refuse_unless_of_a_new_step(self, slot: Slot) -> None:
+        in_plan = slot.index != NOT_IN_PLAN
+        refused = not self._is_of_a_new_step(slot) if in_plan else not self._examined and slot.parameter in self._sparse
+        if refused:
+            self.spoiled = slot.name
+            raise self._computed_too_often(slot.name)
 
     def _is_of_a_new_step(self, slot: Slot) -> bool:
         """The last step's gradients were reduced in backward() and not claimed: whether the caller has taken this one
@@ -394,11 +398,14 @@ class GradientExchange:
     def _complete(self, slot: Slot) -> None:
         if slot.parameter.grad is None and self._in_own_type:
             return  # finish_step() contributes zeros.
-        self._arrived.append(id(slot.parameter))
+        self._arrived.append(slot)
         self._ready_count += 1
-        slot.complete()
-        if self._plan is not None:
-            self._hand_in(self._plan, slot)
+        plan = self._plan
+        if plan is None:
+            slot.complete()
+        elif not slot.hand_in_plainly(plan):
+            slot.complete()
+            self._hand_in(plan, slot)
 
     def _hand_in(self, plan: _core.Plan, slot: Slot) -> None:
         gradient = slot.parameter.grad
@@ -414,15 +421,12 @@ class GradientExchange:
         if not same_bytes or contribution.is_neg():
             contribution = place.copy_(contribution)
         # Autograd's own tensor is not needed any more, unless somebody differentiates through it.
-        if self._lives_in_arena(slot) and gradient is not None and not gradient.requires_grad:
+        if slot.lives_in_arena and gradient is not None and not gradient.requires_grad:
             slot.parameter.grad = place
             slot.complete()
         if contribution is place:
             return plan.mark_ready(slot.index)
         return plan.contribute(slot.index, contribution.data_ptr(), contribution.nbytes)
-
-    def _lives_in_arena(self, slot: Slot) -> bool:
-        return not self.options.sparse_results and self._in_own_type and slot.wire.dtype == slot.parameter.dtype
 
     def _reduce(self, plan: _core.Plan, results: Sequence[Slot]) -> Sequence[Slot]:
         """Ends the plan's step, which is about the gradients of `results`, and returns them."""
@@ -439,10 +443,10 @@ class GradientExchange:
         return results
 
     def _finish_step(self, plan: _core.Plan) -> None:
-        if not self.options.divide_by_contributors:
+        count = self._count
+        if count is None:
             return plan.finish_step()
         index = len(self._slots)
-        count = tensor_over(plan.memory(index), torch.float64, [1])
         if not plan.is_ready(index):  # It is when Ctrl-C has ended the wait before.
             count.fill_(1.0)
             plan.mark_ready(index)
@@ -461,7 +465,7 @@ class GradientExchange:
                 continue
             if self.options.sparse_results:
                 parameter.grad = place.to_sparse(1).to(parameter.dtype)
-            elif self._lives_in_arena(slot):
+            elif slot.lives_in_arena:
                 if parameter.grad is not place:
                     parameter.grad = place
             else:
@@ -477,6 +481,17 @@ def retire_exchanges(runtime: Runtime, parameters: AbstractSet[int], *, but: Gra
     for exchange in list(runtime.exchanges):
         if exchange is not but:
             exchange.retire_if_it_has(parameters)
+
+
+def _hook_of(reference: weakref.ref[GradientExchange], slot: Slot) -> Callable[[torch.Tensor], None]:
+    """The parameter must not keep the exchange."""
+
+    def on_gradient(parameter: torch.Tensor) -> None:  # noqa: ARG001
+        exchange = reference()
+        if exchange is not None:
+            exchange._gradient_arrived(slot)
+
+    return on_gradient
 
 
 def _remove_hooks(hooks: dict[int, torch.utils.hooks.RemovableHandle]) -> None:

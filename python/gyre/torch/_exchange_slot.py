@@ -14,6 +14,7 @@ from gyre.errors import InvalidArgumentError
 from gyre.torch.compression import Compressor
 
 NO_GROUP = -1
+NOT_IN_PLAN = -1
 
 tensor_references, storage_references = reference_counts()
 
@@ -24,7 +25,7 @@ class Slot:
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
         self.parameter = parameter
-        self.index = 0  # In the plan.
+        self.index = NOT_IN_PLAN  # In the plan.
         self.group = NO_GROUP  # Those of one group travel in a bucket of their own.
         self.wire = parameter  # Shaped, typed and laid out like what travels.
         self.wire_is_known = False  # As a compressor of the user's makes it.
@@ -35,6 +36,9 @@ class Slot:
         self._storage: torch.UntypedStorage | None = None  # Its storage,
         self._storage_address = 0
         self._address = 0  # Of the place's first byte.
+        self._size_bytes = 0
+        self._is_contiguous = True
+        self.lives_in_arena = False  # Whether `grad` becomes `place`, and does not only take its values over.
         self._own_holders = 0  # and how many references there are to both while nobody else has one.
         self.passes = 0  # Backward passes whose gradient has come in since the last step.
         self.ready = False  # Complete in this step; handed in, if there is a plan.
@@ -92,6 +96,8 @@ class Slot:
         self._storage = place.untyped_storage()
         self._storage_address = storage_identity(self._storage)
         self._address = place.data_ptr()
+        self._size_bytes = place.nbytes
+        self._is_contiguous = place.is_contiguous()
         del place
         self._own_holders = self._count_holders()
         return self.place
@@ -108,6 +114,40 @@ class Slot:
         if self._memory is not None:
             self._memory.keep_values()
         return self.open_place(plan)
+
+    def hand_in_plainly(self, plan: _core.Plan) -> bool:
+        """What most gradients need, in as few calls as there can be: one that lives in the arena already, or that has
+        only to be copied there as it lies in memory. False for any other, of which nothing has been done."""
+        parameter = self.parameter
+        gradient = parameter.grad
+        if gradient is None or not self.lives_in_arena:
+            return False
+        if gradient is self.place:
+            if gradient.data_ptr() != self._address:
+                return False
+            self._note_sent(gradient)
+            plan.mark_ready(self.index)
+            return True
+        if (
+            not self._is_contiguous
+            or gradient.is_sparse
+            or gradient.requires_grad
+            or gradient.dtype != parameter.dtype
+            or not gradient.is_contiguous()
+            or gradient.is_neg()
+        ):
+            return False
+        place = self.free_place(plan)
+        parameter.grad = place  # Autograd's own tensor is not needed any more.
+        self._note_sent(place)
+        plan.hand_in(self.index, gradient.data_ptr(), self._size_bytes)
+        return True
+
+    def _note_sent(self, place: torch.Tensor) -> None:
+        self.ready = True
+        self.sent = place
+        self.sent_address = self._address
+        self.sent_version = version_of(place)
 
     def is_in_place(self, gradient: torch.Tensor) -> bool:
         """Whether it is `place`, and nobody has assigned other memory to its `data`."""
