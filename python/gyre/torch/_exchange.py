@@ -262,7 +262,7 @@ class GradientExchange:
             self._count = tensor_over(self._plan.memory(len(self._slots)), torch.float64, [1])
         for slot in arrived:
             if slot.ready:
-                self._hand_in(self._plan, slot)
+                self._contribute(self._plan, slot)
         return self._plan
 
     def _part_with_sparse_ones(self) -> None:
@@ -403,11 +403,11 @@ class GradientExchange:
         plan = self._plan
         if plan is None:
             slot.complete()
-        elif not slot.hand_in_plainly(plan):
+        elif not slot.contribute_plainly(plan):
             slot.complete()
-            self._hand_in(plan, slot)
+            self._contribute(plan, slot)
 
-    def _hand_in(self, plan: _core.Plan, slot: Slot) -> None:
+    def _contribute(self, plan: _core.Plan, slot: Slot) -> None:
         gradient = slot.parameter.grad
         if not self._in_own_type:
             contribution = slot.take_compressed(self.options.compression)

@@ -115,7 +115,7 @@ class Slot:
             self._memory.keep_values()
         return self.open_place(plan)
 
-    def hand_in_plainly(self, plan: _core.Plan) -> bool:
+    def contribute_plainly(self, plan: _core.Plan) -> bool:
         """What most gradients need, in as few calls as there can be: one that lives in the arena already, or that has
         only to be copied there as it lies in memory. False for any other, of which nothing has been done."""
         parameter = self.parameter
@@ -140,7 +140,7 @@ class Slot:
         place = self.free_place(plan)
         parameter.grad = place  # Autograd's own tensor is not needed any more.
         self._note_sent(place)
-        plan.hand_in(self.index, gradient.data_ptr(), self._size_bytes)
+        plan.contribute(self.index, gradient.data_ptr(), self._size_bytes)
         return True
 
     def _note_sent(self, place: torch.Tensor) -> None:
