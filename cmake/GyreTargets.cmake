@@ -41,15 +41,20 @@ if(GYRE_MOLD)
   target_link_options(gyre_flags INTERFACE -fuse-ld=mold)
 endif()
 
-# gyre_precompile(target kind): the headers of cmake/precompiled_KIND.h are parsed once for all targets of a kind, instead of once per
-# file. The first target of a kind makes the precompiled header, the others use it. Without effect where the preset turns
-# precompiled headers off (`lint` and the sanitizers), so that a file which includes too little is found there.
+# What most files of libraries and of tests include. Files still include what they use.
+set(gyre_precompiled_headers_library <spdlog/logger.h> <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring>
+  <functional> <map> <memory> <mutex> <optional> <span> <string> <string_view> <thread> <unordered_map> <utility> <vector>)
+set(gyre_precompiled_headers_test <gmock/gmock.h> <gtest/gtest.h> ${gyre_precompiled_headers_library})
+
+# gyre_precompile(target kind): parses those headers once for all targets of a kind, instead of once per file. The first target
+# of a kind makes the precompiled header, the others use it. Without effect where the preset turns precompiled headers off
+# (`lint` and the sanitizers), so that a file which includes too little is found there.
 function(gyre_precompile target kind)
   get_property(owner GLOBAL PROPERTY gyre_precompiled_${kind})
   if(owner)
     target_precompile_headers(${target} REUSE_FROM ${owner})
   else()
-    target_precompile_headers(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/precompiled_${kind}.h")
+    target_precompile_headers(${target} PRIVATE ${gyre_precompiled_headers_${kind}})
     set_property(GLOBAL PROPERTY gyre_precompiled_${kind} ${target})
   endif()
 endfunction()
