@@ -54,6 +54,7 @@ JobIdentity make_job_identity(int ranks) {
   // Abstract: the name lives as long as the socket, and no file can be left behind.
   const net::Endpoint rendezvous{net::Endpoint::Kind::kUnix, "@" + name, 0};
   identity.rendezvous_fd = net::listen_on(rendezvous, std::max(kLeastBacklog, ranks));
+  ::fcntl(identity.rendezvous_fd.get(), F_SETFL, 0);  // A program must find an ordinary socket, whose accept() waits.
   identity.rendezvous = net::to_string(rendezvous);
   identity.key_fd = make_key();
   make_verdict_pipe(identity);
