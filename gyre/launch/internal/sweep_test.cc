@@ -2,6 +2,7 @@
 #include "gyre/launch/internal/sweep.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <string>
@@ -15,7 +16,8 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr char kMarker[] = "GYRE_SWEEP_TEST=this";
+// Of this process alone: another test of this file may run at the same time, and would kill our processes.
+const std::string kMarker = "GYRE_SWEEP_TEST=" + std::to_string(::getpid());
 
 Process start(std::vector<std::string> argv, std::vector<std::string> variables) {
   SpawnOptions options;
@@ -28,7 +30,7 @@ Process start(std::vector<std::string> argv, std::vector<std::string> variables)
 
 TEST(sweep, kills_what_is_marked_and_nothing_else) {
   const Process marked = start({"sleep", "1000"}, {kMarker});
-  const Process longer = start({"sleep", "1000"}, {std::string(kMarker) + "-one"});
+  const Process longer = start({"sleep", "1000"}, {kMarker + "-one"});
   EXPECT_EQ(kill_marked_processes(kMarker, Deadline::after(seconds(20))), std::vector{marked.pid()});
   EXPECT_TRUE(marked.wait(Deadline::after(seconds(20))).has_value());
   EXPECT_FALSE(longer.exit_status().has_value());
