@@ -1,8 +1,9 @@
-// Whatever each rank hands in, leaves out or submits, and in whatever order, the sums are right and nobody hangs: a
-// thousand random cases, each with its seed.
+// Whatever each rank contributes, leaves out or submits, and in whatever order, the sums are right and nobody hangs:
+// random cases, each with its seed; a thousand of them with `./dev test --long`.
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 
 #include "gyre/base/random.h"
@@ -11,7 +12,8 @@
 namespace gyre::engine {
 namespace {
 
-constexpr int kRuntimes = 100;
+constexpr std::uint64_t kRuntimes = 30;
+constexpr std::uint64_t kRuntimesOfALongRun = 100;
 constexpr int kCasesPerRuntime = 10;
 constexpr std::chrono::seconds kPatience{60};
 
@@ -127,8 +129,16 @@ void run_case(Runtime& runtime, std::uint64_t seed) {
   for (std::uint64_t step = 0; step < one.step_count; ++step) run_step(runtime, *plan, one, step);
 }
 
-TEST(RandomStepsTest, a_thousand_cases_are_right_and_none_hangs) {
-  for (std::uint64_t number = 0; number < kRuntimes; ++number) {
+/// Of ./dev test: another one each day.
+std::uint64_t first_number() {
+  const char* seed = std::getenv("GYRE_TEST_SEED");
+  return seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10);
+}
+
+TEST(RandomStepsTest, random_cases_are_right_and_none_hangs) {
+  const std::uint64_t first = first_number();
+  const std::uint64_t count = std::getenv("GYRE_TEST_LONG") == nullptr ? kRuntimes : kRuntimesOfALongRun;
+  for (std::uint64_t number = first; number < first + count; ++number) {
     Random random(number, 99);
     const int size = 2 + static_cast<int>(random.below(3));
     RuntimeOptions options;

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import random
 import re
 import select
 import signal
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from effort import rounds, seeded_random
 from machine import Stopwatch
 from running_job import Job, StartJob, block_of, wait_until
 
@@ -257,10 +257,8 @@ def test_the_last_lines_are_those_of_the_failed_rank(start_job: StartJob) -> Non
 
 @pytest.mark.parametrize("others", [SLEEP, STUBBORN], ids=["obedient", "stubborn"])
 def test_a_killed_rank_ends_the_job_within_a_second(start_job: StartJob, others: list[str]) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    moments = random.Random(seed)
-    for _ in range(25):
+    moments = seeded_random()
+    for _ in range(rounds(8, 25)):
         job = start_job("-v", "-n", "4", "--log-dir", "logs", *others)
         pids = job.rank_pids(4)
         victim = moments.randrange(4)
@@ -373,9 +371,7 @@ def is_gone(job: Job) -> bool:
 
 
 def test_killing_the_launcher_at_any_moment_leaves_nothing(start_job: StartJob) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    moments = random.Random(seed)
+    moments = seeded_random()
     for _ in range(20):
         job = start_job("-n", "4", *shell("sleep 1000 & sleep 1000"))
         time.sleep(moments.random() * 0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from effort import rounds, seeded_random
 from machine import Stopwatch
 from running_job import StartJob, block_of, wait_until
 
@@ -77,11 +77,9 @@ def test_only_rank_0_writes_and_all_ranks_resume_from_it(start_job: StartJob, pr
 def test_a_rank_killed_at_any_moment_is_named_within_a_second_and_leaves_nothing(
     start_job: StartJob, program: str, data: Path, tmp_path: Path
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    moments = random.Random(seed)
+    moments = seeded_random()
     before = left_in_the_system()
-    for attempt in range(50):
+    for attempt in range(rounds(12, 50)):
         victim = attempt % RANKS
         timeline = tmp_path / "timeline.json"
         timeline.unlink(missing_ok=True)

@@ -84,7 +84,8 @@ def templates() -> Iterator[list[RankTemplate]]:
 
 
 def inherited_environment() -> dict[str, str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GYRE_")}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("GYRE_")}
+    environment = kept | {key: value for key, value in os.environ.items() if key.startswith("GYRE_TEST_")}
     return {**environment, "PYTHONPATH": str(PACKAGE)}
 
 
