@@ -71,7 +71,7 @@ std::shared_ptr<UniqueFd> inherited_listener(int descriptor) {
   int listening = 0;
   socklen_t length = sizeof(listening);
   if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0) {
-    throw_bad_descriptor(launch_contract::kRendezvousDescriptor, descriptor, "it is no listening socket");
+    throw_bad_descriptor(launch_contract::kRendezvousDescriptor, descriptor, "it is not a listening socket");
   }
   // A copy: the original stays open, so that this process can join again.
   UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));

@@ -1,4 +1,4 @@
-// Who may connect is decided by ranges of addresses: an error in reading them would open a job, or close it.
+// Ranges of addresses decide which peers may connect: an error in parsing them would open a job, or close it.
 #include "gyre/net/network.h"
 
 #include <gtest/gtest.h>

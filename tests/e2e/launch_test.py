@@ -194,7 +194,7 @@ def test_a_failure_ends_the_others_and_a_stop_ends_all(launched: Any, gyre: Path
     assert seen[-1]["ended_because"] == [0]
     assert output_of(seen, 1, "stderr") == b"oops\n"
     assert log.read_text() == "kept\n"
-    # Who only follows is no reason to stay.
+    # A client that only follows does not keep it alive.
     assert job.parent.wait(LONGEST_SECONDS) == 7
 
     job = launched({"ranks": shells(DEAF), "grace_seconds": 600})

@@ -291,7 +291,7 @@ DIFFERS = {
     r"all_gather uneven": WORKS,
     r"reduce_scatter strided": WORKS,
     r"all_to_all uneven": WORKS,
-    r"all_to_all_single undivided": r"^raises ValueError.*is no multiple of the size",
+    r"all_to_all_single undivided": r"^raises ValueError.*is not a multiple of the size",
     r"all_to_all_single strided": WORKS,
     r"send strided": "^None",
 }

@@ -1,4 +1,4 @@
-"""Who is not root gets a green run all the same: what only root can run is left out under a reason that is counted."""
+"""Users who are not root get a green run: tests that only root can run are skipped for a reason that is counted."""
 
 import os
 import subprocess

@@ -383,7 +383,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         if not splits:
             if rows % self._own_size != 0:
                 raise InvalidArgumentError(
-                    f"{whose} first dimension, {rows}, is no multiple of the size, {self._own_size}; give splits"
+                    f"{whose} first dimension, {rows}, is not a multiple of the size, {self._own_size}; give splits"
                 )
             splits = [rows // self._own_size] * self._own_size
         if len(splits) != self._own_size or sum(splits) != rows or min(splits) < 0:
