@@ -1,8 +1,9 @@
 """Checks the #include lines, and Python's imports, against the levels of the house (ARCHITECTURE.md).
 
 A folder of gyre/ includes itself and lower levels, never a sibling of its level; `internal/` belongs to the folder it
-stands in; libtorch appears only where it is allowed. A folder that is not in the table is an error: give it a level. No
-file includes itself by way of others. `python_layers` says the same of the modules of python/gyre.
+stands in; libtorch appears only where it is allowed. A folder that is not in the table is an error: give it a level.
+In a folder that is divided into rooms, a room includes itself and the rooms before it. No file includes itself by way
+of others. `python_layers` says the same of the modules of python/gyre.
 """
 
 import re
@@ -26,8 +27,11 @@ LEVELS = {
     "jobs": 5,
     "train": 5,
 }
-# Lower levels that a folder must do without all the same: data knows nothing of networks.
-FORBIDDEN = {"data": {"net", "group"}}
+# Lower levels that a folder must do without all the same: data knows nothing of networks, and the job service starts
+# programs without being one rank of them.
+FORBIDDEN = {"data": {"net", "group"}, "jobs": {"group", "collectives", "data", "engine", "params"}}
+# Folders of which each room is a target and a namespace of its own, lowest room first.
+ROOMS = {"jobs": ("spec", "catalog", "scheduler", "drivers", "agent", "api")}
 # Rooms outside gyre/: they may use every public header of gyre/; nobody includes them but themselves.
 OUTER_ROOMS = {"apps", "workloads", "python", "bench", "fuzz", "tests", "examples"}
 # Tests that stand in tests/ because they are run against several back ends, and yet are one folder's own.
@@ -55,6 +59,9 @@ def folder_problem(path: Path) -> str | None:
         return "stands in no room of the house"
     if path.parts[1] not in LEVELS:
         return f"gyre/{path.parts[1]} has no level; add it to tools/check_layers.py and ARCHITECTURE.md"
+    folder = path.parts[1]
+    if folder in ROOMS and path.parts[2] not in ROOMS[folder]:
+        return f"stands in none of the rooms of gyre/{folder}; add it to tools/check_layers.py and ARCHITECTURE.md"
     return None
 
 
@@ -83,9 +90,11 @@ def level_problem(path: Path, target: Path) -> str | None:
     folder = target.parts[1]
     if len(target.parts) < 3 or folder not in LEVELS:
         return f"gyre/{folder} is not a folder of the house"
-    if path.parts[0] != "gyre" or path.parts[1] == folder:
+    if path.parts[0] != "gyre":
         return None
     own = path.parts[1]
+    if own == folder:
+        return room_problem(path, target)
     if LEVELS[folder] > LEVELS[own]:
         return f"{own} (level {LEVELS[own]}) must not look up to {folder} (level {LEVELS[folder]})"
     if LEVELS[folder] == LEVELS[own]:
@@ -93,6 +102,17 @@ def level_problem(path: Path, target: Path) -> str | None:
     if folder in FORBIDDEN.get(own, ()):
         return f"{own} knows nothing of {folder}"
     return None
+
+
+def room_problem(path: Path, target: Path) -> str | None:
+    """What is wrong with including a file of the same folder of gyre/, which may be divided into rooms."""
+    folder, own, other = path.parts[1], path.parts[2], target.parts[2]
+    rooms = ROOMS.get(folder)
+    if rooms is None:
+        return None
+    if other not in rooms:
+        return f"gyre/{folder}/{other} is not a room of gyre/{folder}"
+    return f"{folder}/{own} must not look up to {folder}/{other}" if rooms.index(other) > rooms.index(own) else None
 
 
 def problems(root: Path) -> list[str]:

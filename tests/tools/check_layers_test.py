@@ -20,6 +20,9 @@ from check_layers import problems
         ("workloads/cifar10/main.cc", "#include <torch/all.h>"),
         ("bench/ring.cc", '#include "gyre/collectives/ring.h"'),
         ("gyre/base/error.cc", "#include <vector>"),
+        ("gyre/jobs/agent/agent.cc", '#include "gyre/jobs/spec/job_spec.h"'),
+        ("gyre/jobs/agent/agent.cc", '#include "gyre/launch/spec.h"'),
+        ("apps/gyre/job.cc", '#include "gyre/jobs/api/server.h"'),
     ],
 )
 def test_what_the_house_allows_passes(repository: Path, plant, path: str, line: str) -> None:
@@ -47,6 +50,11 @@ def test_what_the_house_allows_passes(repository: Path, plant, path: str, line: 
         ("gyre/magic/wand.cc", "#include <vector>", "has no level"),
         ("gyre/wand.cc", "#include <vector>", "no room"),
         ("attic/wand.cc", "#include <vector>", "no room"),
+        ("gyre/jobs/spec/parse.cc", '#include "gyre/jobs/agent/agent.h"', "jobs/spec must not look up to jobs/agent"),
+        ("gyre/jobs/spec/parse.cc", '#include "gyre/jobs/magic/wand.h"', "not a room of gyre/jobs"),
+        ("gyre/jobs/spec/parse.cc", '#include "gyre/engine/engine.h"', "jobs knows nothing of engine"),
+        ("gyre/jobs/magic/wand.cc", "#include <vector>", "none of the rooms of gyre/jobs"),
+        ("gyre/jobs/wand.cc", "#include <vector>", "none of the rooms of gyre/jobs"),
     ],
 )
 def test_a_planted_violation_is_found(repository: Path, plant, path: str, line: str, message: str) -> None:

@@ -1,0 +1,189 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "gyre/jobs/spec/values.h"
+
+namespace gyre::jobs::spec {
+
+enum class SchedulingPriority { kLow, kNormal, kHigh };
+
+/// A name for a path that exists, or that the job expects: AZ_BATCHAI_INPUT_<id>.
+struct InputDirectory {
+  std::string id;
+  std::string path;
+
+  bool operator==(const InputDirectory&) const = default;
+};
+
+/// A directory made for the job (paths.h says where): AZ_BATCHAI_OUTPUT_<id>.
+struct OutputDirectory {
+  std::string id;
+  std::string path_prefix;
+  std::string path_suffix;  ///< May be empty; else relative, without "..".
+
+  bool operator==(const OutputDirectory&) const = default;
+};
+
+struct RegistryCredentials {
+  std::string username;
+  SecretValue password;
+
+  bool operator==(const RegistryCredentials&) const = default;
+};
+
+struct ContainerSettings {
+  std::string image;
+  std::optional<std::string> server_url;  ///< Docker Hub where it is missing.
+  std::optional<RegistryCredentials> credentials;
+  std::optional<std::string> shm_size;  ///< As docker takes it: "16gb".
+
+  bool operator==(const ContainerSettings&) const = default;
+};
+
+// The toolkit blocks. A process_count that is missing means one process per node. Command lines and arguments are
+// text for a shell, unless a comment says otherwise.
+
+/// A shell line that runs once, on the master node; the other nodes are held and prepared.
+struct CustomToolkitSettings {
+  std::string command_line;
+
+  bool operator==(const CustomToolkitSettings&) const = default;
+};
+
+/// A shell line that runs in every process, under mpirun.
+struct CustomMpiSettings {
+  std::string command_line;
+  std::optional<int> process_count;
+
+  bool operator==(const CustomMpiSettings&) const = default;
+};
+
+/// What the blocks that start a Python script have in common.
+struct PythonScript {
+  std::string script_file_path;
+  std::optional<std::string> interpreter_path;  ///< "python" of the PATH where it is missing.
+
+  bool operator==(const PythonScript&) const = default;
+};
+
+struct HorovodSettings {
+  PythonScript python;
+  std::string command_line_args;
+  std::optional<int> process_count;
+
+  bool operator==(const HorovodSettings&) const = default;
+};
+
+struct ChainerSettings {
+  PythonScript python;
+  std::string command_line_args;
+  std::optional<int> process_count;
+
+  bool operator==(const ChainerSettings&) const = default;
+};
+
+/// The path of a configuration file that the toolkit's own program reads.
+struct ConfigFile {
+  std::string path;
+
+  bool operator==(const ConfigFile&) const = default;
+};
+
+struct CntkSettings {
+  std::variant<ConfigFile, PythonScript> program;  ///< ConfigFile: BrainScript.
+  std::string command_line_args;
+  std::optional<int> process_count;
+
+  bool operator==(const CntkSettings&) const = default;
+};
+
+struct CaffeSettings {
+  std::variant<ConfigFile, PythonScript> program;  ///< ConfigFile: the solver of `caffe train`.
+  std::string command_line_args;
+  std::optional<int> process_count;
+
+  bool operator==(const CaffeSettings&) const = default;
+};
+
+/// One process per node.
+struct Caffe2Settings {
+  PythonScript python;
+  std::string command_line_args;
+
+  bool operator==(const Caffe2Settings&) const = default;
+};
+
+enum class PyTorchBackend { kTcp, kGloo, kMpi };
+
+struct PyTorchSettings {
+  PythonScript python;
+  std::string command_line_args;
+  std::optional<int> process_count;
+  std::optional<PyTorchBackend> communication_backend;
+
+  bool operator==(const PyTorchSettings&) const = default;
+};
+
+struct TensorFlowSettings {
+  PythonScript python;
+  std::string master_command_line_args;
+  std::string worker_command_line_args;
+  std::string parameter_server_command_line_args;
+  std::optional<int> worker_count;            ///< With the master, which is worker 0.
+  std::optional<int> parameter_server_count;  ///< At most one per node.
+
+  bool operator==(const TensorFlowSettings&) const = default;
+};
+
+/// Our own block: a program under `gyre run` on every node.
+struct GyreSettings {
+  std::vector<std::string> program;  ///< Arguments, at least one; no shell reads them.
+  int processes_per_node = 1;
+  int restarts = 0;  ///< How often all ranks are started again after a rank has failed.
+
+  bool operator==(const GyreSettings&) const = default;
+};
+
+using Toolkit = std::variant<CustomToolkitSettings, CustomMpiSettings, HorovodSettings, ChainerSettings, CntkSettings,
+                             CaffeSettings, Caffe2Settings, PyTorchSettings, TensorFlowSettings, GyreSettings>;
+
+inline constexpr std::chrono::seconds kDefaultMaxWallClockTime = std::chrono::days(7);
+
+/// A job as Batch AI's version 2018-05-01 describes it, whichever version or form its file had.
+struct JobSpec {
+  std::string cluster_id;                      ///< A name or a resource id; empty where the file leaves it open.
+  std::optional<std::string> experiment_name;  ///< Of files before 2018-05-01 only.
+  int node_count = 1;                          ///< All of them at once, or none.
+  SchedulingPriority scheduling_priority = SchedulingPriority::kNormal;
+  Toolkit toolkit;
+  std::string std_out_err_path_prefix;
+  std::vector<InputDirectory> input_directories;    ///< Ids are unique.
+  std::vector<OutputDirectory> output_directories;  ///< Ids are unique.
+  MountVolumes mount_volumes;
+  std::vector<EnvironmentVariable> environment_variables;  ///< In the file's order; a name occurs once, here or below.
+  std::vector<SecretVariable> secrets;
+  std::optional<ContainerSettings> container_settings;
+  std::optional<std::string> job_preparation_command_line;  ///< A shell line, on every node before the job.
+  std::chrono::seconds max_wall_clock_time = kDefaultMaxWallClockTime;
+
+  bool operator==(const JobSpec&) const = default;
+};
+
+/// "custom", "mpi", "horovod", "chainer", "cntk", "caffe", "caffe2", "pytorch", "tensorflow", "gyre": `toolType`.
+std::string_view tool_type(const Toolkit& toolkit);
+
+/// How many processes the job's program has, defaults applied. TensorFlow: workers and parameter servers; custom: 1.
+int process_count(const JobSpec& job);
+
+/// TensorFlow's counts, defaults applied: one worker per node, and one parameter server where there are several
+/// workers.
+int worker_count(const TensorFlowSettings& settings, int node_count);
+int parameter_server_count(const TensorFlowSettings& settings, int node_count);
+
+}  // namespace gyre::jobs::spec
