@@ -75,6 +75,8 @@ def main() -> None:
     asked = options.parse_args()
     torch.set_num_threads(1)
     hvd.init()
+    if hvd.size() < 2:
+        raise SystemExit("a single rank exchanges nothing; run: gyre run -n 2 -- python bench/hooks.py")
     hooks, alone = Steps(asked.gradients), Steps(asked.gradients, exchanged=False)
     report("new", hooks.measured(asked.steps, hooks.fill, hooks.call_hooks))
     hooks = Steps(asked.gradients)
