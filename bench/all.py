@@ -48,7 +48,13 @@ BENCHES: dict[str, list[str]] = {
         "--paths", "arena", "--seconds", "1",
     ],
 }  # fmt: skip
-OWN_PROGRAMS = ("idle", "link_cost", "wire_use")  # bench/NAME.py
+# bench/NAME.py, with the options that make it quick.
+OWN_PROGRAMS = {
+    "idle": ["--seconds", "0.2"],
+    "link_cost": ["--seconds", "0.2"],
+    "wire_use": ["--seconds", "0.2"],
+    "join": ["--ranks", "2", "--rounds", "1"],
+}
 QUICK: dict[str, list[str]] = {
     "allreduce": ["allreduce", "--ranks", "2", "--faces", "cpp", "--sizes", "4,64KB", "--seconds", "0.01"],
     "exchange": ["exchange", "cifar10", "--ranks", "2", "--seconds", "0.01"],
@@ -105,8 +111,8 @@ def main() -> int:
         started, times = time.monotonic(), processor_times()
         file = arguments.json / f"{name}.json"
         if name in OWN_PROGRAMS:
-            seconds = ["--seconds", "0.2"] if arguments.quick else []
-            command = [sys.executable, str(ROOT / f"bench/{name}.py"), *seconds, "--json", str(file)]
+            options = OWN_PROGRAMS[name] if arguments.quick else []
+            command = [sys.executable, str(ROOT / f"bench/{name}.py"), *options, "--json", str(file)]
         else:
             command = [str(GYRE), "bench", *benches[name], "--json", str(file)]
         done = subprocess.run(

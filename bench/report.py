@@ -266,9 +266,21 @@ def results(folder: Path) -> str:
             f"* {row['ranks']} ranks: at most {max(row['core_share_per_rank']):.3%} of a core per rank" for row in idle
         ]
         lines.append("")
+    lines += join_lines([row for row in rows if row.get("bench") == "join"])
     lines += link_cost_lines([row for row in rows if row.get("bench") == "link_cost"])
     lines += wire_use_lines([row for row in rows if row.get("bench") == "wire_use"])
     return "\n".join(lines)
+
+
+def join_lines(rows: Sequence[Row]) -> list[str]:
+    """What membership costs."""
+    if not rows:
+        return []
+    times = [
+        f"* {row['ranks']} ranks: {row['elapsed_s']:.2f} s, {row['processor_s']:.2f} s of processor time"
+        for row in rows
+    ]
+    return ["### A job whose ranks only join and leave", "", *times, ""]
 
 
 def link_cost_lines(rows: Sequence[Row]) -> list[str]:

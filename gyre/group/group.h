@@ -53,9 +53,8 @@ class Group {
   /// Ends this rank's membership in good order; its death is no failure from here on. Idempotent.
   /// Ranks that still wait for this one in a collective fail with kPeerLeft.
   /// Returns once the others have been told. Rank 0, who hosts the rendezvous, stays until all others have left or
-  /// are gone, at most kLongestFarewell.
+  /// are gone, at most GroupOptions::longest_farewell.
   virtual void leave() = 0;
-  static constexpr std::chrono::seconds kLongestFarewell{5};
 
   /// True once `rank` has left in good order. Everything it wrote to shared memory or links before is visible then.
   virtual bool has_left(int rank) const = 0;
@@ -85,6 +84,8 @@ class Group {
 struct GroupOptions {
   std::chrono::milliseconds join_timeout{60'000};  ///< All ranks must have appeared by then.
   std::chrono::milliseconds handshake_timeout{10'000};
+  /// How long rank 0, once it leaves, serves the ranks that have not left yet. They fail with kPeerLeft afterwards.
+  std::chrono::milliseconds longest_farewell{60'000};
   std::string host_id;  ///< Empty: this_host_id(). Tests play several hosts by setting it.
 };
 

@@ -1,9 +1,11 @@
 // A rank and nothing else: joins the job that its launcher describes, twice, and exchanges a byte with every other
-// rank each time. Started under real launchers by the tests of this folder.
+// rank each time. Started under real launchers by the tests of this folder. With the argument `join-only` it joins
+// once, without links to other ranks: bench/join.py measures what membership alone costs.
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "gyre/base/error.h"
 #include "gyre/group/group.h"
@@ -32,14 +34,15 @@ void exchange(gyre::group::Group& group) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const bool join_only = argc == 2 && std::string_view(argv[1]) == "join-only";
   try {
-    for (int round = 0; round < 2; ++round) {
+    for (int round = 0; round < (join_only ? 1 : 2); ++round) {
       const auto start = gyre::SteadyClock::now();
       const gyre::group::Job job = gyre::group::job_from_environment(Deadline::after(kLongestWait));
       const auto group = gyre::group::join_group(job, {}, gyre::make_logger(fmt::format("rank {}", job.rank)));
       const auto joined = gyre::SteadyClock::now();
-      exchange(*group);
+      if (!join_only) exchange(*group);
       group->leave();
       fmt::print("launcher={} rank={} size={} local={}/{} joined_ms={}\n", job.launcher, job.rank, job.size,
                  group->topology().local_rank(), group->topology().local_size(),

@@ -14,7 +14,11 @@
 namespace gyre::group {
 namespace {
 
-/// Rank 0 answers a leave at once; for rank 0 itself, after its own limit. This much later we stop waiting.
+/// Rank 0 answers the leave of another rank at once. One that gets no answer goes without it: its message has been
+/// sent.
+constexpr std::chrono::seconds kLongestConfirmation{5};
+/// The server answers rank 0's own leave after GroupOptions::longest_farewell at the latest. This much later it stops
+/// waiting.
 constexpr std::chrono::milliseconds kFarewellGrace{500};
 
 void check_job(const Job& job) {
@@ -38,7 +42,7 @@ RendezvousOptions rendezvous_options(const Job& job, const GroupOptions& options
   rendezvous.where = net::to_string(job.rendezvous);
   rendezvous.join_timeout = options.join_timeout;
   rendezvous.handshake_timeout = options.handshake_timeout;
-  rendezvous.longest_farewell = Group::kLongestFarewell;
+  rendezvous.longest_farewell = options.longest_farewell;
   rendezvous.logger = logger;
   rendezvous.ranks_in_job = job.ranks_in_job;
   rendezvous.launcher_pipe = job.launcher_pipe;
@@ -71,6 +75,7 @@ SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logg
     : key_(job.key),
       encrypt_(job.encrypt),
       epoch_(admission.membership.epoch),
+      longest_farewell_(options.longest_farewell),
       topology_(named(std::move(admission.membership.members), job.ranks_in_job), job.rank),
       state_(job.size),
       exceptions_at_start_(std::uncaught_exceptions()),
@@ -147,7 +152,9 @@ void SocketGroup::abort(const Error& reason) {
 void SocketGroup::leave() {
   if (has_left(rank())) return;
   service_->send_leave();
-  state_.wait_for_farewell(Deadline::after(kLongestFarewell + kFarewellGrace));
+  const std::chrono::milliseconds longest_wait =
+      rank() == 0 ? longest_farewell_ + kFarewellGrace : std::chrono::milliseconds(kLongestConfirmation);
+  state_.wait_for_farewell(Deadline::after(longest_wait));
   state_.mark_left(rank());
 }
 

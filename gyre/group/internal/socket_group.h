@@ -42,6 +42,7 @@ class SocketGroup final : public Group {
   net::JobKey key_;
   bool encrypt_;
   std::uint64_t epoch_;
+  std::chrono::milliseconds longest_farewell_;
   Topology topology_;
   GroupState state_;
   int exceptions_at_start_;

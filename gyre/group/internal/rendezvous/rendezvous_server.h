@@ -26,7 +26,7 @@ struct RendezvousOptions {
   std::string where;                  ///< The rendezvous, for messages.
   std::chrono::milliseconds join_timeout{60'000};
   std::chrono::milliseconds handshake_timeout{10'000};
-  std::chrono::milliseconds longest_farewell{5'000};
+  std::chrono::milliseconds longest_farewell{60'000};  ///< See GroupOptions.
   Logger logger;
   std::vector<int> ranks_in_job;  ///< As in Job.
   /// Hears which rank's failure is the group's, before the others are told of it, so that it is known when they fail
