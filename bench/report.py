@@ -63,6 +63,9 @@ def over(peer: str) -> Callable[[Row], float | None]:
     return value
 
 
+SHORTEST_US = 1000.0  # A difference of two long times that is smaller than this says only that it was not seen.
+
+
 def over_from_gradients(peer: str) -> Callable[[Row], float | None]:
     """over(), of what an exchange takes beside the backward that hands out the gradients."""
 
@@ -70,7 +73,7 @@ def over_from_gradients(peer: str) -> Callable[[Row], float | None]:
         time = row["peers"].get(f"{peer}_us")
         if time is None:
             return None
-        return (time - row["peers_backward_us"][f"{peer}_us"]) / max(row["ours_us"] - row["backward_us"], 1.0)
+        return (time - row["peers_backward_us"][f"{peer}_us"]) / max(row["ours_us"] - row["backward_us"], SHORTEST_US)
 
     return value
 
@@ -111,7 +114,7 @@ def of_what_idle_ddp_lacks(row: Row) -> float | None:
     """What is lost in noise counts as a millisecond."""
     if "beyond_idle_us" not in row:
         return None
-    return row["peers_beyond_idle_us"]["gloo_us"] / max(row["beyond_idle_us"], 1000.0)
+    return row["peers_beyond_idle_us"]["gloo_us"] / max(row["beyond_idle_us"], SHORTEST_US)
 
 
 def of_step(row: Row) -> float | None:
