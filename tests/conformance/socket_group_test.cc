@@ -275,7 +275,8 @@ TEST(SocketGroup, rank_zero_may_leave_first_and_the_others_in_their_own_time) {
 
 TEST(SocketGroup, a_rank_that_does_not_leave_holds_rank_zero_no_longer_than_the_limit) {
   const auto jobs = make_jobs(2, kUnix);
-  const GroupOptions options{.longest_farewell = milliseconds(1'500)};
+  GroupOptions options;
+  options.longest_farewell = milliseconds(1'500);
   const auto start = SteadyClock::now();
   const auto body = [&](Group& group) {
     const testing::Stopwatch watch;
