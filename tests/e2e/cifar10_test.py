@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from few_digits import IMAGES_PER_FILE
+from running_job import StartJob, block_of
 
 from gyre import datasets
 
@@ -156,6 +157,16 @@ def test_a_target_that_is_not_reached_is_an_exit_code(data: Path, tmp_path: Path
     )
     assert result.returncode == 3
     assert "the target 1 is not reached" in result.stdout
+
+
+def test_a_missed_target_is_rank_0s_to_report(start_job: StartJob, data: Path, tmp_path: Path) -> None:
+    # Every rank ended with 3, and whichever was quickest was said to have failed first, and to have written nothing.
+    flags = ["--epochs", "1", "--lr", "1e-9", "--target-accuracy", "1", "--verbose", "0"]
+    job = start_job("-n", "2", program(), "--data-dir", str(data), "--model-dir", str(tmp_path / "model"), *flags)
+    assert job.wait() == 3
+    assert "rank 0 of 2 failed first" in block_of(job)["title"]
+    assert "    | gyre-cifar10: test accuracy 0." in job.stderr
+    assert "the target 1 is not reached" in job.stderr
 
 
 def test_hashes_of_every_step_repeat(data: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ examples:
   gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 25 --augment flip --augment shift
   gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 50 --resume
 
-exit codes: 0 done, 1 failed, 2 wrong options, 3 the target accuracy was not reached)";
+exit codes: 0 done, 1 failed, 2 wrong options, 3 (rank 0 alone) the target accuracy was not reached)";
 
 /// CLI11's own checks let NaN pass.
 std::string check_rate(const std::string& text, bool may_be_zero) {
