@@ -138,7 +138,9 @@ bool become_user(const UserId& user) {
 
 bool prepare_descriptors(const ChildPlan& plan) {
   const SpawnOptions& options = plan.options;
-  if (!become(plan.null_fd, 0) || !become(options.stdout_fd, 1) || !become(options.stderr_fd, 2)) return false;
+  if (!become(options.stdin_fd >= 0 ? options.stdin_fd : plan.null_fd, 0) || !become(options.stdout_fd, 1) ||
+      !become(options.stderr_fd, 2))
+    return false;
   for (const int fd : options.inherited_fds) {
     if (::fcntl(fd, F_SETFD, 0) != 0) return false;
   }

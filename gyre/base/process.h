@@ -55,7 +55,8 @@ struct SpawnOptions {
   std::vector<std::string> argv;         ///< argv[0] without a slash is looked up in the PATH of `environment`.
   std::vector<std::string> environment;  ///< "NAME=VALUE": all of it, nothing is inherited.
   std::vector<int> inherited_fds;        ///< Stay open under the same numbers, though close-on-exec here.
-  int stdout_fd = 1;                     ///< Becomes the child's stdout. Its stdin is always /dev/null.
+  int stdin_fd = -1;                     ///< Becomes the child's stdin; negative: that is /dev/null.
+  int stdout_fd = 1;                     ///< Becomes the child's stdout.
   int stderr_fd = 2;                     ///< Becomes the child's stderr.
   bool own_process_group = false;        ///< The child leads a new group, numbered as its pid.
   int parent_death_signal = 0;           ///< Sent to the child when the calling thread dies; 0 for none.

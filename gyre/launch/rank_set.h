@@ -41,6 +41,7 @@ struct RankSpec {
   std::string role = "default";          ///< ROLE_NAME.
   std::optional<int> index;              ///< ROLE_RANK, among the ranks of its role; unset: its rank.
   std::optional<int> role_size;          ///< ROLE_WORLD_SIZE; unset: the job's size.
+  int stdin_fd = -1;                     ///< Its stdin; negative: that is empty.
   int stdout_fd = -1;                    ///< A file or pipe that gets its stdout directly; negative: RankEvents does.
   int stderr_fd = -1;                    ///< Likewise.
   std::optional<UserId> user;            ///< Unset: ours. Another one needs root.

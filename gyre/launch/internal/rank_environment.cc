@@ -57,6 +57,11 @@ void set_horovodrun_variables(std::vector<std::string>& environment, const JobEn
   }
 }
 
+bool is_set(const std::vector<std::string>& environment, std::string_view name) {
+  return std::any_of(environment.begin(), environment.end(),
+                     [&](const std::string& entry) { return name_of(entry) == name; });
+}
+
 bool has_value(const std::vector<std::string>& environment, std::string_view name) {
   return std::any_of(environment.begin(), environment.end(), [&](const std::string& entry) {
     return name_of(entry) == name && entry.size() > name.size() + 1;
@@ -113,6 +118,8 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   set_horovodrun_variables(environment, job, local_rank);
   if (job.timeline) set_variable(environment, "GYRE_TIMELINE", *job.timeline);
   if (job.log_level) set_variable(environment, "GYRE_LOG_LEVEL", *job.log_level);
+  // Into a pipe Python would write 8 KB at a time, and a rank that is killed would take its last lines along.
+  if (!is_set(environment, "PYTHONUNBUFFERED")) set_variable(environment, "PYTHONUNBUFFERED", "1");
   if (!has_value(environment, "OMP_NUM_THREADS")) {
     set_variable(environment, "OMP_NUM_THREADS", std::to_string(threads_per_rank(job.cores, job.ranks)));
   }

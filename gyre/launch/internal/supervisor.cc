@@ -157,6 +157,7 @@ SpawnOptions Supervisor::spawn_options(JobEnvironment& job, int index) const {
   spawn.folder = rank.folder;
   spawn.user = rank.user;
   spawn.cgroups = rank.cgroups;
+  spawn.stdin_fd = rank.stdin_fd;
   spawn.stdout_fd = rank.stdout_fd;
   spawn.stderr_fd = rank.stderr_fd;
   for (const auto& [variable, descriptor] : rank.inherited) {
