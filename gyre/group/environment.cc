@@ -29,9 +29,11 @@ constexpr std::uint64_t kLongestKeyFileBytes = 4096;
 static_assert(net::kKeyBytes == launch_contract::kKeyBytes);
 
 [[noreturn]] void throw_bad_descriptor(const char* variable, int descriptor, std::string_view why) {
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} is {}, but {}; a program between gyre run and this process closed or replaced it",
-                          variable, descriptor, why));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} is {}, but {}; a program between gyre run and this process closed or replaced it, or this "
+                  "process is a child of a rank and no rank itself",
+                  variable, descriptor, why));
 }
 
 /// pread: the descriptor is shared by all ranks of this host, and so is its position.

@@ -16,6 +16,7 @@ from gyre.core import _core
 from gyre.errors import (
     AbortedError,
     Error,
+    InvalidArgumentError,
     MismatchError,
     PeerLeftError,
     PeerLostError,
@@ -118,10 +119,48 @@ def init() -> None:
             raise _fork_error(_default.forked_from)
         if _default.runtime is not None:
             return
-        _default.runtime = Runtime(_core.start())
+        refuse_second_import()
+        _default.runtime = Runtime(_start())
         if not _default.exit_hook_registered:
             atexit.register(_shutdown_at_exit, os.getpid())
             _default.exit_hook_registered = True
+
+
+def _start() -> _core.Runtime:
+    try:
+        return _core.start()
+    except InvalidArgumentError as error:
+        # What the launcher gave the rank is not inherited by what multiprocessing spawns.
+        if _multiprocessing_parent() is None:
+            raise
+        raise UnsupportedError(
+            f"{_child_words()} It cannot take part in the job; do that in the process that `gyre run` has started."
+        ) from error
+
+
+def _multiprocessing_parent() -> int | None:
+    """The process that has started this one through multiprocessing, if one has."""
+    process = sys.modules.get("multiprocessing.process")
+    parent = process.parent_process() if process is not None else None
+    return None if parent is None else int(parent.pid)
+
+
+def _child_words() -> str:
+    rank = os.environ.get("GYRE_RANK", os.environ.get("RANK", ""))
+    whose = f"rank {rank} (process {_multiprocessing_parent()})" if rank else f"process {_multiprocessing_parent()}"
+    return f"This process ({os.getpid()}) is a child of {whose}: multiprocessing, or a DataLoader, has started it."
+
+
+def refuse_second_import() -> None:
+    """A child that multiprocessing spawns imports the script again, and a script without a guard would become a rank
+    again. UnsupportedError says how to guard it."""
+    process = sys.modules.get("multiprocessing.process")
+    # What multiprocessing's own "bootstrapping phase" error looks at.
+    if process is not None and getattr(process.current_process(), "_inheriting", False):
+        raise UnsupportedError(
+            f"{_child_words()} It imports the script again: put what the script does under `if __name__ == "
+            "'__main__':`, so that children do not do it too."
+        )
 
 
 def shutdown() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gyre._runtime import refuse_second_import
 from gyre._tensors.memory import dense, memory_of
 from gyre._tensors.requests import Kind, make_request
 from gyre.distributed import _requests
@@ -27,6 +28,7 @@ Tensors = Sequence[torch.Tensor] | torch.Tensor
 
 def create(options: Any, backend_options: object) -> ProcessGroup:
     """What torch calls to make a group: the world's, or new_group's. Collective among its ranks."""
+    refuse_second_import()
     if backend_options is not None:
         raise InvalidArgumentError("the backend gyre takes no pg_options; settings are in docs/guide/settings.md")
     return ProcessGroup(
