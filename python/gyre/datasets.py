@@ -280,6 +280,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m gyre.datasets",
         description="Write a small real data set in CIFAR-10's binary and Python layouts, without a download.",
         epilog="example: python -m gyre.datasets digits --out out/digits && gyre-cifar10 --data-dir out/digits",
+        allow_abbrev=False,
     )
     parser.add_argument(
         "name", choices=["digits"], help="digits: scikit-learn's 1,797 scanned digits as 32x32x3 images"

@@ -220,7 +220,7 @@ def _add_up() -> float:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="gyre doctor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="gyre doctor", description=__doc__, allow_abbrev=False)
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="how to write it")
     parser.add_argument("--no-self-test", action="store_true", help="do not start two ranks to try it")
     options = parser.parse_args(arguments)

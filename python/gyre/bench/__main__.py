@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
         description="Measures Gyre's exchange on this machine, beside its bound and the peers.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in (allreduce, exchange, step):

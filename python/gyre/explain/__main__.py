@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
         description="Says where the time of a job's exchange goes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     whole.add_argument("-n", "--ranks", default="1", help="how many ranks (default: 1)")
     whole.add_argument("--seconds", type=float, help="end the job after so long (default: when it ends by itself)")
