@@ -50,6 +50,7 @@ LaunchCommand::LaunchCommand(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("launch", "Start ranks that run on when the process that started them ends");
   verb->add_option("SPECIFICATION", specification_, "A file of JSON; - is stdin")->capture_default_str();
   verb->add_option("--socket", socket_, "Where to be found, in place of the specification's path")->type_name("PATH");
+  verb->set_version_flag("--version", "gyre " GYRE_VERSION);
   verb->footer(kExplanation);
 }
 

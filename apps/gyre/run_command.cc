@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -261,12 +262,23 @@ int RunCommand::run(const std::vector<std::string>& environment, const std::stri
   if (!hosts_.empty() || !host_file_.empty()) run_on_hosts(options, called_as);
   options.shown = shown_streams(options.ranks);
   set_part(options);
+  set_input(options, options.part ? options.part->size : options.ranks);
   return launch(options);
+}
+
+void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
+  if (input_.empty()) return;
+  options.stdin_rank = input_ == "none" ? -1 : static_cast<int>(parse_integer(input_, "--stdin", 0, ranks - 1));
 }
 
 int RunCommand::launch(const launch::LaunchOptions& options) const {
   try {
-    return launch::run_on_console(options).exit_code;
+    const launch::LaunchResult result = launch::run_on_console(options);
+    if (!result_file_.empty()) {
+      const Json first = result.first_failed_rank ? Json(*result.first_failed_rank) : Json(nullptr);
+      std::ofstream(result_file_) << Json{{"exit_code", result.exit_code}, {"first_failed_rank", first}};
+    }
+    return result.exit_code;
   } catch (const SpawnError& error) {
     fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, options.command.front()));
     if (error.errno_value() == ENOENT) return 127;
@@ -285,6 +297,7 @@ void RunCommand::refuse_beside_hosts() const {
 void RunCommand::run_on_hosts(const launch::LaunchOptions& options, const std::string& called_as) const {
   if (!hosts_.empty() && !host_file_.empty()) throw UsageError("give either -H or --hostfile");
   refuse_beside_hosts();
+  if (!input_.empty()) throw UsageError("--stdin is for the ranks of this host; with -H every rank's stdin is empty");
   const Json job = {{"command", options.command},
                     {"environment", options.environment},
                     {"variables", variables_},
@@ -300,6 +313,7 @@ void RunCommand::run_on_hosts(const launch::LaunchOptions& options, const std::s
                     {"timeline", options.timeline ? options.timeline->string() : ""},
                     {"log_dir", options.log_dir ? absolute(*options.log_dir).string() : ""},
                     {"log_level", options.log_level.value_or("")},
+                    {"result_file", result_file_.empty() ? "" : absolute(result_file_).string()},
                     {"verbose", options.verbose},
                     {"folder", absolute(".").parent_path().string()}};
   const std::string text = with_bytes_as_characters(job).dump();

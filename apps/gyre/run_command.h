@@ -43,6 +43,8 @@ class RunCommand {
   /// --redirects, --tee and --local-ranks-filter.
   std::vector<int> shown_streams(int ranks) const;
   void set_output(launch::LaunchOptions& options) const;
+  /// --stdin. `ranks`: of the job.
+  void set_input(launch::LaunchOptions& options, int ranks) const;
   void refuse_beside_hosts() const;
   int launch(const launch::LaunchOptions& options) const;
   /// -H and --hostfile: one `gyre run` on each host, through ssh. Returns only when there is no Python to do it.
@@ -63,6 +65,8 @@ class RunCommand {
   std::string allowed_;
   int verbosity_ = 0;
   bool agent_ = false;
+  std::string input_;
+  std::string result_file_;
 
   std::string ranks_per_node_;
   std::string nodes_ = "1";

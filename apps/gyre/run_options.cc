@@ -114,7 +114,12 @@ void RunCommand::add_own_options() {
   add("--grace-seconds,--shutdown-timeout", grace_seconds_, "From the first Ctrl-C or SIGTERM until ranks are killed",
       "S")
       ->capture_default_str();
-  verb_->add_flag("-v,--verbose", verbosity_, "Say what is started; twice: the ranks log in detail");
+  add("--stdin", input_, "Which rank gets what is typed here; default 0, on a terminal and while it asks", "RANK|none");
+  verb_->add_flag("-v,--verbose", verbosity_,
+                  "Say what is started, and show every traceback; twice: the ranks log in detail");
+  verb_->set_version_flag("--version", "gyre " GYRE_VERSION);
+  // For gyre.run() in Python: gets how the job ended, as JSON.
+  add("--result-file", result_file_, "", "FILE")->group("");
   verb_->add_flag("--agent", agent_)->group("");
 }
 

@@ -30,13 +30,18 @@ struct LaunchOptions {
   /// stderr; the other hosts get that line through their lifelines.
   int lifeline_fd = -1;
   std::optional<std::filesystem::path> timeline;  ///< GYRE_TIMELINE of the ranks.
-  std::optional<std::filesystem::path> log_dir;   ///< Gets rank-0.log, rank-1.log, …; created when missing.
-  std::optional<std::string> log_level;           ///< GYRE_LOG_LEVEL of the ranks; unset leaves `environment`'s.
-  std::chrono::milliseconds grace{5000};          ///< From the first Ctrl-C or SIGTERM to SIGKILL.
+  /// Gets rank-0.log, rank-1.log, …; created when missing. What an earlier job has left there is renamed.
+  std::optional<std::filesystem::path> log_dir;
+  std::optional<std::string> log_level;   ///< GYRE_LOG_LEVEL of the ranks; unset leaves `environment`'s.
+  std::chrono::milliseconds grace{5000};  ///< From the first Ctrl-C or SIGTERM to SIGKILL.
   /// By rank of this host: whether its stdout (1), its stderr (2) or both (3) are passed on; empty: both of all. Log
   /// files get them in any case.
   std::vector<int> shown;
-  bool verbose = false;  ///< Says what is started, on stderr.
+  /// The rank of the job whose stdin is `stdin_fd`, where it is one of ours; unset: rank 0, but only where that is a
+  /// terminal and while the rank waits for input. Everybody else's is empty. -1: everybody's is.
+  std::optional<int> stdin_rank;
+  int stdin_fd = 0;
+  bool verbose = false;  ///< Says what is started, on stderr, and shows every traceback.
   bool colour = false;   ///< Where the output is a terminal.
   int stdout_fd = 1;     ///< Where the ranks' stdout goes,
   int stderr_fd = 2;     ///< and their stderr, and the launcher's own words.
@@ -52,7 +57,7 @@ struct LaunchResult {
 /// signals to them, and returns when the set has finished.
 ///
 /// * After the first failure one closing block on stderr says what happened. The exit code is that rank's,
-///   128 + signal where one killed it.
+///   128 + signal where one killed it. Of the tracebacks of other ranks one line is shown.
 /// * SIGINT, SIGTERM, SIGHUP, SIGQUIT (unless ignored by the caller) are handed to all ranks; after `grace`, or at
 ///   the second signal, they are killed. The exit code is 128 + the first signal.
 /// * After a failure the ranks are started again, with TORCHELASTIC_RESTART_COUNT one higher, `max_restarts` times.

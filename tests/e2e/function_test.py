@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,27 @@ def test_the_first_failed_ranks_traceback_comes_back() -> None:
         gyre.run(fail, np=2)
     assert caught.value.rank == 1
     assert "ArithmeticError: only here" in caught.value.traceback
+
+
+def test_the_rank_that_the_launcher_names_is_the_one_that_is_raised(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Rank 0 raises as ranks do that have lost another, and was said to have failed first; rank 1 was killed, which it
+    # cannot tell.
+    def lose_one() -> None:
+        mark = tmp_path / "pid"
+        if os.environ["GYRE_RANK"] == "0":
+            (tmp_path / "part").write_text(str(os.getpid()))
+            (tmp_path / "part").rename(mark)
+            raise ConnectionError("rank 1 is gone")
+        while not mark.exists() or Path(f"/proc/{mark.read_text()}/exe").exists():
+            time.sleep(0.005)
+        os.kill(os.getpid(), 9)
+
+    with pytest.raises(gyre.RunError, match="rank 1 of 2 failed first") as caught:
+        gyre.run(lose_one, np=2)
+    assert caught.value.rank == 1
+    assert "rank 1 of 2 failed first" in capfd.readouterr().out
 
 
 def test_a_killed_rank_is_told_in_the_launchers_words() -> None:

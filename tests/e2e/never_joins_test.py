@@ -57,8 +57,10 @@ def start(start_job: StartJob, ranks: int, script: str, *arguments: str) -> Job:
 
 
 def check_that_it_names(ended: int, rank: int, job: Job) -> None:
-    """`rank` has said once what has happened. torch puts the rank in front of a traceback's lines, too."""
-    said = re.findall(rf"^\[{rank}\] (?:\[rank\d\]: )?gyre\.errors\.PeerLostError: (.*)$", job.stderr, re.MULTILINE)
+    """`rank` has said once what has happened: in a traceback, where torch puts the rank in front of the lines, too, or
+    in the line in its place."""
+    front = r"(?:\[rank\d\]: |<string>:\d+(?:, in \w+)?: )?"
+    said = re.findall(rf"^\[{rank}\] {front}gyre\.errors\.PeerLostError: (.*)$", job.stderr, re.MULTILINE)
     assert len(said) == 1, job.stderr
     assert re.search(rf"rank {ended} \(host \S+, pid \d+\) ended with exit code 0 and can no longer join", said[0])
 

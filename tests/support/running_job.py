@@ -103,6 +103,6 @@ def block_of(job: Job) -> dict[str, str]:
     titles = re.findall(r"^gyre run: rank .* failed first.*$", job.stderr, re.MULTILINE)
     assert len(titles) == 1, job.stderr
     rows = job.stderr.split(titles[0])[1]
-    names = ("host", "pid", "likely cause", "others", "before it", "log file")
+    names = ("your line", "error", "host", "pid", "likely cause", "others", "before it", "log file")
     found = {name: re.search(rf"^  {name} +(.*)$", rows, re.MULTILINE) for name in names}
     return {"title": titles[0], **{name: match[1] for name, match in found.items() if match}}

@@ -1,11 +1,11 @@
 #include "gyre/launch/internal/console_run.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -14,6 +14,7 @@
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/launch/host.h"
+#include "gyre/launch/internal/log_folder.h"
 
 namespace gyre::launch {
 
@@ -21,32 +22,38 @@ namespace {
 
 constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::kStderr};
 
-std::string log_name(int rank) { return fmt::format("rank-{}.log", rank); }
+/// How many lines may follow the traceback with which a program ends: what libraries say on the way out.
+constexpr std::size_t kMostLastWords = 30;
 
-/// After a restart the logs go on.
-UniqueFd open_log(const std::filesystem::path& path, bool keep) {
-  UniqueFd log(::open(path.c_str(), O_WRONLY | O_CREAT | (keep ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0666));
-  if (!log) throw system_error(fmt::format("cannot write the log file {}", path.string()), errno);
-  return log;
+int prepare_logs(const LaunchOptions& options, int first_rank, int size, int restarts) {
+  if (!options.log_dir || restarts > 0) return 0;  // After a restart the logs go on.
+  return prepare_log_folder(*options.log_dir, {.first_rank = first_rank, .count = options.ranks, .size = size});
 }
 
-std::vector<RankOutput> make_outputs(const LaunchOptions& options, int first_rank, bool keep_logs) {
-  if (options.log_dir) {
-    std::error_code failure;
-    std::filesystem::create_directories(*options.log_dir, failure);
-    if (failure) {
-      throw system_error(fmt::format("cannot create the log directory {}", options.log_dir->string()), failure.value());
-    }
-  }
+std::vector<RankOutput> make_outputs(const LaunchOptions& options, int first_rank) {
   std::vector<RankOutput> outputs;
   for (int i = 0; i < options.ranks; ++i) {
     const auto index = static_cast<std::size_t>(i);
     UniqueFd log;
-    if (options.log_dir) log = open_log(*options.log_dir / log_name(first_rank + i), keep_logs);
+    if (options.log_dir) log = open_log(*options.log_dir / log_name(first_rank + i));
     const int shown = index < options.shown.size() ? options.shown[index] : kShowBoth;
-    outputs.emplace_back(first_rank + i, std::move(log), shown);
+    outputs.emplace_back(first_rank + i, std::move(log), shown, !options.verbose);
   }
   return outputs;
+}
+
+std::string current_folder() {
+  std::error_code gone;
+  const std::filesystem::path folder = std::filesystem::current_path(gone);
+  return folder == "/" || gone ? "/" : folder.string() + "/";
+}
+
+/// Which rank gets input; nothing when none of ours does.
+std::optional<int> choose_input_rank(const LaunchOptions& options, int first_rank) {
+  const bool by_itself = !options.stdin_rank && ::isatty(options.stdin_fd) == 1;
+  const int rank = by_itself ? 0 : options.stdin_rank.value_or(-1);
+  const bool ours = rank >= first_rank && rank < first_rank + options.ranks;
+  return ours && options.lifeline_fd < 0 ? std::optional(rank) : std::nullopt;
 }
 
 }  // namespace
@@ -56,9 +63,13 @@ ConsoleRun::ConsoleRun(const LaunchOptions& options, int restarts)
       restarts_(restarts),
       first_rank_(options.part ? options.part->first_rank : 0),
       size_(options.part ? options.part->size : options.ranks),
-      outputs_(make_outputs(options, first_rank_, restarts > 0)),
+      earlier_logs_(prepare_logs(options, first_rank_, size_, restarts)),
+      folder_(current_folder()),
+      outputs_(make_outputs(options, first_rank_)),
       output_(options.stdout_fd, options.stderr_fd, size_, options.colour),
       out_of_memory_kills_before_(out_of_memory_kills()),
+      input_rank_(choose_input_rank(options, first_rank_)),
+      input_(input_rank_ ? std::make_optional<InputRelay>(options.stdin_fd, !options.stdin_rank) : std::nullopt),
       ranks_(rank_set_options(restarts), *this) {}
 
 RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
@@ -68,6 +79,7 @@ RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
   rank.role = options_.role;
   RankSetOptions options;
   options.ranks.assign(static_cast<std::size_t>(options_.ranks), rank);
+  if (input_) options.ranks[static_cast<std::size_t>(*input_rank_ - first_rank_)].stdin_fd = input_->rank_end();
   options.part = options_.part;
   options.master_address = options_.master_address;
   options.master_port = options_.master_port;
@@ -85,12 +97,18 @@ LaunchResult ConsoleRun::run() {
                             options_.ranks == 1 ? "" : "s", fmt::join(options_.command, " "), host_name(),
                             usable_cores(), ranks_.rendezvous()));
   }
+  if (earlier_logs_ > 0) {
+    output_.say(fmt::format("gyre run: {} has logs of an earlier job; they are now rank-N.log.{}",
+                            options_.log_dir->string(), earlier_logs_));
+  }
   ranks_.start();
   while (!ranks_.finished()) {
     wait_for_events();
     handle_signals();  // First: ranks that end together with a signal to us were meant to stop, they did not fail.
     check_lifeline();
     ranks_.advance();
+    serve_input();
+    release_tracebacks();
     output_.flush();
     ranks_.pause_output(output_.backlogged());
     check_output();
@@ -102,12 +120,14 @@ LaunchResult ConsoleRun::run() {
 }
 
 void ConsoleRun::started(int rank, pid_t process) {
+  if (input_rank_ == rank) input_->started(process);
   if (options_.verbose) output_.say(fmt::format("gyre run: rank {} is process {}", rank, process));
 }
 
 void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
   RankOutput& target = output_of(rank);
   target.add(stream, bytes, output_);
+  if (input_rank_ == rank) input_->rank_wrote(target.has_unfinished_line());
   if (const std::string failure = target.take_log_failure(); !failure.empty()) {
     output_.say(fmt::format("gyre run: {} is incomplete from here on: {}", *log_file(rank), failure));
   }
@@ -115,7 +135,10 @@ void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
   if (output_.backlogged()) ranks_.pause_output(true);
 }
 
-void ConsoleRun::ended(const ExitRecord&) {}
+void ConsoleRun::ended(const ExitRecord& record) {
+  if (input_rank_ == record.rank) input_->close();
+  if (!record.status.success()) a_rank_has_failed_ = true;
+}
 
 void ConsoleRun::note_for_other_hosts(const std::string& line) {
   if (options_.lifeline_fd >= 0) output_.say(fmt::format("{}{}", kNoteForOtherHosts, line));
@@ -128,7 +151,35 @@ void ConsoleRun::wait_for_events() {
     if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
   }
   if (options_.lifeline_fd >= 0) waits.push_back({.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0});
-  ::poll(waits.data(), waits.size(), -1);
+  if (input_) input_->add_waits(waits);
+  const auto due = due_at();
+  const auto left = due ? std::chrono::ceil<std::chrono::milliseconds>(*due - SteadyClock::now()).count() : -1;
+  ::poll(waits.data(), waits.size(), due ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
+}
+
+std::optional<SteadyClock::time_point> ConsoleRun::due_at() const {
+  std::optional<SteadyClock::time_point> due = input_ ? input_->due_at() : std::nullopt;
+  if (ranks_.ending() || a_rank_has_failed_) return due;  // The end of the job is near, and decides.
+  for (const RankOutput& each : outputs_) {
+    if (const auto until = each.held_until()) due = std::min(due.value_or(*until), *until);
+  }
+  return due;
+}
+
+void ConsoleRun::release_tracebacks() {
+  if (ranks_.ending() || a_rank_has_failed_) return;
+  const auto now = SteadyClock::now();
+  for (RankOutput& each : outputs_) {
+    if (const auto until = each.held_until(); until && now >= *until) each.release(output_);
+  }
+}
+
+void ConsoleRun::serve_input() {
+  if (!input_) return;
+  const InputRelay::Happened happened = input_->advance();
+  RankOutput& rank = output_of(*input_rank_);
+  if (happened.asks) rank.show_prompt(output_);
+  if (happened.given && input_->is_terminal()) rank.end_prompt(output_);
 }
 
 void ConsoleRun::handle_signals() {
@@ -203,6 +254,7 @@ LaunchResult ConsoleRun::conclude() {
   const RankSetResult ended = ranks_.result();
   LaunchResult result;
   for (const ExitRecord& record : ended.ranks) result.rank_exit_status.push_back(record.status);
+  show_tracebacks(ended);
   if (stop_signal_) {
     result.exit_code = 128 + *stop_signal_;
     say_how_it_was_stopped(ended);
@@ -217,6 +269,19 @@ LaunchResult ConsoleRun::conclude() {
     }
   }
   return result;
+}
+
+void ConsoleRun::show_tracebacks(const RankSetResult& result) {
+  for (RankOutput& each : outputs_) {
+    const auto& error = each.traceback().latest();
+    const bool innocent = result.first_failed_rank && *result.first_failed_rank != each.rank();
+    const bool interrupted = result.stopped_by == SIGINT && error && error->error == "KeyboardInterrupt";
+    if (innocent || interrupted) {
+      each.fold(output_, folder_);
+    } else {
+      each.release(output_);
+    }
+  }
 }
 
 void ConsoleRun::say_how_it_was_stopped(const RankSetResult& result) {
@@ -240,7 +305,12 @@ FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult
   report.pid = cause.process;
   report.status = cause.status;
   report.after = std::chrono::duration_cast<std::chrono::milliseconds>(cause.ended_at - result.started);
-  report.last_lines = outputs_[static_cast<std::size_t>(cause.rank - first_rank_)].tail().lines();
+  const RankOutput& output = outputs_[static_cast<std::size_t>(cause.rank - first_rank_)];
+  report.last_lines = output.tail().lines();
+  const bool raised = cause.status.signal == 0 || cause.status.signal == SIGABRT;
+  if (raised && output.traceback().lines_since() <= kMostLastWords) report.error = output.traceback().latest();
+  report.child_failed_to_import = output.traceback().child_failed_to_import();
+  if (report.error) report.error->place = place_seen_from(folder_, report.error->place);
   report.log_file = log_file(cause.rank);
   report.ended_because = result.ended_because;
   for (const ExitRecord& record : result.ranks) {

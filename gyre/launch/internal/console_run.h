@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gyre/launch/console.h"
+#include "gyre/launch/internal/input_relay.h"
 #include "gyre/launch/internal/output.h"
 #include "gyre/launch/internal/rank_output.h"
 #include "gyre/launch/internal/report.h"
@@ -13,8 +14,8 @@
 
 namespace gyre::launch {
 
-/// One start of all ranks by run_on_console(). Waits, on one thread, for the RankSet, a signal, the lifeline, and a
-/// reader who takes our output.
+/// One start of all ranks by run_on_console(). Waits, on one thread, for the RankSet, a signal, the lifeline, input for
+/// a rank, and a reader who takes our output.
 class ConsoleRun : private RankEvents {
  public:
   /// Makes everything that can fail before a rank is started.
@@ -34,10 +35,15 @@ class ConsoleRun : private RankEvents {
   void handle_signals();
   void check_lifeline();
   void check_output();
+  void serve_input();
+  /// Shows tracebacks that have waited for long in a job that goes on.
+  void release_tracebacks();
+  std::optional<SteadyClock::time_point> due_at() const;
   void stop(int signal);
   void suspend();
   void wait_until_written();
   LaunchResult conclude();
+  void show_tracebacks(const RankSetResult& result);
   void say_how_it_was_stopped(const RankSetResult& result);
   FailureReport report_on(const ExitRecord& cause, const RankSetResult& result) const;
   std::optional<std::string> log_file(int rank) const;
@@ -45,13 +51,18 @@ class ConsoleRun : private RankEvents {
 
   LaunchOptions options_;
   int restarts_;
-  int first_rank_;  ///< Of the job's ranks, ours begin with this one.
-  int size_;        ///< Of the job.
+  int first_rank_;      ///< Of the job's ranks, ours begin with this one.
+  int size_;            ///< Of the job.
+  int earlier_logs_;    ///< The number that logs of an earlier job have got; 0 where there were none.
+  std::string folder_;  ///< Where we are, with a slash.
   std::vector<RankOutput> outputs_;
   Output output_;
   SignalSource signals_;
   std::optional<std::int64_t> out_of_memory_kills_before_;
+  std::optional<int> input_rank_;
+  std::optional<InputRelay> input_;
   RankSet ranks_;
+  bool a_rank_has_failed_ = false;
   std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.
   bool stdout_reported_ = false;
 };

@@ -48,6 +48,12 @@ void LineSplitter::cut_long_line(const Sink& sink) {
   rest_.erase(0, cut);
 }
 
+void LineSplitter::cut(const Sink& sink) {
+  if (!rest_.empty()) sink(rest_, LineEnd::kCut);
+  rest_.clear();
+  after_return_ = false;
+}
+
 void LineSplitter::finish(const Sink& sink) {
   if (!rest_.empty()) sink(rest_, LineEnd::kEndOfStream);
   rest_.clear();

@@ -31,6 +31,11 @@ class LineSplitter {
   /// Gives the rest, if there is one, as kEndOfStream.
   void finish(const Sink& sink);
 
+  /// Gives the unfinished line, if there is one, as kCut: what it waits for may never come, as after a prompt.
+  void cut(const Sink& sink);
+
+  std::string_view unfinished() const { return rest_; }
+
   /// The text of the unfinished line when it overwrites an earlier one (a progress bar); empty otherwise.
   std::string_view progress() const { return after_return_ ? std::string_view(rest_) : std::string_view(); }
 

@@ -47,7 +47,7 @@ std::string Output::prefix(int rank, const Sink& sink) const {
 void Output::rank_text(int rank, Stream stream, std::string_view text, LineEnd end) {
   if (end == LineEnd::kCarriageReturn) return;
   Sink& target = sink(stream);
-  if (rank == 0 && stream == bar_stream_) end_progress();
+  if (rank == bar_rank_ && stream == bar_stream_) end_progress();
   if (target.failure != 0) return;
   // What a terminal would have shown in the end: the text after the last '\r' was kept apart by the splitter.
   hide_bar(target);
@@ -56,14 +56,15 @@ void Output::rank_text(int rank, Stream stream, std::string_view text, LineEnd e
   target.queue += '\n';
 }
 
-void Output::progress(Stream stream, std::string_view text) {
+void Output::progress(int rank, Stream stream, std::string_view text) {
   Sink& target = sink(stream);
   if (!target.terminal || target.failure != 0 || text.empty()) return;
   hide_bar(target);
-  bar_ = prefix(0, target);
-  const std::size_t colour_bytes = bar_.size() - prefix(0, Sink{}).size();
-  const std::string_view fitting = fit_terminal(prefix(0, Sink{}) + std::string(text), target.fd);
-  bar_ += text.substr(0, fitting.size() - (bar_.size() - colour_bytes));
+  bar_ = prefix(rank, target);
+  const std::string plain = prefix(rank, Sink{}) + std::string(text);
+  const std::string_view fitting = fit_terminal(plain, target.fd);
+  bar_ += text.substr(0, fitting.size() - std::min(fitting.size(), plain.size() - text.size()));
+  bar_rank_ = rank;
   bar_stream_ = stream;
 }
 
@@ -79,6 +80,11 @@ void Output::end_progress() {
   if (bar_.empty()) return;
   hide_bar(sink(bar_stream_));
   bar_.clear();
+}
+
+void Output::keep_progress() {
+  bar_.clear();
+  bar_visible_ = false;
 }
 
 void Output::hide_bar(Sink& sink) {

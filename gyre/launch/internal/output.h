@@ -22,12 +22,14 @@ class Output {
 
   /// One piece of a rank's stream. Text that is overwritten later (kCarriageReturn) is left out.
   void rank_text(int rank, Stream stream, std::string_view text, LineEnd end);
-  /// The unfinished line of rank 0, when it is a progress bar; shown on terminals only.
-  void progress(Stream stream, std::string_view text);
+  /// An unfinished line: rank 0's progress bar, or a rank's prompt; shown on terminals only.
+  void progress(int rank, Stream stream, std::string_view text);
   /// The launcher's own words, on stderr; whole lines.
   void say(std::string_view lines);
   /// Takes the progress bar from the screen.
   void end_progress();
+  /// Leaves it there for good: the person has ended that line.
+  void keep_progress();
 
   /// Writes what can be written now.
   void flush();
@@ -57,6 +59,7 @@ class Output {
   std::size_t rank_width_;
   bool colour_;
   std::string bar_;  ///< With its prefix; empty when there is none.
+  int bar_rank_ = 0;
   bool bar_visible_ = false;
   Stream bar_stream_ = Stream::kStderr;
 };

@@ -78,7 +78,7 @@ TEST(output, without_a_terminal_only_the_final_state_of_a_bar_is_printed) {
   Pipe out;
   Output output(out.write_end.get(), out.write_end.get(), 2, true);
   output.rank_text(0, Stream::kStdout, "10%", LineEnd::kCarriageReturn);
-  output.progress(Stream::kStdout, "20%");
+  output.progress(0, Stream::kStdout, "20%");
   output.flush();
   output.rank_text(0, Stream::kStdout, "100%", LineEnd::kNewline);
   output.flush();
@@ -124,13 +124,13 @@ TEST(output, a_reader_who_has_gone_is_noticed_and_the_rest_is_dropped) {
 TEST(output, on_a_terminal_the_bar_stays_below_the_lines) {
   Terminal terminal(80);
   Output output(terminal.slave.get(), terminal.slave.get(), 2, false);
-  output.progress(Stream::kStderr, "10%");
+  output.progress(0, Stream::kStderr, "10%");
   output.flush();
   EXPECT_EQ(read_ready(terminal.master), "[0] 10%");
   output.rank_text(1, Stream::kStdout, "hello", LineEnd::kNewline);
   output.flush();
   EXPECT_EQ(read_ready(terminal.master), "\r\x1b[K[1] hello\n[0] 10%");
-  output.progress(Stream::kStderr, "20%");
+  output.progress(0, Stream::kStderr, "20%");
   output.flush();
   EXPECT_EQ(read_ready(terminal.master), "\r\x1b[K[0] 20%");
   output.rank_text(0, Stream::kStderr, "100%", LineEnd::kNewline);
@@ -141,7 +141,7 @@ TEST(output, on_a_terminal_the_bar_stays_below_the_lines) {
 TEST(output, a_bar_is_cut_to_the_terminals_width) {
   Terminal terminal(10);
   Output output(terminal.slave.get(), terminal.slave.get(), 1, false);
-  output.progress(Stream::kStderr, "\xE2\x96\x88\xE2\x96\x88 123456789");  // Two blocks of three bytes each.
+  output.progress(0, Stream::kStderr, "\xE2\x96\x88\xE2\x96\x88 123456789");  // Two blocks of three bytes each.
   output.flush();
   EXPECT_EQ(read_ready(terminal.master), "[0] \xE2\x96\x88\xE2\x96\x88 12");
 }

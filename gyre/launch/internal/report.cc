@@ -33,7 +33,23 @@ std::string explain_signal(int signal, const std::optional<std::int64_t>& out_of
   }
 }
 
+/// What Python raises where somebody should have typed something.
+bool wanted_input(const FailureReport& report) {
+  return report.error && (report.error->error.starts_with("EOFError: EOF when reading") ||
+                          report.error->error.starts_with("bdb.BdbQuit"));
+}
+
 std::string explain(const FailureReport& report) {
+  if (wanted_input(report)) {
+    return fmt::format(
+        "it asked for input, and its stdin had come to its end; `gyre run --stdin {}` gives it this "
+        "terminal's (docs/guide/debugging.md)",
+        report.rank);
+  }
+  if (report.child_failed_to_import) {
+    return "a child process that it has spawned (a DataLoader's worker, say) imports the script again, and failed: put "
+           "what the script does under `if __name__ == '__main__':`";
+  }
   if (report.status.signal != 0) return explain_signal(report.status.signal, report.out_of_memory_kills);
   const int code = report.status.code;
   if (code == 126) return "a shell could not run a command: not executable";
@@ -45,6 +61,10 @@ std::string explain(const FailureReport& report) {
 }
 
 }  // namespace
+
+std::string place_seen_from(const std::string& folder, const std::string& place) {
+  return place.starts_with(folder) ? place.substr(folder.size()) : place;
+}
 
 std::string describe_exit(const ExitStatus& status) {
   if (status.signal == 0) return fmt::format("exit code {}", status.code);
@@ -73,6 +93,11 @@ std::string failure_block(const FailureReport& report, bool colour) {
   const std::string title = fmt::format("gyre run: rank {} of {} failed first, {:.1f} s after the start: {}",
                                         report.rank, report.ranks, seconds, describe_exit(report.status));
   text += colour ? fmt::format("\x1b[1;31m{}\x1b[0m\n", title) : title + "\n";
+  if (report.error) {
+    const auto& [place, source, error] = *report.error;
+    row("your line", source.empty() ? place : fmt::format("{}: {}", place, source));
+    row("error", error);
+  }
   row("host", report.host);
   row("pid", std::to_string(report.pid));
   row("likely cause", explain(report));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gyre/base/process.h"
+#include "gyre/launch/internal/traceback.h"
 
 namespace gyre::launch {
 
@@ -17,7 +18,9 @@ struct FailureReport {
   std::string host;
   pid_t pid = 0;
   ExitStatus status;
-  std::chrono::milliseconds after{0};  ///< From the start of the job to the failure.
+  std::chrono::milliseconds after{0};   ///< From the start of the job to the failure.
+  std::optional<PythonError> error;     ///< With which it ended, as far as its last lines show.
+  bool child_failed_to_import = false;  ///< See TracebackReader.
   std::deque<std::string> last_lines;
   std::optional<std::string> log_file;
   std::vector<int> ended_because;                   ///< Ranks that still ran.
@@ -27,6 +30,9 @@ struct FailureReport {
 
 /// The block: several lines, each ended by a newline. Pure.
 std::string failure_block(const FailureReport& report, bool colour);
+
+/// "train.py:12, in step" for a file below `folder`, which ends with a slash; others as they are.
+std::string place_seen_from(const std::string& folder, const std::string& place);
 
 /// "exit code 3"; "SIGKILL (signal 9)".
 std::string describe_exit(const ExitStatus& status);

@@ -41,6 +41,39 @@ TEST(report, the_block_names_the_rank_the_place_the_end_and_the_last_lines) {
             "    | epoch 2\n");
 }
 
+TEST(report, the_users_own_line_stands_first) {
+  FailureReport report = killed_rank();
+  report.error = PythonError{.place = "train.py:12, in step", .source = "1 / 0", .error = "ZeroDivisionError: by zero"};
+  EXPECT_THAT(failure_block(report, false), HasSubstr("SIGKILL (signal 9)\n"
+                                                      "  your line    train.py:12, in step: 1 / 0\n"
+                                                      "  error        ZeroDivisionError: by zero\n"
+                                                      "  host         node1\n"));
+  report.error->source.clear();
+  EXPECT_THAT(failure_block(report, false), HasSubstr("  your line    train.py:12, in step\n"));
+  report.error->place.clear();
+  EXPECT_THAT(failure_block(report, false), Not(HasSubstr("your line")));
+}
+
+TEST(report, a_rank_that_wanted_input_is_told_how_to_get_it) {
+  FailureReport report = killed_rank();
+  report.status = {.code = 1, .signal = 0};
+  for (const char* error : {"EOFError: EOF when reading a line", "bdb.BdbQuit"}) {
+    report.error = PythonError{.place = {}, .source = {}, .error = error};
+    EXPECT_THAT(failure_block(report, false), HasSubstr("`gyre run --stdin 2`"));
+  }
+}
+
+TEST(report, a_script_without_a_guard_is_told_to_have_one) {
+  FailureReport report = killed_rank();
+  report.child_failed_to_import = true;
+  EXPECT_THAT(failure_block(report, false), HasSubstr("put what the script does under `if __name__ == '__main__':`"));
+}
+
+TEST(report, a_file_below_the_folder_is_named_from_there) {
+  EXPECT_EQ(place_seen_from("/home/ada/", "/home/ada/src/train.py:3"), "src/train.py:3");
+  EXPECT_EQ(place_seen_from("/home/ada/", "/home/adam/train.py:3"), "/home/adam/train.py:3");
+}
+
 TEST(report, colour_is_used_only_when_asked_for) {
   EXPECT_THAT(failure_block(killed_rank(), true), HasSubstr("\x1b[1;31mgyre run"));
   EXPECT_THAT(failure_block(killed_rank(), false), Not(HasSubstr("\x1b")));

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import sys
-import time
 import traceback
 from pathlib import Path
 
-from gyre._runtime import SHARED_FAILURES
 from gyre.launch.function import CALL_FILE
 
 
@@ -20,13 +17,8 @@ def main() -> int:
     try:
         function, args, kwargs = pickle.loads((folder / CALL_FILE).read_bytes())
         result = pickle.dumps(function(*args, **kwargs))
-    except Exception as error:
-        record = {
-            "when": time.time(),
-            "consequence": isinstance(error, SHARED_FAILURES),
-            "traceback": traceback.format_exc(),
-        }
-        _write(folder / f"failure-{rank}.json", json.dumps(record).encode())
+    except Exception:
+        _write(folder / f"failure-{rank}.txt", traceback.format_exc().encode(errors="backslashreplace"))
         raise
     _write(folder / f"result-{rank}.pickle", result)
     return 0

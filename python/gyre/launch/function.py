@@ -18,6 +18,7 @@ from gyre.launch.program import find_program
 Value = TypeVar("Value")
 
 CALL_FILE = "call.pickle"
+RESULT_FILE = "result.json"
 
 
 class RunError(Error):
@@ -54,12 +55,21 @@ def run(
     with tempfile.TemporaryDirectory(prefix="gyre-run-") as name:
         folder = Path(name)
         (folder / CALL_FILE).write_bytes(call)
-        command = [str(find_program()), "run", "-n", str(np), *options, "--"]
+        command = [
+            str(find_program()),
+            "run",
+            "-n",
+            str(np),
+            *options,
+            "--result-file",
+            str(folder / RESULT_FILE),
+            "--",
+        ]
         command += [sys.executable, "-u", "-m", "gyre.launch.call", name]
         code, errors = _watch(command, {**os.environ, **_import_path(), **(env or {})})
         results = [folder / f"result-{rank}.pickle" for rank in range(np)]
         if code != 0 or not all(path.exists() for path in results):
-            raise _failure(folder, np, code, errors)
+            raise _failure(folder, code, errors)
         return [pickle.loads(path.read_bytes()) for path in results]
 
 
@@ -101,15 +111,14 @@ def _watch(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int,
         raise
 
 
-def _failure(folder: Path, ranks: int, code: int, said: str) -> RunError:
-    records = []
-    for rank in range(ranks):
-        path = folder / f"failure-{rank}.json"
-        if path.exists():
-            records.append((rank, json.loads(path.read_text())))
-    if not records:
-        begin = said.find("gyre run: rank ")
-        return RunError(f"the job ended with exit code {code}\n{said[max(0, begin) :]}")
-    # Failures that only say that another rank failed come after all others, whenever they were written.
-    rank, record = min(records, key=lambda item: (item[1]["consequence"], item[1]["when"]))
-    return RunError(f"rank {rank} failed first:\n{record['traceback']}", rank, record["traceback"])
+def _failure(folder: Path, code: int, said: str) -> RunError:
+    """The rank that `gyre run` names: it knows more than the ranks' exceptions tell."""
+    rank: int | None = None
+    if (folder / RESULT_FILE).exists():
+        rank = json.loads((folder / RESULT_FILE).read_text())["first_failed_rank"]
+    own = folder / f"failure-{rank}.txt"
+    if rank is not None and own.exists():
+        traceback = own.read_text(encoding="utf-8")
+        return RunError(f"rank {rank} failed first:\n{traceback}", rank, traceback)
+    begin = said.find("gyre run: rank ")
+    return RunError(f"the job ended with exit code {code}\n{said[max(0, begin) :]}", rank)

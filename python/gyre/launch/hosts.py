@@ -155,8 +155,8 @@ class Agent:
     errors: list[str] = field(default_factory=list)
     failure: str = ""
 
-    async def reach(self, command: list[str]) -> None:
-        """Starts it, and waits for its first words. `failure` says what went wrong."""
+    async def reach(self, command: list[str], by_hand: str) -> None:
+        """Starts it, and waits for its first words. `failure` says what went wrong. `by_hand`: how a person logs in."""
         try:
             self.process = await asyncio.create_subprocess_exec(
                 *command,
@@ -186,7 +186,7 @@ class Agent:
         words = [line.strip() for line in said if line.strip()]
         self.failure = words[-1] if words else f"{command[0]} ended with exit code {code}"
         if "Host key verification failed" in self.failure:
-            self.failure += f" (`ssh {self.host.name}` by hand, once, makes it known)"
+            self.failure += f" (`{by_hand}`, once and by hand, makes it known)"
 
     def tell(self, description: dict[str, Any]) -> None:
         assert self.process is not None
@@ -246,16 +246,22 @@ def _with_strings(value: Any, convert: Callable[[str], str]) -> Any:
     return value
 
 
+def login_words(job: dict[str, Any]) -> list[str]:
+    """ssh as the options of this job want it."""
+    words = shlex.split(job["ssh"])
+    if job["ssh_port"]:
+        words += ["-p", job["ssh_port"]]
+    if job["ssh_identity"]:
+        words += ["-i", job["ssh_identity"]]
+    return words
+
+
 def agent_command(job: dict[str, Any], host: Host) -> list[str]:
     here = os.environ.get("GYRE_PROGRAM", "gyre")
     if host.is_here:
         return [here, "run", "--agent"]
-    command = [*shlex.split(job["ssh"]), "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
+    command = [*login_words(job), "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
     command += ["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2"]
-    if job["ssh_port"]:
-        command += ["-p", job["ssh_port"]]
-    if job["ssh_identity"]:
-        command += ["-i", job["ssh_identity"]]
     # The same place as here, if Gyre is installed there too; else whatever the login's PATH has.
     program = shlex.quote(here)
     script = f"if [ -x {program} ]; then exec {program} run --agent; else exec gyre run --agent; fi"
@@ -309,7 +315,13 @@ class Watch:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             loop.add_signal_handler(number, self._stop, number)
         try:
-            await asyncio.gather(*(agent.reach(agent_command(self._job, agent.host)) for agent in self._agents))
+            login = login_words(self._job)
+            await asyncio.gather(
+                *(
+                    agent.reach(agent_command(self._job, agent.host), shlex.join([*login, agent.host.name]))
+                    for agent in self._agents
+                )
+            )
             unreachable = [agent for agent in self._agents if agent.failure]
             if unreachable:
                 reasons = "; ".join(f"{agent.host.name}: {agent.failure}" for agent in unreachable)
