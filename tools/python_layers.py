@@ -15,6 +15,8 @@ PACKAGE = Path("python/gyre")
 LEVELS = {
     "errors": 0,
     "core": 0,
+    "_command_line": 0,
+    "_step_record": 0,
     "datasets": 0,
     "_unfinished": 0,
     "_program_position": 0,
@@ -33,6 +35,8 @@ LEVELS = {
     "horovod": 6,
     "explain": 6,
     "doctor": 6,
+    "config_command": 6,
+    "completion": 7,
     "_horovod_shim": 7,
 }
 

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gyre import _step_record
 from gyre._unfinished import Unfinished
 from gyre.core import _core
 from gyre.errors import (
@@ -121,6 +122,7 @@ def init() -> None:
             return
         refuse_second_import()
         _default.runtime = Runtime(_start())
+        _step_record.start_from_environment(_default.runtime.rank)
         if not _default.exit_hook_registered:
             atexit.register(_shutdown_at_exit, os.getpid())
             _default.exit_hook_registered = True

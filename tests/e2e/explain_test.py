@@ -61,10 +61,9 @@ def explain(gyre: Path, tmp_path: Path) -> Explain:
 def test_a_program_is_run_and_its_exchange_explained(explain: Explain) -> None:
     done = explain("-n", "2", "-o", "json", "--", sys.executable, "-c", TRAIN, "4")
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    begin = lines.index("{")
-    assert sorted(lines[:begin]) == sorted(f"[{rank}] step {step}" for rank in range(2) for step in range(4))
-    report = json.loads("\n".join(lines[begin:]))
+    report = json.loads(done.stdout)  # Whoever pipes it into a program needs it alone.
+    said = [line for line in done.stderr.splitlines() if "step" in line]
+    assert sorted(said) == sorted(f"[{rank}] step {step}" for rank in range(2) for step in range(4))
     assert (report["ranks"], report["hosts"]) == (2, 1)
     (plan,) = report["plans"]
     assert plan["steps"] == 4
@@ -76,6 +75,58 @@ def test_a_program_is_run_and_its_exchange_explained(explain: Explain) -> None:
         assert bucket["reason"]
     assert 0 <= plan["mean"]["hidden_share"] <= 1
     assert words(report).splitlines()[0].startswith("2 ranks on 1 host; measured in ")
+
+
+DDP_TRAIN = """
+import time
+import torch, torch.distributed as dist
+import gyre.distributed
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.ones(512)
+
+dist.init_process_group("gyre")
+model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]), bucket_cap_mb=1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for batch in DataLoader(Slow(), batch_size=2):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+    time.sleep(0.02)
+with torch.no_grad():
+    model(batch)
+dist.destroy_process_group()
+"""
+
+
+def test_ddps_buckets_and_the_rest_of_the_step_are_accounted_for(explain: Explain) -> None:
+    done = explain("-n", "2", "-o", "json", "--", sys.executable, "-c", DDP_TRAIN)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    (group,) = report["ddp"]
+    buckets = group["buckets"]
+    assert len(buckets) > 1
+    assert sum(bucket["bytes"] for bucket in buckets) == 4 * 4 * (512 * 512 + 512)
+    assert all(bucket["exchange_us"] > 0 and bucket["predicted_us"] > 0 for bucket in buckets)
+    issued = [bucket["issued_us"] for bucket in buckets]
+    assert issued == sorted(issued)
+    step = report["step"]
+    assert step["steps"] == 5
+    assert step["data_us"] >= 2 * 5000, "each batch sleeps twice"
+    assert step["rest_us"] >= 20_000, "so does the loop itself"
+    assert min(step[f"{part}_us"] for part in ("forward", "backward", "optimizer")) > 0
+    parts = sum(step[f"{part}_us"] for part in ("data", "forward", "backward", "optimizer", "evaluation", "rest"))
+    assert parts == pytest.approx(step["wall_us"], rel=0.01)
+    text = words(report)
+    assert "DistributedDataParallel in process group '" in text
+    assert "A whole step took " in text
+    assert "No optimizer exchanged gradients" not in text
 
 
 def test_a_model_needs_no_program(explain: Explain) -> None:
@@ -170,6 +221,7 @@ def test_the_words_name_what_was_hidden_and_what_came_out_of_order() -> None:
     counted = {"overtaken_buckets": 2, "missing_tensors": 1}
     plan = {"name": "p", "steps": 2, "arena_bytes": 1 << 20, "buckets": [bucket], "total": {**total, **counted}}
     rates = {"latency_us": 1.0, "memory_bytes_per_second": 2e10, "link_bytes_per_second": 0.0, "took_us": 9e4}
+    # A job without torch writes no record of its steps.
     report = complete({"ranks": 2, "hosts": 1, "rates": rates, "plans": [plan], "lanes": []})
     text = words(report)
     assert "1.0 ms of backward" in text

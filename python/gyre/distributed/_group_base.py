@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gyre import _step_record
 from gyre._tensors.requests import NOT_PEER_MAPPED, Kind, Reduction, make_request
 from gyre._torch_private import backend_options, keep_out_of_graphs
 from gyre.core import _core
@@ -95,6 +96,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             )
         except Error as failure:
             raise of_torch_rendezvous(failure) from None
+        if not global_ranks:
+            _step_record.start_from_environment(rank)
         self._messages = _core.PointToPoint(self._runtime.core)
         self._peer_mapped = PeerMappedBuffers(self._runtime.place["local_size"])
         self._completions = Completions(f"gyre {group_id}")
@@ -257,7 +260,9 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction, action: str, name: str, opts: Any) -> dist.Work:
         # Here, allreduce() of the group, what chose the group for the device, and whoever called that.
-        peer_mapped = self._peer_mapped.share(tensor) if called_by_reducer(2) else NOT_PEER_MAPPED
+        from_reducer = called_by_reducer(2)
+        peer_mapped = self._peer_mapped.share(tensor) if from_reducer else NOT_PEER_MAPPED
+        done = _step_record.bucket(self._title, tensor.nbytes, peer_mapped[0] != 0) if from_reducer else None
         place = _requests.landing(tensor)
         self._bring(tensor, place)
         request = make_request(
@@ -270,7 +275,13 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             reduction=reduction,
             peer_mapped=peer_mapped,
         )
-        return self._run(request, [place], [tensor], action, opts, lambda: _requests.copy_back(place, tensor))
+
+        def finish() -> None:
+            if done is not None:
+                done()
+            _requests.copy_back(place, tensor)
+
+        return self._run(request, [place], [tensor], action, opts, finish)
 
     def _bitwise_allreduce(
         self, tensor: torch.Tensor, function: Any, action: str, name: str, opts: Any, root: int | None = None

@@ -12,7 +12,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+from gyre._command_line import Parser
+from gyre._step_record import SUFFIX
 from gyre.bench.errors import UsageError
 from gyre.bench.launch import Interrupted, Launcher, launcher, module, program
 from gyre.bench.options import MODEL_NAMES, checked_model
@@ -26,8 +29,9 @@ _END_SECONDS = 20
 
 _EPILOG = """\
 Runs COMMAND as `gyre run` does, or a few training steps of a model, and prints at the end what the ranks' machine can
-do, which algorithm each bucket of gradients got and why, how long it should have taken and how long it took, and how
-much of it was hidden behind backward. Times are rank 0's.
+do, which algorithm each bucket of gradients got and why, how long it should have taken and how long it took, how
+much of it was hidden behind backward, and what else a step is made of. Times are rank 0's. With -o json stdout has the
+report alone; what the job writes there goes to stderr.
 
 Examples:
   gyre explain -n 4 -- python train.py --epochs 1
@@ -38,14 +42,13 @@ Ctrl-C, and --seconds, end a Python program and print the report all the same.
 Exit code: the job's; 1 when there is no report; 2 for a wrong option; 130 after Ctrl-C."""
 
 
-def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(
+def parser() -> Parser:
+    whole = Parser(
         prog="gyre explain",
         usage="gyre explain [-n N] [--seconds S] [-o table|json] [--model MODEL | -- COMMAND [ARGUMENTS…]]",
         description="Says where the time of a job's exchange goes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     whole.add_argument("-n", "--ranks", default="1", help="how many ranks (default: 1)")
     whole.add_argument("--seconds", type=float, help="end the job after so long (default: when it ends by itself)")
@@ -83,10 +86,11 @@ class Ended:
 class _Job:
     """A `gyre run` whose stderr is passed on until the job is interrupted: the ranks' last messages are about that."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, stdout: IO[str] | None) -> None:
+        """`stdout`: where the job's own goes; None: where ours goes."""
         # A session of its own: Ctrl-C comes here, and is handed on.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, start_new_session=True
         )
         self._interrupted = False
         self._relay = threading.Thread(target=self._pass_on)
@@ -133,7 +137,8 @@ def run(arguments: argparse.Namespace, programs: Launcher) -> tuple[Ended, Path]
     command = command_of(arguments)
     report = programs.file("report.json")
     gyre = [str(program("gyre")), "run", "-n", arguments.ranks, "--env", f"GYRE_EXPLAIN_FILE={report}", "--"]
-    job = _Job([*gyre, *command])
+    # Whoever reads JSON reads nothing else.
+    job = _Job([*gyre, *command], stdout=sys.stderr if arguments.output == "json" else None)
     try:
         return job.wait(arguments.seconds), report
     finally:
@@ -148,7 +153,8 @@ def print_report(arguments: argparse.Namespace, ended: Ended, path: Path) -> int
             file=sys.stderr,
         )
         return ended.code or 1
-    report = complete(json.loads(path.read_text()))
+    steps = path.with_name(path.name + SUFFIX)
+    report = complete(json.loads(path.read_text()), json.loads(steps.read_text()) if steps.exists() else None)
     print(json.dumps(report, indent=1) if arguments.output == "json" else words(report))
     return _SIGNALLED_EXIT_CODE + ended.signal if ended.signal is not None else ended.code
 

@@ -47,8 +47,9 @@ def predicted_us(bucket: Mapping[str, Any], report: Mapping[str, Any]) -> float 
     return None
 
 
-def complete(report: Report) -> Report:
-    """The report with `predicted_us` and `achieved_us` for every bucket, and means for every plan."""
+def complete(report: Report, record: Report | None = None) -> Report:
+    """The report with `predicted_us` and `achieved_us` for every bucket, means for every plan, and `step` and `ddp`
+    from what gyre/_step_record.py has written."""
     for plan in report["plans"]:
         for bucket in plan["buckets"]:
             bucket["predicted_us"] = predicted_us(bucket, report)
@@ -57,7 +58,36 @@ def complete(report: Report) -> Report:
         mean = {key: plan["total"][key] / steps for key in ("backward_us", "exchange_us", "hidden_us", "exposed_us")}
         exchange = mean["exchange_us"]
         plan["mean"] = {**mean, "hidden_share": mean["hidden_us"] / exchange if exchange > 0 else 1.0}
+    report["step"] = _mean_step(record) if record and record["steps"] > 0 else None
+    report["ddp"] = [_ddp_group(name, buckets, report) for name, buckets in (record or {}).get("groups", {}).items()]
     return report
+
+
+_PARTS = ("data", "forward", "backward", "optimizer", "evaluation")
+
+
+def _mean_step(steps: Report) -> Report:
+    count = steps["steps"]
+    mean = {f"{part}_us": steps[f"{part}_us"] / count for part in (*_PARTS, "wall", "waited")}
+    mean["rest_us"] = max(0.0, mean["wall_us"] - sum(mean[f"{part}_us"] for part in _PARTS))
+    return {"steps": count, **mean}
+
+
+def _ddp_group(name: str, buckets: Sequence[Mapping[str, Any]], report: Report) -> Report:
+    """DistributedDataParallel's buckets in one process group: means over the steps."""
+    described = []
+    for bucket in buckets:
+        if bucket["count"] == 0:
+            continue
+        algorithm = "shared arena" if bucket["in_place"] else "shared pipeline"
+        one_host = report["hosts"] == 1
+        predicted = predicted_us({"bytes": bucket["bytes"], "algorithm": algorithm}, report) if one_host else None
+        means = {key: bucket[key] / bucket["count"] for key in ("issued_us", "exchange_us")}
+        described.append(
+            {"bytes": bucket["bytes"], "in_place": bucket["in_place"], "count": bucket["count"], **means}
+            | {"predicted_us": predicted}
+        )
+    return {"group": name, "buckets": described}
 
 
 def _rate_text(bytes_per_second: float) -> str:
@@ -116,6 +146,30 @@ def _step(plan: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _ddp_words(group: Mapping[str, Any]) -> list[str]:
+    lines = [["bucket", "size", "exchanged", "predicted", "achieved", "issued at"]]
+    for index, bucket in enumerate(group["buckets"]):
+        way = "in place" if bucket["in_place"] else "by copies"
+        times = (time_text(bucket[key]) for key in ("predicted_us", "exchange_us", "issued_us"))
+        lines.append([str(index), size_text(bucket["bytes"]), way, *times])
+    return ["", f"DistributedDataParallel in {group['group']}:", *_lined_up(lines)]
+
+
+def _whole_step(step: Mapping[str, Any]) -> list[str]:
+    parts = [
+        ("loading data", step["data_us"]),
+        ("forward", step["forward_us"]),
+        ("backward", step["backward_us"]),
+        ("optimizer", step["optimizer_us"]),
+        ("evaluation", step["evaluation_us"]),
+        ("the rest", step["rest_us"]),
+    ]
+    shown = [f"{name} {time_text(time)} ({time / step['wall_us']:.0%})" for name, time in parts if time > 0]
+    text = f"A whole step took {time_text(step['wall_us'])} (mean of {step['steps']}, without the first): "
+    waited = f" In backward it waited {time_text(step['waited_us'])} for DistributedDataParallel's last bucket."
+    return ["", text + ", ".join(shown) + "." + (waited if step["waited_us"] > 0 else "")]
+
+
 def words(report: Report) -> str:
     """For a person; `report` is complete()d."""
     lines = [_machine(report)]
@@ -123,7 +177,11 @@ def words(report: Report) -> str:
         lines += ["", f"{plan['name']}: {plan['steps']} steps, {size_text(plan['arena_bytes'])} of gradients"]
         if plan["steps"] > 0:
             lines += [*_buckets(plan), *_step(plan)]
-    if not report["plans"]:
+    for group in report["ddp"]:
+        lines += _ddp_words(group)
+    if report["step"]:
+        lines += _whole_step(report["step"])
+    if not report["plans"] and not report["ddp"]:
         lines += ["", "No optimizer exchanged gradients. Operations of their own:"]
     busy = [lane for lane in report["lanes"] if lane["collectives"] > 0]
     if busy:
