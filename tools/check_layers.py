@@ -17,6 +17,7 @@ from repository import ROOT, source_files
 LEVELS = {
     "base": 0,
     "net": 1,
+    "cli": 1,
     "group": 2,
     "launch": 2,
     "collectives": 3,
@@ -36,7 +37,7 @@ ROOMS = {"jobs": ("spec", "catalog", "scheduler", "drivers", "agent", "api")}
 OUTER_ROOMS = {"apps", "workloads", "python", "bench", "fuzz", "tests", "examples"}
 # Tests that stand in tests/ because they are run against several back ends, and yet are one folder's own.
 OWN_TESTS = {"tests/conformance": "gyre/group"}
-MAY_INCLUDE_TORCH = ("gyre/train/", "workloads/", "bench/", "tests/")
+MAY_INCLUDE_TORCH = ("gyre/train/", "workloads/", "bench/", "examples/", "tests/")
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -69,7 +70,7 @@ def include_problem(path: Path, included: str, quoted: bool) -> str | None:
     """What is wrong with one #include of the file at `path`."""
     place = path.as_posix()
     if TORCH_HEADER.match(included) and not place.startswith(MAY_INCLUDE_TORCH):
-        return "libtorch's headers are for gyre/train, workloads, bench and tests only"
+        return "libtorch's headers are for gyre/train, workloads, bench, examples and tests only"
     target = Path(included)
     room = target.parts[0]
     if room != "gyre" and room not in OUTER_ROOMS:

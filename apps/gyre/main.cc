@@ -15,14 +15,17 @@
 #include "apps/gyre/launch_command.h"
 #include "apps/gyre/python_verb.h"
 #include "apps/gyre/run_command.h"
-#include "apps/gyre/suggest.h"
 #include "gyre/base/error.h"
+#include "gyre/cli/option_table.h"
+#include "gyre/cli/suggest.h"
 
 extern char** environ;
 
 namespace {
 
 constexpr int kUsageExitCode = 2;
+/// Prints the options and verbs as JSON, for `gyre completion`.
+constexpr const char* kTableOption = "--option-table";
 
 /// A descriptor that we open must never become somebody's stdin, stdout or stderr.
 void ensure_standard_descriptors() {
@@ -57,6 +60,7 @@ constexpr std::array kPythonVerbs = {
     PythonVerb{"explain", "gyre.explain.__main__", "Run a job and say where the time of its exchange goes"},
     PythonVerb{"bench", "gyre.bench.__main__", "Measure the exchange, beside its bound and what others take"},
     PythonVerb{"doctor", "gyre.doctor", "Say what was built and found, what is wrong, and what mends it"},
+    PythonVerb{"completion", "gyre.completion", "Write the shell's completion of gyre and gyre-cifar10"},
 };
 
 /// `gyre help run` is `gyre run --help`, `gyre version` is `gyre --version`.
@@ -75,7 +79,7 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
   app.footer("\nExamples:\n  gyre run -n 4 -- python train.py\n  gyre bench exchange resnet50\n  gyre run --help");
   gyre::app::RunCommand run(app);
   const gyre::app::LaunchCommand launch(app);
-  std::vector<std::string> known = {"run", "launch", "help", "version", "--help", "--version"};
+  std::vector<std::string> known = {"run", "launch", "help", "version", "--help", "--version", kTableOption};
   for (const PythonVerb& verb : kPythonVerbs) {
     app.add_subcommand(verb.name, verb.description);
     known.push_back(verb.name);
@@ -84,9 +88,13 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
   arguments = with_options_for_help(std::move(arguments));
   const std::string first = arguments.front();
   if (first != "-h" && std::ranges::find(known, first) == known.end()) {
-    const auto meant = gyre::app::nearest(first, known);
+    const auto meant = gyre::cli::nearest(first, known);
     return usage_failure("gyre", fmt::format("there is no {} '{}'{}", first.starts_with('-') ? "option" : "verb", first,
                                              meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
+  }
+  if (first == kTableOption) {
+    fmt::print("{}\n", gyre::cli::option_table(app).dump());
+    return 0;
   }
   const std::string where = first.starts_with('-') ? "gyre" : "gyre " + first;
   try {

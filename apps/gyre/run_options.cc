@@ -6,7 +6,8 @@
 
 #include "apps/gyre/option_values.h"
 #include "apps/gyre/run_command.h"
-#include "apps/gyre/suggest.h"
+#include "gyre/cli/option_table.h"
+#include "gyre/cli/suggest.h"
 
 namespace gyre::app {
 
@@ -36,15 +37,6 @@ class RunHelp : public CLI::Formatter {
 
 bool takes_value(const CLI::Option& option) { return option.get_items_expected_max() > 0; }
 
-std::vector<std::string> option_names(const CLI::App& verb) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : verb.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
-  return names;
-}
-
 /// "--log-dir" of "--log-dir=logs"; "-n" of "-n4".
 std::string option_name(const std::string& word) {
   return word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
@@ -62,8 +54,7 @@ std::string value_in(const std::string& word) {
 
 std::string unknown_option(const std::string& option, const std::vector<std::string>& known) {
   if (const auto reason = reason_for_refusal(option)) return fmt::format("{}: {}", option, *reason);
-  const auto meant = nearest(option, known);
-  return fmt::format("there is no option {}{}", option, meant ? fmt::format("; did you mean {}?", *meant) : "");
+  return cli::no_such_option(option, known);
 }
 
 /// torchrun takes underscores in place of dashes, horovodrun has options of several letters behind one dash.
@@ -208,7 +199,8 @@ std::vector<std::string> RunCommand::take_command(const std::vector<std::string>
     if (word == "--" || !word.starts_with('-') || word.size() == 1) break;
     const std::string name = option_name(word);
     const CLI::Option* option = verb_->get_option_no_throw(name);
-    if (option == nullptr) throw UsageError(unknown_option(word.starts_with("--") ? name : word, option_names(*verb_)));
+    if (option == nullptr)
+      throw UsageError(unknown_option(word.starts_with("--") ? name : word, cli::option_names(*verb_)));
     const bool value_follows = takes_value(*option) && !holds_value(word);
     if (value_follows && next + 1 == arguments.size()) throw UsageError(fmt::format("{} needs a value", name));
     // Name and value apart, so that the value may be empty, or begin with a dash.

@@ -215,7 +215,7 @@ def test_what_cannot_be_is_told_at_once(bench: Bench, arguments: list[str], mess
 def test_an_unknown_verb_is_told_and_so_is_a_python_without_gyre(bench: Bench) -> None:
     unknown = bench("allreduec")
     assert unknown.returncode == 2
-    assert "choose from 'allreduce', 'exchange', 'step'" in unknown.stderr
+    assert "there is no verb 'allreduec'; did you mean 'allreduce'?" in unknown.stderr
     missing = bench("--help", GYRE_PYTHON="/no/python")
     assert missing.returncode == 2
     assert "/no/python" in missing.stderr
@@ -284,3 +284,18 @@ def test_the_table_of_steps_has_the_whole_step_and_what_is_exposed_of_it() -> No
     gloo = {"peers_together_us": {"gloo_us": 9e5}, "peers": {"gloo_us": 4e5}, "peers_processor_us": {"gloo_us": 3e5}}
     cells = " ".join(table([{**row, **ours, **gloo}]).splitlines()[1].split())
     assert cells == ("m, 4 B, batch 1 2 1 ddp 600.0 ms 500.0 ms 100.0 ms 900.0 ms 400.0 ms 1.50 4.00 2.0 ms 300.0 ms")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["alreduce"], "gyre bench: there is no verb 'alreduce'; did you mean 'allreduce'?"),
+        (["train"], "gyre bench: there is no verb 'train'; there are: allreduce, exchange, step"),
+        (["allreduce", "--sise", "4"], "gyre bench allreduce: there is no option --sise; did you mean --sizes?"),
+        (["step", "--rank", "2"], "gyre bench step: there is no option --rank; did you mean --ranks?"),
+        (["allreduce", "4"], "gyre bench allreduce: '4' is neither an option nor an option's value"),
+    ],
+)
+def test_a_mistyped_word_gets_a_suggestion(bench: Bench, arguments: list[str], message: str) -> None:
+    done = bench(*arguments)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, message)

@@ -5,7 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "gyre/cli/option_table.h"
+#include "gyre/cli/suggest.h"
 
 namespace gyre::cifar10 {
 namespace {
@@ -22,6 +26,9 @@ examples:
 
 exit codes: 0 done, 1 failed, 2 wrong options, 3 (rank 0 alone) the target accuracy was not reached)";
 
+/// Prints the options as JSON, for `gyre completion`.
+constexpr std::string_view kTableOption = "--option-table";
+
 /// CLI11's own checks let NaN pass.
 std::string check_rate(const std::string& text, bool may_be_zero) {
   double rate = 0;
@@ -31,11 +38,15 @@ std::string check_rate(const std::string& text, bool may_be_zero) {
 }
 
 void add_places(CLI::App& app, Options& options) {
-  app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout; needed");
+  app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout; needed")
+      ->type_name("DIR");
   app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
-      ->capture_default_str();
-  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Folder for checkpoints (MODEL-DIR/checkpoints)");
-  app.add_option("--tensorboard-dir", options.tensorboard_dir, "Folder for event files (MODEL-DIR/tensorboard)");
+      ->capture_default_str()
+      ->type_name("DIR");
+  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Folder for checkpoints (MODEL-DIR/checkpoints)")
+      ->type_name("DIR");
+  app.add_option("--tensorboard-dir", options.tensorboard_dir, "Folder for event files (MODEL-DIR/tensorboard)")
+      ->type_name("DIR");
   app.add_flag("--resume", options.resume, "Go on from the newest whole checkpoint, if there is one");
   app.add_option("--keep-checkpoints", options.keep_checkpoints, "How many of the newest checkpoints stay")
       ->check(CLI::Range(1, 1'000'000))
@@ -82,6 +93,13 @@ void add_reporting(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
+/// The first word that is neither an option nor an option's value.
+std::string describe_extra(const CLI::App& app) {
+  const std::string word = app.remaining().front();
+  if (!word.starts_with('-')) return fmt::format("'{}' is neither an option nor an option's value", word);
+  return cli::no_such_option(word.substr(0, word.find('=')), cli::option_names(app));
+}
+
 }  // namespace
 
 std::map<std::string, std::string> result_options(const Options& options, int ranks) {
@@ -108,10 +126,17 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   add_places(app, options);
   add_recipe(app, options, augment, compat);
   add_reporting(app, options);
+  if (argc == 2 && std::string_view(argv[1]) == kTableOption) {
+    fmt::print("{}\n", cli::option_table(app).dump());
+    return {std::nullopt, 0};
+  }
   try {
     app.parse(argc, argv);
     // Not required(), which is looked at before words that are no options.
     if (options.data_dir.empty()) throw CLI::RequiredError("--data-dir");
+  } catch (const CLI::ExtrasError&) {
+    fmt::print(stderr, "gyre-cifar10: {}\nSee `gyre-cifar10 --help`.\n", describe_extra(app));
+    return {std::nullopt, 2};
   } catch (const CLI::ParseError& error) {
     return {std::nullopt, app.exit(error) == 0 ? 0 : 2};
   }

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from gyre._command_line import Parser
 from gyre.bench import allreduce, exchange, step
 from gyre.bench.errors import BenchError, UsageError
 from gyre.bench.launch import Interrupted, launcher
@@ -28,13 +29,12 @@ Exit code: 0 when everything was measured and every answer was right; 1 when a p
 130 after Ctrl-C."""
 
 
-def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(
+def parser() -> Parser:
+    whole = Parser(
         prog="gyre bench",
         description="Measures Gyre's exchange on this machine, beside its bound and the peers.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in (allreduce, exchange, step):

@@ -36,7 +36,6 @@ def add_verb(verbs: Any) -> None:
         "allreduce",
         help="one collective at a time, from 4 B to 256 MB",
         description=__doc__,
-        allow_abbrev=False,
         epilog="example: gyre bench allreduce --ranks 2,4 --sizes 4,64KB,16MB --json allreduce.json",
     )
     add_common(parser, seconds=0.6)

@@ -38,7 +38,6 @@ def add_verb(verbs: Any) -> None:
         "exchange",
         help="the gradients of a model",
         description=__doc__,
-        allow_abbrev=False,
         epilog="example: gyre bench exchange resnet50 --ranks 2,4",
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODEL_NAMES)} (default: resnet50)")

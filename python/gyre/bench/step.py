@@ -51,7 +51,6 @@ def add_verb(verbs: Any) -> None:
         "step",
         help="a training step of a model: what the exchange adds to it",
         description=__doc__,
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="example: gyre bench step vgg16 --image-size 32 --batch 32 --ranks 2 --via ddp,hvd",
     )

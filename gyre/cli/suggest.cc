@@ -1,9 +1,11 @@
-#include "apps/gyre/suggest.h"
+#include "gyre/cli/suggest.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
 
-namespace gyre::app {
+namespace gyre::cli {
 
 namespace {
 
@@ -59,4 +61,9 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
   return best ? best : begins_alike;
 }
 
-}  // namespace gyre::app
+std::string no_such_option(std::string_view option, const std::vector<std::string>& known) {
+  const auto meant = nearest(option, known);
+  return fmt::format("there is no option {}{}", option, meant ? fmt::format("; did you mean {}?", *meant) : "");
+}
+
+}  // namespace gyre::cli

@@ -1,0 +1,99 @@
+"""Where the words of a command line stand, and what can stand there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gyre import doctor
+from gyre._command_line import Parser, Table
+from gyre.bench.__main__ import parser as bench_parser
+from gyre.errors import Error
+from gyre.explain.__main__ import parser as explain_parser
+from gyre.launch.program import find_program
+
+_ASK_SECONDS = 60
+# After their options stands a command.
+_RUN_COMMANDS = ("gyre run", "gyre explain")
+_FILES = ("FILE", "PATH")
+_FOLDERS = ("DIR",)
+
+
+@dataclass
+class Option:
+    names: list[str]
+    description: str
+    value: str = ""  # What the value is called; empty: there is none.
+    choices: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """Of its value: "file", "folder", "choice", "other", or empty."""
+        if self.choices:
+            return "choice"
+        if self.value in _FILES:
+            return "file"
+        return "folder" if self.value in _FOLDERS else "other" if self.value else ""
+
+
+@dataclass
+class Place:
+    """A program with the verbs behind it, as "gyre bench step"."""
+
+    name: str
+    options: list[Option]
+    verbs: dict[str, str]  # With their descriptions.
+    words: list[str]  # That may stand there and are neither.
+
+    @property
+    def runs_a_command(self) -> bool:
+        return self.name in _RUN_COMMANDS
+
+
+def places(own: Parser) -> list[Place]:
+    """Of gyre and, where it can run, gyre-cifar10. `own`: the parser of the verb that asks."""
+    program = find_program()
+    table = _ask(program)
+    parsers = {"bench": bench_parser(), "explain": explain_parser(), "doctor": doctor.parser(), "completion": own}
+    for verb, parser in parsers.items():
+        table["verbs"][verb] = {**parser.table(), "description": table["verbs"][verb]["description"]}
+    found = list(_flattened("gyre", table))
+    training = program.resolve().parent / "gyre-cifar10"
+    if training.exists():
+        # Where it cannot run (another torch), gyre itself is completed all the same.
+        with contextlib.suppress(Error):
+            found += _flattened(training.name, _ask(training))
+    return found
+
+
+def _ask(program: Path) -> Table:
+    """Error where it does not answer."""
+    try:
+        done = subprocess.run(
+            [program, "--option-table"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True
+        )
+        table: Table = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as failure:
+        raise Error(f"{program} does not say which options it has: {failure}") from failure
+    return table
+
+
+def _flattened(name: str, table: Table) -> Iterator[Place]:
+    options = [Option(**option) for option in table["options"]]
+    verbs = {verb: _first_sentence(inside["description"]) for verb, inside in table["verbs"].items()}
+    for option in options:
+        option.description = _first_sentence(option.description)
+    yield Place(name, options, verbs, table.get("words", []))
+    for verb, inside in table["verbs"].items():
+        yield from _flattened(f"{name} {verb}", inside)
+
+
+def _first_sentence(text: str) -> str:
+    """Of a description, on one line, without the name that it begins with."""
+    line = " ".join(text.split("\n\n", maxsplit=1)[0].split()).partition(". ")[0].removesuffix(".")
+    return re.sub(r"^`[^`]*`: ", "", line)
