@@ -1,8 +1,11 @@
 #include "gyre/engine/timeline.h"
 
 #include <fmt/format.h>
+#include <spdlog/logger.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -21,6 +24,23 @@ std::string json_text(std::string_view text) {
   return nlohmann::json(std::string(text)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
+/// "GROUP" of "collective 17 of GROUP", also behind the name of a process set; else nothing.
+std::optional<std::string_view> group_in(std::string_view name) {
+  constexpr std::string_view kBeginning = "collective ";
+  constexpr std::string_view kMiddle = " of ";
+  const std::size_t beginning = name.find(kBeginning);
+  if (beginning == std::string_view::npos) return std::nullopt;
+  if (beginning != 0 && !name.substr(0, beginning).ends_with(": ")) return std::nullopt;
+  const std::size_t number = beginning + kBeginning.size();
+  const std::size_t end = name.find_first_not_of("0123456789", number);
+  if (end == number || end == std::string_view::npos || !name.substr(end).starts_with(kMiddle)) return std::nullopt;
+  std::string_view group = name.substr(end + kMiddle.size());
+  // One of several operations that make up a collective: "… of process group 'world'.0".
+  const std::size_t quote = group.rfind("'.");
+  if (quote != std::string_view::npos) group = group.substr(0, quote + 1);
+  return group;
+}
+
 }  // namespace
 
 void Timeline::start(const std::filesystem::path& path, bool mark_cycles) {
@@ -33,6 +53,8 @@ void Timeline::start(const std::filesystem::path& path, bool mark_cycles) {
     const MutexLock lock(mutex_);
     queue_.clear();
     rows_.clear();
+    under_way_.clear();
+    lines_.clear();
     dropped_ = 0;
     stopping_ = false;
     started_ = SteadyClock::now();
@@ -83,20 +105,46 @@ void Timeline::append(std::string_view tensor, char phase, std::string_view name
   }
   const bool writer_sleeps = queue_.empty();
   const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(SteadyClock::now() - started_).count();
-  const int row = tensor.empty() ? 0 : row_of(tensor, now_us);
-  std::string event = fmt::format(R"({{"ph":"{}","pid":{},"tid":0,"ts":{})", phase, row, now_us);
+  const std::optional<std::string_view> group = group_in(tensor);
+  const int row = tensor.empty() ? 0 : row_of(group.value_or(tensor), now_us);
+  const int line = group ? line_of(tensor, *group, phase) : 0;
+  std::string event = fmt::format(R"({{"ph":"{}","pid":{},"tid":{},"ts":{})", phase, row, line, now_us);
   if (!name.empty()) event += fmt::format(R"(,"name":{})", json_text(name));
   if (phase == 'i') event += R"(,"s":"p")";
+  if (group && phase == 'B') event += fmt::format(R"(,"args":{{"collective":{}}})", json_text(tensor));
   event += '}';
   queue_.push_back(std::move(event));
   if (writer_sleeps) changed_.notify_all();
 }
 
-int Timeline::row_of(std::string_view tensor, std::int64_t now_us) {
-  const auto [found, added] = rows_.try_emplace(std::string(tensor), static_cast<int>(rows_.size()) + 1);
+int Timeline::line_of(std::string_view tensor, std::string_view row, char phase) {
+  const auto known = under_way_.find(std::string(tensor));
+  if (phase != 'B') {
+    if (known == under_way_.end()) return 0;  // A rank's announcement that came before this rank's own.
+    const int line = known->second.line;
+    if (phase == 'E' && --known->second.open_phases == 0) {
+      lines_[std::string(row)][static_cast<std::size_t>(line)] = false;
+      under_way_.erase(known);
+    }
+    return line;
+  }
+  if (known != under_way_.end()) {
+    ++known->second.open_phases;
+    return known->second.line;
+  }
+  std::vector<bool>& taken = lines_[std::string(row)];
+  const auto line = static_cast<std::size_t>(std::find(taken.begin(), taken.end(), false) - taken.begin());
+  if (line == taken.size()) taken.push_back(false);
+  taken[line] = true;
+  under_way_.emplace(tensor, UnderWay{static_cast<int>(line), 1});
+  return static_cast<int>(line);
+}
+
+int Timeline::row_of(std::string_view row, std::int64_t now_us) {
+  const auto [found, added] = rows_.try_emplace(std::string(row), static_cast<int>(rows_.size()) + 1);
   if (added) {
     queue_.push_back(fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"ts":{},"args":{{"name":{}}}}})",
-                                 found->second, now_us, json_text(tensor)));
+                                 found->second, now_us, json_text(row)));
     queue_.push_back(
         fmt::format(R"({{"name":"process_sort_index","ph":"M","pid":{0},"ts":{1},"args":{{"sort_index":{0}}}}})",
                     found->second, now_us));

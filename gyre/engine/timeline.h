@@ -20,7 +20,9 @@
 namespace gyre::engine {
 
 /// Writes what happens to each tensor as a Chrome trace (chrome://tracing, Perfetto): one row per tensor, with the
-/// phases NEGOTIATE_ALLREDUCE, QUEUE, MEMCPY_IN_FUSION_BUFFER, … that Horovod's users know.
+/// phases NEGOTIATE_ALLREDUCE, QUEUE, MEMCPY_IN_FUSION_BUFFER, … that Horovod's users know. Names of the form
+/// "collective 17 of GROUP" never come again; they share the row GROUP, those under way at the same time in lines below
+/// each other.
 ///
 /// The file is a valid JSON array after every write, so also when the process is killed: a batch of events overwrites
 /// the closing bracket and brings its own. Costs one atomic load per event while stopped. Thread-safe.
@@ -46,7 +48,8 @@ class Timeline {
  private:
   void stop_running() GYRE_REQUIRES(control_mutex_);
   void append(std::string_view tensor, char phase, std::string_view name) GYRE_EXCLUDES(mutex_);
-  int row_of(std::string_view tensor, std::int64_t now_us) GYRE_REQUIRES(mutex_);
+  int row_of(std::string_view row, std::int64_t now_us) GYRE_REQUIRES(mutex_);
+  int line_of(std::string_view tensor, std::string_view row, char phase) GYRE_REQUIRES(mutex_);
   void write_loop();
   void write_events(const std::string& events);
 
@@ -59,6 +62,13 @@ class Timeline {
   ConditionVariable changed_;
   std::vector<std::string> queue_ GYRE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, int> rows_ GYRE_GUARDED_BY(mutex_);
+  /// A collective of a group, and the line that it has in the group's row until it has ended.
+  struct UnderWay {
+    int line;
+    int open_phases;
+  };
+  std::unordered_map<std::string, UnderWay> under_way_ GYRE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::vector<bool>> lines_ GYRE_GUARDED_BY(mutex_);  // By row: those that are taken.
   std::uint64_t dropped_ GYRE_GUARDED_BY(mutex_) = 0;
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
   SteadyClock::time_point started_ GYRE_GUARDED_BY(mutex_);

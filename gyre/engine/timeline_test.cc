@@ -74,6 +74,36 @@ TEST_F(TimelineTest, each_tensor_has_a_row_with_its_phases) {
   EXPECT_TRUE(events.at(0).at("args").contains("start_time_since_epoch_in_micros"));
 }
 
+// A training with DDP has tens of thousands of collectives; a row for each made the trace unreadable.
+TEST_F(TimelineTest, the_collectives_of_a_process_group_share_a_row_in_which_none_hides_another) {
+  Timeline timeline(null_logger());
+  timeline.start(path(), false);
+  timeline.instant("collective 1 of process group '0'", "1");
+  for (const char* name : {"collective 1 of process group '0'", "collective 2 of process group '0'"}) {
+    timeline.begin(name, "ALLREDUCE");
+  }
+  timeline.begin("collective 1 of process group '0'", "GYRE_ALLREDUCE");
+  timeline.end("collective 1 of process group '0'");
+  timeline.end("collective 1 of process group '0'");
+  timeline.begin("collective 3 of process group '0'.1", "ALLREDUCE");  // While 2 is under way still.
+  timeline.end("collective 2 of process group '0'");
+  timeline.end("collective 3 of process group '0'.1");
+  timeline.begin("set 1: collective 1 of process group 'part'", "BROADCAST");
+  timeline.end("set 1: collective 1 of process group 'part'");
+  timeline.begin("collective of stamps", "ALLREDUCE");
+  timeline.end("collective of stamps");
+  timeline.stop();
+  std::vector<std::string> rows;
+  std::vector<int> lines;  // Of the ends, in their order.
+  for (const auto& event : parse()) {
+    if (event.value("name", "") == "process_name") rows.push_back(event.at("args").at("name"));
+    if (event.at("ph") == "E") lines.push_back(event.at("tid"));
+  }
+  EXPECT_EQ(rows,
+            (std::vector<std::string>{"gyre", "process group '0'", "process group 'part'", "collective of stamps"}));
+  EXPECT_EQ(lines, (std::vector<int>{0, 0, 1, 0, 0, 0}));
+}
+
 TEST_F(TimelineTest, the_file_is_valid_after_every_one_of_five_starts_and_stops) {
   Timeline timeline(null_logger());
   for (int cycle = 0; cycle < 5; ++cycle) {
