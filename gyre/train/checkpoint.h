@@ -27,7 +27,8 @@ struct CheckpointTensor {
 
 /// What a training run needs to go on as if it had never stopped.
 struct Checkpoint {
-  std::map<std::string, std::string> metadata;  ///< Epoch, step, seeds, options: names and values as text.
+  /// Epoch, step, seeds, options: names and values as text. "format", "checksum" and "gyre_checkpoint" are taken.
+  std::map<std::string, std::string> metadata;
   std::vector<CheckpointTensor> tensors;
   Bytes storage;  ///< The file's bytes, when loaded.
 
@@ -36,15 +37,16 @@ struct Checkpoint {
   const std::string& value(const std::string& name) const;
 };
 
-/// The file's bytes (docs/formats/checkpoint.md), and back. decode verifies everything: size, version, checksum, names,
-/// types, shapes and places; Error(kCorruptData) says whether the file was cut short or damaged, and names it.
+/// The file's bytes, which are safetensors (docs/formats/checkpoint.md), and back. decode verifies everything: size,
+/// version, checksum, names, types, shapes and places; Error(kCorruptData) says whether the file was cut short or
+/// damaged, and names it.
 Bytes encode_checkpoint(const Checkpoint& checkpoint);
 Checkpoint decode_checkpoint(Bytes bytes, std::string_view name);
 
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 
-/// A folder with the checkpoints of one run: checkpoint-00000012.gyre after epoch 12. For one process at a time (rank
-/// 0).
+/// A folder with the checkpoints of one run: checkpoint-00000012.safetensors after epoch 12. For one process at a time
+/// (rank 0).
 class CheckpointFolder {
  public:
   /// Makes the folder when needed. `keep`, at least 1: how many of the newest checkpoints stay.

@@ -1,6 +1,7 @@
 // Days of training hang on one file: these tests show that it comes back exactly, or that its damage is noticed.
 #include "gyre/train/checkpoint.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -8,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "gyre/base/checksum.h"
@@ -62,7 +64,8 @@ TEST_F(CheckpointTest, what_was_saved_comes_back) {
   EXPECT_EQ(as_text(loaded.tensor("step").bytes), "x");
   EXPECT_TRUE(loaded.tensor("nothing").bytes.empty());
   EXPECT_THROW(loaded.tensor("other"), Error);
-  EXPECT_EQ((bytes.size() - 8) % 64, 0U) << "header and tensors end at multiples of 64, then comes the checksum";
+  EXPECT_EQ(bytes.size() % 64, 25U)
+      << "the header ends at a multiple of 64, and nothing is between or behind the tensors";
 }
 
 TEST_F(CheckpointTest, every_cut_is_noticed_and_called_a_cut) {
@@ -82,16 +85,48 @@ TEST_F(CheckpointTest, every_flipped_bit_is_noticed) {
   }
 }
 
-TEST_F(CheckpointTest, a_header_that_lies_under_a_right_checksum_is_refused) {
-  Bytes bytes = encode_checkpoint(example());
+/// `bytes` with another text in its header, and the checksum that belongs to it.
+Bytes with_another_header(Bytes bytes, const std::string& from, const std::string& to) {
   std::string text(as_text(bytes));
-  const std::size_t place = text.find("[2,3]");
-  ASSERT_NE(place, std::string::npos);
-  text.replace(place, 5, "[9,9]");
-  ByteWriter writer;
-  writer.text(text.substr(0, text.size() - 8));
-  writer.u64(xxh3_64(as_bytes(text.substr(0, text.size() - 8))));
-  EXPECT_THAT(failure_of(writer.result()), HasSubstr("conv/weight lies outside the file"));
+  text.replace(text.find(from), from.size(), to);
+  const std::string prefix = "xxh3:";
+  const std::size_t digits = text.find(prefix) + prefix.size();
+  text.replace(digits, 16, "0000000000000000");
+  text.replace(digits, 16, fmt::format("{:016x}", xxh3_64(as_bytes(text))));
+  const auto changed = as_bytes(text);
+  return {changed.begin(), changed.end()};
+}
+
+TEST_F(CheckpointTest, a_header_that_lies_under_a_right_checksum_is_refused) {
+  const Bytes good = encode_checkpoint(example());
+  EXPECT_THAT(failure_of(with_another_header(good, "[2,3]", "[9,9]")), HasSubstr("conv/weight lies outside the file"));
+  EXPECT_THAT(failure_of(with_another_header(good, "\"F32\"", "\"F99\"")), HasSubstr("unknown type"));
+  EXPECT_THAT(failure_of(with_another_header(good, "\"step\"", "\"stop\"")), "") << "the change itself is no failure";
+  EXPECT_THAT(failure_of(with_another_header(good, "\"gyre_checkpoint\":\"2\"", "\"gyre_checkpoint\":\"3\"")),
+              HasSubstr("format version 3"));
+}
+
+// People look at checkpoints with the tools they have.
+TEST_F(CheckpointTest, the_file_is_safetensors_with_the_metadata_as_text) {
+  const Bytes bytes = encode_checkpoint(example());
+  ByteReader reader(bytes, "file");
+  const auto header = nlohmann::json::parse(reader.text(reader.u64()));
+  EXPECT_EQ(header.at("__metadata__").at("epoch"), "12");
+  EXPECT_EQ(header.at("__metadata__").at("format"), "pt");
+  EXPECT_EQ(header.at("conv/weight").at("dtype"), "F32");
+  EXPECT_EQ(header.at("conv/weight").at("shape"), nlohmann::json({2, 3}));
+  EXPECT_EQ(header.at("nothing").at("data_offsets"), nlohmann::json({0, 0})) << "8-byte elements come first";
+  EXPECT_EQ(header.at("conv/weight").at("data_offsets"), nlohmann::json({0, 24}));
+  EXPECT_EQ(header.at("step").at("data_offsets"), nlohmann::json({24, 25}));
+}
+
+TEST_F(CheckpointTest, what_is_no_checkpoint_of_ours_is_said_to_be_that) {
+  const auto failure_of_text = [](std::string_view text) {
+    const auto bytes = as_bytes(text);
+    return failure_of(Bytes(bytes.begin(), bytes.end()));
+  };
+  EXPECT_THAT(failure_of_text("GYRECKPT and more"), HasSubstr("format version 1"));
+  EXPECT_THAT(failure_of_text(std::string("\2\0\0\0\0\0\0\0{}", 10)), HasSubstr("not a checkpoint of Gyre"));
 }
 
 TEST_F(CheckpointTest, only_the_newest_are_kept) {
@@ -135,8 +170,9 @@ TEST_F(CheckpointTest, a_full_disk_is_a_clear_error_and_the_previous_checkpoint_
   }
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, old_handler);
-  EXPECT_THAT(message, testing::AllOf(HasSubstr("after epoch 2 could not be saved"),
-                                      HasSubstr("checkpoint-00000001.gyre is intact"), HasSubstr("File too large")));
+  EXPECT_THAT(message,
+              testing::AllOf(HasSubstr("after epoch 2 could not be saved"),
+                             HasSubstr("checkpoint-00000001.safetensors is intact"), HasSubstr("File too large")));
   EXPECT_EQ(folder.find_latest_valid()->checkpoint.value("epoch"), "1");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "no temporary is left";
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import resource
 import shutil
 import signal
@@ -32,7 +33,7 @@ def train(*arguments: object, **options: object) -> subprocess.CompletedProcess[
 
 
 def checkpoint(folder: Path, epoch: int) -> Path:
-    return folder / "checkpoints" / f"checkpoint-{epoch:08}.gyre"
+    return folder / "checkpoints" / f"checkpoint-{epoch:08}.safetensors"
 
 
 def test_the_sample_jobs_flags_train_and_leave_checkpoints_and_curves(data: Path, tmp_path: Path) -> None:
@@ -122,8 +123,8 @@ def test_a_disk_that_fills_up_leaves_the_previous_checkpoint(data: Path, tmp_pat
     result = train(*flags, "--epochs", 2, "--resume", preexec_fn=no_large_files, restore_signals=False)
     assert result.returncode == 1
     assert "the checkpoint after epoch 2 could not be saved" in result.stderr
-    assert "checkpoint-00000001.gyre is intact" in result.stderr
-    assert [path.name for path in (model / "checkpoints").iterdir()] == ["checkpoint-00000001.gyre"]
+    assert "checkpoint-00000001.safetensors is intact" in result.stderr
+    assert [path.name for path in (model / "checkpoints").iterdir()] == ["checkpoint-00000001.safetensors"]
     assert checkpoint(model, 1).read_bytes() == before
 
 
@@ -147,7 +148,10 @@ def test_wrong_input_is_one_clear_message(data: Path, tmp_path: Path) -> None:
         assert len(wrong.stderr.splitlines()[0]) < 100
     mistyped = train("--data-dri", data)
     assert mistyped.returncode == 2
-    assert "--data-dri" in mistyped.stderr
+    assert mistyped.stderr.startswith("gyre-cifar10: there is no option --data-dri; did you mean --data-dir?\n")
+    extra = train("--data-dir", data, "5")
+    assert extra.returncode == 2
+    assert extra.stderr.startswith("gyre-cifar10: '5' is neither an option nor an option's value\n")
     assert train("--help").returncode == 0
 
 
@@ -178,3 +182,19 @@ def test_hashes_of_every_step_repeat(data: Path, tmp_path: Path) -> None:
     steps = -(-IMAGES_PER_FILE * datasets.TRAIN_FILES // 32)
     assert len(runs[0].stdout.splitlines()) == steps
     assert runs[0].stdout == runs[1].stdout
+
+
+def test_a_checkpoint_is_read_from_python(data: Path, tmp_path: Path) -> None:
+    """With the library that everybody has for such files, and none of ours."""
+    from safetensors import safe_open  # noqa: PLC0415 - slow to import
+
+    model = tmp_path / "model"
+    assert train("--data-dir", data, "--model-dir", model, "--epochs", 2, "--batch-size", 32).returncode == 0
+    with safe_open(checkpoint(model, 2), "pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
+    assert (metadata["epoch"], metadata["format"], metadata["--batch-size"]) == ("2", "pt", "32")
+    assert int(metadata["step"]) > 0
+    assert re.fullmatch("xxh3:[0-9a-f]{16}", metadata["checksum"])
+    assert tensors["conv1.weight"].shape == (32, 3, 3, 3), sorted(tensors)
+    assert all(tensor.isfinite().all() for tensor in tensors.values())

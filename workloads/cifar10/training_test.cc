@@ -153,7 +153,7 @@ TEST_F(TrainingTest, ranks_played_by_one_process_train_the_same_network_as_one_r
 TEST_F(TrainingTest, a_checkpoint_cut_short_is_passed_over_on_resume) {
   Options run = options("cut");
   train(run);
-  fs::resize_file(run.checkpoint_dir / "checkpoint-00000002.gyre", 5000);
+  fs::resize_file(run.checkpoint_dir / "checkpoint-00000002.safetensors", 5000);
   run.resume = true;
   testing::internal::CaptureStderr();
   const Outcome resumed = train(run);
