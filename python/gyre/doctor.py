@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.metadata
 import importlib.util
@@ -19,9 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gyre import __version__
+from gyre._command_line import Parser
 from gyre.errors import Error
 from gyre.launch.program import find_program
 
+SHARED_MEMORY_FOLDER = Path("/dev/shm")
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
 LEAST_OPEN_FILES = 1024
 SELF_TEST_SECONDS = 60
@@ -101,8 +102,8 @@ def _torch() -> Iterator[Finding]:
         text = "torch does not load it by itself, because TORCH_DEVICE_BACKEND_AUTOLOAD is 0"
         yield Finding("backend gyre", "note", text, "unset it, or `import gyre.distributed` in the script")
     elif "gyre.torch_backend:register" not in names:
-        text = "gyre-train is not installed as a package here (a checkout?), so torch does not know of it"
-        yield Finding("backend gyre", "note", text, "`import gyre.distributed` in the script")
+        text = "gyre-train is not installed for this Python (PYTHONPATH alone?), so torch does not know the backend"
+        yield Finding("backend gyre", "note", text, f"{_install_command()}, or `import gyre.distributed` in the script")
     elif "gyre" not in dist.Backend.backend_list:
         yield Finding("backend gyre", "wrong", "torch has not loaded it", "`import gyre.distributed` shows why")
     else:
@@ -140,18 +141,7 @@ def _minor(version: str) -> str:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("cores", "ok", str(len(os.sched_getaffinity(0))))
-    try:
-        free = shutil.disk_usage("/dev/shm").free
-    except OSError as error:
-        yield Finding("/dev/shm", "wrong", str(error), "mount -t tmpfs tmpfs /dev/shm")
-    else:
-        enough = free >= LEAST_SHARED_MEMORY_BYTES
-        yield Finding(
-            "/dev/shm",
-            "ok" if enough else "note",
-            f"{free >> 20} MiB free" + ("" if enough else "; four ranks of a large model want 1024"),
-            "" if enough else "mount -o remount,size=4g /dev/shm (Docker: --shm-size=4g)",
-        )
+    yield _shared_memory()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < LEAST_OPEN_FILES:
         yield Finding("open files", "note", f"at most {hard}", f"ulimit -n {LEAST_OPEN_FILES}")
@@ -167,6 +157,27 @@ def _machine() -> Iterator[Finding]:
         )
     else:
         yield Finding("host name", "ok", f"{name}, {address}")
+
+
+def _shared_memory() -> Finding:
+    """Never wrong: Gyre's own shared memory is files without a name, which no mount limits."""
+    name, needed = str(SHARED_MEMORY_FOLDER), "Gyre needs it for DistributedDataParallel's buckets alone"
+    copied = f"{needed}, and copies them now; DataLoader workers of torch need it too"
+    try:
+        room = os.statvfs(SHARED_MEMORY_FOLDER)
+    except OSError as error:
+        return Finding(name, "note", f"{error.strerror}; {copied}", f"mount -t tmpfs tmpfs {name}")
+    if room.f_flag & os.ST_RDONLY:
+        return Finding(name, "note", f"read-only; {copied}", f"mount -o remount,rw {name}")
+    if not os.access(SHARED_MEMORY_FOLDER, os.W_OK | os.X_OK):
+        return Finding(name, "note", f"not writable by this user; {copied}", f"chmod 1777 {name}")
+    free_mib = (room.f_bavail * room.f_frsize) >> 20
+    text = f"{free_mib} MiB free; {needed}, and uses half: those of all ranks here up to {free_mib // 2} MiB"
+    if free_mib >= LEAST_SHARED_MEMORY_BYTES >> 20:
+        return Finding(name, "ok", text)
+    return Finding(
+        name, "note", f"{text}, larger ones are copied", f"mount -o remount,size=4g {name} (Docker: --shm-size=4g)"
+    )
 
 
 def _environment() -> Iterator[Finding]:
@@ -219,11 +230,15 @@ def _add_up() -> float:
     return total
 
 
+def parser() -> Parser:
+    whole = Parser(prog="gyre doctor", description=__doc__)
+    whole.add_argument("-o", "--output", choices=["text", "json"], default="text", help="how to write it")
+    whole.add_argument("--no-self-test", action="store_true", help="do not start two ranks to try it")
+    return whole
+
+
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="gyre doctor", description=__doc__, allow_abbrev=False)
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="how to write it")
-    parser.add_argument("--no-self-test", action="store_true", help="do not start two ranks to try it")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     findings = list(examine(self_test=not options.no_self_test))
     wrong = sum(finding.state == "wrong" for finding in findings)
     if options.output == "json":

@@ -7,18 +7,17 @@ it is a copy of a whole Debian 12 that tools/clean_tree.py has made, into which 
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import re
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import clean_tree
 import pytest
 from clean_tree import CleanTree, command_in
+from linked_packages import make_venv
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD_SECONDS = 1500
@@ -60,42 +59,12 @@ for step in range(40):
 """
 
 
-def closure(name: str, seen: set[str]) -> set[str]:
-    """The distribution and all that it requires here."""
-    key = re.sub(r"[-_.]+", "-", name).lower()
-    if key in seen:
-        return seen
-    try:
-        requirements = importlib.metadata.distribution(name).requires or []
-    except importlib.metadata.PackageNotFoundError:
-        return seen
-    seen.add(key)
-    for requirement in requirements:
-        if "extra ==" not in requirement:
-            match = re.match(r"[A-Za-z0-9_.\-]+", requirement)
-            if match is not None:
-                closure(match[0], seen)
-    return seen
-
-
-def link_distribution(name: str, target: Path) -> None:
-    distribution = importlib.metadata.distribution(name)
-    for file in distribution.files or []:
-        top = file.parts[0]
-        source = Path(str(distribution.locate_file(top)))
-        if top not in ("..", "__pycache__") and not (target / top).exists():
-            (target / top).symlink_to(source)
-
-
 class Venv:
     """Where the wheel is installed, and how things run there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        venv.create(folder)
-        self.packages = next(folder.glob("lib/python*/site-packages"))
-        for name in sorted(closure("torch", set()) | closure("numpy", set())):
-            link_distribution(name, self.packages)
+        self.packages = make_venv(folder, "torch", "numpy")
         self._home = folder.parent / "home"
         self._home.mkdir()
 

@@ -29,15 +29,14 @@ build() {
   if [[ "$preset" == release ]]; then link_into_venv; fi
 }
 
-# After this, .venv/bin/gyre and .venv/bin/gyre-cifar10 are the ones just built and `import gyre` is python/gyre of this checkout.
-# A .venv that is itself a link belongs to another checkout and is left alone.
+# After this, .venv/bin/gyre and .venv/bin/gyre-cifar10 are the ones just built, `import gyre` is python/gyre of this checkout, and
+# torch knows the backend as where the wheel is installed. A .venv that is itself a link belongs to another checkout and is left alone.
 link_into_venv() {
   [[ -L "$VENV" ]] && return
-  local program site
+  local program
   for program in gyre gyre-cifar10; do
     local target="$ROOT/build/release/bin/$program"
     if [[ -x "$target" && "$(readlink "$VENV/bin/$program")" != "$target" ]]; then ln -sfn "$target" "$VENV/bin/$program"; fi
   done
-  site=$(echo "$VENV"/lib/python3.*/site-packages)
-  if [[ "$(cat "$site/gyre-checkout.pth" 2>/dev/null)" != "$ROOT/python" ]]; then echo "$ROOT/python" >"$site/gyre-checkout.pth"; fi
+  "$VENV/bin/python" "$ROOT/tools/dev/register_checkout.py" "$ROOT" "$(echo "$VENV"/lib/python3.*/site-packages)"
 }

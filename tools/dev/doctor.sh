@@ -23,7 +23,7 @@ doctor_machine() {
   if ((${shm_mb:-0} >= 1024)); then
     note ok /dev/shm "$shm_mb MiB free"
   else
-    note small /dev/shm "${shm_mb:-0} MiB free; four ranks of a large model want 1024: mount -o remount,size=4g /dev/shm"
+    note small /dev/shm "${shm_mb:-0} MiB free; DistributedDataParallel's buckets want 1024: mount -o remount,size=4g /dev/shm"
   fi
 }
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <string_view>
 
 namespace gyre::launch {
 
@@ -33,6 +35,15 @@ std::string explain_signal(int signal, const std::optional<std::int64_t>& out_of
   }
 }
 
+/// torch's words for a backend that it does not know differ between its versions.
+bool torch_lacks_our_backend(const std::string& line) {
+  const std::size_t place = line.find("Unknown ");
+  if (place == std::string::npos) return false;
+  const std::string_view rest = std::string_view(line).substr(place);
+  return rest.starts_with("Unknown backend type gyre") || rest.starts_with("Unknown c10d backend type GYRE") ||
+         rest.starts_with("Unknown backend 'gyre'");
+}
+
 /// What Python raises where somebody should have typed something.
 bool wanted_input(const FailureReport& report) {
   return report.error && (report.error->error.starts_with("EOFError: EOF when reading") ||
@@ -49,6 +60,11 @@ std::string explain(const FailureReport& report) {
   if (report.child_failed_to_import) {
     return "a child process that it has spawned (a DataLoader's worker, say) imports the script again, and failed: put "
            "what the script does under `if __name__ == '__main__':`";
+  }
+  if ((report.error && torch_lacks_our_backend(report.error->error)) ||
+      std::ranges::any_of(report.last_lines, torch_lacks_our_backend)) {
+    return "gyre-train is not installed where this Python looks, so torch does not know the backend; write `import "
+           "gyre.distributed` before init_process_group, or install it (in a checkout: `./dev build`)";
   }
   if (report.status.signal != 0) return explain_signal(report.status.signal, report.out_of_memory_kills);
   const int code = report.status.code;

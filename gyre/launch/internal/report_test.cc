@@ -96,6 +96,20 @@ TEST(report, an_exit_code_is_shown_and_a_shells_signal_is_translated) {
   EXPECT_THAT(failure_block(report, false), HasSubstr("what it ran was killed by SIGSEGV"));
 }
 
+// A new user's first error in a checkout was torch's, which does not say what is missing.
+TEST(report, a_backend_that_torch_does_not_know_has_its_remedy_beside_it) {
+  FailureReport report = killed_rank();
+  report.status = {.code = 1, .signal = 0};
+  for (const char* line :
+       {"AssertionError: Unknown backend type gyre", "AssertionError: Unknown c10d backend type GYRE",
+        "ValueError: Unknown backend 'gyre'. Specify a 'device:backend' string"}) {
+    report.last_lines = {"Traceback (most recent call last):", line};
+    EXPECT_THAT(failure_block(report, false), HasSubstr("write `import gyre.distributed`"));
+  }
+  report.last_lines = {"AssertionError: Unknown backend type gloom"};
+  EXPECT_THAT(failure_block(report, false), Not(HasSubstr("gyre.distributed")));
+}
+
 TEST(report, a_silent_rank_without_a_log_is_said_to_be_that) {
   FailureReport report = killed_rank();
   report.last_lines.clear();

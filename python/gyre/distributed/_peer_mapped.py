@@ -98,6 +98,8 @@ class PeerMappedBuffers:
             room = os.statvfs(_SHARED_MEMORY_FOLDER)
         except OSError:
             return False
+        if room.f_flag & os.ST_RDONLY or not os.access(_SHARED_MEMORY_FOLDER, os.W_OK | os.X_OK):
+            return False
         free_bytes = room.f_bavail * room.f_frsize
         return self._local_size * size_bytes <= _SHARE_LEFT_FREE * free_bytes
 
