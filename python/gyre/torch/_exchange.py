@@ -26,7 +26,7 @@ from gyre._torch_private import at_end_of_backward, keep_out_of_graphs, version_
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
-from gyre.torch._exchange_options import ExchangeOptions
+from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, NOT_IN_PLAN, Slot, layout_name
 from gyre.torch._sparse_exchange import SparseExchange
 from gyre.torch._submissions import allreduce_submission, submit_one
@@ -392,7 +392,7 @@ class GradientExchange:
             f"the gradient of '{name}' was computed more than backward_passes_per_step="
             f"{self.options.passes_per_step} times before optimizer.step() or optimizer.synchronize(). Raise "
             "backward_passes_per_step to accumulate over several backward passes; pass end_in_backward=False if a step "
-            "has several losses of different parameters; call optimizer.zero_grad() to leave out a step."
+            f"has several losses of different parameters. {GRADIENTS_NOT_WANTED}"
         )
 
     def _complete(self, slot: Slot) -> None:

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from gyre._tensors.requests import Reduction
 from gyre.torch.compression import Compressor
 
+# For gradients that came through another optimizer's loss, or of a step that is left out.
+GRADIENTS_NOT_WANTED = (
+    "Where another optimizer's loss brought these gradients (a GAN's), call requires_grad_(False) on their parameters "
+    "before its backward(); to leave out a step, on every rank: optimizer.synchronize(), then optimizer.zero_grad()."
+)
+
 
 @dataclass
 class ExchangeOptions:

@@ -15,7 +15,7 @@ from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre._torch_private import check_scaler_has_asked
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._exchange import GradientExchange, retire_exchanges
-from gyre.torch._exchange_options import ExchangeOptions
+from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
 from gyre.torch._wrapping import wrap
 from gyre.torch.adasum_optimizer import AdasumMixin
 from gyre.torch.asynchronous import allreduce_async
@@ -143,7 +143,7 @@ class DistributedMixin(torch.optim.Optimizer):
                 raise CallOrderError(
                     "optimizer.zero_grad() was called after backward() but before optimizer.step() or "
                     "optimizer.synchronize(): this step's gradients are exchanged with the other ranks. Call it before "
-                    "backward(); to leave out a step on every rank, call optimizer.synchronize() first."
+                    f"backward(). {GRADIENTS_NOT_WANTED}"
                 )
             self._exchange.forget_passes()
         super().zero_grad(set_to_none)
