@@ -1,0 +1,76 @@
+#include "gyre/jobs/catalog/catalog.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "gyre/base/clock.h"
+#include "gyre/jobs/catalog/internal/schema.h"
+#include "gyre/jobs/catalog/internal/store.h"
+
+namespace gyre::jobs::catalog {
+namespace {
+
+/// Two services with one catalog would each start what the other one started. The lock goes with its process.
+UniqueFd take_lock(const std::filesystem::path& path) {
+  const std::string lock_path = path.string() + ".lock";
+  UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) {
+    throw system_error(fmt::format("catalog {}: {} cannot be written; check who owns its folder, and whether the file "
+                                   "system is read-only",
+                                   path.string(), lock_path),
+                       errno);
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    std::array<char, 32> owner{};
+    const ssize_t size = ::pread(lock.get(), owner.data(), owner.size() - 1, 0);
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("catalog {} is in use by process {}; end that one first, or use another catalog",
+                            path.string(), size > 0 ? owner.data() : "(unknown)"));
+  }
+  const std::string self = std::to_string(::getpid());
+  // Only for the message above: on a full disk it does without.
+  if (::ftruncate(lock.get(), 0) == 0) [[maybe_unused]]
+    const ssize_t written = ::pwrite(lock.get(), self.data(), self.size(), 0);
+  return lock;
+}
+
+}  // namespace
+
+Catalog::Catalog(std::unique_ptr<Store> store) : store_(std::move(store)) {}
+Catalog::~Catalog() = default;
+Catalog::Catalog(Catalog&& other) noexcept = default;
+
+Catalog Catalog::open(const std::filesystem::path& path, CatalogOptions options) {
+  if (!options.now) options.now = wall_clock_us;
+  auto store = std::make_unique<Store>(take_lock(path), path, std::move(options.now));
+  migrate(store->database, schema_steps());
+  return Catalog(std::move(store));
+}
+
+Unconfirmed Catalog::unconfirmed() {
+  Unconfirmed found;
+  for (Attempt& attempt : attempts().unended()) {
+    if (attempt.state != AttemptState::kStarted) found.attempts.push_back(std::move(attempt));
+  }
+  for (Node& node : nodes().list()) {
+    if (node.state == NodeState::kAllocating || node.state == NodeState::kLeaving)
+      found.nodes.push_back(std::move(node));
+  }
+  found.jobs = jobs().deleting();
+  found.clusters = clusters().deleting();
+  return found;
+}
+
+void Catalog::together(const std::function<void()>& work) {
+  Transaction transaction(store_->database);
+  work();
+  transaction.commit();
+}
+
+}  // namespace gyre::jobs::catalog

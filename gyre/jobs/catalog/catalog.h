@@ -1,0 +1,80 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gyre/jobs/catalog/attempts.h"
+#include "gyre/jobs/catalog/clusters.h"
+#include "gyre/jobs/catalog/events.h"
+#include "gyre/jobs/catalog/jobs.h"
+#include "gyre/jobs/catalog/nodes.h"
+#include "gyre/jobs/catalog/types.h"
+#include "gyre/jobs/catalog/users.h"
+#include "gyre/jobs/catalog/workspaces.h"
+
+namespace gyre::jobs::catalog {
+
+class Store;
+
+struct CatalogOptions {
+  std::function<TimeUs()> now;  ///< Unset: the wall clock.
+};
+
+/// What was written down before it was done, and not yet confirmed. A service that starts asks drivers and agents about
+/// it.
+struct Unconfirmed {
+  std::vector<Attempt> attempts;  ///< Planned or ending.
+  std::vector<Node> nodes;        ///< Allocating or leaving.
+  std::vector<Job> jobs;          ///< Being deleted.
+  std::vector<Cluster> clusters;  ///< Being deleted.
+};
+
+/// The memory of the job service: one SQLite file with all workspaces, clusters, nodes, experiments, jobs, attempts,
+/// users and events.
+///
+/// Every function that changes something does it, with its events, completely or not at all, and has it on disk when it
+/// returns; a failure leaves everything as it was, and the catalog usable. Failures are gyre::Error: kNotFound and
+/// kInvalidArgument (an illegal transition, a name that is in use) where the call is wrong, kResourceExhausted on a
+/// full disk, kIo where the file cannot be written, kCorruptData where it is damaged.
+///
+/// An intent is written before the act: an attempt is planned before it is started, and ending before it is ended. The
+/// act is idempotent by the attempt's id, and so is its confirmation, so that after a crash at any moment unconfirmed()
+/// says what has to be asked about or done again.
+///
+/// Not thread-safe.
+class Catalog {
+ public:
+  /// Makes the file where there is none, for its owner alone, and brings an older one up to date. One process at a
+  /// time: Error(kUnsupported) names the one that has it open.
+  static Catalog open(const std::filesystem::path& path, CatalogOptions options = {});
+  ~Catalog();
+  Catalog(Catalog&& other) noexcept;
+  Catalog& operator=(Catalog&& other) = delete;
+  Catalog(const Catalog&) = delete;
+  Catalog& operator=(const Catalog&) = delete;
+
+  Workspaces workspaces() { return Workspaces(*store_); }
+  Experiments experiments() { return Experiments(*store_); }
+  Clusters clusters() { return Clusters(*store_); }
+  Nodes nodes() { return Nodes(*store_); }
+  Jobs jobs() { return Jobs(*store_); }
+  Attempts attempts() { return Attempts(*store_); }
+  Events events() { return Events(*store_); }
+  Users users() { return Users(*store_); }
+
+  Unconfirmed unconfirmed();
+
+  /// Makes one change of all that `work` does; when it throws, nothing is changed. For many changes at once, which
+  /// share the wait for the disk.
+  void together(const std::function<void()>& work);
+
+ private:
+  explicit Catalog(std::unique_ptr<Store> store);
+
+  std::unique_ptr<Store> store_;
+};
+
+}  // namespace gyre::jobs::catalog

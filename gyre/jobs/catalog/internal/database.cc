@@ -1,0 +1,198 @@
+#include "gyre/jobs/catalog/internal/database.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "gyre/base/check.h"
+#include "gyre/base/file.h"
+
+namespace gyre::jobs::catalog {
+namespace {
+
+/// Another program that looks into the file, such as a backup, locks it for moments only.
+constexpr int kBusyTimeoutMs = 5'000;
+
+Error translated(const std::string& path, int code, int system_errno, const std::string& details) {
+  const auto with = [&](ErrorCode kind, std::string_view what) {
+    return Error(kind, fmt::format("catalog {}: {} ({})", path, what, details));
+  };
+  if (system_errno == ENOSPC || system_errno == EDQUOT) code = SQLITE_FULL;
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return with(ErrorCode::kResourceExhausted,
+                  "the disk is full; nothing was changed. Free some space there and try again");
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return with(
+          ErrorCode::kCorruptData,
+          "the file is damaged or not a catalog; nothing was changed. Restore it from a backup, or move it away to "
+          "start with an empty one");
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+    case SQLITE_CANTOPEN:
+    case SQLITE_AUTH:
+      return with(
+          ErrorCode::kIo,
+          "it cannot be written; nothing was changed. Check who owns the file and its folder, and whether the file "
+          "system is read-only");
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return with(ErrorCode::kTimeout, "another program keeps it locked; nothing was changed. End that program");
+    case SQLITE_IOERR:
+      return with(ErrorCode::kIo, fmt::format("reading or writing failed: {}; nothing was changed. Check the disk",
+                                              system_errno != 0 ? std::strerror(system_errno) : "unknown cause"));
+    case SQLITE_NOMEM: return with(ErrorCode::kResourceExhausted, "out of memory; nothing was changed");
+    default: return with(ErrorCode::kInternal, "an unexpected failure; nothing was changed");
+  }
+}
+
+}  // namespace
+
+void Database::Finalizer::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+
+Database::Database(std::filesystem::path path) : path_(std::move(path)) {
+  // SQLite would make it readable for all; it holds secrets.
+  const UniqueFd file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file) {
+    const int reason = errno;
+    const bool full = reason == ENOSPC || reason == EDQUOT;
+    throw translated(path_, full ? SQLITE_FULL : SQLITE_CANTOPEN, reason, std::strerror(reason));
+  }
+  try {
+    open();
+  } catch (...) {
+    statements_.clear();
+    sqlite3_close_v2(handle_);
+    throw;
+  }
+}
+
+void Database::open() {
+  check(sqlite3_open_v2(path_.c_str(), &handle_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                        nullptr));
+  check(sqlite3_busy_timeout(handle_, kBusyTimeoutMs));
+  // FULL: a confirmed change survives a power failure too. Deleted secrets are overwritten.
+  execute(
+      "PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; PRAGMA trusted_schema = OFF; PRAGMA synchronous = FULL;");
+  Query whole(*this, "PRAGMA quick_check(1)");
+  if (whole.next() && whole.text(0) != "ok") throw translated(path_, SQLITE_CORRUPT, 0, whole.text(0));
+}
+
+void Database::use_write_ahead_log() { execute("PRAGMA journal_mode = WAL"); }
+
+Database::~Database() {
+  statements_.clear();
+  sqlite3_close_v2(handle_);
+}
+
+void Database::check(int result) const {
+  if (result != SQLITE_OK) fail(result);
+}
+
+void Database::fail(int result) const {
+  const bool of_files =
+      (result & 0xff) == SQLITE_IOERR || (result & 0xff) == SQLITE_FULL || (result & 0xff) == SQLITE_CANTOPEN;
+  throw translated(path_, result, of_files && handle_ != nullptr ? sqlite3_system_errno(handle_) : 0,
+                   handle_ != nullptr ? sqlite3_errmsg(handle_) : sqlite3_errstr(result));
+}
+
+void Database::execute(const std::string& sql) { check(sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr)); }
+
+std::int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(handle_); }
+
+int Database::changes() const { return sqlite3_changes(handle_); }
+
+Database::Statement Database::borrow(std::string_view sql) {
+  const auto found = statements_.find(sql);
+  if (found != statements_.end()) {
+    Statement statement = std::move(found->second);
+    statements_.erase(found);
+    return statement;
+  }
+  sqlite3_stmt* made = nullptr;
+  check(
+      sqlite3_prepare_v3(handle_, sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT, &made, nullptr));
+  return Statement(made);
+}
+
+void Database::give_back(Statement statement) {
+  sqlite3_reset(statement.get());
+  // Values must not linger: some are secrets.
+  sqlite3_clear_bindings(statement.get());
+  std::string sql = sqlite3_sql(statement.get());
+  statements_.emplace(std::move(sql), std::move(statement));
+}
+
+Query::~Query() { database_.give_back(std::move(statement_)); }
+
+bool Query::next() {
+  const int result = sqlite3_step(statement_.get());
+  if (result != SQLITE_ROW && result != SQLITE_DONE) database_.fail(result);
+  return result == SQLITE_ROW;
+}
+
+std::int64_t Query::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
+
+std::string Query::text(int column) const {
+  const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_.get(), column));
+  if (bytes == nullptr) return {};
+  return {bytes, static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), column))};
+}
+
+bool Query::is_null(int column) const { return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL; }
+
+std::optional<std::int64_t> Query::maybe_integer(int column) const {
+  return is_null(column) ? std::nullopt : std::optional(integer(column));
+}
+
+std::optional<std::string> Query::maybe_text(int column) const {
+  return is_null(column) ? std::nullopt : std::optional(text(column));
+}
+
+void Query::bind(int index, std::int64_t value) { database_.check(sqlite3_bind_int64(statement_.get(), index, value)); }
+
+void Query::bind(int index, std::string_view value) {
+  // A null pointer would become NULL.
+  const char* bytes = value.data() != nullptr ? value.data() : "";
+  database_.check(sqlite3_bind_text64(statement_.get(), index, bytes, value.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
+}
+
+Transaction::Transaction(Database& database) : database_(database) {
+  if (database_.depth_ == 0) {
+    database_.spoiled_ = false;
+    database_.run("BEGIN IMMEDIATE");
+  }
+  ++database_.depth_;
+}
+
+Transaction::~Transaction() {
+  if (!open_) return;
+  database_.spoiled_ = true;
+  // Some failures have rolled it back already.
+  if (--database_.depth_ == 0 && sqlite3_get_autocommit(database_.handle_) == 0) {
+    sqlite3_exec(database_.handle_, "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+}
+
+void Transaction::commit() {
+  GYRE_CHECK(open_);
+  if (database_.depth_ > 1) {
+    --database_.depth_;
+    open_ = false;
+    return;
+  }
+  if (database_.spoiled_) {
+    throw Error(
+        ErrorCode::kInternal,
+        fmt::format("catalog {}: a part of the change failed, so that nothing was changed", database_.path_.string()));
+  }
+  database_.run("COMMIT");
+  --database_.depth_;
+  open_ = false;
+}
+
+}  // namespace gyre::jobs::catalog

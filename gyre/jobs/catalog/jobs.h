@@ -1,0 +1,56 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/jobs/catalog/types.h"
+
+namespace gyre::jobs::catalog {
+
+class Store;
+
+/// Which jobs to list. At most one of workspace, experiment and cluster.
+struct JobFilter {
+  std::optional<Id> workspace{};
+  std::optional<Id> experiment{};
+  std::optional<Id> cluster{};
+  std::optional<ExecutionState> state{};
+};
+
+class Jobs {
+ public:
+  explicit Jobs(Store& store) : store_(store) {}
+
+  /// The name must be free in its experiment, and neither experiment nor cluster being deleted. It is queued.
+  Job create(const NewJob& job);
+  std::optional<Job> find(Id experiment, std::string_view name);
+  /// Error(kNotFound) when it does not exist.
+  Job get(Id id);
+  /// A page takes as long wherever in the list it stands.
+  Page<Job> list(const JobFilter& filter, const PageRequest& request = {});
+  /// Queued, running or terminating, of all clusters, in the order of submission.
+  std::vector<Job> unfinished();
+  /// Being deleted, of all clusters.
+  std::vector<Job> deleting();
+  /// How many jobs there are in each state.
+  std::map<ExecutionState, std::int64_t> count(const JobFilter& filter);
+
+  /// Ends the job for good. One without an attempt fails at once; of the others the attempt is now to be ended. False,
+  /// and no change, when it has finished or is being ended for good already.
+  bool terminate(Id id, const Cause& cause);
+  /// It is to be deleted, and terminated where it has not finished.
+  void start_deletion(Id id, const Cause& cause);
+  /// Deletes all but the events of a job that is being deleted and has finished.
+  void remove(Id id);
+
+  /// A remark in its events, without any change: "containerSettings is ignored on this cluster".
+  void remark(Id id, const Cause& cause);
+
+ private:
+  Store& store_;
+};
+
+}  // namespace gyre::jobs::catalog

@@ -1,0 +1,167 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/catalog/states.h"
+
+namespace gyre::jobs::catalog {
+
+/// Numbers are never used again, also after their owner has been deleted.
+using Id = std::int64_t;
+/// Microseconds since 1970, by the service's wall clock, which may jump. Order is told by sequence numbers alone.
+using TimeUs = std::int64_t;
+
+/// A part of a list, in the order of the numbers.
+struct PageRequest {
+  Id after = 0;     ///< Continue behind this one; 0: from the beginning.
+  int limit = 100;  ///< 1 to kLongestPage.
+  bool newest_first = false;
+};
+inline constexpr int kLongestPage = 1000;
+
+template <typename Item>
+struct Page {
+  std::vector<Item> items{};
+  std::optional<Id> next{};  ///< PageRequest::after of the next page, where there is one.
+};
+
+struct Workspace {
+  Id id = 0;
+  std::string name{};
+  std::string location{};
+  TimeUs created = 0;
+};
+
+struct Experiment {
+  Id id = 0;
+  Id workspace = 0;
+  std::string name{};
+  TimeUs created = 0;
+};
+
+/// A value that only agents get to see.
+struct Secret {
+  std::string name{};
+  std::string value{};
+};
+
+struct NewCluster {
+  Id workspace = 0;
+  std::string name{};
+  std::string spec{};   ///< Without values of secrets; kept as it is.
+  std::string scale{};  ///< The part of the spec that may change.
+  std::vector<Secret> secrets{};
+};
+
+struct Cluster {
+  Id id = 0;
+  std::string uuid{};  ///< Keeps the files of a deleted cluster of the same name apart.
+  Id workspace = 0;
+  std::string name{};
+  std::string spec{};
+  std::string scale{};
+  TimeUs created = 0;
+  ProvisioningState provisioning_state = ProvisioningState::kCreating;
+  TimeUs provisioning_changed = 0;
+  AllocationState allocation_state = AllocationState::kSteady;
+  TimeUs allocation_changed = 0;
+};
+
+struct Node {
+  Id id = 0;
+  Id cluster = 0;
+  std::string name{};
+  NodeState state = NodeState::kAllocating;
+  TimeUs state_changed = 0;
+  std::optional<std::string> attempt{};  ///< The attempt that it was given to and that has not ended.
+  std::string problem{};                 ///< Why it is unusable or lost.
+};
+
+/// What Batch AI reports of a failure.
+struct JobError {
+  std::string code{};  ///< "JobFailed", "JobPreparationFailed", …
+  std::string message{};
+  std::string details{};  ///< JSON; may be empty.
+};
+
+struct NewJob {
+  Id experiment = 0;
+  Id cluster = 0;
+  std::string name{};
+  std::string spec{};  ///< Without values of secrets; kept as it is.
+  std::vector<Secret> secrets{};
+};
+
+struct Job {
+  Id id = 0;           ///< The order of submission.
+  std::string uuid{};  ///< Keeps the files of a deleted job of the same name apart.
+  Id workspace = 0;    ///< Of its experiment.
+  Id experiment = 0;
+  Id cluster = 0;
+  std::string name{};
+  std::string spec{};
+  TimeUs created = 0;
+  ProvisioningState provisioning_state = ProvisioningState::kSucceeded;
+  TimeUs provisioning_changed = 0;
+  ExecutionState execution_state = ExecutionState::kQueued;
+  TimeUs execution_changed = 0;
+  int attempts = 0;
+  std::optional<TimeUs> start{};  ///< Of the latest attempt that started.
+  std::optional<TimeUs> end{};
+  std::optional<int> exit_code{};
+  std::optional<JobError> error{};
+};
+
+struct AttemptNode {
+  Id id = 0;
+  std::string name{};
+};
+
+struct Attempt {
+  std::string id{};  ///< "JOB UUID-NUMBER": under this name drivers and agents know it.
+  Id job = 0;
+  int number = 0;  ///< From 1.
+  AttemptState state = AttemptState::kPlanned;
+  EndIntent end_intent = EndIntent::kNone;
+  TimeUs planned = 0;
+  std::optional<TimeUs> started{};
+  std::optional<TimeUs> ended{};
+  std::optional<int> exit_code{};
+  std::vector<AttemptNode> nodes{};  ///< In the order of their ranks; a node may be gone by now.
+};
+
+/// Something that happened. Never holds the value of a secret.
+struct Event {
+  Id sequence = 0;
+  TimeUs time = 0;
+  /// "workspace", "experiment", "cluster", "allocation", "node", "job", "jobProvisioning", "attempt" or "user".
+  std::string subject{};
+  std::string name{};  ///< Of the subject.
+  std::optional<Id> workspace{};
+  std::optional<Id> cluster{};
+  std::optional<Id> job{};
+  std::optional<int> attempt{};
+  std::optional<Id> node{};
+  std::string from{};  ///< Empty: it is new.
+  std::string to{};    ///< Empty: it is gone, or this is a remark.
+  std::string reason{};
+  std::string message{};
+};
+
+/// Why something happens, for its event.
+struct Cause {
+  std::string reason{};  ///< One word for scripts: "nodeLost".
+  std::string message{};
+};
+
+struct User {
+  Id id = 0;
+  std::string name{};
+  bool is_administrator = false;  ///< May use every workspace.
+  TimeUs created = 0;
+};
+
+}  // namespace gyre::jobs::catalog
