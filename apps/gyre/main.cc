@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/gyre/job.h"
 #include "apps/gyre/launch_command.h"
 #include "apps/gyre/python_verb.h"
 #include "apps/gyre/run_command.h"
@@ -79,7 +80,8 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
   app.footer("\nExamples:\n  gyre run -n 4 -- python train.py\n  gyre bench exchange resnet50\n  gyre run --help");
   gyre::app::RunCommand run(app);
   const gyre::app::LaunchCommand launch(app);
-  std::vector<std::string> known = {"run", "launch", "help", "version", "--help", "--version", kTableOption};
+  const gyre::app::JobCommand job(app);
+  std::vector<std::string> known = {"run", "launch", "job", "help", "version", "--help", "--version", kTableOption};
   for (const PythonVerb& verb : kPythonVerbs) {
     app.add_subcommand(verb.name, verb.description);
     known.push_back(verb.name);
@@ -96,7 +98,8 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
     fmt::print("{}\n", gyre::cli::option_table(app).dump());
     return 0;
   }
-  const std::string where = first.starts_with('-') ? "gyre" : "gyre " + first;
+  const bool in_group = first == "job" && arguments.size() > 1 && job.has_verb(arguments[1]);
+  const std::string where = first.starts_with('-') ? "gyre" : "gyre " + first + (in_group ? " " + arguments[1] : "");
   try {
     const auto verb = std::ranges::find(kPythonVerbs, first, &PythonVerb::name);
     if (verb != kPythonVerbs.end()) {
@@ -110,6 +113,7 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
     app.parse(arguments);
     if (first == "launch") return launch.run(environment_from_environment());
+    if (first == "job") return job.run(environment_from_environment());
     return run.run(environment_from_environment(), called_as);
   } catch (const CLI::Success& help) {
     return app.exit(help);

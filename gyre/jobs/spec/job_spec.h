@@ -153,6 +153,8 @@ struct GyreSettings {
 using Toolkit = std::variant<CustomToolkitSettings, CustomMpiSettings, HorovodSettings, ChainerSettings, CntkSettings,
                              CaffeSettings, Caffe2Settings, PyTorchSettings, TensorFlowSettings, GyreSettings>;
 
+/// Where logs go that no file says a place for: they stay on the master node.
+inline constexpr std::string_view kLogsOnTheNode = "$AZ_BATCHAI_JOB_TEMP_DIR";
 inline constexpr std::chrono::seconds kDefaultMaxWallClockTime = std::chrono::days(7);
 
 /// A job as Batch AI's version 2018-05-01 describes it, whichever version or form its file had.

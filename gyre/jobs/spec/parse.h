@@ -43,22 +43,27 @@ struct Problem {
   Severity severity = Severity::kError;
   std::string pointer;  ///< A JSON pointer: "/properties/nodeCount"; empty for the whole file.
   int line = 0;         ///< From 1; of the property, or of what should contain a missing one. 0 where there is none.
-  std::string message;  ///< One sentence; never shows the value of a secret.
+  /// What holds of that place: "must be a number, not text". Has a subject of its own where the pointer is empty. Never
+  /// shows the value of a secret.
+  std::string message;
 };
 
-/// "12: /properties/nodeCount: …", with "FILE:" in front where `file` is not empty.
+/// "job.json:12: warning: /properties/nodeCuont is not …"; without the file where `file` is empty.
 std::string describe(const Problem& problem, std::string_view file = {});
 
 template <typename Spec>
 struct Parsed {
   std::optional<Spec> spec;  ///< Missing when a problem is an error.
   ApiVersion version = ApiVersion::k2018_05_01;
-  std::vector<Problem> problems;  ///< All of them at once, in the order of their lines; at most kMostProblems.
+  std::vector<Problem>
+      problems;  ///< All of them at once, in the order of their lines; at most kMostProblems of each severity.
 };
 
 inline constexpr std::size_t kMostFileBytes = 4 << 20;
 inline constexpr int kMostNesting = 32;
 inline constexpr std::size_t kMostValues = 100'000;  ///< Objects, lists and scalars of one file, aliases included.
+inline constexpr std::size_t kMostEntries = 1'000;   ///< Of one list or table: variables, directories, volumes.
+inline constexpr std::size_t kMostArguments = 10'000;
 inline constexpr std::size_t kMostProblems = 100;
 
 /// Reads `job.json` or `cluster.json`, as text of JSON or YAML: `{"properties": {…}}`, or the properties alone. Never

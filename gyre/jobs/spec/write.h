@@ -1,8 +1,6 @@
 #pragma once
 
-#include <chrono>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
 #include "gyre/jobs/spec/cluster_spec.h"
 #include "gyre/jobs/spec/job_spec.h"
@@ -18,8 +16,5 @@ enum class Secrets {
 /// Secrets::kIncluded, parse_job(to_json(job)) is `job` again.
 nlohmann::json to_json(const JobSpec& job, Secrets secrets = Secrets::kLeftOut);
 nlohmann::json to_json(const ClusterSpec& cluster, Secrets secrets = Secrets::kLeftOut);
-
-/// "P7D", "PT1H30M", "PT0S".
-std::string iso_8601_duration(std::chrono::seconds duration);
 
 }  // namespace gyre::jobs::spec

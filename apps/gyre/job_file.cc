@@ -1,0 +1,55 @@
+#include "apps/gyre/job_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <string_view>
+
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+
+namespace gyre::app {
+
+namespace {
+
+std::optional<std::string> variable(const std::vector<std::string>& environment, std::string_view name) {
+  for (const std::string& entry : environment) {
+    const std::string_view text = entry;
+    if (text.starts_with(name) && text.substr(name.size()).starts_with('=') && text.size() > name.size() + 1)
+      return std::string(text.substr(name.size() + 1));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string read_spec_file(const std::string& file) {
+  const std::string name = spec_file_name(file);
+  const UniqueFd opened(file == "-" ? ::dup(STDIN_FILENO) : ::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened) throw system_error(fmt::format("cannot open {}", name), errno);
+  std::string text;
+  std::string buffer(std::size_t{64} << 10, '\0');
+  while (text.size() <= jobs::spec::kMostFileBytes) {  // A longer one is refused by the parser.
+    const ssize_t count = ::read(opened.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw system_error(fmt::format("cannot read {}", name), errno);
+    if (count == 0) break;
+    text.append(buffer, 0, static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::vector<std::string>& environment) {
+  jobs::spec::ParseOptions options;
+  if (file.ends_with(".yaml") || file.ends_with(".yml")) options.format = jobs::spec::Format::kYaml;
+  options.storage_account = variable(environment, "AZURE_BATCHAI_STORAGE_ACCOUNT");
+  options.storage_key = variable(environment, "AZURE_BATCHAI_STORAGE_KEY");
+  return options;
+}
+
+std::string spec_file_name(const std::string& file) { return file == "-" ? "stdin" : file; }
+
+}  // namespace gyre::app

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/spec/parse.h"
+
+namespace gyre::app {
+
+/// The text of a job or cluster file; "-" is stdin. gyre::Error names the file.
+std::string read_spec_file(const std::string& file);
+
+/// How the file is to be read: YAML where its name says so; the storage account of AZURE_BATCHAI_STORAGE_ACCOUNT and
+/// AZURE_BATCHAI_STORAGE_KEY ("NAME=VALUE" in `environment`) in the places that are left open.
+jobs::spec::ParseOptions spec_file_options(const std::string& file, const std::vector<std::string>& environment);
+
+/// The file's name for messages.
+std::string spec_file_name(const std::string& file);
+
+}  // namespace gyre::app

@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "gyre/jobs/spec/duration.h"
+#include "gyre/jobs/spec/internal/file_reader.h"
+#include "gyre/jobs/spec/internal/object_reader.h"
+#include "gyre/jobs/spec/internal/references.h"
+#include "gyre/jobs/spec/internal/toolkit_readers.h"
+#include "gyre/jobs/spec/internal/value_readers.h"
+#include "gyre/jobs/spec/parse.h"
+
+namespace gyre::jobs::spec {
+
+namespace {
+
+constexpr Words<SchedulingPriority, 3> kPriorities = {
+    {{"low", SchedulingPriority::kLow}, {"normal", SchedulingPriority::kNormal}, {"high", SchedulingPriority::kHigh}}};
+
+/// `schedulingPriority`, or the number of earlier versions.
+SchedulingPriority read_priority(ObjectReader& properties) {
+  constexpr int kMostPriority = 1000;
+  properties.came_with(ApiVersion::k2018_05_01, "schedulingPriority");
+  properties.accept_until(ApiVersion::k2018_03_01, "priority", "schedulingPriority replaced it");
+  const std::optional<int> number = properties.integer("priority", -kMostPriority, kMostPriority);
+  const auto word = properties.choice("schedulingPriority", kPriorities);
+  if (word) return *word;
+  if (!number || *number == 0) return SchedulingPriority::kNormal;
+  return *number < 0 ? SchedulingPriority::kLow : SchedulingPriority::kHigh;
+}
+
+/// The ids of inputs or of outputs, which must differ and become parts of names of variables.
+class DirectoryIds {
+ public:
+  std::string read(ObjectReader& directory) {
+    std::string id = directory.required_text("id");
+    if (id.empty()) return id;
+    const auto [earlier, is_new] = lines_.emplace(id, directory.place_of("id").line);
+    if (!is_new) directory.error("id", fmt::format("is the id of line {} too", earlier->second));
+    if (id.find_first_of("=/ \t\r\n") != std::string::npos) {
+      directory.error("id", "cannot be part of a variable's name: letters, digits and _ can");
+    } else if (id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") !=
+               std::string::npos) {
+      directory.warning("id", "makes a variable that a shell cannot expand: letters, digits and _ can be");
+    }
+    return id;
+  }
+
+ private:
+  std::map<std::string, int> lines_;
+};
+
+/// A path that must be absolute once its variables are expanded.
+std::string read_path(ObjectReader& owner, std::string_view name) {
+  std::string path = owner.required_text(name);
+  if (!path.empty() && path.front() != '/' && path.front() != '$')
+    owner.error(name, "must be an absolute path, or begin with a variable such as $AZ_BATCHAI_MOUNT_ROOT");
+  return path;
+}
+
+std::vector<InputDirectory> read_inputs(ObjectReader& properties) {
+  std::vector<InputDirectory> inputs;
+  DirectoryIds ids;
+  for (ObjectReader& reader : properties.objects("inputDirectories")) {
+    InputDirectory input;
+    input.id = ids.read(reader);
+    input.path = read_path(reader, "path");
+    reader.finish();
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+std::vector<OutputDirectory> read_outputs(ObjectReader& properties) {
+  constexpr std::string_view kSuffix = "pathSuffix";
+  std::vector<OutputDirectory> outputs;
+  DirectoryIds ids;
+  for (ObjectReader& reader : properties.objects("outputDirectories")) {
+    OutputDirectory output;
+    output.id = ids.read(reader);
+    if (same_without_case(output.id, "stdouterr")) reader.error("id", "is the name of the job's logs; choose another");
+    output.path_prefix = read_path(reader, "pathPrefix");
+    output.path_suffix = relative_path(reader, kSuffix, reader.text(kSuffix).value_or(""));
+    reader.accept_until(ApiVersion::k2018_03_01, "type", "it is ignored");
+    reader.accept_until(ApiVersion::k2018_03_01, "createNew", "the directory is always created");
+    reader.finish();
+    outputs.push_back(std::move(output));
+  }
+  return outputs;
+}
+
+/// "16gb", as docker takes it.
+bool is_docker_size(std::string_view size) {
+  const std::size_t digits = std::min(size.find_first_not_of("0123456789"), size.size());
+  if (digits == 0) return false;
+  const std::string_view unit = size.substr(digits);
+  for (const std::string_view known : {"", "b", "k", "kb", "m", "mb", "g", "gb"}) {
+    if (same_without_case(unit, known)) return true;
+  }
+  return false;
+}
+
+std::optional<RegistryCredentials> read_registry_credentials(ObjectReader& registry) {
+  auto reader = registry.object("credentials");
+  if (!reader) return std::nullopt;
+  RegistryCredentials credentials;
+  credentials.username = reader->required_text("username");
+  credentials.password = read_secret(*reader, "password", true);
+  reader->finish();
+  return credentials;
+}
+
+std::optional<ContainerSettings> read_container(ObjectReader& properties) {
+  auto reader = properties.object("containerSettings");
+  if (!reader) return std::nullopt;
+  ContainerSettings container;
+  if (auto registry = reader->required_object("imageSourceRegistry")) {
+    container.image = registry->required_text("image");
+    container.server_url = registry->text_or_nothing("serverUrl");
+    container.credentials = read_registry_credentials(*registry);
+    registry->finish();
+  }
+  container.shm_size = reader->text_or_nothing("shmSize");
+  if (container.shm_size && !is_docker_size(*container.shm_size))
+    reader->error("shmSize", "must be a size as docker takes it: 64m, 16gb");
+  reader->finish();
+  return container;
+}
+
+std::chrono::seconds read_max_wall_clock_time(ObjectReader& properties) {
+  constexpr std::string_view kName = "maxWallClockTime";
+  auto constraints = properties.object("constraints");
+  if (!constraints) return kDefaultMaxWallClockTime;
+  const std::optional<std::string> text = constraints->text_or_nothing(kName);
+  const auto duration = text ? parse_duration(*text) : kDefaultMaxWallClockTime;
+  if (!duration || duration->count() == 0)
+    constraints->error(kName, "must be a duration above 0, such as P7D, PT1H30M or 7.00:00:00");
+  if (constraints->integer("maxRetryCount", 0, 1000).value_or(0) > 0)
+    constraints->warning("maxRetryCount", "has no effect: a job that fails is not started again");
+  constraints->finish();
+  return duration.value_or(kDefaultMaxWallClockTime);
+}
+
+std::optional<std::string> read_preparation(ObjectReader& properties) {
+  auto reader = properties.object("jobPreparation");
+  if (!reader) return std::nullopt;
+  std::string line = reader->required_text("commandLine");
+  reader->finish();
+  return line;
+}
+
+/// What the service adds to the jobs that it lists, and what earlier clients sent.
+void accept_the_rest(ObjectReader& properties) {
+  properties.accept({"toolType", "jobOutputDirectoryPathSegment", "creationTime", "provisioningState",
+                     "provisioningStateTransitionTime", "executionState", "executionStateTransitionTime",
+                     "executionInfo", "description"});
+}
+
+JobSpec read_job(ObjectReader& properties) {
+  constexpr std::string_view kLogs = "stdOutErrPathPrefix";
+  JobSpec job;
+  job.cluster_id = read_resource_id(properties, "cluster", false);
+  job.experiment_name = properties.text_or_nothing("experimentName");
+  properties.accept_until(ApiVersion::k2018_03_01, "experimentName", "the experiment is part of the job's address");
+  job.node_count = properties.required_integer("nodeCount", 1, kMostNodes);
+  job.scheduling_priority = read_priority(properties);
+  if (auto toolkit = read_toolkit(properties, job.node_count)) job.toolkit = std::move(*toolkit);
+  const bool ours = std::holds_alternative<GyreSettings>(job.toolkit);
+  job.std_out_err_path_prefix =
+      ours && !properties.has(kLogs) ? std::string(kLogsOnTheNode) : read_path(properties, kLogs);
+  job.input_directories = read_inputs(properties);
+  job.output_directories = read_outputs(properties);
+  properties.came_with(ApiVersion::k2018_03_01, "mountVolumes");
+  job.mount_volumes = read_mount_volumes(properties);
+  read_variables(properties, job.environment_variables, job.secrets);
+  job.container_settings = read_container(properties);
+  job.job_preparation_command_line = read_preparation(properties);
+  job.max_wall_clock_time = read_max_wall_clock_time(properties);
+  accept_the_rest(properties);
+  check_references(properties, job);
+  return job;
+}
+
+}  // namespace
+
+Parsed<JobSpec> parse_job(std::string_view text, const ParseOptions& options) {
+  std::optional<JobSpec> spec;
+  FileReading file = read_file(text, options, "job", [&](ObjectReader& properties) { spec = read_job(properties); });
+  return result_of(std::move(file), std::move(spec));
+}
+
+}  // namespace gyre::jobs::spec

@@ -1,0 +1,139 @@
+#include "gyre/jobs/spec/internal/references.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/cli/suggest.h"
+
+namespace gyre::jobs::spec {
+
+namespace {
+
+constexpr std::string_view kBatch = "AZ_BATCH";
+constexpr std::string_view kService = "AZ_BATCHAI_";
+constexpr std::string_view kInput = "AZ_BATCHAI_INPUT_";
+constexpr std::string_view kOutput = "AZ_BATCHAI_OUTPUT_";
+constexpr std::string_view kPrevious = "AZ_BATCHAI_PREV_OUTPUT_";
+
+/// What every job has, whatever it declares.
+constexpr std::array<std::string_view, 26> kAlwaysSet = {"AZ_BATCHAI_MOUNT_ROOT",
+                                                         "AZ_BATCHAI_JOB_MOUNT_ROOT",
+                                                         "AZ_BATCHAI_JOB_TEMP_DIR",
+                                                         "AZ_BATCHAI_JOB_TEMP",
+                                                         "AZ_BATCHAI_SHARED_JOB_TEMP",
+                                                         "AZ_BATCHAI_STDOUTERR_DIR",
+                                                         "AZ_BATCHAI_MPI_HOST_FILE",
+                                                         "AZ_BATCH_HOST_LIST",
+                                                         "AZ_BATCHAI_NUM_GPUS",
+                                                         "AZ_BATCHAI_NUM_GPUS_PER_NODE",
+                                                         "AZ_BATCHAI_PS_HOSTS",
+                                                         "AZ_BATCHAI_WORKER_HOSTS",
+                                                         "AZ_BATCHAI_TASK_INDEX",
+                                                         "AZ_BATCHAI_PYTORCH_INIT_METHOD",
+                                                         "AZ_BATCHAI_PYTORCH_BACKEND",
+                                                         "AZ_BATCHAI_JOB_WORK_DIR",
+                                                         "AZ_BATCHAI_GPU_COUNT_FOUND",
+                                                         "AZ_BATCHAI_TASK_TYPE",
+                                                         "AZ_BATCHAI_CLUSTER_NAME",
+                                                         "AZ_BATCHAI_JOB_MASTER_NODE_IP",
+                                                         "AZ_BATCHAI_JOB_CONFIG",
+                                                         "AZ_BATCHAI_RUN_STATUS",
+                                                         "AZ_BATCHAI_LOG_UPLOAD_FAILED",
+                                                         "AZ_BATCH_MASTER_NODE",
+                                                         "AZ_BATCH_NODE_ID",
+                                                         "AZ_BATCH_IS_CURRENT_NODE_MASTER"};
+
+bool in_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+
+class Check {
+ public:
+  Check(const JobSpec& job, ProblemLog& log) : log_(log) {
+    for (const InputDirectory& input : job.input_directories) known_.push_back(std::string(kInput) + input.id);
+    for (const OutputDirectory& output : job.output_directories) {
+      known_.push_back(std::string(kOutput) + output.id);
+      known_.push_back(std::string(kPrevious) + output.id);
+    }
+    known_.insert(known_.end(), kAlwaysSet.begin(), kAlwaysSet.end());
+    for (const EnvironmentVariable& variable : job.environment_variables) known_.push_back(variable.name);
+    for (const SecretVariable& secret : job.secrets) known_.push_back(secret.name);
+  }
+
+  void walk(const Value& value, const Place& place) {
+    if (value.kind == Value::Kind::kText) return check(value.text, place);
+    for (std::size_t index = 0; index < value.items.size(); ++index)
+      walk(value.items[index], {fmt::format("{}/{}", place.pointer, index), value.items[index].line});
+    for (const Member& member : value.members) {
+      const bool secret = same_without_case(member.name, "secrets") || same_without_case(member.name, "credentials");
+      if (!secret) walk(member.value, {place.pointer + "/" + pointer_step(member.name), member.line});
+    }
+  }
+
+ private:
+  void check(std::string_view text, const Place& place) {
+    for (std::size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$', at + 1)) {
+      const std::size_t first = at + (text.substr(at + 1).starts_with('{') ? 2 : 1);
+      std::size_t end = first;
+      while (end < text.size() && in_name(text[end])) ++end;
+      check_name(text.substr(first, end - first), place);
+    }
+  }
+
+  void check_name(std::string_view name, const Place& place) {
+    if (!name.starts_with(kBatch) || std::ranges::find(known_, name) != known_.end()) return;
+    if (!log_.takes_warnings()) return;
+    log_.warning(place, fmt::format("refers to {}, which this job does not have and which will be empty{}",
+                                    pointer_step(name), hint(name)));
+  }
+
+  std::string hint(std::string_view name) const {
+    for (const std::string_view directories : {kInput, kOutput}) {
+      if (name.starts_with(directories)) return directory_hint(name, directories);
+    }
+    const auto meant = nearest_with_prefix(name, name.starts_with(kService) ? kService : kBatch);
+    return meant ? fmt::format(" (did you mean {}?)", *meant) : "";
+  }
+
+  std::string directory_hint(std::string_view name, std::string_view prefix) const {
+    constexpr std::size_t kMostListed = 10;
+    if (const auto meant = nearest_with_prefix(name, prefix)) return fmt::format(" (did you mean {}?)", *meant);
+    std::vector<std::string> names = known_with_prefix(prefix);
+    if (names.empty()) return "; it declares no such directory";
+    names.resize(std::min(names.size(), kMostListed));
+    return fmt::format("; it has {}", fmt::join(names, ", "));
+  }
+
+  std::vector<std::string> known_with_prefix(std::string_view prefix) const {
+    std::vector<std::string> names;
+    std::ranges::copy_if(known_, std::back_inserter(names),
+                         [&](const std::string& name) { return name.starts_with(prefix); });
+    return names;
+  }
+
+  /// What all names begin with says nothing about which one was meant.
+  std::optional<std::string> nearest_with_prefix(std::string_view name, std::string_view prefix) const {
+    std::vector<std::string> rests = known_with_prefix(prefix);
+    for (std::string& rest : rests) rest.erase(0, prefix.size());
+    const auto meant = cli::nearest(name.substr(prefix.size()), rests);
+    return meant ? std::optional(std::string(prefix) + *meant) : std::nullopt;
+  }
+
+  ProblemLog& log_;
+  std::vector<std::string> known_;
+};
+
+}  // namespace
+
+void check_references(const ObjectReader& properties, const JobSpec& job) {
+  Check(job, properties.reading().log).walk(properties.whole(), properties.place());
+}
+
+}  // namespace gyre::jobs::spec
