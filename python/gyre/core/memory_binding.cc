@@ -1,5 +1,10 @@
 #include "python/gyre/core/memory_binding.h"
 
+#include <nanobind/stl/pair.h>
+
+#include "gyre/base/checksum.h"
+#include "python/gyre/core/process_bound.h"
+
 namespace gyre::python {
 namespace {
 
@@ -28,6 +33,13 @@ void bind_memory(nanobind::module_& module) {
       .def("keep_values", &keep_values,
            "Every view of these bytes goes on showing the values of this moment; what is done in the arena is not seen "
            "any more. Does nothing for a result, which is nobody else's.");
+  module.def(
+      "hash_memory",
+      [](AddressRange memory) {
+        const nanobind::gil_scoped_release released;
+        return xxh3_64(to_span(memory));
+      },
+      nanobind::arg("memory"), "XXH3-64 of (address, bytes): equal bytes on two ranks have equal hashes.");
 }
 
 }  // namespace gyre::python

@@ -21,17 +21,15 @@ import torch
 
 from gyre._runtime import Runtime
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, tensor_over
-from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre._torch_private import at_end_of_backward, keep_out_of_graphs, version_of
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
 from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
 from gyre.torch._exchange_slot import NO_GROUP, NOT_IN_PLAN, Slot, layout_name
+from gyre.torch._first_step import FirstStep, Replica
 from gyre.torch._sparse_exchange import SparseExchange
-from gyre.torch._submissions import allreduce_submission, submit_one
 from gyre.torch.compression import wire_format_of
-from gyre.torch.handle import Handle
 
 NamedParameters = Sequence[tuple[str, torch.Tensor]]
 
@@ -52,7 +50,7 @@ class GradientExchange:
         self._retired: Error | None = None  # Why it exchanges nothing any more.
         self.spoiled: str | None = None  # One to which a later backward() has added.
         self._ends_in_backward: bool | None = None  # The same on all ranks; unknown until the first backward() ends.
-        self._agreement: Handle | None = None  # About that, while it is under way.
+        self._first_step = FirstStep(runtime, options.unequal_replicas)
         self._callback_queued = False
         # Whether gradients lie in the arena as they are: the engine narrows them where they leave the host.
         self._in_own_type = wire_format_of(options.compression) is not None
@@ -302,13 +300,13 @@ class GradientExchange:
         """Collective, the first time: whether the first backward() has brought all gradients on all ranks."""
         if self._ends_in_backward is not None:
             return
-        if self._agreement is None:  # Otherwise Ctrl-C has ended the wait for it.
-            flag = torch.tensor([int(complete and self.options.end_in_backward)], dtype=torch.uint8)
-            name = f"optimizer.{self._options_number}.complete"
-            submission = allreduce_submission(self.runtime, flag, None, name, Reduction(ReduceOperation.MIN))
-            self._agreement = submit_one(self.runtime, submission)
-        self._ends_in_backward = bool(self._agreement.wait().item())
-        self._agreement = None
+        # In the order of registration, as people know them.
+        replicas = [Replica(slot.name, slot.parameter, slot.passes > 0) for slot in reversed(self._slots)]
+        self._ends_in_backward = self._first_step.agree(
+            f"optimizer.{self._options_number}.complete",
+            replicas,
+            complete=complete and self.options.end_in_backward,
+        )
 
     def _backward_ended(self) -> None:
         """Called by autograd after each backward() that completed a gradient: once for every exchange."""

@@ -13,6 +13,7 @@ import torch
 
 from gyre._tensors.requests import ReduceOperation
 from gyre.errors import CallOrderError, InvalidArgumentError
+from gyre.torch._first_step import FirstStep, Replica
 from gyre.torch.asynchronous import grouped_allreduce_async
 from gyre.torch.compression import Compressor
 from gyre.torch.process_sets import ProcessSet
@@ -23,6 +24,8 @@ class AdasumMixin(torch.optim.Optimizer):
 
     _compression: type[Compressor]
     _parameter_names: dict[torch.Tensor, str]
+    _first_step: FirstStep | None  # Until it is over.
+    _number: int  # Of this optimizer, the same on all ranks.
 
     # What DistributedOptimizer was given, for scripts that look.
     op: ReduceOperation
@@ -34,6 +37,11 @@ class AdasumMixin(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The class's own step, and the adaptive sum of what it changed on all ranks. Collective."""
         parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        if self._first_step is not None:
+            names = self._parameter_names
+            replicas = [Replica(names[parameter], parameter, parameter.grad is not None) for parameter in parameters]
+            first_step, self._first_step = self._first_step, None
+            first_step.agree(f"optimizer.{self._number}.complete", replicas, complete=True)
         before = [parameter.detach().clone() for parameter in parameters]
         result = super().step(closure)
         changes = [p.detach() - old for p, old in zip(parameters, before, strict=True)]

@@ -16,6 +16,7 @@ from gyre._torch_private import check_scaler_has_asked
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._exchange import GradientExchange, retire_exchanges
 from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
+from gyre.torch._first_step import FirstStep, check_word
 from gyre.torch._wrapping import wrap
 from gyre.torch.adasum_optimizer import AdasumMixin
 from gyre.torch.asynchronous import allreduce_async
@@ -170,6 +171,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     error_feedback: bool = False,
     end_in_backward: bool = True,
     divide_by_contributors: bool = False,
+    unequal_replicas: str = "warn",
 ) -> AnyOptimizer:
     """`optimizer`, with gradients averaged over all ranks: exchanged while backward() still runs, done in step().
 
@@ -190,6 +192,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     end_in_backward: backward() returns when the gradients are reduced, so that clipping needs no synchronize(). Only
         where the first one brought all gradients on every rank; otherwise, or with False on any rank, step() waits.
     divide_by_contributors: while ranks have joined, averages are over the others. Equal on all ranks; op=Average only.
+    unequal_replicas: what happens when the ranks' parameters differ in the first step (a forgotten
+        broadcast_parameters()): "warn", on rank 0; "error", MismatchError on all ranks; "allow", nothing.
 
     The first step is exchanged when it ends; the order in which its gradients came on rank 0 is the one in which later
     steps are exchanged while backward() runs. Whatever somebody has kept of a gradient (`old = parameter.grad`, a view,
@@ -201,6 +205,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
     _check_options(op, compression, error_feedback=error_feedback, divide_by_contributors=divide_by_contributors)
+    check_word(unequal_replicas)
     group_of = _numbered_groups(optimizer, num_groups, groups)
     names = _checked_names(optimizer, named_parameters)
     runtime = _runtime_in(process_set)
@@ -210,6 +215,9 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     wrapped.op, wrapped.process_set, wrapped.sparse_as_dense = op, process_set, sparse_as_dense
     wrapped.gradient_predivide_factor, wrapped._compression = gradient_predivide_factor, compression
     wrapped.backward_passes_per_step = backward_passes_per_step
+    if with_adasum and runtime is not None:
+        wrapped._first_step = FirstStep(runtime, unequal_replicas)
+        wrapped._number = runtime.next_number("optimizer")
     if runtime is None or runtime.size == 1 or with_adasum:
         retire_exchanges(current(), _ids(optimizer))
         return cast("AnyOptimizer", wrapped)
@@ -223,6 +231,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         sparse_results=isinstance(optimizer, torch.optim.SparseAdam),
         divide_by_contributors=divide_by_contributors,
         groups=group_of,
+        unequal_replicas=unequal_replicas,
     )
     wrapped._exchange = GradientExchange(runtime, _named_in_order(wrapped), options)
     return cast("AnyOptimizer", wrapped)
