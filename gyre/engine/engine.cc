@@ -13,14 +13,21 @@
 #include "gyre/engine/internal/open/board.h"
 #include "gyre/engine/internal/open/coordinator_service.h"
 #include "gyre/engine/internal/open/open_lane.h"
+#include "gyre/engine/internal/open/signature_check.h"
 #include "gyre/engine/internal/plan/plan_agreement.h"
 #include "gyre/engine/internal/plan/plan_lane.h"
+#include "gyre/engine/internal/stall/process_waits.h"
 
 namespace gyre::engine {
 
 namespace {
 
 constexpr std::chrono::seconds kLinkTimeout{60};
+
+EngineOptions with_waits(EngineOptions options) {
+  if (!options.waits) options.waits = make_process_waits();
+  return options;
+}
 
 void check_tensors(const std::vector<PlanTensor>& tensors, const PlanOptions& options) {
   for (const PlanTensor& tensor : tensors) {
@@ -115,7 +122,7 @@ class Engine::Implementation {
 Engine::Implementation::Implementation(group::Group& group, EngineOptions options, Logger logger,
                                        std::optional<TimelineRows> timeline)
     : group_(group),
-      options_(std::move(options)),
+      options_(with_waits(std::move(options))),
       logger_(std::move(logger)),
       own_timeline_(timeline ? nullptr : std::make_shared<Timeline>(logger_)),
       timeline_(timeline ? *std::move(timeline) : TimelineRows(own_timeline_)) {
@@ -152,6 +159,7 @@ std::vector<Handle> Engine::Implementation::submit(std::vector<Request> requests
 }
 
 Handle Engine::Implementation::run_or_submit(Request request) {
+  open_lane_->note_this_thread();
   internal::validate(request, group_.size());
   const bool may_meet = board_ && internal::Board::eligible(request);
   const bool idle = may_meet && open_lane_->idle();
@@ -342,6 +350,12 @@ void Engine::stop_timeline() { implementation_->own_timeline().stop(); }
 
 TimelineRows Engine::timeline_of_process_set(std::string_view name) const {
   return implementation_->timeline_.of_process_set(name);
+}
+
+void Engine::note_this_thread() { implementation_->options_.waits->note_this_thread(); }
+
+std::shared_ptr<void> Engine::act_for(std::thread::id caller) {
+  return implementation_->options_.waits->act_for(caller);
 }
 
 EngineStatistics Engine::statistics() const { return implementation_->statistics(); }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "gyre/base/log.h"
@@ -76,6 +77,13 @@ class Engine {
   void stop_timeline();
   /// The rows of a process set of these ranks, while this engine's timeline runs.
   TimelineRows timeline_of_process_set(std::string_view name) const;
+
+  /// The calling thread uses this engine: as long as it runs it may bring what other ranks wait for, so that they are
+  /// not in a deadlock. Made so by itself for whoever makes an engine or submits to it.
+  void note_this_thread();
+  /// While the result lives, what the calling thread does here counts as done by `caller`, which waits for it: for
+  /// those who wait on a thread of their own, so that a signal can end the wait. Not longer than this engine.
+  std::shared_ptr<void> act_for(std::thread::id caller);
 
   /// The counters of this rank so far, without plans that have been destroyed. Any thread, any time.
   EngineStatistics statistics() const;

@@ -96,6 +96,26 @@ TEST_P(EngineTest, operations_in_random_order_per_rank_give_exact_sums) {
   run_ranks(size, body, options_with_fusion(GetParam().fusion_bytes), host_ids(GetParam()));
 }
 
+TEST_P(EngineTest, ranks_that_are_far_ahead_of_each_other_in_opposite_orders_meet) {
+  // Beyond some operations in flight a rank announces many at once, from another thread: none may be left behind.
+  constexpr int kOperations = 1000;
+  const int size = GetParam().size;
+  const auto body = [&](Runtime& runtime) {
+    std::vector<std::vector<float>> tensors(kOperations, std::vector<float>(2, 1.0F));
+    std::vector<Handle> handles(kOperations);
+    for (int i = 0; i < kOperations; ++i) {
+      const int t = runtime.rank() % 2 == 0 ? i : kOperations - 1 - i;
+      const auto index = static_cast<std::size_t>(t);
+      handles[index] = runtime.engine().submit(allreduce("t" + std::to_string(t), tensors[index]));
+    }
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      handles[t].wait();
+      ASSERT_EQ(tensors[t][1], static_cast<float>(size)) << t;
+    }
+  };
+  run_ranks(size, body, options_with_fusion(GetParam().fusion_bytes), host_ids(GetParam()));
+}
+
 TEST_P(EngineTest, synchronous_calls_agree_with_asynchronous_ones_in_any_mixture) {
   const int size = GetParam().size;
   const auto body = [&](Runtime& runtime) {

@@ -7,6 +7,8 @@
 
 #include "gyre/base/parse.h"
 
+#include "gyre/engine/internal/stall/process_waits.h"
+
 namespace gyre::engine {
 
 namespace {
@@ -54,5 +56,7 @@ EngineOptions engine_options_from_environment() {
   if (const auto set = first_set({"GYRE_COLLECTIVE_TIMEOUT_SECONDS"})) options.collective_timeout = seconds(*set);
   return options;
 }
+
+std::shared_ptr<internal::ProcessWaits> make_process_waits() { return std::make_shared<internal::ProcessWaits>(); }
 
 }  // namespace gyre::engine

@@ -5,9 +5,14 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 
 namespace gyre::engine {
+
+namespace internal {
+class ProcessWaits;
+}
 
 /// 64 MB, the field's historical default.
 constexpr std::size_t kDefaultFusionBytes = std::size_t{64} << 20;
@@ -30,8 +35,8 @@ struct EngineOptions {
   /// each rank is; 0: never.
   std::chrono::milliseconds stall_warning{60'000};
   std::chrono::milliseconds stall_failure{0};  ///< … and after this long it aborts the group; 0: never.
-  /// When the end of a plan's step has waited this long, rank 0 looks whether it can come at all, and aborts the group
-  /// when it cannot: a rank that owes it gradients waits for another operation of ranks that wait here. 0: never.
+  /// When an operation or the end of a plan's step has waited this long, rank 0 looks whether it can come at all, and
+  /// aborts the group when it cannot: the ranks wait for each other in a circle. 0: never.
   std::chrono::milliseconds deadlock_check{5'000};
   /// Longest wait for another rank inside a collective that has begun; longer than any stall that ends well. 0: never.
   /// It bounds how long ranks may be apart in a plan's step; named operations begin when all have come.
@@ -40,7 +45,12 @@ struct EngineOptions {
   /// Where this process's program is now, in a line for people ("train.py:41 in main(): …"), for the report of a stall.
   /// Called while one is looked into, on a thread that nothing waits for, and may outlive the engine. Empty: unknown.
   std::function<std::string()> location{};
+  /// What the threads of this process wait for in engines, shared by those engines that a cycle of waits may lead
+  /// through (torch's process groups, say); process sets share their job's by themselves. Null: one of its own.
+  std::shared_ptr<internal::ProcessWaits> waits{};
 };
+
+std::shared_ptr<internal::ProcessWaits> make_process_waits();
 
 /// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS,
 /// GYRE_DEADLOCK_SECONDS, GYRE_COLLECTIVE_TIMEOUT_SECONDS, and Horovod's

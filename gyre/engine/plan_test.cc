@@ -368,9 +368,12 @@ TEST(PlanFailureTest, a_rank_that_waits_for_another_operation_before_it_brings_i
           if (runtime.rank() == 1) static_cast<void>(runtime.engine().run(metric.request()));
           plan->finish_step();
         });
-        EXPECT_THAT(failure, HasSubstr("MISMATCH: deadlock in step 2 of plan 'weights': rank 1 called allreduce "
-                                       "'metric', now at train.py:7 in main() before"));
-        EXPECT_THAT(failure, HasSubstr("ranks 0, 2, at train.py:7 in main() can take part"));
+        EXPECT_THAT(failure, HasSubstr("MISMATCH: deadlock: "));
+        EXPECT_THAT(failure,
+                    HasSubstr("ranks 0, 2 wait for the end of step 2 of plan 'weights', which needs rank 1, at "
+                              "train.py:7 in main(); "));
+        EXPECT_THAT(failure, HasSubstr("rank 1 waits for allreduce 'metric', which needs ranks 0, 2, at train.py:7 in "
+                                       "main(); "));
         failed.arrive_and_wait();
       },
       options);

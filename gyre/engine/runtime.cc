@@ -24,6 +24,12 @@ constexpr std::int64_t kMostStartSeconds = 24 * 3600;
 
 int rank_in_job(const group::Group& group) { return group.topology().self().rank_in_job.value_or(group.rank()); }
 
+/// What its process sets share with it.
+RuntimeOptions with_waits(RuntimeOptions options) {
+  if (!options.engine.waits) options.engine.waits = make_process_waits();
+  return options;
+}
+
 std::optional<std::string> horovod_log_level() {
   auto level = environment_variable("HOROVOD_LOG_LEVEL");
   if (!level) return std::nullopt;
@@ -47,9 +53,11 @@ RuntimeOptions runtime_options_from_environment() {
   return options;
 }
 
-std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::string()> location) {
+std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::string()> location,
+                                                         std::shared_ptr<internal::ProcessWaits> waits) {
   RuntimeOptions options = runtime_options_from_environment();
   options.engine.location = std::move(location);
+  options.engine.waits = std::move(waits);
   const group::Job job = group::job_from_environment(Deadline::after(options.group.join_timeout));
   const Logger logger = make_logger(fmt::format("rank {}", job.rank), options.log_level);
   return std::make_unique<Runtime>(group::join_group(job, options.group, logger), options);
@@ -57,12 +65,12 @@ std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::stri
 
 Runtime::Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options,
                  std::optional<TimelineRows> timeline)
-    : options_(options),
+    : options_(with_waits(options)),
       logger_(make_logger(fmt::format("rank {}", rank_in_job(*group)), options.log_level)),
       explain_file_(options.explain_file),
       rates_(options.explain_file.empty() ? MachineRates{} : measure_machine(*group)),
       group_(std::move(group)),
-      engine_(std::make_unique<Engine>(*group_, options.engine, logger_, std::move(timeline))) {
+      engine_(std::make_unique<Engine>(*group_, options_.engine, logger_, std::move(timeline))) {
   keep_freed_memory();
 }
 

@@ -32,8 +32,9 @@ RuntimeOptions runtime_options_from_environment();
 /// logger. Several can live in one process. Thread-safe.
 class Runtime {
  public:
-  /// Joins the job that the launcher described in the environment. `location`: see EngineOptions.
-  static std::unique_ptr<Runtime> start_from_environment(std::function<std::string()> location = {});
+  /// Joins the job that the launcher described in the environment. `location`, `waits`: see EngineOptions.
+  static std::unique_ptr<Runtime> start_from_environment(std::function<std::string()> location = {},
+                                                         std::shared_ptr<internal::ProcessWaits> waits = {});
 
   /// `timeline`: see Engine.
   Runtime(std::shared_ptr<group::Group> group, const RuntimeOptions& options,

@@ -91,10 +91,11 @@ class RankEvents {
 };
 
 struct RankSetResult {
-  std::vector<ExitRecord> ranks;            ///< By rank.
-  std::optional<int> first_failed_rank;     ///< The cause, when ranks failed on their own.
-  std::vector<int> ended_because;           ///< The ranks that still ran then, and were ended.
-  std::optional<int> stopped_by;            ///< stop()'s signal.
+  std::vector<ExitRecord> ranks;         ///< By rank.
+  std::optional<int> first_failed_rank;  ///< The cause, when ranks failed on their own.
+  std::vector<int> ended_because;        ///< The ranks that still ran then, and were ended.
+  std::vector<int> left_before;   ///< Ranks that had left their group before the cause failed, and ended with code 0.
+  std::optional<int> stopped_by;  ///< stop()'s signal.
   std::vector<int> killed_after_grace;      ///< The ranks that outlasted it.
   SteadyClock::time_point started;          ///< When the set was made.
   int exit_code() const;                    ///< 128 + stop()'s signal, else the first failed rank's, else 0.

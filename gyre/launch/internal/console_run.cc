@@ -313,8 +313,12 @@ FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult
   if (report.error) report.error->place = place_seen_from(folder_, report.error->place);
   report.log_file = log_file(cause.rank);
   report.ended_because = result.ended_because;
+  // Not of one that was killed: that had another reason.
+  report.they_left_a_group = !result.left_before.empty() && cause.status.signal == 0;
   for (const ExitRecord& record : result.ranks) {
-    if (record.status.success() && record.ended_at < cause.ended_at) report.finished_before.push_back(record.rank);
+    const bool had_left = std::ranges::find(result.left_before, record.rank) != result.left_before.end();
+    const bool had_ended = record.status.success() && record.ended_at < cause.ended_at;
+    if (had_left || had_ended) report.finished_before.push_back(record.rank);
   }
   const auto kills = out_of_memory_kills();
   if (kills && out_of_memory_kills_before_) report.out_of_memory_kills = *kills - *out_of_memory_kills_before_;

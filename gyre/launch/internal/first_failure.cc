@@ -38,6 +38,8 @@ std::optional<Account> parse_account(std::string_view line, int ranks) {
 }
 
 void FirstFailure::hear(const Account& account) {
+  const bool leaves = failures_.empty() && account.word != Account::Word::kFailed;
+  if (leaves && std::ranges::find(left_, account.rank) == left_.end()) left_.push_back(account.rank);
   const auto is_same = [&](const Account& other) { return other.word == account.word && other.rank == account.rank; };
   const bool announced =
       account.word == Account::Word::kEnds && std::any_of(accounts_.begin(), accounts_.end(), is_same);
@@ -45,6 +47,8 @@ void FirstFailure::hear(const Account& account) {
   std::erase_if(accounts_, is_same);
   accounts_.push_back(account);
 }
+
+std::vector<int> FirstFailure::left_before(int cause) const { return {left_.begin(), std::ranges::find(left_, cause)}; }
 
 std::optional<int> FirstFailure::suspect() const {
   std::optional<int> failed;

@@ -69,6 +69,11 @@ class FirstFailure {
   /// That rank has ended with success: it was not the one, whatever is told of it.
   void ended_well(int rank) { ended_well_.insert(rank); }
 
+  /// The ranks that had announced their end, or left their group, before the first failure was seen and before `cause`
+  /// announced its own. (Their processes may end later than those of ranks that fail because of that: Python and torch
+  /// take their time.)
+  std::vector<int> left_before(int cause) const;
+
   /// Whether a rank whose end has not been added yet is known to be dying.
   void somebody_is_dying(bool dying) { dying_ = dying; }
 
@@ -88,6 +93,7 @@ class FirstFailure {
   std::vector<RankFailure> failures_;
   std::vector<Account> accounts_;
   std::set<int> ended_well_;
+  std::vector<int> left_;  // Before the first failure, in this order.
   bool dying_ = false;
 };
 

@@ -36,6 +36,18 @@ TEST(first_failure, accounts_are_read_from_their_lines_and_nothing_else_is) {
   }
 }
 
+TEST(first_failure, a_rank_that_said_goodbye_before_the_first_failure_had_left_however_long_its_process_took) {
+  FirstFailure first;
+  first.hear({Word::kEnds, 1});
+  first.hear({Word::kLeft, 2});
+  first.hear({Word::kFailed, 3});
+  first.hear({Word::kEnds, 4});
+  first.add(exits(0, 1, 10));
+  first.hear({Word::kEnds, 5});
+  EXPECT_EQ(first.left_before(0), (std::vector<int>{1, 2, 4})) << "rank 3 did not say so, and rank 5 only afterwards";
+  EXPECT_EQ(first.left_before(4), (std::vector<int>{1, 2}));
+}
+
 TEST(first_failure, there_is_none_before_a_rank_has_failed) {
   const FirstFailure first;
   EXPECT_FALSE(first.final_at(kStart + milliseconds(1000)).has_value());

@@ -25,6 +25,7 @@ struct FailureReport {
   std::optional<std::string> log_file;
   std::vector<int> ended_because;                   ///< Ranks that still ran.
   std::vector<int> finished_before;                 ///< Ranks that had already ended with exit code 0.
+  bool they_left_a_group = false;                   ///< … after they had been ranks of a group with this one.
   std::optional<std::int64_t> out_of_memory_kills;  ///< On this host during the job; nothing when it is not known.
 };
 

@@ -74,6 +74,13 @@ TEST(report, a_file_below_the_folder_is_named_from_there) {
   EXPECT_EQ(place_seen_from("/home/ada/", "/home/adam/train.py:3"), "/home/adam/train.py:3");
 }
 
+TEST(report, a_rank_that_left_while_others_may_have_needed_it_brings_the_usual_cause_to_mind) {
+  FailureReport report = killed_rank();
+  report.they_left_a_group = true;
+  EXPECT_THAT(failure_block(report, false),
+              HasSubstr("rank 3 had already ended with exit code 0 (uneven number of batches? see join())\n"));
+}
+
 TEST(report, colour_is_used_only_when_asked_for) {
   EXPECT_THAT(failure_block(killed_rank(), true), HasSubstr("\x1b[1;31mgyre run"));
   EXPECT_THAT(failure_block(killed_rank(), false), Not(HasSubstr("\x1b")));

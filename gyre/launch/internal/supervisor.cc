@@ -385,7 +385,14 @@ RankSetResult Supervisor::result() const {
   GYRE_CHECK(finished());
   RankSetResult result;
   for (const auto& record : records_) result.ranks.push_back(*record);
-  if (const auto cause = failures_.best(); cause && !stop_signal_) result.first_failed_rank = cause->rank;
+  if (const auto cause = failures_.best(); cause && !stop_signal_) {
+    result.first_failed_rank = cause->rank;
+    const std::vector<int> left = failures_.left_before(cause->rank);
+    for (const ExitRecord& record : result.ranks) {
+      const bool had_left = std::ranges::find(left, record.rank) != left.end();
+      if (had_left && record.status.success()) result.left_before.push_back(record.rank);
+    }
+  }
   result.ended_because = ended_because_;
   result.stopped_by = stop_signal_;
   result.killed_after_grace = killed_after_grace_;

@@ -42,6 +42,7 @@ engine::RuntimeOptions options_for(double join_timeout_seconds, double operation
     options.engine.stall_failure = to_milliseconds(operation_timeout_seconds);
   if (!timeline) options.engine.timeline.clear();
   options.engine.location = find_location;
+  options.engine.waits = process_waits();
   return options;
 }
 
@@ -63,14 +64,20 @@ RuntimeOwner start(group::Job job, const engine::RuntimeOptions& options) {
   return RuntimeOwner(std::make_unique<engine::Runtime>(group::join_group(job, options.group, logger), options));
 }
 
+/// The thread that made it on another one's behalf will use it.
+RuntimeOwner used_here(RuntimeOwner runtime) {
+  runtime.get().engine().note_this_thread();
+  return runtime;
+}
+
 RuntimeOwner join_on_this_host(int rank, int size, const std::string& name, double join_timeout_seconds,
                                double operation_timeout_seconds, bool timeline, const JobAround& around) {
   const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
-  return run_interruptibly([=] {
+  return used_here(run_interruptibly([=] {
     group::Job job = group::job_on_this_host(rank, size, name, Deadline::after(options.group.join_timeout));
     place_in_job(job, around);
     return start(std::move(job), options);
-  });
+  }));
 }
 
 RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb::bytes& key,
@@ -93,7 +100,7 @@ RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb
   place_in_job(job, around);
   group::take_link_settings(job);
   const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
-  return run_interruptibly([=] { return start(job, options); });
+  return used_here(run_interruptibly([=] { return start(job, options); }));
 }
 
 /// Messages and the runtime whose links they use, which must outlive them.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -87,11 +88,11 @@ engine::Request make_request(int kind, std::string name, int type, engine::Shape
   return request;
 }
 
-/// run_or_submit() of an operation that reads and writes memory of the same shape. Every argument has a fixed position:
-/// naming them, or a Request of Python's own, would take longer than the operation. None when it is done.
-nb::object run_in_memory(const RuntimeOwner& self, int kind, std::string name, bool transient, int type,
-                         engine::Shape shape, Address input, Address output, std::size_t size_bytes, int operation,
-                         double prescale, double postscale, int root) {
+/// An operation that reads and writes memory of the same shape. Every argument has a fixed position: naming them, or a
+/// Request of Python's own, would take longer than a small operation.
+engine::Request request_in_memory(int kind, std::string name, bool transient, int type, engine::Shape shape,
+                                  Address input, Address output, std::size_t size_bytes, int operation, double prescale,
+                                  double postscale, int root) {
   engine::Request request;
   request.name = std::move(name);
   request.signature.kind = to_kind(kind);
@@ -104,6 +105,25 @@ nb::object run_in_memory(const RuntimeOwner& self, int kind, std::string name, b
   request.input = to_span({input, size_bytes});
   request.output = to_span({output, size_bytes});
   request.transient = transient;
+  return request;
+}
+
+engine::Handle submit_in_memory(const RuntimeOwner& self, int kind, std::string name, bool transient, int type,
+                                engine::Shape shape, Address input, Address output, std::size_t size_bytes,
+                                int operation, double prescale, double postscale, int root) {
+  auto request = request_in_memory(kind, std::move(name), transient, type, std::move(shape), input, output, size_bytes,
+                                   operation, prescale, postscale, root);
+  engine::Engine& engine = self.get().engine();
+  const nb::gil_scoped_release released;
+  return engine.submit(std::move(request));
+}
+
+/// run_or_submit() likewise. None when it is done.
+nb::object run_in_memory(const RuntimeOwner& self, int kind, std::string name, bool transient, int type,
+                         engine::Shape shape, Address input, Address output, std::size_t size_bytes, int operation,
+                         double prescale, double postscale, int root) {
+  auto request = request_in_memory(kind, std::move(name), transient, type, std::move(shape), input, output, size_bytes,
+                                   operation, prescale, postscale, root);
   engine::Engine& engine = self.get().engine();
   const auto submitted = [&] {
     const nb::gil_scoped_release released;
@@ -177,7 +197,9 @@ engine::PlanOptions make_plan_options(std::string name, int operation, double pr
 
 void check_plan(const RuntimeOwner& self, const TensorList& tensors, const engine::PlanOptions& options) {
   self.get();  // Not in a fork.
-  run_interruptibly([runtime = self.shared(), plan_tensors = to_plan_tensors(tensors), options] {
+  const auto caller = std::this_thread::get_id();
+  run_interruptibly([runtime = self.shared(), plan_tensors = to_plan_tensors(tensors), options, caller] {
+    const auto acting = runtime->engine().act_for(caller);
     runtime->engine().check_plan(plan_tensors, options);
     return true;
   });
@@ -187,7 +209,9 @@ BoundPlan make_plan(const RuntimeOwner& self, const TensorList& tensors, engine:
                     std::vector<std::size_t> ready_order) {
   self.get();  // Not in a fork.
   options.ready_order = std::move(ready_order);
-  auto plan = run_interruptibly([runtime = self.shared(), plan_tensors = to_plan_tensors(tensors), options] {
+  const auto caller = std::this_thread::get_id();
+  auto plan = run_interruptibly([runtime = self.shared(), plan_tensors = to_plan_tensors(tensors), options, caller] {
+    const auto acting = runtime->engine().act_for(caller);
     return runtime->engine().make_plan(plan_tensors, options);
   });
   return {self, ProcessBound<engine::Plan>(std::move(plan))};
@@ -293,6 +317,13 @@ it returns when all have. `id`: 1 to 2**32 - 1, equal on the members; sets that 
 none may be used again. `name`: what its rows in the timeline bear. shutdown() leaves only the subset; a rank's death or abort() fails the whole job. Keep it no
 longer than its parent.)";
 
+RuntimeOwner start() {
+  auto runtime =
+      run_interruptibly([] { return engine::Runtime::start_from_environment(find_location, process_waits()); });
+  runtime->engine().note_this_thread();
+  return RuntimeOwner(std::move(runtime));
+}
+
 void bind_runtime(nb::module_& module) {
   nb::class_<RuntimeOwner>(module, "Runtime", "This process as one rank of a job. Thread-safe.")
       .def_prop_ro("place", &describe_place)
@@ -315,6 +346,7 @@ void bind_runtime(nb::module_& module) {
       .def("run_in_memory", &run_in_memory,
            "(kind, name, transient, data_type, shape, input address, output address, bytes, operation, prescale,\n"
            "postscale, root): run_or_submit() without a Request. None when it is done, else the handle to wait for.")
+      .def("submit_in_memory", &submit_in_memory, "run_in_memory() that does not try to run it at once: a handle.")
       .def(
           "submit_group",
           [](const RuntimeOwner& self, const std::vector<engine::Request>& requests) {
@@ -353,13 +385,8 @@ void bind_runtime(nb::module_& module) {
           },
           "path"_a, "mark_cycles"_a = false)
       .def("stop_timeline", [](const RuntimeOwner& self) { self.get().engine().stop_timeline(); });
-
-  module.def(
-      "start",
-      [] {
-        return RuntimeOwner(run_interruptibly([] { return engine::Runtime::start_from_environment(find_location); }));
-      },
-      "Joins the job that the environment describes; a process that no launcher started is a job of one.");
+  module.def("start", &start,
+             "Joins the job that the environment describes; a process that no launcher started is a job of one.");
 }
 
 }  // namespace

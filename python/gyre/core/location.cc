@@ -14,4 +14,9 @@ std::string find_location() {
   return nb::cast<std::string>(nb::module_::import_("gyre._program_position").attr("describe")());
 }
 
+std::shared_ptr<engine::internal::ProcessWaits> process_waits() {
+  static const auto waits = engine::make_process_waits();
+  return waits;
+}
+
 }  // namespace gyre::python

@@ -28,4 +28,4 @@ class ExchangeOptions:
     sparse_results: bool
     divide_by_contributors: bool  # An average is over the ranks that have not joined.
     groups: Mapping[int, int]  # By a parameter's id: those that travel together, in a bucket of their own.
-    unequal_replicas: str  # One of _first_step.UNEQUAL_REPLICAS.
+    unequal_replicas: str  # See FirstStep.

@@ -1,6 +1,6 @@
-"""Synchronous operations on memory of one shape: allreduce, broadcast, barrier. Where the ranks of a host meet at once,
-the calling thread does the work itself, in one call into the engine that makes no request, handle or closure: the work
-on a small tensor takes less time than making those. For the same reason these functions call few others."""
+"""Operations on memory of one shape: allreduce, broadcast, barrier. Where the ranks of a host meet at once, the calling
+thread of a synchronous one does the work itself, in one call into the engine that makes no request, handle or closure:
+the work on a small tensor takes less time than making those. For the same reason these functions call few others."""
 
 from __future__ import annotations
 
@@ -65,6 +65,32 @@ def run_allreduce(
     )
     if pending is not None:
         _wait(runtime, pending, (source, target))
+
+
+def submit_allreduce(
+    runtime: Runtime, source: torch.Tensor, name: str | None, operation: int, prescale: float, postscale: float
+) -> Handle:
+    """Of a plain tensor into a new one, the handle's result. Any operation but Adasum."""
+    if name is None:
+        full_name, transient = f"allreduce.noname.{runtime.next_number('allreduce')}", True
+    else:
+        full_name, transient = f"allreduce.{name}", type(name) is OneTimeName
+    target = torch.empty_like(source)
+    pending = runtime.core.submit_in_memory(
+        _ALLREDUCE,
+        full_name,
+        transient,
+        DATA_TYPE_NUMBERS[source.dtype],
+        source.shape,
+        source.data_ptr(),
+        target.data_ptr(),
+        source.nbytes,
+        int(operation),
+        prescale,
+        postscale,
+        0,
+    )
+    return Handle(runtime, [pending], (source, target), lambda _: target)
 
 
 def run_broadcast(runtime: Runtime, tensor: torch.Tensor, in_place: bool, name: str | None, root: int) -> torch.Tensor:

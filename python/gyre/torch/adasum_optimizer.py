@@ -16,7 +16,7 @@ from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._first_step import FirstStep, Replica
 from gyre.torch.asynchronous import grouped_allreduce_async
 from gyre.torch.compression import Compressor
-from gyre.torch.process_sets import ProcessSet
+from gyre.torch.process_sets import ProcessSet, runtime_of
 
 
 class AdasumMixin(torch.optim.Optimizer):
@@ -24,8 +24,8 @@ class AdasumMixin(torch.optim.Optimizer):
 
     _compression: type[Compressor]
     _parameter_names: dict[torch.Tensor, str]
-    _first_step: FirstStep | None  # Until it is over.
-    _number: int  # Of this optimizer, the same on all ranks.
+    _unequal_replicas: str  # See FirstStep.
+    _has_stepped = False
 
     # What DistributedOptimizer was given, for scripts that look.
     op: ReduceOperation
@@ -37,11 +37,9 @@ class AdasumMixin(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The class's own step, and the adaptive sum of what it changed on all ranks. Collective."""
         parameters = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
-        if self._first_step is not None:
-            names = self._parameter_names
-            replicas = [Replica(names[parameter], parameter, parameter.grad is not None) for parameter in parameters]
-            first_step, self._first_step = self._first_step, None
-            first_step.agree(f"optimizer.{self._number}.complete", replicas, complete=True)
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._compare_replicas(parameters)
         before = [parameter.detach().clone() for parameter in parameters]
         result = super().step(closure)
         changes = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
@@ -52,6 +50,12 @@ class AdasumMixin(torch.optim.Optimizer):
             for p, old, change, (_, context) in zip(parameters, before, handle.wait(), compressed, strict=True):
                 p.copy_(old + self._compression.decompress(change, context))
         return result
+
+    def _compare_replicas(self, parameters: list[torch.Tensor]) -> None:
+        names, runtime = self._parameter_names, runtime_of(self.process_set)
+        replicas = [Replica(names[parameter], parameter, parameter.grad is not None) for parameter in parameters]
+        stem = f"adasum.{runtime.next_number('adasum.optimizer')}.first"
+        FirstStep(runtime, self._unequal_replicas).agree(stem, replicas, complete=True)
 
     step.hooked = True  # type: ignore[attr-defined]  # The class's own step runs the step hooks; once is enough.
 

@@ -21,6 +21,7 @@ from gyre._tensors.memory import check_in_place, check_tensor
 from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
+from gyre.torch._immediate import is_plain, submit_allreduce
 from gyre.torch._submissions import (
     Batch,
     OneTimeName,
@@ -62,7 +63,10 @@ def allreduce_async(
     postscale_factor · op(prescale_factor · tensor). Every rank gets the same bits. `average` is the older spelling.
     """
     runtime = runtime_of(process_set)
-    reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
+    operation = resolve_operation(op, average)
+    if operation != Adasum and is_plain(tensor):
+        return submit_allreduce(runtime, tensor, name, operation, prescale_factor, postscale_factor)
+    reduction = Reduction(operation, prescale_factor, postscale_factor)
     if isinstance(tensor, torch.Tensor) and tensor.is_sparse:
         return sparse_allreduce(runtime, tensor, name, reduction)
     checked = check_tensor(tensor, describe(Kind.ALLREDUCE, name))

@@ -16,7 +16,7 @@ from gyre._torch_private import check_scaler_has_asked
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._exchange import GradientExchange, retire_exchanges
 from gyre.torch._exchange_options import GRADIENTS_NOT_WANTED, ExchangeOptions
-from gyre.torch._first_step import FirstStep, check_word
+from gyre.torch._first_step import check_word
 from gyre.torch._wrapping import wrap
 from gyre.torch.adasum_optimizer import AdasumMixin
 from gyre.torch.asynchronous import allreduce_async
@@ -178,9 +178,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     The result is an instance of the optimizer's own class and shares its parameter groups and state; use it instead of
     the original, from one thread. Collective: every rank wraps the same parameters in the same order.
     named_parameters: model.named_parameters(): names for messages and the timeline. Must cover all parameters.
-    compression: how float32 gradients travel between hosts: Compression.none, .fp16 or .bf16 (half the bytes, sums in
-        float32; between ranks of one host nothing travels, and nothing is rounded), or a class of yours, in whose type
-        gradients travel and are summed wherever the ranks are.
+    compression: how float32 gradients travel between hosts (within one nothing is rounded): Compression.none, .fp16 or
+        .bf16 (half the bytes, sums in float32), or a class of yours, in whose type they travel and are summed anywhere.
     backward_passes_per_step: so many backward passes are accumulated (summed) here before the exchange.
     op: Average or Sum; with Adasum every rank steps by itself, and the changes are added adaptively.
     gradient_predivide_factor: gradients are divided by it before the sum and multiplied after (op=Average only).
@@ -192,20 +191,16 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     end_in_backward: backward() returns when the gradients are reduced, so that clipping needs no synchronize(). Only
         where the first one brought all gradients on every rank; otherwise, or with False on any rank, step() waits.
     divide_by_contributors: while ranks have joined, averages are over the others. Equal on all ranks; op=Average only.
-    unequal_replicas: what happens when the ranks' parameters differ in the first step (a forgotten
-        broadcast_parameters()): "warn", on rank 0; "error", MismatchError on all ranks; "allow", nothing.
+    unequal_replicas: where parameters differ in the first step: "warn" (on rank 0), "error" (on all ranks) or "allow".
 
-    The first step is exchanged when it ends; the order in which its gradients came on rank 0 is the one in which later
-    steps are exchanged while backward() runs. Whatever somebody has kept of a gradient (`old = parameter.grad`, a view,
-    an array) keeps its values after zero_grad(set_to_none=True), as ever.
-
+    The first step is exchanged when it ends, later ones in the order of its gradients while backward() runs. Whatever
+    somebody has kept of a gradient (`old = parameter.grad`, a view, an array) keeps its values, as ever.
     Parameters that are not on the CPU raise UnsupportedError; wrong arguments InvalidArgumentError; ranks that disagree
     MismatchError. A rank where a parameter got no gradient contributes zeros and receives the others' average. With one
     rank the optimizer works as if it were not wrapped.
     """
-    _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
+    _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor, unequal_replicas)
     _check_options(op, compression, error_feedback=error_feedback, divide_by_contributors=divide_by_contributors)
-    check_word(unequal_replicas)
     group_of = _numbered_groups(optimizer, num_groups, groups)
     names = _checked_names(optimizer, named_parameters)
     runtime = _runtime_in(process_set)
@@ -214,10 +209,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     wrapped._parameter_names = _names_of_all(wrapped, names)
     wrapped.op, wrapped.process_set, wrapped.sparse_as_dense = op, process_set, sparse_as_dense
     wrapped.gradient_predivide_factor, wrapped._compression = gradient_predivide_factor, compression
-    wrapped.backward_passes_per_step = backward_passes_per_step
-    if with_adasum and runtime is not None:
-        wrapped._first_step = FirstStep(runtime, unequal_replicas)
-        wrapped._number = runtime.next_number("optimizer")
+    wrapped.backward_passes_per_step, wrapped._unequal_replicas = backward_passes_per_step, unequal_replicas
     if runtime is None or runtime.size == 1 or with_adasum:
         retire_exchanges(current(), _ids(optimizer))
         return cast("AnyOptimizer", wrapped)
@@ -253,7 +245,10 @@ def _check_passes(passes: int) -> None:
         raise InvalidArgumentError(f"backward_passes_per_step must be at least 1, not {passes}")
 
 
-def _check_arguments(optimizer: object, passes: int, op: ReduceOperation, predivide: float) -> None:
+def _check_arguments(
+    optimizer: object, passes: int, op: ReduceOperation, predivide: float, unequal_replicas: str
+) -> None:
+    check_word(unequal_replicas)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, DistributedMixin | AdasumMixin):

@@ -326,9 +326,8 @@ class Movement {
     for (const Queue<Incoming>& queue : incoming_) {
       if (queue.done() || !lane_.group().has_left(queue.peer())) continue;
       throw Error(ErrorCode::kPeerLeft,
-                  fmt::format("{} left the group while rank {} waited for it in collective {} of lane {}",
-                              lane_.topology().describe(queue.peer()), lane_.rank(), lane_.counters().collectives,
-                              lane_.channel()));
+                  fmt::format("{} left while rank {} waited for it", lane_.topology().describe(queue.peer()),
+                              lane_.topology().self().rank_in_job.value_or(lane_.rank())));
     }
   }
 
@@ -344,9 +343,9 @@ class Movement {
       if (!queue.done() && queue.front().ready()) add(queue.peer(), "took nothing");
     }
     throw Error(ErrorCode::kTimeout,
-                fmt::format("collective {} of lane {}: nothing moved for the lane's timeout ({}); is that process "
-                            "stopped, or its machine unreachable?",
-                            lane_.counters().collectives, lane_.channel(), peers));
+                fmt::format("nothing moved for as long as a collective may wait ({}); is that process stopped, or its "
+                            "machine unreachable?",
+                            peers));
   }
 
   group::Lane& lane_;

@@ -170,8 +170,8 @@ void SharedRoom::throw_if_hopeless() const {
     if (!lane_.group().has_left(rank)) continue;
     if (layout_.line(i).arrivals.load(std::memory_order_relaxed) >= arrivals_) continue;
     throw Error(ErrorCode::kPeerLeft,
-                fmt::format("{} left the group while rank {} waited for it in collective {} of lane {}",
-                            lane_.topology().describe(rank), lane_.rank(), collective_, lane_.channel()));
+                fmt::format("{} left while rank {} waited for it", lane_.topology().describe(rank),
+                            lane_.topology().self().rank_in_job.value_or(lane_.rank())));
   }
 }
 
@@ -188,14 +188,16 @@ void SharedRoom::throw_timeout() const {
   for (int i = 0; i < size(); ++i) {
     const RankLine& line = layout_.line(i);
     if (line.arrivals.load(std::memory_order_relaxed) >= arrivals_) continue;
-    missing += fmt::format("{}{} (in collective {})", missing.empty() ? "" : ", ",
+    const std::uint64_t behind = collective_ - line.collective.load(std::memory_order_relaxed);
+    missing += fmt::format("{}{}{}", missing.empty() ? "" : ", ",
                            lane_.topology().describe(local_ranks[static_cast<std::size_t>(i)]),
-                           line.collective.load(std::memory_order_relaxed));
+                           behind == 0 ? "" : fmt::format(" ({} collectives behind)", behind));
   }
-  throw Error(ErrorCode::kTimeout,
-              fmt::format("collective {} of lane {}: waited longer than the lane's timeout for {}; is that process "
-                          "stopped, or did it take another path?",
-                          collective_, lane_.channel(), missing.empty() ? "ranks that have come since" : missing));
+  throw Error(
+      ErrorCode::kTimeout,
+      fmt::format("waited longer than the limit of a collective for {}; is that process stopped, or did it take "
+                  "another path?",
+                  missing.empty() ? "ranks that have come since" : missing));
 }
 
 }  // namespace gyre::collectives::internal

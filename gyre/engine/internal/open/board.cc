@@ -13,6 +13,7 @@
 #include "gyre/collectives/collectives.h"
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/engine/internal/channels.h"
+#include "gyre/engine/internal/failure.h"
 #include "gyre/engine/internal/open/executor.h"
 
 namespace gyre::engine::internal {
@@ -235,8 +236,9 @@ void Board::run(const Request& request) {
       run_in_lane(request);
     }
   } catch (const Error& error) {
-    group_.abort(error);
-    throw Error(group_.abort_signal().reason().value_or(error));
+    const Error failure = name_collective(error, describe_operation(request), group_);
+    group_.abort(failure);
+    throw Error(group_.abort_signal().reason().value_or(failure));
   }
   if (traced) timeline_.end(request.name);
 }

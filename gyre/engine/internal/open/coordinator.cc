@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "gyre/engine/internal/failure.h"
 #include "gyre/engine/internal/open/fusion.h"
 #include "gyre/engine/internal/open/mismatch.h"
 #include "gyre/engine/internal/open/signature_check.h"
@@ -25,12 +26,7 @@ void Coordinator::announce(int rank, Announced announced, SteadyClock::time_poin
   check_announced(announced, rank, options_.size);
   last_announced_[rank] = {announced.name, announced.signature.kind, now};
   if (refuse_spoiled(rank, announced)) return;
-  Waiting& waiting = waiting_[announced.name];
-  if (waiting.signatures.empty()) {
-    waiting.signatures.resize(static_cast<std::size_t>(options_.size));
-    waiting.since = now;
-    waiting.arrival = ++arrivals_;
-  }
+  WaitingOperation& waiting = waiting_.find_or_add(announced.name, options_.size, now);
   auto& slot = waiting.signatures[static_cast<std::size_t>(rank)];
   if (slot) {
     throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced '{}' twice", rank, announced.name));
@@ -46,7 +42,7 @@ void Coordinator::announce(int rank, Announced announced, SteadyClock::time_poin
   }
 }
 
-bool Coordinator::is_ready(const Waiting& waiting) const {
+bool Coordinator::is_ready(const WaitingOperation& waiting) const {
   if (joined_count_ == 0) return waiting.count == options_.size;
   for (int rank = 0; rank < options_.size; ++rank) {
     if (!waiting.signatures[static_cast<std::size_t>(rank)] && !has_joined(rank)) return false;
@@ -54,7 +50,7 @@ bool Coordinator::is_ready(const Waiting& waiting) const {
   return true;
 }
 
-std::string Coordinator::impossible_for_joined(const std::string& name, const Waiting& waiting) const {
+std::string Coordinator::impossible_for_joined(const std::string& name, const WaitingOperation& waiting) const {
   const Signature& signature = first_signature(waiting.signatures);
   for (int rank = 0; rank < options_.size; ++rank) {
     if (waiting.signatures[static_cast<std::size_t>(rank)]) continue;
@@ -71,8 +67,7 @@ std::string Coordinator::impossible_for_joined(const std::string& name, const Wa
 }
 
 void Coordinator::finish_waiting(const std::string& name) {
-  Ready ready{name, std::move(waiting_.at(name))};
-  waiting_.erase(name);
+  Ready ready{name, waiting_.take(name)};
   ready.waiting.by_contributors = std::any_of(
       joined_.begin(), joined_.end(), [](const auto& one) { return one.has_value() && one->divide_by_contributors; });
   const auto& signatures = ready.waiting.signatures;
@@ -95,13 +90,12 @@ void Coordinator::join(int rank, const JoinAnnouncement& join) {
   }
   joined_[static_cast<std::size_t>(rank)] = join;
   ++joined_count_;
-  std::vector<std::pair<std::uint64_t, std::string>> ready;
-  for (const auto& [name, waiting] : waiting_) {
-    if (is_ready(waiting)) ready.emplace_back(waiting.arrival, name);
-  }
-  std::sort(ready.begin(), ready.end());
-  for (const auto& [arrival, name] : ready) {
-    if (waiting_.contains(name)) finish_waiting(name);  // Not if it was in a group that another one has spoiled.
+  std::vector<std::string> ready;
+  waiting_.for_each([&](const std::string& name, const WaitingOperation& waiting) {
+    if (is_ready(waiting)) ready.push_back(name);
+  });
+  for (const std::string& name : ready) {
+    if (waiting_.find(name) != nullptr) finish_waiting(name);  // Not if it was in a group that another one has spoiled.
   }
   announce_steps_ = true;
   if (joined_count_ == options_.size) {
@@ -167,8 +161,7 @@ void Coordinator::count_in_group(const std::string& group, std::uint32_t group_s
 void Coordinator::depart(int rank) {
   departed_ranks_.push_back(rank);
   std::vector<std::string> names;
-  for (const auto& [name, waiting] : waiting_) names.push_back(name);
-  std::sort(names.begin(), names.end());
+  waiting_.for_each([&](const std::string& name, const WaitingOperation&) { names.push_back(name); });
   for (const std::string& name : names) refuse_if_hopeless(name);
   if (joined_count_ == 0) return;
   joined_.assign(joined_.size(), std::nullopt);
@@ -178,9 +171,9 @@ void Coordinator::depart(int rank) {
 }
 
 void Coordinator::refuse_if_hopeless(const std::string& name) {
-  const auto found = waiting_.find(name);
-  if (found == waiting_.end()) return;
-  const Waiting& waiting = found->second;
+  const WaitingOperation* found = waiting_.find(name);
+  if (found == nullptr) return;
+  const WaitingOperation& waiting = *found;
   for (const int rank : departed_ranks_) {
     if (waiting.signatures[static_cast<std::size_t>(rank)]) continue;
     std::vector<int> ready;
@@ -189,12 +182,11 @@ void Coordinator::refuse_if_hopeless(const std::string& name) {
     }
     std::string message = fmt::format(
         "{} '{}' can never complete: rank {} has shut down (or ended early) without taking part; "
-        "rank{} {} waited for it",
+        "rank{} {} waited for it. {}",
         operation_name(first_signature(waiting.signatures).kind), name, name_of(rank), ready.size() > 1 ? "s" : "",
-        fmt::join(names_of(ready), ", "));
-    const auto signatures = waiting.signatures;
-    waiting_.erase(found);  // Before its group may be refused as a whole, and with it whatever waits.
-    refuse(name, signatures, ErrorCode::kPeerLeft, std::move(message));
+        fmt::join(names_of(ready), ", "), kLeftEarly);
+    // Taken before its group may be refused as a whole, and with it whatever waits.
+    refuse(name, waiting_.take(name).signatures, ErrorCode::kPeerLeft, std::move(message));
     return;
   }
 }
@@ -238,17 +230,15 @@ void Coordinator::spoil(const std::string& group, const std::vector<std::optiona
     groups_.erase(group);
   }
   std::vector<std::string> names;
-  for (const auto& [name, waiting] : waiting_) {
+  waiting_.for_each([&](const std::string& name, const WaitingOperation& waiting) {
     if (std::ranges::any_of(waiting.signatures, belongs)) names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
+  });
   for (const std::string& name : names) {
-    const auto& announced = waiting_.at(name).signatures;
+    const auto announced = waiting_.take(name).signatures;
     for (std::size_t rank = 0; rank < announced.size(); ++rank) {
       if (belongs(announced[rank]) && spoiled.missing[rank] > 0) --spoiled.missing[rank];
     }
     refusals_.push_back({name, spoiled.refusal.code, spoiled.refusal.message});
-    waiting_.erase(name);
   }
   if (std::ranges::any_of(spoiled.missing, [](std::uint32_t count) { return count > 0; })) {
     spoiled_.emplace(group, std::move(spoiled));
@@ -314,30 +304,24 @@ Order Coordinator::take_order() {
 }
 
 std::vector<Stall> Coordinator::stalls(SteadyClock::time_point now, std::chrono::milliseconds threshold) const {
-  std::vector<std::pair<std::uint64_t, Stall>> found;
-  for (const auto& [name, waiting] : waiting_) {
+  std::vector<Stall> stalls;
+  waiting_.for_each([&](const std::string& name, const WaitingOperation& waiting) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - waiting.since);
-    if (waited < threshold) continue;
-    Stall stall{name, OperationKind::kBarrier, waited, {}, {}};
+    if (waited < threshold) return;
+    Stall stall{name, OperationKind::kBarrier, waited, {}, {}, waiting.arrival};
     for (int rank = 0; rank < options_.size; ++rank) {
       const auto& signature = waiting.signatures[static_cast<std::size_t>(rank)];
       if (signature) stall.kind = signature->kind;
       if (signature || !has_joined(rank)) (signature ? stall.ready_ranks : stall.missing_ranks).push_back(rank);
     }
-    found.emplace_back(waiting.arrival, std::move(stall));
-  }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Stall> stalls;
-  for (auto& [arrival, stall] : found) stalls.push_back(std::move(stall));
+    stalls.push_back(std::move(stall));
+  });
   return stalls;
 }
 
-std::optional<SteadyClock::time_point> Coordinator::oldest_wait() const {
-  std::optional<SteadyClock::time_point> oldest;
-  for (const auto& [name, waiting] : waiting_) {
-    if (!oldest || waiting.since < *oldest) oldest = waiting.since;
-  }
-  return oldest;
+std::uint64_t Coordinator::arrival_of(int rank, const std::string& name) const {
+  const WaitingOperation* waiting = waiting_.find(name);
+  return waiting != nullptr && waiting->signatures[static_cast<std::size_t>(rank)] ? waiting->arrival : 0;
 }
 
 std::string Coordinator::last_announced(int rank, SteadyClock::time_point now) const {

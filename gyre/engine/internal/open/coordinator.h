@@ -12,6 +12,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/engine/internal/open/order.h"
+#include "gyre/engine/internal/open/waiting_operations.h"
 #include "gyre/engine/request.h"
 
 namespace gyre::engine::internal {
@@ -23,6 +24,7 @@ struct Stall {
   std::chrono::milliseconds waited;
   std::vector<int> ready_ranks;
   std::vector<int> missing_ranks;
+  std::uint64_t arrival = 0;  ///< Tells the uses of one name apart.
 };
 
 struct CoordinatorOptions {
@@ -56,23 +58,20 @@ class Coordinator {
 
   /// Operations that have waited for at least `threshold`.
   std::vector<Stall> stalls(SteadyClock::time_point now, std::chrono::milliseconds threshold) const;
-  /// When the oldest incomplete operation was first announced.
-  std::optional<SteadyClock::time_point> oldest_wait() const;
+  /// Stall::arrival of the incomplete operation of this name that `rank` has announced; 0: there is none.
+  std::uint64_t arrival_of(int rank, const std::string& name) const;
+  /// When the oldest incomplete operation was first announced. Constant time.
+  std::optional<SteadyClock::time_point> oldest_wait() const { return waiting_.oldest(); }
   /// "all-reduce 'b', 3 s ago": the last thing a rank announced, for the stall report.
   std::string last_announced(int rank, SteadyClock::time_point now) const;
 
+  /// See WaitingOperations.
+  std::uint64_t visits() const { return waiting_.visits(); }
+
  private:
-  struct Waiting {
-    std::vector<std::optional<Signature>> signatures;  // By rank.
-    int count = 0;
-    bool transient = false;
-    bool by_contributors = false;  // Set when ready: whether averages leave out those who have joined.
-    SteadyClock::time_point since;
-    std::uint64_t arrival = 0;  // Order of the first announcement.
-  };
   struct Ready {
     std::string name;
-    Waiting waiting;
+    WaitingOperation waiting;
   };
   struct GroupProgress {
     std::vector<Ready> members;
@@ -101,9 +100,9 @@ class Coordinator {
   bool refuse_spoiled(int rank, const Announced& announced);
   bool has_joined(int rank) const { return joined_.at(static_cast<std::size_t>(rank)).has_value(); }
   /// Nobody who has neither announced it nor joined.
-  bool is_ready(const Waiting& waiting) const;
+  bool is_ready(const WaitingOperation& waiting) const;
   /// What keeps ranks that have joined from taking part in it; empty: nothing.
-  std::string impossible_for_joined(const std::string& name, const Waiting& waiting) const;
+  std::string impossible_for_joined(const std::string& name, const WaitingOperation& waiting) const;
   void finish_waiting(const std::string& name);
   void complete(Ready ready);
   OrderedOperation make_ordered(const Ready& ready) const;
@@ -111,7 +110,7 @@ class Coordinator {
   std::vector<int> names_of(const std::vector<int>& ranks) const;
 
   CoordinatorOptions options_;
-  std::unordered_map<std::string, Waiting> waiting_;
+  WaitingOperations waiting_;
   std::unordered_map<std::string, GroupProgress> groups_;
   std::unordered_map<std::string, SpoiledGroup> spoiled_;
   std::vector<std::vector<Ready>> ready_;  // Each inner list is fused as one unit if it can be.
@@ -124,7 +123,6 @@ class Coordinator {
   std::vector<PlanStep> steps_;
   std::optional<int> last_rank_to_join_;
   std::unordered_map<int, LastAnnounced> last_announced_;
-  std::uint64_t arrivals_ = 0;
 };
 
 }  // namespace gyre::engine::internal

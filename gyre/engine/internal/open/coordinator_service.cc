@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "gyre/base/bytes.h"
+#include "gyre/base/random.h"
 #include "gyre/base/thread.h"
 
 namespace gyre::engine::internal {
@@ -19,6 +21,19 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 /// A rank that does not read its orders while so much is waiting for it has stopped working.
 constexpr std::size_t kMostOutgoingBytes = std::size_t{256} << 20;
 constexpr const char* kAboutMissingRanks = "The missing ranks run other code, are slower, or wait for something else";
+/// Between looks for a deadlock, at most: they come ever more rarely, but one may begin while an old wait goes on.
+constexpr std::chrono::seconds kMostBetweenLooks{60};
+
+std::uint64_t random_number() {
+  std::array<std::byte, sizeof(std::uint64_t)> random;
+  fill_with_secure_random(random);
+  return ByteReader(random, "a random number").u64() | 1;  // Not 0, which stands for none.
+}
+
+/// "rank 3", "ranks 0, 2".
+std::string format_ranks(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
 
 CoordinatorOptions coordinator_options(const group::Group& group, const EngineOptions& options) {
   const group::Topology& topology = group.topology();
@@ -41,7 +56,8 @@ CoordinatorService::CoordinatorService(group::Group& group, std::vector<std::uni
       timeline_(timeline),
       logger_(std::move(logger)),
       coordinator_(coordinator_options(group, options)),
-      inquiry_(group.size()) {
+      inquiry_(group.size()),
+      engine_(random_number()) {
   for (auto& link : links) {
     peers_.emplace_back();
     peers_.back().link = std::move(link);
@@ -64,6 +80,9 @@ void CoordinatorService::run() {
 }
 
 void CoordinatorService::serve() {
+  Order first;
+  first.engine = engine_;
+  send_to_all(first);
   for (;;) {
     const std::vector<short> events = poll_peers();
     if (stopping_ || group_.abort_signal().triggered()) return;
@@ -123,7 +142,16 @@ void CoordinatorService::take_announcement(int rank, const net::Message& message
   for (const PlanStep& step : content.steps) coordinator_.begin_step(rank, step);
   if (content.join) coordinator_.join(rank, *content.join);
   if (content.stalled_step) note_stalled(std::move(*content.stalled_step));
-  if (content.stall_answer) inquiry_.answer(rank, std::move(*content.stall_answer));
+  if (content.stall_answer) {
+    // Which use of an operation's name it means: now it is the last that the rank has announced, later perhaps not.
+    for (ThreadState& thread : content.stall_answer->state.threads) {
+      for (Awaited& awaited : thread.waits) {
+        const bool is_ours = !awaited.step && awaited.engine == engine_;
+        if (is_ours) awaited.serial = coordinator_.arrival_of(rank, awaited.operation);
+      }
+    }
+    inquiry_.answer(rank, std::move(*content.stall_answer));
+  }
   if (content.leaving && !peer.leaving) {
     peer.leaving = true;
     coordinator_.depart(rank);
@@ -189,6 +217,7 @@ int CoordinatorService::poll_timeout_ms() const {
       next = std::max(*oldest + options_.stall_warning, last_stall_report_ + options_.stall_warning);
     }
     if (options_.stall_failure.count() > 0) next = std::min(next, *oldest + options_.stall_failure);
+    if (const auto look = deadlock_look_at()) next = std::min(next, *look);
   }
   if (next == SteadyClock::time_point::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - SteadyClock::now()).count();
@@ -201,7 +230,7 @@ void CoordinatorService::look_into_stalls() {
     if (stall_is_due(now)) ask_ranks();
   } else if (inquiry_.is_over(now)) {
     inquiry_.close();
-    if (!report_stalled_steps()) report_stalls();
+    if (!end_deadlock() && !report_stalled_steps()) report_stalls();
   }
 }
 
@@ -210,8 +239,19 @@ bool CoordinatorService::stall_is_due(SteadyClock::time_point now) const {
   const auto oldest = coordinator_.oldest_wait();
   if (!oldest) return false;
   if (options_.stall_failure.count() > 0 && now >= *oldest + options_.stall_failure) return true;
+  if (const auto look = deadlock_look_at(); look && now >= *look) return true;
   return options_.stall_warning.count() > 0 && now >= *oldest + options_.stall_warning &&
          now >= last_stall_report_ + options_.stall_warning;
+}
+
+std::optional<SteadyClock::time_point> CoordinatorService::deadlock_look_at() const {
+  const auto oldest = coordinator_.oldest_wait();
+  const std::chrono::milliseconds first = options_.deadlock_check;
+  if (!oldest || first.count() == 0) return std::nullopt;
+  if (*oldest != looked_at_wait_) return *oldest + first;
+  if (suspected_) return looked_at_ + first / 2;
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(looked_at_ - *oldest);
+  return looked_at_ + std::clamp(waited, first, std::max<std::chrono::milliseconds>(first, kMostBetweenLooks));
 }
 
 void CoordinatorService::ask_ranks() {
@@ -232,8 +272,7 @@ std::vector<int> CoordinatorService::names_of(const std::vector<int>& ranks) con
 
 std::string CoordinatorService::describe_waiting(const std::vector<int>& ranks) const {
   const std::string place = inquiry_.first_place_of(ranks);
-  return fmt::format("rank{} {}{}{}", ranks.size() > 1 ? "s" : "", fmt::join(names_of(ranks), ", "),
-                     place.empty() ? "" : ", ", place);
+  return fmt::format("{}{}{}", format_ranks(names_of(ranks)), place.empty() ? "" : ", ", place);
 }
 
 std::string CoordinatorService::describe(const Stall& stall) const {
@@ -265,38 +304,74 @@ bool CoordinatorService::deserves_report(const StalledStep& stalled) const {
   return options_.stall_warning.count() > 0 && stalled.waited >= options_.stall_warning;
 }
 
-std::optional<std::string> CoordinatorService::describe_deadlock(const StalledStep& stalled,
-                                                                 const std::vector<int>& waiting) const {
-  if (options_.deadlock_check.count() == 0 || stalled.waited < options_.deadlock_check) return std::nullopt;
-  const auto operations = coordinator_.stalls(SteadyClock::now(), std::chrono::milliseconds{0});
-  for (const auto& [rank, name] : inquiry_.blocked_before(stalled.step)) {
-    const auto operation = std::ranges::find(operations, name, &Stall::name);
-    if (operation == operations.end()) continue;
-    const bool needs_one_who_waits = std::ranges::any_of(
-        operation->missing_ranks, [&](int missing) { return std::ranges::find(waiting, missing) != waiting.end(); });
-    if (!needs_one_who_waits) continue;
-    const std::string place = inquiry_.place_of(rank);
-    return fmt::format(
-        "deadlock in step {0} of plan '{1}': rank {2} called {3} '{4}'{5}{6} before it brought its gradients to that "
-        "step, and {7} can take part in it only after the step has ended, for which they need rank {2}. Probably rank "
-        "{2} skipped backward() in this step (an empty batch, a loss that is not finite) while the others called it. "
-        "Let all ranks decide alike; or have a rank that skips backward() call optimizer.step() before any other "
-        "operation of the job; or pass end_in_backward=False to DistributedOptimizer and call such operations between "
-        "backward() and step() on all ranks",
-        stalled.step.step + 1, stalled.plan_name, names_of({rank}).front(), operation_name(operation->kind), name,
-        place.empty() ? "" : ", ", place, describe_waiting(waiting));
+bool CoordinatorService::end_deadlock() {
+  const std::chrono::milliseconds first = options_.deadlock_check;
+  const auto now = SteadyClock::now();
+  const auto oldest = coordinator_.oldest_wait();
+  const bool is_time = (oldest && now >= *oldest + first) || std::ranges::any_of(stalled_steps_, [&](const auto& step) {
+                         return step.second.waited >= first;
+                       });
+  if (first.count() == 0 || !is_time) return false;
+  looked_at_ = now;
+  looked_at_wait_ = oldest.value_or(SteadyClock::time_point{});
+  std::vector<IncompleteOperation> incomplete;
+  for (Stall& stall : coordinator_.stalls(now, std::chrono::milliseconds{0})) {
+    incomplete.push_back({std::move(stall.name), stall.arrival, std::move(stall.missing_ranks)});
   }
-  return std::nullopt;
+  auto cycle = find_deadlock(inquiry_.states(), engine_, incomplete);
+  const bool proven = cycle && (!cycle->needs_confirmation || cycle == suspected_);
+  if (proven) group_.abort(Error(ErrorCode::kMismatch, describe(*cycle)));
+  suspected_ = std::move(cycle);
+  return proven;
+}
+
+std::string CoordinatorService::describe_places(const std::vector<int>& ranks) const {
+  std::vector<std::pair<std::string, std::vector<int>>> places;  // Most ranks are at the same one.
+  for (const int rank : ranks) {
+    std::string place = inquiry_.first_place_of({rank});
+    const auto known = std::ranges::find(places, place, [](const auto& entry) { return entry.first; });
+    if (known != places.end()) {
+      known->second.push_back(rank);
+    } else {
+      places.emplace_back(std::move(place), std::vector{rank});
+    }
+  }
+  if (places.size() == 1) return places[0].first.empty() ? std::string() : ", " + places[0].first;
+  std::string text;
+  for (const auto& [place, there] : places) {
+    if (!place.empty()) text += fmt::format(", {} {}", format_ranks(names_of(there)), place);
+  }
+  return text;
+}
+
+std::string CoordinatorService::describe(const CycleOfWaits& cycle) const {
+  std::string text = "deadlock: ";
+  bool with_step = false;
+  for (const CycleOfWaits::Wait& wait : cycle.waits) {
+    text += fmt::format("{} wait{} for {}, which needs {}{}; ", format_ranks(names_of(wait.ranks)),
+                        wait.ranks.size() == 1 ? "s" : "", wait.awaited.description,
+                        format_ranks(names_of(wait.needed_ranks)), describe_places(wait.ranks));
+    with_step |= wait.awaited.step.has_value();
+  }
+  text +=
+      "none of them can ever go on. Probably an operation is called on some ranks only (evaluation, logging or "
+      "saving on rank 0 alone)";
+  if (with_step) {
+    return text +
+           ", or a rank skipped backward() in this step (an empty batch, a loss that is not finite). Call every "
+           "operation on all ranks or on none, and let all ranks decide alike; or have a rank that skips backward() "
+           "call optimizer.step() before any other operation; or pass end_in_backward=False to DistributedOptimizer "
+           "and call such operations between backward() and step() on all ranks";
+  }
+  return text +
+         ", or the ranks call the same ones in different orders. Call every operation on all ranks, in one order, or "
+         "give the ranks that need it a process set (torch.distributed: a group) of their own";
 }
 
 bool CoordinatorService::report_stalled_steps() {
   for (const auto& [plan, stalled] : std::exchange(stalled_steps_, {})) {
     const std::vector<int> waiting = inquiry_.waiting_for(stalled.step);
     if (waiting.empty()) continue;  // It has ended meanwhile.
-    if (auto deadlock = describe_deadlock(stalled, waiting)) {
-      group_.abort(Error(ErrorCode::kMismatch, *std::move(deadlock)));
-      return true;
-    }
     checked_steps_[plan] = stalled;
     const std::string text = describe(stalled, waiting);
     if (options_.stall_failure.count() > 0 && stalled.waited >= options_.stall_failure) {

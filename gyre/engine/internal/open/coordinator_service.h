@@ -14,6 +14,7 @@
 #include "gyre/base/log.h"
 #include "gyre/engine/internal/open/coordinator.h"
 #include "gyre/engine/internal/open/negotiation.h"
+#include "gyre/engine/internal/stall/deadlock.h"
 #include "gyre/engine/internal/stall/stall_inquiry.h"
 #include "gyre/engine/options.h"
 #include "gyre/engine/timeline.h"
@@ -61,9 +62,12 @@ class CoordinatorService {
   void ask_ranks();
   void report_stalls();
   bool deserves_report(const StalledStep& stalled) const;
-  /// What to say when the step can never end: a rank that owes it gradients waits for an operation of ranks that wait
-  /// for its end.
-  std::optional<std::string> describe_deadlock(const StalledStep& stalled, const std::vector<int>& waiting) const;
+  /// When to look whether what waits can come at all; nothing while nothing does.
+  std::optional<SteadyClock::time_point> deadlock_look_at() const;
+  /// True when it has ended the job, because ranks wait for each other in a circle.
+  bool end_deadlock();
+  std::string describe(const CycleOfWaits& cycle) const;
+  std::string describe_places(const std::vector<int>& ranks) const;
   /// True when it has ended the job.
   bool report_stalled_steps();
   void fail_stalled(const std::string& text);
@@ -87,6 +91,10 @@ class CoordinatorService {
   std::map<std::uint64_t, StalledStep> stalled_steps_;   // By plan; not yet looked into,
   std::map<std::uint64_t, StalledStep> checked_steps_;   // the last that was,
   std::map<std::uint64_t, StalledStep> reported_steps_;  // and the last that was reported.
+  const std::uint64_t engine_;                           // See Order::engine.
+  SteadyClock::time_point looked_at_wait_{};             // The wait since then has been looked into,
+  SteadyClock::time_point looked_at_{};                  // at this time, for a deadlock,
+  std::optional<CycleOfWaits> suspected_;                // and this was found, which is to be confirmed.
 
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -308,8 +308,36 @@ TEST_F(CoordinatorTest, a_stall_names_who_is_ready_and_who_is_missing) {
   EXPECT_EQ(stalls[0].name, "a");
   EXPECT_THAT(stalls[0].ready_ranks, ElementsAre(1));
   EXPECT_THAT(stalls[0].missing_ranks, ElementsAre(0, 2));
+  EXPECT_NE(coordinator.arrival_of(1, "a"), 0U);
+  EXPECT_EQ(coordinator.arrival_of(1, "a"), stalls[0].arrival);
+  EXPECT_NE(coordinator.arrival_of(2, "b"), stalls[0].arrival);
+  EXPECT_EQ(coordinator.arrival_of(0, "a"), 0U) << "it has not announced it";
   EXPECT_EQ(coordinator.last_announced(2, now_ + milliseconds(2500)), "allreduce 'b' 2 s ago");
   EXPECT_EQ(coordinator.last_announced(0, now_), "nothing yet");
+}
+
+TEST_F(CoordinatorTest, the_work_per_message_does_not_grow_with_what_waits) {
+  // With every message the service asks how long the oldest has waited; a rank may be 10,000 operations ahead.
+  Coordinator coordinator = make(2);
+  constexpr int kCount = 10'000;
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int i = 0; i < kCount; ++i) {
+      coordinator.announce(rank, {fmt::format("a{}", i), floats({1})}, now_ + milliseconds(i));
+      coordinator.take_order();
+      const auto oldest = coordinator.oldest_wait();
+      if (rank == 0) {
+        EXPECT_EQ(oldest, now_);
+      } else if (i + 1 < kCount) {
+        EXPECT_EQ(oldest, now_ + milliseconds(i + 1)) << "the first of those that still wait";
+      } else {
+        EXPECT_FALSE(oldest.has_value());
+      }
+    }
+  }
+  EXPECT_EQ(coordinator.visits(), 0U);
+  coordinator.announce(0, {"a", floats({1})}, now_);
+  coordinator.stalls(now_, milliseconds(0));
+  EXPECT_EQ(coordinator.visits(), 1U) << "or the count says nothing";
 }
 
 TEST_F(CoordinatorTest, a_rank_that_announces_twice_breaks_the_protocol) {

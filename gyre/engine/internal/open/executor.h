@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Pending {
   Request request;
   Handle handle;
   std::vector<std::byte> memory{};  ///< Of an operation in which this rank takes part only because it has joined.
+  std::uint64_t serial = 0;         ///< Which of this rank's submissions it is.
 };
 
 /// What a signature asks for, in the terms of the collectives.

@@ -66,18 +66,71 @@ Offset<wire::StalledStep> encode_stalled(FlatBufferBuilder& builder, const std::
   return wire::CreateStalledStep(builder, &step, name, static_cast<std::uint64_t>(stalled->waited.count()));
 }
 
+Offset<wire::ThreadState> encode_thread(FlatBufferBuilder& builder, const ThreadState& thread) {
+  std::vector<Offset<wire::Awaited>> waits;
+  for (const Awaited& awaited : thread.waits) {
+    const auto operation = builder.CreateString(awaited.operation);
+    const auto description = builder.CreateString(awaited.description);
+    const wire::PlanStep step =
+        awaited.step ? wire::PlanStep(awaited.step->plan, awaited.step->step) : wire::PlanStep();
+    waits.push_back(wire::CreateAwaited(builder, awaited.engine, operation, awaited.step ? &step : nullptr,
+                                        awaited.serial, description));
+  }
+  return wire::CreateThreadState(builder, builder.CreateVector(waits));
+}
+
 Offset<wire::StallAnswer> encode_answer(FlatBufferBuilder& builder, const std::optional<StallAnswer>& answer) {
   if (!answer) return 0;
   const auto program = builder.CreateString(answer->program.substr(0, kMostLocationBytes));
   const auto steps = builder.CreateVectorOfStructs(encode_steps(answer->waits_for));
-  std::vector<Offset<wire::BlockedCall>> calls;
-  for (const BlockedCall& call : answer->blocked) {
-    const auto operation = builder.CreateString(call.operation);
-    const auto owes = builder.CreateVectorOfStructs(encode_steps(call.owes));
-    calls.push_back(wire::CreateBlockedCall(builder, operation, owes));
+  std::vector<Offset<wire::ThreadState>> threads;
+  for (const ThreadState& thread : answer->state.threads) threads.push_back(encode_thread(builder, thread));
+  std::vector<wire::OwedStep> owed;
+  for (const OwedStep& step : answer->state.owed) {
+    owed.emplace_back(step.engine, wire::PlanStep(step.step.plan, step.step.step), step.thread);
   }
-  const auto blocked = builder.CreateVector(calls);
-  return wire::CreateStallAnswer(builder, answer->question, program, steps, blocked);
+  std::vector<Offset<wire::EngineState>> engines;
+  for (const EngineState& engine : answer->state.engines) {
+    const auto operations = builder.CreateVectorOfStrings(engine.operations);
+    engines.push_back(wire::CreateEngineState(builder, engine.engine, engine.joined, engine.complete, operations));
+  }
+  const auto threads_offset = builder.CreateVector(threads);
+  const auto owed_offset = builder.CreateVectorOfStructs(owed);
+  const auto engines_offset = builder.CreateVector(engines);
+  return wire::CreateStallAnswer(builder, answer->question, program, steps, threads_offset, owed_offset,
+                                 engines_offset);
+}
+
+Awaited decode_awaited(const wire::Awaited& message) {
+  Awaited awaited;
+  awaited.engine = message.engine();
+  awaited.operation = message.operation()->str();
+  if (const auto* step = message.step()) awaited.step = {step->plan(), step->step()};
+  awaited.serial = message.serial();
+  awaited.description = message.description()->str();
+  return awaited;
+}
+
+RankState decode_state(const wire::StallAnswer& answer) {
+  RankState state;
+  for (flatbuffers::uoffset_t i = 0; i < length(answer.threads()); ++i) {
+    ThreadState thread;
+    const auto* waits = answer.threads()->Get(i)->waits();
+    for (flatbuffers::uoffset_t j = 0; j < length(waits); ++j) thread.waits.push_back(decode_awaited(*waits->Get(j)));
+    state.threads.push_back(std::move(thread));
+  }
+  for (const auto& step : copied<wire::OwedStep>(answer.owed())) {
+    state.owed.push_back({step.engine(), {step.step().plan(), step.step().step()}, step.thread()});
+  }
+  for (flatbuffers::uoffset_t i = 0; i < length(answer.engines()); ++i) {
+    const auto* engine = answer.engines()->Get(i);
+    EngineState known{engine->engine(), engine->joined(), engine->complete(), {}};
+    for (flatbuffers::uoffset_t j = 0; j < length(engine->operations()); ++j) {
+      known.operations.push_back(engine->operations()->Get(j)->str());
+    }
+    state.engines.push_back(std::move(known));
+  }
+  return state;
 }
 
 void decode_stall(const wire::Announcement& message, AnnouncementContent& content) {
@@ -88,14 +141,8 @@ void decode_stall(const wire::Announcement& message, AnnouncementContent& conten
                             std::chrono::milliseconds(std::min(stalled->waited_ms(), kLongestMs))};
   }
   if (const auto* answer = message.stall_answer()) {
-    content.stall_answer = {answer->question(),
-                            answer->program()->str().substr(0, kMostLocationBytes),
-                            decode_steps(answer->waits_for()),
-                            {}};
-    for (flatbuffers::uoffset_t i = 0; i < length(answer->blocked()); ++i) {
-      const auto* call = answer->blocked()->Get(i);
-      content.stall_answer->blocked.push_back({call->operation()->str(), decode_steps(call->owes())});
-    }
+    content.stall_answer = {answer->question(), answer->program()->str().substr(0, kMostLocationBytes),
+                            decode_steps(answer->waits_for()), decode_state(*answer)};
   }
 }
 
@@ -223,7 +270,7 @@ Bytes OrderEncoder::encode(const Order& order) {
   const auto refusals_offset = builder.CreateVector(refusals);
   const auto steps = order.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(order.steps));
   builder.Finish(wire::CreateOrder(builder, buckets_offset, refusals_offset, order.announce_steps, steps,
-                                   order.last_rank_to_join.value_or(-1), order.question));
+                                   order.last_rank_to_join.value_or(-1), order.question, order.engine));
   return finished_bytes(builder);
 }
 
@@ -233,6 +280,7 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
   order.announce_steps = message.announce_steps();
   order.steps = decode_steps(message.steps());
   order.question = message.question();
+  order.engine = message.engine();
   if (message.last_rank_to_join() >= 0) order.last_rank_to_join = message.last_rank_to_join();
   for (flatbuffers::uoffset_t i = 0; i < length(message.buckets()); ++i) {
     const auto* operations = message.buckets()->Get(i)->operations();

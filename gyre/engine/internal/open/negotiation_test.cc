@@ -106,7 +106,13 @@ TEST(NegotiationTest, what_is_said_about_stalls_survives_the_trip) {
   AnnouncementDecoder announcement_decoder;
   AnnouncementContent sent;
   sent.stalled_step = {{16, 3}, "optimizer.1", std::chrono::milliseconds(60'500)};
-  sent.stall_answer = {7, "train.py:4 in main()", {{16, 3}, {17, 0}}, {{"metric", {{16, 3}}}, {"", {}}}};
+  const Awaited operation{
+      .engine = 5, .operation = "metric", .step = {}, .serial = 9, .description = "allreduce 'metric'"};
+  const Awaited step{.engine = 5, .operation = {}, .step = PlanStep{16, 3}, .serial = 0, .description = "a step"};
+  sent.stall_answer = {7, "train.py:4 in main()", {{16, 3}, {17, 0}}, {}};
+  sent.stall_answer->state = {.threads = {{{operation, step}}, {}},
+                              .owed = {{5, {16, 3}, 1}, {5, {17, 0}, OwedStep::kAnyThread}},
+                              .engines = {{6, true, false, {"a", "b"}}, {7, false, true, {}}}};
   const AnnouncementContent received = announcement_decoder.decode(announcements.encode(sent));
   EXPECT_EQ(received.stalled_step, sent.stalled_step);
   EXPECT_EQ(received.stall_answer, sent.stall_answer);
@@ -118,7 +124,9 @@ TEST(NegotiationTest, what_is_said_about_stalls_survives_the_trip) {
   OrderDecoder order_decoder;
   Order order;
   order.question = 7;
+  order.engine = std::uint64_t{1} << 63;
   EXPECT_EQ(order_decoder.decode(orders.encode(order)).question, 7U);
+  EXPECT_EQ(order_decoder.decode(orders.encode(order)).engine, order.engine);
 }
 
 TEST(NegotiationTest, a_number_never_introduced_is_refused) {
@@ -136,7 +144,10 @@ TEST(NegotiationTest, damaged_bytes_are_refused_or_decoded_but_never_crash) {
   AnnouncementEncoder encoder;
   AnnouncementContent content{{example("a"), example("b")}, true};
   content.stalled_step = {{16, 3}, "p", std::chrono::milliseconds(5)};
-  content.stall_answer = {7, "text", {{16, 3}}};
+  content.stall_answer = {7, "text", {{16, 3}}, {}};
+  content.stall_answer->state = {.threads = {{{{.engine = 5, .operation = "a", .step = PlanStep{16, 3}}}}, {}},
+                                 .owed = {{5, {16, 3}, 1}},
+                                 .engines = {{6, true, false, {"a", "b"}}}};
   const Bytes whole = encoder.encode(content);
   OrderEncoder order_encoder;
   Order order;

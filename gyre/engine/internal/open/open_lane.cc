@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "gyre/base/check.h"
 #include "gyre/base/thread.h"
 #include "gyre/engine/internal/channels.h"
+#include "gyre/engine/internal/failure.h"
 #include "gyre/engine/internal/open/neutral.h"
 #include "gyre/engine/internal/open/signature_check.h"
 
@@ -21,6 +24,9 @@ namespace gyre::engine::internal {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
+/// A rank that has so many operations in flight leaves the announcement of others to the lane's thread, which sends as
+/// many at once as have come by the time it gets to it.
+constexpr std::size_t kManyInFlight = 64;
 /// The coordinator always reads; if it has not for this long, its process is stopped or its host is gone.
 constexpr std::chrono::seconds kAnnounceTimeout{60};
 
@@ -28,39 +34,7 @@ group::LaneOptions lane_options(const group::Group& group, std::chrono::millisec
   return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0), timeout};
 }
 
-Error invalid(const Request& request, std::string_view problem) {
-  return {ErrorCode::kInvalidArgument,
-          fmt::format("{} '{}': {}", operation_name(request.signature.kind), request.name, problem)};
-}
-
-void validate_sizes(const Request& request) {
-  const Signature& signature = request.signature;
-  const std::size_t bytes = element_count(signature.shape) * collectives::size_of(signature.type);
-  if (request.input.size() != bytes && signature.kind != OperationKind::kBarrier) {
-    throw invalid(request, fmt::format("the input has {} bytes, {} has {}", request.input.size(),
-                                       describe_tensor(signature.type, signature.shape), bytes));
-  }
-  const bool in_place = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBroadcast;
-  if (in_place && request.output.size() != bytes) {
-    throw invalid(request, fmt::format("the output has {} bytes, {} are needed", request.output.size(), bytes));
-  }
-}
-
 }  // namespace
-
-void validate(const Request& request, int size) {
-  const Signature& signature = request.signature;
-  if (request.name.empty()) throw Error(ErrorCode::kInvalidArgument, "an operation needs a name");
-  validate_sizes(request);
-  const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
-  const bool scales =
-      signature.operation == ReduceOperation::kAverage || signature.prescale != 1.0 || signature.postscale != 1.0;
-  if (reduces && signature.type == DataType::kBoolean && scales) {
-    throw invalid(request, "bool tensors cannot be averaged or scaled; use max (or), min (and) or sum");
-  }
-  const std::string problem = signature_problem(signature, size);
-  if (!problem.empty()) throw invalid(request, problem);
-}
 
 OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
                    const TimelineRows& timeline, const Logger& logger, const EngineOptions& options)
@@ -71,11 +45,22 @@ OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator
       coordinator_(std::move(coordinator)),
       joins_(joins),
       plans_(plans),
+      waits_(options.waits),
       finder_(options.location) {
+  note_this_thread();
   if (coordinator_) thread_ = start_thread("the open lane", [this] { run(); });
+  waits_->add(this);
 }
 
-OpenLane::~OpenLane() { shutdown(); }
+OpenLane::~OpenLane() {
+  waits_->remove(this);
+  shutdown();
+}
+
+void OpenLane::note_this_thread() {
+  if (last_user_.exchange(std::this_thread::get_id(), std::memory_order_relaxed) == std::this_thread::get_id()) return;
+  waits_->note_this_thread();
+}
 
 void OpenLane::begin_negotiation(const Request& request) {
   if (!timeline_.enabled()) return;
@@ -89,18 +74,19 @@ void OpenLane::end_negotiation(const Request& request) {
 }
 
 std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
+  note_this_thread();
   std::vector<Handle> handles(requests.size());
   const MutexLock lock(mutex_);
   if (failure_) {
     for (const Handle& handle : handles) handle.fail(*failure_);
     return handles;
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const bool repeated = std::any_of(requests.begin(), requests.begin() + static_cast<std::ptrdiff_t>(i),
-                                      [&](const Request& other) { return other.name == requests[i].name; });
-    if (repeated || in_flight_.contains(requests[i].name) || reserved_.contains(requests[i].name)) {
-      throw invalid(requests[i],
-                    "an operation of this name is in flight already on this rank; wait for it, or use another name");
+  std::unordered_set<std::string_view> names;
+  for (const Request& request : requests) {
+    const bool repeated = !names.insert(request.name).second;
+    if (repeated || in_flight_.contains(request.name) || reserved_.contains(request.name)) {
+      throw invalid_request(
+          request, "an operation of this name is in flight already on this rank; wait for it, or use another name");
     }
   }
   AnnouncementContent content;
@@ -109,17 +95,27 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
     content.operations.push_back({requests[i].name, requests[i].signature, requests[i].transient});
     // A copy: the request, and the name in it, are moved away before the map reads its key.
     const std::string name = requests[i].name;
-    in_flight_.emplace(name, Pending{std::move(requests[i]), handles[i]});
+    in_flight_.emplace(name, Pending{std::move(requests[i]), handles[i], {}, ++submissions_});
   }
   if (!coordinator_) {
     run_alone();
     return handles;
   }
-  send(content);
+  if (in_flight_.size() <= kManyInFlight) {
+    send(std::move(content));
+    return handles;
+  }
+  if (unsent_.empty()) has_notes_.notify();
+  std::ranges::move(content.operations, std::back_inserter(unsent_));
   return handles;
 }
 
-void OpenLane::send(const AnnouncementContent& content) {
+void OpenLane::send(AnnouncementContent content) {
+  std::vector<Announced> operations = std::exchange(unsent_, {});
+  if (!operations.empty()) {
+    std::ranges::move(content.operations, std::back_inserter(operations));
+    content.operations = std::move(operations);
+  }
   const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(content));
   try {
     net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));
@@ -146,7 +142,7 @@ Handle OpenLane::join(const JoinAnnouncement& join) {
   AnnouncementContent content;
   content.join = join;
   if (coordinator_) {
-    send(content);
+    send(std::move(content));
   } else {
     in_flight_.clear();
     handle.complete({{}, {0}, {}});
@@ -173,35 +169,44 @@ AnnouncementContent OpenLane::take_notes() {
 }
 
 void OpenLane::send_notes() {
-  const AnnouncementContent notes = take_notes();
-  if (notes.steps.empty() && !notes.stalled_step) return;
+  AnnouncementContent notes = take_notes();
   const MutexLock lock(mutex_);
-  if (!failure_ && !stopping_) send(notes);
+  const bool any = !notes.steps.empty() || notes.stalled_step || !unsent_.empty();
+  if (any && !failure_ && !stopping_) send(std::move(notes));
 }
 
 void OpenLane::answer_question() {
   auto found = finder_.take();
   if (!found) return;
   AnnouncementContent content;
-  content.stall_answer = {found->question, std::move(found->program), plans_.awaited_steps(), blocked_calls()};
+  content.stall_answer = {found->question, std::move(found->program), plans_.awaited_steps(), waits_->look(this)};
   const MutexLock lock(mutex_);
-  if (!failure_ && !stopping_) send(content);
+  if (!failure_ && !stopping_) send(std::move(content));
 }
 
-std::vector<BlockedCall> OpenLane::blocked_calls() {
-  std::vector<std::pair<std::string, Handle>> in_flight;
+ProcessWaits::Source::Report OpenLane::report() {
+  Report report;
+  report.state.engine = engine_;
+  std::vector<std::pair<Handle, Awaited>> in_flight;
   {
     const MutexLock lock(mutex_);
-    for (const auto& [name, pending] : in_flight_) in_flight.emplace_back(name, pending.handle);
-  }
-  std::vector<BlockedCall> calls;
-  for (const auto& [name, handle] : in_flight) {
-    for (const std::thread::id thread : handle.waiting_threads()) {
-      auto owed = plans_.steps_owed_by(thread);
-      if (!owed.empty()) calls.push_back({name, std::move(owed)});
+    report.state.joined = in_flight_.contains(std::string(kJoinName));
+    report.state.complete = in_flight_.size() + reserved_.size() <= EngineState::kMostOperations;
+    if (report.state.complete) report.state.operations.assign(reserved_.begin(), reserved_.end());
+    for (const auto& [name, pending] : in_flight_) {
+      if (report.state.complete) report.state.operations.push_back(name);
+      if (pending.handle.waiting_threads().empty()) continue;
+      in_flight.emplace_back(pending.handle, Awaited{.engine = report.state.engine,
+                                                     .operation = name,
+                                                     .serial = pending.serial,
+                                                     .description = describe_operation(pending.request)});
     }
   }
-  return calls;
+  for (const auto& [handle, awaited] : in_flight) {
+    for (const std::thread::id thread : handle.waiting_threads()) report.waits.emplace_back(thread, awaited);
+  }
+  plans_.report(report);
+  return report;
 }
 
 bool OpenLane::reserve(const std::string& name) {
@@ -298,6 +303,7 @@ void OpenLane::execute(const Order& order) {
   for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
   if (order.last_rank_to_join) finish_join(*order.last_rank_to_join);
   if (order.question != 0) finder_.look(order.question);
+  if (order.engine != 0) engine_ = order.engine;
 }
 
 void OpenLane::refuse(const std::vector<Refusal>& refusals) {
@@ -388,9 +394,10 @@ void OpenLane::execute_bucket(const Bucket& bucket) {
     }
     results = executor_.run(bucket, pending);
   } catch (const std::exception& error) {
-    const Error failure = abort_group(error);
+    const std::string what = describe_operation(pending.front().request, pending.size() - 1);
+    const Error failure = abort_group(name_collective(error, what, group_));
     for (const Pending& one : pending) one.handle.fail(failure);
-    throw;
+    throw Error(failure);
   }
   for (std::size_t i = 0; i < pending.size(); ++i) {
     timeline_.end(pending[i].request.name);
@@ -438,6 +445,7 @@ Pending OpenLane::take_one(const OrderedOperation& operation) {
 void OpenLane::say_goodbye() {
   AnnouncementContent goodbye = take_notes();
   goodbye.leaving = true;
+  goodbye.operations = std::exchange(unsent_, {});
   const Bytes message = net::encode_message(kAnnouncementMessage, encoder_.encode(goodbye));
   try {
     net::write_exactly(*coordinator_, message, Deadline::after(kAnnounceTimeout));

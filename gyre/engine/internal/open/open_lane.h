@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "gyre/engine/internal/open/negotiation.h"
 #include "gyre/engine/internal/plan/plan_registry.h"
 #include "gyre/engine/internal/stall/location_finder.h"
+#include "gyre/engine/internal/stall/process_waits.h"
 #include "gyre/engine/options.h"
 #include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline.h"
@@ -27,14 +29,15 @@
 namespace gyre::engine::internal {
 
 /// The lane of named operations in any order. A submission is announced to the coordinator at once, on the submitter's
-/// thread; this lane's thread sleeps until an order comes and executes it. submit() and the rest are thread-safe.
-class OpenLane {
+/// thread, or among many by this lane's thread, which otherwise sleeps until an order comes and executes it. submit()
+/// and the rest are thread-safe.
+class OpenLane final : public ProcessWaits::Source {
  public:
   /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
   /// thread.
   OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
            const TimelineRows& timeline, const Logger& logger, const EngineOptions& options);
-  ~OpenLane();
+  ~OpenLane() override;
 
   /// The requests are valid (see validate()). Those of one call are announced in one message.
   std::vector<Handle> submit(std::vector<Request> requests);
@@ -54,6 +57,9 @@ class OpenLane {
   LaneStatistics statistics() const { return {"open", lane_.counters()}; }
   /// Nothing in flight.
   bool idle();
+  /// The calling thread uses this engine; see ProcessWaits. Cheap when it was the last to do so.
+  void note_this_thread();
+  Report report() override;
 
   /// Says goodbye, fails what is in flight with kShutDown and ends the thread. Idempotent.
   void shutdown();
@@ -62,13 +68,11 @@ class OpenLane {
   void run();
   void serve();
   void receive();
-  /// What announce_step() and report_stall() have left.
+  /// What announce_step(), report_stall() and, of a rank that is far ahead, submit() have left.
   void send_notes();
   AnnouncementContent take_notes() GYRE_EXCLUDES(notes_mutex_);
   /// Tells the coordinator where this rank is, if that has been found out.
   void answer_question();
-  /// The operations for which threads wait that owe a plan gradients.
-  std::vector<BlockedCall> blocked_calls();
   void execute(const Order& order);
   void execute_bucket(const Bucket& bucket);
   std::vector<Pending> take(const Bucket& bucket);
@@ -78,7 +82,8 @@ class OpenLane {
   /// An operation that the others run and this rank, which has joined, has not announced.
   Pending follow(const OrderedOperation& operation);
   void say_goodbye() GYRE_REQUIRES(mutex_);
-  void send(const AnnouncementContent& content) GYRE_REQUIRES(mutex_);
+  /// After all that is unsent.
+  void send(AnnouncementContent content) GYRE_REQUIRES(mutex_);
   void run_alone() GYRE_REQUIRES(mutex_);
   void begin_negotiation(const Request& request);
   void end_negotiation(const Request& request);
@@ -93,6 +98,9 @@ class OpenLane {
   const std::unique_ptr<net::Stream> coordinator_;
   JoinWatch& joins_;
   PlanRegistry& plans_;
+  const std::shared_ptr<ProcessWaits> waits_;
+  std::atomic<std::thread::id> last_user_{};
+  std::atomic<std::uint64_t> engine_ = 0;  // How all ranks call this engine; 0 before the first order.
   net::Notifier stop_;
   net::Notifier has_notes_;
   net::MessageParser parser_;  // The thread's.
@@ -108,10 +116,9 @@ class OpenLane {
   std::unordered_set<std::string> reserved_ GYRE_GUARDED_BY(mutex_);
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
+  std::uint64_t submissions_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::vector<Announced> unsent_ GYRE_GUARDED_BY(mutex_);  // Submitted and not announced.
   std::thread thread_;
 };
-
-/// Error(kInvalidArgument) for what is wrong on this rank alone.
-void validate(const Request& request, int size);
 
 }  // namespace gyre::engine::internal

@@ -69,10 +69,11 @@ struct Order {
   std::vector<PlanStep> steps;           ///< For those who have joined: take part in these.
   std::optional<int> last_rank_to_join;  ///< All have joined; it was this one, and all are as before.
   std::uint32_t question = 0;            ///< Something stalls: where is every rank? See StallInquiry. 0: no question.
+  std::uint64_t engine = 0;              ///< In the first order: how all ranks call this engine, among theirs. Random.
 
   bool empty() const {
     return buckets.empty() && refusals.empty() && steps.empty() && !announce_steps && !last_rank_to_join &&
-           question == 0;
+           question == 0 && engine == 0;
   }
 };
 

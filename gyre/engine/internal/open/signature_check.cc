@@ -173,4 +173,40 @@ void check_fusable(const Signature& first, const Signature& other, const std::st
               fmt::format("the coordinator ordered '{}' in one bucket with an operation of another kind", name));
 }
 
+Error invalid_request(const Request& request, std::string_view problem) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{} '{}': {}", operation_name(request.signature.kind), request.name, problem)};
+}
+
+namespace {
+
+void validate_sizes(const Request& request) {
+  const Signature& signature = request.signature;
+  const std::size_t bytes = element_count(signature.shape) * collectives::size_of(signature.type);
+  if (request.input.size() != bytes && signature.kind != OperationKind::kBarrier) {
+    throw invalid_request(request, fmt::format("the input has {} bytes, {} has {}", request.input.size(),
+                                               describe_tensor(signature.type, signature.shape), bytes));
+  }
+  const bool in_place = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBroadcast;
+  if (in_place && request.output.size() != bytes) {
+    throw invalid_request(request, fmt::format("the output has {} bytes, {} are needed", request.output.size(), bytes));
+  }
+}
+
+}  // namespace
+
+void validate(const Request& request, int size) {
+  const Signature& signature = request.signature;
+  if (request.name.empty()) throw Error(ErrorCode::kInvalidArgument, "an operation needs a name");
+  validate_sizes(request);
+  const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
+  const bool scales =
+      signature.operation == ReduceOperation::kAverage || signature.prescale != 1.0 || signature.postscale != 1.0;
+  if (reduces && signature.type == DataType::kBoolean && scales) {
+    throw invalid_request(request, "bool tensors cannot be averaged or scaled; use max (or), min (and) or sum");
+  }
+  const std::string problem = signature_problem(signature, size);
+  if (!problem.empty()) throw invalid_request(request, problem);
+}
+
 }  // namespace gyre::engine::internal

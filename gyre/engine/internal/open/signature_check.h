@@ -1,7 +1,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "gyre/base/error.h"
 #include "gyre/engine/internal/open/order.h"
 #include "gyre/engine/request.h"
 
@@ -32,5 +35,11 @@ bool fusable(const Signature& a, const Signature& b);
 
 /// Of an all-to-all: the rows of `shape[0]` for each rank.
 std::vector<std::int64_t> rows_to_each(const Signature& signature, int size);
+
+/// Error(kInvalidArgument): "allreduce 'loss': PROBLEM".
+Error invalid_request(const Request& request, std::string_view problem);
+
+/// Error(kInvalidArgument) for what is wrong on this rank alone.
+void validate(const Request& request, int size);
 
 }  // namespace gyre::engine::internal

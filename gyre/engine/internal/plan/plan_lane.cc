@@ -10,6 +10,7 @@
 #include "gyre/base/thread.h"
 #include "gyre/collectives/collectives.h"
 #include "gyre/collectives/copy_bytes.h"
+#include "gyre/engine/internal/failure.h"
 #include "gyre/engine/internal/plan/error_feedback.h"
 
 namespace gyre::engine::internal {
@@ -147,6 +148,7 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   if (!closing_step_ && !failure_) {
     mark_step_begun();
     close_step();
+    closer_ = std::this_thread::get_id();
   }
   while (!failure_ && next_bucket_ < layout_.buckets.size()) {
     step_done_.wait_until(mutex_, std::min(until, next_alarm()));
@@ -192,11 +194,22 @@ std::optional<PlanStep> PlanLane::awaited_step() const {
   return PlanStep{channel(), step_mark_.ended()};
 }
 
-std::optional<PlanStep> PlanLane::step_owed_by(std::thread::id thread) const {
+std::optional<std::pair<std::thread::id, Awaited>> PlanLane::wait() const {
+  const auto step = awaited_step();
+  if (!step) return std::nullopt;
   const MutexLock lock(mutex_);
-  if (thread != finisher_ || closing_step_) return std::nullopt;
+  Awaited awaited;
+  awaited.step = step;
+  awaited.description = fmt::format("the end of step {} of plan '{}'", step->step + 1, options_.name);
+  return std::pair(closer_, std::move(awaited));
+}
+
+std::optional<std::pair<std::thread::id, PlanStep>> PlanLane::owed() const {
+  const MutexLock lock(mutex_);
+  if (closing_step_ || failure_ || stopping_) return std::nullopt;
   const bool complete = std::ranges::all_of(missing_, [](std::size_t count) { return count == 0; });
-  return complete ? std::nullopt : std::optional(PlanStep{channel(), step_mark_.ended()});
+  if (complete) return std::nullopt;
+  return std::pair(finisher_, PlanStep{channel(), step_mark_.ended()});
 }
 
 void PlanLane::mark_step_begun() {
@@ -239,7 +252,11 @@ void PlanLane::run() {
         index = next_bucket_;
         recorder_.bucket_started(index, SteadyClock::now());
       }
-      reduce(layout_.buckets[index]);
+      try {
+        reduce(layout_.buckets[index]);
+      } catch (const std::exception& error) {
+        throw name_collective(error, describe(layout_.buckets[index]), group_);
+      }
       const MutexLock lock(mutex_);
       recorder_.bucket_ended(index, SteadyClock::now());
       ++next_bucket_;
@@ -282,6 +299,12 @@ void PlanLane::reduce(const PlanBucket& bucket) {
   for (const std::size_t index : bucket.tensors) {
     if (traced) timeline_.end(row_of(tensors_[index]));
   }
+}
+
+std::string PlanLane::describe(const PlanBucket& bucket) const {
+  const std::size_t others = bucket.tensors.size() - 1;
+  return fmt::format("sum of '{}'{} in step {} of plan '{}'", tensors_[bucket.tensors.front()].name,
+                     others == 0 ? "" : fmt::format(" and {} more", others), step_mark_.ended() + 1, options_.name);
 }
 
 void PlanLane::fail(const Error& failure) {

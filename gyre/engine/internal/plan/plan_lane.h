@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/error.h"
@@ -67,8 +68,11 @@ class PlanLane final : public Plan {
   /// The step whose end somebody waits for.
   std::optional<PlanStep> awaited_step() const;
 
-  /// The step under way, if this thread is the one that ends the plan's steps and has not brought all gradients to it.
-  std::optional<PlanStep> step_owed_by(std::thread::id thread) const;
+  /// The thread that waits for the end of the step under way, and what for.
+  std::optional<std::pair<std::thread::id, Awaited>> wait() const;
+  /// The step under way if this rank has not brought all gradients to it, and the thread that has brought them so far:
+  /// the one that ended the last step; none before that.
+  std::optional<std::pair<std::thread::id, PlanStep>> owed() const;
 
   /// Fails the plan with kShutDown and ends its thread, after the buckets whose tensors are all in: other ranks may
   /// count on them. When those do not take part within the shutdown timeout, the group is aborted.
@@ -83,6 +87,8 @@ class PlanLane final : public Plan {
     return next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0;
   }
   void reduce(const PlanBucket& bucket);
+  /// "sum of 'fc.weight' and 3 more in step 7 of plan 'optimizer.1'".
+  std::string describe(const PlanBucket& bucket) const;
   void begin_step() GYRE_REQUIRES(mutex_);
   void mark_step_begun();
   /// What is not in contributes zeros.
@@ -121,6 +127,7 @@ class PlanLane final : public Plan {
   int warnings_ GYRE_GUARDED_BY(mutex_) = 0;                  // and has since complained so often
   bool gave_up_ GYRE_GUARDED_BY(mutex_) = false;              // and for the last time.
   int deadlock_checks_ GYRE_GUARDED_BY(mutex_) = 0;           // Asked for since it was closed.
+  std::thread::id closer_ GYRE_GUARDED_BY(mutex_);            // Who ends this step, while it is being closed.
   std::thread::id finisher_ GYRE_GUARDED_BY(mutex_);          // Who ended the last step; none before that.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   std::thread thread_;

@@ -57,13 +57,15 @@ std::vector<PlanStep> PlanRegistry::awaited_steps() {
   return steps;
 }
 
-std::vector<PlanStep> PlanRegistry::steps_owed_by(std::thread::id thread) {
+void PlanRegistry::report(ProcessWaits::Source::Report& report) {
   const MutexLock lock(mutex_);
-  std::vector<PlanStep> steps;
   for (const PlanLane* plan : plans_) {
-    if (const auto step = plan->step_owed_by(thread)) steps.push_back(*step);
+    if (auto wait = plan->wait()) {
+      wait->second.engine = report.state.engine;
+      report.waits.push_back(*std::move(wait));
+    }
+    if (const auto owed = plan->owed()) report.owed.push_back(*owed);
   }
-  return steps;
 }
 
 bool PlanRegistry::follow(const PlanStep& step, std::chrono::milliseconds patience) {

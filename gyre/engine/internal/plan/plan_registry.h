@@ -2,11 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/open/order.h"
+#include "gyre/engine/internal/stall/process_waits.h"
 #include "gyre/engine/statistics.h"
 
 namespace gyre::engine::internal {
@@ -32,8 +32,8 @@ class PlanRegistry {
   bool any_step_begun();
   /// The steps whose end this rank waits for.
   std::vector<PlanStep> awaited_steps();
-  /// The steps that cannot end before this thread comes to them with gradients.
-  std::vector<PlanStep> steps_owed_by(std::thread::id thread);
+  /// Adds what threads wait for, and the steps that cannot end before this rank brings gradients.
+  void report(ProcessWaits::Source::Report& report);
   /// Takes part in the plan's steps up to `step` with zeros; false when `patience` passed first. True also when there
   /// is no such plan (any more).
   bool follow(const PlanStep& step, std::chrono::milliseconds patience);

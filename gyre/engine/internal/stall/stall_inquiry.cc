@@ -37,17 +37,10 @@ std::string StallInquiry::first_place_of(const std::vector<int>& ranks) const {
   return {};
 }
 
-std::vector<std::pair<int, std::string>> StallInquiry::blocked_before(const PlanStep& step) const {
-  std::vector<std::pair<int, std::string>> found;
-  for (std::size_t rank = 0; rank < answers_.size(); ++rank) {
-    if (!answers_[rank]) continue;
-    for (const BlockedCall& call : answers_[rank]->blocked) {
-      if (std::ranges::find(call.owes, step) != call.owes.end()) {
-        found.emplace_back(static_cast<int>(rank), call.operation);
-      }
-    }
-  }
-  return found;
+std::vector<std::optional<RankState>> StallInquiry::states() const {
+  std::vector<std::optional<RankState>> states;
+  for (const auto& answer : answers_) states.push_back(answer ? std::optional(answer->state) : std::nullopt);
+  return states;
 }
 
 std::vector<int> StallInquiry::waiting_for(const PlanStep& step) const {

@@ -9,6 +9,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/engine/internal/open/order.h"
+#include "gyre/engine/internal/stall/rank_state.h"
 
 namespace gyre::engine::internal {
 
@@ -24,21 +25,12 @@ struct StalledStep {
   friend bool operator==(const StalledStep&, const StalledStep&) = default;
 };
 
-/// A call in which a thread of a rank waits, without a limit, and the steps of plans to which that thread has not yet
-/// brought all gradients: it cannot do so before the call returns.
-struct BlockedCall {
-  std::string operation;  ///< The name in flight.
-  std::vector<PlanStep> owes;
-
-  friend bool operator==(const BlockedCall&, const BlockedCall&) = default;
-};
-
 /// What a rank answers when it is asked where it is.
 struct StallAnswer {
   std::uint32_t question = 0;
   std::string program;                ///< EngineOptions::location; empty: it does not know.
   std::vector<PlanStep> waits_for{};  ///< The steps of plans whose end it waits for.
-  std::vector<BlockedCall> blocked{};
+  RankState state{};
 
   friend bool operator==(const StallAnswer&, const StallAnswer&) = default;
 };
@@ -67,8 +59,8 @@ class StallInquiry {
   std::string place_of(int rank) const;
   /// The same of the first of these ranks that knows.
   std::string first_place_of(const std::vector<int>& ranks) const;
-  /// The ranks that owe this step gradients while they wait for an operation, and its name.
-  std::vector<std::pair<int, std::string>> blocked_before(const PlanStep& step) const;
+  /// By rank; nothing of those that have not answered.
+  std::vector<std::optional<RankState>> states() const;
   /// The ranks that wait for the end of this step.
   std::vector<int> waiting_for(const PlanStep& step) const;
 

@@ -48,16 +48,6 @@ TEST(StallInquiryTest, drops_answers_to_an_earlier_question) {
   EXPECT_EQ(inquiry.first_place_of({0}), "");
 }
 
-TEST(StallInquiryTest, names_the_ranks_that_owe_a_step_gradients_while_they_wait_for_something_else) {
-  StallInquiry inquiry(3);
-  const std::uint32_t question = inquiry.ask({0, 1, 2}, SteadyClock::now());
-  inquiry.answer(0, {question, "", {{8, 4}}, {}});
-  inquiry.answer(1, {question, "", {}, {{"metric", {{7, 1}, {8, 4}}}, {"other", {{7, 1}}}}});
-  inquiry.answer(2, {question, "", {}, {{"metric", {{8, 5}}}}});
-  EXPECT_THAT(inquiry.blocked_before({8, 4}), ElementsAre(testing::Pair(1, "metric")));
-  EXPECT_THAT(inquiry.blocked_before({9, 0}), IsEmpty());
-}
-
 TEST(StallInquiryTest, tells_who_waits_for_a_step) {
   StallInquiry inquiry(3);
   const std::uint32_t question = inquiry.ask({0, 1, 2}, SteadyClock::now());

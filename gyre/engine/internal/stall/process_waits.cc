@@ -1,0 +1,101 @@
+#include "gyre/engine/internal/stall/process_waits.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gyre::engine::internal {
+
+namespace {
+
+bool has_ended(pid_t thread) {
+  return ::access(fmt::format("/proc/self/task/{}", thread).c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
+}  // namespace
+
+void ProcessWaits::add(Source* source) {
+  const MutexLock lock(mutex_);
+  sources_.push_back(source);
+}
+
+void ProcessWaits::remove(Source* source) {
+  const MutexLock lock(mutex_);
+  std::erase(sources_, source);
+}
+
+void ProcessWaits::note_this_thread() {
+  const auto own = std::this_thread::get_id();
+  const MutexLock lock(mutex_);
+  if (principals_.contains(own)) return;
+  const pid_t number = ::gettid();
+  const auto known = std::ranges::find(users_, own, [](const auto& user) { return user.first; });
+  if (known != users_.end()) {
+    known->second = number;  // A new thread may have got the identity of one that has ended.
+    return;
+  }
+  forget_ended_threads();
+  users_.emplace_back(own, number);
+}
+
+std::shared_ptr<void> ProcessWaits::act_for(std::thread::id principal) {
+  const auto own = std::this_thread::get_id();
+  {
+    const MutexLock lock(mutex_);
+    principals_[own] = principal;
+  }
+  return {nullptr, [this, own](void*) {
+            const MutexLock lock(mutex_);
+            principals_.erase(own);
+          }};
+}
+
+std::thread::id ProcessWaits::principal_of(std::thread::id thread) const {
+  const auto found = principals_.find(thread);
+  return found == principals_.end() ? thread : found->second;
+}
+
+void ProcessWaits::forget_ended_threads() {
+  std::erase_if(users_, [](const auto& user) { return has_ended(user.second); });
+}
+
+RankState ProcessWaits::look(const Source* asking) {
+  const MutexLock lock(mutex_);
+  forget_ended_threads();
+  RankState state;
+  std::vector<std::thread::id> threads;
+  for (const auto& [thread, number] : users_) threads.push_back(thread);
+  state.threads.resize(threads.size());
+  const auto number_of = [&](std::thread::id thread) {
+    return static_cast<std::size_t>(std::ranges::find(threads, thread) - threads.begin());
+  };
+  std::vector<std::pair<std::thread::id, OwedStep>> owed;
+  for (Source* source : sources_) {
+    Source::Report report = source->report();
+    for (auto& [thread, awaited] : report.waits) {
+      const std::thread::id principal = principal_of(thread);
+      const std::size_t number = number_of(principal);
+      if (number == threads.size()) {
+        threads.push_back(principal);
+        state.threads.emplace_back();
+      }
+      state.threads[number].waits.push_back(std::move(awaited));
+    }
+    for (const auto& [thread, step] : report.owed) owed.push_back({thread, {report.state.engine, step}});
+    if (source != asking) state.engines.push_back(std::move(report.state));
+  }
+  for (auto& [thread, step] : owed) {
+    const std::size_t number = number_of(thread);
+    if (number == threads.size() && thread != std::thread::id()) {
+      threads.push_back(thread);  // It waits for nothing that is known here.
+      state.threads.emplace_back();
+    }
+    if (thread != std::thread::id()) step.thread = static_cast<int>(number);
+    state.owed.push_back(step);
+  }
+  return state;
+}
+
+}  // namespace gyre::engine::internal
