@@ -170,6 +170,14 @@ TEST(errors, references_to_variables_that_the_job_lacks_are_warnings) {
           "have and which will be empty; it has AZ_BATCHAI_INPUT_DATA"));
 }
 
+TEST(errors, a_property_that_is_looked_at_twice_is_reported_once) {
+  std::vector<std::string> warnings;
+  tolerated_job(job_file("", R"("cntkSettings": {"configFilePath": 5})"), warnings);
+  EXPECT_THAT(warnings,
+              ElementsAre("1: warning: /properties/cntkSettings/configFilePath must be text, not a number: put "
+                          "it in quotes"));
+}
+
 TEST(errors, the_schema_of_another_kind_of_file_is_a_warning) {
   const auto parsed =
       parse_job(R"({"$schema": "https://x/schemas/2018-05-01/cluster.json", "properties": {"nodeCount": 1,

@@ -60,9 +60,13 @@ std::vector<Problem> ProblemLog::take() {
 }
 
 void ProblemLog::add(Severity severity, const Place& place, std::string message) {
-  const auto same = std::ranges::count(problems_, severity, &Problem::severity);
-  if (same >= static_cast<std::ptrdiff_t>(kMostProblems)) return;
-  problems_.push_back({severity, place.pointer, place.line, std::move(message)});
+  const auto alike = std::ranges::count(problems_, severity, &Problem::severity);
+  if (alike >= static_cast<std::ptrdiff_t>(kMostProblems)) return;
+  // A property that is looked at twice is reported once.
+  const bool known = std::ranges::any_of(problems_, [&](const Problem& problem) {
+    return problem.pointer == place.pointer && problem.line == place.line && problem.message == message;
+  });
+  if (!known) problems_.push_back({severity, place.pointer, place.line, std::move(message)});
 }
 
 bool same_without_case(std::string_view a, std::string_view b) { return std::ranges::equal(a, b, {}, lower, lower); }
