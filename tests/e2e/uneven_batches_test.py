@@ -3,7 +3,6 @@ only those, unless every word about it names the rank that left, what it was mis
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -52,10 +51,10 @@ MISSED_FOR = {
 
 @pytest.mark.parametrize("script", [OPTIMIZER, OPERATION, DDP], ids=["optimizer", "operation", "ddp"])
 def test_the_rank_that_left_is_named_with_what_it_was_missed_for_and_the_usual_cause(
-    start_job: StartJob, script: str
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    environment |= {"PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1"}
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # As it is for users.
+    environment = {"PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1"}
     job = start_job("-n", "3", "--", sys.executable, "-c", START + script, env=environment, timeout=240)
     assert job.wait() == 1, job.stderr
     block = job.stderr.partition("gyre run: rank ")[2]
