@@ -165,8 +165,8 @@ bool is_empty(Database& database) {
 }  // namespace
 
 std::span<const std::string> schema_steps() {
-  static const std::vector<std::string> steps = {kFirstVersion};
-  return steps;
+  static const std::vector<std::string> kSteps = {kFirstVersion};
+  return kSteps;
 }
 
 void migrate(Database& database, std::span<const std::string> steps) {
