@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "gyre/base/file.h"
+#include "gyre/net/endpoint.h"
+#include "gyre/net/http/event_stream.h"
+#include "gyre/net/http/message.h"
+
+namespace gyre::net::http {
+
+struct ClientOptions {
+  Endpoint endpoint;
+  std::string token{};                          ///< Sent as bearer token; empty: none.
+  std::chrono::milliseconds connect{5'000};     ///< For a connection to stand; until then it tries again.
+  std::chrono::milliseconds silence{60'000};    ///< Without a byte of a response that is not a stream.
+  std::chrono::milliseconds reconnect{60'000};  ///< How long follow() and events() try to get a lost stream back.
+  std::uint64_t most_body_bytes = std::uint64_t{64} << 20;  ///< Of a body that is kept in memory.
+  /// Called about ten times a second in every wait; may throw to end it (Ctrl-C).
+  std::function<void()> meanwhile = [] {};
+};
+
+struct ClientRequest {
+  Method method = Method::kGet;
+  Target target;
+  Headers headers{};
+  std::string body{};
+  const UniqueFd* body_file = nullptr;  ///< Sent instead of `body`, from its beginning to its end.
+};
+
+struct ClientResponse {
+  int status = 0;
+  Headers headers;
+  std::string body;
+};
+
+/// A client of one server, over TCP or a unix socket. Keeps one connection for its requests, opened when needed; waits
+/// happen in the caller's thread. Not thread-safe. Every call may throw HttpError, the server's answer where its status
+/// is 400 or above; Error(kTimeout) when a limit of the options passes; Error(kPeerLost) when the connection breaks (a
+/// request that can safely be repeated is sent once more where a kept connection was stale); Error(kProtocol).
+class Client {
+ public:
+  using Sink = std::function<void(std::string_view bytes)>;
+
+  explicit Client(ClientOptions options);
+  ~Client();
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+
+  /// kResourceExhausted when the body exceeds most_body_bytes.
+  ClientResponse send(const ClientRequest& request);
+
+  /// Hands the body on as it comes; it is not in the answer. The stream may be silent for as long as the connection
+  /// stands.
+  ClientResponse stream(const ClientRequest& request, const Sink& sink);
+
+  /// Reads a file that is being written, from byte `offset` to its end: `file` with follow=true&offset=N. A lost
+  /// connection is taken up where it broke off, so no byte is missing or comes twice, and a piece never ends within a
+  /// UTF-8 character unless the file does. Returns the offset behind the last byte.
+  std::uint64_t follow(const Target& file, std::uint64_t offset, const Sink& sink);
+
+  /// Hands on server-sent events until the server ends the stream or `sink` returns false. A lost connection is taken
+  /// up after the last event (Last-Event-ID). `last_id`: of the event to begin after; empty: from the first.
+  void events(const Target& target, std::string last_id, const std::function<bool(const ServerEvent&)>& sink);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gyre::net::http

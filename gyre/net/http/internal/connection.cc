@@ -1,0 +1,266 @@
+#include "gyre/net/http/internal/connection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+#include "gyre/net/socket.h"
+
+namespace gyre::net::http::internal {
+namespace {
+
+constexpr std::size_t kMostTokenBytes = 512;
+constexpr std::size_t kSpooledAtOnce = 262'144;
+
+/// Whom a rate counts: all connections from one address, or of one user of this host.
+std::string client_of(int socket) {
+  const Endpoint peer = peer_endpoint(socket);
+  if (peer.kind == Endpoint::Kind::kTcp) return peer.host;
+  return fmt::format("user {}", peer_credentials(socket).user);
+}
+
+HttpError unauthorized(std::string_view message) {
+  HttpError error(401, "Unauthorized", std::string(message));
+  error.headers.set("WWW-Authenticate", "Bearer");
+  return error;
+}
+
+HttpError too_many(std::string_view message, std::chrono::milliseconds pause) {
+  HttpError error(429, "TooManyRequests", std::string(message));
+  error.headers.set("Retry-After", fmt::format("{}", std::max<std::int64_t>(1, (pause.count() + 999) / 1'000)));
+  return error;
+}
+
+/// Nothing when there is none, or in another form than "Bearer TOKEN".
+std::optional<std::string> bearer_token(const Headers& headers) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const std::string* header = headers.find("Authorization");
+  if (header == nullptr || headers.count("Authorization") != 1) return std::nullopt;
+  if (header->size() <= kScheme.size() || header->size() > kScheme.size() + kMostTokenBytes) return std::nullopt;
+  if (!equal_without_case(std::string_view(*header).substr(0, kScheme.size()), kScheme)) return std::nullopt;
+  return header->substr(kScheme.size());
+}
+
+const Route& route_of(const Router::Match& match, std::string_view path) {
+  if (match.route != nullptr) return *match.route;
+  if (match.allowed.empty()) throw HttpError(404, "NotFound", fmt::format("there is nothing at {}", path));
+  std::string allowed;
+  for (const Method method : match.allowed) allowed += (allowed.empty() ? "" : ", ") + std::string(method_name(method));
+  HttpError error(405, "MethodNotAllowed", fmt::format("{} can only be used with {}", path, allowed));
+  error.headers.set("Allow", allowed);
+  throw error;
+}
+
+void check_query(const Target& target, const Route& route) {
+  for (const auto& [name, value] : target.query) {
+    if (std::find(route.query.begin(), route.query.end(), name) != route.query.end()) continue;
+    throw HttpError(400, "UnknownParameter",
+                    route.query.empty()
+                        ? fmt::format("there is no parameter '{}'; this request takes none", name)
+                        : fmt::format("there is no parameter '{}'; there are: {}", name, fmt::join(route.query, ", ")),
+                    name);
+  }
+}
+
+void check_body_size(std::uint64_t bytes, const Route& route) {
+  if (bytes <= route.body_bytes) return;
+  throw HttpError(413, "BodyTooLarge",
+                  route.body_bytes == 0 ? "this request takes no body"
+                                        : fmt::format("the body is larger than {} bytes", route.body_bytes));
+}
+
+}  // namespace
+
+Connection::Connection(std::shared_ptr<ServerState> server, UniqueFd socket)
+    : server_(std::move(server)),
+      peer_(describe_peer(socket.get())),
+      peer_client_(client_of(socket.get())),
+      alarm_(server_->context),
+      pause_(server_->context) {
+  socket_ = adopt_socket(server_->context, std::move(socket));
+}
+
+asio::awaitable<void> Connection::serve() {
+  try {
+    co_await serve_requests();
+  } catch (const std::exception& error) {
+    server_->options.logger->debug("{}: the connection of {} ended: {}", server_->options.what, peer_, error.what());
+  }
+  clear_alarm();
+  close();
+  server_->connections.erase(place);
+  server_->connection_ended();
+}
+
+void Connection::close() {
+  set_idle(false);
+  close_quietly(*socket_);
+}
+
+void Connection::stop() {
+  stopped_ = true;
+  if (idle_) close();
+  pause_.cancel();
+}
+
+void Connection::set_idle(bool idle) {
+  if (idle == idle_) return;
+  idle_ = idle;
+  if (idle) {
+    idle_place_ = server_->idle.insert(server_->idle.end(), this);
+  } else {
+    server_->idle.erase(idle_place_);
+  }
+}
+
+asio::awaitable<void> Connection::serve_requests() {
+  // No co_await in a condition, here and elsewhere: GCC 12 miscompiles some of them.
+  for (;;) {
+    const bool has_request = co_await wait_for_request();
+    if (!has_request) co_return;
+    const Next next = co_await serve_request();
+    if (next == Next::kClose) co_return;
+  }
+}
+
+asio::awaitable<bool> Connection::wait_for_request() {
+  if (!buffer_.empty()) co_return true;
+  if (stopped_) co_return false;
+  std::string().swap(buffer_);  // An idle connection keeps no memory.
+  set_alarm(server_->options.limits.idle);
+  set_idle(true);
+  boost::system::error_code failure;
+  co_await socket_->async_wait(AsyncSocket::wait_read, asio::redirect_error(asio::use_awaitable, failure));
+  set_idle(false);
+  co_return !failure;
+}
+
+asio::awaitable<Connection::Next> Connection::serve_request() {
+  RequestParser parser(server_->options.limits.header_bytes);
+  std::optional<Response> response;
+  bool readable = false;  // Else nobody knows where the next request begins.
+  try {
+    co_await read_head(parser);
+    readable = true;
+    response = co_await answer(parser);
+  } catch (const ConnectionLost&) {
+    throw;
+  } catch (const std::exception& failure) {
+    response = refuse(as_http_error(failure));
+  }
+  server_->options.logger->debug("{}: {} {} from {}: {}", server_->options.what, method_name(parser.request().method),
+                                 parser.target_text(), peer_, response->status);
+  const bool keep_alive = readable && parser.done() && parser.keep_alive() && !stopped_;
+  co_await send(parser, std::move(*response), keep_alive);
+  if (keep_alive) co_return Next::kRequest;
+  co_await linger();
+  co_return Next::kClose;
+}
+
+Response Connection::refuse(const HttpError& error) {
+  const int status = error.status();
+  // What a handler answers about its own resources is the client's affair; what a client does to the server is not.
+  const bool worth_telling = status == 400 || status == 401 || status == 408 || status == 413 || status == 414 ||
+                             status == 429 || status == 431 || status == 501 || status == 503 || status == 505;
+  if (worth_telling) server_->log_refusal(peer_, fmt::format("{}: {}", status, error.what()));
+  return error_response(error);
+}
+
+asio::awaitable<Response> Connection::answer(RequestParser& parser) {
+  Request& request = parser.request();
+  request.peer = peer_;
+  Router::Match match = server_->router.find(request.method, request.target);
+  const bool open = server_->options.authenticate == nullptr || (match.route != nullptr && match.route->open);
+  if (!open) request.sender = co_await authenticate(request.headers);
+  check_rate(request.sender.user);
+  const Route& route = route_of(match, parser.target_text().substr(0, parser.target_text().find('?')));
+  check_query(request.target, route);
+  request.parameters = std::move(match.parameters);
+  check_body_size(parser.content_length().value_or(parser.has_body() ? 1 : 0), route);
+  co_await read_body(parser, route);
+  co_return co_await handle(request, route);
+}
+
+asio::awaitable<Identity> Connection::authenticate(const Headers& headers) {
+  const std::optional<std::string> token = bearer_token(headers);
+  std::optional<Identity> sender;
+  std::optional<HttpError> failure;
+  if (token) {
+    const std::function<void()> work = [&] {
+      try {
+        sender = server_->options.authenticate(*token);
+      } catch (const std::exception& error) {
+        server_->options.logger->error("{} cannot check a token: {}", server_->options.what, error.what());
+        failure = as_http_error(error);
+      }
+    };
+    const bool ran = co_await on_pool(work);
+    if (!ran) throw HttpError(503, "Overloaded", "too many requests are waiting; try again");
+    if (failure) throw HttpError(*failure);
+    if (sender) co_return std::move(*sender);
+  }
+  if (!server_->failed_logins.take(peer_client_, SteadyClock::now())) {
+    throw too_many("too many requests without a valid token", server_->failed_logins.pause());
+  }
+  throw unauthorized(token ? "the token is not valid"
+                           : "this needs a token: send the header 'Authorization: Bearer TOKEN'");
+}
+
+void Connection::check_rate(const std::string& user) {
+  const std::string client = user.empty() ? "peer " + peer_client_ : "user " + user;
+  if (server_->requests.take(client, SteadyClock::now())) return;
+  throw too_many("too many requests; slow down", server_->requests.pause());
+}
+
+asio::awaitable<Response> Connection::handle(Request& request, const Route& route) {
+  Response response;
+  std::optional<HttpError> failure;
+  const std::function<void()> work = [&] {
+    try {
+      response = route.handler(request);
+    } catch (const std::exception& error) {
+      failure = as_http_error(error);
+      if (failure->status() >= 500) {
+        server_->options.logger->error("{} failed to handle {} {}: {}", server_->options.what,
+                                       method_name(request.method), to_string(request.target), error.what());
+      }
+    }
+  };
+  const bool ran = co_await on_pool(work);
+  if (!ran) throw HttpError(503, "Overloaded", "too many requests are waiting; try again");
+  co_return failure ? error_response(*failure) : std::move(response);
+}
+
+asio::awaitable<void> Connection::read_body(RequestParser& parser, const Route& route) {
+  if (parser.has_body() && parser.expects_continue() && buffer_.empty()) {
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    co_await write(asio::buffer(kContinue));
+  }
+  Request& request = parser.request();
+  std::string unwritten;
+  const ServerLimits& limits = server_->options.limits;
+  const auto began = SteadyClock::now();
+  while (!parser.done()) {
+    const std::size_t consumed = buffer_.empty() ? 0 : parser.put(buffer_);
+    buffer_.erase(0, consumed);
+    const std::string bytes = parser.take_body();
+    request.body_bytes += bytes.size();
+    check_body_size(request.body_bytes, route);
+    (route.body_to_file ? unwritten : request.body) += bytes;
+    if (unwritten.size() >= kSpooledAtOnce) co_await spool(request, std::exchange(unwritten, {}), false);
+    if (parser.done() || consumed > 0) continue;
+    // A body may not be slower on average than its least rate, nor pause for longer than `read`.
+    const std::chrono::milliseconds allowed =
+        limits.read + std::chrono::milliseconds(request.body_bytes * 1'000 / limits.body_bytes_per_second);
+    const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - began);
+    set_alarm(std::clamp(allowed - spent, std::chrono::milliseconds(0), limits.read));
+    co_await read_more();
+  }
+  clear_alarm();
+  if (route.body_to_file) co_await spool(request, std::move(unwritten), true);
+}
+
+}  // namespace gyre::net::http::internal

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <boost/asio/buffer.hpp>
+#include <exception>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/net/http/error.h"
+#include "gyre/net/http/internal/request_parser.h"
+#include "gyre/net/http/internal/server_state.h"
+
+namespace gyre::net::http::internal {
+
+/// The connection ends here and now: it is broken, or the response cannot be completed.
+struct ConnectionLost : Error {
+  using Error::Error;
+};
+
+/// One client's connection: reads requests, one at a time, and answers them. Lives as long as serve() runs. On the
+/// loop's thread.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<ServerState> server, UniqueFd socket);
+
+  /// Until either side ends the connection. Never throws.
+  asio::awaitable<void> serve();
+
+  /// Ends it between two requests or in an endless stream; another response may finish and is the last one.
+  void stop();
+  /// Ends it wherever it is.
+  void close();
+
+  /// Where the server's list has it.
+  std::list<std::shared_ptr<Connection>>::iterator place;
+
+ private:
+  enum class Next : std::uint8_t { kRequest, kClose };
+
+  // connection.cc: the life of a connection.
+  asio::awaitable<void> serve_requests();
+  asio::awaitable<bool> wait_for_request();
+  void set_idle(bool idle);
+  asio::awaitable<Next> serve_request();
+  asio::awaitable<Response> answer(RequestParser& parser);
+  asio::awaitable<Identity> authenticate(const Headers& headers);
+  void check_rate(const std::string& user);
+  asio::awaitable<Response> handle(Request& request, const Route& route);
+  /// The answer to a request that failed; logs what deserves it.
+  Response refuse(const HttpError& error);
+
+  // connection_io.cc: bytes in and out, each wait under an alarm.
+  asio::awaitable<void> read_head(RequestParser& parser);
+  asio::awaitable<void> read_body(RequestParser& parser, const Route& route);
+  /// Appends to the request's file; `last` takes it back to its beginning.
+  asio::awaitable<void> spool(Request& request, std::string bytes, bool last);
+  asio::awaitable<void> read_more();
+  asio::awaitable<void> write(asio::const_buffer first, asio::const_buffer second = {}, asio::const_buffer third = {});
+  asio::awaitable<void> linger();
+  /// Runs `work`, which must not throw, on the pool. False when too much waits there already: it is not run.
+  asio::awaitable<bool> on_pool(std::function<void()> work);
+  void set_alarm(std::chrono::milliseconds limit);
+  void clear_alarm();
+
+  // connection_stream.cc: a response.
+  asio::awaitable<void> send(RequestParser& parser, Response response, bool keep_alive);
+  asio::awaitable<void> send_source(Response& response, bool chunked);
+  asio::awaitable<BodySource::Piece> read_source(BodySource& source);
+  asio::awaitable<void> wait_for_source(std::chrono::milliseconds wait);
+  void watch_for_end();
+
+  std::shared_ptr<ServerState> server_;
+  std::shared_ptr<AsyncSocket> socket_;
+  std::string peer_;         // For the log.
+  std::string peer_client_;  // For rates: without the port or the process.
+  std::string buffer_;       // What has come and is not consumed.
+  asio::steady_timer alarm_;
+  std::uint64_t alarm_number_ = 0;
+  bool alarm_passed_ = false;
+  asio::steady_timer pause_;
+  bool woken_ = false;
+  bool peer_gone_ = false;
+  bool watching_ = false;
+  bool stopped_ = false;
+  bool idle_ = false;
+  std::list<Connection*>::iterator idle_place_;
+};
+
+}  // namespace gyre::net::http::internal

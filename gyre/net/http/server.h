@@ -1,0 +1,79 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/base/log.h"
+#include "gyre/net/endpoint.h"
+#include "gyre/net/http/rate_limit.h"
+#include "gyre/net/http/router.h"
+
+namespace gyre::net::http {
+
+/// Whose bearer token this is; nothing for a token that nobody has. Runs on the pool's threads, several at once.
+using Authenticator = std::function<std::optional<Identity>(std::string_view token)>;
+
+/// What one client, or all of them together, can make the server spend.
+struct ServerLimits {
+  /// Of more, the connection that has been idle longest is closed; when none is idle the new one is.
+  std::size_t connections = 16'384;
+  std::size_t header_bytes = 16'384;
+  Rate requests{1'000, 2'000};  ///< Per user; on open routes per peer (its address, or its user id on a unix socket).
+  Rate failed_logins{10, 50};   ///< Per peer: requests with a wrong token or none.
+  std::chrono::milliseconds idle{75'000};       ///< Between two requests on a connection.
+  std::chrono::milliseconds head{10'000};       ///< From a request's first byte to the end of its head.
+  std::chrono::milliseconds read{10'000};       ///< Without a byte of a body.
+  std::uint64_t body_bytes_per_second = 1'024;  ///< The slowest body on average, after the first `read`.
+  std::chrono::milliseconds write{30'000};      ///< For 64 KB of a response to be accepted by the client's host.
+  std::size_t handler_threads = 8;
+  std::size_t waiting_handlers = 1'024;  ///< Of more, a request is answered 503.
+};
+
+struct ServerOptions {
+  std::string what = "the server";  ///< For the log.
+  /// A unix socket in the file system gets mode 0600, and a dead server's socket there is replaced; on one without a
+  /// file
+  /// ("unix:@NAME") only this process's user and root are let in. TCP is for loopback addresses: there is no
+  /// encryption.
+  std::vector<Endpoint> endpoints{};
+  /// Empty: every route is open.
+  Authenticator authenticate{};
+  ServerLimits limits{};
+  /// Where bodies that go to files are kept; the files have no names.
+  std::filesystem::path spool_directory = std::filesystem::temp_directory_path();
+  Logger logger = null_logger();
+};
+
+/// HTTP/1.1 for trusted hosts: keep-alive, pipelining, ranges, streams. A request is answered in this order: 400, 414,
+/// 431, 501, 505 for what is not a well-formed request; 401 or 429 for one without a valid token, whatever it asks for;
+/// 429, 404, 405, 413; then the handler's answer. Every error has the body that HttpError describes. Thread-safe.
+class Server {
+ public:
+  /// Listens at once. Error(kIo …) names the endpoint; Error(kInvalidArgument) for one that is not on this host.
+  Server(ServerOptions options, Router router);
+  /// stop(0).
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Where it listens, in the order of the options, with the ports that the system chose.
+  const std::vector<Endpoint>& endpoints() const;
+
+  /// Accepts nothing more, closes idle connections, ends streams without a length, lets other requests finish for up to
+  /// `grace`, then closes what is left. Waits for handlers that still run. Idempotent; not for a handler.
+  void stop(std::chrono::milliseconds grace);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gyre::net::http
