@@ -1,0 +1,54 @@
+#include "gyre/jobs/api/interface.h"
+
+#include <utility>
+
+#include "gyre/jobs/api/internal/requests.h"
+
+namespace gyre::jobs::api {
+namespace {
+
+using namespace internal;
+
+void add_root_routes(Router& router, const Interface& interface) {
+  add(router, interface, Method::kGet, "/", [](Request&, const User& sender) {
+    return answer(200, {{"name", "gyre"},
+                        {"version", GYRE_VERSION},
+                        {"apiVersion", "2018-05-01"},
+                        {"sender", internal::to_json(sender)}});
+  });
+  router.add({.method = Method::kGet,
+              .pattern = "/health",
+              .handler = [](Request&) { return answer(200, {{"status", "ok"}}); },
+              .open = true});
+}
+
+}  // namespace
+
+net::http::Router make_router(std::shared_ptr<JobService> service, const InterfaceLimits& limits) {
+  const Interface interface{std::move(service), limits};
+  Router router;
+  add_root_routes(router, interface);
+  add_user_routes(router, interface);
+  add_workspace_routes(router, interface);
+  add_cluster_routes(router, interface);
+  add_experiment_routes(router, interface);
+  add_job_routes(router, interface);
+  add_event_routes(router, interface);
+  add_file_routes(router, interface);
+  add_code_routes(router, interface);
+  return router;
+}
+
+net::http::Authenticator make_authenticator(std::shared_ptr<JobService> service) {
+  return [service = std::move(service)](std::string_view token) -> std::optional<net::http::Identity> {
+    try {
+      const auto user = service->authenticate(token);
+      if (!user) return std::nullopt;
+      return net::http::Identity{user->name, user->is_administrator};
+    } catch (const ServiceError& error) {
+      throw as_answer(error);
+    }
+  };
+}
+
+}  // namespace gyre::jobs::api

@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gyre/jobs/api/internal/code.h"
+#include "gyre/jobs/api/internal/requests.h"
+#include "gyre/jobs/api/internal/spec_errors.h"
+
+namespace gyre::jobs::api::internal {
+namespace {
+
+JobFilter filter_in(const Request& request) {
+  JobFilter filter;
+  const auto name = [&](std::string_view parameter) -> std::optional<std::string> {
+    const std::string* text = request.query(parameter);
+    if (text == nullptr) return std::nullopt;
+    if (!is_name(*text)) {
+      throw HttpError(400, "InvalidParameter", fmt::format("'{}' is '{}', which is not a name", parameter, *text),
+                      std::string(parameter));
+    }
+    return *text;
+  };
+  filter.experiment = name("experiment");
+  filter.cluster = name("cluster");
+  if (const std::string* text = request.query("state")) {
+    filter.state = execution_state_named(*text);
+    if (!filter.state) {
+      throw HttpError(
+          400, "InvalidParameter",
+          fmt::format("'state' is '{}'; queued, running, terminating, succeeded or failed is needed", *text), "state");
+    }
+  }
+  return filter;
+}
+
+/// The cluster that a job names. One of another workspace must be the sender's to use as well.
+ClusterName cluster_of(JobService& service, const spec::JobSpec& spec, const std::string& workspace,
+                       const User& sender) {
+  if (spec.cluster_id.empty()) {
+    throw HttpError(400, "InvalidClusterId", "the job names no cluster", "/properties/cluster/id");
+  }
+  ClusterName name = parse_cluster_id(spec.cluster_id, workspace);
+  if (name.workspace != workspace && !service.may_use(sender, name.workspace)) {
+    throw workspace_not_found(name.workspace);
+  }
+  return name;
+}
+
+Response put_job(JobService& service, const Request& request, const User& sender) {
+  const JobName name = job_in(request);
+  auto parsed = spec::parse_job(request.body, parse_options(flag_in(request, "strict")));
+  if (!parsed.spec) throw spec_error("InvalidJob", parsed.problems);
+  Submission submission{.spec = std::move(*parsed.spec)};
+  submission.cluster = cluster_of(service, submission.spec, name.workspace, sender);
+  if (const std::string* code = request.query("code")) submission.code = checked_sha256(*code);
+  const Created<Job> created = service.submit(name, submission);
+  nlohmann::json body = to_json(created.item);
+  nlohmann::json warnings = nlohmann::json::array();
+  for (const spec::Problem& problem : parsed.problems) warnings.push_back(spec::describe(problem));
+  body["gyre"]["warnings"] = std::move(warnings);
+  return answer(created.is_new ? 201 : 200, body);
+}
+
+Response list_jobs(JobService& service, const Request& request, JobFilter filter) {
+  return page_answer(request, service.jobs(request.parameter("workspace"), filter, page_in(request)));
+}
+
+}  // namespace
+
+void add_job_routes(Router& router, const Interface& interface) {
+  const auto service = interface.service;
+  const std::string jobs = "/workspaces/{workspace}/experiments/{experiment}/jobs";
+  const std::string job = jobs + "/{job}";
+  add_in_workspace(
+      router, interface, Method::kGet, "/workspaces/{workspace}/jobs",
+      [service](Request& request, const User&) { return list_jobs(*service, request, filter_in(request)); },
+      [](Route& route) {
+        route.query = kPageParameters;
+        route.query.insert(route.query.end(), {"experiment", "cluster", "state"});
+      });
+  add_in_workspace(
+      router, interface, Method::kGet, jobs,
+      [service](Request& request, const User&) {
+        JobFilter filter = filter_in(request);
+        filter.experiment = name_in(request, "experiment");
+        return list_jobs(*service, request, std::move(filter));
+      },
+      [](Route& route) {
+        route.query = kPageParameters;
+        route.query.insert(route.query.end(), {"cluster", "state"});
+      });
+  add_in_workspace(router, interface, Method::kGet, job, [service](Request& request, const User&) {
+    return answer(200, to_json(service->job(job_in(request))));
+  });
+  add_in_workspace(
+      router, interface, Method::kPut, job,
+      [service](Request& request, const User& sender) { return put_job(*service, request, sender); },
+      [](Route& route) {
+        route.body_bytes = spec::kMostFileBytes;
+        route.query = {"code", "strict"};
+      });
+  add_in_workspace(router, interface, Method::kDelete, job, [service](Request& request, const User&) {
+    service->delete_job(job_in(request));
+    return Response{.status = 202};
+  });
+  add_in_workspace(router, interface, Method::kPost, job + "/terminate", [service](Request& request, const User&) {
+    return answer(200, to_json(service->terminate(job_in(request))));
+  });
+  add_in_workspace(router, interface, Method::kGet, job + "/why", [service](Request& request, const User&) {
+    return answer(200, to_json(service->why(job_in(request))));
+  });
+}
+
+}  // namespace gyre::jobs::api::internal

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/api/interface.h"
+#include "gyre/jobs/api/internal/resource_json.h"
+#include "gyre/net/http/error.h"
+#include "gyre/net/http/router.h"
+
+namespace gyre::jobs::api::internal {
+
+// What the routes of all resources have in common.
+
+using net::http::HttpError;
+using net::http::Method;
+using net::http::Request;
+using net::http::Response;
+using net::http::Route;
+using net::http::Router;
+
+struct Interface {
+  std::shared_ptr<JobService> service;
+  InterfaceLimits limits;
+};
+
+/// A handler that knows its sender.
+using SenderHandler = std::function<Response(Request& request, const User& sender)>;
+
+/// Adds a route for everybody with a token. ServiceErrors become answers.
+void add(Router& router, const Interface& interface, Method method, const std::string& pattern,
+         const SenderHandler& handler, const std::function<void(Route&)>& options = {});
+/// For administrators: others get 403.
+void add_for_administrators(Router& router, const Interface& interface, Method method, const std::string& pattern,
+                            const SenderHandler& handler, const std::function<void(Route&)>& options = {});
+/// For those who may use the workspace that the pattern names as {workspace}: others get the 404 of one that does not
+/// exist.
+void add_in_workspace(Router& router, const Interface& interface, Method method, const std::string& pattern,
+                      const SenderHandler& handler, const std::function<void(Route&)>& options = {});
+
+HttpError workspace_not_found(const std::string& workspace);
+/// The answer that a service's error is.
+HttpError as_answer(const ServiceError& error);
+
+/// A named segment that must be a resource's name. HttpError(400) "InvalidName".
+std::string name_in(const Request& request, std::string_view parameter);
+ClusterName cluster_in(const Request& request);
+ExperimentName experiment_in(const Request& request);
+JobName job_in(const Request& request);
+/// Whether `text` is 1 to 64 letters, digits, '-' and '_'.
+bool is_name(std::string_view text);
+
+/// The object in a request's body; an empty body is an empty object. HttpError(400) "InvalidBody".
+nlohmann::json object_in(const Request& request);
+/// A whole number of the query within [low, high], or `otherwise`. HttpError(400) "InvalidParameter".
+std::int64_t number_in(const Request& request, std::string_view parameter, std::int64_t low, std::int64_t high,
+                       std::int64_t otherwise);
+/// "true" or "false". HttpError(400) "InvalidParameter".
+bool flag_in(const Request& request, std::string_view parameter);
+
+/// ?after=, ?maxresults= and ?order=newest.
+inline const std::vector<std::string> kPageParameters{"after", "maxresults", "order"};
+PageRequest page_in(const Request& request);
+
+Response answer(int status, const nlohmann::json& body);
+
+/// {"value": items, "nextLink": the request's target behind the last item, or null}.
+Response page_answer(const Request& request, nlohmann::json items, const std::optional<std::string>& next);
+
+template <typename Item>
+Response page_answer(const Request& request, const Page<Item>& page) {
+  nlohmann::json items = nlohmann::json::array();
+  for (const Item& item : page.items) items.push_back(to_json(item));
+  return page_answer(request, std::move(items), page.next);
+}
+
+template <typename Item>
+Response created_answer(const Created<Item>& created) {
+  return answer(created.is_new ? 201 : 200, to_json(created.item));
+}
+
+// One function for the routes of each kind of resource, in a file of its own.
+void add_user_routes(Router& router, const Interface& interface);
+void add_workspace_routes(Router& router, const Interface& interface);
+void add_cluster_routes(Router& router, const Interface& interface);
+void add_experiment_routes(Router& router, const Interface& interface);
+void add_job_routes(Router& router, const Interface& interface);
+void add_event_routes(Router& router, const Interface& interface);
+void add_file_routes(Router& router, const Interface& interface);
+void add_code_routes(Router& router, const Interface& interface);
+
+}  // namespace gyre::jobs::api::internal

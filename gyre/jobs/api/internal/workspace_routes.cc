@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include "gyre/jobs/api/internal/requests.h"
+
+namespace gyre::jobs::api::internal {
+namespace {
+
+constexpr std::uint64_t kMostBodyBytes = 65'536;
+constexpr std::size_t kMostLocationBytes = 64;
+
+Response put_workspace(JobService& service, Request& request, const User& sender) {
+  NewWorkspace workspace{.name = name_in(request, "workspace")};
+  const nlohmann::json body = object_in(request);
+  if (const auto location = body.find("location"); location != body.end()) {
+    if (!location->is_string() || location->get_ref<const std::string&>().size() > kMostLocationBytes) {
+      throw HttpError(400, "InvalidBody", fmt::format("location is a text of at most {} bytes", kMostLocationBytes),
+                      "location");
+    }
+    workspace.location = *location;
+  }
+  return created_answer(service.create_workspace(sender, workspace));
+}
+
+}  // namespace
+
+void add_workspace_routes(Router& router, const Interface& interface) {
+  const auto service = interface.service;
+  add(
+      router, interface, Method::kGet, "/workspaces",
+      [service](Request& request, const User& sender) {
+        return page_answer(request, service->workspaces(sender, page_in(request)));
+      },
+      [](Route& route) { route.query = kPageParameters; });
+  add_in_workspace(router, interface, Method::kGet, "/workspaces/{workspace}",
+                   [service](Request& request, const User&) {
+                     return answer(200, to_json(service->workspace(request.parameter("workspace"))));
+                   });
+  add_for_administrators(
+      router, interface, Method::kPut, "/workspaces/{workspace}",
+      [service](Request& request, const User& sender) { return put_workspace(*service, request, sender); },
+      [](Route& route) { route.body_bytes = kMostBodyBytes; });
+  add_in_workspace(router, interface, Method::kDelete, "/workspaces/{workspace}",
+                   [service](Request& request, const User&) {
+                     service->delete_workspace(request.parameter("workspace"));
+                     return Response{.status = 202};
+                   });
+  add_in_workspace(router, interface, Method::kGet, "/workspaces/{workspace}/usages",
+                   [service](Request& request, const User&) {
+                     return page_answer(request, Page<Usage>{service->usages(request.parameter("workspace")), {}});
+                   });
+  add_in_workspace(router, interface, Method::kGet, "/workspaces/{workspace}/owners",
+                   [service](Request& request, const User&) {
+                     nlohmann::json owners = nlohmann::json::array();
+                     for (const std::string& name : service->owners(request.parameter("workspace"))) {
+                       owners.push_back({{"name", name}});
+                     }
+                     return page_answer(request, std::move(owners), std::nullopt);
+                   });
+  add_in_workspace(router, interface, Method::kPut, "/workspaces/{workspace}/owners/{user}",
+                   [service](Request& request, const User&) {
+                     service->add_owner(request.parameter("workspace"), name_in(request, "user"));
+                     return Response{.status = 204};
+                   });
+  add_in_workspace(router, interface, Method::kDelete, "/workspaces/{workspace}/owners/{user}",
+                   [service](Request& request, const User&) {
+                     service->remove_owner(request.parameter("workspace"), name_in(request, "user"));
+                     return Response{.status = 204};
+                   });
+}
+
+}  // namespace gyre::jobs::api::internal

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/base/file.h"
+#include "gyre/jobs/api/resources.h"
+
+namespace gyre::jobs::api {
+
+/// What the HTTP interface asks of the job service. Values go in and out; nothing of HTTP, and nothing of how the
+/// service stores, schedules or runs anything.
+///
+/// Threads: every function may be called by several threads at once, and returns soon (it may wait for a disk, never
+/// for a job, a node or a client).
+///
+/// Who may: the interface asks may_use() for the workspace that a request names before any other function, so the
+/// others need not look; a workspace that the user may not use and one that does not exist look alike to clients. What
+/// only administrators may do, the interface refuses others as well.
+///
+/// Errors: ServiceError, whose name() is the `code` that clients see and whose kind decides the status (see errors.h).
+/// Any other gyre::Error becomes a status by its own code: kInvalidArgument 400, kNotFound 404, kUnsupported 501,
+/// kTimeout 504, kResourceExhausted 507, kShutDown 503, the rest 500 without its message, which goes to the log.
+class JobService {
+ public:
+  virtual ~JobService() = default;
+
+  // ---- users
+  /// Whose token this is; the service keeps hashes alone and compares in constant time.
+  virtual std::optional<User> authenticate(std::string_view token) = 0;
+  /// False also where there is no such workspace.
+  virtual bool may_use(const User& user, const std::string& workspace) = 0;
+  virtual std::vector<User> users() = 0;
+  /// The token of a new user: shown once, never again. kConflict "UserExists".
+  virtual std::string create_user(const User& user) = 0;
+  /// A new token; the old one is void. kNotFound "UserNotFound".
+  virtual std::string renew_token(const std::string& user) = 0;
+  /// kNotFound "UserNotFound".
+  virtual void delete_user(const std::string& user) = 0;
+
+  // ---- workspaces
+  /// Of the user: all of them for an administrator.
+  virtual Page<Workspace> workspaces(const User& user, const PageRequest& page) = 0;
+  /// kNotFound "WorkspaceNotFound".
+  virtual Workspace workspace(const std::string& name) = 0;
+  /// Makes it, owned by `user`, or returns the one there is.
+  virtual Created<Workspace> create_workspace(const User& user, const NewWorkspace& workspace) = 0;
+  /// With all that is in it. Deletion goes on after the call.
+  virtual void delete_workspace(const std::string& name) = 0;
+  virtual std::vector<std::string> owners(const std::string& workspace) = 0;
+  /// kNotFound "UserNotFound". Adding an owner twice, or removing one that is none, changes nothing.
+  virtual void add_owner(const std::string& workspace, const std::string& user) = 0;
+  virtual void remove_owner(const std::string& workspace, const std::string& user) = 0;
+  virtual std::vector<Usage> usages(const std::string& workspace) = 0;
+
+  // ---- clusters and their nodes
+  virtual Page<Cluster> clusters(const std::string& workspace, const PageRequest& page) = 0;
+  /// kNotFound "ClusterNotFound".
+  virtual Cluster cluster(const ClusterName& name) = 0;
+  /// Again with the same spec: the cluster there is. With another one: kConflict "ClusterExists".
+  virtual Created<Cluster> create_cluster(const ClusterName& name, const spec::ClusterSpec& spec) = 0;
+  /// All that may change of a cluster. kConflict "ClusterDeleting".
+  virtual Cluster scale_cluster(const ClusterName& name, const Scale& scale) = 0;
+  /// kConflict "ClusterInUse" names the jobs that have not finished. Deletion goes on after the call.
+  virtual void delete_cluster(const ClusterName& name) = 0;
+  virtual std::vector<Node> nodes(const ClusterName& name) = 0;
+
+  // ---- experiments
+  virtual Page<Experiment> experiments(const std::string& workspace, const PageRequest& page) = 0;
+  /// kNotFound "ExperimentNotFound".
+  virtual Experiment experiment(const ExperimentName& name) = 0;
+  virtual Created<Experiment> create_experiment(const ExperimentName& name) = 0;
+  /// With its jobs. Deletion goes on after the call.
+  virtual void delete_experiment(const ExperimentName& name) = 0;
+
+  // ---- jobs
+  /// Of a workspace, or of one of its experiments.
+  virtual Page<Job> jobs(const std::string& workspace, const JobFilter& filter, const PageRequest& page) = 0;
+  /// kNotFound "JobNotFound".
+  virtual Job job(const JobName& name) = 0;
+  /// Queues it: once this returns, the job runs exactly once whatever happens to service or client. Again with the same
+  /// submission: the job there is, which makes a lost answer safe to ask for again. With another one: kConflict
+  /// "JobExists". kNotFound "ClusterNotFound", "ExperimentNotFound" or "CodeNotFound"; kInvalid "NodeCountTooLarge".
+  virtual Created<Job> submit(const JobName& name, const Submission& submission) = 0;
+  /// A queued job fails at once, a running one is ended and fails, a finished one stays as it is.
+  virtual Job terminate(const JobName& name) = 0;
+  /// A running job is ended first. Deletion goes on after the call.
+  virtual void delete_job(const JobName& name) = 0;
+  /// Why it waits and what would start it; why it failed.
+  virtual Explanation why(const JobName& name) = 0;
+
+  // ---- events
+  /// At most `most` events after `after` (0: from the beginning), in order; empty when there are none yet. The job's,
+  /// the cluster's or the workspace's own, whichever the scope names.
+  virtual std::vector<Event> events(const EventScope& scope, std::int64_t after, int most) = 0;
+  /// Calls `changed` after each new event of the scope until the answer is destroyed; from any thread, perhaps while
+  /// this function runs, perhaps for nothing. The answer may be destroyed by any thread, also by `changed` itself.
+  class Watch {
+   public:
+    virtual ~Watch() = default;
+  };
+  virtual std::unique_ptr<Watch> watch(const EventScope& scope, std::function<void()> changed) = 0;
+
+  // ---- files
+  /// The directories that belong to a job, by the ids that job.json gives them, with "stdouterr" for its logs. They may
+  /// not exist yet. These and nothing else are served.
+  virtual std::vector<OutputDirectory> output_directories(const JobName& name) = 0;
+  /// Whether nothing writes into the job's directories any more: it has finished, and its logs are complete.
+  virtual bool files_are_complete(const JobName& name) = 0;
+  /// Keeps an archive (tar) of code under its SHA-256 (64 lower-case hexadecimal digits), which the interface has
+  /// checked. Again: nothing happens. `archive` stands at its beginning.
+  virtual void store_code(const std::string& workspace, const std::string& sha256, UniqueFd archive,
+                          std::uint64_t bytes) = 0;
+  virtual bool has_code(const std::string& workspace, const std::string& sha256) = 0;
+};
+
+}  // namespace gyre::jobs::api
