@@ -44,7 +44,8 @@ struct Simulation {
   Simulation(std::uint64_t seed, bool with_faults) : random(seed), faulty(with_faults) { make_world(); }
 
   int number(int low, int high) {
-    return low + static_cast<int>(random.below(static_cast<std::uint64_t>(high - low + 1)));
+    const int count = high - low + 1;
+    return low + static_cast<int>(random.below(static_cast<std::uint64_t>(count)));
   }
   bool one_in(int n) { return number(1, n) == 1; }
   State& state() { return world.state; }
