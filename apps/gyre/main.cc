@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/gyre/agent_command.h"
 #include "apps/gyre/job.h"
 #include "apps/gyre/launch_command.h"
 #include "apps/gyre/python_verb.h"
@@ -81,7 +82,10 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
   gyre::app::RunCommand run(app);
   const gyre::app::LaunchCommand launch(app);
   const gyre::app::JobCommand job(app);
-  std::vector<std::string> known = {"run", "launch", "job", "help", "version", "--help", "--version", kTableOption};
+  const gyre::app::AgentCommand agent(app);
+  const gyre::app::AgentShellCommands agent_shell(app);
+  std::vector<std::string> known = {"run",  "launch",  "job",    "agent",     "agent-shell", "agent-shell-server",
+                                    "help", "version", "--help", "--version", kTableOption};
   for (const PythonVerb& verb : kPythonVerbs) {
     app.add_subcommand(verb.name, verb.description);
     known.push_back(verb.name);
@@ -105,6 +109,10 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
     if (verb != kPythonVerbs.end()) {
       gyre::app::become_python_verb(first, verb->module, {arguments.begin() + 1, arguments.end()}, called_as);
     }
+    if (first == "agent-shell") {
+      return gyre::app::AgentShellCommands::run_client({arguments.begin() + 1, arguments.end()},
+                                                       environment_from_environment());
+    }
     if (first == "run") {
       arguments.erase(arguments.begin());
       arguments = run.take_command(arguments);
@@ -112,6 +120,8 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
     }
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
     app.parse(arguments);
+    if (first == "agent") return agent.run(environment_from_environment(), called_as);
+    if (first == "agent-shell-server") return agent_shell.run_server(environment_from_environment());
     if (first == "launch") return launch.run(environment_from_environment());
     if (first == "job") return job.run(environment_from_environment());
     return run.run(environment_from_environment(), called_as);

@@ -111,6 +111,16 @@ TEST(process, only_the_named_descriptors_are_inherited) {
 
 TEST(process, stdin_is_empty) { EXPECT_EQ(output_of(shell("wc -c")), "0\n"); }
 
+// A remote shell hands on what it is sent.
+TEST(process, stdin_is_the_descriptor_that_was_given) {
+  Pipe pipe;
+  write_all(pipe.write_end.get(), as_bytes("sent"), "a pipe");
+  pipe.write_end.reset();
+  SpawnOptions options = shell("cat");
+  options.stdin_fd = pipe.read_end.get();
+  EXPECT_EQ(output_of(std::move(options)), "sent");
+}
+
 TEST(process, a_child_starts_without_blocked_signals) {
   sigset_t blocked;
   sigset_t before;

@@ -19,7 +19,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
-#include "gyre/launch/internal/sweep.h"
+#include "gyre/launch/sweep.h"
 
 namespace gyre::launch {
 

@@ -17,7 +17,7 @@
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/launch/internal/dying.h"
-#include "gyre/launch/internal/sweep.h"
+#include "gyre/launch/sweep.h"
 
 namespace gyre::launch {
 

@@ -1,4 +1,4 @@
-#include "gyre/launch/internal/sweep.h"
+#include "gyre/launch/sweep.h"
 
 #include <dirent.h>
 #include <fmt/format.h>

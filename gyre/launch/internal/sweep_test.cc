@@ -1,5 +1,5 @@
 // What carries a job's marker must not survive the job, whatever it is doing while it is looked at.
-#include "gyre/launch/internal/sweep.h"
+#include "gyre/launch/sweep.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,0 +1,181 @@
+#include "apps/gyre/agent_command.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+
+#include "apps/gyre/run_command.h"
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/process.h"
+#include "gyre/jobs/agent/agent.h"
+#include "gyre/jobs/agent/mounts.h"
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/jobs/agent/remote_shell.h"
+#include "gyre/jobs/agent/secure_connection.h"
+
+namespace gyre::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostKeyBytes = 1024;
+
+constexpr char kExplanation[] = R"(
+The job service starts one agent on each node. It dials the service, holds a lease, and runs what the service orders:
+preparation, mounts, the job's processes, logs, exit records. Once it works it prints one line, {"process": PID}, and
+lets go of stdin, stdout, stderr and the session; its own words go to agent/agent.log below the node's folder. The key
+is 64 hexadecimal digits, in a file that only its user can read, or on stdin.
+
+As root it needs a user for jobs, which never run as root.
+
+Examples:
+  gyre agent --service unix:/var/lib/gyre/hub.sock --key-file agents.key --node node-0 --root /var/lib/gyre/node-0
+  gyre agent --service tcp:10.0.0.1:7700 --key-file - --node n1 --root /scratch/gyre < agents.key)";
+
+/// What programs expect of a login; everything else of the service's environment is none of a job's business.
+bool is_for_jobs(std::string_view name) {
+  constexpr std::array kNames = {"PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SHELL", "TERM"};
+  constexpr std::array kPrefixes = {"LC_", "CUDA_", "NVIDIA_", "NCCL_", "MKL_", "OPENBLAS_"};
+  return std::ranges::find(kNames, name) != kNames.end() ||
+         std::ranges::any_of(kPrefixes, [&](const char* prefix) { return name.starts_with(prefix); });
+}
+
+jobs::agent::Variables variables_for_jobs(const std::vector<std::string>& environment) {
+  jobs::agent::Variables variables;
+  for (const std::string& entry : environment) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || !is_for_jobs(std::string_view(entry).substr(0, equals))) continue;
+    variables[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return variables;
+}
+
+std::string read_key(const std::string& where) {
+  if (where == "-") {
+    std::array<char, kMostKeyBytes> text;
+    std::string key;
+    for (ssize_t count = 1; count > 0 && key.size() < kMostKeyBytes;) {
+      count = ::read(STDIN_FILENO, text.data(), text.size());
+      if (count > 0) key.append(text.data(), static_cast<std::size_t>(count));
+    }
+    return key;
+  }
+  struct stat status{};
+  if (::stat(where.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("others than its user can read the key file {}; chmod 600 it", where));
+  }
+  return std::string(as_text(read_file(where, kMostKeyBytes)));
+}
+
+net::JobKey key_at(const std::string& where) {
+  std::string key = read_key(where);
+  while (key.ends_with('\n')) key.pop_back();
+  return jobs::agent::key_from_hex(key);
+}
+
+/// Readable when we are asked to end. Before any thread starts: they inherit the mask.
+UniqueFd catch_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGQUIT}) ::sigaddset(&signals, signal);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGHUP, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
+  UniqueFd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) throw system_error("cannot wait for signals", errno);
+  return fd;
+}
+
+/// Whoever started us may go now.
+void detach(const fs::path& log_file) {
+  const std::string line = fmt::format("{{\"process\": {}}}\n", ::getpid());
+  [[maybe_unused]] const ssize_t ignored = ::write(STDOUT_FILENO, line.data(), line.size());
+  const UniqueFd null_fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const UniqueFd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) {
+    if (null_fd) ::dup2(null_fd.get(), fd);
+  }
+  if (log || null_fd) ::dup2(log ? log.get() : null_fd.get(), STDERR_FILENO);
+}
+
+}  // namespace
+
+AgentCommand::AgentCommand(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("agent", "Work for the job service on this node (drivers start it)");
+  verb->add_option("--service", service_, "Where the service listens: unix:/PATH or tcp:HOST:PORT")->required();
+  verb->add_option("--key-file", key_file_, "The key of the service's agents; - is stdin")->capture_default_str();
+  verb->add_option("--node", node_, "This node's name")->required();
+  verb->add_option("--root", root_, "This node's own folder")->required()->type_name("DIR");
+  verb->add_option("--job-user", job_user_, "As whom jobs run where the agent is root")->capture_default_str();
+  verb->add_option("--give-up-seconds", give_up_seconds_, "End when idle and without the service for so long; 0: never")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--log-level", log_level_, "trace debug info warning error off")->capture_default_str();
+  verb->add_flag("--foreground", foreground_, "Keep the terminal, and log to it");
+  verb->footer(kExplanation);
+}
+
+int AgentCommand::run(const std::vector<std::string>& environment, const std::string& called_as) const {
+  jobs::agent::AgentOptions options;
+  options.node_id = node_;
+  options.service = net::parse_endpoint(service_);
+  options.key = key_at(key_file_);
+  options.give_up = std::chrono::seconds(give_up_seconds_);
+  options.logger = make_logger(node_, log_level_);
+  options.node.root = fs::weakly_canonical(fs::absolute(root_));  // As the kernel shows mount points.
+  options.node.base = variables_for_jobs(environment);
+  options.node.gyre_program = fs::canonical(find_command(called_as, variable_of(environment, "PATH")));
+  ::umask(S_IWGRP | S_IWOTH);
+  if (::geteuid() == 0) {
+    options.node.user = jobs::agent::find_job_user(job_user_);
+    if (jobs::agent::enter_own_mount_namespace()) options.node.mounts = jobs::agent::MountMethod::kBind;
+  }
+  const UniqueFd signals = catch_signals();
+  jobs::agent::Agent agent(options);
+  if (!foreground_) detach(jobs::agent::NodeFolders(options.node.root).agent() / "agent.log");
+  agent.run(signals.get());
+  return 0;
+}
+
+AgentShellCommands::AgentShellCommands(CLI::App& app) {
+  app.add_subcommand("agent-shell", "Run a command on another node of the job, as ssh does")->group("");
+  CLI::App* server = app.add_subcommand("agent-shell-server", "Let the job's other nodes run commands here");
+  server->group("");
+  server->add_option("--listen-fd", listen_fd_, "The listening socket")->required();
+  server->add_option("--key-fd", key_fd_, "Where the key can be read")->required();
+}
+
+int AgentShellCommands::run_client(std::vector<std::string> arguments, const std::vector<std::string>& environment) {
+  if (!arguments.empty() && arguments.front() == "--") arguments.erase(arguments.begin());
+  const std::string table = variable_of(environment, jobs::agent::kShellTableVariable);
+  if (table.empty()) throw UsageError("this is for jobs of the job service; there is no table of their shells here");
+  return jobs::agent::run_remote_shell(arguments, table, environment);
+}
+
+int AgentShellCommands::run_server(const std::vector<std::string>& environment) const {
+  std::array<char, kMostKeyBytes> text;
+  const ssize_t count = ::pread(key_fd_, text.data(), text.size(), 0);
+  const net::JobKey key =
+      jobs::agent::key_from_hex({text.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))});
+  ::close(key_fd_);
+  ::fcntl(listen_fd_, F_SETFD, FD_CLOEXEC);
+  std::vector<std::string> own = environment;
+  std::erase_if(own, [](const std::string& entry) {
+    return entry.starts_with("GYRE_SHELL_FD=") || entry.starts_with("GYRE_SHELL_KEY_FD=");
+  });
+  jobs::agent::serve_remote_shells(UniqueFd(listen_fd_), key, own);
+}
+
+}  // namespace gyre::app

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace gyre::app {
+
+/// The verb `gyre agent`: the job service's hand on one node. Drivers start it; people need not.
+class AgentCommand {
+ public:
+  explicit AgentCommand(CLI::App& app);
+
+  /// After the options were parsed. Returns the exit code. gyre::Error.
+  int run(const std::vector<std::string>& environment, const std::string& called_as) const;
+
+ private:
+  std::string service_;
+  std::string key_file_ = "-";
+  std::string node_;
+  std::string root_;
+  std::string job_user_ = "nobody";
+  std::string log_level_ = "info";
+  int give_up_seconds_ = 0;
+  bool foreground_ = false;
+};
+
+/// The two ends of the remote shell of a job's nodes (gyre/jobs/agent/remote_shell.h): what `ssh` on a job's PATH
+/// calls, and the server that it reaches.
+class AgentShellCommands {
+ public:
+  explicit AgentShellCommands(CLI::App& app);
+
+  /// `arguments`: those of ssh. Options of ssh are not ours, so that nothing is parsed before.
+  static int run_client(std::vector<std::string> arguments, const std::vector<std::string>& environment);
+  /// After the options were parsed.
+  int run_server(const std::vector<std::string>& environment) const;
+
+ private:
+  int listen_fd_ = -1;
+  int key_fd_ = -1;
+};
+
+}  // namespace gyre::app

@@ -1,0 +1,130 @@
+#include "gyre/jobs/agent/attempt_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "gyre/base/check.h"
+
+namespace gyre::jobs::agent {
+
+namespace {
+
+constexpr int kCodeWithoutCommand = 255;
+
+}  // namespace
+
+AttemptRun::AttemptRun(WorkOrder order) : order_(std::move(order)), nodes_(order_.nodes.size()) {}
+
+WorkOrder AttemptRun::order_for(int node) const {
+  WorkOrder order = order_;
+  order.node = node;
+  return order;
+}
+
+std::optional<int> AttemptRun::index_of(const std::string& node_id) const {
+  const auto found = std::ranges::find(order_.nodes, node_id, &NodePlace::id);
+  if (found == order_.nodes.end()) return std::nullopt;
+  return static_cast<int>(found - order_.nodes.begin());
+}
+
+void AttemptRun::blame(int exit_code, const JobError& error) {
+  if (!cause_) cause_.emplace(exit_code, error);
+}
+
+void AttemptRun::report(int node, const NodeReport& report) {
+  NodeState& state = nodes_[static_cast<std::size_t>(node)];
+  // Late news: it only ever goes on.
+  if (state.over() || (state.report && report.phase < state.report->phase)) return;
+  state.report = report;
+  for (const std::string& note : report.notes) {
+    if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+  }
+  if (report.phase != Phase::kEnded || !report.record) return;
+  if (report.record->error) return blame(report.record->exit_code, *report.record->error);
+  const bool wanted = report.record->asked_to_end || all_at_least(Phase::kDone);
+  if (wanted) return;
+  const std::string& id = order_.nodes[static_cast<std::size_t>(node)].id;
+  blame(kCodeWithoutCommand,
+        {error_code::kInternal, fmt::format("node {} let the job go before the others were done", id), {{"node", id}}});
+}
+
+void AttemptRun::lose(int node, const std::string& why) {
+  NodeState& state = nodes_[static_cast<std::size_t>(node)];
+  if (state.over()) return;
+  state.lost = why;
+  if (stop_ && stop_->reason == StopReason::kRequest) {
+    return blame(kCodeWithoutCommand, {error_code::kJobFailed, "the job was terminated", {{"reason", "request"}}});
+  }
+  const std::string& id = order_.nodes[static_cast<std::size_t>(node)].id;
+  blame(kCodeWithoutCommand,
+        {error_code::kInternal, fmt::format("node {} was lost: {}", id, why), {{"node", id}, {"reason", "node_lost"}}});
+}
+
+void AttemptRun::stop(StopReason reason, std::chrono::seconds grace) {
+  if (!stop_) stop_ = Stop{reason, grace};
+  stop_->grace = std::min(stop_->grace, grace);
+}
+
+bool AttemptRun::all_at_least(Phase phase) const {
+  return std::ranges::all_of(nodes_, [&](const NodeState& node) { return node.report && node.report->phase >= phase; });
+}
+
+NodeCommand AttemptRun::command_for(int node) const {
+  const NodeState& state = nodes_[static_cast<std::size_t>(node)];
+  if (state.forgotten) return NodeCommand::kNone;
+  if (state.over()) return acknowledged_ && ended() ? NodeCommand::kForget : NodeCommand::kNone;
+  const bool stopping = stop_ || cause_;
+  // Where nothing was begun nothing has to be ended; only the node can know, though.
+  if (!state.report) return NodeCommand::kPrepare;
+  if (stopping) return NodeCommand::kStop;
+  if (state.report->phase == Phase::kPrepared && all_at_least(Phase::kPrepared)) return NodeCommand::kRun;
+  if (all_at_least(Phase::kDone)) return NodeCommand::kFinish;
+  return NodeCommand::kNone;
+}
+
+std::vector<NodeFacts> AttemptRun::all_facts() const {
+  std::vector<NodeFacts> all;
+  for (const NodeState& node : nodes_)
+    all.push_back(node.report ? node.report->facts.value_or(NodeFacts()) : NodeFacts());
+  return all;
+}
+
+bool AttemptRun::running() const { return all_at_least(Phase::kRunning); }
+
+bool AttemptRun::ended() const {
+  return std::ranges::all_of(nodes_, [](const NodeState& node) { return node.over(); });
+}
+
+bool AttemptRun::forgotten() const {
+  return std::ranges::all_of(nodes_, [](const NodeState& node) { return node.forgotten || node.lost; });
+}
+
+AttemptResult AttemptRun::result() const {
+  GYRE_CHECK(ended());
+  AttemptResult result;
+  result.started_us = std::numeric_limits<std::int64_t>::max();
+  bool any_asked = false;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const NodeState& node = nodes_[i];
+    if (node.lost) result.lost.push_back(order_.nodes[i].id);
+    if (!node.report) continue;
+    if (result.log_folder.empty()) result.log_folder = node.report->log_folder;
+    if (result.outputs.empty()) result.outputs = node.report->outputs;
+    if (!node.report->record) continue;
+    any_asked = any_asked || node.report->record->asked_to_end;
+    result.started_us = std::min(result.started_us, node.report->record->started_us);
+    result.ended_us = std::max(result.ended_us, node.report->record->ended_us);
+  }
+  result.started_us = std::min(result.started_us, result.ended_us);
+  if (cause_) {
+    result.exit_code = cause_->first;
+    result.error = cause_->second;
+  }
+  result.preempted = !cause_ && any_asked;
+  return result;
+}
+
+}  // namespace gyre::jobs::agent

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/agent/node_report.h"
+#include "gyre/jobs/agent/work_order.h"
+
+namespace gyre::jobs::agent {
+
+/// How an attempt ended, over all its nodes.
+struct AttemptResult {
+  int exit_code = 0;
+  std::optional<JobError> error;  ///< Exactly one where it failed; nothing where it succeeded or was preempted.
+  bool preempted = false;         ///< It was ended for others and may be queued again.
+  std::vector<std::string> lost;  ///< Nodes that were lost with it; it may be queued again.
+  std::int64_t started_us = 0;
+  std::int64_t ended_us = 0;
+  std::string log_folder;                      ///< Where its logs are.
+  std::map<std::string, std::string> outputs;  ///< By id.
+
+  bool succeeded() const { return !error && !preempted; }
+  bool operator==(const AttemptResult&) const = default;
+};
+
+/// What the service wants of a node.
+enum class NodeCommand { kNone, kPrepare, kRun, kFinish, kStop, kForget };
+
+/// One attempt as the service sees it: from what its nodes report to what they are to do. A state machine without clock
+/// and network; what comes twice or late has no effect. Not thread-safe.
+///
+/// * No node starts the job's processes before all are prepared, and none is let go before all are done.
+/// * The first failure ends the other nodes, and is the attempt's one error.
+class AttemptRun {
+ public:
+  /// `order`: for any of the nodes.
+  explicit AttemptRun(WorkOrder order);
+
+  const WorkOrder& order() const { return order_; }
+  /// The order for one node.
+  WorkOrder order_for(int node) const;
+  /// Nothing when the attempt is not on that node.
+  std::optional<int> index_of(const std::string& node_id) const;
+
+  void report(int node, const NodeReport& report);
+  /// Its agent has not renewed its lease: nothing of the attempt can run there any more.
+  void lose(int node, const std::string& why);
+  void stop(StopReason reason, std::chrono::seconds grace);
+  /// The result is known to whoever has to know; the nodes may forget.
+  void acknowledge() { acknowledged_ = true; }
+
+  /// What to tell a node now. It follows from the reports alone, so that it can be told again after a lost connection.
+  NodeCommand command_for(int node) const;
+  /// For kRun: of all nodes.
+  std::vector<NodeFacts> all_facts() const;
+  /// For kStop.
+  StopReason stop_reason() const { return stop_ ? stop_->reason : StopReason::kOtherNode; }
+  std::chrono::seconds stop_grace() const { return stop_ ? stop_->grace : kGraceAfterFailure; }
+
+  /// All nodes run its processes, or have.
+  bool running() const;
+  bool ended() const;
+  /// Precondition: ended().
+  AttemptResult result() const;
+  /// Whether all nodes have forgotten, or are lost.
+  bool forgotten() const;
+  void forget(int node) { nodes_[static_cast<std::size_t>(node)].forgotten = true; }
+  /// Of all nodes, each sentence once, in the order in which they were reported.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  static constexpr std::chrono::seconds kGraceAfterFailure{2};
+
+  struct NodeState {
+    std::optional<NodeReport> report;
+    std::optional<std::string> lost;  ///< Why.
+    bool forgotten = false;
+    bool over() const { return lost || (report && report->phase == Phase::kEnded); }
+  };
+  struct Stop {
+    StopReason reason;
+    std::chrono::seconds grace;
+  };
+
+  bool all_at_least(Phase phase) const;
+  void blame(int exit_code, const JobError& error);
+
+  WorkOrder order_;
+  std::vector<NodeState> nodes_;
+  std::optional<Stop> stop_;
+  /// The first failure that nobody asked for.
+  std::optional<std::pair<int, JobError>> cause_;
+  bool acknowledged_ = false;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace gyre::jobs::agent

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/log.h"
+#include "gyre/jobs/agent/attempt_run.h"
+#include "gyre/jobs/agent/work_order.h"
+#include "gyre/net/endpoint.h"
+#include "gyre/net/handshake.h"
+
+namespace gyre::jobs::agent {
+
+struct HubOptions {
+  net::Endpoint endpoint;  ///< "unix:/PATH" or "tcp:HOST:PORT".
+  net::JobKey key{};
+  std::chrono::milliseconds lease{10'000};
+  /// Beyond the lease until a node counts as lost: what its agent may need to kill a job.
+  std::chrono::milliseconds margin{3'000};
+  /// From an order until the node's agent has to have come, and from the hub's start for attempts that it takes over.
+  std::chrono::milliseconds longest_start{30'000};
+  Logger logger = null_logger();
+};
+
+/// Something that happened to an attempt or to an agent.
+struct HubEvent {
+  enum class Kind {
+    kRunning,    ///< All nodes are prepared and run the attempt.
+    kNote,       ///< `text`: a sentence for the job's events.
+    kEnded,      ///< `result`. The hub tells it again until acknowledge().
+    kAgentCame,  ///< `node`
+    kAgentGone,  ///< `node`: its connection ended; its lease may still hold.
+    kNodeLost,   ///< `node`: its lease is over.
+  };
+  Kind kind = Kind::kNote;
+  std::string attempt;
+  std::string node;
+  std::string text;
+  std::optional<AttemptResult> result;
+};
+
+/// The service's side of all agents: admits those that know the key, keeps their leases, and brings attempts to their
+/// ends. It keeps nothing on disk: after a restart it is given the attempts again, and learns the rest from the agents.
+/// Thread-safe; runs a thread of its own.
+class Hub {
+ public:
+  /// Error(kIo) when it cannot listen there. A socket file that nobody listens at is replaced.
+  explicit Hub(const HubOptions& options);
+  ~Hub();
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+
+  /// A second call with the same attempt changes nothing.
+  void submit(const WorkOrder& order);
+  void stop(const std::string& attempt, StopReason reason, std::chrono::seconds grace);
+  /// The result has been written down.
+  void acknowledge(const std::string& attempt);
+  /// What is known of it already: a driver's agent could not be started, say.
+  void lose_node(const std::string& node, const std::string& why);
+  /// Tells the node's agent that it may end, once it has nothing to do.
+  void dismiss(const std::string& node);
+
+  /// What has happened since the last call; waits for something until the deadline.
+  std::vector<HubEvent> take_events(Deadline deadline);
+  /// Readable while take_events() would not wait.
+  int fd() const;
+  /// Where it listens; a tcp port that the system chose is filled in.
+  const net::Endpoint& endpoint() const;
+
+ private:
+  class Work;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace gyre::jobs::agent

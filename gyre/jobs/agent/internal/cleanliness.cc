@@ -1,0 +1,84 @@
+#include "gyre/jobs/agent/internal/cleanliness.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "gyre/base/error.h"
+#include "gyre/launch/sweep.h"
+
+namespace gyre::jobs::agent::internal {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSharedMemory = "/dev/shm";
+
+/// Whether a process that we can look into has the file mapped or open.
+bool in_use(const fs::path& file) {
+  std::error_code failure;
+  for (const fs::directory_entry& process : fs::directory_iterator("/proc", failure)) {
+    const std::string name = process.path().filename();
+    if (name.empty() || name.front() < '0' || name.front() > '9') continue;
+    std::ifstream maps(process.path() / "maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.ends_with(file.native())) return true;
+    }
+    std::error_code ignored;
+    for (fs::directory_iterator open(process.path() / "fd", ignored), end; open != end; open.increment(ignored)) {
+      if (fs::read_symlink(open->path(), ignored) == file) return true;
+      if (ignored) break;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> shared_memory_of(const std::optional<JobUser>& user) {
+  const uid_t owner = user ? user->id.user : ::geteuid();
+  std::vector<std::string> names;
+  std::error_code failure;
+  for (fs::directory_iterator entry(kSharedMemory, failure), end; entry != end; entry.increment(failure)) {
+    struct stat status{};
+    if (::lstat(entry->path().c_str(), &status) != 0 || status.st_uid != owner) continue;
+    names.push_back(entry->path().filename());
+    if (failure) break;
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+std::vector<std::string> clean_up_after(const std::string& attempt, const std::vector<std::string>& before,
+                                        const std::optional<JobUser>& user, Deadline deadline) {
+  std::vector<std::string> found;
+  const std::string marker = fmt::format("{}={}", kAttemptVariable, attempt);
+  const std::vector<pid_t> killed = launch::kill_marked_processes(marker, deadline);
+  if (!killed.empty()) found.push_back(fmt::format("processes {}, which were killed", fmt::join(killed, ", ")));
+  if (deadline.passed() && !launch::kill_marked_processes(marker, Deadline::after(std::chrono::seconds(1))).empty()) {
+    throw Error(ErrorCode::kTimeout, fmt::format("processes of attempt {} cannot be killed", attempt));
+  }
+  // Without a user of its own the job cannot be told from other programs of ours.
+  if (!user) return found;
+  std::vector<std::string> added;
+  std::ranges::set_difference(shared_memory_of(user), before, std::back_inserter(added));
+  for (const std::string& name : added) {
+    const fs::path file = kSharedMemory / name;
+    if (in_use(file)) continue;  // Of another program of the same user.
+    std::error_code failure;
+    fs::remove_all(file, failure);
+    found.push_back(fmt::format("shared memory {}, which was {}", file.string(),
+                                failure ? "not removed: " + failure.message() : "removed"));
+  }
+  return found;
+}
+
+}  // namespace gyre::jobs::agent::internal

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/jobs/agent/attempt_run.h"
+#include "gyre/jobs/agent/hub.h"
+#include "gyre/jobs/agent/messages.h"
+
+namespace gyre::jobs::agent::internal {
+
+/// One message for an agent.
+struct Outgoing {
+  std::string node;
+  std::uint16_t type = 0;
+  std::string payload;
+};
+
+/// All attempts and all agents, without network and threads: what came in, at which time, and what is to go out. The
+/// hub's heart; tested with a virtual clock.
+class HubState {
+ public:
+  using Time = SteadyClock::time_point;
+
+  HubState(const HubOptions& options, Time started) : options_(options), started_(started) {}
+
+  void submit(const WorkOrder& order, Time now);
+  void stop(const std::string& attempt, StopReason reason, std::chrono::seconds grace);
+  void acknowledge(const std::string& attempt);
+  void agent_came(const Registration& registration, Time now);
+  void agent_gone(const std::string& node);
+  void renewed(const std::string& node, Time now);
+  void report(const std::string& node, const NodeReport& report);
+  void lose_node(const std::string& node, const std::string& why);
+  /// Nodes whose time is over are lost.
+  void look_at_clock(Time now);
+
+  /// What has to be said since the last call.
+  std::vector<Outgoing> take_outgoing();
+  std::vector<HubEvent> take_events();
+  bool has_events() const { return !events_.empty(); }
+
+ private:
+  struct NodeContact {
+    bool connected = false;
+    Time last;  ///< Its last renewal, or when it began to be expected.
+    bool lost = false;
+  };
+  struct Entry {
+    AttemptRun run;
+    std::size_t notes_told = 0;
+    bool running_told = false;
+    bool end_told = false;
+    std::map<int, NodeCommand> told;  ///< By node; what its present connection has been told last.
+  };
+
+  void update(Entry& entry);
+  void tell(Entry& entry, int node);
+
+  HubOptions options_;
+  Time started_;
+  std::map<std::string, Entry> attempts_;
+  std::map<std::string, NodeContact> nodes_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<HubEvent> events_;
+};
+
+}  // namespace gyre::jobs::agent::internal

@@ -1,0 +1,122 @@
+// Leases decide when a job may be given to others: too early and it runs twice, too late and nodes stand idle.
+#include "gyre/jobs/agent/internal/hub_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace gyre::jobs::agent::internal {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class HubStateTest : public testing::Test {
+ protected:
+  HubStateTest() : state_(options(), now_) {
+    order_.attempt = "a1";
+    order_.nodes = {{"n0", "127.0.0.2", 1, 0}};
+  }
+
+  static HubOptions options() {
+    HubOptions options;
+    options.lease = std::chrono::seconds(10);
+    options.margin = std::chrono::seconds(3);
+    options.longest_start = std::chrono::seconds(30);
+    return options;
+  }
+
+  void pass(int seconds) {
+    now_ += std::chrono::seconds(seconds);
+    state_.look_at_clock(now_);
+  }
+  std::vector<std::uint16_t> sent() {
+    std::vector<std::uint16_t> types;
+    for (const Outgoing& message : state_.take_outgoing()) types.push_back(message.type);
+    return types;
+  }
+  std::vector<HubEvent::Kind> events() {
+    std::vector<HubEvent::Kind> kinds;
+    for (const HubEvent& event : state_.take_events()) kinds.push_back(event.kind);
+    return kinds;
+  }
+  static NodeReport at(Phase phase) {
+    NodeReport report;
+    report.attempt = "a1";
+    report.phase = phase;
+    if (phase == Phase::kEnded) report.record.emplace();
+    return report;
+  }
+
+  HubState::Time now_{};
+  HubState state_;
+  WorkOrder order_;
+};
+
+TEST_F(HubStateTest, an_order_waits_for_its_agent_and_is_told_once_per_connection) {
+  state_.submit(order_, now_);
+  EXPECT_THAT(sent(), IsEmpty());
+  state_.agent_came({"n0", 1, {}}, now_);
+  EXPECT_THAT(sent(), ElementsAre(message_type::kPrepare));
+  state_.submit(order_, now_);
+  EXPECT_THAT(sent(), IsEmpty());
+  state_.agent_gone("n0");
+  state_.agent_came({"n0", 2, {}}, now_);
+  EXPECT_THAT(sent(), ElementsAre(message_type::kPrepare));
+}
+
+TEST_F(HubStateTest, a_node_is_lost_when_lease_and_margin_have_passed_and_not_before) {
+  state_.submit(order_, now_);
+  state_.agent_came({"n0", 1, {}}, now_);
+  pass(9);
+  state_.renewed("n0", now_);
+  static_cast<void>(events());
+  pass(12);
+  EXPECT_THAT(events(), IsEmpty());
+  pass(1);
+  EXPECT_THAT(events(), ElementsAre(HubEvent::Kind::kNodeLost, HubEvent::Kind::kEnded));
+}
+
+// A connection that ends says nothing about the lease: the agent may be about to come back.
+TEST_F(HubStateTest, a_broken_connection_alone_loses_no_node) {
+  state_.submit(order_, now_);
+  state_.agent_came({"n0", 1, {}}, now_);
+  state_.agent_gone("n0");
+  static_cast<void>(events());
+  pass(12);
+  EXPECT_THAT(events(), IsEmpty());
+}
+
+TEST_F(HubStateTest, an_agent_that_never_comes_loses_its_node_after_the_longest_start) {
+  state_.submit(order_, now_);
+  pass(29);
+  EXPECT_THAT(events(), IsEmpty());
+  pass(1);
+  EXPECT_THAT(events(), ElementsAre(HubEvent::Kind::kNodeLost, HubEvent::Kind::kEnded));
+}
+
+// A service that restarts is given what it had written down; agents may still hold what it has settled long ago.
+TEST_F(HubStateTest, attempts_that_nobody_knows_are_ended_and_forgotten) {
+  state_.agent_came({"n0", 1, {at(Phase::kRunning)}}, now_);
+  EXPECT_THAT(sent(), ElementsAre(message_type::kStop));
+  state_.report("n0", at(Phase::kEnded));
+  EXPECT_THAT(sent(), ElementsAre(message_type::kForget));
+}
+
+TEST_F(HubStateTest, an_end_is_told_once_and_forgotten_when_it_is_acknowledged) {
+  state_.submit(order_, now_);
+  state_.agent_came({"n0", 1, {}}, now_);
+  for (const Phase phase : {Phase::kPrepared, Phase::kRunning, Phase::kDone, Phase::kEnded, Phase::kEnded}) {
+    state_.report("n0", at(phase));
+  }
+  const auto told = events();
+  EXPECT_EQ(std::ranges::count(told, HubEvent::Kind::kEnded), 1);
+  EXPECT_EQ(std::ranges::count(told, HubEvent::Kind::kRunning), 1);
+  EXPECT_THAT(sent(), ElementsAre(message_type::kPrepare, message_type::kRun, message_type::kFinish));
+  state_.acknowledge("a1");
+  EXPECT_THAT(sent(), ElementsAre(message_type::kForget));
+}
+
+}  // namespace
+}  // namespace gyre::jobs::agent::internal

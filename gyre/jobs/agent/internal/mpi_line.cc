@@ -1,0 +1,135 @@
+#include "gyre/jobs/agent/internal/mpi_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "gyre/jobs/agent/job_environment.h"
+
+namespace gyre::jobs::agent::internal {
+
+namespace {
+
+std::string in_bash(const std::string& line) { return "bash -c " + in_single_quotes(line); }
+
+bool all_on_loopback(const WorkOrder& order) {
+  return std::ranges::all_of(order.nodes, [](const NodePlace& node) { return node.address.starts_with("127."); });
+}
+
+/// Open MPI hands the environment to processes of the first node alone, unless it is told the names.
+std::vector<std::string> names_to_hand_on(const WorkOrder& order) {
+  std::vector<std::string> names = {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH"};
+  for (const spec::EnvironmentVariable& variable : order.job.environment_variables) names.push_back(variable.name);
+  for (const spec::SecretVariable& secret : order.job.secrets) names.push_back(secret.name);
+  for (const spec::InputDirectory& input : order.job.input_directories) {
+    names.push_back("AZ_BATCHAI_INPUT_" + input.id);
+  }
+  for (const spec::OutputDirectory& output : order.job.output_directories) {
+    names.push_back("AZ_BATCHAI_OUTPUT_" + output.id);
+  }
+  names.push_back("AZ_BATCHAI_STDOUTERR_DIR");
+  std::ranges::sort(names);
+  const auto repeated = std::ranges::unique(names);
+  names.erase(repeated.begin(), repeated.end());
+  return names;
+}
+
+/// What differs from node to node (AZ_BATCHAI_JOB_TEMP, say) comes from the remote shell, in which the daemons are
+/// born.
+std::string open_mpi_line(const WorkOrder& order, const std::string& line, int processes) {
+  // Batch AI kept its traffic off the container bridge and loopback; nodes of one machine have nothing but loopback.
+  const std::string interfaces = all_on_loopback(order) ? "--mca btl_tcp_if_include lo --mca oob_tcp_if_include lo"
+                                                        : "--mca btl_tcp_if_exclude docker0,lo";
+  std::vector<std::string> words = {"mpirun",
+                                    "-n",
+                                    std::to_string(processes),
+                                    "--hostfile",
+                                    "\"$AZ_BATCHAI_MPI_HOST_FILE\"",
+                                    "--oversubscribe",
+                                    "--bind-to none",
+                                    "--mca plm_rsh_agent \"$GYRE_REMOTE_SHELL\"",
+                                    interfaces};
+  for (const std::string& name : names_to_hand_on(order)) {
+    // A name that is not set would be an error to mpirun.
+    words.push_back(fmt::format("${{{0}+-x {0}}}", name));
+  }
+  words.push_back(in_bash(line));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+std::string hydra_line(const WorkOrder& order, const std::string& line, int processes) {
+  const auto counts = spread(processes, static_cast<int>(order.nodes.size()));
+  return fmt::format(
+      "mpiexec -launcher ssh -launcher-exec \"$GYRE_REMOTE_SHELL\" -n {} -ppn {} "
+      "-hosts \"$AZ_BATCH_HOST_LIST\" -genvall {}",
+      processes, std::max(1, counts.front()), in_bash(line));
+}
+
+}  // namespace
+
+std::string in_double_quotes(std::string_view text) {
+  const auto begins_name = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  std::string quoted = "\"";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const std::string_view after = text.substr(i + 1);
+    const std::size_t name = after.starts_with('{') ? 1 : 0;
+    const bool reference = c == '$' && after.size() > name && begins_name(after[name]);
+    if (c == '"' || c == '\\' || c == '`' || (c == '$' && !reference)) quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+std::string in_single_quotes(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+std::string python_command(const spec::PythonScript& python) {
+  const std::string interpreter = python.interpreter_path
+                                      ? in_double_quotes(*python.interpreter_path)
+                                      : "\"$(command -v python || command -v python3 || echo python)\"";
+  return interpreter + " " + in_double_quotes(python.script_file_path);
+}
+
+std::string gyre_run_line(const WorkOrder& order, const std::string& command, int processes, int restarts) {
+  std::string line = "\"$GYRE_PROGRAM\" run";
+  const std::vector<int> counts = spread(processes, static_cast<int>(order.nodes.size()));
+  if (order.nodes.size() == 1) {
+    line += fmt::format(" -n {}", processes);
+  } else {
+    std::vector<std::string> hosts;
+    for (std::size_t node = 0; node < order.nodes.size(); ++node) {
+      if (counts[node] > 0) hosts.push_back(fmt::format("{}:{}", order.nodes[node].address, counts[node]));
+    }
+    line += fmt::format(" -n {} -H {} --ssh \"$GYRE_REMOTE_SHELL\"", processes, fmt::join(hosts, ","));
+  }
+  line += " --horovod-compat -- " + command;
+  if (restarts == 0) return line;
+  // `gyre run` itself restarts the ranks of one host only.
+  return fmt::format(
+      "left={}; until {}; do code=$?; [ $left -gt 0 ] || exit $code; left=$((left - 1)); "
+      "echo \"gyre: the ranks failed with exit code $code and are started again\" >&2; done",
+      restarts, line);
+}
+
+std::string mpi_line(const WorkOrder& order, const std::string& line, int processes, Mpi mpi) {
+  switch (mpi) {
+    case Mpi::kOpenMpi: return open_mpi_line(order, line, processes);
+    case Mpi::kHydra: return hydra_line(order, line, processes);
+    case Mpi::kNone: break;
+  }
+  return gyre_run_line(order, in_bash(line), processes, 0);
+}
+
+}  // namespace gyre::jobs::agent::internal

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "gyre/jobs/agent/work_order.h"
+
+namespace gyre::jobs::agent::internal {
+
+// Pieces of lines for bash.
+
+/// What init methods of PyTorch begin with; the node puts its own path in place of the variable.
+inline const std::string kSharedFileUrl = "file://$AZ_BATCHAI_SHARED_JOB_TEMP/";
+
+/// Variables in it are expanded by the shell, all else is as it stands.
+std::string in_double_quotes(std::string_view text);
+std::string in_single_quotes(std::string_view text);
+
+/// The interpreter ("python" of the PATH, or python3 where there is no python, when none is named) and the script.
+std::string python_command(const spec::PythonScript& python);
+
+/// The line that runs the shell line `line` in `processes` processes over the order's nodes, under that MPI, or under
+/// `gyre run` where there is none. Every process gets the job's variables.
+std::string mpi_line(const WorkOrder& order, const std::string& line, int processes, Mpi mpi);
+
+/// `command`: words for bash.
+std::string gyre_run_line(const WorkOrder& order, const std::string& command, int processes, int restarts);
+
+}  // namespace gyre::jobs::agent::internal

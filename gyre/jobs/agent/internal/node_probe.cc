@@ -1,0 +1,120 @@
+#include "gyre/jobs/agent/internal/node_probe.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "gyre/base/error.h"
+#include "gyre/jobs/agent/job_environment.h"
+
+namespace gyre::jobs::agent::internal {
+
+namespace {
+
+constexpr int kFirstPort = 2222;
+constexpr int kPortsTried = 20'000;
+constexpr std::chrono::seconds kLongestProbe{20};
+constexpr std::size_t kMostOutputBytes = 8192;
+
+/// What the command prints; empty when it takes too long or cannot be started.
+std::string output_of_command(const std::string& line, const Variables& environment,
+                              const std::optional<JobUser>& user) {
+  std::array<int, 2> ends;
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  SpawnOptions options;
+  options.argv = {"/bin/bash", "-c", line};
+  options.environment = as_entries(environment);
+  options.stdout_fd = write_end.get();
+  options.stderr_fd = write_end.get();
+  options.own_process_group = true;
+  options.folder = "/";
+  if (user) options.user = user->id;
+  try {
+    const Process process = Process::spawn(options);
+    write_end.reset();
+    std::string text;
+    const Deadline deadline = Deadline::after(kLongestProbe);
+    while (text.size() < kMostOutputBytes) {
+      pollfd wait{.fd = read_end.get(), .events = POLLIN, .revents = 0};
+      if (::poll(&wait, 1, deadline.poll_timeout_ms()) <= 0) break;
+      std::array<char, 1024> bytes;
+      const ssize_t count = ::read(read_end.get(), bytes.data(), bytes.size());
+      if (count <= 0) break;
+      text.append(bytes.data(), static_cast<std::size_t>(count));
+    }
+    return text;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+
+Address resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failure = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (failure != 0 || found == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the node's address '{}' cannot be looked up: {}", host, ::gai_strerror(failure)));
+  }
+  Address address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  ::freeaddrinfo(found);
+  return address;
+}
+
+void set_port(Address& address, int port) {
+  const auto in_network_order = htons(static_cast<std::uint16_t>(port));
+  if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = in_network_order;
+  } else {
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = in_network_order;
+  }
+}
+
+}  // namespace
+
+Mpi find_mpi(const Variables& environment, const std::optional<JobUser>& user) {
+  const std::string said = output_of_command("command -v mpirun > /dev/null && mpirun --version", environment, user);
+  if (said.find("Open MPI") != std::string::npos || said.find("OpenRTE") != std::string::npos) return Mpi::kOpenMpi;
+  if (said.find("HYDRA") != std::string::npos || said.find("Intel(R) MPI") != std::string::npos) return Mpi::kHydra;
+  return Mpi::kNone;
+}
+
+PortLease::PortLease(const std::string& address_text, int count) {
+  Address address = resolve(address_text);
+  for (int port = kFirstPort; port < kFirstPort + kPortsTried && static_cast<int>(ports_.size()) < count; ++port) {
+    UniqueFd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket) throw system_error("cannot make a socket", errno);
+    set_port(address, port);
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0) {
+      ports_.push_back(port);
+      sockets_.push_back(std::move(socket));
+    } else if (errno != EADDRINUSE && errno != EACCES) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("the node's address {} is not one of this host: {}", address_text, std::strerror(errno)));
+    }
+  }
+  if (static_cast<int>(ports_.size()) < count) {
+    throw Error(ErrorCode::kResourceExhausted, fmt::format("{} has fewer than {} free ports between {} and {}",
+                                                           address_text, count, kFirstPort, kFirstPort + kPortsTried));
+  }
+}
+
+}  // namespace gyre::jobs::agent::internal

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/base/file.h"
+#include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/agent/node_job.h"
+#include "gyre/jobs/agent/work_order.h"
+
+namespace gyre::jobs::agent::internal {
+
+/// Which MPI `mpirun` is, in that environment; as the job's user, because the preparation may have put it anywhere.
+Mpi find_mpi(const Variables& environment, const std::optional<JobUser>& user);
+
+/// Ports of one address of this host. Nobody who asks for any free port gets one of them while this object lives; a
+/// process that asks for one by number does once release() has been called.
+class PortLease {
+ public:
+  /// `count` free ports from 2222 upward, as Batch AI gave them. Error(kResourceExhausted) when there are none;
+  /// Error(kInvalidArgument) when the address is not one of this host.
+  PortLease(const std::string& address, int count);
+
+  const std::vector<int>& ports() const { return ports_; }
+  void release() { sockets_.clear(); }
+
+ private:
+  std::vector<int> ports_;
+  std::vector<UniqueFd> sockets_;
+};
+
+}  // namespace gyre::jobs::agent::internal

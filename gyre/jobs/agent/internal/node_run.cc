@@ -1,0 +1,336 @@
+#include "gyre/jobs/agent/internal/node_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
+#include "gyre/jobs/agent/internal/cleanliness.h"
+#include "gyre/jobs/agent/internal/json_fields.h"
+#include "gyre/jobs/spec/write.h"
+#include "gyre/net/endpoint.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::jobs::agent::internal {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::array kSets = {"setup", "prep", "ranks", "shell"};
+constexpr std::chrono::seconds kLongestCleanUp{20};
+constexpr std::chrono::seconds kLongestEnd{10};
+constexpr int kCodeWithoutCommand = 255;  // No command of the job's has given one.
+constexpr int kCodeOfTermination = 128 + SIGTERM;
+
+JobError internal_error(const std::string& node, const std::string& what) {
+  return {error_code::kInternal, what, {{"node", node}}};
+}
+
+void remove_stale_sockets(const NodeFolders& folders) {
+  for (const char* name : kSets) {
+    end_set(folders.socket(name));
+    std::error_code ignored;
+    fs::remove(folders.socket(name), ignored);
+    fs::remove(folders.socket(name).string() + ".json", ignored);
+  }
+}
+
+}  // namespace
+
+void end_set(const fs::path& socket) {
+  try {
+    if (LaunchedSet::state(socket) != LaunchState::kRuns) return;
+    LaunchedSet set = LaunchedSet::find(socket);
+    set.kill();
+    const Deadline deadline = Deadline::after(kLongestEnd);
+    while (!deadline.passed()) {
+      const auto record = set.next(deadline, -1);
+      if (record && record->value("type", "") == "finished") break;
+    }
+    set.release(kLongestEnd);
+  } catch (const Error&) {
+    // It has gone.
+  }
+}
+
+NodeRun::NodeRun(const NodeOptions& options, NodeState state, Commands& commands, ReportSink& sink)
+    : options_(options),
+      folders_(options.root),
+      state_(std::move(state)),
+      commands_(commands),
+      sink_(sink),
+      secrets_(secret_values(state_.order)) {}
+
+void NodeRun::go() {
+  AttemptEnds end;
+  try {
+    if (state_.step == Step::kStopped) return clean_up();
+    end = run_steps();
+  } catch (const LeaveNow&) {
+    return;
+  } catch (const AttemptEnds& early) {
+    end = early;
+  } catch (const Error& error) {
+    end = {kCodeWithoutCommand, internal_error(state_.order.here().id, error.what())};
+  } catch (const std::exception& error) {
+    end = {kCodeWithoutCommand, internal_error(state_.order.here().id, error.what())};
+  }
+  stop_at(end);
+  clean_up();
+}
+
+AttemptEnds NodeRun::run_steps() {
+  if (state_.step == Step::kAccepted) accept();
+  if (state_.boot != boot_id()) {
+    return {kCodeWithoutCommand, internal_error(state_.order.here().id, "the node was restarted while the job ran")};
+  }
+  prepare_folders();
+  if (state_.step == Step::kPreparing) {
+    run_setup();
+    run_preparation();
+    find_facts();
+  }
+  sink_.update([&](NodeReport& report) {
+    report.facts = state_.facts;
+    report.phase = std::max(report.phase, Phase::kPrepared);
+  });
+  if (state_.step == Step::kPrepared) wait_for_others();
+  return run_processes();
+}
+
+void NodeRun::accept() {
+  remove_stale_sockets(folders_);
+  // The job before this one has kept its temporary folder until now. Logs that stay on the node lie beside it.
+  std::string last;
+  std::getline(std::ifstream(folders_.last_job()), last);
+  if (is_plain_name(last)) remove_folder(folders_.job(last));
+  remove_folder(folders_.job(state_.order.job_name));
+  std::ofstream(folders_.last_job()) << state_.order.job_name << '\n';
+  state_.memory = shared_memory_of(options_.user);
+  take(Step::kPreparing);
+}
+
+void NodeRun::make_job_folder(const fs::path& folder, bool for_job) const {
+  std::error_code failure;
+  if (fs::is_directory(folder, failure)) return;
+  if (folder.has_parent_path()) make_job_folder(folder.parent_path(), for_job);
+  if (::mkdir(folder.c_str(), 0755) != 0) {
+    if (errno == EEXIST) return;  // Another node of the job was faster.
+    throw system_error(fmt::format("cannot make the folder {}", folder.string()), errno);
+  }
+  if (!for_job || !options_.user) return;
+  if (::lchown(folder.c_str(), options_.user->id.user, options_.user->id.group) != 0) {
+    throw system_error(fmt::format("cannot give {} to user {}", folder.string(), options_.user->name), errno);
+  }
+}
+
+void NodeRun::prepare_folders() {
+  const WorkOrder& order = state_.order;
+  mounts_ = plan_mounts(order, folders_);
+  const JobEnvironment environment = environment_of({});
+  check_places(environment, folders_, mounts_);
+  if (order.job.container_settings && order.cluster.gyre.containers == spec::Containers::kRefused) {
+    throw AttemptEnds{kCodeWithoutCommand,
+                      internal_error(order.here().id,
+                                     "the job wants a container, which this cluster cannot start; a cluster with "
+                                     "\"containers\": \"host\" in its gyreSettings runs such jobs on the host")};
+  }
+  write_programs();
+  make_job_folder(folders_.mounts(), false);
+  make_job_folder(folders_.job(order.job_name), false);
+  if (options_.user) {
+    // The job may do there what it likes, but not put something else in the place of what we mount in it.
+    fs::permissions(folders_.job(order.job_name), fs::perms::all | fs::perms::sticky_bit);
+  }
+  make_job_folder(folders_.job_mounts(order.job_name), false);
+  make_job_folder(order.shared_folder, true);
+  for (const auto* all : {&mounts_.cluster, &mounts_.job}) {
+    for (const Mount& mount : *all) make_mount(mount, options_.mounts);
+  }
+  make_job_folder(environment.log_folder, true);
+  for (const OutputPlace& output : environment.outputs) make_job_folder(output.path, true);
+  log_folder_ = environment.log_folder;
+  std::ofstream(folders_.host_file(order.job_name)) << mpi_host_file(order, mpi_processes(order.job));
+  sink_.update([&](NodeReport& report) {
+    report.log_folder = resolved(environment.log_folder, mounts_);
+    for (const OutputPlace& output : environment.outputs) report.outputs[output.id] = resolved(output.path, mounts_);
+  });
+  if (state_.step != Step::kPreparing) return;
+  log(fmt::format("attempt {} of job {} on node {}", order.attempt, order.job_name, order.here().id));
+  if (order.job.container_settings) {
+    note(fmt::format("node {}: the job's container {} is not used; it runs on the host", order.here().id,
+                     order.job.container_settings->image));
+  }
+  for (const std::string& warning : environment.warnings) note(warning);
+}
+
+void NodeRun::run_setup() {
+  const auto& task = state_.order.cluster.setup_task;
+  if (!task) return;
+  const Json whole = spec::to_json(state_.order.cluster, spec::Secrets::kIncluded).at("nodeSetup");
+  const std::string text = whole.dump();
+  const std::string stamp = fmt::format("{} {:016x}", state_.boot, xxh3_64(as_bytes(text)));
+  std::ifstream before(folders_.setup_stamp());
+  std::string line;
+  if (std::getline(before, line) && line == stamp) return;
+
+  Variables variables = base_variables();
+  variables["AZ_BATCHAI_MOUNT_ROOT"] = folders_.mounts();
+  for (const auto& each : task->environment_variables) variables[each.name] = expand(each.value, variables).text;
+  for (const auto& each : task->secrets) variables[each.name] = each.value.text.value_or("");
+  std::string folder = expand(task->std_out_err_path_prefix, variables).text;
+  if (!state_.order.setup_path_suffix.empty()) folder += "/" + state_.order.setup_path_suffix;
+  make_job_folder(folder, false);
+  const std::string& node = state_.order.here().id;
+  const LogFiles logs = {fmt::format("{}/stdout-{}.txt", folder, node), fmt::format("{}/stderr-{}.txt", folder, node)};
+  remember_log_lengths({logs});
+  log("the cluster's setup task begins");
+  // As root where we are: it sets up the machine.
+  Json specification = launch_specification({started_process(task->command_line, false, variables, logs)},
+                                            folders_.socket("setup"), "/", std::nullopt);
+  LaunchedSet set = start_or_find("setup", specification);
+  const Ended ended = follow(set, {logs}, 1);
+  if (ended.stopped) throw stopped_because(*must_stop());
+  if (ended.exit_code != 0) {
+    throw AttemptEnds{
+        ended.exit_code,
+        internal_error(node, fmt::format("the cluster's setup task failed on node {} with exit code {}; its output: {}",
+                                         node, ended.exit_code, resolved(logs.stderr_file, mounts_).string()))};
+  }
+  write_file_atomically(folders_.setup_stamp(), as_bytes(stamp + "\n"));
+  release("setup", set);
+}
+
+void NodeRun::run_preparation() {
+  const auto& line = state_.order.job.job_preparation_command_line;
+  if (!line) return;
+  const JobEnvironment environment = environment_of({});
+  for (const std::string& sentence : unset_names("jobPreparation", *line, environment.variables)) note(sentence);
+  const LogFiles logs = {log_folder_ + "/" + preparation_log("stdout", state_.order),
+                         log_folder_ + "/" + preparation_log("stderr", state_.order)};
+  remember_log_lengths({logs});
+  log("the job's preparation begins");
+  Json specification =
+      launch_specification({started_process(*line, false, environment.variables, logs)}, folders_.socket("prep"),
+                           folders_.job(state_.order.job_name), options_.user);
+  LaunchedSet set = start_or_find("prep", specification);
+  const Ended ended = follow(set, {logs}, 1);
+  if (ended.stopped) throw stopped_because(*must_stop());
+  if (ended.exit_code == 0) return;  // Released once it is written down that it is over.
+  const std::string& node = state_.order.here().id;
+  throw AttemptEnds{ended.exit_code,
+                    JobError{error_code::kPreparationFailed,
+                             fmt::format("the job's preparation failed on node {} with exit code {}; its output: {}",
+                                         node, ended.exit_code, preparation_log("stderr", state_.order)),
+                             {{"node", node}}}};
+}
+
+void NodeRun::find_facts() {
+  const WorkOrder& order = state_.order;
+  NodeFacts facts;
+  if (mpi_processes(order.job) > 0) facts.mpi = find_mpi(environment_of({}).variables, options_.user);
+  ports_.emplace(order.here().address, ports_needed(order, order.node));
+  facts.ports = ports_->ports();
+  state_.facts = facts;
+  if (order.nodes.size() > 1) start_shell();
+  take(Step::kPrepared);
+  if (LaunchedSet::state(folders_.socket("prep")) == LaunchState::kRuns) {
+    LaunchedSet preparation = LaunchedSet::find(folders_.socket("prep"));
+    release("prep", preparation);
+  }
+  log("prepared");
+}
+
+void NodeRun::wait_for_others() {
+  for (;;) {
+    commands_.clear();
+    if (commands_.leaving()) throw LeaveNow();
+    if (const auto reason = must_stop()) throw stopped_because(*reason);
+    if (const auto facts = commands_.running()) {
+      if (facts->size() != state_.order.nodes.size()) {
+        throw Error(ErrorCode::kProtocol, "the service sent the facts of other nodes than the job's");
+      }
+      state_.all_facts = *facts;
+      return take(Step::kRunning);
+    }
+    pollfd wait{.fd = commands_.fd(), .events = POLLIN, .revents = 0};
+    ::poll(&wait, 1, wall_clock_limit().poll_timeout_ms());
+  }
+}
+
+void NodeRun::stop_at(const AttemptEnds& end) {
+  ExitRecord record;
+  record.exit_code = end.exit_code;
+  record.error = end.error;
+  record.asked_to_end = end.asked_to_end;
+  record.started_us = state_.started_us;
+  record.ended_us = wall_clock_us();
+  state_.record = std::move(record);
+  if (end.error) log(fmt::format("{}: {}", end.error->code, end.error->message));
+  log(fmt::format("ended with exit code {}", end.exit_code));
+  try {
+    take(Step::kStopped);
+  } catch (const Error& error) {
+    // A full disk: the service hears of the end all the same, from memory.
+    note(fmt::format("the exit record could not be written: {}", error.what()));
+  }
+}
+
+void NodeRun::clean_up() {
+  const std::string& attempt = state_.order.attempt;
+  ports_.reset();
+  for (const char* name : kSets) end_set(folders_.socket(name));
+  try {
+    state_.record->left_behind =
+        clean_up_after(attempt, state_.memory, options_.user, Deadline::after(kLongestCleanUp));
+    remove_folder(folders_.job_mounts(state_.order.job_name));
+    remove_folder(folders_.shared(state_.order.job_name));
+    fs::remove(folders_.shell_table());
+  } catch (const std::exception& error) {
+    state_.record->left_behind.emplace_back(error.what());
+  }
+  for (const std::string& what : state_.record->left_behind) {
+    note(fmt::format("node {}: the job left {}", state_.order.here().id, what));
+  }
+  NodeReport last;
+  sink_.update([&](NodeReport& report) {
+    last = report;
+    last.record = state_.record;
+    last.phase = Phase::kEnded;
+    last.facts = state_.facts;
+  });
+  try {
+    write_file_atomically(folders_.record(attempt), as_bytes(to_json(last).dump()));
+    fs::remove(folders_.current());
+  } catch (const std::exception&) {
+    // current.json, which says the same, stays.
+  }
+  sink_.update([&](NodeReport& report) { report = last; });
+}
+
+}  // namespace gyre::jobs::agent::internal
+
+namespace gyre::jobs::agent {
+
+void abandon_attempt(const std::filesystem::path& node_root) {
+  const NodeFolders folders(node_root);
+  for (const char* name : internal::kSets) internal::end_set(folders.socket(name));
+  // Without its sockets the attempt would look like one that is yet to be started.
+  std::error_code ignored;
+  std::filesystem::rename(folders.current(), folders.abandoned(), ignored);
+}
+
+}  // namespace gyre::jobs::agent

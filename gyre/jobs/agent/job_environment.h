@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/jobs/agent/work_order.h"
+
+namespace gyre::jobs::agent {
+
+struct OutputPlace {
+  std::string id;
+  std::string path;
+};
+
+/// What an order means on one node.
+struct JobEnvironment {
+  Variables variables;
+  std::vector<OutputPlace> outputs;   ///< To be made before anything starts.
+  std::string log_folder;             ///< AZ_BATCHAI_STDOUTERR_DIR; to be made too.
+  std::vector<std::string> warnings;  ///< Sentences: a name without a value, say.
+};
+
+/// The environment of every process of a job on one node: `base`, Batch AI's variables, then the variables
+/// `of_process`, the job's own, expanded in their order, and its secrets, as they are. With `of_process` empty: the
+/// environment of the preparation. Error(kInvalidArgument) for a path that is not absolute after expansion. Pure.
+JobEnvironment job_environment(const WorkOrder& order, const NodeFolders& folders, const Variables& base,
+                               const Variables& of_process = {});
+
+/// One sentence for each AZ_BATCH… name in a shell line that has no value.
+std::vector<std::string> unset_names(const std::string& what, const std::string& shell_line,
+                                     const Variables& variables);
+
+/// The values of the order's secrets, which no log may show. Short ones (under 4 bytes) are left out: hiding every "1"
+/// would hide nothing and spoil the log.
+std::vector<std::string> secret_values(const WorkOrder& order);
+
+/// The content of AZ_BATCHAI_MPI_HOST_FILE, for `processes` in all; 0: as many as there are GPUs, or cores.
+std::string mpi_host_file(const WorkOrder& order, int processes);
+
+/// How many of `count` processes run on each of `nodes`: in blocks, the first nodes get one more.
+std::vector<int> spread(int count, int nodes);
+
+/// "NAME=VALUE" each.
+std::vector<std::string> as_entries(const Variables& variables);
+
+}  // namespace gyre::jobs::agent

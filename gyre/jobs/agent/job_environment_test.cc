@@ -1,0 +1,113 @@
+// The variables are Batch AI's contract with scripts: a missing or wrong one breaks jobs that nobody will touch again.
+#include "gyre/jobs/agent/job_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gyre/base/error.h"
+
+namespace gyre::jobs::agent {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+WorkOrder two_nodes() {
+  WorkOrder order;
+  order.attempt = "a1";
+  order.job_name = "train";
+  order.cluster_name = "pool";
+  order.path_segment = "s/g/jobs/train/uuid";
+  order.nodes = {{"n0", "10.0.0.4", 8, 2}, {"n1", "10.0.0.5", 8, 2}};
+  order.job.node_count = 2;
+  order.job.std_out_err_path_prefix = "$AZ_BATCHAI_MOUNT_ROOT/external/";
+  return order;
+}
+
+JobEnvironment environment_of(const WorkOrder& order, const Variables& of_process = {}) {
+  return job_environment(order, NodeFolders("/node"), {{"PATH", "/bin"}}, of_process);
+}
+
+TEST(JobEnvironment, places_are_told_as_batch_ai_told_them) {
+  WorkOrder order = two_nodes();
+  order.node = 1;
+  const Variables variables = environment_of(order).variables;
+  EXPECT_EQ(variables.at("AZ_BATCHAI_MOUNT_ROOT"), "/node/mounts");
+  EXPECT_EQ(variables.at("AZ_BATCHAI_JOB_TEMP_DIR"), "/node/jobs");
+  EXPECT_EQ(variables.at("AZ_BATCHAI_JOB_TEMP"), "/node/jobs/train");
+  EXPECT_EQ(variables.at("AZ_BATCHAI_SHARED_JOB_TEMP"), "/node/jobs/train/shared");
+  EXPECT_EQ(variables.at("AZ_BATCHAI_STDOUTERR_DIR"), "/node/mounts/external/s/g/jobs/train/uuid/stdouterr");
+  EXPECT_EQ(variables.at("AZ_BATCH_HOST_LIST"), "10.0.0.4,10.0.0.5");
+  EXPECT_EQ(variables.at("AZ_BATCH_NODE_ID"), "n1");
+  EXPECT_EQ(variables.at("AZ_BATCH_IS_CURRENT_NODE_MASTER"), "false");
+  EXPECT_EQ(variables.at("AZ_BATCHAI_NUM_GPUS"), "2");
+  EXPECT_EQ(variables.at("AZ_BATCHAI_NUM_GPUS_PER_NODE"), "2");
+  EXPECT_EQ(variables.at("PATH"), "/bin");
+}
+
+// The sample of article 000 names its timeline by an output directory.
+TEST(JobEnvironment, values_of_variables_refer_to_outputs_and_to_each_other) {
+  WorkOrder order = two_nodes();
+  order.job.output_directories = {{"TIMELINE", "$AZ_BATCHAI_MOUNT_ROOT/external", "timelines"}};
+  order.job.environment_variables = {{"HOROVOD_TIMELINE", "$AZ_BATCHAI_OUTPUT_TIMELINE/t.json"},
+                                     {"COPY", "${HOROVOD_TIMELINE}.gz"},
+                                     {"PATH", "/opt/bin:$PATH"}};
+  const JobEnvironment environment = environment_of(order);
+  const std::string folder = "/node/mounts/external/s/g/jobs/train/uuid/outputs/timelines";
+  EXPECT_EQ(environment.variables.at("COPY"), folder + "/t.json.gz");
+  EXPECT_EQ(environment.variables.at("PATH"), "/opt/bin:/bin");
+  ASSERT_EQ(environment.outputs.size(), 1U);
+  EXPECT_EQ(environment.outputs[0].path, folder);
+  EXPECT_THAT(environment.warnings, IsEmpty());
+}
+
+TEST(JobEnvironment, a_name_without_a_value_is_a_warning_that_names_it) {
+  WorkOrder order = two_nodes();
+  order.job.input_directories = {{"A", "$AZ_BATCHAI_INPUT_DATASET/x"}};
+  const JobEnvironment environment = environment_of(order);
+  EXPECT_EQ(environment.variables.at("AZ_BATCHAI_INPUT_A"), "/x");
+  EXPECT_THAT(environment.warnings, ElementsAre(HasSubstr("input directory A refers to $AZ_BATCHAI_INPUT_DATASET")));
+}
+
+TEST(JobEnvironment, logs_need_an_absolute_path) {
+  WorkOrder order = two_nodes();
+  order.job.std_out_err_path_prefix = "$NOWHERE";
+  try {
+    static_cast<void>(environment_of(order));
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), HasSubstr("stdOutErrPathPrefix '$NOWHERE'"));
+  }
+}
+
+// A password with a dollar in it must arrive as it is.
+TEST(JobEnvironment, secrets_are_not_expanded) {
+  WorkOrder order = two_nodes();
+  order.job.secrets = {{"PASSWORD", {"pa$PATH", std::nullopt}}};
+  EXPECT_EQ(environment_of(order).variables.at("PASSWORD"), "pa$PATH");
+}
+
+TEST(JobEnvironment, a_second_attempt_finds_what_the_first_has_written) {
+  WorkOrder order = two_nodes();
+  order.job.output_directories = {{"MODEL", "/share", ""}};
+  EXPECT_EQ(environment_of(order).variables.at("AZ_BATCHAI_PREV_OUTPUT_MODEL"), "");
+  order.attempt_number = 2;
+  EXPECT_EQ(environment_of(order).variables.at("AZ_BATCHAI_PREV_OUTPUT_MODEL"), "/share/s/g/jobs/train/uuid/outputs");
+}
+
+TEST(JobEnvironment, the_host_file_has_a_line_for_each_node) {
+  EXPECT_EQ(mpi_host_file(two_nodes(), 3), "10.0.0.4 slots=2 max_slots=8\n10.0.0.5 slots=1 max_slots=8\n");
+  EXPECT_EQ(mpi_host_file(two_nodes(), 0), "10.0.0.4 slots=2 max_slots=8\n10.0.0.5 slots=2 max_slots=8\n");
+}
+
+TEST(JobEnvironment, secrets_of_job_setup_and_mounts_are_known_to_be_hidden) {
+  WorkOrder order = two_nodes();
+  order.job.secrets = {{"A", {"first-secret", std::nullopt}}, {"B", {"x", std::nullopt}}};
+  order.cluster.mount_volumes.azure_file_shares.push_back({"account", "url", "path", {"the-key", std::nullopt}});
+  EXPECT_THAT(secret_values(order), ElementsAre("first-secret", "the-key"));
+}
+
+}  // namespace
+}  // namespace gyre::jobs::agent

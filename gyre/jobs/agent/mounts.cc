@@ -1,0 +1,196 @@
+#include "gyre/jobs/agent/mounts.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <system_error>
+
+#include "gyre/base/error.h"
+
+namespace gyre::jobs::agent {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Volume {
+  const char* kind;
+  std::string path;  // relativeMountPath
+};
+
+std::vector<Volume> volumes_of(const spec::MountVolumes& volumes) {
+  std::vector<Volume> all;
+  for (const auto& each : volumes.azure_file_shares) all.push_back({"azureFileShares", each.relative_mount_path});
+  for (const auto& each : volumes.file_servers) all.push_back({"fileServers", each.relative_mount_path});
+  for (const auto& each : volumes.unmanaged_file_systems) {
+    all.push_back({"unmanagedFileSystems", each.relative_mount_path});
+  }
+  for (const auto& each : volumes.azure_blob_file_systems) {
+    all.push_back({"azureBlobFileSystems", each.relative_mount_path});
+  }
+  return all;
+}
+
+std::string without_slash_at_end(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+[[noreturn]] void refuse(const Volume& volume, const char* owner) {
+  const bool blob = std::string_view(volume.kind) == "azureBlobFileSystems";
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("the {}'s volume '{}' ({}) is nowhere: {}name a directory that stands in for it, with "
+                  "--mount {}=DIR or under gyreSettings.mounts of the cluster",
+                  owner, volume.path, volume.kind,
+                  blob ? "blob containers need the object store, which does not exist yet; " : "", volume.path));
+}
+
+bool lies_below(const fs::path& path, const fs::path& folder) {
+  const auto [end, ignored] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return end == folder.end();
+}
+
+/// "\040" and the like stand for characters that would end a field.
+std::string unescaped(const std::string& text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      plain += static_cast<char>(std::stoi(text.substr(i + 1, 3), nullptr, 8));
+      i += 3;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
+bool shows(const Mount& mount, MountMethod method) {
+  std::error_code failure;
+  if (method == MountMethod::kLink) return fs::read_symlink(mount.target, failure) == mount.source;
+  const auto points = mount_points_below(mount.target);
+  return std::ranges::find(points, mount.target) != points.end() && fs::equivalent(mount.source, mount.target, failure);
+}
+
+void bind(const Mount& mount) {
+  fs::create_directories(mount.target);
+  if (::mount(mount.source.c_str(), mount.target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) == 0) return;
+  throw system_error(fmt::format("cannot mount {} at {}", mount.source.string(), mount.target.string()), errno);
+}
+
+void link(const Mount& mount) {
+  fs::create_directories(mount.target.parent_path());
+  std::error_code failure;
+  if (fs::is_symlink(mount.target, failure)) fs::remove(mount.target);
+  fs::create_directory_symlink(mount.source, mount.target);
+}
+
+}  // namespace
+
+MountPlan plan_mounts(const WorkOrder& order, const NodeFolders& folders) {
+  MountPlan plan;
+  std::map<std::string, fs::path> table;
+  for (const auto& [name, directory] : order.cluster.gyre.mounts) {
+    table[without_slash_at_end(name)] = fs::absolute(directory);
+  }
+  std::set<std::string> used;
+  const auto add = [&](const spec::MountVolumes& volumes, const char* owner, const fs::path& root,
+                       std::vector<Mount>& mounts) {
+    for (const Volume& volume : volumes_of(volumes)) {
+      const std::string name = without_slash_at_end(volume.path);
+      const auto found = table.find(name);
+      if (found == table.end()) refuse(volume, owner);
+      used.insert(name);
+      mounts.push_back({found->second, root / name});
+    }
+  };
+  add(order.cluster.mount_volumes, "cluster", folders.mounts(), plan.cluster);
+  add(order.job.mount_volumes, "job", folders.job_mounts(order.job_name), plan.job);
+  for (const auto& [name, directory] : table) {
+    if (!used.contains(name)) plan.cluster.push_back({directory, folders.mounts() / name});
+  }
+  plan.job.push_back({order.shared_folder, folders.shared(order.job_name)});
+  return plan;
+}
+
+void check_places(const JobEnvironment& environment, const NodeFolders& folders, const MountPlan& mounts) {
+  const auto on_mount = [](const fs::path& path, const std::vector<Mount>& all) {
+    return std::ranges::any_of(all, [&](const Mount& mount) { return lies_below(path, mount.target); });
+  };
+  const auto check = [&](const std::string& what, const std::string& path) {
+    const bool lost = lies_below(path, folders.mounts()) && !on_mount(path, mounts.cluster);
+    if (!lost) return;
+    const fs::path name = *fs::path(path).lexically_relative(folders.mounts()).begin();
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} of the job lies at $AZ_BATCHAI_MOUNT_ROOT/{}, where nothing is mounted; name a directory "
+                    "with --mount {}=DIR or under gyreSettings.mounts of the cluster",
+                    what, name.string(), name.string()));
+  };
+  check("stdOutErrPathPrefix", environment.log_folder);
+  for (const OutputPlace& output : environment.outputs) check("output directory " + output.id, output.path);
+}
+
+fs::path resolved(const fs::path& path, const MountPlan& mounts) {
+  for (const auto* all : {&mounts.cluster, &mounts.job}) {
+    for (const Mount& mount : *all) {
+      if (lies_below(path, mount.target)) return mount.source / path.lexically_relative(mount.target);
+    }
+  }
+  return path;
+}
+
+void make_mount(const Mount& mount, MountMethod method) {
+  std::error_code failure;
+  if (!fs::is_directory(mount.source, failure)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is not a directory; it was to be mounted at {}",
+                                                         mount.source.string(), mount.target.string()));
+  }
+  if (shows(mount, method)) return;
+  try {
+    method == MountMethod::kBind ? bind(mount) : link(mount);
+  } catch (const fs::filesystem_error& error) {
+    throw system_error(fmt::format("cannot make the mount point {}", mount.target.string()), error.code().value());
+  }
+}
+
+std::vector<fs::path> mount_points_below(const fs::path& folder) {
+  std::vector<fs::path> points;
+  std::ifstream table("/proc/self/mountinfo");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string word;
+    for (int i = 0; i < 5; ++i) words >> word;  // proc(5): the fifth is the mount point.
+    const fs::path point = unescaped(word);
+    if (lies_below(point, folder)) points.push_back(point);
+  }
+  std::ranges::reverse(points);  // Later mounts lie on or below earlier ones.
+  return points;
+}
+
+void remove_folder(const fs::path& folder) {
+  std::error_code failure;
+  const fs::path real = fs::weakly_canonical(folder.parent_path(), failure) / folder.filename();
+  for (const fs::path& point : mount_points_below(real)) ::umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  const auto left = mount_points_below(real);
+  if (!left.empty()) {
+    throw Error(ErrorCode::kIo, fmt::format("{} is still mounted; nothing below {} was removed", left.front().string(),
+                                            folder.string()));
+  }
+  fs::remove_all(folder, failure);
+  if (failure) throw system_error(fmt::format("cannot remove {}", folder.string()), failure.value());
+}
+
+bool enter_own_mount_namespace() {
+  if (::unshare(CLONE_NEWNS) != 0) return false;
+  return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
+}  // namespace gyre::jobs::agent

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/agent/job_environment.h"
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/jobs/agent/work_order.h"
+
+namespace gyre::jobs::agent {
+
+/// A directory that appears at another place.
+struct Mount {
+  std::filesystem::path source;
+  std::filesystem::path target;
+
+  bool operator==(const Mount&) const = default;
+};
+
+struct MountPlan {
+  std::vector<Mount> cluster;  ///< Below AZ_BATCHAI_MOUNT_ROOT; they stay for the cluster's next job.
+  std::vector<Mount> job;      ///< Below AZ_BATCHAI_JOB_MOUNT_ROOT, and the shared folder; they go with the job.
+
+  bool operator==(const MountPlan&) const = default;
+};
+
+enum class MountMethod {
+  kBind,  ///< Root's, in a mount namespace of the agent's own: nothing of it is seen, or left, outside.
+  kLink,  ///< Symbolic links.
+};
+
+/// Which directory stands in for each volume of the cluster and of the job, by the cluster's table. Entries of the
+/// table that no volume names are mounts of the cluster. Error(kInvalidArgument) names the volume that nothing
+/// resolves, and the option that does. Pure.
+MountPlan plan_mounts(const WorkOrder& order, const NodeFolders& folders);
+
+/// Error(kInvalidArgument) when logs or outputs of the job would lie below a mount root and on no mount: they would be
+/// lost with the node. Pure.
+void check_places(const JobEnvironment& environment, const NodeFolders& folders, const MountPlan& mounts);
+
+/// Where a path of the job lies for those who do not see its mounts. Pure.
+std::filesystem::path resolved(const std::filesystem::path& path, const MountPlan& mounts);
+
+/// Makes the target show the source; nothing to do where it does already. Error(kInvalidArgument) when the source is
+/// not a directory; Error(kIo).
+void make_mount(const Mount& mount, MountMethod method);
+
+/// Takes away every mount below `folder`, then the folder with all it holds. Never reaches into what is mounted:
+/// Error(kIo) when a mount stays. A folder that is not there is fine.
+void remove_folder(const std::filesystem::path& folder);
+
+/// Mount points at and below `folder`, the deepest first.
+std::vector<std::filesystem::path> mount_points_below(const std::filesystem::path& folder);
+
+/// Gives this process, which must have one thread only, a mount namespace of its own whose mounts nobody else sees.
+/// False where the system does not allow it.
+bool enter_own_mount_namespace();
+
+}  // namespace gyre::jobs::agent

@@ -1,0 +1,114 @@
+// Mounts decide where a job's results lie; a wrong one loses them, and a careless removal loses everybody's.
+#include "gyre/jobs/agent/mounts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "gyre/base/error.h"
+
+namespace gyre::jobs::agent {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+WorkOrder order_with(std::map<std::string, std::string> table) {
+  WorkOrder order;
+  order.job_name = "job";
+  order.shared_folder = "/shared";
+  order.nodes = {{"n0", "127.0.0.2", 1, 0}};
+  order.cluster.gyre.mounts = std::move(table);
+  return order;
+}
+
+std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "it was accepted";
+}
+
+TEST(Mounts, volumes_become_directories_by_the_table) {
+  WorkOrder order = order_with({{"external", "/data"}, {"nfs/", "/srv"}, {"more", "/more"}});
+  order.cluster.mount_volumes.azure_file_shares.push_back({"a", "u", "external", {}});
+  order.job.mount_volumes.file_servers.push_back({"id", std::nullopt, "nfs", std::nullopt});
+  const MountPlan plan = plan_mounts(order, NodeFolders("/node"));
+  EXPECT_EQ(plan.cluster, (std::vector<Mount>{{"/data", "/node/mounts/external"}, {"/more", "/node/mounts/more"}}));
+  EXPECT_EQ(plan.job,
+            (std::vector<Mount>{{"/srv", "/node/jobs/job/mounts/nfs"}, {"/shared", "/node/jobs/job/shared"}}));
+  EXPECT_EQ(resolved("/node/mounts/external/a/b", plan), "/data/a/b");
+  EXPECT_EQ(resolved("/elsewhere", plan), "/elsewhere");
+}
+
+TEST(Mounts, a_volume_that_nothing_resolves_is_named_with_the_option_that_does) {
+  WorkOrder order = order_with({});
+  order.job.mount_volumes.unmanaged_file_systems.push_back({"mount -t lustre", "fast"});
+  EXPECT_THAT(refusal_of([&] { plan_mounts(order, NodeFolders("/node")); }), HasSubstr("--mount fast=DIR"));
+  order.job.mount_volumes = {};
+  order.cluster.mount_volumes.azure_blob_file_systems.push_back({"a", "c", "blobs", {}, std::nullopt});
+  EXPECT_THAT(refusal_of([&] { plan_mounts(order, NodeFolders("/node")); }), HasSubstr("object store"));
+}
+
+TEST(Mounts, outputs_that_would_be_lost_with_the_node_are_refused) {
+  const NodeFolders folders("/node");
+  const MountPlan plan = plan_mounts(order_with({{"external", "/data"}}), folders);
+  JobEnvironment environment;
+  environment.log_folder = "/node/mounts/external/logs";
+  check_places(environment, folders, plan);
+  environment.outputs = {{"MODEL", "/node/mounts/extrenal/out"}};
+  EXPECT_THAT(refusal_of([&] { check_places(environment, folders, plan); }), HasSubstr("--mount extrenal=DIR"));
+}
+
+class MountsOnDisk : public testing::Test {
+ protected:
+  MountsOnDisk() {
+    std::string name = "/tmp/gyre-mounts-XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+    fs::create_directories(folder_ / "data");
+    std::ofstream(folder_ / "data/precious") << "x";
+  }
+  ~MountsOnDisk() override { fs::remove_all(folder_); }
+  fs::path folder_;
+};
+
+TEST_F(MountsOnDisk, removing_a_folder_never_reaches_into_what_is_linked) {
+  const Mount mount{folder_ / "data", folder_ / "job/mounts/data"};
+  make_mount(mount, MountMethod::kLink);
+  make_mount(mount, MountMethod::kLink);
+  EXPECT_TRUE(fs::exists(mount.target / "precious"));
+  remove_folder(folder_ / "job");
+  EXPECT_FALSE(fs::exists(folder_ / "job"));
+  EXPECT_TRUE(fs::exists(folder_ / "data/precious"));
+}
+
+// In a process of its own, whose mounts nobody else sees.
+TEST_F(MountsOnDisk, removing_a_folder_never_reaches_into_what_is_mounted) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Mount mount{folder_ / "data", folder_ / "job/mounts/data"};
+  const auto in_own_namespace = [&] {
+    if (!enter_own_mount_namespace()) ::_exit(77);
+    make_mount(mount, MountMethod::kBind);
+    make_mount(mount, MountMethod::kBind);
+    if (mount_points_below(folder_).size() != 1 || !fs::exists(mount.target / "precious")) ::_exit(1);
+    remove_folder(folder_ / "job");
+    ::_exit(fs::exists(folder_ / "job") || !mount_points_below(folder_).empty() ? 2 : 0);
+  };
+  EXPECT_EXIT(in_own_namespace(), testing::ExitedWithCode(0), "");
+  EXPECT_TRUE(fs::exists(folder_ / "data/precious"));
+}
+
+TEST_F(MountsOnDisk, a_source_that_is_no_directory_is_named) {
+  const Mount mount{folder_ / "nothing", folder_ / "mounts/x"};
+  EXPECT_THAT(refusal_of([&] { make_mount(mount, MountMethod::kLink); }), HasSubstr("nothing is not a directory"));
+}
+
+}  // namespace
+}  // namespace gyre::jobs::agent

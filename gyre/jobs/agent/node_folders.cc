@@ -1,0 +1,33 @@
+#include "gyre/jobs/agent/node_folders.h"
+
+#include <fmt/format.h>
+
+namespace gyre::jobs::agent {
+
+namespace {
+
+std::string below(std::string prefix, const std::string& segment, const char* last) {
+  while (prefix.size() > 1 && prefix.ends_with('/')) prefix.pop_back();
+  return segment.empty() ? fmt::format("{}/{}", prefix, last) : fmt::format("{}/{}/{}", prefix, segment, last);
+}
+
+}  // namespace
+
+std::string output_folder(const std::string& prefix, const std::string& segment) {
+  return below(prefix, segment, "outputs");
+}
+
+std::string log_folder(const std::string& prefix, const std::string& segment) {
+  return below(prefix, segment, "stdouterr");
+}
+
+std::string preparation_log(const std::string& stream, const WorkOrder& order) {
+  if (order.nodes.size() == 1) return fmt::format("{}-job_prep.txt", stream);
+  return fmt::format("{}-job_prep-{}.txt", stream, order.here().id);
+}
+
+std::string execution_log(const WorkOrder& order) {
+  return order.nodes.size() == 1 ? "execution.log" : fmt::format("execution-{}.log", order.here().id);
+}
+
+}  // namespace gyre::jobs::agent

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "gyre/jobs/agent/work_order.h"
+
+namespace gyre::jobs::agent {
+
+/// Where everything of one node lies. Batch AI's own root was /mnt/batch/tasks/shared/LS_root.
+class NodeFolders {
+ public:
+  using Path = std::filesystem::path;
+
+  explicit NodeFolders(Path root) : root_(std::move(root)) {}
+
+  const Path& root() const { return root_; }
+
+  // What jobs see.
+  Path mounts() const { return root_ / "mounts"; }                                         ///< AZ_BATCHAI_MOUNT_ROOT
+  Path jobs() const { return root_ / "jobs"; }                                             ///< …_JOB_TEMP_DIR
+  Path job(const std::string& job_name) const { return jobs() / job_name; }                ///< …_JOB_TEMP
+  Path shared(const std::string& job_name) const { return job(job_name) / "shared"; }      ///< …_SHARED_JOB_TEMP
+  Path job_mounts(const std::string& job_name) const { return job(job_name) / "mounts"; }  ///< …_JOB_MOUNT_ROOT
+  Path host_file(const std::string& job_name) const { return job(job_name) / "hostfile"; }
+  /// Programs of ours, first on the job's PATH: `ssh`.
+  Path programs() const { return root_ / "bin"; }
+  /// For the job's user alone: the other nodes' shells and their key.
+  Path private_to_job() const { return root_ / "private"; }
+  Path shell_table() const { return private_to_job() / "shells.json"; }
+
+  // What only agents see.
+  Path agent() const { return root_ / "agent"; }
+  Path lock() const { return root_ / "agent.lock"; }
+  Path current() const { return root_ / "agent" / "current.json"; }
+  Path abandoned() const { return root_ / "agent" / "abandoned.json"; }
+  Path last_job() const { return root_ / "agent" / "last_job"; }
+  Path lease() const { return root_ / "agent" / "lease"; }
+  Path setup_stamp() const { return root_ / "agent" / "setup.json"; }
+  Path records() const { return root_ / "agent" / "records"; }
+  Path record(const std::string& attempt) const { return records() / (attempt + ".json"); }
+  /// The sockets of `gyre launch`: one attempt at a time, and short, because a socket's path has at most 107 bytes.
+  Path socket(const std::string& name) const { return root_ / "agent" / (name + ".sock"); }
+
+ private:
+  Path root_;
+};
+
+// Where the files of a job lie, once the prefix is expanded (reference: Batch AI's own layout).
+std::string output_folder(const std::string& prefix, const std::string& segment);  ///< PREFIX/SEGMENT/outputs
+std::string log_folder(const std::string& prefix, const std::string& segment);     ///< PREFIX/SEGMENT/stdouterr
+
+/// "stdout-job_prep.txt" of a job on one node, "stdout-job_prep-NODE.txt" of one on several. `stream`: "stdout" or
+/// "stderr".
+std::string preparation_log(const std::string& stream, const WorkOrder& order);
+/// "execution.log" or "execution-NODE.log".
+std::string execution_log(const WorkOrder& order);
+
+}  // namespace gyre::jobs::agent

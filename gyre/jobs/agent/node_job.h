@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/base/process.h"
+#include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/agent/mounts.h"
+#include "gyre/jobs/agent/node_report.h"
+#include "gyre/jobs/agent/work_order.h"
+
+namespace gyre::jobs::agent {
+
+/// As whom jobs run.
+struct JobUser {
+  UserId id;
+  std::string name;
+};
+
+/// Error(kInvalidArgument) when there is no such user, or it is root.
+JobUser find_job_user(const std::string& name);
+
+/// For a node that counts as lost and whose agent is dead: kills all that runs of its attempt, and has the next agent
+/// know nothing of it. Blocks for some seconds at most.
+void abandon_attempt(const std::filesystem::path& node_root);
+
+struct NodeOptions {
+  std::filesystem::path root;   ///< The node's own folder; absolute.
+  std::string gyre_program;     ///< The program `gyre`; absolute.
+  Variables base;               ///< The environment beneath that of jobs: PATH and the like.
+  std::optional<JobUser> user;  ///< Unset: jobs run as this process's user, which must not be root.
+  MountMethod mounts = MountMethod::kLink;
+  std::chrono::seconds grace{5};  ///< From a request to end to SIGKILL.
+};
+
+/// One attempt on one node, from its order to its exit record. Runs on a thread of its own; all calls are thread-safe
+/// and return at once.
+///
+/// * Everything runs under `gyre launch` processes, which outlive this object: when it is destroyed in the middle, and
+///   resume() is called later, by whatever process, the attempt goes on as if nothing had happened. When a `gyre
+///   launch` dies its processes are ended, and the record says InternalError.
+/// * Each step is written down before it is taken, so that no step is taken twice.
+/// * The exit record is on disk before report() shows it.
+class NodeJob {
+ public:
+  /// A new attempt; what an earlier one left in the job's temporary folder is wiped.
+  NodeJob(const NodeOptions& options, const WorkOrder& order);
+  /// The attempt that a process before us had not finished; null when there is none. Error(kCorruptData).
+  static std::unique_ptr<NodeJob> resume(const NodeOptions& options);
+  /// Leaves the attempt as it is.
+  ~NodeJob();
+  NodeJob(const NodeJob&) = delete;
+  NodeJob& operator=(const NodeJob&) = delete;
+
+  /// All nodes are prepared: starts this node's processes. `facts`: of all nodes. Only the first call counts.
+  void run(const std::vector<NodeFacts>& facts);
+  /// All nodes are done: ends servers and lets the node go.
+  void finish();
+  /// Ends what runs. Only the first reason counts, but a later call may shorten the grace.
+  void stop(StopReason reason, std::chrono::seconds grace);
+
+  const WorkOrder& order() const;
+  NodeReport report() const;
+  /// Readable when report() has changed since the last clear_changed().
+  int changed_fd() const;
+  void clear_changed();
+
+ private:
+  class Run;
+  explicit NodeJob(std::unique_ptr<Run> run);
+  std::unique_ptr<Run> run_;
+};
+
+}  // namespace gyre::jobs::agent

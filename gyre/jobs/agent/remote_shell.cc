@@ -1,0 +1,191 @@
+#include "gyre/jobs/agent/remote_shell.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/process.h"
+#include "gyre/jobs/agent/internal/json_fields.h"
+#include "gyre/jobs/agent/internal/shell_session.h"
+#include "gyre/jobs/agent/secure_connection.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::jobs::agent {
+
+namespace {
+
+using Json = nlohmann::json;
+
+namespace ShellMessage = internal::ShellMessage;
+
+constexpr int kUnreachable = 255;  // What ssh itself returns.
+constexpr std::chrono::seconds kLongestConnect{10};
+constexpr std::size_t kMostTableBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostInputBytes = std::size_t{1} << 20;  // On the way; then stdin has to wait.
+
+/// Options of ssh that take a value.
+constexpr std::string_view kWithValue = "BbcDEeFIiJLlmOopQRSWw";
+
+int exit_code_of(const net::Message& message) {
+  ByteReader reader(message.payload, "the remote shell's answer");
+  return static_cast<int>(reader.u32());
+}
+
+/// What has been read from `fd`; nothing at its end.
+std::optional<Bytes> read_some(int fd) {
+  Bytes bytes(std::size_t{16} << 10);
+  const ssize_t count = ::read(fd, bytes.data(), bytes.size());
+  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return Bytes();
+  if (count <= 0) return std::nullopt;
+  bytes.resize(static_cast<std::size_t>(count));
+  return bytes;
+}
+
+/// Passes everything on until the exit code comes.
+int converse(MessagePipe& pipe, bool with_stdin) {
+  bool reads = with_stdin;
+  if (!with_stdin) pipe.send(ShellMessage::kInputEnd, {});
+  for (;;) {
+    const bool has_room = pipe.waiting_bytes() < kMostInputBytes;
+    std::array<pollfd, 2> waits = {{{pipe.fd(), pipe.events(), 0}, {reads && has_room ? STDIN_FILENO : -1, POLLIN, 0}}};
+    if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) throw system_error("poll", errno);
+    if (waits[1].revents != 0) {
+      const auto bytes = read_some(STDIN_FILENO);
+      if (!bytes) pipe.send(ShellMessage::kInputEnd, {});
+      if (bytes && !bytes->empty()) pipe.send(ShellMessage::kInput, *bytes);
+      reads = bytes.has_value();
+    }
+    if ((waits[0].revents & POLLOUT) != 0) pipe.flush();
+    while (const auto message = pipe.receive()) {
+      if (message->type == ShellMessage::kExit) return exit_code_of(*message);
+      const int fd = message->type == ShellMessage::kOutput ? STDOUT_FILENO : STDERR_FILENO;
+      write_all(fd, message->payload, "the output of a remote command");
+    }
+  }
+}
+
+[[noreturn]] void become_real_ssh(const std::vector<std::string>& arguments, std::vector<std::string> environment,
+                                  const std::string& own_program) {
+  // Not ourselves again: our own folder goes from the PATH.
+  const std::string own = own_program.substr(0, own_program.rfind('/')) + ":";
+  std::string path = variable_of(environment, "PATH");
+  if (path.starts_with(own)) path.erase(0, own.size());
+  const std::string program = find_command("ssh", path);
+  std::vector<char*> words = {const_cast<char*>("ssh")};
+  for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+  words.push_back(nullptr);
+  std::vector<char*> variables;
+  for (std::string& entry : environment) variables.push_back(entry.data());
+  variables.push_back(nullptr);
+  ::execve(program.c_str(), words.data(), variables.data());
+  throw system_error("cannot start ssh", errno);
+}
+
+void end_with_parent() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() == 1) ::_exit(1);
+}
+
+}  // namespace
+
+Json to_json(const ShellTable& table) {
+  return {{"key", table.key}, {"ports", table.ports}, {"addresses", table.addresses}};
+}
+
+ShellTable shell_table_from_json(const Json& json) {
+  const JsonFields fields(json, "the table of shells");
+  ShellTable table;
+  table.key = fields.text("key");
+  for (const auto& [address, port] : fields.at("ports").items()) {
+    if (!port.is_number_integer() || port < 1 || port > 65'535) fields.refuse("ports", "must be ports");
+    table.ports[address] = port.get<int>();
+  }
+  for (const auto& [id, address] : fields.at("addresses").items()) {
+    if (!address.is_string()) fields.refuse("addresses", "must be addresses");
+    table.addresses[id] = address.get<std::string>();
+  }
+  return table;
+}
+
+ShellRequest parse_ssh_arguments(const std::vector<std::string>& arguments) {
+  ShellRequest request;
+  std::size_t next = 0;
+  while (next < arguments.size() && arguments[next].size() > 1 && arguments[next].starts_with('-')) {
+    const std::string& word = arguments[next++];
+    if (word == "--") break;
+    // Several flags may share a dash; the first that takes a value takes the rest of the word, or the next one.
+    for (std::size_t i = 1; i < word.size(); ++i) {
+      if (word[i] == 'n') request.without_stdin = true;
+      if (kWithValue.find(word[i]) == std::string_view::npos) continue;
+      if (i + 1 == word.size()) ++next;
+      break;
+    }
+  }
+  if (next >= arguments.size()) throw Error(ErrorCode::kInvalidArgument, "usage: ssh [OPTIONS] HOST [COMMAND…]");
+  const std::string& host = arguments[next++];
+  request.host = host.substr(host.find('@') == std::string::npos ? 0 : host.find('@') + 1);
+  for (; next < arguments.size(); ++next) {
+    if (!request.command.empty()) request.command += ' ';
+    request.command += arguments[next];
+  }
+  return request;
+}
+
+int run_remote_shell(const std::vector<std::string>& arguments, const std::string& table_file,
+                     const std::vector<std::string>& environment) {
+  const ShellRequest request = parse_ssh_arguments(arguments);
+  const Bytes bytes = read_file(table_file, kMostTableBytes);
+  const ShellTable table = shell_table_from_json(parse_json(as_text(bytes), kMostTableBytes, table_file));
+  const auto by_id = table.addresses.find(request.host);
+  const std::string address = by_id == table.addresses.end() ? request.host : by_id->second;
+  const auto port = table.ports.find(address);
+  if (port == table.ports.end())
+    become_real_ssh(arguments, environment, variable_of(environment, kRemoteShellVariable));
+  try {
+    const net::Endpoint endpoint{net::Endpoint::Kind::kTcp, address, static_cast<std::uint16_t>(port->second)};
+    MessagePipe pipe(
+        connect_securely(endpoint, key_from_hex(table.key), Purpose::kShell, Deadline::after(kLongestConnect)));
+    pipe.send(ShellMessage::kCommand, as_bytes(request.command));
+    return converse(pipe, !request.without_stdin);
+  } catch (const Error& error) {
+    fmt::print(stderr, "ssh: node {}: {}\n", request.host, error.what());
+    return kUnreachable;
+  }
+}
+
+void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key,
+                         const std::vector<std::string>& environment) {
+  constexpr int kReapEveryMs = 1000;
+  for (;;) {
+    pollfd wait{.fd = listening_socket.get(), .events = POLLIN, .revents = 0};
+    ::poll(&wait, 1, kReapEveryMs);
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    UniqueFd connection;
+    try {
+      connection = net::accept_from(listening_socket.get());
+    } catch (const Error&) {
+      continue;  // It has gone again, or no descriptor is left; others may come.
+    }
+    if (!connection) continue;
+    const pid_t child = ::fork();
+    if (child != 0) continue;
+    end_with_parent();
+    listening_socket.reset();
+    ::_exit(internal::serve_shell_session(std::move(connection), key, environment));
+  }
+}
+
+}  // namespace gyre::jobs::agent

@@ -1,0 +1,127 @@
+#include "gyre/jobs/agent/secure_connection.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+#include "gyre/net/psk_tls.h"
+#include "gyre/net/socket.h"
+
+namespace gyre::jobs::agent {
+
+namespace {
+
+using Side = net::TlsSession::Side;
+
+UniqueFd duplicate(int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw system_error("cannot copy a descriptor", errno);
+  return copy;
+}
+
+/// The stream to go on with: `plain` where the connection stays on this host, else TLS over its socket.
+std::unique_ptr<net::Stream> with_encryption(std::unique_ptr<net::Stream> plain, Side side, const net::JobKey& key,
+                                             const net::Transcript& transcript, Deadline deadline) {
+  if (!net::leaves_host(plain->fd())) return plain;
+  auto session = std::make_shared<net::TlsSession>(side, key, transcript);
+  for (short event = session->advance(plain->fd()); event != 0; event = session->advance(plain->fd())) {
+    net::wait_for(plain->fd(), event, deadline, plain->peer());
+  }
+  return net::make_tls_stream(duplicate(plain->fd()), session, plain->peer());
+}
+
+int value_of_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+}  // namespace
+
+net::JobKey key_from_hex(const std::string& digits) {
+  net::JobKey key{};
+  bool valid = digits.size() == 2 * key.size();
+  for (std::size_t i = 0; valid && i < key.size(); ++i) {
+    const int high = value_of_digit(digits[2 * i]);
+    const int low = value_of_digit(digits[2 * i + 1]);
+    valid = high >= 0 && low >= 0;
+    key[i] = static_cast<std::byte>(high * 16 + low);
+  }
+  if (!valid) throw Error(ErrorCode::kInvalidArgument, "a key is 64 hexadecimal digits");
+  return key;
+}
+
+std::string hex_of(const net::JobKey& key) {
+  std::string digits;
+  for (const std::byte byte : key) digits += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return digits;
+}
+
+std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, const net::JobKey& key, Purpose purpose,
+                                              Deadline deadline) {
+  UniqueFd socket = net::connect_to(endpoint, deadline);
+  auto stream = net::make_socket_stream(std::move(socket), net::to_string(endpoint));
+  net::Hello hello;
+  hello.purpose = static_cast<std::uint32_t>(purpose);
+  hello.encrypts = true;
+  const net::Transcript transcript = net::prove_to_acceptor(*stream, key, hello, deadline);
+  return with_encryption(std::move(stream), Side::kConnector, key, transcript, deadline);
+}
+
+std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::JobKey& key, Purpose purpose,
+                                             Deadline deadline) {
+  auto stream = net::make_socket_stream(std::move(connection), "the connecting side");
+  net::Transcript transcript;
+  net::read_exactly(*stream, transcript.opening, deadline);
+  const net::Hello hello = net::decode_opening(transcript.opening);
+  net::Nonce nonce;
+  fill_with_secure_random(nonce);
+  transcript.answer = net::make_answer(key, transcript.opening, nonce);
+  net::write_exactly(*stream, transcript.answer, deadline);
+  net::Proof proof;
+  net::read_exactly(*stream, proof, deadline);
+  net::check_proof(key, transcript.opening, transcript.answer, proof);
+  if (hello.purpose != static_cast<std::uint32_t>(purpose) || !hello.encrypts) {
+    throw Error(ErrorCode::kProtocol, "the connection was made for something else");
+  }
+  const std::array<std::byte, 1> welcome{net::kWelcome};
+  net::write_exactly(*stream, welcome, deadline);
+  return with_encryption(std::move(stream), Side::kAcceptor, key, transcript, deadline);
+}
+
+short MessagePipe::events() const { return static_cast<short>(outgoing_.empty() ? POLLIN : POLLIN | POLLOUT); }
+
+void MessagePipe::send(std::uint16_t type, std::span<const std::byte> payload) {
+  const Bytes message = net::encode_message(type, payload);
+  if (outgoing_.size() + message.size() > kMostWaitingBytes) {
+    throw Error(ErrorCode::kResourceExhausted, fmt::format("{} does not read what it is sent", stream_->peer()));
+  }
+  outgoing_.insert(outgoing_.end(), message.begin(), message.end());
+  flush();
+}
+
+void MessagePipe::flush() {
+  std::size_t sent = 0;
+  while (sent < outgoing_.size()) {
+    const std::size_t count = stream_->write_some(std::span(outgoing_).subspan(sent));
+    if (count == 0) break;
+    sent += count;
+  }
+  outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent));
+}
+
+std::optional<net::Message> MessagePipe::receive() {
+  for (;;) {
+    if (auto message = parser_.next()) return message;
+    std::array<std::byte, 16'384> bytes;
+    const std::size_t count = stream_->read_some(bytes);
+    if (count == 0) return std::nullopt;
+    parser_.append(std::span(bytes).first(count));
+  }
+}
+
+}  // namespace gyre::jobs::agent

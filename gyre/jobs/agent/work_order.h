@@ -1,0 +1,69 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/jobs/spec/cluster_spec.h"
+#include "gyre/jobs/spec/job_spec.h"
+
+namespace gyre::jobs::agent {
+
+/// A node that a job runs on.
+struct NodePlace {
+  std::string id;
+  std::string address;  ///< Where the job's other nodes reach it.
+  int cores = 1;
+  int gpus = 0;
+
+  bool operator==(const NodePlace&) const = default;
+};
+
+/// One attempt to run a job, as the service hands it to the agent of each node. Holds the job's secrets.
+struct WorkOrder {
+  std::string attempt;     ///< Never used twice: a second order with the same name is the same order.
+  int attempt_number = 1;  ///< From 1, over all attempts of the job.
+  std::string job_name;    ///< Names AZ_BATCHAI_JOB_TEMP.
+  std::string cluster_name;
+  std::string path_segment;  ///< jobOutputDirectoryPathSegment; relative, without "..".
+  spec::JobSpec job;
+  spec::ClusterSpec cluster;
+  std::string setup_path_suffix;  ///< stdOutErrPathSuffix of the cluster's setup task.
+  std::vector<NodePlace> nodes;   ///< At least one; the first is the master.
+  int node = 0;                   ///< Which of them the order is for.
+  std::string shared_folder;      ///< A path that leads to the same folder on all nodes.
+  std::string key;                ///< 64 hexadecimal digits: the secret that the nodes of this attempt share.
+
+  const NodePlace& here() const { return nodes[static_cast<std::size_t>(node)]; }
+  bool is_master() const { return node == 0; }
+  bool operator==(const WorkOrder&) const = default;
+};
+
+/// Which MPI a node has.
+enum class Mpi {
+  kNone,
+  kOpenMpi,
+  kHydra,  ///< MPICH and Intel MPI.
+};
+
+/// What a node knows about itself once it is prepared.
+struct NodeFacts {
+  Mpi mpi = Mpi::kNone;
+  std::vector<int> ports;  ///< Free ones of its address, kept for this attempt: ports_needed().
+  int shell_port = 0;      ///< Where its remote shell listens; 0: it has none.
+
+  bool operator==(const NodeFacts&) const = default;
+};
+
+/// Letters, digits, "-" and "_", 1 to 64 of them: names that become names of files.
+bool is_plain_name(std::string_view name);
+
+nlohmann::json to_json(const WorkOrder& order);
+nlohmann::json to_json(const NodeFacts& facts);
+
+/// From untrusted text: every field is checked, also whether it can be part of a path. Error(kCorruptData) names it.
+WorkOrder work_order_from_json(const nlohmann::json& json);
+NodeFacts node_facts_from_json(const nlohmann::json& json);
+
+}  // namespace gyre::jobs::agent

@@ -1,0 +1,392 @@
+#pragma once
+
+// Behaviour that every driver must show, written against the interface alone. A driver's test gives the suite a fixture
+// and instantiates it:  INSTANTIATE_TYPED_TEST_SUITE_P(Local, DriverConformance, LocalFixture);
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/jobs/drivers/driver.h"
+#include "gyre/jobs/spec/parse.h"
+
+namespace gyre::jobs::drivers {
+
+namespace conformance {
+
+namespace fs = std::filesystem;
+
+inline constexpr std::chrono::seconds kLongestWait{60};
+
+inline std::string content_of(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// A file of a test's; scripts can be run.
+inline void write_file(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path) << text;
+  fs::permissions(path, fs::perms(0755));
+}
+
+inline bool wait_until(const std::function<bool()>& holds) {
+  const Deadline deadline = Deadline::after(kLongestWait);
+  while (!holds()) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+/// A folder that the jobs' user may enter, and which is gone at the end.
+class PublicFolder {
+ public:
+  PublicFolder() {
+    std::string name = "/tmp/gyre-jobs-XXXXXX";
+    path_ = ::mkdtemp(name.data());
+    ::chmod(path_.c_str(), 0755);
+  }
+  ~PublicFolder() { fs::remove_all(path_); }
+  PublicFolder(const PublicFolder&) = delete;
+  PublicFolder& operator=(const PublicFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// What a test has heard of its attempts.
+struct Heard {
+  std::map<std::string, agent::AttemptResult> ended;
+  std::map<std::string, int> times_ended;
+  std::vector<std::string> running;
+  std::vector<std::string> notes;
+};
+
+}  // namespace conformance
+
+/// A fixture has: driver() (of two nodes at least), places(count), restart() (a new driver in the place of one that is
+/// gone without a word), kill_agent(node), lose_node(node) (it must not come back), processes_of(attempt), and
+/// node_folder(node).
+template <typename Fixture>
+class DriverConformance : public testing::Test {
+ protected:
+  using Path = std::filesystem::path;
+
+  DriverConformance() {
+    share_ = folder_.path() / "share";
+    std::filesystem::create_directories(share_);
+    ::chmod(share_.c_str(), 0777);  // As a file share is.
+    fixture_ = std::make_unique<Fixture>(folder_.path());
+  }
+
+  WorkOrder order(const std::string& name, int nodes, const std::string& properties) {
+    const std::string text = "{\"properties\": {\"nodeCount\": " + std::to_string(nodes) +
+                             ", \"stdOutErrPathPrefix\": \"$AZ_BATCHAI_MOUNT_ROOT/share\", " + properties + "}}";
+    return order_of(name, spec::job_or_throw(spec::parse_job(text), "the test's job"));
+  }
+
+  static std::string line(const std::string& command) {
+    return R"("customToolkitSettings": {"commandLine": ")" + command + "\"}";
+  }
+
+  WorkOrder order_of(const std::string& name, const spec::JobSpec& job) {
+    WorkOrder order;
+    order.attempt = name + "-1";
+    order.job_name = name;
+    order.cluster_name = "test";
+    order.path_segment = "w/" + name;
+    order.job = job;
+    order.cluster.gyre.mounts = {{"share", share_.string()}};
+    order.cluster.gyre.containers = spec::Containers::kHost;
+    order.nodes = fixture_->places(job.node_count);
+    return order;
+  }
+
+  Driver& driver() { return fixture_->driver(); }
+
+  void hear(Deadline deadline) {
+    for (Event& event : driver().watch(deadline)) {
+      if (event.kind == Event::Kind::kRunning) heard_.running.push_back(event.attempt);
+      if (event.kind == Event::Kind::kNote) heard_.notes.push_back(event.text);
+      if (event.kind != Event::Kind::kEnded) continue;
+      heard_.ended[event.attempt] = *event.result;
+      ++heard_.times_ended[event.attempt];
+    }
+  }
+
+  agent::AttemptResult wait_for_end(const std::string& attempt) {
+    const Deadline deadline = Deadline::after(conformance::kLongestWait);
+    while (!heard_.ended.contains(attempt)) {
+      if (deadline.passed()) {
+        ADD_FAILURE() << attempt << " has not ended";
+        return {};
+      }
+      hear(Deadline::after(std::chrono::milliseconds(100)));
+    }
+    return heard_.ended[attempt];
+  }
+
+  agent::AttemptResult run(const WorkOrder& order) {
+    driver().submit(order);
+    auto result = wait_for_end(order.attempt);
+    driver().acknowledge(order.attempt);
+    return result;
+  }
+
+  /// Keeps the driver going meanwhile.
+  bool wait_until(const std::function<bool()>& holds) {
+    return conformance::wait_until([&] {
+      hear(Deadline::after(std::chrono::milliseconds(5)));
+      return holds();
+    });
+  }
+
+  Path logs(const WorkOrder& order) const { return share_ / order.path_segment / "stdouterr"; }
+  std::string log(const WorkOrder& order, const std::string& name) const {
+    return conformance::content_of(logs(order) / name);
+  }
+  bool exists(const std::string& name) const { return std::filesystem::exists(share_ / name); }
+  void expect_nothing_left(const WorkOrder& order) {
+    EXPECT_TRUE(wait_until([&] { return fixture_->processes_of(order.attempt).empty(); }));
+  }
+
+  conformance::PublicFolder folder_;
+  Path share_;
+  std::unique_ptr<Fixture> fixture_;
+  conformance::Heard heard_;
+};
+
+TYPED_TEST_SUITE_P(DriverConformance);
+
+// The plainest job of all: one line on one node.
+TYPED_TEST_P(DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belong) {
+  const WorkOrder order = this->order("hello", 1, this->line("echo out; echo error >&2; echo last"));
+  const auto result = this->run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(this->log(order, "stdout.txt"), "out\nlast\n");
+  EXPECT_EQ(this->log(order, "stderr.txt"), "error\n");
+  EXPECT_TRUE(std::filesystem::exists(this->logs(order) / "execution.log"));
+  EXPECT_EQ(result.log_folder, this->logs(order));
+  EXPECT_LE(result.started_us, result.ended_us);
+  this->expect_nothing_left(order);
+}
+
+TYPED_TEST_P(DriverConformance, a_failing_command_gives_its_exit_code_and_one_error) {
+  const auto result = this->run(this->order("fails", 1, this->line("echo before; exit 7")));
+  EXPECT_EQ(result.exit_code, 7);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "JobFailed");
+}
+
+TYPED_TEST_P(DriverConformance, a_missing_program_is_a_job_that_failed_with_127) {
+  const auto result = this->run(this->order("missing", 1, this->line("/no/such/program --flag")));
+  EXPECT_EQ(result.exit_code, 127);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "JobFailed");
+}
+
+// Preparation runs on every node before the job starts on any, and the job sees the same variables.
+TYPED_TEST_P(DriverConformance, all_nodes_are_prepared_before_the_job_starts) {
+  const WorkOrder order = this->order(
+      "prepared", 2,
+      R"("jobPreparation": {"commandLine": "sleep 0.2; echo $NAME > $AZ_BATCHAI_MOUNT_ROOT/share/prep-$AZ_BATCH_NODE_ID"},
+         "environmentVariables": [{"name": "NAME", "value": "value of $AZ_BATCHAI_JOB_NAME"}],)" +
+          this->line("cd $AZ_BATCHAI_MOUNT_ROOT/share; cat prep-*"));
+  const auto result = this->run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  EXPECT_EQ(this->log(order, "stdout.txt"), "value of prepared\nvalue of prepared\n");
+  for (const auto& node : order.nodes) {
+    EXPECT_TRUE(std::filesystem::exists(this->logs(order) / ("stdout-job_prep-" + node.id + ".txt")));
+    EXPECT_TRUE(std::filesystem::exists(this->logs(order) / ("execution-" + node.id + ".log")));
+  }
+}
+
+TYPED_TEST_P(DriverConformance, a_failed_preparation_fails_the_job_which_never_starts) {
+  const std::string second = this->fixture_->places(2)[1].id;
+  const WorkOrder order = this->order("unprepared", 2,
+                                      R"("jobPreparation": {"commandLine": "[ $AZ_BATCH_NODE_ID != )" + second +
+                                          R"( ] || { echo no room >&2; exit 3; }"},)" +
+                                          this->line("touch $AZ_BATCHAI_MOUNT_ROOT/share/started"));
+  const auto result = this->run(order);
+  EXPECT_EQ(result.exit_code, 3);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "JobPreparationFailed");
+  EXPECT_FALSE(this->exists("started"));
+  EXPECT_EQ(this->log(order, "stderr-job_prep-" + second + ".txt"), "no room\n");
+}
+
+// The sum of a job's output must arrive, to the last line, however fast it ends.
+TYPED_TEST_P(DriverConformance, logs_are_complete_to_the_last_line) {
+  const WorkOrder order = this->order("chatty", 1, this->line("seq 1 200000; printf 'the end'"));
+  EXPECT_TRUE(this->run(order).succeeded());
+  const std::string text = this->log(order, "stdout.txt");
+  EXPECT_EQ(std::ranges::count(text, '\n'), 200'000);
+  EXPECT_TRUE(text.ends_with("200000\nthe end"));
+}
+
+TYPED_TEST_P(DriverConformance, secrets_reach_the_job_and_no_log) {
+  const WorkOrder order =
+      this->order("secretive", 1,
+                  R"("secrets": [{"name": "TOKEN", "value": "hunter2secret"}],)" +
+                      this->line("echo [$TOKEN] ${#TOKEN}; seq 1 1000; echo hunter2; echo $TOKEN >&2"));
+  EXPECT_TRUE(this->run(order).succeeded());
+  const std::string text = this->log(order, "stdout.txt");
+  EXPECT_TRUE(text.starts_with("[***] 13\n1\n")) << text.substr(0, 100);
+  EXPECT_TRUE(text.ends_with("1000\nhunter2\n"));
+  EXPECT_EQ(this->log(order, "stderr.txt"), "***\n");
+}
+
+// In each phase: before and while it prepares, while it runs.
+TYPED_TEST_P(DriverConformance, a_job_is_cancelled_in_every_phase) {
+  const std::string prepare =
+      R"("jobPreparation": {"commandLine": "touch $AZ_BATCHAI_MOUNT_ROOT/share/preparing; sleep 1000"},)";
+  const WorkOrder at_once = this->order("at-once", 2, prepare + this->line("true"));
+  const WorkOrder preparing = this->order("preparing", 2, prepare + this->line("true"));
+  const WorkOrder running =
+      this->order("running", 2, this->line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000 & wait"));
+  this->driver().submit(at_once);
+  this->driver().cancel(at_once.attempt, StopReason::kRequest, std::chrono::seconds(1));
+  const auto cancel_when = [&](const WorkOrder& order, const std::string& file) {
+    this->driver().submit(order);
+    EXPECT_TRUE(this->wait_until([&] { return this->exists(file); }));
+    this->driver().cancel(order.attempt, StopReason::kRequest, std::chrono::seconds(1));
+  };
+  for (const WorkOrder* order : {&at_once, &preparing, &running}) {
+    if (order == &preparing) {
+      std::filesystem::remove(this->share_ / "preparing");
+      cancel_when(*order, "preparing");
+    }
+    if (order == &running) cancel_when(*order, "runs");
+    const auto result = this->wait_for_end(order->attempt);
+    ASSERT_TRUE(result.error) << order->attempt;
+    EXPECT_EQ(result.error->code, "JobFailed");
+    EXPECT_NE(result.exit_code, 0);
+    this->driver().acknowledge(order->attempt);
+    this->expect_nothing_left(*order);
+  }
+}
+
+TYPED_TEST_P(DriverConformance, a_job_that_has_ended_is_not_changed_by_a_cancel) {
+  const WorkOrder order = this->order("over", 1, this->line("true"));
+  this->driver().submit(order);
+  EXPECT_TRUE(this->wait_for_end(order.attempt).succeeded());
+  this->driver().cancel(order.attempt, StopReason::kRequest, std::chrono::seconds(1));
+  this->hear(Deadline::after(std::chrono::milliseconds(200)));
+  EXPECT_TRUE(this->heard_.ended[order.attempt].succeeded());
+}
+
+// Nothing may run twice: a second submit of the same attempt is the same attempt.
+TYPED_TEST_P(DriverConformance, an_attempt_submitted_twice_runs_once) {
+  const WorkOrder order =
+      this->order("once", 1, this->line("echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/times; sleep 0.3"));
+  this->driver().submit(order);
+  this->driver().submit(order);
+  EXPECT_TRUE(this->wait_for_end(order.attempt).succeeded());
+  EXPECT_EQ(conformance::content_of(this->share_ / "times"), "ran\n");
+}
+
+TYPED_TEST_P(DriverConformance, the_wall_clock_limit_ends_a_job) {
+  const WorkOrder order =
+      this->order("too-long", 1, R"("constraints": {"maxWallClockTime": "PT1S"},)" + this->line("sleep 1000"));
+  const auto result = this->run(order);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "JobFailed");
+  EXPECT_THAT(result.error->message, testing::HasSubstr("maxWallClockTime"));
+  this->expect_nothing_left(order);
+}
+
+// A killed agent must cost the job nothing: no output, no exit code, no second start.
+TYPED_TEST_P(DriverConformance, a_job_goes_on_when_an_agent_is_killed) {
+  const WorkOrder order = this->order(
+      "goes-on", 2,
+      this->line("echo begun >> $AZ_BATCHAI_MOUNT_ROOT/share/begun; until [ -e $AZ_BATCHAI_MOUNT_ROOT/share/go ]; do "
+                 "sleep 0.02; done; echo after; exit 4"));
+  this->driver().submit(order);
+  EXPECT_TRUE(this->wait_until([&] { return this->exists("begun"); }));
+  for (const auto& node : order.nodes) this->fixture_->kill_agent(node.id);
+  this->hear(Deadline::after(std::chrono::milliseconds(300)));
+  std::ofstream(this->share_ / "go") << "go";
+  const auto result = this->wait_for_end(order.attempt);
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(this->log(order, "stdout.txt"), "after\n");
+  EXPECT_EQ(conformance::content_of(this->share_ / "begun"), "begun\n");
+  this->expect_nothing_left(order);
+}
+
+TYPED_TEST_P(DriverConformance, a_restarted_service_finds_its_attempts_again) {
+  const WorkOrder order = this->order(
+      "found", 2,
+      this->line("echo begun >> $AZ_BATCHAI_MOUNT_ROOT/share/begun; until [ -e $AZ_BATCHAI_MOUNT_ROOT/share/go ]; do "
+                 "sleep 0.02; done; echo after"));
+  this->driver().submit(order);
+  EXPECT_TRUE(this->wait_until([&] { return this->exists("begun"); }));
+  this->fixture_->restart();
+  this->driver().reattach({order});
+  std::ofstream(this->share_ / "go") << "go";
+  EXPECT_TRUE(this->wait_for_end(order.attempt).succeeded());
+  EXPECT_EQ(conformance::content_of(this->share_ / "begun"), "begun\n");
+  EXPECT_EQ(this->log(order, "stdout.txt"), "after\n");
+}
+
+// The end came while nobody listened: the record on the node's disk is the truth.
+TYPED_TEST_P(DriverConformance, an_end_that_nobody_heard_of_is_told_after_the_restart) {
+  const WorkOrder order = this->order("unheard", 1, this->line("exit 9"));
+  this->driver().submit(order);
+  EXPECT_TRUE(this->wait_until([&] { return this->heard_.ended.contains(order.attempt); }));
+  this->fixture_->restart();
+  this->heard_ = {};
+  this->driver().reattach({order});
+  EXPECT_EQ(this->wait_for_end(order.attempt).exit_code, 9);
+}
+
+TYPED_TEST_P(DriverConformance, a_lost_node_ends_the_attempt_on_the_others) {
+  const WorkOrder order = this->order("lost", 2, this->line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
+  this->driver().submit(order);
+  EXPECT_TRUE(this->wait_until([&] { return this->exists("runs"); }));
+  this->fixture_->lose_node(order.nodes[1].id);
+  const auto result = this->wait_for_end(order.attempt);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "InternalError");
+  EXPECT_THAT(result.lost, testing::ElementsAre(order.nodes[1].id));
+  this->driver().acknowledge(order.attempt);
+  this->expect_nothing_left(order);
+}
+
+TYPED_TEST_P(DriverConformance, what_a_job_leaves_behind_is_removed_and_told) {
+  const WorkOrder order =
+      this->order("messy", 1, this->line("setsid sleep 1000 > /dev/null 2>&1 < /dev/null & sleep 0.3; echo done"));
+  EXPECT_TRUE(this->run(order).succeeded());
+  this->expect_nothing_left(order);
+}
+
+REGISTER_TYPED_TEST_SUITE_P(DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belong,
+                            a_failing_command_gives_its_exit_code_and_one_error,
+                            a_missing_program_is_a_job_that_failed_with_127,
+                            all_nodes_are_prepared_before_the_job_starts,
+                            a_failed_preparation_fails_the_job_which_never_starts, logs_are_complete_to_the_last_line,
+                            secrets_reach_the_job_and_no_log, a_job_is_cancelled_in_every_phase,
+                            a_job_that_has_ended_is_not_changed_by_a_cancel, an_attempt_submitted_twice_runs_once,
+                            the_wall_clock_limit_ends_a_job, a_job_goes_on_when_an_agent_is_killed,
+                            a_restarted_service_finds_its_attempts_again,
+                            an_end_that_nobody_heard_of_is_told_after_the_restart,
+                            a_lost_node_ends_the_attempt_on_the_others, what_a_job_leaves_behind_is_removed_and_told);
+
+}  // namespace gyre::jobs::drivers

@@ -1,0 +1,203 @@
+#include "gyre/jobs/drivers/local/driver.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <fstream>
+#include <utility>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/cores.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/process.h"
+#include "gyre/jobs/agent/detached_program.h"
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/jobs/agent/node_job.h"
+#include "gyre/jobs/agent/secure_connection.h"
+
+namespace gyre::jobs::drivers::local {
+
+namespace {
+
+namespace fs = std::filesystem;
+using agent::NodePlace;
+
+constexpr int kFirstAddress = 2;  // 127.0.0.1 is everybody's.
+constexpr int kMostNodes = 250;
+constexpr std::size_t kMostKeyBytes = 1024;
+
+/// Made once per folder, for our user alone.
+net::JobKey key_in(const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) {
+    const UniqueFd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    if (!made) throw system_error(fmt::format("cannot write {}", file.string()), errno);
+    write_all(made.get(), as_bytes(agent::hex_of(net::make_random_key())), file.string());
+  }
+  const Bytes bytes = read_file(file, kMostKeyBytes);
+  return agent::key_from_hex(std::string(as_text(bytes)));
+}
+
+/// Whether process `pid` is the agent that works in `root`.
+bool is_agent_of(int pid, const fs::path& root) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
+  std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::ranges::replace(words, '\0', '\n');
+  return words.find("\nagent\n") != std::string::npos && words.find("\n" + root.string() + "\n") != std::string::npos;
+}
+
+}  // namespace
+
+std::vector<NodePlace> local_nodes(int count) {
+  if (count < 1 || count > kMostNodes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("this machine can be 1 to {} nodes, not {}", kMostNodes, count));
+  }
+  std::vector<NodePlace> nodes;
+  for (int i = 0; i < count; ++i) {
+    nodes.push_back({fmt::format("node-{}", i), fmt::format("127.0.0.{}", kFirstAddress + i), usable_cores(), 0});
+  }
+  return nodes;
+}
+
+LocalDriver::LocalDriver(const LocalOptions& options) : options_(options) {
+  fs::create_directories(options_.folder / "nodes");
+  key_ = key_in(options_.folder / "agents.key");
+  agent::HubOptions hub;
+  hub.endpoint = {net::Endpoint::Kind::kUnix, (options_.folder / "hub.sock").string(), 0};
+  hub.key = key_;
+  hub.lease = options_.lease;
+  hub.margin = options_.margin;
+  hub.longest_start = options_.longest_start;
+  hub.logger = options_.logger;
+  hub_ = std::make_unique<agent::Hub>(hub);
+}
+
+WorkOrder LocalDriver::completed(WorkOrder order) const {
+  order.shared_folder = (options_.folder / "shared" / order.attempt).string();
+  order.key = agent::hex_of([&] {
+    const Sha256 digest = hmac_sha256(key_, as_bytes("attempt " + order.attempt));
+    net::JobKey key;
+    std::ranges::copy(digest, key.begin());
+    return key;
+  }());
+  order.node = 0;
+  return order;
+}
+
+std::vector<std::string> LocalDriver::agent_command(const NodePlace& node) const {
+  std::vector<std::string> command = {options_.gyre_program,
+                                      "agent",
+                                      "--service",
+                                      net::to_string(hub_->endpoint()),
+                                      "--key-file",
+                                      (options_.folder / "agents.key").string(),
+                                      "--node",
+                                      node.id,
+                                      "--root",
+                                      node_folder(node.id).string(),
+                                      "--give-up-seconds",
+                                      std::to_string(options_.give_up.count())};
+  if (::geteuid() == 0) command.insert(command.end(), {"--job-user", options_.job_user});
+  return command;
+}
+
+std::vector<Artifact> LocalDriver::plan(const WorkOrder& order) const {
+  // As if for the first node: an error here is one of the order.
+  const WorkOrder whole = completed(order);
+  for (const NodePlace& node : whole.nodes) {
+    if (!agent::is_plain_name(node.id) || !node.address.starts_with("127.")) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("node '{}' at '{}' is not one of this machine's virtual nodes", node.id, node.address));
+    }
+  }
+  if (static_cast<int>(whole.nodes.size()) != whole.job.node_count) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the job needs {} nodes and was given {}", whole.job.node_count, whole.nodes.size()));
+  }
+  const agent::NodeFolders folders(node_folder(whole.nodes.front().id));
+  const agent::MountPlan mounts = agent::plan_mounts(whole, folders);
+  agent::check_places(agent::job_environment(whole, folders, {{"HOME", folders.job(whole.job_name)}}), folders, mounts);
+  std::vector<Artifact> artifacts;
+  for (const NodePlace& node : whole.nodes) {
+    artifacts.push_back({node.id, fmt::format("{}\n", fmt::join(agent_command(node), " "))});
+  }
+  return artifacts;
+}
+
+void LocalDriver::submit(const WorkOrder& order) {
+  static_cast<void>(plan(order));
+  reattach({order});
+}
+
+void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
+  for (const WorkOrder& each : orders) {
+    if (attempts_.contains(each.attempt)) continue;
+    const WorkOrder order = completed(each);
+    for (const NodePlace& node : order.nodes) {
+      places_[node.id] = node;
+      attempts_[order.attempt].push_back(node.id);
+    }
+    fs::create_directories(options_.folder / "shared");  // The agents make what is in it, for the job's user.
+    hub_->submit(order);
+    for (const NodePlace& node : order.nodes) ensure_agent(node.id);
+  }
+}
+
+void LocalDriver::ensure_agent(const std::string& node) {
+  try {
+    const agent::Words words = agent::start_detached(agent_command(places_.at(node)), options_.environment);
+    // One that is there already keeps the new one out, and comes to the hub by itself.
+    if (!words.out.empty() || words.error.find("another agent") != std::string::npos) return;
+    hub_->lose_node(node, words.error.empty() ? "its agent ended at once" : words.error);
+  } catch (const Error& error) {
+    hub_->lose_node(node, fmt::format("its agent cannot be started: {}", error.what()));
+  }
+}
+
+/// The node counts as lost: what is left of it must not run into the job's next attempt.
+void LocalDriver::end_node(const std::string& node) {
+  const fs::path root = node_folder(node);
+  std::ifstream lock(agent::NodeFolders(root).lock());
+  int pid = 0;
+  if (lock >> pid && pid > 1) {
+    const UniqueFd process = open_pidfd(pid);
+    if (process && is_agent_of(pid, root)) send_signal(process, SIGKILL);
+  }
+  agent::abandon_attempt(root);
+}
+
+std::vector<Event> LocalDriver::watch(Deadline deadline) {
+  std::vector<Event> told;
+  for (Event& event : hub_->take_events(deadline)) {
+    const auto in_use = [&](const auto& attempt) {
+      return std::ranges::find(attempt.second, event.node) != attempt.second.end();
+    };
+    if (event.kind == Event::Kind::kAgentGone && std::ranges::any_of(attempts_, in_use)) ensure_agent(event.node);
+    if (event.kind == Event::Kind::kNodeLost) end_node(event.node);
+    told.push_back(std::move(event));
+  }
+  return told;
+}
+
+void LocalDriver::cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) {
+  hub_->stop(attempt, reason, grace);
+}
+
+void LocalDriver::acknowledge(const std::string& attempt) {
+  hub_->acknowledge(attempt);
+  attempts_.erase(attempt);
+  std::error_code ignored;
+  fs::remove_all(options_.folder / "shared" / attempt, ignored);
+}
+
+}  // namespace gyre::jobs::drivers::local

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gyre/base/log.h"
+#include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/agent/hub.h"
+#include "gyre/jobs/drivers/driver.h"
+
+namespace gyre::jobs::drivers::local {
+
+struct LocalOptions {
+  std::filesystem::path folder;  ///< Everything of the nodes lies here; absolute, and not long: sockets are made in it.
+  std::string gyre_program;      ///< Absolute.
+  agent::Variables environment;  ///< Of the agents; what jobs find of it, `gyre agent` decides.
+  std::string job_user = "nobody";  ///< As whom jobs run where the service is root; else they run as we do.
+  std::chrono::milliseconds lease{10'000};
+  std::chrono::milliseconds margin{3'000};
+  std::chrono::milliseconds longest_start{30'000};
+  std::chrono::seconds give_up{60};  ///< Agents without a job and a service end after so long.
+  Logger logger = null_logger();
+};
+
+/// `count` nodes of this machine: "node-0" at 127.0.0.2, and so on. All of them have all its cores. Error(
+/// kInvalidArgument) beyond 250.
+std::vector<agent::NodePlace> local_nodes(int count);
+
+/// Virtual nodes on this machine. Each has an address of its own and a folder of its own below `folder`/nodes, with a
+/// mount root in it, and an agent, which is started when the node's first attempt comes, and started again when it is
+/// killed.
+class LocalDriver final : public Driver {
+ public:
+  /// Error(kInvalidArgument | kIo). One driver at a time in a folder: the caller sees to that.
+  explicit LocalDriver(const LocalOptions& options);
+  /// Leaves agents and attempts as they are.
+  ~LocalDriver() override = default;
+
+  std::vector<Artifact> plan(const WorkOrder& order) const override;
+  void submit(const WorkOrder& order) override;
+  std::vector<Event> watch(Deadline deadline) override;
+  int fd() const override { return hub_->fd(); }
+  void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) override;
+  void reattach(const std::vector<WorkOrder>& orders) override;
+  void acknowledge(const std::string& attempt) override;
+
+  /// The node's agent may end, once it has nothing to do.
+  void release(const std::string& node) { hub_->dismiss(node); }
+  std::filesystem::path node_folder(const std::string& node) const { return options_.folder / "nodes" / node; }
+
+ private:
+  WorkOrder completed(WorkOrder order) const;
+  std::vector<std::string> agent_command(const agent::NodePlace& node) const;
+  void ensure_agent(const std::string& node);
+  void end_node(const std::string& node);
+
+  LocalOptions options_;
+  net::JobKey key_;
+  std::unique_ptr<agent::Hub> hub_;
+  std::map<std::string, agent::NodePlace> places_;            // By id; of all nodes that were ever used.
+  std::map<std::string, std::vector<std::string>> attempts_;  // The nodes of those whose end is not acknowledged.
+};
+
+}  // namespace gyre::jobs::drivers::local

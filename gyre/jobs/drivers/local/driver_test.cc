@@ -1,0 +1,222 @@
+// Virtual nodes on this machine are the embedded default; they must behave as nodes of an engine do.
+#include "gyre/jobs/drivers/local/driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "gyre/base/file.h"
+#include "gyre/base/process.h"
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/jobs/agent/node_job.h"
+#include "gyre/jobs/drivers/driver_conformance.h"
+
+namespace gyre::jobs::drivers {
+namespace {
+
+namespace fs = std::filesystem;
+
+class LocalFixture {
+ public:
+  explicit LocalFixture(const fs::path& folder) {
+    options_.folder = folder / "state";
+    options_.gyre_program = GYRE_PROGRAM;
+    options_.environment = {{"PATH", "/usr/local/bin:/usr/bin:/bin"}};
+    options_.lease = std::chrono::milliseconds(2'000);
+    options_.margin = std::chrono::milliseconds(1'000);
+    options_.give_up = std::chrono::seconds(5);
+    driver_ = std::make_unique<local::LocalDriver>(options_);
+  }
+  ~LocalFixture() {
+    driver_.reset();
+    for (const auto& node : places(3)) {
+      if (const int pid = agent_pid(node.id)) ::kill(pid, SIGKILL);
+      agent::abandon_attempt(options_.folder / "nodes" / node.id);
+    }
+  }
+  LocalFixture(const LocalFixture&) = delete;
+  LocalFixture& operator=(const LocalFixture&) = delete;
+
+  Driver& driver() { return *driver_; }
+  std::vector<agent::NodePlace> places(int count) const { return local::local_nodes(count); }
+  void restart() {
+    driver_.reset();
+    driver_ = std::make_unique<local::LocalDriver>(options_);
+  }
+  void kill_agent(const std::string& node) const { ::kill(agent_pid(node), SIGKILL); }
+  /// It hangs: it neither renews its lease nor ends.
+  void lose_node(const std::string& node) const { ::kill(agent_pid(node), SIGSTOP); }
+  fs::path node_folder(const std::string& node) const { return options_.folder / "nodes" / node; }
+
+  std::vector<std::string> processes_of(const std::string& attempt) const {
+    std::vector<std::string> found;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+      const std::string variables = conformance::content_of(entry.path() / "environ");
+      if (variables.find("GYRE_JOB_ATTEMPT=" + attempt + '\0') != std::string::npos) found.push_back(entry.path());
+    }
+    return found;
+  }
+
+ private:
+  int agent_pid(const std::string& node) const {
+    int pid = 0;
+    std::ifstream(agent::NodeFolders(node_folder(node)).lock()) >> pid;
+    return pid;
+  }
+
+  local::LocalOptions options_;
+  std::unique_ptr<local::LocalDriver> driver_;
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Local, DriverConformance, LocalFixture);
+
+class LocalJobs : public DriverConformance<LocalFixture> {};
+
+// The sample of article 000 as published; only its two scripts and its data stand in for the article's.
+constexpr const char* kSampleJob = R"({
+    "$schema": "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2017-09-01-preview/job.json",
+    "properties": {
+        "nodeCount": 2,
+        "environmentVariables": [
+            {"name": "NUM_NODES", "value": "2"},
+            {"name": "PROCESSES_PER_NODE", "value": "4"},
+            {"name": "HOROVOD_TIMELINE", "value": "$AZ_BATCHAI_OUTPUT_TIMELINE/timeline.json"}
+        ],
+        "customToolkitSettings": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/run-cifar10.sh"},
+        "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir",
+        "outputDirectories": [
+            {"id": "MODEL", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod", "pathSuffix": "models"},
+            {"id": "TIMELINE", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod", "pathSuffix": "timelines"}
+        ],
+        "inputDirectories": [
+            {"id": "DATASET", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod/data/cifar-10-batches-py"},
+            {"id": "SCRIPTS", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod"}
+        ],
+        "containerSettings": {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.6.0-gpu"}},
+        "jobPreparation": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/job-prep.sh"}
+    }
+})";
+
+// Four processes on each host of the list, over ssh, as the article's script does with mpirun.
+constexpr const char* kRunScript = R"(#!/bin/bash
+set -e
+[ -e "$AZ_BATCHAI_INPUT_DATASET/data_batch_1" ]
+for host in ${AZ_BATCH_HOST_LIST//,/ }; do
+  ssh "$host" 'for i in $(seq $PROCESSES_PER_NODE); do
+    echo "$AZ_BATCH_NODE_ID process $i $(cat $AZ_BATCHAI_JOB_TEMP/prepared) ${GYRE_RANK-no rank}" &
+  done; wait' &
+done
+wait
+echo checkpoint > "$AZ_BATCHAI_OUTPUT_MODEL/checkpoint-5"
+echo '[]' > "$HOROVOD_TIMELINE"
+)";
+
+TEST_F(LocalJobs, the_sample_job_runs_over_two_nodes_and_its_outputs_are_in_their_places) {
+  const fs::path storage = share_ / "storagedir";
+  conformance::write_file(storage / "horovod/run-cifar10.sh", kRunScript);
+  conformance::write_file(
+      storage / "horovod/job-prep.sh",
+      "#!/bin/bash\necho preparing\nhostname > /dev/null\necho yes > $AZ_BATCHAI_JOB_TEMP/prepared\n");
+  conformance::write_file(storage / "horovod/data/cifar-10-batches-py/data_batch_1", "data");
+  for (const char* name : {"storagedir", "storagedir/horovod"}) ::chmod((share_ / name).c_str(), 0777);
+  WorkOrder order = order_of("sample", spec::job_or_throw(spec::parse_job(kSampleJob), "job.json"));
+  order.cluster.gyre.mounts = {{"external", share_.string()}};
+
+  const auto result = run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  const fs::path logs = storage / order.path_segment / "stdouterr";
+  EXPECT_EQ(result.log_folder, logs);
+  const fs::path outputs = storage / "horovod" / order.path_segment / "outputs";
+  EXPECT_EQ(conformance::content_of(outputs / "models/checkpoint-5"), "checkpoint\n");
+  EXPECT_EQ(conformance::content_of(outputs / "timelines/timeline.json"), "[]\n");
+  EXPECT_EQ(result.outputs.at("MODEL"), (outputs / "models").string());
+
+  const std::string text = conformance::content_of(logs / "stdout.txt");
+  EXPECT_EQ(conformance::content_of(logs / "stderr.txt"), "");
+  EXPECT_EQ(std::ranges::count(text, '\n'), 8) << text;
+  for (const auto& node : order.nodes) {
+    EXPECT_EQ(conformance::content_of(logs / ("stdout-job_prep-" + node.id + ".txt")), "preparing\n");
+    for (const char* number : {"1", "2", "3", "4"}) {
+      EXPECT_THAT(text, testing::HasSubstr(node.id + " process " + number + " yes no rank\n"));
+    }
+  }
+  expect_nothing_left(order);
+}
+
+// Two processes on each node find each other through what the service hands down, without a word in the job.
+TEST_F(LocalJobs, tasks_of_several_nodes_get_their_indices_and_their_place_among_the_ranks) {
+  conformance::write_file(share_ / "task.sh",
+                          "echo $AZ_BATCHAI_TASK_INDEX $RANK $WORLD_SIZE $LOCAL_RANK $GYRE_SIZE $AZ_BATCH_NODE_ID "
+                          "$AZ_BATCHAI_PYTORCH_BACKEND\n");
+  const WorkOrder order = this->order("torch", 2,
+                                      R"("pyTorchSettings": {"pythonScriptFilePath":
+      "$AZ_BATCHAI_MOUNT_ROOT/share/task.sh", "pythonInterpreterPath": "/bin/sh", "processCount": 3})");
+  const auto result = run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  EXPECT_EQ(log(order, "stdout-0.txt"), "0 0 3 0 3 node-0 gloo\n");
+  EXPECT_EQ(log(order, "stdout-1.txt"), "1 1 3 1 3 node-0 gloo\n");
+  EXPECT_EQ(log(order, "stdout-2.txt"), "2 2 3 0 3 node-1 gloo\n");
+}
+
+// A parameter server never ends by itself; the job must not wait for it, nor fail because it is ended.
+TEST_F(LocalJobs, parameter_servers_are_ended_when_all_workers_are_done) {
+  conformance::write_file(share_ / "role.sh", R"(echo $1 $AZ_BATCHAI_TASK_INDEX $AZ_BATCHAI_PS_HOSTS $TF_CONFIG
+[ $1 != server ] || sleep 1000
+sleep 0.$AZ_BATCHAI_TASK_INDEX)");
+  const WorkOrder order = this->order("roles", 2, R"("tensorFlowSettings": {
+      "pythonScriptFilePath": "$AZ_BATCHAI_MOUNT_ROOT/share/role.sh", "pythonInterpreterPath": "/bin/sh",
+      "masterCommandLineArgs": "master", "workerCommandLineArgs": "worker",
+      "parameterServerCommandLineArgs": "server", "workerCount": 2, "parameterServerCount": 1})");
+  const auto result = run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  EXPECT_TRUE(log(order, "stdout-ps-0.txt").starts_with("server 0 127.0.0.2:")) << log(order, "stdout-ps-0.txt");
+  EXPECT_TRUE(log(order, "stdout-wk-0.txt").starts_with("master 0 127.0.0.2:"));
+  EXPECT_THAT(log(order, "stdout-wk-1.txt"), testing::HasSubstr(R"("task":{"index":0,"type":"worker"})"));
+  expect_nothing_left(order);
+}
+
+TEST_F(LocalJobs, an_order_that_can_never_run_is_refused_before_anything_starts) {
+  WorkOrder order = this->order("nowhere", 1, this->line("true"));
+  order.cluster.gyre.mounts.clear();
+  try {
+    driver().submit(order);
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), testing::HasSubstr("--mount share=DIR"));
+  }
+}
+
+// Where the service is root its jobs must be nobody of importance.
+TEST_F(LocalJobs, jobs_do_not_run_as_root) {
+  const WorkOrder order = this->order("who", 1, this->line("id -u; [ -w $HOME ] && echo home"));
+  EXPECT_TRUE(run(order).succeeded());
+  const std::string expected = ::geteuid() == 0 ? "65534" : std::to_string(::geteuid());
+  EXPECT_EQ(log(order, "stdout.txt"), expected + "\nhome\n");
+}
+
+// The ranks' own launcher is what keeps them; when it is killed the job must end, with nothing left.
+TEST_F(LocalJobs, a_killed_launcher_is_an_internal_error) {
+  const WorkOrder order = this->order("unheld", 1, this->line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return exists("runs"); }));
+  const std::string socket = fixture_->node_folder("node-0") / "agent/ranks.sock.json";
+  int killed = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    if (conformance::content_of(entry.path() / "cmdline").find(socket) == std::string::npos) continue;
+    ::kill(std::stoi(entry.path().filename()), SIGKILL);
+    ++killed;
+  }
+  EXPECT_GE(killed, 1);
+  const auto result = wait_for_end(order.attempt);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "InternalError");
+  expect_nothing_left(order);
+}
+
+}  // namespace
+}  // namespace gyre::jobs::drivers
