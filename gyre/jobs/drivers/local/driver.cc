@@ -33,6 +33,7 @@ using agent::NodePlace;
 
 constexpr int kFirstAddress = 2;  // 127.0.0.1 is everybody's.
 constexpr int kMostNodes = 250;
+constexpr std::chrono::seconds kPatience{1};  // With an agent that was started and has not come.
 constexpr std::size_t kMostKeyBytes = 1024;
 
 /// Made once per folder, for our user alone.
@@ -149,7 +150,12 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
     }
     fs::create_directories(options_.folder / "shared");  // The agents make what is in it, for the job's user.
     hub_->submit(order);
-    for (const NodePlace& node : order.nodes) ensure_agent(node.id);
+    for (const NodePlace& node : order.nodes) {
+      if (!absent_.contains(node.id) && known_.contains(node.id)) continue;  // It is connected.
+      known_.insert(node.id);
+      absent_[node.id] = SteadyClock::now();
+      ensure_agent(node.id);
+    }
   }
 }
 
@@ -176,16 +182,35 @@ void LocalDriver::end_node(const std::string& node) {
   agent::abandon_attempt(root);
 }
 
+bool LocalDriver::in_use(const std::string& node) const {
+  return std::ranges::any_of(
+      attempts_, [&](const auto& attempt) { return std::ranges::find(attempt.second, node) != attempt.second.end(); });
+}
+
+/// An agent that was killed before it had come to the hub leaves no trace there.
+void LocalDriver::ensure_absent_agents() {
+  for (auto& [node, since] : absent_) {
+    if (!in_use(node) || SteadyClock::now() - since < kPatience) continue;
+    since = SteadyClock::now();
+    ensure_agent(node);
+  }
+}
+
 std::vector<Event> LocalDriver::watch(Deadline deadline) {
   std::vector<Event> told;
-  for (Event& event : hub_->take_events(deadline)) {
-    const auto in_use = [&](const auto& attempt) {
-      return std::ranges::find(attempt.second, event.node) != attempt.second.end();
-    };
-    if (event.kind == Event::Kind::kAgentGone && std::ranges::any_of(attempts_, in_use)) ensure_agent(event.node);
-    if (event.kind == Event::Kind::kNodeLost) end_node(event.node);
-    told.push_back(std::move(event));
-  }
+  do {
+    const bool all_here = std::ranges::none_of(absent_, [&](const auto& node) { return in_use(node.first); });
+    const Deadline slice = Deadline::after(kPatience);
+    for (Event& event :
+         hub_->take_events(all_here || *slice.when() > deadline.when().value_or(*slice.when()) ? deadline : slice)) {
+      if (event.kind == Event::Kind::kAgentCame) absent_.erase(event.node);
+      if (event.kind == Event::Kind::kAgentGone) absent_[event.node] = SteadyClock::now();
+      if (event.kind == Event::Kind::kAgentGone && in_use(event.node)) ensure_agent(event.node);
+      if (event.kind == Event::Kind::kNodeLost) end_node(event.node);
+      told.push_back(std::move(event));
+    }
+    ensure_absent_agents();
+  } while (told.empty() && !deadline.passed());
   return told;
 }
 

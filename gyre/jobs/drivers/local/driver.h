@@ -57,12 +57,16 @@ class LocalDriver final : public Driver {
   WorkOrder completed(WorkOrder order) const;
   std::vector<std::string> agent_command(const agent::NodePlace& node) const;
   void ensure_agent(const std::string& node);
+  void ensure_absent_agents();
+  bool in_use(const std::string& node) const;
   void end_node(const std::string& node);
 
   LocalOptions options_;
   net::JobKey key_;
   std::unique_ptr<agent::Hub> hub_;
   std::map<std::string, agent::NodePlace> places_;            // By id; of all nodes that were ever used.
+  std::set<std::string> known_;                               // Nodes whose agents were started once.
+  std::map<std::string, SteadyClock::time_point> absent_;     // Those of them that are not connected, since when.
   std::map<std::string, std::vector<std::string>> attempts_;  // The nodes of those whose end is not acknowledged.
 };
 
