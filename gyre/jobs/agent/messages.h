@@ -13,7 +13,7 @@
 
 namespace gyre::jobs::agent {
 
-// What an agent and the service say to each other: messages of net, whose payload is JSON (ADR 40).
+// What an agent and the service say to each other: messages of net, whose payload is JSON (ADR 43).
 // Both sides treat it as untrusted: it is parsed within limits and checked field by field. Error(kCorruptData).
 namespace message_type {
 // agent -> service
