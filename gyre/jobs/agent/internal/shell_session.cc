@@ -47,6 +47,7 @@ class Session {
   /// Until the command has ended and its last words are under way, or the connection breaks.
   void run() {
     try {
+      take_messages();  // Some may have come with the first one, and poll(2) does not see them any more.
       while (!over()) step();
     } catch (const Error&) {
       say_farewell();

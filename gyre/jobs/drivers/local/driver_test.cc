@@ -154,6 +154,17 @@ TEST_F(LocalJobs, the_sample_job_runs_over_two_nodes_and_its_outputs_are_in_thei
   expect_nothing_left(order);
 }
 
+// What mpirun and `gyre run` rest on: stdin reaches the other node and ends there, and the exit code comes back.
+TEST_F(LocalJobs, the_remote_shell_hands_on_input_its_end_and_the_exit_code) {
+  const WorkOrder order =
+      this->order("shell", 2,
+                  this->line("echo input | ssh node-1 'cat; echo $AZ_BATCH_NODE_ID >&2; exit 5'; echo $?; "
+                             "seq 1 100000 | ssh -T 127.0.0.3 wc -l; ssh -n node-1 cat; exit 0"));
+  EXPECT_TRUE(run(order).succeeded());
+  EXPECT_EQ(log(order, "stdout.txt"), "input\n5\n100000\n");
+  EXPECT_EQ(log(order, "stderr.txt"), "node-1\n");
+}
+
 // Two processes on each node find each other through what the service hands down, without a word in the job.
 TEST_F(LocalJobs, tasks_of_several_nodes_get_their_indices_and_their_place_among_the_ranks) {
   conformance::write_file(share_ / "task.sh",
