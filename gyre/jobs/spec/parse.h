@@ -12,6 +12,7 @@
 namespace gyre::jobs::spec {
 
 /// The versions of Batch AI's interface, and of its files.
+// NOLINTNEXTLINE(readability-identifier-naming): dates are easier to read with something between their numbers.
 enum class ApiVersion { k2017_09_01_preview, k2018_03_01, k2018_05_01 };
 
 /// "2018-05-01".

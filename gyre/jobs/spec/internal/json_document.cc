@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -108,8 +109,9 @@ class JsonEvents {
 void read_json(std::string_view text, DocumentBuilder& builder) {
   Position position;
   JsonEvents events(builder, position);
-  nlohmann::json::sax_parse(CountingIterator(text.data(), position),
-                            CountingIterator(text.data() + text.size(), position), &events);
+  const char* const begin = std::to_address(text.begin());
+  const char* const end = std::to_address(text.end());
+  nlohmann::json::sax_parse(CountingIterator(begin, position), CountingIterator(end, position), &events);
 }
 
 }  // namespace gyre::jobs::spec

@@ -56,7 +56,7 @@ class MountPaths {
   std::string read(ObjectReader& mount) {
     constexpr std::string_view kName = "relativeMountPath";
     const std::string text = mount.required_text(kName);
-    if (text.empty()) return text;
+    if (text.empty()) return "";
     if (text.starts_with('/')) mount.error(kName, "must be a relative path");
     std::string path = relative_path(mount, kName, text);
     if (path.empty()) mount.error(kName, "names no directory");
