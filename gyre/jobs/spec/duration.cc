@@ -29,8 +29,10 @@ class Scanner {
   std::optional<std::int64_t> number() {
     constexpr std::size_t kMostDigits = 9;
     std::int64_t value = 0;
+    // Both ends are given. NOLINTBEGIN(bugprone-suspicious-stringview-data-usage)
     const auto [end, failure] =
         std::from_chars(rest_.data(), rest_.data() + std::min(rest_.size(), kMostDigits), value);
+    // NOLINTEND(bugprone-suspicious-stringview-data-usage)
     if (failure != std::errc() || value < 0 || rest_.front() == '-') return std::nullopt;
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return value;

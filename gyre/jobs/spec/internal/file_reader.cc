@@ -80,6 +80,7 @@ void read_root(const Value& root, const ParseOptions& options, std::string_view 
   file.finish();
 }
 
+// Its problems are moved out. NOLINTBEGIN(performance-unnecessary-value-param)
 template <typename Spec>
 Parsed<Spec> checked(FileReading file, std::optional<Spec> spec) {
   constexpr std::size_t kEnvelopeBytes = 64;
@@ -93,6 +94,7 @@ Parsed<Spec> checked(FileReading file, std::optional<Spec> spec) {
                              fmt::format("the file means {} bytes of JSON; {} are the limit", bytes, kMostFileBytes)});
   return parsed;
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 }  // namespace
 
