@@ -16,8 +16,8 @@ using gyre::net::http::internal::RequestParser;
 struct Result {
   int refusal = 0;
   bool done = false;
-  std::string target;
-  std::string body;
+  std::string target{};
+  std::string body{};
   std::size_t left = 0;
 
   bool operator==(const Result&) const = default;
