@@ -9,7 +9,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # -O3, CMake's choice, takes longer to compile; the loops that matter are vectorised by hand. The wheel's build uses it too, so
 # that ccache has its objects.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-if(NOT CMAKE_BUILD_TYPE)
+if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
@@ -21,7 +21,9 @@ endif()
 
 # Flags that every target of ours gets; never global, so that dependencies keep theirs.
 add_library(gyre_flags INTERFACE)
-target_compile_options(gyre_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror -fno-math-errno
+# A warning of a compiler that we do not know must not end somebody else's build.
+target_compile_options(gyre_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
+  $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror> -fno-math-errno
   # GYRE_CHECK(a == b) captures `a` with <<, which binds tighter than ==; that is the point of it.
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety -Wno-overloaded-shift-op-parentheses>
   # Deep inlining in std:: makes GCC 12 report bounds and lifetimes that do not exist.
@@ -69,6 +71,7 @@ function(gyre_library name)
   add_library(gyre::${name} ALIAS gyre_${name})
   target_link_libraries(gyre_${name} PUBLIC ${ARG_DEPENDS} PRIVATE gyre_flags ${ARG_PRIVATE_DEPENDS})
   target_include_directories(gyre_${name} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
+  target_compile_features(gyre_${name} PUBLIC cxx_std_20)
   gyre_precompile(gyre_${name} library)
 endfunction()
 

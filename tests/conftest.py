@@ -15,8 +15,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent
 # ./dev test runs the tests in several processes. Tests that share something dear - ranks that have torch, an ssh
-# server, a wheel, network namespaces - stay together in one of them.
-TOGETHER = ("tests/python", "tests/cluster", "tests/e2e/run_as_others_test.py", "tests/e2e/wheel_test.py")
+# server, a wheel, a build, network namespaces - stay together in one of them.
+TOGETHER = (
+    "tests/python",
+    "tests/cluster",
+    "tests/e2e/cpp_test.py",
+    "tests/e2e/run_as_others_test.py",
+    "tests/e2e/wheel_test.py",
+)
 
 # How tools/dev/junit_counts.py recognises a test that was left out.
 NEEDS_ROOT = "needs root"

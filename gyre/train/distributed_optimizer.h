@@ -6,6 +6,14 @@
 
 namespace gyre::train {
 
+/// The parameters of a torch::nn::Module by their names, in the order in which they were registered.
+template <typename Module>
+NamedTensors named_parameters(const Module& module) {
+  NamedTensors parameters;
+  for (const auto& item : module.named_parameters()) parameters.push_back({item.key(), item.value()});
+  return parameters;
+}
+
 /// Any libtorch optimizer, made to step on gradients averaged over all ranks:
 ///
 ///     auto runtime = gyre::engine::Runtime::start_from_environment();
