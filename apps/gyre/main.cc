@@ -124,7 +124,7 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
     if (first == "agent-shell-server") return agent_shell.run_server(environment_from_environment());
     if (first == "launch") return launch.run(environment_from_environment());
     if (first == "job") return job.run(environment_from_environment());
-    return run.run(environment_from_environment(), called_as);
+    return run.run(environment_from_environment());
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {

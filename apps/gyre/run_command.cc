@@ -1,7 +1,6 @@
 #include "apps/gyre/run_command.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,13 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "apps/gyre/byte_strings.h"
 #include "apps/gyre/horovod_compat.h"
 #include "apps/gyre/option_values.h"
-#include "apps/gyre/python_verb.h"
-#include "gyre/base/bytes.h"
 #include "gyre/base/cores.h"
-#include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/net/network.h"
@@ -31,8 +26,6 @@ using Json = nlohmann::json;
 
 constexpr int kDefaultMasterPort = 29'500;
 constexpr int kMostNodes = 4096;
-/// What a `gyre run` of another host may say about a job: the command and the variables of the environment.
-constexpr std::size_t kMostDescriptionBytes = std::size_t{8} << 20;
 
 std::string hint_for(const SpawnError& error, const std::string& command) {
   if (error.errno_value() == EAGAIN)
@@ -60,34 +53,6 @@ void set_variable(std::vector<std::string>& environment, const std::string& entr
   const std::string_view name = std::string_view(entry).substr(0, entry.find('=') + 1);
   std::erase_if(environment, [&](const std::string& other) { return other.starts_with(name); });
   environment.push_back(entry);
-}
-
-/// A line of JSON from stdin, which stays open behind it.
-Json read_description() {
-  std::string line;
-  char letter = 0;
-  for (;;) {
-    const ssize_t count = ::read(STDIN_FILENO, &letter, 1);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0 || line.size() >= kMostDescriptionBytes) {
-      throw UsageError("--agent is for `gyre run -H`, which tells the job's description through stdin");
-    }
-    if (letter == '\n') break;
-    line += letter;
-  }
-  try {
-    return with_characters_as_bytes(Json::parse(line));
-  } catch (const Json::exception& error) {
-    throw UsageError(fmt::format("--agent: the job's description on stdin is no JSON: {}", error.what()));
-  }
-}
-
-std::vector<std::byte> from_hexadecimal(const std::string& text) {
-  std::vector<std::byte> bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -243,12 +208,12 @@ void RunCommand::set_output(launch::LaunchOptions& options) const {
   options.verbose = verbosity_ > 0;
 }
 
-int RunCommand::run(const std::vector<std::string>& environment, const std::string& called_as) {
+int RunCommand::run(const std::vector<std::string>& environment) {
   constexpr int kLongestGraceSeconds = 86400;
   constexpr int kMostRestarts = 1000;
   launch::LaunchOptions options;
   options.environment = full_environment(environment);
-  if (agent_) return run_as_agent(std::move(options));
+  if (agent_) return start([&] { return launch::run_as_agent(options.environment); }, "");
   options.ranks = rank_count();
   if (command_.empty()) throw UsageError("no command to run, as in `gyre run -n 4 -- python train.py`");
   options.command = full_command();
@@ -259,11 +224,14 @@ int RunCommand::run(const std::vector<std::string>& environment, const std::stri
   set_output(options);
   if (!ssh_port_.empty()) parse_integer(ssh_port_, "--ssh-port", 1, 65'535);
   if (!signals_.empty()) check_signals(signals_, "--signals-to-handle");
-  if (!hosts_.empty() || !host_file_.empty()) run_on_hosts(options, called_as);
+  if (!hosts_.empty() || !host_file_.empty()) {
+    const launch::HostsOptions job = hosts_options(options, environment);
+    return start([&] { return launch::run_on_hosts(job); }, options.command.front());
+  }
   options.shown = shown_streams(options.ranks);
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
-  return launch(options);
+  return start([&] { return launch::run_on_console(options); }, options.command.front());
 }
 
 void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
@@ -271,16 +239,16 @@ void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
   options.stdin_rank = input_ == "none" ? -1 : static_cast<int>(parse_integer(input_, "--stdin", 0, ranks - 1));
 }
 
-int RunCommand::launch(const launch::LaunchOptions& options) const {
+int RunCommand::start(const std::function<launch::LaunchResult()>& job, const std::string& command) const {
   try {
-    const launch::LaunchResult result = launch::run_on_console(options);
+    const launch::LaunchResult result = job();
     if (!result_file_.empty()) {
       const Json first = result.first_failed_rank ? Json(*result.first_failed_rank) : Json(nullptr);
       std::ofstream(result_file_) << Json{{"exit_code", result.exit_code}, {"first_failed_rank", first}};
     }
     return result.exit_code;
   } catch (const SpawnError& error) {
-    fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, options.command.front()));
+    fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, command));
     if (error.errno_value() == ENOENT) return 127;
     return error.errno_value() == EAGAIN ? 1 : 126;
   }
@@ -294,73 +262,33 @@ void RunCommand::refuse_beside_hosts() const {
   }
 }
 
-void RunCommand::run_on_hosts(const launch::LaunchOptions& options, const std::string& called_as) const {
+std::vector<std::string> RunCommand::ssh_words() const {
+  std::vector<std::string> words = launch::shell_words(ssh_, "--ssh");
+  if (words.empty()) throw UsageError("--ssh names no program");
+  if (!ssh_port_.empty()) words.insert(words.end(), {"-p", ssh_port_});
+  if (!ssh_identity_.empty()) words.insert(words.end(), {"-i", ssh_identity_});
+  return words;
+}
+
+launch::HostsOptions RunCommand::hosts_options(const launch::LaunchOptions& options,
+                                               const std::vector<std::string>& environment) const {
   if (!hosts_.empty() && !host_file_.empty()) throw UsageError("give either -H or --hostfile");
   refuse_beside_hosts();
   if (!input_.empty()) throw UsageError("--stdin is for the ranks of this host; with -H every rank's stdin is empty");
-  const Json job = {{"command", options.command},
-                    {"environment", options.environment},
-                    {"variables", variables_},
-                    {"ranks", ranks_.empty() ? 0 : rank_count()},
-                    {"hosts", hosts_},
-                    {"host_file", host_file_},
-                    {"ssh", ssh_},
-                    {"ssh_port", ssh_port_},
-                    {"ssh_identity", ssh_identity_},
-                    {"grace_seconds", options.grace.count() / 1000},
-                    {"run_id", options.run_id},
-                    {"role", options.role},
-                    {"timeline", options.timeline ? options.timeline->string() : ""},
-                    {"log_dir", options.log_dir ? absolute(*options.log_dir).string() : ""},
-                    {"log_level", options.log_level.value_or("")},
-                    {"result_file", result_file_.empty() ? "" : absolute(result_file_).string()},
-                    {"verbose", options.verbose},
-                    {"folder", absolute(".").parent_path().string()}};
-  const std::string text = with_bytes_as_characters(job).dump();
-  // Not close-on-exec: this process becomes the one that reads it.
-  const int memory = ::memfd_create("gyre-job", 0);
-  if (memory < 0) throw system_error("cannot hand the job on", errno);
-  write_all(memory, as_bytes(text), "cannot hand the job on");
-  become_python_verb("run", "gyre.launch.hosts", {std::to_string(memory)}, called_as);
-}
-
-int RunCommand::run_as_agent(launch::LaunchOptions options) const {
-  // In two steps: the one who calls learns first that every host can be reached, and which ports are free on the first.
-  const launch::ReservedPort store = launch::reserve_port();
-  const launch::ReservedPort rendezvous = launch::reserve_port();
-  fmt::print("gyre-agent {} {}\n", store.port, rendezvous.port);
-  std::fflush(stdout);
-  const Json job = read_description();
-  try {
-    std::filesystem::current_path(job.at("folder").get<std::string>());
-    options.command = job.at("command");
-    for (const std::string entry : job.at("environment")) set_variable(options.environment, entry);
-    options.ranks = job.at("ranks");
-    options.grace = std::chrono::seconds(job.at("grace_seconds").get<int>());
-    options.master_address = job.at("master_address");
-    options.master_port = job.at("master_port");
-    options.verbose = job.at("verbose");
-    options.run_id = job.at("run_id");
-    options.role = job.at("role");
-    if (const std::string file = job.at("timeline"); !file.empty()) options.timeline = file;
-    if (const std::string folder = job.at("log_dir"); !folder.empty()) options.log_dir = folder;
-    if (const std::string level = job.at("log_level"); !level.empty()) options.log_level = level;
-    launch::HostPart part;
-    part.node = job.at("node");
-    part.nodes = job.at("nodes");
-    part.first_rank = job.at("first_rank");
-    part.size = job.at("size");
-    part.rendezvous = job.at("rendezvous");
-    part.key = from_hexadecimal(job.at("key"));
-    options.part = part;
-  } catch (const Json::exception& error) {
-    throw UsageError(fmt::format("--agent: the job's description on stdin makes no sense: {}", error.what()));
-  } catch (const std::filesystem::filesystem_error& error) {
-    throw UsageError(fmt::format("this host has no folder like the one where the job was started: {}", error.what()));
-  }
-  options.colour = false;
-  options.lifeline_fd = STDIN_FILENO;
-  return launch(options);
+  launch::HostsOptions job;
+  job.hosts = launch::divide(host_file_.empty() ? launch::parse_hosts(hosts_) : launch::read_host_file(host_file_),
+                             ranks_.empty() ? 0 : rank_count());
+  job.ssh = ssh_words();
+  job.environment = environment;
+  job.folder = absolute(".").parent_path().string();
+  std::error_code unknown;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  job.program = unknown ? "gyre" : self.string();
+  job.job = options;
+  job.job.environment = launch::for_other_hosts(options.environment);
+  for (const std::string& variable : variables_) set_variable(job.job.environment, variable);
+  if (options.log_dir) job.job.log_dir = absolute(options.log_dir->string());
+  return job;
 }
 
 }  // namespace gyre::app

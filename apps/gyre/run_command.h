@@ -1,11 +1,13 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "gyre/launch/console.h"
+#include "gyre/launch/hosts.h"
 
 namespace gyre::app {
 
@@ -25,8 +27,8 @@ class RunCommand {
   /// UsageError for an option that does not exist.
   std::vector<std::string> take_command(const std::vector<std::string>& arguments);
 
-  /// After the options were parsed. `called_as`: argv[0]. Returns the exit code. UsageError, gyre::Error.
-  int run(const std::vector<std::string>& environment, const std::string& called_as);
+  /// After the options were parsed. Returns the exit code. UsageError, gyre::Error.
+  int run(const std::vector<std::string>& environment);
 
  private:
   void add_own_options();
@@ -46,11 +48,12 @@ class RunCommand {
   /// --stdin. `ranks`: of the job.
   void set_input(launch::LaunchOptions& options, int ranks) const;
   void refuse_beside_hosts() const;
-  int launch(const launch::LaunchOptions& options) const;
-  /// -H and --hostfile: one `gyre run` on each host, through ssh. Returns only when there is no Python to do it.
-  [[noreturn]] void run_on_hosts(const launch::LaunchOptions& options, const std::string& called_as) const;
-  /// This process is the `gyre run` that another one has started through ssh; all it must know comes through stdin.
-  int run_as_agent(launch::LaunchOptions options) const;
+  /// Runs a job, and says how it ended where somebody wants to know. `command`: what could not be started.
+  int start(const std::function<launch::LaunchResult()>& job, const std::string& command) const;
+  std::vector<std::string> ssh_words() const;
+  /// -H and --hostfile.
+  launch::HostsOptions hosts_options(const launch::LaunchOptions& options,
+                                     const std::vector<std::string>& environment) const;
 
   CLI::App* verb_;
   std::vector<std::string> command_;

@@ -12,8 +12,6 @@
 
 namespace gyre::launch {
 
-constexpr std::string_view kNoteForOtherHosts = "gyre-agent: ";
-
 /// What `gyre run` starts. Nothing else is consulted: no variable of the calling process, no file.
 struct LaunchOptions {
   std::vector<std::string> command;          ///< The program and its arguments; not empty.
@@ -25,9 +23,9 @@ struct LaunchOptions {
   std::string run_id = "none";               ///< TORCHELASTIC_RUN_ID of the ranks.
   std::string role = "default";              ///< ROLE_NAME of the ranks.
   int max_restarts = 0;                      ///< How often all ranks are started anew after one has failed.
-  /// To and from the process that started this host's part of a job over several; negative: none. When it closes, the
-  /// ranks are stopped, as by SIGTERM. A rank that ends with exit code 0 becomes kNoteForOtherHosts and a line on
-  /// stderr; the other hosts get that line through their lifelines.
+  /// From the process that started this host's part of a job over several (run_on_hosts()); negative: none. When it
+  /// closes, the ranks are stopped, as by SIGTERM. What happens to the ranks becomes lines on stderr for that process,
+  /// which decides which rank failed first, and tells the person.
   int lifeline_fd = -1;
   std::optional<std::filesystem::path> timeline;  ///< GYRE_TIMELINE of the ranks.
   /// Gets rank-0.log, rank-1.log, …; created when missing. What an earlier job has left there is renamed.

@@ -14,6 +14,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/process.h"
 
 namespace gyre::launch {
 namespace {
@@ -84,7 +85,28 @@ TEST_F(ConsoleTest, hosts_of_one_job_tell_each_other_who_has_ended) {
   ASSERT_EQ(::write(others.get(), note.data(), note.size()), static_cast<ssize_t>(note.size()));
   options_.lifeline_fd = lifeline.get();
   EXPECT_EQ(run(2, "[ $GYRE_RANK = 1 ] && exit 0; " + until_noted("2")).exit_code, 0) << text("err");
-  EXPECT_THAT(text("err"), testing::ContainsRegex("gyre-agent: rank 1 \\(host .*, pid .*\\) ended with exit code 0\n"));
+  EXPECT_THAT(text("err"), testing::ContainsRegex("gyre-agent: .*rank 1 \\(host .*, pid .*\\) ended with exit code 0"));
+}
+
+TEST_F(ConsoleTest, an_agent_leaves_it_to_others_to_say_which_rank_of_the_job_failed_first) {
+  std::array<int, 2> ends;
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const UniqueFd lifeline(ends[0]);
+  const UniqueFd starter(ends[1]);
+  options_.lifeline_fd = lifeline.get();
+  // Rank 1 runs on until it is decided, though that takes longer than failures take to settle.
+  SpawnOptions decides;
+  decides.argv = {"sh", "-c", "until grep -q '\"code\":7' err; do sleep 0.01; done; sleep 0.3; echo first 0"};
+  decides.environment = options_.environment;
+  decides.folder = folder_;
+  decides.stdout_fd = starter.get();
+  const Process starter_process = Process::spawn(decides);
+  const LaunchResult result =
+      run(2, "[ $GYRE_RANK = 0 ] && { echo last words; exit 7; }; trap 'exit 5' TERM; while :; do sleep 0.01; done");
+  EXPECT_EQ(result.first_failed_rank, 0);
+  EXPECT_THAT(text("err"), testing::Not(HasSubstr("failed first")));
+  EXPECT_THAT(text("err"), HasSubstr("\"ended_because\":[1]"));
+  EXPECT_THAT(text("err"), HasSubstr("last words"));
 }
 
 TEST_F(ConsoleTest, two_jobs_in_a_row_leave_the_process_as_it_was) {

@@ -45,6 +45,8 @@ void RankSet::signal_all(int signal) const { supervisor_->signal_all(signal); }
 bool RankSet::ending() const { return supervisor_->ending(); }
 void RankSet::pause_output(bool paused) { supervisor_->pause_output(paused); }
 void RankSet::hear(std::string_view notes) { supervisor_->hear(notes); }
+void RankSet::expect_decision() { supervisor_->expect_decision(); }
+void RankSet::decide(int rank) { supervisor_->decide(rank); }
 const std::string& RankSet::rendezvous() const { return supervisor_->rendezvous(); }
 
 }  // namespace gyre::launch

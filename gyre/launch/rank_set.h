@@ -64,6 +64,8 @@ struct RankSetOptions {
   int max_restarts = 0;                           ///< How often they may be.
   std::optional<std::filesystem::path> timeline;  ///< GYRE_TIMELINE of the ranks.
   std::optional<std::string> log_level;           ///< GYRE_LOG_LEVEL of the ranks; unset leaves `environment`'s.
+  /// Which of the job's ranks failed first is decided elsewhere, from what all hosts' sets tell: see RankSet::decide().
+  bool decided_elsewhere = false;
 };
 
 /// How one rank ended.
@@ -88,6 +90,10 @@ class RankEvents {
   virtual void ended(const ExitRecord& record) = 0;
   /// That a rank has ended with exit code 0, as the RankSets of the job's other hosts want to hear() it: one line.
   virtual void note_for_other_hosts(const std::string& line) = 0;
+  /// Only where the first failure is decided elsewhere. A line that a rank has told about the cause of a failure, and
+  /// whether a rank that has not ended is known to be dying.
+  virtual void account(const std::string& line) { static_cast<void>(line); }
+  virtual void dying(bool now) { static_cast<void>(now); }
 };
 
 struct RankSetResult {
@@ -108,7 +114,8 @@ class Supervisor;
 /// they started, no socket, no memory. Takes no signals and no terminal of the process that it lives in; several may
 /// live there at once.
 ///
-/// * The first rank that fails (killed by a signal, or an exit code other than 0) ends the others within a second.
+/// * The first rank that fails (killed by a signal, or an exit code other than 0) ends the others within a second, or
+///   where that is decided elsewhere, within a second of decide().
 /// * When this process is killed, a guardian process that the set forked kills all that its ranks have started.
 ///
 /// Runs on its owner's thread, as a state machine: poll fd(), then call advance(). Not thread-safe; sets on different
@@ -153,6 +160,10 @@ class RankSet {
   void pause_output(bool paused);
   /// Lines that other hosts' sets have noted, in pieces of any length.
   void hear(std::string_view notes);
+  /// Where the first failure is decided elsewhere: a rank of the job has failed, so that it is worth to look for ranks
+  /// that are dying; and `rank` of the job was the first.
+  void expect_decision();
+  void decide(int rank);
 
   const std::string& rendezvous() const;
 

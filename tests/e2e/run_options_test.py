@@ -54,9 +54,9 @@ def lines_of(job: Job) -> list[str]:
         (["-H", "localhost:1", "--max-restarts", "2"], "give either -H or --max-restarts"),
         (["-H", "localhost:1", "--redirects", "3"], "give either -H or --redirects"),
         (["-H", "localhost:99999999999"], "a host has 1 to 4096 slots"),
-        (["--hostfile", "missing"], "--hostfile: cannot read 'missing': No such file or directory"),
-        (["--hostfile", "binary"], "--hostfile: 'binary' is no text"),
-        (["--hostfile", "bad"], "--hostfile, line 3: 'localhost 2' is no line like `node1 slots=4`"),
+        (["--hostfile", "missing"], "--hostfile: cannot read missing: No such file or directory"),
+        (["--hostfile", "binary"], "--hostfile: 'binary' is not text"),
+        (["--hostfile", "bad"], "--hostfile, line 3: 'localhost 2' is not a line like `node1 slots=4`"),
         (["--hostfile", "empty"], "--hostfile: it names no host"),
     ],
 )

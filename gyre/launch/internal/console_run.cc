@@ -24,6 +24,8 @@ constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::
 
 /// How many lines may follow the traceback with which a program ends: what libraries say on the way out.
 constexpr std::size_t kMostLastWords = 30;
+/// An agent whose ranks have all ended waits so long, at most, to be told which rank of the job failed first.
+constexpr std::chrono::seconds kLongestWaitForDecision{20};
 
 int prepare_logs(const LaunchOptions& options, int first_rank, int size, int restarts) {
   if (!options.log_dir || restarts > 0) return 0;  // After a restart the logs go on.
@@ -61,6 +63,7 @@ std::optional<int> choose_input_rank(const LaunchOptions& options, int first_ran
 ConsoleRun::ConsoleRun(const LaunchOptions& options, int restarts)
     : options_(options),
       restarts_(restarts),
+      agent_(options.lifeline_fd >= 0),
       first_rank_(options.part ? options.part->first_rank : 0),
       size_(options.part ? options.part->size : options.ranks),
       earlier_logs_(prepare_logs(options, first_rank_, size_, restarts)),
@@ -88,6 +91,7 @@ RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
   options.max_restarts = options_.max_restarts;
   options.timeline = options_.timeline;
   options.log_level = options_.log_level;
+  options.decided_elsewhere = is_agent();
   return options;
 }
 
@@ -114,6 +118,7 @@ LaunchResult ConsoleRun::run() {
     check_output();
   }
   output_.end_progress();
+  wait_for_decision();
   LaunchResult result = conclude();
   wait_until_written();
   return result;
@@ -138,10 +143,17 @@ void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
 void ConsoleRun::ended(const ExitRecord& record) {
   if (input_rank_ == record.rank) input_->close();
   if (!record.status.success()) a_rank_has_failed_ = true;
+  if (!is_agent()) return;
+  FromAgent words;
+  words.ended = {.rank = record.rank, .status = record.status, .asked_to_end = record.asked_to_end};
+  tell(words);
 }
 
 void ConsoleRun::note_for_other_hosts(const std::string& line) {
-  if (options_.lifeline_fd >= 0) output_.say(fmt::format("{}{}", kNoteForOtherHosts, line));
+  if (!is_agent()) return;
+  FromAgent words;
+  words.note = line;
+  tell(words);
 }
 
 void ConsoleRun::wait_for_events() {
@@ -196,11 +208,59 @@ void ConsoleRun::check_lifeline() {
   if (options_.lifeline_fd < 0) return;
   pollfd lifeline{.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0};
   if (::poll(&lifeline, 1, 0) <= 0) return;
-  std::array<char, 4096> notes;
-  const ssize_t count = ::read(options_.lifeline_fd, notes.data(), notes.size());
-  if (count > 0) return ranks_.hear({notes.data(), static_cast<std::size_t>(count)});
+  std::array<char, 4096> text;
+  const ssize_t count = ::read(options_.lifeline_fd, text.data(), text.size());
+  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (count > 0) {
+    return lifeline_lines_.add({text.data(), static_cast<std::size_t>(count)}, [this](std::string_view line, LineEnd) {
+      if (const auto words = parse_to_agent(line)) obey(*words);
+    });
+  }
   options_.lifeline_fd = -1;
   if (!ranks_.ending()) stop(SIGTERM);
+}
+
+void ConsoleRun::obey(const ToAgent& words) {
+  switch (words.word) {
+    case ToAgent::Word::kRankHasEnded: return ranks_.hear(words.text + '\n');
+    case ToAgent::Word::kARankHasFailed: return ranks_.expect_decision();
+    case ToAgent::Word::kFirstFailure: decided_ = true; return ranks_.decide(words.number);
+    case ToAgent::Word::kStop: return stop(words.number);
+    case ToAgent::Word::kKill: return ranks_.kill();
+  }
+}
+
+void ConsoleRun::tell(const FromAgent& words) { output_.say(to_line(words)); }
+
+void ConsoleRun::account(const std::string& line) {
+  FromAgent words;
+  words.account = line;
+  tell(words);
+}
+
+void ConsoleRun::dying(bool now) {
+  FromAgent words;
+  words.dying = now;
+  tell(words);
+}
+
+void ConsoleRun::wait_for_decision() {
+  if (!is_agent() || !a_rank_has_failed_ || decided_ || stop_signal_) return;
+  FromAgent words;
+  words.awaits_verdict = true;
+  tell(words);
+  const Deadline deadline = Deadline::after(kLongestWaitForDecision);
+  while (!decided_ && !stop_signal_ && options_.lifeline_fd >= 0 && !deadline.passed()) {
+    output_.flush();
+    std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                                 {.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0}};
+    if (output_.pending(Stream::kStderr)) {
+      waits.push_back({.fd = output_.fd(Stream::kStderr), .events = POLLOUT, .revents = 0});
+    }
+    ::poll(waits.data(), waits.size(), deadline.poll_timeout_ms());
+    handle_signals();
+    check_lifeline();
+  }
 }
 
 void ConsoleRun::check_output() {
@@ -219,12 +279,8 @@ void ConsoleRun::check_output() {
 void ConsoleRun::stop(int signal) {
   if (!ranks_.stop(signal == SIGPIPE ? SIGTERM : signal, options_.grace)) return;
   stop_signal_ = signal;
-  if (signal == SIGINT) {
-    output_.say(
-        fmt::format("{}gyre run: Ctrl-C: told the ranks to stop; they are killed in {:g} s, or at once by another "
-                    "Ctrl-C",
-                    output_.is_terminal(Stream::kStderr) ? "\n" : "",  // After the "^C" of the terminal.
-                    std::chrono::duration<double>(options_.grace).count()));
+  if (signal == SIGINT && !is_agent()) {
+    output_.say(interrupt_words(options_.grace, output_.is_terminal(Stream::kStderr)));
   }
 }
 
@@ -255,10 +311,16 @@ LaunchResult ConsoleRun::conclude() {
   LaunchResult result;
   for (const ExitRecord& record : ended.ranks) result.rank_exit_status.push_back(record.status);
   show_tracebacks(ended);
+  if (is_agent()) {
+    tell_end(ended);
+    result.first_failed_rank = ended.first_failed_rank;
+  }
   if (stop_signal_) {
     result.exit_code = 128 + *stop_signal_;
-    say_how_it_was_stopped(ended);
-  } else if (const ExitRecord* cause = ended.first_failure()) {
+    if (!is_agent()) {
+      output_.say(stop_words(*stop_signal_, ended.ranks.size(), ended.killed_after_grace, options_.grace));
+    }
+  } else if (const ExitRecord* cause = ended.first_failure(); cause != nullptr && !is_agent()) {
     result.exit_code = cause->status.shell_code();
     result.first_failed_rank = cause->rank;
     output_.say(failure_block(report_on(*cause, ended), options_.colour && output_.is_terminal(Stream::kStderr)));
@@ -269,6 +331,14 @@ LaunchResult ConsoleRun::conclude() {
     }
   }
   return result;
+}
+
+void ConsoleRun::tell_end(const RankSetResult& result) {
+  FromAgent words;
+  words.done = {.ended_because = result.ended_because, .killed_after_grace = result.killed_after_grace, .report = {}};
+  const ExitRecord* cause = result.first_failure();
+  if (cause != nullptr && !stop_signal_) words.done->report = report_on(*cause, result);
+  tell(words);
 }
 
 void ConsoleRun::show_tracebacks(const RankSetResult& result) {
@@ -282,19 +352,6 @@ void ConsoleRun::show_tracebacks(const RankSetResult& result) {
       each.release(output_);
     }
   }
-}
-
-void ConsoleRun::say_how_it_was_stopped(const RankSetResult& result) {
-  const bool one = result.killed_after_grace.size() == 1;
-  if (!result.killed_after_grace.empty()) {
-    output_.say(fmt::format("gyre run: rank{} {} had not stopped after {:g} s and {} killed", one ? "" : "s",
-                            describe_ranks(result.killed_after_grace),
-                            std::chrono::duration<double>(options_.grace).count(), one ? "was" : "were"));
-  }
-  if (*stop_signal_ == SIGPIPE) return;
-  output_.say(
-      fmt::format("gyre run: stopped by {}; {} ended", signal_name(*stop_signal_),
-                  result.ranks.size() == 1 ? "the rank has" : fmt::format("all {} ranks have", result.ranks.size())));
 }
 
 FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult& result) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gyre/launch/console.h"
+#include "gyre/launch/internal/hosts/agent_words.h"
 #include "gyre/launch/internal/input_relay.h"
 #include "gyre/launch/internal/output.h"
 #include "gyre/launch/internal/rank_output.h"
@@ -29,6 +30,15 @@ class ConsoleRun : private RankEvents {
   void output(int rank, Stream stream, std::string_view bytes) override;
   void ended(const ExitRecord& record) override;
   void note_for_other_hosts(const std::string& line) override;
+  void account(const std::string& line) override;
+  void dying(bool now) override;
+
+  /// Whether `gyre run -H` has started us on this host. It knows what happens on all hosts, decides and tells.
+  bool is_agent() const { return agent_; }
+  void obey(const ToAgent& words);
+  void tell(const FromAgent& words);
+  void tell_end(const RankSetResult& result);
+  void wait_for_decision();
 
   RankSetOptions rank_set_options(int restarts) const;
   void wait_for_events();
@@ -44,13 +54,13 @@ class ConsoleRun : private RankEvents {
   void wait_until_written();
   LaunchResult conclude();
   void show_tracebacks(const RankSetResult& result);
-  void say_how_it_was_stopped(const RankSetResult& result);
   FailureReport report_on(const ExitRecord& cause, const RankSetResult& result) const;
   std::optional<std::string> log_file(int rank) const;
   RankOutput& output_of(int rank) { return outputs_[static_cast<std::size_t>(rank - first_rank_)]; }
 
   LaunchOptions options_;
   int restarts_;
+  bool agent_;
   int first_rank_;      ///< Of the job's ranks, ours begin with this one.
   int size_;            ///< Of the job.
   int earlier_logs_;    ///< The number that logs of an earlier job have got; 0 where there were none.
@@ -63,6 +73,8 @@ class ConsoleRun : private RankEvents {
   std::optional<InputRelay> input_;
   RankSet ranks_;
   bool a_rank_has_failed_ = false;
+  bool decided_ = false;  ///< Which rank of the job failed first; for agents.
+  LineSplitter lifeline_lines_;
   std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.
   bool stdout_reported_ = false;
 };

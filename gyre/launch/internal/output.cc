@@ -56,6 +56,14 @@ void Output::rank_text(int rank, Stream stream, std::string_view text, LineEnd e
   target.queue += '\n';
 }
 
+void Output::line(Stream stream, std::string_view text) {
+  Sink& target = sink(stream);
+  if (target.failure != 0) return;
+  hide_bar(target);
+  target.queue += text;
+  target.queue += '\n';
+}
+
 void Output::progress(int rank, Stream stream, std::string_view text) {
   Sink& target = sink(stream);
   if (!target.terminal || target.failure != 0 || text.empty()) return;
@@ -70,7 +78,7 @@ void Output::progress(int rank, Stream stream, std::string_view text) {
 
 void Output::say(std::string_view lines) {
   Sink& target = sink(Stream::kStderr);
-  if (target.failure != 0) return;
+  if (target.failure != 0 || lines.empty()) return;
   hide_bar(target);
   target.queue += lines;
   if (!lines.ends_with('\n')) target.queue += '\n';

@@ -24,6 +24,8 @@ class Output {
   void rank_text(int rank, Stream stream, std::string_view text, LineEnd end);
   /// An unfinished line: rank 0's progress bar, or a rank's prompt; shown on terminals only.
   void progress(int rank, Stream stream, std::string_view text);
+  /// A line of a rank that has its rank in front already.
+  void line(Stream stream, std::string_view text);
   /// The launcher's own words, on stderr; whole lines.
   void say(std::string_view lines);
   /// Takes the progress bar from the screen.

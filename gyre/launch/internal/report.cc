@@ -78,6 +78,24 @@ std::string explain(const FailureReport& report) {
 
 }  // namespace
 
+std::string interrupt_words(std::chrono::milliseconds grace, bool on_terminal) {
+  return fmt::format(
+      "{}gyre run: Ctrl-C: told the ranks to stop; they are killed in {:g} s, or at once by another Ctrl-C\n",
+      on_terminal ? "\n" : "", std::chrono::duration<double>(grace).count());
+}
+
+std::string stop_words(int signal, std::size_t ranks, const std::vector<int>& killed, std::chrono::milliseconds grace) {
+  std::string text;
+  const bool one = killed.size() == 1;
+  if (!killed.empty()) {
+    text += fmt::format("gyre run: rank{} {} had not stopped after {:g} s and {} killed\n", one ? "" : "s",
+                        describe_ranks(killed), std::chrono::duration<double>(grace).count(), one ? "was" : "were");
+  }
+  if (signal == SIGPIPE) return text;
+  return text + fmt::format("gyre run: stopped by {}; {} ended\n", signal_name(signal),
+                            ranks == 1 ? "the rank has" : fmt::format("all {} ranks have", ranks));
+}
+
 std::string place_seen_from(const std::string& folder, const std::string& place) {
   return place.starts_with(folder) ? place.substr(folder.size()) : place;
 }

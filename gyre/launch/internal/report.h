@@ -32,6 +32,11 @@ struct FailureReport {
 /// The block: several lines, each ended by a newline. Pure.
 std::string failure_block(const FailureReport& report, bool colour);
 
+/// What is said at the first Ctrl-C. `on_terminal`: behind the "^C" that a terminal shows.
+std::string interrupt_words(std::chrono::milliseconds grace, bool on_terminal);
+/// What is said at the end of a job of `ranks` that was stopped. Nothing where a pipe's reader went away.
+std::string stop_words(int signal, std::size_t ranks, const std::vector<int>& killed, std::chrono::milliseconds grace);
+
 /// "train.py:12, in step" for a file below `folder`, which ends with a slash; others as they are.
 std::string place_seen_from(const std::string& folder, const std::string& place);
 

@@ -28,6 +28,8 @@ constexpr int kEventsAtOnce = 64;
 /// How long the last output of ended ranks is collected; only a process that escaped us could still write.
 constexpr std::chrono::seconds kDrainTime{5};
 constexpr std::chrono::milliseconds kSweepTime{300};
+/// From look to look at ranks that may be dying, for somebody else's decision.
+constexpr std::chrono::milliseconds kLookTime{20};
 
 constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::kStderr};
 
@@ -110,6 +112,7 @@ Supervisor::Supervisor(RankSetOptions options, RankEvents& events)
       started_(SteadyClock::now()),
       records_(options_.ranks.size()) {
   for (const UniqueFd* fd : {&ends_epoll_, &outputs_epoll_, &timer_}) watch(everything_, fd->get(), 0);
+  if (options_.decided_elsewhere) watch(everything_, identity_.verdicts.get(), 0);
 }
 
 JobEnvironment Supervisor::job_environment() {
@@ -205,6 +208,7 @@ void Supervisor::advance() {
   std::uint64_t expirations = 0;
   [[maybe_unused]] const ssize_t ignored = ::read(timer_.get(), &expirations, sizeof expirations);
   if (stage_ == Stage::kRunning) {
+    if (options_.decided_elsewhere) hear_accounts();
     handle_ended_ranks();
     if (!paused_) read_outputs();
     act_on_time();
@@ -218,7 +222,9 @@ std::optional<SteadyClock::time_point> Supervisor::due_at() const {
   if (stage_ == Stage::kDraining) return paused_ ? std::nullopt : std::optional(SteadyClock::now());
   if (stage_ != Stage::kRunning) return std::nullopt;
   std::optional<SteadyClock::time_point> next = kill_at_;
-  if (!ending()) {
+  if (!ending() && options_.decided_elsewhere) {
+    if (look_for_dying_) next = next ? std::min(*next, *look_for_dying_) : *look_for_dying_;
+  } else if (!ending()) {
     if (const auto settles = failures_.settles_at()) next = next ? std::min(*next, *settles) : *settles;
   }
   return next;
@@ -273,9 +279,16 @@ void Supervisor::hear_accounts() {
   std::array<char, 256> text;
   for (;;) {
     const ssize_t count = ::read(identity_.verdicts.get(), text.data(), text.size());
+    // No rank holds its end any more.
+    if (count == 0 && options_.decided_elsewhere) {
+      ::epoll_ctl(everything_.get(), EPOLL_CTL_DEL, identity_.verdicts.get(), nullptr);
+    }
     if (count <= 0) return;
     account_lines_.add({text.data(), static_cast<std::size_t>(count)}, [this](std::string_view line, LineEnd) {
-      if (const auto account = parse_account(line, size_)) failures_.hear(*account);
+      const auto account = parse_account(line, size_);
+      if (!account) return;
+      failures_.hear(*account);
+      if (options_.decided_elsewhere) events_.account(std::string(line));
     });
   }
 }
@@ -289,17 +302,39 @@ void Supervisor::read_outputs() {
 
 void Supervisor::act_on_time() {
   const auto now = SteadyClock::now();
-  if (!ending()) {
-    // Only a failure that would be final makes it worth the look.
-    failures_.somebody_is_dying(false);
-    if (failures_.final_at(now)) failures_.somebody_is_dying(a_rank_is_dying());
-    if (failures_.final_at(now)) end_other_ranks();
-  }
+  if (!ending()) decide_or_wait(now);
   if (kill_at_ && now >= *kill_at_) {
     kill_at_.reset();
     if (stop_signal_) killed_after_grace_ = running_ranks();
     signal_all(SIGKILL);
   }
+}
+
+void Supervisor::decide_or_wait(SteadyClock::time_point now) {
+  if (options_.decided_elsewhere) {
+    if (!look_for_dying_ || now < *look_for_dying_) return;
+    if (const bool dying = a_rank_is_dying(); dying != std::exchange(said_dying_, dying)) events_.dying(dying);
+    look_for_dying_ = now + kLookTime;
+    return;
+  }
+  // Only a failure that would be final makes it worth the look.
+  failures_.somebody_is_dying(false);
+  if (failures_.final_at(now)) failures_.somebody_is_dying(a_rank_is_dying());
+  if (failures_.final_at(now)) end_other_ranks();
+}
+
+void Supervisor::expect_decision() {
+  look_for_dying_ = SteadyClock::now();
+  arm_timer();
+}
+
+void Supervisor::decide(int rank) {
+  GYRE_CHECK(options_.decided_elsewhere);
+  if (stop_signal_ || decided_) return;
+  decided_ = rank;
+  if (stage_ != Stage::kRunning) return;
+  end_other_ranks();
+  arm_timer();
 }
 
 void Supervisor::end_other_ranks() {
@@ -385,7 +420,9 @@ RankSetResult Supervisor::result() const {
   GYRE_CHECK(finished());
   RankSetResult result;
   for (const auto& record : records_) result.ranks.push_back(*record);
-  if (const auto cause = failures_.best(); cause && !stop_signal_) {
+  if (options_.decided_elsewhere) {
+    result.first_failed_rank = decided_;
+  } else if (const auto cause = failures_.best(); cause && !stop_signal_) {
     result.first_failed_rank = cause->rank;
     const std::vector<int> left = failures_.left_before(cause->rank);
     for (const ExitRecord& record : result.ranks) {

@@ -37,6 +37,8 @@ class Supervisor {
   bool ending() const { return ending_ || stop_signal_.has_value(); }
   void pause_output(bool paused);
   void hear(std::string_view notes) { ended_ranks_.hear(notes); }
+  void expect_decision();
+  void decide(int rank);
   const std::string& rendezvous() const { return identity_.rendezvous; }
 
  private:
@@ -56,6 +58,7 @@ class Supervisor {
   ExitRecord record_of(const RankProcess& rank, bool asked_to_end) const;
   void read_outputs();
   void act_on_time();
+  void decide_or_wait(SteadyClock::time_point now);
   void arm_timer() const;
   std::optional<SteadyClock::time_point> due_at() const;
 
@@ -85,6 +88,9 @@ class Supervisor {
   std::vector<std::optional<ExitRecord>> records_;
   EndedRanks ended_ranks_;
   FirstFailure failures_;
+  std::optional<int> decided_;                             ///< The rank that failed first, as decided elsewhere.
+  std::optional<SteadyClock::time_point> look_for_dying_;  ///< Next; unset where nobody wants to know.
+  bool said_dying_ = false;
   LineSplitter account_lines_{kLongestAccountBytes};
   bool paused_ = false;
   bool ending_ = false;             ///< A failure is final and the others have been asked to end.

@@ -20,7 +20,7 @@ from gyre.bench.errors import UsageError
 from gyre.bench.launch import Interrupted, Launcher, launcher, module, program
 from gyre.bench.options import MODEL_NAMES, checked_model
 from gyre.explain.report import complete, words
-from gyre.launch.hosts import MOST_RANKS_PER_HOST
+from gyre.launch.program import MOST_RANKS_PER_HOST
 
 _USAGE_EXIT_CODE = 2
 _SIGNALLED_EXIT_CODE = 128

@@ -1,1 +1,1 @@
-"""Starting jobs from Python: functions (gyre.run) and, behind `gyre run -H`, several hosts through ssh."""
+"""Starting jobs from Python: functions (gyre.run), and where the program `gyre` is."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from gyre.errors import NotFoundError
 
+MOST_RANKS_PER_HOST = 4096
+
 
 def find_program() -> Path:
     """GYRE_PROGRAM, else the one beside this Python, else PATH's. NotFoundError says where it was looked for."""

@@ -1,10 +1,10 @@
-#include "apps/gyre/byte_strings.h"
+#include "gyre/launch/internal/hosts/byte_strings.h"
 
 #include <string>
 
-#include "apps/gyre/run_command.h"
+#include "gyre/base/error.h"
 
-namespace gyre::app {
+namespace gyre::launch {
 
 namespace {
 
@@ -34,7 +34,7 @@ std::string bytes_of(const std::string& text) {
     } else if (value <= 0xC3 && i + 1 < text.size()) {
       bytes += static_cast<char>(((value & 0x03U) << 6U) | (static_cast<unsigned char>(text[++i]) & 0x3FU));
     } else {
-      throw UsageError("the job's description holds a character that stands for no byte");
+      throw Error(ErrorCode::kInvalidArgument, "the job's description holds a character that stands for no byte");
     }
   }
   return bytes;
@@ -54,4 +54,4 @@ Json with_bytes_as_characters(Json description) { return with_strings(std::move(
 
 Json with_characters_as_bytes(Json description) { return with_strings(std::move(description), bytes_of); }
 
-}  // namespace gyre::app
+}  // namespace gyre::launch

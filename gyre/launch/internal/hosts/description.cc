@@ -1,0 +1,198 @@
+#include "gyre/launch/internal/hosts/description.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/random.h"
+#include "gyre/launch/internal/hosts/byte_strings.h"
+#include "gyre/launch/internal/rank_environment.h"
+
+namespace gyre::launch {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kConnectSeconds = 6;
+
+std::string name_without_user(const std::string& name) { return name.substr(name.rfind('@') + 1); }
+
+/// This machine's address on the way to `host`. Nothing is sent.
+std::optional<std::string> own_address_towards(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return std::nullopt;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const UniqueFd probe(::socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol));
+  if (!probe || ::connect(probe.get(), found->ai_addr, found->ai_addrlen) != 0) return std::nullopt;
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  std::array<char, NI_MAXHOST> text{};
+  auto* const address = reinterpret_cast<sockaddr*>(&own);
+  if (::getsockname(probe.get(), address, &length) != 0 ||
+      ::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return std::nullopt;
+  }
+  return text.data();
+}
+
+/// Where the other hosts find the first one.
+std::string address_of_first(const std::vector<Host>& hosts) {
+  const Host& first = hosts.front();
+  const auto stranger = std::ranges::find_if(hosts, [](const Host& host) { return !host.is_here(); });
+  if (!first.is_here() || stranger == hosts.end()) return name_without_user(first.name);
+  return own_address_towards(name_without_user(stranger->name)).value_or(host_name());
+}
+
+std::string hexadecimal(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return text;
+}
+
+std::vector<std::byte> from_hexadecimal(const std::string& text) {
+  if (text.size() != 2 * kJobKeyBytes || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw Error(ErrorCode::kInvalidArgument, "the key in the job's description is not one");
+  }
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+/// As a shell reads it back.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char letter : word) text += letter == '\'' ? std::string("'\"'\"'") : std::string(1, letter);
+  return text + "'";
+}
+
+}  // namespace
+
+std::vector<std::string> agent_command(const HostsOptions& options, const Host& host) {
+  if (host.is_here()) return {options.program, "run", "--agent"};
+  std::vector<std::string> command = options.ssh;
+  for (const std::string& word :
+       {std::string("-T"), std::string("-o"), std::string("BatchMode=yes"), std::string("-o"),
+        fmt::format("ConnectTimeout={}", kConnectSeconds), std::string("-o"), std::string("ServerAliveInterval=5"),
+        std::string("-o"), std::string("ServerAliveCountMax=2")}) {
+    command.push_back(word);
+  }
+  // The same place as here, if Gyre is installed there too; else whatever the login's PATH has.
+  const std::string program = quoted(options.program);
+  const std::string script =
+      fmt::format("if [ -x {} ]; then exec {} run --agent; else exec gyre run --agent; fi", program, program);
+  command.push_back(host.name);
+  command.push_back(fmt::format("exec sh -c {}", quoted(script)));
+  return command;
+}
+
+std::string explain_unreachable(const HostsOptions& options, const Host& host, const std::string& failure) {
+  if (failure.find("Host key verification failed") == std::string::npos) return failure;
+  std::vector<std::string> words = options.ssh;
+  words.push_back(host.name);
+  std::ranges::transform(words, words.begin(), quoted);
+  return fmt::format("{} (`{}`, once and by hand, makes it known)", failure, fmt::join(words, " "));
+}
+
+JobPlace make_job_place(const HostsOptions& options, const RemoteAgent::Ports& ports_of_first_host) {
+  std::array<std::byte, kJobKeyBytes> key;
+  fill_with_secure_random(key);
+  return {address_of_first(options.hosts), ports_of_first_host, hexadecimal(key)};
+}
+
+std::string describe(const HostsOptions& options, const JobPlace& place, int node, int first_rank, int size) {
+  const LaunchOptions& job = options.job;
+  const bool colons = place.address.find(':') != std::string::npos;
+  const Json description = {{"command", job.command},
+                            {"environment", job.environment},
+                            {"ranks", options.hosts[static_cast<std::size_t>(node)].slots},
+                            {"node", node},
+                            {"nodes", options.hosts.size()},
+                            {"first_rank", first_rank},
+                            {"size", size},
+                            {"master_address", place.address},
+                            {"master_port", place.ports.store},
+                            {"rendezvous", fmt::format("tcp:{}{}{}:{}", colons ? "[" : "", place.address,
+                                                       colons ? "]" : "", place.ports.rendezvous)},
+                            {"key", place.key},
+                            {"folder", options.folder},
+                            {"grace_seconds", job.grace.count() / 1000},
+                            {"timeline", job.timeline ? job.timeline->string() : ""},
+                            {"log_dir", job.log_dir ? job.log_dir->string() : ""},
+                            {"log_level", job.log_level.value_or("")},
+                            {"run_id", job.run_id},
+                            {"role", job.role},
+                            {"verbose", job.verbose}};
+  return with_bytes_as_characters(description).dump();
+}
+
+LaunchOptions read_description(const std::string& line, LaunchOptions job, std::string& folder) {
+  try {
+    const Json description = with_characters_as_bytes(Json::parse(line));
+    job.command = description.at("command");
+    for (const std::string entry : description.at("environment")) {
+      const std::size_t equals = std::min(entry.find('='), entry.size());
+      set_variable(job.environment, entry.substr(0, equals), entry.substr(std::min(equals + 1, entry.size())));
+    }
+    job.ranks = description.at("ranks");
+    job.grace = std::chrono::seconds(description.at("grace_seconds").get<int>());
+    job.master_address = description.at("master_address");
+    job.master_port = description.at("master_port");
+    job.verbose = description.at("verbose");
+    job.run_id = description.at("run_id");
+    job.role = description.at("role");
+    if (const std::string file = description.at("timeline"); !file.empty()) job.timeline = file;
+    if (const std::string logs = description.at("log_dir"); !logs.empty()) job.log_dir = logs;
+    if (const std::string level = description.at("log_level"); !level.empty()) job.log_level = level;
+    HostPart part;
+    part.node = description.at("node");
+    part.nodes = description.at("nodes");
+    part.first_rank = description.at("first_rank");
+    part.size = description.at("size");
+    part.rendezvous = description.at("rendezvous");
+    part.key = from_hexadecimal(description.at("key"));
+    job.part = part;
+    folder = description.at("folder");
+    return job;
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--agent: the job's description on stdin makes no sense: {}", error.what()));
+  }
+}
+
+std::vector<std::string> for_other_hosts(const std::vector<std::string>& environment) {
+  constexpr std::array<std::string_view, 6> kNames = {"PATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
+                                                      "LANG", "TZ",          "NO_COLOR"};
+  constexpr std::array<std::string_view, 9> kBeginnings = {"PYTHON", "LC_",   "OMP_",     "MKL_", "OPENBLAS_",
+                                                           "GYRE_",  "TORCH", "HOROVOD_", "CUDA_"};
+  // What a launcher above us has set for this process alone.
+  constexpr std::array<std::string_view, 9> kOwn = {"GYRE_RANK",       "GYRE_SIZE",   "GYRE_LOCAL_",
+                                                    "GYRE_RENDEZVOUS", "GYRE_KEY_FD", "GYRE_VERDICT_FD",
+                                                    "GYRE_ENDED_FD",   "GYRE_LAUNCH", "GYRE_PROGRAM"};
+  std::vector<std::string> chosen;
+  std::ranges::copy_if(environment, std::back_inserter(chosen), [&](const std::string& entry) {
+    const std::string_view name = std::string_view(entry).substr(0, entry.find('='));
+    const auto begins = [name](std::string_view beginning) { return name.starts_with(beginning); };
+    const bool wanted = std::ranges::find(kNames, name) != kNames.end() || std::ranges::any_of(kBeginnings, begins);
+    return wanted && !std::ranges::any_of(kOwn, begins) && !name.starts_with("GYRE_KEY_") &&
+           !name.starts_with("TORCHELASTIC_");
+  });
+  return chosen;
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,85 @@
+// What an agent is started with, and what it is told: the key in no argument, and every byte as it was.
+#include "gyre/launch/internal/hosts/description.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gyre/base/error.h"
+
+namespace gyre::launch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+HostsOptions two_hosts() {
+  HostsOptions options;
+  options.hosts = {{"localhost", 2}, {"ada@node2", 1}};
+  options.ssh = {"ssh", "-p", "2222", "-i", "my key"};
+  options.program = "/opt/it's/gyre";
+  options.folder = "/home/ada";
+  options.job.command = {"python", "train.py", "\xff"};
+  options.job.environment = {"PATH=/bin", "GYRE_LATIN=caf\xe9"};
+  options.job.grace = std::chrono::seconds(7);
+  options.job.log_dir = "/home/ada/logs";
+  return options;
+}
+
+TEST(description, other_hosts_are_reached_through_ssh_and_this_one_is_not) {
+  const HostsOptions options = two_hosts();
+  EXPECT_THAT(agent_command(options, options.hosts[0]), ElementsAre("/opt/it's/gyre", "run", "--agent"));
+  const auto command = agent_command(options, options.hosts[1]);
+  ASSERT_GT(command.size(), 3U);
+  EXPECT_EQ(command[command.size() - 2], "ada@node2");
+  EXPECT_THAT(command, testing::Contains("BatchMode=yes"));
+  EXPECT_THAT(command.back(), testing::StartsWith("exec sh -c '"));
+}
+
+TEST(description, the_hint_about_a_host_key_can_be_pasted) {
+  const HostsOptions options = two_hosts();
+  EXPECT_EQ(explain_unreachable(options, options.hosts[1], "Host key verification failed."),
+            "Host key verification failed. (`ssh -p 2222 -i 'my key' ada@node2`, once and by hand, makes it known)");
+  EXPECT_EQ(explain_unreachable(options, options.hosts[1], "refused"), "refused");
+}
+
+TEST(description, an_agent_learns_its_part_and_every_byte) {
+  const HostsOptions options = two_hosts();
+  const JobPlace place = make_job_place(options, {.store = 4711, .rendezvous = 4712});
+  EXPECT_EQ(place.key.size(), 2 * kJobKeyBytes);
+  LaunchOptions own;
+  own.environment = {"HOME=/home/other", "PATH=/usr/bin"};
+  std::string folder;
+  const LaunchOptions job = read_description(describe(options, place, 1, 2, 3), own, folder);
+  EXPECT_EQ(folder, "/home/ada");
+  EXPECT_EQ(job.command, options.job.command);
+  EXPECT_THAT(job.environment, ElementsAre("HOME=/home/other", "PATH=/bin", "GYRE_LATIN=caf\xe9"));
+  EXPECT_EQ(job.ranks, 1);
+  EXPECT_EQ(job.grace, std::chrono::seconds(7));
+  EXPECT_EQ(job.master_port, 4711);
+  EXPECT_EQ(job.log_dir, options.job.log_dir);
+  ASSERT_TRUE(job.part);
+  EXPECT_EQ(job.part->node, 1);
+  EXPECT_EQ(job.part->nodes, 2);
+  EXPECT_EQ(job.part->first_rank, 2);
+  EXPECT_EQ(job.part->size, 3);
+  EXPECT_THAT(job.part->rendezvous, testing::EndsWith(":4712"));
+  EXPECT_EQ(job.part->key.size(), kJobKeyBytes);
+}
+
+TEST(description, what_is_none_is_refused) {
+  std::string folder;
+  for (const char* line : {"", "{}", "[]", "{\"command\": 3}", "nonsense"}) {
+    EXPECT_THROW(read_description(line, {}, folder), Error) << line;
+  }
+}
+
+TEST(description, other_hosts_get_what_concerns_the_ranks_and_no_more) {
+  EXPECT_THAT(
+      for_other_hosts({"PATH=/bin", "PATHS=x", "PYTHONPATH=a", "HOME=/home/ada", "OMP_NUM_THREADS=2", "LC_ALL=C",
+                       "GYRE_TLS=0", "GYRE_RANK=3", "GYRE_KEY_FILE=k", "GYRE_LAUNCH=x", "TORCH_LOGS=all",
+                       "TORCHELASTIC_RUN_ID=x", "AWS_SECRET=x"}),
+      ElementsAre("PATH=/bin", "PYTHONPATH=a", "OMP_NUM_THREADS=2", "LC_ALL=C", "GYRE_TLS=0", "TORCH_LOGS=all"));
+}
+
+}  // namespace
+}  // namespace gyre::launch

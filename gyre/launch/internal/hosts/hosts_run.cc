@@ -1,0 +1,317 @@
+#include "gyre/launch/internal/hosts/hosts_run.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <iterator>
+#include <utility>
+
+#include "gyre/launch/internal/hosts/description.h"
+#include "gyre/launch/internal/report.h"
+
+namespace gyre::launch {
+
+namespace {
+
+/// A host that has not answered by then cannot be reached; ssh itself gives up a little earlier. Whoever named a dead
+/// host learns of it within 10 s.
+constexpr std::chrono::seconds kReachTime{7};
+/// From the end of the job until an agent that is still there is killed, beyond the ranks' own time to stop.
+constexpr std::chrono::seconds kFarewellTime{8};
+constexpr std::chrono::milliseconds kKillFarewellTime{1000};
+/// How long after the loss of a host the failure that explains it may still be reported.
+constexpr std::chrono::milliseconds kSettleTime{400};
+constexpr std::array<Stream, kStreams> kBothStreams = {Stream::kStdout, Stream::kStderr};
+
+}  // namespace
+
+HostsRun::HostsRun(const HostsOptions& options)
+    : options_(options), output_(options.job.stdout_fd, options.job.stderr_fd, 1, false) {
+  for (const Host& host : options.hosts) {
+    members_.push_back(std::make_unique<Member>(host));
+    members_.back()->first_rank = size_;
+    size_ += host.slots;
+  }
+  statuses_.resize(static_cast<std::size_t>(size_));
+}
+
+LaunchResult HostsRun::run() {
+  if (reach()) {
+    describe_job();
+    watch();
+  }
+  end_all();
+  LaunchResult result = conclude();
+  wait_until_written();
+  return result;
+}
+
+/// A reader who has stopped reading makes the ranks wait, not us grow.
+bool HostsRun::paused() const { return output_.backlogged() && !hurry_; }
+
+void HostsRun::wait_until_written() {
+  for (;;) {
+    output_.flush();
+    std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+    for (const Stream stream : kBothStreams) {
+      if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
+    }
+    if (waits.size() == 1) return;
+    ::poll(waits.data(), waits.size(), -1);
+    // As long as the reader likes, unless somebody wants us gone.
+    if (waits.front().revents != 0) return;
+  }
+}
+
+bool HostsRun::reach() {
+  for (const auto& member : members_) {
+    const Host& host = member->agent.host();
+    member->agent.start(agent_command(options_, host), options_.environment);
+  }
+  const auto until = SteadyClock::now() + kReachTime;
+  const auto is_open = [](const auto& member) { return !member->agent.ports() && member->agent.failure().empty(); };
+  while (std::ranges::any_of(members_, is_open) && !stop_signal_) {
+    kill_at_ = until;
+    wait_for_events();
+    handle_signals();
+    advance_agents();
+    if (SteadyClock::now() < until) continue;
+    for (const auto& member : members_) {
+      if (is_open(member)) member->agent.fail(fmt::format("no answer within {} s", kReachTime.count()));
+    }
+  }
+  kill_at_.reset();
+  std::string reasons;
+  int unreachable = 0;
+  for (const auto& member : members_) {
+    const std::string& failure = member->agent.failure();
+    if (failure.empty()) continue;
+    reasons += fmt::format("{}{}: {}", ++unreachable > 1 ? "; " : "", member->agent.host().name,
+                           explain_unreachable(options_, member->agent.host(), failure));
+  }
+  if (unreachable > 0 && !stop_signal_) {
+    output_.say(fmt::format("gyre run: cannot start a rank on host{} {}", unreachable > 1 ? "s" : "", reasons));
+  }
+  return unreachable == 0 && !stop_signal_;
+}
+
+void HostsRun::describe_job() {
+  const JobPlace place = make_job_place(options_, *members_.front()->agent.ports());
+  for (std::size_t node = 0; node < members_.size(); ++node) {
+    Member& member = *members_[node];
+    member.agent.tell(describe(options_, place, static_cast<int>(node), member.first_rank, size_));
+  }
+  described_ = true;
+}
+
+void HostsRun::watch() {
+  while (!all_ended() && !stop_signal_ && !first_) {
+    wait_for_events();
+    handle_signals();
+    advance_agents();
+    if (!stop_signal_) judge();
+    // Where ranks had failed before, that may explain it.
+    if (lost_ != nullptr && (!a_rank_has_failed_ || SteadyClock::now() >= *lost_at_ + kSettleTime)) return;
+  }
+}
+
+void HostsRun::wait_for_events() {
+  output_.flush();
+  std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+  for (const Stream stream : kBothStreams) {
+    if (output_.pending(stream)) waits.push_back({.fd = output_.fd(stream), .events = POLLOUT, .revents = 0});
+  }
+  if (!paused()) {
+    for (const auto& member : members_) member->agent.add_waits(waits);
+  }
+  const auto due = due_at();
+  const auto left = due ? std::chrono::ceil<std::chrono::milliseconds>(*due - SteadyClock::now()).count() : -1;
+  ::poll(waits.data(), waits.size(), due ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
+}
+
+std::optional<SteadyClock::time_point> HostsRun::due_at() const {
+  std::optional<SteadyClock::time_point> due = kill_at_;
+  const auto add = [&due](SteadyClock::time_point when) { due = std::min(due.value_or(when), when); };
+  if (!first_ && !stop_signal_ && !ending_) {
+    if (const auto settles = failures_.settles_at()) add(*settles);
+    if (lost_at_) add(*lost_at_ + kSettleTime);
+  }
+  return due;
+}
+
+void HostsRun::advance_agents() {
+  for (const auto& member : members_) {
+    if (paused()) return;
+    const bool was_there = !member->agent.status();
+    member->agent.advance([&](Stream stream, std::string_view line) { hear(*member, stream, line); });
+    if (was_there && member->agent.status() && described_ && !member->done && lost_ == nullptr) {
+      lost_at_ = SteadyClock::now();
+      lost_ = member.get();
+    }
+  }
+  if (output_.stdout_failure() == EPIPE && !stop_signal_) {
+    stop_signal_ = SIGPIPE;  // As every program in a pipeline: nobody reads on, so the work is over.
+    tell_all({ToAgent::Word::kStop, SIGTERM, {}});
+  }
+}
+
+void HostsRun::hear(Member& member, Stream stream, std::string_view line) {
+  if (!described_) return;  // It has nothing to do, and says so.
+  if (stream == Stream::kStderr && line.starts_with(kFromAgent)) {
+    if (const auto words = parse_from_agent(line, size_)) hear(member, *words);
+    return;
+  }
+  output_.line(stream, line);
+}
+
+void HostsRun::hear(Member& member, const FromAgent& words) {
+  if (words.dying) member.dying = *words.dying;
+  if (words.awaits_verdict) member.awaits_verdict = true;
+  if (words.done) member.done = words.done;
+  if (const auto account = parse_account(words.account, size_)) failures_.hear(*account);
+  if (words.ended) rank_ended(*words.ended);
+  if (words.note.empty()) return;
+  for (const auto& other : members_) {
+    if (other.get() != &member) other->agent.tell({ToAgent::Word::kRankHasEnded, 0, words.note});
+  }
+}
+
+void HostsRun::rank_ended(const FromAgent::Ended& ended) {
+  statuses_[static_cast<std::size_t>(ended.rank)] = ended.status;
+  if (ended.status.success()) {
+    failures_.ended_well(ended.rank);
+    finished_.emplace_back(ended.rank, SteadyClock::now());
+    return;
+  }
+  if (ended.asked_to_end || first_ || stop_signal_) return;
+  failures_.add({ended.rank, ended.status, SteadyClock::now()});
+  if (!std::exchange(a_rank_has_failed_, true)) tell_all({ToAgent::Word::kARankHasFailed, 0, {}});
+}
+
+void HostsRun::judge() {
+  failures_.somebody_is_dying(std::ranges::any_of(members_, [](const auto& member) { return member->dying; }));
+  if (const auto failure = failures_.final_at(SteadyClock::now())) return decide(*failure);
+  // Nothing more can come.
+  const bool over = std::ranges::all_of(
+      members_, [](const auto& member) { return member->agent.status() || member->done || member->awaits_verdict; });
+  if (const auto best = failures_.best(); over && best) decide(*best);
+}
+
+void HostsRun::decide(const RankFailure& failure) {
+  first_ = failure;
+  tell_all({ToAgent::Word::kFirstFailure, failure.rank, {}});
+}
+
+void HostsRun::handle_signals() {
+  while (const auto signal = signals_.next()) {
+    if (*signal == SIGTSTP) {
+      ::raise(SIGSTOP);
+    } else if (stop_signal_ || first_) {
+      tell_all({ToAgent::Word::kKill, 0, {}});
+      kill_at_ = SteadyClock::now() + kKillFarewellTime;
+    } else {
+      stop_signal_ = *signal;
+      if (*signal == SIGINT && described_) {
+        output_.say(interrupt_words(options_.job.grace, output_.is_terminal(Stream::kStderr)));
+      }
+      tell_all({ToAgent::Word::kStop, *signal, {}});
+    }
+  }
+}
+
+void HostsRun::tell_all(const ToAgent& words) {
+  if (!described_) return;
+  for (const auto& member : members_) member->agent.tell(words);
+}
+
+bool HostsRun::all_ended() const {
+  return std::ranges::all_of(members_, [](const auto& member) { return member->agent.status().has_value(); });
+}
+
+void HostsRun::end_all() {
+  ending_ = true;
+  const bool told = described_ && (stop_signal_ || first_);
+  if (!kill_at_) kill_at_ = SteadyClock::now() + options_.job.grace + kFarewellTime;
+  for (const auto& member : members_) {
+    // An agent that knows why it is ending says so first; the end of its stdin would stop its ranks for another reason.
+    if (!told) member->agent.let_go();
+    if (!member->agent.failure().empty()) member->agent.kill();
+  }
+  while (std::ranges::any_of(members_, [](const auto& member) { return member->agent.is_there(); })) {
+    wait_for_events();
+    handle_signals();
+    advance_agents();
+    if (SteadyClock::now() < *kill_at_) continue;
+    hurry_ = true;
+    for (const auto& member : members_) member->agent.kill();
+    kill_at_ = SteadyClock::now() + kKillFarewellTime;
+  }
+}
+
+std::optional<FailureReport> HostsRun::report() const {
+  std::optional<FailureReport> report;
+  for (const auto& member : members_) {
+    if (member->done && member->done->report) report = member->done->report;
+  }
+  if (!report) return std::nullopt;
+  for (const auto& member : members_) {
+    if (!member->done) continue;
+    const auto& because = member->done->ended_because;
+    report->ended_because.insert(report->ended_because.end(), because.begin(), because.end());
+  }
+  std::ranges::sort(report->ended_because);
+  const std::vector<int> left = failures_.left_before(first_->rank);
+  for (const auto& [rank, when] : finished_) {
+    const bool had_left = std::ranges::find(left, rank) != left.end();
+    if (had_left || when < first_->when) report->finished_before.push_back(rank);
+    // Not of one that was killed: that had another reason.
+    if (had_left && first_->status.signal == 0) report->they_left_a_group = true;
+  }
+  std::ranges::sort(report->finished_before);
+  return report;
+}
+
+LaunchResult HostsRun::conclude() {
+  LaunchResult result;
+  for (const auto& status : statuses_) result.rank_exit_status.push_back(status.value_or(ExitStatus{}));
+  const bool reached =
+      std::ranges::all_of(members_, [](const auto& member) { return member->agent.failure().empty(); });
+  if (stop_signal_) {
+    result.exit_code = 128 + *stop_signal_;
+    std::vector<int> killed;
+    for (const auto& member : members_) {
+      if (member->done) std::ranges::copy(member->done->killed_after_grace, std::back_inserter(killed));
+    }
+    output_.say(described_ ? stop_words(*stop_signal_, static_cast<std::size_t>(size_), killed, options_.job.grace)
+                           : fmt::format("gyre run: stopped by {}; no rank was started", signal_name(*stop_signal_)));
+  } else if (!reached) {
+    result.exit_code = kUnreachableExitCode;
+  } else if (first_) {
+    result.exit_code = first_->status.shell_code();
+    result.first_failed_rank = first_->rank;
+    if (const auto told = report()) {
+      output_.say(failure_block(*told, options_.job.colour && output_.is_terminal(Stream::kStderr)));
+    } else {
+      output_.say(fmt::format("gyre run: rank {} of {} failed first: {}; its host was lost", first_->rank, size_,
+                              describe_exit(first_->status)));
+    }
+  } else if (lost_ != nullptr) {
+    const std::string& name = lost_->agent.host().name;
+    const ExitStatus status = *lost_->agent.status();
+    result.exit_code = status.code;
+    if (status.signal != 0 || status.code == 0 || status.code == kUnreachableExitCode) {
+      result.exit_code = kUnreachableExitCode;
+      output_.say(fmt::format("gyre run: lost the connection to host {}; its ranks end by themselves", name));
+    } else if (members_.size() > 1) {
+      output_.say(
+          fmt::format("gyre run: host {} could not start its ranks; those on the other hosts were ended", name));
+    }
+  }
+  return result;
+}
+
+}  // namespace gyre::launch
