@@ -10,8 +10,11 @@
 
 namespace gyre::app {
 
-JobCommand::JobCommand(CLI::App& app) : group_(app.add_subcommand("job", "Check job files")), validate_(*group_) {
-  group_->footer("\nExamples:\n  gyre job validate job.json\n  gyre job validate --help");
+JobCommand::JobCommand(CLI::App& app)
+    : group_(app.add_subcommand("job", "Check and run job files")), run_(*group_), validate_(*group_) {
+  group_->footer(
+      "\nExamples:\n  gyre job run job.json --mount external=/data/share\n  gyre job validate job.json\n  gyre job "
+      "validate --help");
   group_->allow_extras();  // So that a mistyped verb gets a suggestion.
 }
 
@@ -21,6 +24,7 @@ bool JobCommand::has_verb(const std::string& word) const {
 }
 
 int JobCommand::run(const std::vector<std::string>& environment) const {
+  if (run_.given()) return run_.run(environment);
   if (validate_.given()) return validate_.run(environment);
   const std::vector<std::string> words = group_->remaining();
   if (words.empty()) throw UsageError(fmt::format("name a verb: {}", fmt::join(verbs(), ", ")));

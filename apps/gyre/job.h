@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/gyre/job_run.h"
 #include "apps/gyre/job_validate.h"
 
 namespace gyre::app {
@@ -23,6 +24,7 @@ class JobCommand {
   std::vector<std::string> verbs() const;
 
   CLI::App* group_;
+  JobRun run_;
   JobValidate validate_;
 };
 

@@ -1,0 +1,250 @@
+#include "apps/gyre/job_run.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "apps/gyre/job_file.h"
+#include "apps/gyre/log_follower.h"
+#include "apps/gyre/run_command.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/jobs/service/service.h"
+#include "gyre/jobs/spec/parse.h"
+
+namespace gyre::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+using jobs::api::ExecutionState;
+
+constexpr char kExplanation[] = R"(
+Runs the job on virtual nodes of this machine, with a job service of its own that ends with it. FILE is a job.json of
+Batch AI, as JSON or YAML; `-` is stdin. Logs appear as they are written; below stdOutErrPathPrefix they stay, and
+outputs below their pathPrefix. The job's containerSettings are not used: it runs on the host.
+
+--mount NAME=DIR lets the directory DIR stand in for the file share that the job expects as
+$AZ_BATCHAI_MOUNT_ROOT/NAME. Started as root, the job runs as --job-user, who must be able to use DIR.
+
+Ctrl-C terminates the job. Exit code: the job's; 2 when the file or an option is wrong.
+
+Examples:
+  gyre job run job.json --mount external=/data/share
+  gyre job run job.yaml --name first-try --folder /scratch/gyre)";
+
+constexpr int kUnusableExitCode = 2;
+constexpr int kPollMs = 200;
+const jobs::api::ClusterName kCluster{"local", "this-machine"};
+constexpr const char* kExperiment = "run";
+
+/// Letters, digits, '-' and '_' of a file's name: what a job may be called.
+std::string job_name_of(const std::string& file) {
+  std::string name = file == "-" ? "job" : fs::path(file).stem().string();
+  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '-');
+  return name.empty() ? "job" : name.substr(0, 64);
+}
+
+std::map<std::string, std::string> mount_table(const std::vector<std::string>& mounts) {
+  std::map<std::string, std::string> table;
+  for (const std::string& mount : mounts) {
+    const std::size_t equals = mount.find('=');
+    if (equals == 0 || equals == std::string::npos || equals + 1 == mount.size()) {
+      throw UsageError(fmt::format("--mount takes NAME=DIR, not '{}'", mount));
+    }
+    const fs::path directory = mount.substr(equals + 1);
+    if (!fs::is_directory(directory)) {
+      throw UsageError(fmt::format("--mount {}: {} is not a directory", mount, directory.string()));
+    }
+    if (!table.emplace(mount.substr(0, equals), fs::canonical(directory).string()).second) {
+      throw UsageError(fmt::format("--mount gives {} twice", mount.substr(0, equals)));
+    }
+  }
+  return table;
+}
+
+/// Where services of single jobs live: short, because sockets are made below it, and open to the jobs' user.
+fs::path new_folder() {
+  const bool root = ::geteuid() == 0;
+  const char* const temporary = root ? nullptr : std::getenv("XDG_RUNTIME_DIR");
+  const fs::path parent = temporary != nullptr ? fs::path(temporary) : fs::path("/tmp");
+  std::string name = (parent / "gyre-job-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr)
+    throw system_error(fmt::format("cannot make a folder in {}", parent.string()), errno);
+  fs::permissions(name, fs::perms(0711));  // Jobs reach their own part of it; nobody lists it.
+  return name;
+}
+
+/// While it lives, Ctrl-C and SIGTERM arrive at fd().
+class EndSignals {
+ public:
+  EndSignals() {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, signal);
+    ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
+    fd_ = UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  ~EndSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+
+  /// Waits for a signal; false after `longest_ms` without one.
+  bool wait(int longest_ms) const {
+    pollfd source{fd_.get(), POLLIN, 0};
+    if (::poll(&source, 1, longest_ms) <= 0) return false;
+    signalfd_siginfo info{};
+    return ::read(fd_.get(), &info, sizeof info) == sizeof info;
+  }
+
+ private:
+  sigset_t before_{};
+  UniqueFd fd_;
+};
+
+/// One job of a service, from its submission to its end, on a console.
+class Console {
+ public:
+  Console(jobs::service::Service& service, jobs::api::JobName name, bool quiet)
+      : service_(service), name_(std::move(name)), quiet_(quiet) {}
+
+  jobs::api::Job follow(const EndSignals& signals) {
+    while (true) {
+      const jobs::api::Job job = service_.job(name_);
+      const bool ended = service_.files_are_complete(name_);
+      show(ended);
+      if (ended) return job;
+      if (!signals.wait(kPollMs)) continue;
+      fmt::print(stderr, "gyre job run: terminating the job\n");
+      service_.terminate(name_);
+    }
+  }
+
+ private:
+  void show(bool ended) {
+    for (const auto& event : service_.events({name_.workspace, "", name_.experiment, name_.job}, last_event_, 1'000)) {
+      last_event_ = event.sequence;
+      if (quiet_ || (event.to.empty() && event.message.empty())) continue;
+      const std::string what = event.to.empty() ? event.subject : fmt::format("{} {}", event.subject, event.to);
+      fmt::print(stderr, "gyre job run: {}{}{}\n", what, event.message.empty() ? "" : ": ", event.message);
+    }
+    for (const jobs::api::OutputDirectory& directory : service_.output_directories(name_)) {
+      if (directory.id != "stdouterr") continue;
+      const fs::path folder = directory.root / directory.relative;
+      // A job that was queued again has logs of its own; those before are complete.
+      if (!logs_ || folder != log_folder_) logs_.emplace(log_folder_ = folder);
+    }
+    if (logs_) ended ? logs_->finish() : logs_->show_new();
+  }
+
+  jobs::service::Service& service_;
+  jobs::api::JobName name_;
+  bool quiet_;
+  std::int64_t last_event_ = 0;
+  fs::path log_folder_;
+  std::optional<LogFollower> logs_;
+};
+
+/// Nodes go, so that no agent outlives the service.
+void release_nodes(jobs::service::Service& service) {
+  service.scale_cluster(kCluster, jobs::spec::ManualScale{0, jobs::spec::NodeDeallocationOption::kTerminate});
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  while (service.cluster(kCluster).current_node_count > 0 && !deadline.passed()) ::poll(nullptr, 0, 10);
+}
+
+int report(const jobs::api::Job& job, const std::vector<jobs::api::OutputDirectory>& directories) {
+  for (const jobs::api::OutputDirectory& directory : directories) {
+    fmt::print(stderr, "  {:12} {}\n", directory.id, (directory.root / directory.relative).string());
+  }
+  const int code = job.execution_info.exit_code.value_or(1);
+  if (job.execution_state == ExecutionState::kSucceeded) {
+    fmt::print(stderr, "gyre job run: job '{}' succeeded\n", job.name.job);
+    return 0;
+  }
+  for (const jobs::api::ResourceError& error : job.execution_info.errors) {
+    fmt::print(stderr, "gyre job run: job '{}' failed with exit code {}: {}: {}\n", job.name.job, code, error.code,
+               error.message);
+  }
+  return code == 0 ? 1 : code;
+}
+
+}  // namespace
+
+JobRun::JobRun(CLI::App& group)
+    : verb_(group.add_subcommand("run", "Run a job file on this machine, and show its logs")) {
+  verb_->add_option("FILE", file_, "job.json, or a file of YAML; - is stdin")->required();
+  verb_->add_option("--mount", mounts_, "Directory DIR for the job's mount NAME; may be given again")
+      ->type_name("NAME=DIR")
+      ->allow_extra_args(false);
+  verb_->add_option("--name", name_, "Name of the job (default: that of FILE)")->type_name("NAME");
+  verb_
+      ->add_option("--folder", folder_,
+                   "Where the nodes' folders are made; kept (default: a new one, removed at the end)")
+      ->type_name("DIR");
+  verb_->add_option("--job-user", job_user_, "As whom the job runs when root starts it")
+      ->type_name("USER")
+      ->capture_default_str();
+  verb_->add_flag("-q,--quiet", quiet_, "Show the job's logs, and nothing of what the service does");
+  verb_->footer(kExplanation);
+}
+
+int JobRun::run(const std::vector<std::string>& environment) const {
+  jobs::spec::Parsed<jobs::spec::JobSpec> parsed;
+  try {
+    parsed = jobs::spec::parse_job(read_spec_file(file_), spec_file_options(file_, environment));
+  } catch (const Error& error) {
+    fmt::print(stderr, "gyre job run: {}\n", error.what());
+    return kUnusableExitCode;
+  }
+  for (const jobs::spec::Problem& problem : parsed.problems) {
+    fmt::print(stderr, "{}\n", describe(problem, spec_file_name(file_)));
+  }
+  if (!parsed.spec) return kUnusableExitCode;
+
+  jobs::spec::ClusterSpec cluster;
+  cluster.scale_settings = jobs::spec::ManualScale{parsed.spec->node_count};
+  cluster.gyre.mounts = mount_table(mounts_);
+  cluster.gyre.containers = jobs::spec::Containers::kHost;
+
+  const EndSignals signals;  // Before the service's threads, so that none of them gets these signals.
+  jobs::service::ServiceOptions options;
+  options.folder = folder_.empty() ? new_folder() : fs::absolute(folder_);
+  options.gyre_program = fs::canonical("/proc/self/exe").string();
+  options.job_user = job_user_;
+  for (const std::string& entry : environment) {
+    const std::size_t equals = entry.find('=');
+    if (equals != std::string::npos) options.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  const jobs::api::JobName name{kCluster.workspace, kExperiment, name_.empty() ? job_name_of(file_) : name_};
+  jobs::api::Job job;
+  std::vector<jobs::api::OutputDirectory> directories;
+  {
+    jobs::service::Service service(options);
+    service.create_workspace({"", true}, {kCluster.workspace, ""});
+    service.create_experiment({kCluster.workspace, kExperiment});
+    service.create_cluster(kCluster, cluster);
+    service.submit(name, {*parsed.spec, kCluster, ""});
+    job = Console(service, name, quiet_).follow(signals);
+    directories = service.output_directories(name);
+    release_nodes(service);
+  }
+  const bool kept = !folder_.empty() || std::ranges::any_of(directories, [&](const auto& directory) {
+    return directory.root.string().starts_with(options.folder.string());
+  });
+  std::error_code ignored;
+  if (!kept) fs::remove_all(options.folder, ignored);
+  return report(job, directories);
+}
+
+}  // namespace gyre::app

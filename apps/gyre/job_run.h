@@ -1,0 +1,30 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace gyre::app {
+
+/// The verb `gyre job run`: a service of this machine for as long as one job lives.
+class JobRun {
+ public:
+  explicit JobRun(CLI::App& group);
+
+  /// Whether this verb was parsed.
+  bool given() const { return verb_->parsed(); }
+
+  /// Returns the job's exit code. UsageError, gyre::Error.
+  int run(const std::vector<std::string>& environment) const;
+
+ private:
+  CLI::App* verb_;
+  std::string file_;
+  std::vector<std::string> mounts_;
+  std::string folder_;
+  std::string name_;
+  std::string job_user_ = "nobody";
+  bool quiet_ = false;
+};
+
+}  // namespace gyre::app

@@ -1,0 +1,474 @@
+#include "gyre/jobs/service/internal/dispatcher.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "gyre/base/cores.h"
+#include "gyre/base/error.h"
+#include "gyre/base/thread.h"
+#include "gyre/jobs/agent/job_environment.h"
+#include "gyre/jobs/agent/mounts.h"
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/jobs/scheduler/explain.h"
+#include "gyre/jobs/service/internal/names.h"
+#include "gyre/jobs/service/internal/records.h"
+
+namespace gyre::jobs::service {
+
+namespace {
+
+namespace fs = std::filesystem;
+using catalog::AttemptState;
+using catalog::Cause;
+using catalog::EndIntent;
+using catalog::ExecutionState;
+using catalog::Id;
+using catalog::NodeState;
+
+/// How often a job starts at most where its nodes get lost.
+constexpr int kMostAttempts = 20;
+/// From a request to end until the job's processes are killed.
+constexpr std::chrono::seconds kGrace{10};
+/// Wall-clock limits are looked at this often while something runs.
+constexpr int kTurnMs = 1'000;
+/// After a catalog that cannot be written.
+constexpr int kPauseAfterFailureMs = 1'000;
+
+drivers::local::LocalOptions driver_options(const ServiceOptions& options) {
+  drivers::local::LocalOptions local;
+  local.folder = options.folder;
+  local.gyre_program = options.gyre_program;
+  local.environment = options.environment;
+  local.job_user = options.job_user;
+  local.lease = options.lease;
+  local.margin = options.margin;
+  local.logger = options.logger;
+  return local;
+}
+
+std::string details_of(const agent::JobError& error) {
+  return error.details.empty() ? "" : nlohmann::json(error.details).dump();
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(const ServiceOptions& options, Ledger& ledger, std::function<void()> changed)
+    : options_(options), ledger_(ledger), changed_(std::move(changed)), driver_(driver_options(options)) {
+  take_over();
+  thread_ = start_thread("the job service", [this] { run(); });
+}
+
+Dispatcher::~Dispatcher() {
+  stopping_ = true;
+  notifier_.notify();
+  thread_.join();
+}
+
+/// What a service before this one had handed to its driver, or was about to.
+void Dispatcher::take_over() {
+  std::vector<agent::WorkOrder> orders;
+  {
+    const MutexLock lock(ledger_.mutex);
+    for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
+      const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
+      orders.push_back(order_of(attempt, job, true));
+      const auto age = std::chrono::microseconds(std::max<std::int64_t>(0, wall_clock_us() - attempt.planned));
+      started_[attempt.id] = SteadyClock::now() - age;
+      submitted_.insert(attempt.id);
+    }
+  }
+  driver_.reattach(orders);
+}
+
+void Dispatcher::run() {
+  while (!stopping_) {
+    int pause_ms = -1;
+    try {
+      turn();
+      const MutexLock lock(ledger_.mutex);
+      if (!started_.empty()) pause_ms = kTurnMs;
+    } catch (const Error& error) {
+      options_.logger->error("the job service cannot go on for the moment: {}", error.what());
+      pause_ms = kPauseAfterFailureMs;
+    }
+    changed_();
+    std::array<pollfd, 2> sources{{{driver_.fd(), POLLIN, 0}, {notifier_.fd(), POLLIN, 0}}};
+    ::poll(sources.data(), sources.size(), pause_ms);
+    notifier_.clear();
+  }
+}
+
+void Dispatcher::turn() {
+  for (drivers::Event& event : driver_.watch(Deadline::after(std::chrono::milliseconds(0)))) {
+    unheard_.push_back(std::move(event));
+  }
+  // An event that cannot be written down, because the disk is full, say, stays the first.
+  while (!unheard_.empty()) {
+    hear(unheard_.front());
+    unheard_.pop_front();
+  }
+  decide();
+  submit_planned();
+  cancel_ending();
+}
+
+// ---- what the catalog wants
+
+scheduler::Job Dispatcher::waiting_job(const catalog::Job& job) {
+  const spec::JobSpec& spec = spec_of(job);
+  return {.id = job.id,
+          .name = job.name,
+          .workspace = std::to_string(job.workspace),
+          .cluster = job.cluster,
+          .priority = scheduled(spec.scheduling_priority),
+          .sequence = job.id,
+          .node_count = spec.node_count,
+          .wall_clock_limit = spec.max_wall_clock_time,
+          .attempts = job.attempts,
+          .max_attempts = kMostAttempts};
+}
+
+scheduler::State Dispatcher::state() {
+  scheduler::State state;
+  const auto since_start = [](SteadyClock::time_point when) {
+    return std::chrono::duration_cast<scheduler::Time>(when.time_since_epoch());
+  };
+  state.now = since_start(SteadyClock::now());
+  catalog::PageRequest request{.limit = catalog::kLongestPage};
+  for (bool more = true; more;) {
+    const auto page = ledger_.catalog.clusters().list_all(request);
+    for (const catalog::Cluster& cluster : page.items) {
+      const spec::ClusterSpec spec = cluster_spec(cluster.spec, cluster.scale);
+      state.clusters.push_back({.id = cluster.id,
+                                .name = cluster.name,
+                                .node_priority = spec.vm_priority == spec::VmPriority::kDedicated
+                                                     ? scheduler::NodePriority::kDedicated
+                                                     : scheduler::NodePriority::kLowPriority,
+                                .cores_per_node = usable_cores(),
+                                .scale = scheduled(spec.scale_settings)});
+    }
+    more = page.next.has_value();
+    request.after = page.next.value_or(0);
+  }
+  for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
+    state.nodes.push_back({.id = node.id, .cluster = node.cluster, .state = scheduled(node.state)});
+  }
+  std::set<Id> busy;
+  for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
+    const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
+    busy.insert(job.id);
+    scheduler::RunningJob running{.job = waiting_job(job), .ending = attempt.state == AttemptState::kEnding};
+    for (const catalog::AttemptNode& node : attempt.nodes) running.nodes.push_back(node.id);
+    const auto known = started_.find(attempt.id);
+    running.started = known == started_.end() ? state.now : since_start(known->second);
+    state.running.push_back(std::move(running));
+  }
+  for (const catalog::Job& job : ledger_.catalog.jobs().unfinished()) {
+    if (job.execution_state == ExecutionState::kQueued && !busy.contains(job.id)) {
+      state.waiting.push_back(waiting_job(job));
+    }
+  }
+  return state;
+}
+
+void Dispatcher::decide() {
+  const MutexLock lock(ledger_.mutex);
+  remove_deleted();
+  // A decision may make room for others; asked again the scheduler has nothing to add.
+  for (auto decisions = scheduler::decide(state()); !decisions.empty(); decisions = scheduler::decide(state())) {
+    for (const scheduler::Decision& decision : decisions) act(decision);
+  }
+  settle_clusters();
+}
+
+void Dispatcher::act(const scheduler::Decision& decision) {
+  const Cause cause{std::string(scheduler::reason_name(decision.reason)), decision.why};
+  if (const auto* action = std::get_if<scheduler::StartJob>(&decision.action)) {
+    start(*action, cause);
+  } else if (const auto* requeue = std::get_if<scheduler::RequeueJob>(&decision.action)) {
+    end(requeue->job, requeue->attempt, EndIntent::kRequeue, agent::StopReason::kPreempted, cause);
+  } else if (const auto* terminate = std::get_if<scheduler::TerminateJob>(&decision.action)) {
+    const auto reason = decision.reason == scheduler::Reason::kWallClockLimit ? agent::StopReason::kWallClock
+                                                                              : agent::StopReason::kRequest;
+    end(terminate->job, terminate->attempt, EndIntent::kTerminate, reason, cause);
+  } else if (const auto* allocated = std::get_if<scheduler::AllocateNodes>(&decision.action)) {
+    allocate(*allocated, cause);
+  } else {
+    release(ledger_.catalog.nodes().get(std::get<scheduler::ReleaseNode>(decision.action).node), cause);
+  }
+}
+
+void Dispatcher::start(const scheduler::StartJob& action, const Cause& cause) {
+  const Attempt attempt = ledger_.catalog.attempts().plan(action.job, action.attempt, action.nodes, cause);
+  started_[attempt.id] = SteadyClock::now();
+}
+
+void Dispatcher::end(Id job, int attempt, EndIntent intent, agent::StopReason reason, const Cause& cause) {
+  for (const Attempt& each : ledger_.catalog.attempts().list(job)) {
+    if (each.number != attempt) continue;
+    ledger_.catalog.attempts().plan_end(each.id, intent, cause);
+    reasons_[each.id] = reason;
+  }
+}
+
+/// A virtual node needs nothing: it is there as soon as it is wanted.
+void Dispatcher::allocate(const scheduler::AllocateNodes& action, const Cause& cause) {
+  ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) {
+    for (int i = 0; i < action.count; ++i) {
+      const std::string name = fmt::format("node-{}-{}", action.cluster, ledger_.catalog.events().latest() + 1);
+      const catalog::Node node = ledger_.catalog.nodes().plan(action.cluster, name, cause);
+      ledger_.catalog.nodes().change(node.id, NodeState::kPreparing, cause);
+      ledger_.catalog.nodes().change(node.id, NodeState::kIdle, cause);
+    }
+  });
+}
+
+void Dispatcher::release(const catalog::Node& node, const Cause& cause) {
+  ledger_.catalog.nodes().change(node.id, NodeState::kLeaving, cause);
+  driver_.release(node.name);
+  ledger_.catalog.nodes().remove(node.id, cause);
+}
+
+void Dispatcher::settle_clusters() {
+  std::map<Id, int> counts;
+  for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
+    // What vanished is replaced by another node, under another name.
+    if (node.state == NodeState::kLost && !node.attempt) {
+      ledger_.catalog.nodes().remove(node.id, {"nodeLost", node.problem});
+    } else {
+      ++counts[node.cluster];
+    }
+  }
+  catalog::PageRequest request{.limit = catalog::kLongestPage};
+  for (bool more = true; more;) {
+    const auto page = ledger_.catalog.clusters().list_all(request);
+    for (const catalog::Cluster& cluster : page.items) {
+      const api::Scale scale = cluster_spec(cluster.spec, cluster.scale).scale_settings;
+      const auto* manual = std::get_if<spec::ManualScale>(&scale);
+      const bool steady = !manual || counts[cluster.id] == manual->target_node_count;
+      ledger_.catalog.clusters().change(
+          cluster.id, steady ? catalog::AllocationState::kSteady : catalog::AllocationState::kResizing, {});
+    }
+    more = page.next.has_value();
+    request.after = page.next.value_or(0);
+  }
+}
+
+void Dispatcher::remove_deleted() {
+  for (const catalog::Job& job : ledger_.catalog.jobs().deleting()) {
+    if (catalog::is_finished(job.execution_state)) ledger_.catalog.jobs().remove(job.id);
+  }
+  for (const catalog::Cluster& cluster : ledger_.catalog.clusters().deleting()) {
+    const auto jobs = ledger_.catalog.jobs().list({.cluster = cluster.id}, {.limit = catalog::kLongestPage});
+    for (const catalog::Job& job : jobs.items) {
+      if (!catalog::is_finished(job.execution_state)) continue;
+      ledger_.catalog.jobs().start_deletion(job.id, {"clusterDeleted", ""});
+      ledger_.catalog.jobs().remove(job.id);
+    }
+    for (const catalog::Node& node : ledger_.catalog.nodes().list(cluster.id)) {
+      if (!node.attempt && node.state != NodeState::kLost) release(node, {"clusterDeleted", ""});
+    }
+    const bool empty = ledger_.catalog.nodes().list(cluster.id).empty() &&
+                       ledger_.catalog.jobs().list({.cluster = cluster.id}, {.limit = 1}).items.empty();
+    if (empty) ledger_.catalog.clusters().remove(cluster.id);
+  }
+}
+
+// ---- what the driver does
+
+void Dispatcher::submit_planned() {
+  std::vector<agent::WorkOrder> orders;
+  {
+    const MutexLock lock(ledger_.mutex);
+    for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
+      if (attempt.state != AttemptState::kPlanned || submitted_.contains(attempt.id)) continue;
+      orders.push_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true));
+    }
+  }
+  for (const agent::WorkOrder& order : orders) {
+    submitted_.insert(order.attempt);
+    try {
+      driver_.submit(order);
+    } catch (const Error& error) {
+      agent::AttemptResult refused;
+      refused.exit_code = 255;
+      refused.error = agent::JobError{agent::error_code::kInternal, error.what(), {}};
+      finish(order.attempt, refused);
+      continue;
+    }
+    const MutexLock lock(ledger_.mutex);
+    ledger_.catalog.attempts().confirm_start(order.attempt, {"started", "handed to its nodes"});
+  }
+}
+
+void Dispatcher::cancel_ending() {
+  std::vector<std::pair<std::string, agent::StopReason>> ending;
+  {
+    const MutexLock lock(ledger_.mutex);
+    for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
+      if (attempt.state != AttemptState::kEnding || cancelled_.contains(attempt.id)) continue;
+      const auto known = reasons_.find(attempt.id);
+      const auto otherwise =
+          attempt.end_intent == EndIntent::kRequeue ? agent::StopReason::kPreempted : agent::StopReason::kRequest;
+      ending.emplace_back(attempt.id, known == reasons_.end() ? otherwise : known->second);
+    }
+  }
+  for (const auto& [attempt, reason] : ending) {
+    driver_.cancel(attempt, reason, kGrace);
+    cancelled_.insert(attempt);
+  }
+}
+
+void Dispatcher::hear(const drivers::Event& event) {
+  using Kind = drivers::Event::Kind;
+  switch (event.kind) {
+    case Kind::kEnded: return finish(event.attempt, *event.result);
+    case Kind::kNodeLost: return lose(event.node, event.text);
+    case Kind::kRunning:
+    case Kind::kNote: {
+      const MutexLock lock(ledger_.mutex);
+      const Id job = ledger_.catalog.attempts().get(event.attempt).job;
+      const bool runs = event.kind == Kind::kRunning;
+      return ledger_.catalog.jobs().remark(
+          job, runs ? Cause{"prepared", "all nodes are prepared; the job runs"} : Cause{"note", event.text});
+    }
+    case Kind::kAgentCame:
+    case Kind::kAgentGone: return;
+  }
+}
+
+void Dispatcher::lose(const std::string& node, const std::string& why) {
+  const MutexLock lock(ledger_.mutex);
+  const auto found = ledger_.catalog.nodes().find(node);
+  if (!found || found->state == NodeState::kLost) return;
+  ledger_.catalog.nodes().change(found->id, NodeState::kLost, {"nodeLost", why});
+}
+
+void Dispatcher::finish(const std::string& id, const agent::AttemptResult& result) {
+  {
+    const MutexLock lock(ledger_.mutex);
+    const Attempt attempt = ledger_.catalog.attempts().get(id);
+    if (attempt.state != AttemptState::kEnded) {
+      ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) { record_end(attempt, result); });
+      specs_.erase(attempt.job);
+    }
+    started_.erase(id);
+    reasons_.erase(id);
+  }
+  cancelled_.erase(id);
+  submitted_.erase(id);
+  driver_.acknowledge(id);
+}
+
+void Dispatcher::record_end(const Attempt& attempt, const agent::AttemptResult& result) {
+  for (const std::string& name : result.lost) {
+    const auto node = ledger_.catalog.nodes().find(name);
+    if (node && node->state == NodeState::kRunning) {
+      ledger_.catalog.nodes().change(node->id, NodeState::kLost, {"nodeLost", "lost during attempt " + attempt.id});
+    }
+  }
+  catalog::AttemptEnd end;
+  const bool terminated = attempt.end_intent == EndIntent::kTerminate;
+  const bool again = result.preempted || (!result.lost.empty() && attempt.number < kMostAttempts);
+  if (!terminated && again) {
+    end.outcome = catalog::AttemptEnd::Outcome::kRequeued;
+    end.cause = result.preempted ? Cause{"preempted", "its nodes were wanted otherwise"}
+                                 : Cause{"nodeLost", result.error ? result.error->message : ""};
+  } else if (result.error || terminated) {
+    end.outcome = catalog::AttemptEnd::Outcome::kFailed;
+    end.exit_code = result.exit_code;
+    end.error = result.error ? catalog::JobError{result.error->code, result.error->message, details_of(*result.error)}
+                             : catalog::JobError{agent::error_code::kJobFailed, "the job was terminated", ""};
+    end.cause = {end.error->code, end.error->message};
+  } else {
+    end.exit_code = 0;
+    end.cause = {"succeeded", ""};
+  }
+  ledger_.catalog.attempts().confirm_end(attempt.id, end);
+  // The agents have cleaned their nodes before they report the end.
+  for (const catalog::AttemptNode& each : attempt.nodes) {
+    const auto node = ledger_.catalog.nodes().find(each.name);
+    if (node && node->state == NodeState::kPreparing) {
+      ledger_.catalog.nodes().change(node->id, NodeState::kIdle, {"clean", "clean after attempt " + attempt.id});
+    }
+  }
+}
+
+// ---- orders
+
+const spec::JobSpec& Dispatcher::spec_of(const catalog::Job& job) {
+  const auto known = specs_.find(job.id);
+  return known != specs_.end() ? known->second : specs_.emplace(job.id, job_spec(job.spec)).first->second;
+}
+
+agent::WorkOrder Dispatcher::order_of(const Attempt& attempt, const catalog::Job& job, bool with_secrets) {
+  const catalog::Cluster cluster = ledger_.catalog.clusters().get(job.cluster);
+  agent::WorkOrder order;
+  order.attempt = attempt.id;
+  order.attempt_number = attempt.number;
+  order.job_name = job.name;
+  order.cluster_name = cluster.name;
+  const api::JobName name{ledger_.workspace_name(job.workspace), ledger_.experiment_name(job.workspace, job.experiment),
+                          job.name};
+  order.path_segment = path_segment(options_, name, job.uuid);
+  order.setup_path_suffix =
+      path_suffix(options_, {ledger_.workspace_name(cluster.workspace), cluster.name}, cluster.uuid);
+  order.job = with_secrets ? job_spec(job.spec, ledger_.catalog.attempts().secrets(attempt.id)) : job_spec(job.spec);
+  order.cluster = with_secrets
+                      ? cluster_spec(cluster.spec, cluster.scale, ledger_.catalog.clusters().secrets(cluster.id))
+                      : cluster_spec(cluster.spec, cluster.scale);
+  for (const catalog::AttemptNode& node : attempt.nodes) {
+    order.nodes.push_back({node.name, address_of(node.id), usable_cores(), 0});
+  }
+  return order;
+}
+
+std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
+  const std::vector<Attempt> attempts = ledger_.catalog.attempts().list(job.id);
+  if (attempts.empty()) return {};
+  const agent::WorkOrder order = order_of(attempts.back(), job, false);
+  const agent::NodeFolders folders(driver_.node_folder(order.nodes.front().id));
+  const agent::MountPlan mounts = agent::plan_mounts(order, folders);
+  const agent::JobEnvironment environment = agent::job_environment(order, folders, options_.environment);
+  std::vector<api::OutputDirectory> directories;
+  const auto add = [&](const std::string& id, const std::string& path) {
+    const std::string real = agent::resolved(path, mounts).string();
+    const std::size_t segment = real.find("/" + order.path_segment);
+    if (segment != std::string::npos) directories.push_back({id, real.substr(0, segment), real.substr(segment + 1)});
+  };
+  add("stdouterr", environment.log_folder);
+  for (const agent::OutputPlace& output : environment.outputs) add(output.id, output.path);
+  return directories;
+}
+
+std::optional<api::Explanation> Dispatcher::explain(Id job) {
+  const scheduler::State now = state();
+  const auto found = scheduler::explain(job, now);
+  if (!found) return std::nullopt;
+  api::Explanation explanation{.reason = std::string(scheduler::wait_reason_name(found->reason)),
+                               .message = found->text};
+  if (found->startable_node_count) {
+    explanation.remedies.push_back(
+        fmt::format("it would start at once with nodeCount {}", *found->startable_node_count));
+  }
+  if (found->startable_wall_clock_limit) {
+    explanation.remedies.push_back(
+        fmt::format("it would start at once with a maxWallClockTime of {} s",
+                    std::chrono::duration_cast<std::chrono::seconds>(*found->startable_wall_clock_limit).count()));
+  }
+  if (found->startable_priority) {
+    explanation.remedies.push_back("it would start at once with a higher schedulingPriority");
+  }
+  if (found->latest_start) {
+    const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(*found->latest_start - now.now);
+    explanation.expected_start = wall_clock_us() + wait.count();
+  }
+  return explanation;
+}
+
+}  // namespace gyre::jobs::service

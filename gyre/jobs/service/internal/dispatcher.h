@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/jobs/drivers/local/driver.h"
+#include "gyre/jobs/scheduler/decide.h"
+#include "gyre/jobs/service/internal/ledger.h"
+#include "gyre/jobs/service/service.h"
+#include "gyre/net/notifier.h"
+
+namespace gyre::jobs::service {
+
+/// The one thread of the service that acts: it asks the scheduler, writes down what it is about to do, hands it to the
+/// driver, and writes down what the driver reports.
+class Dispatcher {
+ public:
+  /// `changed` is called after each turn that may have made events, without any lock.
+  Dispatcher(const ServiceOptions& options, Ledger& ledger, std::function<void()> changed);
+  /// Leaves jobs and agents as they are.
+  ~Dispatcher();
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  /// The catalog has something new to act on. Thread-safe.
+  void wake() { notifier_.notify(); }
+
+  /// Why a waiting job waits; nothing when it does not wait.
+  std::optional<api::Explanation> explain(catalog::Id job) GYRE_REQUIRES(ledger_.mutex);
+  /// Where logs ("stdouterr") and outputs of the job's latest attempt lie on this machine; empty without an attempt.
+  std::vector<api::OutputDirectory> output_directories(const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex);
+
+ private:
+  using Attempt = catalog::Attempt;
+
+  void run();
+  void take_over();
+  void turn();
+
+  // What the catalog wants.
+  scheduler::State state() GYRE_REQUIRES(ledger_.mutex);
+  scheduler::Job waiting_job(const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex);
+  void decide();
+  void act(const scheduler::Decision& decision) GYRE_REQUIRES(ledger_.mutex);
+  void start(const scheduler::StartJob& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
+  void end(catalog::Id job, int attempt, catalog::EndIntent intent, agent::StopReason reason,
+           const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
+  void allocate(const scheduler::AllocateNodes& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
+  void release(const catalog::Node& node, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
+  void settle_clusters() GYRE_REQUIRES(ledger_.mutex);
+  void remove_deleted() GYRE_REQUIRES(ledger_.mutex);
+
+  // What the driver does.
+  void submit_planned();
+  void cancel_ending();
+  void hear(const drivers::Event& event);
+  void finish(const std::string& attempt, const agent::AttemptResult& result);
+  void record_end(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(ledger_.mutex);
+  void lose(const std::string& node, const std::string& why);
+
+  agent::WorkOrder order_of(const Attempt& attempt, const catalog::Job& job, bool with_secrets)
+      GYRE_REQUIRES(ledger_.mutex);
+  const spec::JobSpec& spec_of(const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex);
+
+  const ServiceOptions& options_;
+  Ledger& ledger_;
+  std::function<void()> changed_;
+  drivers::local::LocalDriver driver_;
+  net::Notifier notifier_;
+  std::map<catalog::Id, spec::JobSpec> specs_ GYRE_GUARDED_BY(ledger_.mutex);  // Of unfinished jobs.
+  /// When attempts started, by the steady clock; after a restart of the service, as far as the wall clock tells.
+  std::map<std::string, SteadyClock::time_point> started_ GYRE_GUARDED_BY(ledger_.mutex);
+  std::map<std::string, agent::StopReason> reasons_ GYRE_GUARDED_BY(ledger_.mutex);  // Of ending attempts.
+  std::deque<drivers::Event> unheard_;  // The thread's own, as what follows.
+  std::set<std::string> submitted_;     // To the driver.
+  std::set<std::string> cancelled_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace gyre::jobs::service

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+
+#include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/api/resources.h"
+#include "gyre/jobs/catalog/catalog.h"
+
+namespace gyre::jobs::service {
+
+/// The catalog, for several threads.
+struct Ledger {
+  explicit Ledger(catalog::Catalog opened) : catalog(std::move(opened)) {}
+
+  Mutex mutex;
+  catalog::Catalog catalog GYRE_GUARDED_BY(mutex);
+
+  // By name; api::ServiceError(kNotFound) where there is none. What is being deleted is still there.
+  catalog::Workspace workspace(const std::string& name) GYRE_REQUIRES(mutex);
+  catalog::Cluster cluster(const api::ClusterName& name) GYRE_REQUIRES(mutex);
+  catalog::Experiment experiment(const api::ExperimentName& name) GYRE_REQUIRES(mutex);
+  catalog::Job job(const api::JobName& name) GYRE_REQUIRES(mutex);
+  catalog::User user(const std::string& name) GYRE_REQUIRES(mutex);
+
+  /// With its jobs, all of which have finished.
+  void remove_experiment(catalog::Id id) GYRE_REQUIRES(mutex);
+  /// Of a workspace.
+  void remove_experiments(catalog::Id workspace) GYRE_REQUIRES(mutex);
+
+  /// The names of what a number stands for.
+  std::string workspace_name(catalog::Id id) GYRE_REQUIRES(mutex);
+  std::string experiment_name(catalog::Id workspace, catalog::Id id) GYRE_REQUIRES(mutex);
+};
+
+}  // namespace gyre::jobs::service

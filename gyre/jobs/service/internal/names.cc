@@ -1,0 +1,22 @@
+#include "gyre/jobs/service/internal/names.h"
+
+#include <fmt/format.h>
+
+namespace gyre::jobs::service {
+
+std::string path_segment(const ServiceOptions& options, const api::JobName& name, const std::string& uuid) {
+  return fmt::format("{}/{}/workspaces/{}/experiments/{}/jobs/{}/{}", options.subscription, options.resource_group,
+                     name.workspace, name.experiment, name.job, uuid);
+}
+
+std::string path_suffix(const ServiceOptions& options, const api::ClusterName& name, const std::string& uuid) {
+  return fmt::format("{}/{}/workspaces/{}/clusters/{}/{}", options.subscription, options.resource_group, name.workspace,
+                     name.cluster, uuid);
+}
+
+std::string address_of(catalog::Id node) {
+  const catalog::Id place = node + 1;
+  return fmt::format("127.{}.{}.{}", (place >> 16) & 0xff, (place >> 8) & 0xff, place & 0xff);
+}
+
+}  // namespace gyre::jobs::service

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "gyre/jobs/api/resources.h"
+#include "gyre/jobs/catalog/types.h"
+#include "gyre/jobs/service/service.h"
+
+namespace gyre::jobs::service {
+
+/// "SUBSCRIPTION/GROUP/workspaces/w/experiments/e/jobs/j/UUID": jobOutputDirectoryPathSegment.
+std::string path_segment(const ServiceOptions& options, const api::JobName& name, const std::string& uuid);
+/// "SUBSCRIPTION/GROUP/workspaces/w/clusters/c/UUID": stdOutErrPathSuffix of the cluster's setup task.
+std::string path_suffix(const ServiceOptions& options, const api::ClusterName& name, const std::string& uuid);
+
+/// Every virtual node has an address of its own: 127.0.0.2 for number 1, and on through 127.0.0.0/8.
+std::string address_of(catalog::Id node);
+
+}  // namespace gyre::jobs::service

@@ -1,0 +1,194 @@
+#include "gyre/jobs/service/internal/records.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/jobs/spec/parse.h"
+#include "gyre/jobs/spec/write.h"
+
+namespace gyre::jobs::service {
+
+namespace {
+
+constexpr const char* kWholeSpec = "spec";  // The one secret's name.
+
+void blank(spec::SecretValue& value) {
+  if (value.text) value.text->clear();
+}
+
+void blank(spec::MountVolumes& volumes) {
+  for (spec::AzureFileShare& share : volumes.azure_file_shares) blank(share.account_key);
+  for (spec::AzureBlobFileSystem& system : volumes.azure_blob_file_systems) blank(system.account_key);
+}
+
+void blank(std::vector<spec::SecretVariable>& secrets) {
+  for (spec::SecretVariable& secret : secrets) blank(secret.value);
+}
+
+void blank(spec::JobSpec& job) {
+  blank(job.secrets);
+  blank(job.mount_volumes);
+  if (job.container_settings && job.container_settings->credentials) {
+    blank(job.container_settings->credentials->password);
+  }
+}
+
+void blank(spec::ClusterSpec& cluster) {
+  blank(cluster.mount_volumes);
+  if (cluster.setup_task) blank(cluster.setup_task->secrets);
+  if (cluster.app_insights) blank(cluster.app_insights->instrumentation_key);
+  if (cluster.user_account && cluster.user_account->admin_user_password) {
+    cluster.user_account->admin_user_password->clear();
+  }
+}
+
+template <typename Spec>
+KeptSpec split(const Spec& whole) {
+  Spec open = whole;
+  blank(open);
+  KeptSpec result;
+  result.text = spec::to_json(open, spec::Secrets::kIncluded).dump();
+  if (!(open == whole)) {
+    result.secrets.push_back({kWholeSpec, spec::to_json(whole, spec::Secrets::kIncluded).dump()});
+  }
+  return result;
+}
+
+const std::string& whole_text(const std::string& text, const std::vector<catalog::Secret>& secrets) {
+  for (const catalog::Secret& secret : secrets) {
+    if (secret.name == kWholeSpec) return secret.value;
+  }
+  return text;
+}
+
+}  // namespace
+
+KeptSpec kept(const spec::JobSpec& job) { return split(job); }
+KeptSpec kept(const spec::ClusterSpec& cluster) { return split(cluster); }
+
+std::string kept_scale(const api::Scale& scale) {
+  spec::ClusterSpec cluster;
+  cluster.scale_settings = scale;
+  return spec::to_json(cluster).at("scaleSettings").dump();
+}
+
+spec::JobSpec job_spec(const std::string& text, const std::vector<catalog::Secret>& secrets) {
+  return spec::job_or_throw(spec::parse_job(whole_text(text, secrets)), "the catalog");
+}
+
+spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale,
+                               const std::vector<catalog::Secret>& secrets) {
+  nlohmann::json json = nlohmann::json::parse(whole_text(text, secrets));
+  json["scaleSettings"] = nlohmann::json::parse(scale);
+  return spec::cluster_or_throw(spec::parse_cluster(json.dump()), "the catalog");
+}
+
+api::ProvisioningState shown(catalog::ProvisioningState state) {
+  switch (state) {
+    case catalog::ProvisioningState::kCreating: return api::ProvisioningState::kCreating;
+    case catalog::ProvisioningState::kSucceeded: return api::ProvisioningState::kSucceeded;
+    case catalog::ProvisioningState::kFailed: return api::ProvisioningState::kFailed;
+    case catalog::ProvisioningState::kDeleting: return api::ProvisioningState::kDeleting;
+  }
+  throw Error(ErrorCode::kInternal, "a provisioning state without a name");
+}
+
+api::AllocationState shown(catalog::AllocationState state) {
+  return state == catalog::AllocationState::kSteady ? api::AllocationState::kSteady : api::AllocationState::kResizing;
+}
+
+api::ExecutionState shown(catalog::ExecutionState state) {
+  switch (state) {
+    case catalog::ExecutionState::kQueued: return api::ExecutionState::kQueued;
+    case catalog::ExecutionState::kRunning: return api::ExecutionState::kRunning;
+    case catalog::ExecutionState::kTerminating: return api::ExecutionState::kTerminating;
+    case catalog::ExecutionState::kSucceeded: return api::ExecutionState::kSucceeded;
+    case catalog::ExecutionState::kFailed: return api::ExecutionState::kFailed;
+  }
+  throw Error(ErrorCode::kInternal, "an execution state without a name");
+}
+
+catalog::ExecutionState kept(api::ExecutionState state) {
+  switch (state) {
+    case api::ExecutionState::kQueued: return catalog::ExecutionState::kQueued;
+    case api::ExecutionState::kRunning: return catalog::ExecutionState::kRunning;
+    case api::ExecutionState::kTerminating: return catalog::ExecutionState::kTerminating;
+    case api::ExecutionState::kSucceeded: return catalog::ExecutionState::kSucceeded;
+    case api::ExecutionState::kFailed: return catalog::ExecutionState::kFailed;
+  }
+  throw Error(ErrorCode::kInternal, "an execution state without a name");
+}
+
+api::NodeState shown(catalog::NodeState state) {
+  switch (state) {
+    case catalog::NodeState::kAllocating: return api::NodeState::kAllocating;
+    case catalog::NodeState::kPreparing: return api::NodeState::kPreparing;
+    case catalog::NodeState::kIdle: return api::NodeState::kIdle;
+    case catalog::NodeState::kRunning: return api::NodeState::kRunning;
+    case catalog::NodeState::kUnusable: return api::NodeState::kUnusable;
+    case catalog::NodeState::kLeaving: return api::NodeState::kLeaving;
+    case catalog::NodeState::kLost: return api::NodeState::kLost;
+  }
+  throw Error(ErrorCode::kInternal, "a node state without a name");
+}
+
+api::ResourceError shown(const catalog::JobError& error) {
+  api::ResourceError result{.code = error.code, .message = error.message};
+  if (error.details.empty()) return result;
+  const nlohmann::json details = nlohmann::json::parse(error.details);
+  for (const auto& [name, value] : details.items()) {
+    result.details.push_back({name, value.is_string() ? value.get<std::string>() : value.dump()});
+  }
+  return result;
+}
+
+api::Event shown(const catalog::Event& event) {
+  return {.sequence = event.sequence,
+          .time = event.time,
+          .subject = event.subject,
+          .name = event.name,
+          .attempt = event.attempt,
+          .from = event.from,
+          .to = event.to,
+          .reason = event.reason,
+          .message = event.message};
+}
+
+scheduler::Priority scheduled(spec::SchedulingPriority priority) {
+  switch (priority) {
+    case spec::SchedulingPriority::kLow: return scheduler::Priority::kLow;
+    case spec::SchedulingPriority::kNormal: return scheduler::Priority::kNormal;
+    case spec::SchedulingPriority::kHigh: return scheduler::Priority::kHigh;
+  }
+  throw Error(ErrorCode::kInternal, "a priority without a name");
+}
+
+scheduler::NodeState scheduled(catalog::NodeState state) {
+  switch (state) {
+    case catalog::NodeState::kAllocating:
+    case catalog::NodeState::kPreparing: return scheduler::NodeState::kPreparing;
+    case catalog::NodeState::kIdle:
+    case catalog::NodeState::kRunning: return scheduler::NodeState::kReady;
+    case catalog::NodeState::kUnusable: return scheduler::NodeState::kUnusable;
+    case catalog::NodeState::kLeaving: return scheduler::NodeState::kLeaving;
+    case catalog::NodeState::kLost: return scheduler::NodeState::kLost;
+  }
+  throw Error(ErrorCode::kInternal, "a node state without a name");
+}
+
+std::variant<scheduler::ManualScale, scheduler::AutoScale> scheduled(const api::Scale& scale) {
+  if (const auto* manual = std::get_if<spec::ManualScale>(&scale)) {
+    auto deallocation = scheduler::Deallocation::kRequeue;
+    if (manual->node_deallocation_option == spec::NodeDeallocationOption::kTerminate) {
+      deallocation = scheduler::Deallocation::kTerminate;
+    } else if (manual->node_deallocation_option == spec::NodeDeallocationOption::kWaitForJobCompletion) {
+      deallocation = scheduler::Deallocation::kWaitForCompletion;
+    }
+    return scheduler::ManualScale{manual->target_node_count, deallocation};
+  }
+  const auto& automatic = std::get<spec::AutoScale>(scale);
+  return scheduler::AutoScale{automatic.minimum_node_count, automatic.maximum_node_count};
+}
+
+}  // namespace gyre::jobs::service

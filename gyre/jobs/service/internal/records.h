@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/api/resources.h"
+#include "gyre/jobs/catalog/types.h"
+#include "gyre/jobs/scheduler/state.h"
+#include "gyre/jobs/spec/cluster_spec.h"
+#include "gyre/jobs/spec/job_spec.h"
+
+// How the values of the interface stand in the catalog, and back. Pure.
+namespace gyre::jobs::service {
+
+/// A spec as the catalog keeps it: the text without values of secrets, and the whole text as a secret where there are
+/// any.
+struct KeptSpec {
+  std::string text{};
+  std::vector<catalog::Secret> secrets{};
+};
+
+KeptSpec kept(const spec::JobSpec& job);
+KeptSpec kept(const spec::ClusterSpec& cluster);
+/// The part of a cluster's spec that may change.
+std::string kept_scale(const api::Scale& scale);
+
+/// From what kept() made. With `secrets` empty their values are empty texts.
+spec::JobSpec job_spec(const std::string& text, const std::vector<catalog::Secret>& secrets = {});
+/// `scale`: of kept_scale(); it replaces that of the text.
+spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale,
+                               const std::vector<catalog::Secret>& secrets = {});
+
+api::ProvisioningState shown(catalog::ProvisioningState state);
+api::AllocationState shown(catalog::AllocationState state);
+api::ExecutionState shown(catalog::ExecutionState state);
+api::NodeState shown(catalog::NodeState state);
+catalog::ExecutionState kept(api::ExecutionState state);
+
+api::ResourceError shown(const catalog::JobError& error);
+api::Event shown(const catalog::Event& event);
+
+scheduler::Priority scheduled(spec::SchedulingPriority priority);
+scheduler::NodeState scheduled(catalog::NodeState state);
+std::variant<scheduler::ManualScale, scheduler::AutoScale> scheduled(const api::Scale& scale);
+
+}  // namespace gyre::jobs::service

@@ -1,0 +1,179 @@
+#include "gyre/jobs/service/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/service/internal/records.h"
+#include "gyre/jobs/service/internal/work.h"
+
+// Users, workspaces and experiments; events. Clusters, jobs and files have files of their own.
+namespace gyre::jobs::service {
+
+using api::ServiceError;
+
+Service::Service(const ServiceOptions& options) : work_(std::make_unique<Work>(options)) {}
+Service::~Service() = default;
+
+std::optional<api::User> Service::authenticate(std::string_view token) {
+  const MutexLock lock(work_->ledger.mutex);
+  const auto user = work_->ledger.catalog.users().authenticate(token);
+  if (!user) return std::nullopt;
+  return api::User{user->name, user->is_administrator};
+}
+
+bool Service::may_use(const api::User& user, const std::string& workspace) {
+  const MutexLock lock(work_->ledger.mutex);
+  const auto found = work_->ledger.catalog.workspaces().find(workspace);
+  const auto known = work_->ledger.catalog.users().find(user.name);
+  return found && known && work_->ledger.catalog.users().may_use(*known, found->id);
+}
+
+std::vector<api::User> Service::users() {
+  const MutexLock lock(work_->ledger.mutex);
+  std::vector<api::User> users;
+  for (const catalog::User& user : work_->ledger.catalog.users().list()) {
+    users.push_back({user.name, user.is_administrator});
+  }
+  return users;
+}
+
+std::string Service::create_user(const api::User& user) {
+  const MutexLock lock(work_->ledger.mutex);
+  if (work_->ledger.catalog.users().find(user.name)) {
+    throw ServiceError(ServiceError::Kind::kConflict, "UserExists", fmt::format("user '{}' exists", user.name));
+  }
+  return work_->ledger.catalog.users().create(user.name, user.is_administrator).token;
+}
+
+std::string Service::renew_token(const std::string& user) {
+  const MutexLock lock(work_->ledger.mutex);
+  return work_->ledger.catalog.users().renew_token(work_->ledger.user(user).id);
+}
+
+void Service::delete_user(const std::string& user) {
+  const MutexLock lock(work_->ledger.mutex);
+  work_->ledger.catalog.users().remove(work_->ledger.user(user).id);
+}
+
+api::Page<api::Workspace> Service::workspaces(const api::User& user, const api::PageRequest& page) {
+  const MutexLock lock(work_->ledger.mutex);
+  auto list = work_->ledger.catalog.workspaces().list(kept(page));
+  if (!user.is_administrator) {
+    const std::vector<catalog::Id> own = work_->ledger.catalog.users().workspaces_of(work_->ledger.user(user.name).id);
+    std::erase_if(list.items, [&](const catalog::Workspace& workspace) {
+      return std::ranges::find(own, workspace.id) == own.end();
+    });
+  }
+  return shown_page(list, [&](const catalog::Workspace& workspace) { return work_->shown(workspace); });
+}
+
+api::Workspace Service::workspace(const std::string& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  return work_->shown(work_->ledger.workspace(name));
+}
+
+api::Created<api::Workspace> Service::create_workspace(const api::User& user, const api::NewWorkspace& workspace) {
+  const MutexLock lock(work_->ledger.mutex);
+  if (const auto found = work_->ledger.catalog.workspaces().find(workspace.name)) return {work_->shown(*found), false};
+  api::Created<api::Workspace> created{{}, true};
+  work_->ledger.catalog.together([&]() GYRE_REQUIRES(work_->ledger.mutex) {
+    const auto made = work_->ledger.catalog.workspaces().create(workspace.name, workspace.location);
+    if (const auto owner = work_->ledger.catalog.users().find(user.name)) {
+      work_->ledger.catalog.users().add_member(made.id, owner->id);
+    }
+    created.item = work_->shown(made);
+  });
+  return created;
+}
+
+void Service::delete_workspace(const std::string& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  const catalog::Workspace workspace = work_->ledger.workspace(name);
+  if (!work_->ledger.catalog.clusters().list(workspace.id, {.limit = 1}).items.empty()) {
+    throw ServiceError(ServiceError::Kind::kConflict, "WorkspaceInUse",
+                       fmt::format("workspace '{}' has clusters; delete them first", name));
+  }
+  work_->require_finished({.workspace = workspace.id}, "WorkspaceInUse", fmt::format("workspace '{}'", name));
+  work_->ledger.catalog.together([&]() GYRE_REQUIRES(work_->ledger.mutex) {
+    work_->ledger.remove_experiments(workspace.id);
+    work_->ledger.catalog.workspaces().remove(workspace.id);
+  });
+}
+
+std::vector<std::string> Service::owners(const std::string& workspace) {
+  const MutexLock lock(work_->ledger.mutex);
+  const catalog::Id id = work_->ledger.workspace(workspace).id;
+  std::vector<std::string> names;
+  for (const catalog::User& user : work_->ledger.catalog.users().list()) {
+    const std::vector<catalog::Id> own = work_->ledger.catalog.users().workspaces_of(user.id);
+    if (std::ranges::find(own, id) != own.end()) names.push_back(user.name);
+  }
+  return names;
+}
+
+void Service::add_owner(const std::string& workspace, const std::string& user) {
+  const MutexLock lock(work_->ledger.mutex);
+  work_->ledger.catalog.users().add_member(work_->ledger.workspace(workspace).id, work_->ledger.user(user).id);
+}
+
+void Service::remove_owner(const std::string& workspace, const std::string& user) {
+  const MutexLock lock(work_->ledger.mutex);
+  work_->ledger.catalog.users().remove_member(work_->ledger.workspace(workspace).id, work_->ledger.user(user).id);
+}
+
+api::Page<api::Experiment> Service::experiments(const std::string& workspace, const api::PageRequest& page) {
+  const MutexLock lock(work_->ledger.mutex);
+  const auto list = work_->ledger.catalog.experiments().list(work_->ledger.workspace(workspace).id, kept(page));
+  return shown_page(list, [&](const catalog::Experiment& item) { return work_->shown(item, workspace); });
+}
+
+api::Experiment Service::experiment(const api::ExperimentName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  return work_->shown(work_->ledger.experiment(name), name.workspace);
+}
+
+api::Created<api::Experiment> Service::create_experiment(const api::ExperimentName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  const catalog::Id workspace = work_->ledger.workspace(name.workspace).id;
+  if (const auto found = work_->ledger.catalog.experiments().find(workspace, name.experiment)) {
+    return {work_->shown(*found, name.workspace), false};
+  }
+  return {work_->shown(work_->ledger.catalog.experiments().create(workspace, name.experiment), name.workspace), true};
+}
+
+void Service::delete_experiment(const api::ExperimentName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  const catalog::Experiment experiment = work_->ledger.experiment(name);
+  work_->require_finished({.experiment = experiment.id}, "ExperimentInUse",
+                          fmt::format("experiment '{}'", name.experiment));
+  work_->ledger.catalog.together(
+      [&]() GYRE_REQUIRES(work_->ledger.mutex) { work_->ledger.remove_experiment(experiment.id); });
+}
+
+std::vector<api::Event> Service::events(const api::EventScope& scope, std::int64_t after, int most) {
+  const MutexLock lock(work_->ledger.mutex);
+  catalog::EventFilter filter;
+  if (!scope.job.empty()) {
+    filter.job = work_->ledger.job({scope.workspace, scope.experiment, scope.job}).id;
+  } else if (!scope.cluster.empty()) {
+    filter.cluster = work_->ledger.cluster({scope.workspace, scope.cluster}).id;
+  } else {
+    filter.workspace = work_->ledger.workspace(scope.workspace).id;
+  }
+  std::vector<api::Event> events;
+  for (const catalog::Event& event :
+       work_->ledger.catalog.events().list(filter, {.after = after, .limit = most}).items) {
+    events.push_back(shown(event));
+  }
+  return events;
+}
+
+std::unique_ptr<api::JobService::Watch> Service::watch(const api::EventScope& /*scope*/,
+                                                       std::function<void()> changed) {
+  return work_->watchers->add(std::move(changed));
+}
+
+}  // namespace gyre::jobs::service

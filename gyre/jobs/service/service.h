@@ -1,0 +1,97 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gyre/base/log.h"
+#include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/api/service.h"
+
+namespace gyre::jobs::service {
+
+struct ServiceOptions {
+  /// The catalog and everything of the nodes; absolute and short, because sockets are made in it. The users as whom
+  /// jobs run must be able to reach it.
+  std::filesystem::path folder;
+  std::string gyre_program;         ///< Absolute: agents are started from it.
+  agent::Variables environment;     ///< Of the agents.
+  std::string job_user = "nobody";  ///< As whom jobs run where the service is root.
+  std::chrono::milliseconds lease{
+      10'000};  ///< Of an agent that is not heard of; its node is lost after it and `margin`.
+  std::chrono::milliseconds margin{3'000};
+  std::string subscription = "00000000-0000-0000-0000-000000000000";  ///< First part of the paths of logs and outputs.
+  std::string resource_group = "gyre";                                ///< Second part.
+  Logger logger = null_logger();
+};
+
+/// The job service: catalog, scheduler and nodes behind one interface. Clusters are virtual nodes of this machine.
+///
+/// What it is about to do stands in the catalog before it is done. When it is destroyed, or killed, jobs and agents go
+/// on; the next service in the same folder takes them over.
+///
+/// Jobs and clusters are deleted by a thread of the service, as soon as their jobs have ended. Experiments and
+/// workspaces with jobs that have not finished, and workspaces with clusters, are refused instead: kConflict
+/// "ExperimentInUse", "WorkspaceInUse". The records of a cluster's finished jobs go with the cluster; the files of jobs
+/// stay.
+class Service final : public api::JobService {
+ public:
+  /// Error(kUnsupported) when another service works in the folder; Error(kIo), Error(kCorruptData).
+  explicit Service(const ServiceOptions& options);
+  ~Service() override;
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  std::optional<api::User> authenticate(std::string_view token) override;
+  bool may_use(const api::User& user, const std::string& workspace) override;
+  std::vector<api::User> users() override;
+  std::string create_user(const api::User& user) override;
+  std::string renew_token(const std::string& user) override;
+  void delete_user(const std::string& user) override;
+
+  api::Page<api::Workspace> workspaces(const api::User& user, const api::PageRequest& page) override;
+  api::Workspace workspace(const std::string& name) override;
+  api::Created<api::Workspace> create_workspace(const api::User& user, const api::NewWorkspace& workspace) override;
+  void delete_workspace(const std::string& name) override;
+  std::vector<std::string> owners(const std::string& workspace) override;
+  void add_owner(const std::string& workspace, const std::string& user) override;
+  void remove_owner(const std::string& workspace, const std::string& user) override;
+  std::vector<api::Usage> usages(const std::string& workspace) override;
+
+  api::Page<api::Cluster> clusters(const std::string& workspace, const api::PageRequest& page) override;
+  api::Cluster cluster(const api::ClusterName& name) override;
+  api::Created<api::Cluster> create_cluster(const api::ClusterName& name, const spec::ClusterSpec& spec) override;
+  api::Cluster scale_cluster(const api::ClusterName& name, const api::Scale& scale) override;
+  void delete_cluster(const api::ClusterName& name) override;
+  std::vector<api::Node> nodes(const api::ClusterName& name) override;
+
+  api::Page<api::Experiment> experiments(const std::string& workspace, const api::PageRequest& page) override;
+  api::Experiment experiment(const api::ExperimentName& name) override;
+  api::Created<api::Experiment> create_experiment(const api::ExperimentName& name) override;
+  void delete_experiment(const api::ExperimentName& name) override;
+
+  api::Page<api::Job> jobs(const std::string& workspace, const api::JobFilter& filter,
+                           const api::PageRequest& page) override;
+  api::Job job(const api::JobName& name) override;
+  api::Created<api::Job> submit(const api::JobName& name, const api::Submission& submission) override;
+  api::Job terminate(const api::JobName& name) override;
+  void delete_job(const api::JobName& name) override;
+  api::Explanation why(const api::JobName& name) override;
+
+  std::vector<api::Event> events(const api::EventScope& scope, std::int64_t after, int most) override;
+  std::unique_ptr<Watch> watch(const api::EventScope& scope, std::function<void()> changed) override;
+
+  std::vector<api::OutputDirectory> output_directories(const api::JobName& name) override;
+  bool files_are_complete(const api::JobName& name) override;
+  void store_code(const std::string& workspace, const std::string& sha256, UniqueFd archive,
+                  std::uint64_t bytes) override;
+  bool has_code(const std::string& workspace, const std::string& sha256) override;
+
+ private:
+  class Work;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace gyre::jobs::service

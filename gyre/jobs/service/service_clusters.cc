@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/service/internal/names.h"
+#include "gyre/jobs/service/internal/records.h"
+#include "gyre/jobs/service/internal/work.h"
+#include "gyre/jobs/service/service.h"
+
+namespace gyre::jobs::service {
+
+using api::ServiceError;
+
+namespace {
+
+constexpr int kMostNodes = 250;  // Of this machine.
+
+void check_scale(const api::Scale& scale) {
+  const auto* manual = std::get_if<spec::ManualScale>(&scale);
+  const int most = manual ? manual->target_node_count : std::get<spec::AutoScale>(scale).maximum_node_count;
+  if (most <= kMostNodes) return;
+  throw ServiceError(ServiceError::Kind::kInvalid, "NodeCountTooLarge",
+                     fmt::format("a cluster on this machine has at most {} nodes, not {}", kMostNodes, most));
+}
+
+}  // namespace
+
+api::Page<api::Cluster> Service::clusters(const std::string& workspace, const api::PageRequest& page) {
+  const MutexLock lock(work_->ledger.mutex);
+  const auto list = work_->ledger.catalog.clusters().list(work_->ledger.workspace(workspace).id, kept(page));
+  return shown_page(list, [&](const catalog::Cluster& cluster)
+                              GYRE_REQUIRES(work_->ledger.mutex) { return work_->shown(cluster, workspace); });
+}
+
+api::Cluster Service::cluster(const api::ClusterName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  return work_->shown(work_->ledger.cluster(name), name.workspace);
+}
+
+api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name, const spec::ClusterSpec& spec) {
+  if (spec.gyre.driver != "local") {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("driver '{}' is not available; this service has the driver 'local'", spec.gyre.driver));
+  }
+  check_scale(spec.scale_settings);
+  const KeptSpec text = kept(spec);
+  api::Created<api::Cluster> created;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    const catalog::Id workspace = work_->ledger.workspace(name.workspace).id;
+    if (const auto found = work_->ledger.catalog.clusters().find(workspace, name.cluster)) {
+      if (found->spec == text.text) return {work_->shown(*found, name.workspace), false};
+      throw ServiceError(
+          ServiceError::Kind::kConflict, "ClusterExists",
+          fmt::format("cluster '{}' exists with other properties; only scaleSettings can change", name.cluster));
+    }
+    work_->ledger.catalog.together([&]() GYRE_REQUIRES(work_->ledger.mutex) {
+      auto clusters = work_->ledger.catalog.clusters();
+      const auto made = clusters.create({.workspace = workspace,
+                                         .name = name.cluster,
+                                         .spec = text.text,
+                                         .scale = kept_scale(spec.scale_settings),
+                                         .secrets = text.secrets});
+      clusters.change(made.id, catalog::ProvisioningState::kSucceeded, {});
+      created = {work_->shown(clusters.get(made.id), name.workspace), true};
+    });
+  }
+  work_->changed();
+  return created;
+}
+
+api::Cluster Service::scale_cluster(const api::ClusterName& name, const api::Scale& scale) {
+  check_scale(scale);
+  api::Cluster cluster;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    const catalog::Cluster found = work_->ledger.cluster(name);
+    if (found.provisioning_state == catalog::ProvisioningState::kDeleting) {
+      throw ServiceError(ServiceError::Kind::kConflict, "ClusterDeleting",
+                         fmt::format("cluster '{}' is being deleted", name.cluster));
+    }
+    work_->ledger.catalog.clusters().set_scale(found.id, kept_scale(scale), {"request", "scaleSettings were changed"});
+    cluster = work_->shown(work_->ledger.cluster(name), name.workspace);
+  }
+  work_->changed();
+  return cluster;
+}
+
+void Service::delete_cluster(const api::ClusterName& name) {
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    const catalog::Cluster cluster = work_->ledger.cluster(name);
+    work_->require_finished({.cluster = cluster.id}, "ClusterInUse", fmt::format("cluster '{}'", name.cluster));
+    work_->ledger.catalog.clusters().change(cluster.id, catalog::ProvisioningState::kDeleting, {"request", ""});
+  }
+  work_->changed();
+}
+
+std::vector<api::Node> Service::nodes(const api::ClusterName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  std::vector<api::Node> nodes;
+  for (const catalog::Node& node : work_->ledger.catalog.nodes().list(work_->ledger.cluster(name).id)) {
+    api::Node shown{.name = node.name,
+                    .state = service::shown(node.state),
+                    .state_transition_time = node.state_changed,
+                    .address = address_of(node.id),
+                    .problem = node.problem};
+    if (node.attempt) {
+      const catalog::Job job =
+          work_->ledger.catalog.jobs().get(work_->ledger.catalog.attempts().get(*node.attempt).job);
+      shown.job = work_->ledger.experiment_name(job.workspace, job.experiment) + "/" + job.name;
+    }
+    nodes.push_back(std::move(shown));
+  }
+  return nodes;
+}
+
+std::vector<api::Usage> Service::usages(const std::string& workspace) {
+  const MutexLock lock(work_->ledger.mutex);
+  const catalog::Id id = work_->ledger.workspace(workspace).id;
+  std::int64_t running = 0;
+  for (const catalog::Job& job : work_->ledger.catalog.jobs().unfinished()) {
+    if (job.workspace != id || job.execution_state == catalog::ExecutionState::kQueued) continue;
+    running += job_spec(job.spec).node_count;
+  }
+  return {{.name = "nodes", .current_value = running}};
+}
+
+}  // namespace gyre::jobs::service

@@ -1,0 +1,137 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/service/internal/records.h"
+#include "gyre/jobs/service/internal/work.h"
+#include "gyre/jobs/service/service.h"
+
+namespace gyre::jobs::service {
+
+using api::ServiceError;
+
+namespace {
+
+/// What a cluster can never have must not wait for ever. A manual scale can be changed; the job waits for that.
+void check_node_count(const spec::JobSpec& job, const spec::ClusterSpec& cluster, const std::string& name) {
+  const auto* automatic = std::get_if<spec::AutoScale>(&cluster.scale_settings);
+  if (!automatic || job.node_count <= automatic->maximum_node_count) return;
+  throw ServiceError(ServiceError::Kind::kInvalid, "NodeCountTooLarge",
+                     fmt::format("nodeCount is {}, and cluster '{}' grows to at most {} nodes", job.node_count, name,
+                                 automatic->maximum_node_count));
+}
+
+}  // namespace
+
+api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFilter& filter,
+                                  const api::PageRequest& page) {
+  const MutexLock lock(work_->ledger.mutex);
+  Ledger& ledger = work_->ledger;
+  catalog::JobFilter wanted;
+  if (filter.experiment) {
+    wanted.experiment = ledger.experiment({workspace, *filter.experiment}).id;
+  } else if (filter.cluster) {
+    wanted.cluster = ledger.cluster({workspace, *filter.cluster}).id;
+  } else {
+    wanted.workspace = ledger.workspace(workspace).id;
+  }
+  if (filter.state) wanted.state = kept(*filter.state);
+  std::map<catalog::Id, std::string> experiments;
+  return shown_page(ledger.catalog.jobs().list(wanted, kept(page)),
+                    [&](const catalog::Job& job) GYRE_REQUIRES(ledger.mutex) {
+                      std::string& experiment = experiments[job.experiment];
+                      if (experiment.empty()) experiment = ledger.experiment_name(job.workspace, job.experiment);
+                      return work_->shown(job, {workspace, experiment, job.name});
+                    });
+}
+
+api::Job Service::job(const api::JobName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  return work_->shown(work_->ledger.job(name), name);
+}
+
+api::Created<api::Job> Service::submit(const api::JobName& name, const api::Submission& submission) {
+  if (!submission.code.empty()) {
+    throw Error(ErrorCode::kUnsupported, "this service does not unpack code for its nodes yet; put it on a mount");
+  }
+  const KeptSpec text = kept(submission.spec);
+  api::Created<api::Job> created;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    Ledger& ledger = work_->ledger;
+    const catalog::Experiment experiment = ledger.experiment({name.workspace, name.experiment});
+    const catalog::Cluster cluster = ledger.cluster(submission.cluster);
+    if (const auto found = ledger.catalog.jobs().find(experiment.id, name.job)) {
+      if (found->spec == text.text && found->cluster == cluster.id) return {work_->shown(*found, name), false};
+      throw ServiceError(ServiceError::Kind::kConflict, "JobExists",
+                         fmt::format("job '{}' exists in experiment '{}' with other properties; jobs cannot be changed",
+                                     name.job, name.experiment));
+    }
+    if (cluster.provisioning_state == catalog::ProvisioningState::kDeleting) {
+      throw ServiceError(ServiceError::Kind::kConflict, "ClusterDeleting",
+                         fmt::format("cluster '{}' is being deleted", cluster.name));
+    }
+    check_node_count(submission.spec, cluster_spec(cluster.spec, cluster.scale), cluster.name);
+    const catalog::Job made = ledger.catalog.jobs().create({.experiment = experiment.id,
+                                                            .cluster = cluster.id,
+                                                            .name = name.job,
+                                                            .spec = text.text,
+                                                            .secrets = text.secrets});
+    created = {work_->shown(made, name), true};
+  }
+  work_->changed();
+  return created;
+}
+
+api::Job Service::terminate(const api::JobName& name) {
+  api::Job job;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    work_->ledger.catalog.jobs().terminate(work_->ledger.job(name).id, {"request", "terminated by a user"});
+    job = work_->shown(work_->ledger.job(name), name);
+  }
+  work_->changed();
+  return job;
+}
+
+void Service::delete_job(const api::JobName& name) {
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    work_->ledger.catalog.jobs().start_deletion(work_->ledger.job(name).id, {"request", "deleted by a user"});
+  }
+  work_->changed();
+}
+
+api::Explanation Service::why(const api::JobName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  const catalog::Job job = work_->ledger.job(name);
+  const std::string state(catalog::name(job.execution_state));
+  if (job.execution_state == catalog::ExecutionState::kQueued) {
+    if (auto explanation = work_->dispatcher.explain(job.id)) return *explanation;
+    return {.reason = "startsNow", .message = "its nodes are being given to it"};
+  }
+  if (job.execution_state == catalog::ExecutionState::kFailed && job.error) {
+    return {.reason = job.error->code, .message = job.error->message};
+  }
+  return {.reason = state, .message = fmt::format("the job is {} since its attempt {}", state, job.attempts)};
+}
+
+std::vector<api::OutputDirectory> Service::output_directories(const api::JobName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  return work_->dispatcher.output_directories(work_->ledger.job(name));
+}
+
+bool Service::files_are_complete(const api::JobName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  return catalog::is_finished(work_->ledger.job(name).execution_state);
+}
+
+void Service::store_code(const std::string& /*workspace*/, const std::string& /*sha256*/, UniqueFd /*archive*/,
+                         std::uint64_t /*bytes*/) {
+  throw Error(ErrorCode::kUnsupported, "this service does not keep code yet; put it on a mount");
+}
+
+bool Service::has_code(const std::string& /*workspace*/, const std::string& /*sha256*/) { return false; }
+
+}  // namespace gyre::jobs::service

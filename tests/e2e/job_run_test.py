@@ -1,0 +1,126 @@
+"""`gyre job run`: the article's job file, unchanged, from a user's shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# The job file of the article that describes training with Horovod on Batch AI, property by property.
+ARTICLE = {
+    "properties": {
+        "nodeCount": 2,
+        "environmentVariables": [
+            {"name": "NUM_NODES", "value": "2"},
+            {"name": "PROCESSES_PER_NODE", "value": "4"},
+            {"name": "HOROVOD_TIMELINE", "value": "$AZ_BATCHAI_OUTPUT_TIMELINE/timeline.json"},
+        ],
+        "customToolkitSettings": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/run-cifar10.sh"},
+        "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir",
+        "outputDirectories": [
+            {"id": "TIMELINE", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/h", "pathSuffix": "timelines"}
+        ],
+        "inputDirectories": [{"id": "SCRIPTS", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/h"}],
+        "containerSettings": {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.6.0-gpu"}},
+        "jobPreparation": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/job-prep.sh"},
+    }
+}
+
+
+@pytest.fixture
+def share() -> Iterator[Path]:
+    """A directory that the job's user can use, as a file share is."""
+    with tempfile.TemporaryDirectory(prefix="gyre-share-") as folder:
+        scripts = Path(folder) / "storagedir" / "h"
+        scripts.mkdir(parents=True)
+        for path in (Path(folder), scripts.parent, scripts):
+            path.chmod(0o777)
+        yield Path(folder)
+
+
+def script(share: Path, name: str, text: str) -> None:
+    file = share / "storagedir" / "h" / name
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def start(gyre: Path, tmp_path: Path, *options: str) -> subprocess.Popen[str]:
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(ARTICLE))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    return subprocess.Popen(
+        [str(gyre), "job", "run", str(file), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def test_the_articles_job_runs_unchanged_and_its_files_are_in_their_places(
+    gyre: Path, tmp_path: Path, share: Path
+) -> None:
+    script(share, "job-prep.sh", "echo prepared")
+    script(
+        share,
+        "run-cifar10.sh",
+        'echo "$NUM_NODES x $PROCESSES_PER_NODE on $AZ_BATCH_HOST_LIST"; echo {} > "$HOROVOD_TIMELINE"',
+    )
+    job = start(gyre, tmp_path, "--mount", f"external={share}")
+    out, errors = job.communicate(timeout=120)
+    assert job.returncode == 0, errors
+    assert "2 x 4 on 127.0." in out
+    assert "job 'job' succeeded" in errors
+    (timeline,) = share.glob("storagedir/h/*/*/workspaces/*/experiments/*/jobs/job/*/outputs/timelines/timeline.json")
+    assert timeline.read_text() == "{}\n"
+    (log,) = share.glob("storagedir/*/*/workspaces/*/experiments/*/jobs/job/*/stdouterr/stdout.txt")
+    assert log.read_text() in out
+    assert len(list(log.parent.glob("stdout-job_prep-*.txt"))) == 2
+    assert str(log.parent) in errors
+
+
+def test_a_jobs_exit_code_is_gyre_job_runs(gyre: Path, tmp_path: Path, share: Path) -> None:
+    script(share, "job-prep.sh", "true")
+    script(share, "run-cifar10.sh", "echo tried; exit 7")
+    job = start(gyre, tmp_path, "--mount", f"external={share}")
+    out, errors = job.communicate(timeout=120)
+    assert job.returncode == 7
+    assert "tried\n" in out
+    assert "failed with exit code 7: JobFailed" in errors.splitlines()[-1]
+
+
+def test_ctrl_c_terminates_the_job(gyre: Path, tmp_path: Path, share: Path) -> None:
+    script(share, "job-prep.sh", "true")
+    script(share, "run-cifar10.sh", 'touch "$AZ_BATCHAI_OUTPUT_TIMELINE/runs"; exec sleep 600')
+    job = start(gyre, tmp_path, "--mount", f"external={share}")
+    deadline = time.monotonic() + 60
+    while not list(share.glob("storagedir/h/**/runs")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    job.send_signal(signal.SIGINT)
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode != 0
+    assert "terminating the job" in errors
+    assert "job 'job' failed" in errors.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--mount", "external"], "NAME=DIR"),
+        (["--mount", "external=/no/such/folder"], "/no/such/folder is not a directory"),
+        ([], "external"),
+    ],
+)
+def test_a_mount_that_is_wrong_or_missing_is_named(gyre: Path, tmp_path: Path, options: list[str], words: str) -> None:
+    job = start(gyre, tmp_path, *options)
+    out, errors = job.communicate(timeout=60)
+    assert job.returncode != 0
+    assert words in errors
+    assert out == ""
