@@ -186,12 +186,12 @@ TEST_F(JobServiceTest, a_service_that_starts_again_takes_over_what_runs_and_star
 
 TEST_F(JobServiceTest, a_job_whose_node_is_lost_runs_again_on_another_one) {
   make_cluster(1);
-  submit("moved", job_of(1, "if [ -e $AZ_BATCHAI_MOUNT_ROOT/share/second ]; then echo again; else sleep 600; fi"));
-  EXPECT_TRUE(wait_until([&] { return state_of("moved") == ExecutionState::kRunning; }));
+  submit("moved", job_of(1,
+                         "if [ -e $AZ_BATCHAI_MOUNT_ROOT/share/first ]; then echo again; "
+                         "else touch $AZ_BATCHAI_MOUNT_ROOT/share/first; sleep 600; fi"));
+  EXPECT_TRUE(wait_until([&] { return fs::exists(share_ / "first"); }));
   const std::string node = service_->nodes(kCluster).front().name;
   const fs::path root = options_.folder / "nodes" / node;
-  EXPECT_TRUE(wait_until([&] { return agent_of(root) != 0; }));
-  std::ofstream(share_ / "second") << "\n";
   ::kill(agent_of(root), SIGSTOP);  // It hangs: it neither renews its lease nor ends.
   const api::Job job = ended("moved");
   EXPECT_EQ(job.execution_state, ExecutionState::kSucceeded) << events_of("moved");
