@@ -25,6 +25,7 @@ import torch
 import gyre.torch as hvd
 
 hvd.init()
+torch.manual_seed(1)
 model = torch.nn.Linear(1024, 512)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
 for step in range(int(sys.argv[1])):

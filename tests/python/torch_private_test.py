@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -258,8 +259,9 @@ print("accelerate" in sys.modules, any("gyre" in type(finder).__module__ for fin
 )
 def test_importing_torch_changes_nothing_else_and_cannot_fail(break_it: str, words: str) -> None:
     """What torch does at the end of `import torch` where the wheel is installed; all warnings are errors."""
+    variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # Or a checkout's registration would come first.
     command = [sys.executable, "-W", "error", "-c", IMPORT.format(break_it=break_it), str(PACKAGE.parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "False False"
     assert words in done.stderr

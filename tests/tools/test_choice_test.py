@@ -22,7 +22,7 @@ def choice(*words: str) -> subprocess.CompletedProcess[str]:
     ("words", "expected"),
     [
         ([], "release |  |  |  | "),
-        (["asan", "net"], "asan | net | gyre_net_test |  | "),
+        (["asan", "net"], "asan | net net_http | gyre_net_test gyre_net_http_test |  | "),
         (["train"], "release | train train_torch | gyre_train_test gyre_train_torch_test |  | "),
         (["cluster"], "release |  |  | tests/cluster | "),
         (["tests/tools/tally_test.py", "--long"], "release |  |  | tests/tools/tally_test.py | 1"),
