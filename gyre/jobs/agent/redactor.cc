@@ -13,7 +13,9 @@ constexpr std::string_view kHidden = "***";
 
 Redactor::Redactor(std::vector<std::string> secrets) : secrets_(std::move(secrets)) {
   std::erase_if(secrets_, [](const std::string& secret) { return secret.empty(); });
-  std::ranges::stable_sort(secrets_, std::ranges::greater(), &std::string::size);
+  std::ranges::sort(secrets_, [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a < b;
+  });
 }
 
 std::string Redactor::take(bool at_end) {

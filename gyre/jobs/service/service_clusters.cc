@@ -29,8 +29,10 @@ void check_scale(const api::Scale& scale) {
 api::Page<api::Cluster> Service::clusters(const std::string& workspace, const api::PageRequest& page) {
   const MutexLock lock(work_->ledger.mutex);
   const auto list = work_->ledger.catalog.clusters().list(work_->ledger.workspace(workspace).id, kept(page));
-  return shown_page(list, [&](const catalog::Cluster& cluster)
-                              GYRE_REQUIRES(work_->ledger.mutex) { return work_->shown(cluster, workspace); });
+  api::Page<api::Cluster> result;
+  for (const catalog::Cluster& cluster : list.items) result.items.push_back(work_->shown(cluster, workspace));
+  if (list.next) result.next = std::to_string(*list.next);
+  return result;
 }
 
 api::Cluster Service::cluster(const api::ClusterName& name) {

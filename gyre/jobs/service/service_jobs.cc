@@ -26,8 +26,8 @@ void check_node_count(const spec::JobSpec& job, const spec::ClusterSpec& cluster
 
 api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFilter& filter,
                                   const api::PageRequest& page) {
-  const MutexLock lock(work_->ledger.mutex);
   Ledger& ledger = work_->ledger;
+  const MutexLock lock(ledger.mutex);
   catalog::JobFilter wanted;
   if (filter.experiment) {
     wanted.experiment = ledger.experiment({workspace, *filter.experiment}).id;
@@ -38,12 +38,15 @@ api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFi
   }
   if (filter.state) wanted.state = kept(*filter.state);
   std::map<catalog::Id, std::string> experiments;
-  return shown_page(ledger.catalog.jobs().list(wanted, kept(page)),
-                    [&](const catalog::Job& job) GYRE_REQUIRES(ledger.mutex) {
-                      std::string& experiment = experiments[job.experiment];
-                      if (experiment.empty()) experiment = ledger.experiment_name(job.workspace, job.experiment);
-                      return work_->shown(job, {workspace, experiment, job.name});
-                    });
+  const auto list = ledger.catalog.jobs().list(wanted, kept(page));
+  api::Page<api::Job> result;
+  for (const catalog::Job& job : list.items) {
+    std::string& experiment = experiments[job.experiment];
+    if (experiment.empty()) experiment = ledger.experiment_name(job.workspace, job.experiment);
+    result.items.push_back(work_->shown(job, {workspace, experiment, job.name}));
+  }
+  if (list.next) result.next = std::to_string(*list.next);
+  return result;
 }
 
 api::Job Service::job(const api::JobName& name) {
@@ -58,8 +61,8 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
   const KeptSpec text = kept(submission.spec);
   api::Created<api::Job> created;
   {
-    const MutexLock lock(work_->ledger.mutex);
     Ledger& ledger = work_->ledger;
+    const MutexLock lock(ledger.mutex);
     const catalog::Experiment experiment = ledger.experiment({name.workspace, name.experiment});
     const catalog::Cluster cluster = ledger.cluster(submission.cluster);
     if (const auto found = ledger.catalog.jobs().find(experiment.id, name.job)) {
@@ -104,8 +107,11 @@ void Service::delete_job(const api::JobName& name) {
 }
 
 api::Explanation Service::why(const api::JobName& name) {
-  const MutexLock lock(work_->ledger.mutex);
-  const catalog::Job job = work_->ledger.job(name);
+  catalog::Job job;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    job = work_->ledger.job(name);
+  }
   const std::string state(catalog::name(job.execution_state));
   if (job.execution_state == catalog::ExecutionState::kQueued) {
     if (auto explanation = work_->dispatcher.explain(job.id)) return *explanation;
@@ -118,8 +124,12 @@ api::Explanation Service::why(const api::JobName& name) {
 }
 
 std::vector<api::OutputDirectory> Service::output_directories(const api::JobName& name) {
-  const MutexLock lock(work_->ledger.mutex);
-  return work_->dispatcher.output_directories(work_->ledger.job(name));
+  catalog::Job job;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    job = work_->ledger.job(name);
+  }
+  return work_->dispatcher.output_directories(job);
 }
 
 bool Service::files_are_complete(const api::JobName& name) {

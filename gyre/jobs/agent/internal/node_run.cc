@@ -33,7 +33,6 @@ constexpr std::array kSets = {"setup", "prep", "ranks", "shell"};
 constexpr std::chrono::seconds kLongestCleanUp{20};
 constexpr std::chrono::seconds kLongestEnd{10};
 constexpr int kCodeWithoutCommand = 255;  // No command of the job's has given one.
-constexpr int kCodeOfTermination = 128 + SIGTERM;
 
 JobError internal_error(const std::string& node, const std::string& what) {
   return {error_code::kInternal, what, {{"node", node}}};

@@ -429,6 +429,7 @@ agent::WorkOrder Dispatcher::order_of(const Attempt& attempt, const catalog::Job
 }
 
 std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
+  const MutexLock lock(ledger_.mutex);
   const std::vector<Attempt> attempts = ledger_.catalog.attempts().list(job.id);
   if (attempts.empty()) return {};
   const agent::WorkOrder order = order_of(attempts.back(), job, false);
@@ -447,6 +448,7 @@ std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::
 }
 
 std::optional<api::Explanation> Dispatcher::explain(Id job) {
+  const MutexLock lock(ledger_.mutex);
   const scheduler::State now = state();
   const auto found = scheduler::explain(job, now);
   if (!found) return std::nullopt;

@@ -34,9 +34,9 @@ class Dispatcher {
   void wake() { notifier_.notify(); }
 
   /// Why a waiting job waits; nothing when it does not wait.
-  std::optional<api::Explanation> explain(catalog::Id job) GYRE_REQUIRES(ledger_.mutex);
+  std::optional<api::Explanation> explain(catalog::Id job) GYRE_EXCLUDES(ledger_.mutex);
   /// Where logs ("stdouterr") and outputs of the job's latest attempt lie on this machine; empty without an attempt.
-  std::vector<api::OutputDirectory> output_directories(const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex);
+  std::vector<api::OutputDirectory> output_directories(const catalog::Job& job) GYRE_EXCLUDES(ledger_.mutex);
 
  private:
   using Attempt = catalog::Attempt;

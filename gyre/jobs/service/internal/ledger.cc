@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "gyre/jobs/api/errors.h"
 
 namespace gyre::jobs::service {
@@ -13,17 +15,14 @@ api::ServiceError not_found(const std::string& kind, const std::string& what, co
   return {api::ServiceError::Kind::kNotFound, kind + "NotFound", fmt::format("there is no {} '{}'", what, name), name};
 }
 
-template <typename List>
-std::string name_in(const List& list, catalog::Id id) {
-  catalog::PageRequest request{.limit = catalog::kLongestPage};
-  while (true) {
-    const auto page = list(request);
-    for (const auto& item : page.items) {
-      if (item.id == id) return item.name;
-    }
-    if (!page.next) throw Error(ErrorCode::kNotFound, fmt::format("the catalog has no number {}", id));
-    request.after = *page.next;
+/// The name of `id`, where the page has it.
+template <typename Item>
+std::optional<std::string> name_in(const catalog::Page<Item>& page, catalog::Id id) {
+  for (const Item& item : page.items) {
+    if (item.id == id) return item.name;
   }
+  if (!page.next) throw Error(ErrorCode::kNotFound, fmt::format("the catalog has no number {}", id));
+  return std::nullopt;
 }
 
 }  // namespace
@@ -74,14 +73,19 @@ void Ledger::remove_experiments(catalog::Id workspace) {
 }
 
 std::string Ledger::workspace_name(catalog::Id id) {
-  return name_in(
-      [&](const catalog::PageRequest& request) GYRE_REQUIRES(mutex) { return catalog.workspaces().list(request); }, id);
+  for (catalog::PageRequest request{.limit = catalog::kLongestPage};;) {
+    const auto page = catalog.workspaces().list(request);
+    if (auto name = name_in(page, id)) return *name;
+    request.after = *page.next;
+  }
 }
 
 std::string Ledger::experiment_name(catalog::Id workspace, catalog::Id id) {
-  return name_in([&](const catalog::PageRequest& request)
-                     GYRE_REQUIRES(mutex) { return catalog.experiments().list(workspace, request); },
-                 id);
+  for (catalog::PageRequest request{.limit = catalog::kLongestPage};;) {
+    const auto page = catalog.experiments().list(workspace, request);
+    if (auto name = name_in(page, id)) return *name;
+    request.after = *page.next;
+  }
 }
 
 }  // namespace gyre::jobs::service
