@@ -61,7 +61,7 @@ void end_set(const fs::path& socket) {
     }
     set.release(kLongestEnd);
   } catch (const Error&) {
-    // It has gone.
+    return;  // It has gone.
   }
 }
 
@@ -314,8 +314,11 @@ void NodeRun::clean_up() {
   try {
     write_file_atomically(folders_.record(attempt), as_bytes(to_json(last).dump()));
     fs::remove(folders_.current());
-  } catch (const std::exception&) {
+  } catch (const std::exception& failure) {
     // current.json, which says the same, stays.
+    if (last.notes.size() < NodeReport::kMostNotes) {
+      last.notes.push_back(fmt::format("the exit record could not be written: {}", failure.what()));
+    }
   }
   sink_.update([&](NodeReport& report) { report = last; });
 }

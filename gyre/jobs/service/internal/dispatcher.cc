@@ -22,7 +22,6 @@ namespace gyre::jobs::service {
 
 namespace {
 
-namespace fs = std::filesystem;
 using catalog::AttemptState;
 using catalog::Cause;
 using catalog::EndIntent;
