@@ -74,17 +74,32 @@ std::map<std::string, std::string> mount_table(const std::vector<std::string>& m
   return table;
 }
 
-/// Where services of single jobs live: short, because sockets are made below it, and open to the jobs' user.
-fs::path new_folder() {
-  const bool root = ::geteuid() == 0;
-  const char* const temporary = root ? nullptr : std::getenv("XDG_RUNTIME_DIR");
-  const fs::path parent = temporary != nullptr ? fs::path(temporary) : fs::path("/tmp");
-  std::string name = (parent / "gyre-job-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr)
-    throw system_error(fmt::format("cannot make a folder in {}", parent.string()), errno);
-  fs::permissions(name, fs::perms(0711));  // Jobs reach their own part of it; nobody lists it.
-  return name;
-}
+/// The folder of a service that lives for one job: `chosen`, or a new one, which goes with this object. A new one is
+/// short, because sockets are made in it, and the jobs' user can reach its own part of it.
+class ServiceFolder {
+ public:
+  explicit ServiceFolder(const std::string& chosen) : kept_(!chosen.empty()), path_(fs::absolute(chosen)) {
+    if (kept_) return;
+    std::string name = "/tmp/gyre-job-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) throw system_error("cannot make a folder in /tmp", errno);
+    path_ = name;
+    fs::permissions(path_, fs::perms(0711));
+  }
+  ~ServiceFolder() {
+    std::error_code ignored;
+    if (!kept_) fs::remove_all(path_, ignored);
+  }
+  ServiceFolder(const ServiceFolder&) = delete;
+  ServiceFolder& operator=(const ServiceFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  /// Something in it is the user's.
+  void keep() { kept_ = true; }
+
+ private:
+  bool kept_;
+  fs::path path_;
+};
 
 /// While it lives, Ctrl-C and SIGTERM arrive at fd().
 class EndSignals {
@@ -219,7 +234,8 @@ int JobRun::run(const std::vector<std::string>& environment) const {
 
   const EndSignals signals;  // Before the service's threads, so that none of them gets these signals.
   jobs::service::ServiceOptions options;
-  options.folder = folder_.empty() ? new_folder() : fs::absolute(folder_);
+  ServiceFolder folder(folder_);
+  options.folder = folder.path();
   options.gyre_program = fs::canonical("/proc/self/exe").string();
   options.job_user = job_user_;
   for (const std::string& entry : environment) {
@@ -239,11 +255,10 @@ int JobRun::run(const std::vector<std::string>& environment) const {
     directories = service.output_directories(name);
     release_nodes(service);
   }
-  const bool kept = !folder_.empty() || std::ranges::any_of(directories, [&](const auto& directory) {
-    return directory.root.string().starts_with(options.folder.string());
+  const bool inside = std::ranges::any_of(directories, [&](const jobs::api::OutputDirectory& directory) {
+    return directory.root.string().starts_with(folder.path().string());
   });
-  std::error_code ignored;
-  if (!kept) fs::remove_all(options.folder, ignored);
+  if (inside) folder.keep();
   return report(job, directories);
 }
 

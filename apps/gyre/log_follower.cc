@@ -16,7 +16,7 @@ namespace gyre::app {
 
 namespace {
 
-/// "job_prep" of "stdout-job_prep.txt"; empty of "stdout.txt". Nothing of what is no log of the job's processes.
+/// "job_prep" of "stdout-job_prep.txt"; empty of "stdout.txt". False for files that are not logs of processes.
 bool is_log(std::string_view name, std::string& prefix) {
   for (const std::string_view stream : {"stdout", "stderr"}) {
     if (!name.starts_with(stream) || !name.ends_with(".txt")) continue;

@@ -11,7 +11,7 @@
 
 namespace gyre::jobs::service {
 
-/// Everybody who wants to hear of events. Thread-safe.
+/// The callbacks of clients that watch events. Thread-safe.
 class Watchers : public std::enable_shared_from_this<Watchers> {
  public:
   std::unique_ptr<api::JobService::Watch> add(std::function<void()> changed);
@@ -29,7 +29,7 @@ class Service::Work {
  public:
   explicit Work(const ServiceOptions& service_options);
 
-  /// After a change by a client: to be acted on, and to be told.
+  /// Call after each change by a client: wakes the dispatcher and the watchers.
   void changed();
 
   // What answers show.
