@@ -78,7 +78,8 @@ std::map<std::string, std::string> mount_table(const std::vector<std::string>& m
 /// short, because sockets are made in it, and the jobs' user can reach its own part of it.
 class ServiceFolder {
  public:
-  explicit ServiceFolder(const std::string& chosen) : kept_(!chosen.empty()), path_(fs::absolute(chosen)) {
+  explicit ServiceFolder(const std::string& chosen)
+      : kept_(!chosen.empty()), path_(kept_ ? fs::absolute(chosen) : fs::path()) {
     if (kept_) return;
     std::string name = "/tmp/gyre-job-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr) throw system_error("cannot make a folder in /tmp", errno);
