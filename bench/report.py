@@ -181,8 +181,8 @@ def target_lines(rows: Sequence[Row]) -> list[str]:
                 lines.append(f"| {target.what} | {who} | {target.text(least)} | not measured | |")
                 continue
             worst = min(values)
-            verdict = "reached" if worst >= least else "**missed**"
-            lines.append(f"| {target.what} | {who} | {target.text(least)} | {target.text(worst)} | {verdict} |")
+            outcome = "reached" if worst >= least else "**missed**"
+            lines.append(f"| {target.what} | {who} | {target.text(least)} | {target.text(worst)} | {outcome} |")
     return lines
 
 

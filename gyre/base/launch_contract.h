@@ -17,7 +17,7 @@ constexpr const char* kRendezvous = "GYRE_RENDEZVOUS";
 constexpr const char* kRendezvousDescriptor = "GYRE_RENDEZVOUS_FD";
 constexpr const char* kKeyDescriptor = "GYRE_KEY_FD";
 constexpr const char* kKeyFile = "GYRE_KEY_FILE";
-constexpr const char* kVerdictDescriptor = "GYRE_VERDICT_FD";
+constexpr const char* kFailureDescriptor = "GYRE_FAILURE_FD";
 constexpr const char* kEndedDescriptor = "GYRE_ENDED_FD";
 /// Random; marks everything that one launcher has started.
 constexpr const char* kMarker = "GYRE_LAUNCH";

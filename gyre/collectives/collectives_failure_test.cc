@@ -20,8 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 using testing::Arrangement;
 
-/// What rank 0 of 3 meets when it waits in an allreduce that the others do not join.
-struct Meeting {
+/// What rank 0 of 3 gets when it waits in an allreduce that the others do not join.
+struct Outcome {
   std::optional<Error> error;
   milliseconds waited{0};
 };
@@ -35,10 +35,10 @@ group::LaneOptions options_for(const Arrangement& arrangement, const group::Grou
 }
 
 /// Runs three ranks that make one allreduce together; then ranks 0 and 1 begin another one, and rank 2 does
-/// `instead`, which is handed a latch that opens when both others have given up. Returns what rank 0 met.
-Meeting meet(const Arrangement& arrangement, std::size_t bytes, milliseconds timeout,
-             const std::function<void(group::Group&, std::latch&)>& instead) {
-  Meeting meeting;
+/// `instead`, which is handed a latch that opens when both others have given up. Returns what rank 0 got.
+Outcome run_collective(const Arrangement& arrangement, std::size_t bytes, milliseconds timeout,
+                       const std::function<void(group::Group&, std::latch&)>& instead) {
+  Outcome outcome;
   std::latch second_begins(3);
   std::latch given_up(2);
   const auto body = [&](group::Group& group) {
@@ -53,13 +53,13 @@ Meeting meet(const Arrangement& arrangement, std::size_t bytes, milliseconds tim
       ADD_FAILURE() << "the allreduce ended without rank 2";
     } catch (const Error& error) {
       if (group.rank() == 0) {
-        meeting = {error, std::chrono::duration_cast<milliseconds>(SteadyClock::now() - start)};
+        outcome = {error, std::chrono::duration_cast<milliseconds>(SteadyClock::now() - start)};
       }
     }
     given_up.count_down();
   };
   group::run_in_process(3, body, arrangement.host_ids);
-  return meeting;
+  return outcome;
 }
 
 constexpr std::size_t kSizes[] = {4, 3 << 20};
@@ -71,16 +71,17 @@ TEST(CollectivesFailure, an_abort_wakes_those_who_wait_within_100_ms) {
       milliseconds best = milliseconds::max();
       for (int attempt = 0; attempt < 5 && best >= milliseconds(100); ++attempt) {
         SteadyClock::time_point aborted;
-        const Meeting meeting = meet(arrangement, bytes, milliseconds(0), [&](group::Group& group, std::latch& both) {
-          std::this_thread::sleep_for(milliseconds(60));  // Until the others are fast asleep: what is tested here.
-          aborted = SteadyClock::now();
-          group.abort({ErrorCode::kAborted, "rank 2 cannot read its data"});
-          both.wait();
-        });
+        const Outcome outcome =
+            run_collective(arrangement, bytes, milliseconds(0), [&](group::Group& group, std::latch& both) {
+              std::this_thread::sleep_for(milliseconds(60));  // Until the others are fast asleep: what is tested here.
+              aborted = SteadyClock::now();
+              group.abort({ErrorCode::kAborted, "rank 2 cannot read its data"});
+              both.wait();
+            });
         best = std::min(best, std::chrono::duration_cast<milliseconds>(SteadyClock::now() - aborted));
-        ASSERT_TRUE(meeting.error) << arrangement.name;
-        EXPECT_EQ(meeting.error->code(), ErrorCode::kAborted) << meeting.error->what();
-        EXPECT_NE(std::string(meeting.error->what()).find("cannot read its data"), std::string::npos);
+        ASSERT_TRUE(outcome.error) << arrangement.name;
+        EXPECT_EQ(outcome.error->code(), ErrorCode::kAborted) << outcome.error->what();
+        EXPECT_NE(std::string(outcome.error->what()).find("cannot read its data"), std::string::npos);
       }
       EXPECT_LT(best, milliseconds(100)) << arrangement.name << ", " << bytes << " bytes";
     }
@@ -92,12 +93,12 @@ TEST(CollectivesFailure, a_deadline_ends_the_wait_and_names_who_is_missing) {
   constexpr milliseconds kTimeout{400};
   for (const Arrangement& arrangement : testing::arrangements(3)) {
     for (const std::size_t bytes : kSizes) {
-      const Meeting meeting =
-          meet(arrangement, bytes, kTimeout, [](group::Group&, std::latch& given_up) { given_up.wait(); });
-      ASSERT_TRUE(meeting.error) << arrangement.name;
-      EXPECT_EQ(meeting.error->code(), ErrorCode::kTimeout) << meeting.error->what();
-      EXPECT_GE(meeting.waited, kTimeout - milliseconds(5)) << arrangement.name;
-      const std::string message = meeting.error->what();
+      const Outcome outcome =
+          run_collective(arrangement, bytes, kTimeout, [](group::Group&, std::latch& given_up) { given_up.wait(); });
+      ASSERT_TRUE(outcome.error) << arrangement.name;
+      EXPECT_EQ(outcome.error->code(), ErrorCode::kTimeout) << outcome.error->what();
+      EXPECT_GE(outcome.waited, kTimeout - milliseconds(5)) << arrangement.name;
+      const std::string message = outcome.error->what();
       if (arrangement.segment && arrangement.host_ids[0] == arrangement.host_ids[2]) {
         EXPECT_NE(message.find("rank 2"), std::string::npos) << message;
         EXPECT_EQ(message.find("rank 1"), std::string::npos) << message;
@@ -112,11 +113,11 @@ TEST(CollectivesFailure, a_deadline_ends_the_wait_and_names_who_is_missing) {
 TEST(CollectivesFailure, a_rank_that_has_left_is_not_waited_for) {
   for (const Arrangement& arrangement : testing::arrangements(3)) {
     for (const std::size_t bytes : kSizes) {
-      const Meeting meeting =
-          meet(arrangement, bytes, milliseconds(0), [](group::Group& group, std::latch&) { group.leave(); });
-      ASSERT_TRUE(meeting.error) << arrangement.name;
-      EXPECT_EQ(meeting.error->code(), ErrorCode::kPeerLeft) << meeting.error->what();
-      EXPECT_NE(std::string(meeting.error->what()).find("left"), std::string::npos) << meeting.error->what();
+      const Outcome outcome =
+          run_collective(arrangement, bytes, milliseconds(0), [](group::Group& group, std::latch&) { group.leave(); });
+      ASSERT_TRUE(outcome.error) << arrangement.name;
+      EXPECT_EQ(outcome.error->code(), ErrorCode::kPeerLeft) << outcome.error->what();
+      EXPECT_NE(std::string(outcome.error->what()).find("left"), std::string::npos) << outcome.error->what();
     }
   }
 }

@@ -137,7 +137,7 @@ Job job_from_environment(Deadline deadline) {
   job.launcher = launch.launcher;
   take_link_settings(job);
   if (launch.listener_descriptor >= 0) job.listener = inherited_listener(launch.listener_descriptor);
-  if (launch.verdict_descriptor >= 0) job.launcher_pipe = LauncherPipe::inherited(launch.verdict_descriptor);
+  if (launch.failure_descriptor >= 0) job.launcher_pipe = LauncherPipe::inherited(launch.failure_descriptor);
   if (launch.ended_descriptor >= 0) job.ended = inherited_ended(launch.ended_descriptor);
   switch (launch.key_source) {
     case Launch::KeySource::kNone: break;

@@ -4,8 +4,8 @@
 
 namespace gyre::group {
 
-Error Group::verdict_on(int peer, const Error& seen) {
-  wait_for_verdict(peer, 0, Deadline::after(kLongestVerdict));
+Error Group::cause_of_loss(int peer, const Error& seen) {
+  wait_for_cause(peer, 0, Deadline::after(kLongestCauseWait));
   if (auto reason = abort_signal().reason()) return *reason;
   if (has_left(peer)) {
     return {ErrorCode::kPeerLeft,

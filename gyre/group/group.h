@@ -9,7 +9,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/log.h"
 #include "gyre/group/abort_signal.h"
-#include "gyre/group/departures.h"
+#include "gyre/group/exited_ranks.h"
 #include "gyre/group/job.h"
 #include "gyre/group/topology.h"
 #include "gyre/net/segment.h"
@@ -60,25 +60,25 @@ class Group {
   virtual bool has_left(int rank) const = 0;
   /// How many ranks have left: one load, for loops that wait in shared memory. Sleepers on registered futexes are
   /// woken when it changes.
-  virtual int departures() const = 0;
+  virtual int exit_count() const = 0;
 
   // What a view of some of the ranks (subgroup.h) is made of; nobody else calls these. `ranks` and `peer` are numbers
-  // of this group, and `part` is the number of the view.
+  // of this group, and `subgroup` is the number of the view.
 
   /// share_segment() for `ranks` alone, which are ascending and of one host, this rank among them.
   virtual std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
                                                             std::size_t size_bytes, Deadline deadline) = 0;
-  /// Tells every rank that this one has left the part.
-  virtual void leave_part(std::uint64_t part) = 0;
-  virtual std::shared_ptr<const Departures> part_departures(std::uint64_t part) = 0;
-  /// Blocks until the group has failed, `peer` has left it or the part (0: none), or the deadline passed.
-  virtual void wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) = 0;
+  /// Tells every rank that this one has left the subgroup.
+  virtual void leave_subgroup(std::uint64_t subgroup) = 0;
+  virtual std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) = 0;
+  /// Blocks until the group has failed, `peer` has left it or the subgroup (0: none), or the deadline passed.
+  virtual void wait_for_cause(int peer, std::uint64_t subgroup, Deadline deadline) = 0;
 
-  /// What a failure on the connection to `peer` means for the group: waits (at most kLongestVerdict) until the
+  /// What a failure on the connection to `peer` means for the group: waits (at most kLongestCauseWait) until the
   /// group knows, and returns its abort reason, or kPeerLeft, or else `seen` itself. So that all ranks report the
   /// same cause, however they noticed.
-  Error verdict_on(int peer, const Error& seen);
-  static constexpr std::chrono::milliseconds kLongestVerdict{1000};
+  Error cause_of_loss(int peer, const Error& seen);
+  static constexpr std::chrono::milliseconds kLongestCauseWait{1000};
 };
 
 struct GroupOptions {

@@ -23,8 +23,8 @@ class Hub {
   explicit Hub(std::vector<Member> members)
       : members_(std::move(members)),
         signals_(members_.size()),
-        departures_(static_cast<int>(members_.size())),
-        parts_(static_cast<int>(members_.size())) {}
+        exited_(static_cast<int>(members_.size())),
+        subgroup_exits_(static_cast<int>(members_.size())) {}
 
   const std::vector<Member>& members() const { return members_; }
   AbortSignal& abort_signal(int rank) { return signals_[static_cast<std::size_t>(rank)]; }
@@ -37,11 +37,11 @@ class Hub {
       GYRE_EXCLUDES(mutex_);
   void abort(const Error& reason) GYRE_EXCLUDES(mutex_);
   void leave(int rank) GYRE_EXCLUDES(mutex_);
-  bool has_left(int rank) const { return departures_.has_left(rank); }
-  int departures() const { return departures_.count(); }
-  void leave_part(int rank, std::uint64_t part) GYRE_EXCLUDES(mutex_);
-  std::shared_ptr<const Departures> part_departures(std::uint64_t part) GYRE_EXCLUDES(mutex_);
-  void wait_for_verdict(int rank, int peer, std::uint64_t part, Deadline deadline) GYRE_EXCLUDES(mutex_);
+  bool has_left(int rank) const { return exited_.has_left(rank); }
+  int exit_count() const { return exited_.count(); }
+  void leave_subgroup(int rank, std::uint64_t subgroup) GYRE_EXCLUDES(mutex_);
+  std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) GYRE_EXCLUDES(mutex_);
+  void wait_for_cause(int rank, int peer, std::uint64_t subgroup, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
  private:
   using LinkKey = std::tuple<int, int, std::uint64_t>;  // Higher rank, lower rank, channel.
@@ -60,17 +60,17 @@ class Hub {
                                     std::size_t size_bytes) GYRE_REQUIRES(mutex_);
   /// False when the deadline passed. Throws when this rank's group has failed.
   bool wait(int rank, Deadline deadline) GYRE_REQUIRES(mutex_);
-  /// From the group, or from the part (0: none).
-  bool is_gone(int rank, std::uint64_t part) GYRE_REQUIRES(mutex_) {
-    return has_left(rank) || (part != 0 && parts_.of(part)->has_left(rank));
+  /// From the group, or from the subgroup (0: none).
+  bool is_gone(int rank, std::uint64_t subgroup) GYRE_REQUIRES(mutex_) {
+    return has_left(rank) || (subgroup != 0 && subgroup_exits_.of(subgroup)->has_left(rank));
   }
   void throw_if_left(const Topology& topology, int peer, std::uint64_t channel) GYRE_REQUIRES(mutex_);
 
   const std::vector<Member> members_;
   std::vector<AbortSignal> signals_;
-  Departures departures_;
+  ExitedRanks exited_;
   Mutex mutex_;
-  PartDepartures parts_ GYRE_GUARDED_BY(mutex_);
+  SubgroupExits subgroup_exits_ GYRE_GUARDED_BY(mutex_);
   ConditionVariable changed_;
   std::map<LinkKey, std::unique_ptr<net::Stream>> offered_links_ GYRE_GUARDED_BY(mutex_);
   std::map<SegmentKey, std::shared_ptr<Gathering>> gatherings_ GYRE_GUARDED_BY(mutex_);
@@ -88,7 +88,7 @@ bool Hub::wait(int rank, Deadline deadline) {
 }
 
 void Hub::throw_if_left(const Topology& topology, int peer, std::uint64_t channel) {
-  if (!is_gone(peer, part_of(channel))) return;
+  if (!is_gone(peer, subgroup_of(channel))) return;
   throw Error(ErrorCode::kPeerLeft,
               fmt::format("{} left the group while rank {} still needed it", topology.describe(peer), topology.rank()));
 }
@@ -171,26 +171,26 @@ void Hub::abort(const Error& reason) {
 
 void Hub::leave(int rank) {
   const MutexLock lock(mutex_);
-  if (!departures_.mark(rank)) return;
+  if (!exited_.mark(rank)) return;
   for (const AbortSignal& signal : signals_) signal.wake_futexes();
   changed_.notify_all();
 }
 
-void Hub::leave_part(int rank, std::uint64_t part) {
+void Hub::leave_subgroup(int rank, std::uint64_t subgroup) {
   const MutexLock lock(mutex_);
-  if (!parts_.of(part)->mark(rank)) return;
+  if (!subgroup_exits_.of(subgroup)->mark(rank)) return;
   for (const AbortSignal& signal : signals_) signal.wake_futexes();
   changed_.notify_all();
 }
 
-std::shared_ptr<const Departures> Hub::part_departures(std::uint64_t part) {
+std::shared_ptr<const ExitedRanks> Hub::subgroup_exits(std::uint64_t subgroup) {
   const MutexLock lock(mutex_);
-  return parts_.of(part);
+  return subgroup_exits_.of(subgroup);
 }
 
-void Hub::wait_for_verdict(int rank, int peer, std::uint64_t part, Deadline deadline) {
+void Hub::wait_for_cause(int rank, int peer, std::uint64_t subgroup, Deadline deadline) {
   const MutexLock lock(mutex_);
-  while (!abort_signal(rank).triggered() && !is_gone(peer, part) && !deadline.passed()) {
+  while (!abort_signal(rank).triggered() && !is_gone(peer, subgroup) && !deadline.passed()) {
     changed_.wait_until(mutex_, *deadline.when());
   }
 }
@@ -231,11 +231,13 @@ class InProcessGroup final : public Group {
   void abort(const Error& reason) override { hub_->abort(reason); }
   void leave() override { hub_->leave(topology_.rank()); }
   bool has_left(int rank) const override { return hub_->has_left(rank); }
-  int departures() const override { return hub_->departures(); }
-  void leave_part(std::uint64_t part) override { hub_->leave_part(topology_.rank(), part); }
-  std::shared_ptr<const Departures> part_departures(std::uint64_t part) override { return hub_->part_departures(part); }
-  void wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) override {
-    hub_->wait_for_verdict(topology_.rank(), peer, part, deadline);
+  int exit_count() const override { return hub_->exit_count(); }
+  void leave_subgroup(std::uint64_t subgroup) override { hub_->leave_subgroup(topology_.rank(), subgroup); }
+  std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) override {
+    return hub_->subgroup_exits(subgroup);
+  }
+  void wait_for_cause(int peer, std::uint64_t subgroup, Deadline deadline) override {
+    hub_->wait_for_cause(topology_.rank(), peer, subgroup, deadline);
   }
 
  private:

@@ -20,7 +20,7 @@ std::shared_ptr<LauncherPipe> LauncherPipe::inherited(int descriptor) {
   const int flags = ::fcntl(descriptor, F_GETFL);
   if ((flags & O_ACCMODE) != O_WRONLY || (flags & O_NONBLOCK) == 0) return nullptr;  // Programs' own pipes block.
   UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw system_error(launch_contract::kVerdictDescriptor, errno);
+  if (!copy) throw system_error(launch_contract::kFailureDescriptor, errno);
   return std::make_shared<LauncherPipe>(std::move(copy));
 }
 

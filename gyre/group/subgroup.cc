@@ -35,7 +35,7 @@ class Subgroup final : public Group {
         ranks_(std::move(ranks)),
         id_(id),
         topology_(renumbered(parent_->topology(), ranks_), position_of(parent_->rank(), ranks_)),
-        departures_(parent_->part_departures(id)),
+        exited_(parent_->subgroup_exits(id)),
         exceptions_at_start_(std::uncaught_exceptions()) {
     for (const int member : topology_.local_ranks()) local_ranks_in_parent_.push_back(in_parent(member));
     std::sort(local_ranks_in_parent_.begin(), local_ranks_in_parent_.end());
@@ -43,8 +43,9 @@ class Subgroup final : public Group {
 
   ~Subgroup() override {
     if (!has_left(rank()) && std::uncaught_exceptions() > exceptions_at_start_) {
-      abort(Error(ErrorCode::kAborted, fmt::format("{} was stopped by an exception before it left part {} of the group",
-                                                   topology_.describe(rank()), id_)));
+      abort(Error(ErrorCode::kAborted,
+                  fmt::format("{} was stopped by an exception before it left subgroup {} of the group",
+                              topology_.describe(rank()), id_)));
     }
     leave();
   }
@@ -64,20 +65,20 @@ class Subgroup final : public Group {
   }
 
   void abort(const Error& reason) override { parent_->abort(reason); }
-  void leave() override { parent_->leave_part(id_); }
+  void leave() override { parent_->leave_subgroup(id_); }
   bool has_left(int rank) const override {
-    return parent_->has_left(in_parent(rank)) || departures_->has_left(in_parent(rank));
+    return parent_->has_left(in_parent(rank)) || exited_->has_left(in_parent(rank));
   }
-  int departures() const override { return parent_->departures() + departures_->count(); }
+  int exit_count() const override { return parent_->exit_count() + exited_->count(); }
 
   std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& /*ranks*/, std::uint64_t /*channel*/,
                                                     std::size_t /*size_bytes*/, Deadline /*deadline*/) override {
     throw_nested();
   }
-  void leave_part(std::uint64_t /*part*/) override { throw_nested(); }
-  std::shared_ptr<const Departures> part_departures(std::uint64_t /*part*/) override { throw_nested(); }
-  void wait_for_verdict(int peer, std::uint64_t /*part*/, Deadline deadline) override {
-    parent_->wait_for_verdict(in_parent(peer), id_, deadline);
+  void leave_subgroup(std::uint64_t /*subgroup*/) override { throw_nested(); }
+  std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t /*subgroup*/) override { throw_nested(); }
+  void wait_for_cause(int peer, std::uint64_t /*subgroup*/, Deadline deadline) override {
+    parent_->wait_for_cause(in_parent(peer), id_, deadline);
   }
 
  private:
@@ -88,20 +89,20 @@ class Subgroup final : public Group {
   int in_parent(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)); }
 
   std::uint64_t channel_in_parent(std::uint64_t channel) const {
-    GYRE_CHECK(part_of(channel) == 0U);
-    return id_ << kPartShift | channel;
+    GYRE_CHECK(subgroup_of(channel) == 0U);
+    return id_ << kSubgroupShift | channel;
   }
 
   void throw_if_left() const {
     if (!has_left(topology_.rank())) return;
-    throw Error(ErrorCode::kShutDown, fmt::format("rank {} has left part {} of its group", parent_->rank(), id_));
+    throw Error(ErrorCode::kShutDown, fmt::format("rank {} has left subgroup {} of its group", parent_->rank(), id_));
   }
 
   const std::shared_ptr<Group> parent_;
   const std::vector<int> ranks_;  // The parent's numbers, by ours.
   const std::uint64_t id_;
   const Topology topology_;
-  const std::shared_ptr<const Departures> departures_;  // By the parent's numbers.
+  const std::shared_ptr<const ExitedRanks> exited_;  // By the parent's numbers.
   const int exceptions_at_start_;
   std::vector<int> local_ranks_in_parent_;  // Ascending, as share_segment_among() wants them.
 };
@@ -111,9 +112,9 @@ class Subgroup final : public Group {
 std::unique_ptr<Group> make_subgroup(std::shared_ptr<Group> parent, std::vector<int> ranks, std::uint64_t id) {
   const auto invalid = [&](const std::string& problem) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("ranks [{}] cannot be a part of the group: {}", fmt::join(ranks, ", "), problem));
+                 fmt::format("ranks [{}] cannot be a subgroup: {}", fmt::join(ranks, ", "), problem));
   };
-  if (id == 0 || id > kLastPart) throw invalid(fmt::format("its number is {}, not 1 to {}", id, kLastPart));
+  if (id == 0 || id > kLastSubgroup) throw invalid(fmt::format("its number is {}, not 1 to {}", id, kLastSubgroup));
   for (const int rank : ranks) {
     if (rank < 0 || rank >= parent->size())
       throw invalid(fmt::format("the group has the ranks 0 to {}", parent->size() - 1));

@@ -92,7 +92,7 @@ class RankEvents {
   virtual void note_for_other_hosts(const std::string& line) = 0;
   /// Only where the first failure is decided elsewhere. A line that a rank has told about the cause of a failure, and
   /// whether a rank that has not ended is known to be dying.
-  virtual void account(const std::string& line) { static_cast<void>(line); }
+  virtual void report(const std::string& line) { static_cast<void>(line); }
   virtual void dying(bool now) { static_cast<void>(now); }
 };
 

@@ -227,9 +227,9 @@ def last_words() -> str | None:
     return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__
 
 
-def verdict_descriptor() -> int | None:
+def failure_descriptor() -> int | None:
     """Where `gyre run` wants to be told what may have been the cause of a failure: see docs/guide/launchers.md."""
-    text = os.environ.get("GYRE_VERDICT_FD", "")
+    text = os.environ.get("GYRE_FAILURE_FD", "")
     return int(text) if text.isdecimal() else None
 
 
@@ -238,7 +238,7 @@ def announce_end() -> None:
     who fail because of that. Not when it ends because of them: who caused that may be on its way here still."""
     if _is_shared(getattr(sys, "last_value", None)):
         return
-    descriptor, rank = verdict_descriptor(), os.environ.get("GYRE_RANK", "")
+    descriptor, rank = failure_descriptor(), os.environ.get("GYRE_RANK", "")
     if descriptor is not None and rank.isdecimal():
         _core.announce_end(descriptor, int(rank))
 

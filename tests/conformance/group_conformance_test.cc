@@ -214,13 +214,13 @@ TEST_P(GroupConformance, a_rank_that_left_fails_those_who_wait_for_it_and_nobody
       return;
     }
     // The higher rank does not wait for the lower one: it first lets the news arrive.
-    const Error verdict = group.verdict_on(1, Error(ErrorCode::kInternal, "nothing was heard of rank 1"));
-    EXPECT_EQ(verdict.code(), ErrorCode::kPeerLeft) << verdict.what();
+    const Error cause = group.cause_of_loss(1, Error(ErrorCode::kInternal, "nothing was heard of rank 1"));
+    EXPECT_EQ(cause.code(), ErrorCode::kPeerLeft) << cause.what();
     const Error error = failure_of([&] { group.open_link(1, 1, soon()); });
     EXPECT_EQ(error.code(), ErrorCode::kPeerLeft) << error.what();
     EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos);
     EXPECT_TRUE(group.has_left(1));
-    EXPECT_GE(group.departures(), 1);
+    EXPECT_GE(group.exit_count(), 1);
     EXPECT_FALSE(group.abort_signal().triggered());
     const auto link = group.open_link(2 - group.rank(), 2, soon());
     say(*link, 4);
@@ -228,7 +228,7 @@ TEST_P(GroupConformance, a_rank_that_left_fails_those_who_wait_for_it_and_nobody
   });
 }
 
-TEST_P(GroupConformance, a_link_broken_by_a_departure_is_explained_as_one) {
+TEST_P(GroupConformance, a_link_broken_by_an_exit_is_explained_as_one) {
   run(2, [](Group& group) {
     auto link = group.open_link(1 - group.rank(), 1, soon());
     if (group.rank() == 1) {
@@ -238,7 +238,7 @@ TEST_P(GroupConformance, a_link_broken_by_a_departure_is_explained_as_one) {
     }
     const Error seen = failure_of([&] { hear(*link); });
     EXPECT_EQ(seen.code(), ErrorCode::kPeerLost);
-    EXPECT_EQ(group.verdict_on(1, seen).code(), ErrorCode::kPeerLeft);
+    EXPECT_EQ(group.cause_of_loss(1, seen).code(), ErrorCode::kPeerLeft);
   });
 }
 
@@ -291,7 +291,7 @@ TEST_P(GroupConformance, a_lane_opens_links_when_first_used_and_maps_its_segment
   });
 }
 
-std::unique_ptr<Group> part_of(Group& group, std::vector<int> ranks, std::uint64_t id) {
+std::unique_ptr<Group> subgroup_of(Group& group, std::vector<int> ranks, std::uint64_t id) {
   return make_subgroup(std::shared_ptr<Group>(&group, [](Group*) {}), std::move(ranks), id);
 }
 
@@ -300,7 +300,7 @@ TEST_P(GroupConformance, a_part_renumbers_its_ranks_and_has_channels_of_its_own)
       [](Group& group) {
         const bool odd = group.rank() % 2 == 1;
         // Disjoint parts may share a number. The odd ranks are listed downwards.
-        const auto part = part_of(group, odd ? std::vector<int>{3, 1} : std::vector<int>{0, 2}, 7);
+        const auto part = subgroup_of(group, odd ? std::vector<int>{3, 1} : std::vector<int>{0, 2}, 7);
         EXPECT_EQ(part->size(), 2);
         EXPECT_EQ(part->rank(), odd ? (group.rank() == 3 ? 0 : 1) : group.rank() / 2);
         EXPECT_EQ(part->topology().local_size(), odd ? 1 : 2);
@@ -313,7 +313,7 @@ TEST_P(GroupConformance, a_part_renumbers_its_ranks_and_has_channels_of_its_own)
         say(*there, 200 + group.rank());
         EXPECT_EQ(hear(*there), 200 + peer_in_group);
         EXPECT_EQ(hear(*here), 100 + peer_in_group);
-        EXPECT_EQ(failure_of([&] { part_of(*part, {0}, 1); }).code(), ErrorCode::kInvalidArgument);
+        EXPECT_EQ(failure_of([&] { subgroup_of(*part, {0}, 1); }).code(), ErrorCode::kInvalidArgument);
       },
       {"a", "b", "a", "c"});
 }
@@ -321,7 +321,7 @@ TEST_P(GroupConformance, a_part_renumbers_its_ranks_and_has_channels_of_its_own)
 TEST_P(GroupConformance, a_part_shares_memory_among_its_ranks_of_a_host) {
   run(3, [](Group& group) {
     if (group.rank() == 1) return;  // Takes no part in it.
-    const auto part = part_of(group, {2, 0}, 1);
+    const auto part = subgroup_of(group, {2, 0}, 1);
     const auto segment = part->share_segment(9, 4096, soon());
     auto* counter = reinterpret_cast<std::atomic<int>*>(segment->bytes().data());
     counter->fetch_add(1 + group.rank());
@@ -334,16 +334,16 @@ TEST_P(GroupConformance, a_part_shares_memory_among_its_ranks_of_a_host) {
 
 TEST_P(GroupConformance, who_leaves_a_part_is_missed_there_and_nowhere_else) {
   run(3, [](Group& group) {
-    const auto part = part_of(group, {0, 1, 2}, 1);
-    const auto other = part_of(group, {2, 1, 0}, 2);
+    const auto part = subgroup_of(group, {0, 1, 2}, 1);
+    const auto other = subgroup_of(group, {2, 1, 0}, 2);
     if (group.rank() == 1) {
       part->leave();
       EXPECT_EQ(failure_of([&] { part->open_link(0, 1, soon()); }).code(), ErrorCode::kShutDown);
     } else {
-      const Error verdict = part->verdict_on(1, Error(ErrorCode::kInternal, "nothing was heard of rank 1"));
-      EXPECT_EQ(verdict.code(), ErrorCode::kPeerLeft) << verdict.what();
+      const Error cause = part->cause_of_loss(1, Error(ErrorCode::kInternal, "nothing was heard of rank 1"));
+      EXPECT_EQ(cause.code(), ErrorCode::kPeerLeft) << cause.what();
       EXPECT_TRUE(part->has_left(1));
-      EXPECT_EQ(part->departures(), 1);
+      EXPECT_EQ(part->exit_count(), 1);
       if (group.rank() == 0) {
         EXPECT_EQ(failure_of([&] { part->open_link(1, 1, soon()); }).code(), ErrorCode::kPeerLeft);
       }
@@ -362,7 +362,7 @@ TEST_P(GroupConformance, who_leaves_a_part_is_missed_there_and_nowhere_else) {
 TEST_P(GroupConformance, a_failure_of_a_part_is_the_groups) {
   run(3, [](Group& group) {
     if (group.rank() == 2) {
-      part_of(group, {2, 1}, 1)->abort(Error(ErrorCode::kMismatch, "rank 2 wants float32"));
+      subgroup_of(group, {2, 1}, 1)->abort(Error(ErrorCode::kMismatch, "rank 2 wants float32"));
     }
     net::wait_for(group.abort_signal().fd(), POLLIN, soon(), "the abort");
     EXPECT_STREQ(group.abort_signal().reason()->what(), "rank 2 wants float32");
@@ -373,10 +373,10 @@ TEST_P(GroupConformance, ranks_that_make_no_part_are_refused) {
   run(2, [](Group& group) {
     const int rank = group.rank();
     for (const std::vector<int>& ranks : {std::vector<int>{1 - rank}, {rank, 2}, {rank, rank}, {-1, rank}, {}}) {
-      EXPECT_EQ(failure_of([&] { part_of(group, ranks, 1); }).code(), ErrorCode::kInvalidArgument);
+      EXPECT_EQ(failure_of([&] { subgroup_of(group, ranks, 1); }).code(), ErrorCode::kInvalidArgument);
     }
-    EXPECT_EQ(failure_of([&] { part_of(group, {rank}, 0); }).code(), ErrorCode::kInvalidArgument);
-    EXPECT_EQ(failure_of([&] { part_of(group, {rank}, kLastPart + 1); }).code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(failure_of([&] { subgroup_of(group, {rank}, 0); }).code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(failure_of([&] { subgroup_of(group, {rank}, kLastSubgroup + 1); }).code(), ErrorCode::kInvalidArgument);
   });
 }
 

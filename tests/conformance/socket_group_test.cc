@@ -264,7 +264,7 @@ TEST(SocketGroup, rank_zero_may_leave_first_and_the_others_in_their_own_time) {
     exchange(group, 1);
     if (group.rank() == 0) return;
     // The news of rank 0's leave arrives while this rank is still a member.
-    EXPECT_EQ(group.verdict_on(0, Error(ErrorCode::kInternal, "no news")).code(), ErrorCode::kPeerLeft);
+    EXPECT_EQ(group.cause_of_loss(0, Error(ErrorCode::kInternal, "no news")).code(), ErrorCode::kPeerLeft);
     EXPECT_FALSE(group.abort_signal().triggered());
     const auto link = group.open_link(3 - group.rank(), 2, soon());
     const testing::Stopwatch watch;

@@ -140,7 +140,7 @@ for fd in os.listdir("/proc/self/fd"):
     except FileNotFoundError:
         pass  # The descriptor that listed the folder.
 key_fd = int(os.environ["GYRE_KEY_FD"])
-allowed = {0, 1, 2, key_fd, int(os.environ["GYRE_ENDED_FD"]), int(os.environ["GYRE_VERDICT_FD"])}
+allowed = {0, 1, 2, key_fd, int(os.environ["GYRE_ENDED_FD"]), int(os.environ["GYRE_FAILURE_FD"])}
 if os.environ["GYRE_RANK"] == "0":
     allowed.add(int(os.environ["GYRE_RENDEZVOUS_FD"]))
 else:

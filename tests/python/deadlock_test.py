@@ -1,4 +1,4 @@
-"""Ranks that wait for each other in a circle: nothing but a verdict ends that, which must say who waits where, and for
+"""Ranks that wait for each other in a circle: nothing but a report ends that, which must say who waits where, and for
 what; and it must never end a job in which somebody is only slow."""
 
 import os
@@ -20,7 +20,7 @@ PATIENCE = {"GYRE_DEADLOCK_SECONDS": "1"}
 USUAL_CAUSE = "(evaluation, logging or saving on rank 0 alone)"
 
 
-def verdict_of(call: Callable[[], object]) -> str:
+def report_of(call: Callable[[], object]) -> str:
     with pytest.raises(MismatchError, match="deadlock: ") as failure:
         call()
     print(failure.value)
@@ -37,18 +37,18 @@ def body_evaluation_on_rank_zero_alone() -> None:
     for epoch in range(3):
         hvd.allreduce(torch.ones(4), name="loss")
         if hvd.rank() == 0 and epoch == 1:
-            verdict = verdict_of(
+            report = report_of(
                 lambda: hvd.allreduce(torch.ones(1), name="accuracy")  # On rank 0 alone.
             )
             break
         if epoch == 1:
-            verdict = verdict_of(checkpoint)
+            report = report_of(checkpoint)
             break
-    assert "rank 0 waits for allreduce 'allreduce.accuracy', which needs ranks 1, 2, at " in verdict
-    assert "# On rank 0 alone.`" in verdict
-    assert "ranks 1, 2 wait for barrier 'barrier.noname.1', which needs rank 0, at " in verdict
-    assert "# The others.`" in verdict
-    assert "or the ranks call the same ones in different orders" in verdict
+    assert "rank 0 waits for allreduce 'allreduce.accuracy', which needs ranks 1, 2, at " in report
+    assert "# On rank 0 alone.`" in report
+    assert "ranks 1, 2 wait for barrier 'barrier.noname.1', which needs rank 0, at " in report
+    assert "# The others.`" in report
+    assert "or the ranks call the same ones in different orders" in report
 
 
 def test_a_collective_on_rank_zero_alone_is_a_deadlock_and_not_a_hang(run_ranks):
@@ -64,11 +64,11 @@ def body_before_there_is_a_plan() -> None:
         return hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
 
     if hvd.rank() == 0:
-        verdict = verdict_of(lambda: hvd.allreduce(torch.ones(1), name="sanity_check"))
+        report = report_of(lambda: hvd.allreduce(torch.ones(1), name="sanity_check"))
     else:
-        verdict = verdict_of(wrap)
-    assert "rank 0 waits for allreduce 'allreduce.sanity_check', which needs rank 1, at " in verdict
-    assert "rank 1 waits for allgather 'gyre.plan.optimizer.1', which needs rank 0, at " in verdict
+        report = report_of(wrap)
+    assert "rank 0 waits for allreduce 'allreduce.sanity_check', which needs rank 1, at " in report
+    assert "rank 1 waits for allgather 'gyre.plan.optimizer.1', which needs rank 0, at " in report
 
 
 def body_first_step() -> None:
@@ -76,12 +76,12 @@ def body_first_step() -> None:
     weight = nn.Parameter(torch.ones(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
     if hvd.rank() == 0:
-        verdict = verdict_of(lambda: hvd.allreduce(torch.ones(1), name="sanity_check"))
+        report = report_of(lambda: hvd.allreduce(torch.ones(1), name="sanity_check"))
     else:
-        verdict = verdict_of(lambda: weight.sum().backward())
+        report = report_of(lambda: weight.sum().backward())
     assert optimizer is not None
-    assert "rank 1 waits for allreduce 'allreduce.optimizer.1.complete', which needs rank 0, at " in verdict
-    assert "weight.sum().backward()" in verdict
+    assert "rank 1 waits for allreduce 'allreduce.optimizer.1.complete', which needs rank 0, at " in report
+    assert "weight.sum().backward()" in report
 
 
 @pytest.mark.parametrize("body", [body_before_there_is_a_plan, body_first_step])
@@ -94,12 +94,12 @@ def body_process_set() -> None:
     pair = hvd.add_process_set([0, 2])
     everybody = torch.ones(1)
     if hvd.rank() == 2:
-        verdict = verdict_of(lambda: hvd.allreduce(everybody, name="of_two", process_set=pair))
+        report = report_of(lambda: hvd.allreduce(everybody, name="of_two", process_set=pair))
     else:
-        verdict = verdict_of(lambda: hvd.allreduce(everybody, name="of_all"))
+        report = report_of(lambda: hvd.allreduce(everybody, name="of_all"))
     # The coordinator of the pair, if it is the first to look, asks those two only.
-    assert re.search(r"ranks? 0(, 1)? waits? for allreduce 'allreduce\.of_all', which needs rank 2, at ", verdict)
-    assert "rank 2 waits for allreduce 'allreduce.of_two', which needs rank 0, at " in verdict
+    assert re.search(r"ranks? 0(, 1)? waits? for allreduce 'allreduce\.of_all', which needs rank 2, at ", report)
+    assert "rank 2 waits for allreduce 'allreduce.of_two', which needs rank 0, at " in report
 
 
 def body_two_groups_of_torch() -> None:
@@ -114,14 +114,14 @@ def body_two_groups_of_torch() -> None:
             dist.all_reduce(torch.ones(1), group=group)
 
     try:
-        verdict = verdict_of(reduce_in_both)
-    except PeerLeftError:  # The other rank has heard the verdict first, and left with it.
+        report = report_of(reduce_in_both)
+    except PeerLeftError:  # The other rank has heard the report first, and left with it.
         assert Path(f"heard-{1 - rank}").exists()
         return
     Path(f"heard-{rank}").touch()
-    assert "rank 0 waits for allreduce 'collective " in verdict
-    assert "rank 1 waits for allreduce 'collective " in verdict
-    assert "dist.all_reduce(torch.ones(1), group=group)" in verdict
+    assert "rank 0 waits for allreduce 'collective " in report
+    assert "rank 1 waits for allreduce 'collective " in report
+    assert "dist.all_reduce(torch.ones(1), group=group)" in report
 
 
 @pytest.mark.parametrize(("body", "ranks"), [(body_process_set, 3), (body_two_groups_of_torch, 2)])

@@ -25,21 +25,21 @@ void GroupState::fail(const Error& reason) {
 
 void GroupState::mark_left(int rank) {
   const MutexLock lock(mutex_);
-  if (!departures_.mark(rank)) return;
+  if (!exited_.mark(rank)) return;
   abort_signal_.wake_futexes();
   changed_.notify_all();
 }
 
-void GroupState::mark_left_part(int rank, std::uint64_t part) {
+void GroupState::mark_left_subgroup(int rank, std::uint64_t subgroup) {
   const MutexLock lock(mutex_);
-  if (!parts_.of(part)->mark(rank)) return;
+  if (!subgroup_exits_.of(subgroup)->mark(rank)) return;
   abort_signal_.wake_futexes();
   changed_.notify_all();
 }
 
-std::shared_ptr<const Departures> GroupState::part_departures(std::uint64_t part) {
+std::shared_ptr<const ExitedRanks> GroupState::subgroup_exits(std::uint64_t subgroup) {
   const MutexLock lock(mutex_);
-  return parts_.of(part);
+  return subgroup_exits_.of(subgroup);
 }
 
 void GroupState::offer_link(const LinkKey& key, LinkConnection connection) {
@@ -58,7 +58,7 @@ LinkConnection GroupState::take_link(const LinkKey& key, const Topology& topolog
     abort_signal_.throw_if_triggered();
     const auto offered = offered_links_.find(key);
     if (offered != offered_links_.end()) return std::move(offered_links_.extract(offered).mapped());
-    if (is_gone(key.rank, part_of(key.channel))) throw peer_left(topology, key.rank);
+    if (is_gone(key.rank, subgroup_of(key.channel))) throw peer_left(topology, key.rank);
     if (deadline.passed()) {
       throw Error(
           ErrorCode::kTimeout,
@@ -69,9 +69,9 @@ LinkConnection GroupState::take_link(const LinkKey& key, const Topology& topolog
   }
 }
 
-void GroupState::wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) {
+void GroupState::wait_for_cause(int peer, std::uint64_t subgroup, Deadline deadline) {
   const MutexLock lock(mutex_);
-  while (!abort_signal_.triggered() && !is_gone(peer, part) && !deadline.passed()) wait(deadline);
+  while (!abort_signal_.triggered() && !is_gone(peer, subgroup) && !deadline.passed()) wait(deadline);
 }
 
 void GroupState::finish_farewell() {
@@ -85,8 +85,8 @@ void GroupState::wait_for_farewell(Deadline deadline) {
   while (!farewell_finished_ && !deadline.passed()) wait(deadline);
 }
 
-bool GroupState::is_gone(int rank, std::uint64_t part) {
-  return has_left(rank) || (part != 0 && parts_.of(part)->has_left(rank));
+bool GroupState::is_gone(int rank, std::uint64_t subgroup) {
+  return has_left(rank) || (subgroup != 0 && subgroup_exits_.of(subgroup)->has_left(rank));
 }
 
 void GroupState::wait(Deadline deadline) {

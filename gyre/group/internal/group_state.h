@@ -9,7 +9,7 @@
 #include "gyre/base/file.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/group/abort_signal.h"
-#include "gyre/group/departures.h"
+#include "gyre/group/exited_ranks.h"
 #include "gyre/group/internal/rendezvous/membership_messages.h"
 #include "gyre/group/topology.h"
 #include "gyre/net/psk_tls.h"
@@ -34,17 +34,17 @@ struct LinkConnection {
 /// What a rank's service thread and the threads that use its group share. Thread-safe.
 class GroupState {
  public:
-  explicit GroupState(int size) : departures_(size), parts_(size) {}
+  explicit GroupState(int size) : exited_(size), subgroup_exits_(size) {}
 
   AbortSignal& abort_signal() { return abort_signal_; }
   void fail(const Error& reason) GYRE_EXCLUDES(mutex_);
 
   void mark_left(int rank) GYRE_EXCLUDES(mutex_);
-  bool has_left(int rank) const { return departures_.has_left(rank); }
-  int departures() const { return departures_.count(); }
+  bool has_left(int rank) const { return exited_.has_left(rank); }
+  int exit_count() const { return exited_.count(); }
 
-  void mark_left_part(int rank, std::uint64_t part) GYRE_EXCLUDES(mutex_);
-  std::shared_ptr<const Departures> part_departures(std::uint64_t part) GYRE_EXCLUDES(mutex_);
+  void mark_left_subgroup(int rank, std::uint64_t subgroup) GYRE_EXCLUDES(mutex_);
+  std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) GYRE_EXCLUDES(mutex_);
 
   /// Keeps an authenticated connection until take_link(); a second one with the same key replaces the first.
   /// Error(kResourceExhausted) when too many wait.
@@ -52,22 +52,22 @@ class GroupState {
   /// Waits for offer_link(). Error(kTimeout | kPeerLeft), or the abort's reason.
   LinkConnection take_link(const LinkKey& key, const Topology& topology, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
-  /// See Group::wait_for_verdict.
-  void wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) GYRE_EXCLUDES(mutex_);
+  /// See Group::wait_for_cause.
+  void wait_for_cause(int peer, std::uint64_t subgroup, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
   /// The membership connection is over: rank 0 has confirmed our leave, or is gone.
   void finish_farewell() GYRE_EXCLUDES(mutex_);
   void wait_for_farewell(Deadline deadline) GYRE_EXCLUDES(mutex_);
 
  private:
-  /// From the group, or from the part (0: none).
-  bool is_gone(int rank, std::uint64_t part) GYRE_REQUIRES(mutex_);
+  /// From the group, or from the subgroup (0: none).
+  bool is_gone(int rank, std::uint64_t subgroup) GYRE_REQUIRES(mutex_);
   void wait(Deadline deadline) GYRE_REQUIRES(mutex_);
 
   AbortSignal abort_signal_;
-  Departures departures_;
+  ExitedRanks exited_;
   Mutex mutex_;
-  PartDepartures parts_ GYRE_GUARDED_BY(mutex_);
+  SubgroupExits subgroup_exits_ GYRE_GUARDED_BY(mutex_);
   ConditionVariable changed_;
   std::map<LinkKey, LinkConnection> offered_links_ GYRE_GUARDED_BY(mutex_);
   bool farewell_finished_ GYRE_GUARDED_BY(mutex_) = false;

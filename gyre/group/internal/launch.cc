@@ -62,8 +62,8 @@ Launch read_gyre(const Variables& variables) {
   if (launch.rank == 0) {
     launch.listener_descriptor =
         optional_number(variables, launch_contract::kRendezvousDescriptor, 0, kHighest).value_or(-1);
-    launch.verdict_descriptor =
-        optional_number(variables, launch_contract::kVerdictDescriptor, 0, kHighest).value_or(-1);
+    launch.failure_descriptor =
+        optional_number(variables, launch_contract::kFailureDescriptor, 0, kHighest).value_or(-1);
   }
   if (const auto file = variables(launch_contract::kKeyFile); file && !variables(launch_contract::kKeyDescriptor)) {
     launch.key_source = Launch::KeySource::kFile;

@@ -38,7 +38,7 @@ struct Launch {
   KeySource key_source = KeySource::kNone;
   int key_descriptor = -1;
   int listener_descriptor = -1;  ///< Rank 0 under `gyre run`.
-  int verdict_descriptor = -1;   ///< Likewise.
+  int failure_descriptor = -1;   ///< Likewise.
   int ended_descriptor = -1;     ///< Every rank under `gyre run`.
   std::string key_file;
 

@@ -89,9 +89,9 @@ TEST(Launch, gyre_run_is_read) {
   EXPECT_EQ(launch.key_descriptor, 7);
   EXPECT_EQ(launch.listener_descriptor, -1);
   launch = launch_of(with(
-      kGyre, {{"GYRE_RANK", "0"}, {"GYRE_LOCAL_RANK", "0"}, {"GYRE_RENDEZVOUS_FD", "5"}, {"GYRE_VERDICT_FD", "6"}}));
+      kGyre, {{"GYRE_RANK", "0"}, {"GYRE_LOCAL_RANK", "0"}, {"GYRE_RENDEZVOUS_FD", "5"}, {"GYRE_FAILURE_FD", "6"}}));
   EXPECT_EQ(launch.listener_descriptor, 5);
-  EXPECT_EQ(launch.verdict_descriptor, 6);
+  EXPECT_EQ(launch.failure_descriptor, 6);
 }
 
 TEST(Launch, mpirun_torchrun_and_srun_on_one_host_meet_at_a_unix_socket_of_the_user) {

@@ -92,8 +92,8 @@ void Service::send_leave() {
   asio::post(parts_->loop.context(), [parts = parts_.get()] { parts->session->leave(); });
 }
 
-void Service::send_leave_part(std::uint64_t part) {
-  asio::post(parts_->loop.context(), [parts = parts_.get(), part] { parts->session->leave_part(part); });
+void Service::send_leave_subgroup(std::uint64_t subgroup) {
+  asio::post(parts_->loop.context(), [parts = parts_.get(), subgroup] { parts->session->leave_subgroup(subgroup); });
 }
 
 }  // namespace gyre::group

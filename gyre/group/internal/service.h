@@ -49,7 +49,7 @@ class Service {
   // After become_member().
   void send_abort(const Error& reason);
   void send_leave();
-  void send_leave_part(std::uint64_t part);
+  void send_leave_subgroup(std::uint64_t subgroup);
 
  private:
   struct Parts;

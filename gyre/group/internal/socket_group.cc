@@ -119,7 +119,7 @@ std::unique_ptr<net::Stream> SocketGroup::open_link(int peer, std::uint64_t chan
     return as_stream(connect_to_peer(topology_, peer, key_, hello, state_, deadline), topology_.describe(peer));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
-    throw verdict_on(peer, error);
+    throw cause_of_loss(peer, error);
   }
 }
 
@@ -136,7 +136,7 @@ std::shared_ptr<net::Segment> SocketGroup::share_segment_among(const std::vector
     return exchange_segment(topology_, ranks, key_, hello, size_bytes, state_, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
-    throw verdict_on(ranks.front(), error);
+    throw cause_of_loss(ranks.front(), error);
   }
 }
 
@@ -145,7 +145,7 @@ void SocketGroup::abort(const Error& reason) {
   service_->send_abort(reason);
   // Rank 0 decides whose reason came first, so that all ranks report the same one. Only when it does not answer
   // ours must do.
-  state_.wait_for_verdict(rank(), 0, Deadline::after(kLongestVerdict));
+  state_.wait_for_cause(rank(), 0, Deadline::after(kLongestCauseWait));
   state_.fail(reason);
 }
 
@@ -158,10 +158,10 @@ void SocketGroup::leave() {
   state_.mark_left(rank());
 }
 
-void SocketGroup::leave_part(std::uint64_t part) {
-  if (has_left(rank()) || state_.part_departures(part)->has_left(rank())) return;
-  service_->send_leave_part(part);
-  state_.mark_left_part(rank(), part);
+void SocketGroup::leave_subgroup(std::uint64_t subgroup) {
+  if (has_left(rank()) || state_.subgroup_exits(subgroup)->has_left(rank())) return;
+  service_->send_leave_subgroup(subgroup);
+  state_.mark_left_subgroup(rank(), subgroup);
 }
 
 net::Hello SocketGroup::hello_for(Purpose purpose, std::uint64_t channel) const {

@@ -24,15 +24,15 @@ class SocketGroup final : public Group {
   void abort(const Error& reason) override;
   void leave() override;
   bool has_left(int rank) const override { return state_.has_left(rank); }
-  int departures() const override { return state_.departures(); }
+  int exit_count() const override { return state_.exit_count(); }
   std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
                                                     std::size_t size_bytes, Deadline deadline) override;
-  void leave_part(std::uint64_t part) override;
-  std::shared_ptr<const Departures> part_departures(std::uint64_t part) override {
-    return state_.part_departures(part);
+  void leave_subgroup(std::uint64_t subgroup) override;
+  std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) override {
+    return state_.subgroup_exits(subgroup);
   }
-  void wait_for_verdict(int peer, std::uint64_t part, Deadline deadline) override {
-    state_.wait_for_verdict(peer, part, deadline);
+  void wait_for_cause(int peer, std::uint64_t subgroup, Deadline deadline) override {
+    state_.wait_for_cause(peer, subgroup, deadline);
   }
 
  private:

@@ -347,11 +347,11 @@ void PointToPoint::Implementation::serve() {
         exchange_with(*peer);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kPeerLost) throw;
-        lock.unlock();  // The verdict may take a second.
-        const Error verdict = group_.verdict_on(peer->rank, error);
+        lock.unlock();  // Finding the cause may take a second.
+        const Error cause = group_.cause_of_loss(peer->rank, error);
         lock.lock();
-        if (verdict.code() != ErrorCode::kPeerLeft) throw Error(verdict);
-        peer_left(*peer, verdict);
+        if (cause.code() != ErrorCode::kPeerLeft) throw Error(cause);
+        peer_left(*peer, cause);
       }
     }
   }

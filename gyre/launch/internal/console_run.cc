@@ -232,9 +232,9 @@ void ConsoleRun::obey(const ToAgent& words) {
 
 void ConsoleRun::tell(const FromAgent& words) { output_.say(to_line(words)); }
 
-void ConsoleRun::account(const std::string& line) {
+void ConsoleRun::report(const std::string& line) {
   FromAgent words;
-  words.account = line;
+  words.report = line;
   tell(words);
 }
 
@@ -247,7 +247,7 @@ void ConsoleRun::dying(bool now) {
 void ConsoleRun::wait_for_decision() {
   if (!is_agent() || !a_rank_has_failed_ || decided_ || stop_signal_) return;
   FromAgent words;
-  words.awaits_verdict = true;
+  words.awaits_decision = true;
   tell(words);
   const Deadline deadline = Deadline::after(kLongestWaitForDecision);
   while (!decided_ && !stop_signal_ && options_.lifeline_fd >= 0 && !deadline.passed()) {

@@ -30,7 +30,7 @@ class ConsoleRun : private RankEvents {
   void output(int rank, Stream stream, std::string_view bytes) override;
   void ended(const ExitRecord& record) override;
   void note_for_other_hosts(const std::string& line) override;
-  void account(const std::string& line) override;
+  void report(const std::string& line) override;
   void dying(bool now) override;
 
   /// Whether `gyre run -H` has started us on this host. It knows what happens on all hosts, decides and tells.

@@ -23,29 +23,30 @@ int signal_in(const ExitStatus& status) {
 
 }  // namespace
 
-std::optional<Account> parse_account(std::string_view line, int ranks) {
-  constexpr std::array kWords = {std::pair("ends ", Account::Word::kEnds), std::pair("failed ", Account::Word::kFailed),
-                                 std::pair("left ", Account::Word::kLeft)};
+std::optional<RankReport> parse_report(std::string_view line, int ranks) {
+  constexpr std::array kWords = {std::pair("ends ", RankReport::Word::kEnds),
+                                 std::pair("failed ", RankReport::Word::kFailed),
+                                 std::pair("left ", RankReport::Word::kLeft)};
   for (const auto& [text, word] : kWords) {
     if (!line.starts_with(text)) continue;
     line.remove_prefix(std::string_view(text).size());
     int rank = -1;
     const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), rank);
     const bool valid = error == std::errc() && end == line.data() + line.size() && rank >= 0 && rank < ranks;
-    return valid ? std::optional(Account{word, rank}) : std::nullopt;
+    return valid ? std::optional(RankReport{word, rank}) : std::nullopt;
   }
   return std::nullopt;
 }
 
-void FirstFailure::hear(const Account& account) {
-  const bool leaves = failures_.empty() && account.word != Account::Word::kFailed;
-  if (leaves && std::ranges::find(left_, account.rank) == left_.end()) left_.push_back(account.rank);
-  const auto is_same = [&](const Account& other) { return other.word == account.word && other.rank == account.rank; };
+void FirstFailure::hear(const RankReport& report) {
+  const bool leaves = failures_.empty() && report.word != RankReport::Word::kFailed;
+  if (leaves && std::ranges::find(left_, report.rank) == left_.end()) left_.push_back(report.rank);
+  const auto is_same = [&](const RankReport& other) { return other.word == report.word && other.rank == report.rank; };
   const bool announced =
-      account.word == Account::Word::kEnds && std::any_of(accounts_.begin(), accounts_.end(), is_same);
+      report.word == RankReport::Word::kEnds && std::any_of(reports_.begin(), reports_.end(), is_same);
   if (announced) return;  // It ends once; its first word counts.
-  std::erase_if(accounts_, is_same);
-  accounts_.push_back(account);
+  std::erase_if(reports_, is_same);
+  reports_.push_back(report);
 }
 
 std::vector<int> FirstFailure::left_before(int cause) const { return {left_.begin(), std::ranges::find(left_, cause)}; }
@@ -53,10 +54,10 @@ std::vector<int> FirstFailure::left_before(int cause) const { return {left_.begi
 std::optional<int> FirstFailure::suspect() const {
   std::optional<int> failed;
   std::optional<int> left;
-  for (const auto& [word, rank] : accounts_) {
+  for (const auto& [word, rank] : reports_) {
     if (ended_well_.contains(rank)) continue;
-    if (word == Account::Word::kEnds) return failed ? failed : rank;
-    (word == Account::Word::kFailed ? failed : left) = rank;
+    if (word == RankReport::Word::kEnds) return failed ? failed : rank;
+    (word == RankReport::Word::kFailed ? failed : left) = rank;
   }
   return failed ? failed : left;
 }

@@ -19,7 +19,7 @@ struct RankFailure {
 };
 
 /// What a rank tells its launcher.
-struct Account {
+struct RankReport {
   enum class Word {
     kEnds,    ///< "I am about to end"; said before any other rank can notice.
     kFailed,  ///< "Our group failed because of that rank", said before the group hears of it.
@@ -29,10 +29,10 @@ struct Account {
   int rank;
 };
 
-constexpr std::size_t kLongestAccountBytes = 64;
+constexpr std::size_t kLongestReportBytes = 64;
 
 /// From a line such as "ends 2" (see docs/guide/launchers.md); nothing if it is none, or not about a rank of `ranks`.
-std::optional<Account> parse_account(std::string_view line, int ranks);
+std::optional<RankReport> parse_report(std::string_view line, int ranks);
 
 /// Decides which rank failed first, from the failures in the order in which they were seen.
 ///
@@ -40,7 +40,7 @@ std::optional<Account> parse_account(std::string_view line, int ranks);
 /// uncaught exception's SIGABRT), and may be seen first. So a failure that may be such a consequence stays open for
 /// kSettleTime, and stronger evidence that arrives within it takes its place. Evidence, from strong to weak:
 ///   1. killed by any other signal (SIGKILL, SIGSEGV, …): nobody dies of that because a peer is gone;
-///   2. the suspect of the ranks' own accounts;
+///   2. the suspect of the ranks' own reports;
 ///   3. killed by SIGABRT or SIGPIPE;
 ///   4. exited with a code other than 0.
 /// A shell's 128 + signal counts as that signal. Among equals the earliest counts. The strongest is final at once.
@@ -48,7 +48,7 @@ std::optional<Account> parse_account(std::string_view line, int ranks);
 /// The suspect: who fails because of another announces its end after the other has been heard of. So it is the rank
 /// that announced its end first, unless a group had failed because of some rank before that (a crash announces
 /// nothing). Without either it is who left a group first. A rank that ended well is none. Of several groups the latest
-/// account counts: the ranks may have met again in between. The suspect may have more to clean up than those that fail
+/// report counts: the ranks may have met again in between. The suspect may have more to clean up than those that fail
 /// because of it (Python and torch on a busy machine), and a rank that is being killed may take its time to be gone
 /// while the others have long seen its connections end: they are waited for, up to kLongestSettleTime.
 ///
@@ -64,7 +64,7 @@ class FirstFailure {
   void add(const RankFailure& failure);
 
   /// In the order in which they were told. Of the same word about the same rank only the latest is kept.
-  void hear(const Account& account);
+  void hear(const RankReport& report);
 
   /// That rank has ended with success: it was not the one, whatever is told of it.
   void ended_well(int rank) { ended_well_.insert(rank); }
@@ -91,7 +91,7 @@ class FirstFailure {
   int evidence(const RankFailure& failure) const;
 
   std::vector<RankFailure> failures_;
-  std::vector<Account> accounts_;
+  std::vector<RankReport> reports_;
   std::set<int> ended_well_;
   std::vector<int> left_;  // Before the first failure, in this order.
   bool dying_ = false;

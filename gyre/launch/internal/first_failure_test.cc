@@ -15,7 +15,7 @@ const SteadyClock::time_point kStart{};
 RankFailure exits(int rank, int code, int at_ms) { return {rank, {.code = code}, kStart + milliseconds(at_ms)}; }
 RankFailure dies(int rank, int signal, int at_ms) { return {rank, {.signal = signal}, kStart + milliseconds(at_ms)}; }
 
-using Word = Account::Word;
+using Word = RankReport::Word;
 
 int rank_after(std::initializer_list<RankFailure> failures) {
   FirstFailure first;
@@ -23,16 +23,16 @@ int rank_after(std::initializer_list<RankFailure> failures) {
   return first.best()->rank;
 }
 
-TEST(first_failure, accounts_are_read_from_their_lines_and_nothing_else_is) {
-  const auto account = parse_account("failed 12", 13);
-  ASSERT_TRUE(account.has_value());
-  EXPECT_EQ(account->word, Word::kFailed);
-  EXPECT_EQ(account->rank, 12);
-  EXPECT_EQ(parse_account("ends 0", 1)->word, Word::kEnds);
-  EXPECT_EQ(parse_account("left 0", 1)->word, Word::kLeft);
+TEST(first_failure, reports_are_read_from_their_lines_and_nothing_else_is) {
+  const auto report = parse_report("failed 12", 13);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->word, Word::kFailed);
+  EXPECT_EQ(report->rank, 12);
+  EXPECT_EQ(parse_report("ends 0", 1)->word, Word::kEnds);
+  EXPECT_EQ(parse_report("left 0", 1)->word, Word::kLeft);
   for (const char* line : {"", "ends", "ends ", "ends x", "ends -1", "ends 13", "ends 1x", "12", "begins 1",
                            "ends 99999999999999999999"}) {
-    EXPECT_FALSE(parse_account(line, 13).has_value()) << line;
+    EXPECT_FALSE(parse_report(line, 13).has_value()) << line;
   }
 }
 
@@ -118,7 +118,7 @@ TEST(first_failure, whose_failure_became_the_groups_counts_more_than_who_ended_f
   EXPECT_EQ(first.best()->rank, 2);
 }
 
-TEST(first_failure, a_kill_counts_more_than_the_ranks_accounts) {
+TEST(first_failure, a_kill_counts_more_than_the_ranks_reports) {
   FirstFailure first;
   first.hear({Word::kEnds, 0});
   first.hear({Word::kFailed, 0});
@@ -143,7 +143,7 @@ TEST(first_failure, a_rank_that_has_ended_well_is_no_suspect) {
   EXPECT_TRUE(first.final_at(kStart + milliseconds(150)).has_value());
 }
 
-TEST(first_failure, of_several_groups_the_latest_account_counts) {
+TEST(first_failure, of_several_groups_the_latest_report_counts) {
   FirstFailure first;
   first.hear({Word::kLeft, 1});
   first.hear({Word::kLeft, 0});

@@ -35,11 +35,11 @@ UniqueFd make_key() {
   return fd;
 }
 
-void make_verdict_pipe(JobIdentity& identity) {
+void make_failure_pipe(JobIdentity& identity) {
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw system_error("cannot make a pipe to the ranks", errno);
-  identity.verdicts = UniqueFd(ends[0]);
-  identity.verdict_fd = UniqueFd(ends[1]);
+  identity.failures = UniqueFd(ends[0]);
+  identity.failure_fd = UniqueFd(ends[1]);
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ JobIdentity make_job_identity(int ranks) {
   ::fcntl(identity.rendezvous_fd.get(), F_SETFL, 0);  // A program must find an ordinary socket, whose accept() waits.
   identity.rendezvous = net::to_string(rendezvous);
   identity.key_fd = make_key();
-  make_verdict_pipe(identity);
+  make_failure_pipe(identity);
   return identity;
 }
 
@@ -65,7 +65,7 @@ JobIdentity join_job_identity(const HostPart& part) {
   JobIdentity identity;
   identity.rendezvous = part.rendezvous;
   if (!part.key.empty()) identity.key_fd = seal_key(part.key);
-  make_verdict_pipe(identity);
+  make_failure_pipe(identity);
   return identity;
 }
 

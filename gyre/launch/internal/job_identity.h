@@ -12,8 +12,8 @@ struct JobIdentity {
   std::string rendezvous;  ///< "unix:@gyre-<random>"
   UniqueFd rendezvous_fd;  ///< Listening socket bound to it, for rank 0.
   UniqueFd key_fd;         ///< Sealed memfd with kJobKeyBytes random bytes, for every rank.
-  UniqueFd verdict_fd;     ///< The ranks write there, as lines, what may have been the cause of a failure …
-  UniqueFd verdicts;       ///< … and we read it here, without waiting. See parse_account().
+  UniqueFd failure_fd;     ///< The ranks write there, as lines, what may have been the cause of a failure …
+  UniqueFd failures;       ///< … and we read it here, without waiting. See parse_report().
 };
 
 /// A new one; `ranks` is how many may connect at once. Error(kIo, …) when the system refuses.

@@ -94,7 +94,7 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
                                                       launch_contract::kRendezvous,
                                                       launch_contract::kRendezvousDescriptor,
                                                       launch_contract::kKeyDescriptor,
-                                                      launch_contract::kVerdictDescriptor,
+                                                      launch_contract::kFailureDescriptor,
                                                       launch_contract::kEndedDescriptor,
                                                       launch_contract::kMarker};
   std::vector<std::string> environment = job.inherited;
@@ -109,8 +109,8 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   if (rank == 0 && job.rendezvous_fd >= 0) {
     set_variable(environment, launch_contract::kRendezvousDescriptor, std::to_string(job.rendezvous_fd));
   }
-  if (job.verdict_fd >= 0)
-    set_variable(environment, launch_contract::kVerdictDescriptor, std::to_string(job.verdict_fd));
+  if (job.failure_fd >= 0)
+    set_variable(environment, launch_contract::kFailureDescriptor, std::to_string(job.failure_fd));
   if (job.key_fd >= 0) set_variable(environment, launch_contract::kKeyDescriptor, std::to_string(job.key_fd));
   if (job.ended_fd >= 0) set_variable(environment, launch_contract::kEndedDescriptor, std::to_string(job.ended_fd));
   if (!job.marker.empty()) environment.push_back(job.marker);

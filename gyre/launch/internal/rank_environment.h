@@ -29,7 +29,7 @@ struct JobEnvironment {
   int rendezvous_fd = -1;  ///< Negative: rank 0 listens by itself.
   int key_fd = -1;         ///< Negative: the ranks have a file.
   int ended_fd = -1;
-  int verdict_fd = -1;
+  int failure_fd = -1;
   std::optional<std::string> timeline;
   std::optional<std::string> log_level;
 };

@@ -30,7 +30,7 @@ JobEnvironment job_of(int ranks, int cores) {
   job.rendezvous_fd = 7;
   job.key_fd = 8;
   job.ended_fd = 10;
-  job.verdict_fd = 9;
+  job.failure_fd = 9;
   return job;
 }
 
@@ -39,7 +39,7 @@ TEST(rank_environment, every_rank_learns_its_place) {
       rank_environment(job_of(4, 8), 2),
       UnorderedElementsAre(
           "HOME=/home/ada", "GYRE_RANK=2", "GYRE_SIZE=4", "GYRE_LOCAL_RANK=2", "GYRE_LOCAL_SIZE=4",
-          "GYRE_RENDEZVOUS=unix:@gyre-1", "GYRE_KEY_FD=8", "GYRE_ENDED_FD=10", "GYRE_VERDICT_FD=9", "OMP_NUM_THREADS=2",
+          "GYRE_RENDEZVOUS=unix:@gyre-1", "GYRE_KEY_FD=8", "GYRE_ENDED_FD=10", "GYRE_FAILURE_FD=9", "OMP_NUM_THREADS=2",
           "PYTHONUNBUFFERED=1", "RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=0",
           "GROUP_WORLD_SIZE=1", "ROLE_RANK=2", "ROLE_WORLD_SIZE=4", "ROLE_NAME=default", "MASTER_ADDR=127.0.0.1",
           "MASTER_PORT=4711", "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
@@ -62,11 +62,11 @@ TEST(rank_environment, ranks_of_the_second_host_count_from_the_first_hosts_end) 
   EXPECT_THAT(environment, Each(Not(StartsWith("GYRE_KEY_FD="))));
 }
 
-TEST(rank_environment, only_rank_0_gets_the_listening_socket_and_everyone_the_pipe_for_verdicts) {
+TEST(rank_environment, only_rank_0_gets_the_listening_socket_and_everyone_the_failure_pipe) {
   EXPECT_THAT(rank_environment(job_of(4, 8), 0), Contains("GYRE_RENDEZVOUS_FD=7"));
   EXPECT_THAT(rank_environment(job_of(4, 8), 1), Each(Not(StartsWith("GYRE_RENDEZVOUS_FD="))));
-  EXPECT_THAT(rank_environment(job_of(4, 8), 0), Contains("GYRE_VERDICT_FD=9"));
-  EXPECT_THAT(rank_environment(job_of(4, 8), 1), Contains("GYRE_VERDICT_FD=9"));
+  EXPECT_THAT(rank_environment(job_of(4, 8), 0), Contains("GYRE_FAILURE_FD=9"));
+  EXPECT_THAT(rank_environment(job_of(4, 8), 1), Contains("GYRE_FAILURE_FD=9"));
 }
 
 TEST(rank_environment, every_rank_gets_the_file_of_those_that_have_ended) {

@@ -112,7 +112,7 @@ Supervisor::Supervisor(RankSetOptions options, RankEvents& events)
       started_(SteadyClock::now()),
       records_(options_.ranks.size()) {
   for (const UniqueFd* fd : {&ends_epoll_, &outputs_epoll_, &timer_}) watch(everything_, fd->get(), 0);
-  if (options_.decided_elsewhere) watch(everything_, identity_.verdicts.get(), 0);
+  if (options_.decided_elsewhere) watch(everything_, identity_.failures.get(), 0);
 }
 
 JobEnvironment Supervisor::job_environment() {
@@ -141,7 +141,7 @@ JobEnvironment Supervisor::job_environment() {
       .rendezvous_fd = identity_.rendezvous_fd.get(),
       .key_fd = identity_.key_fd.get(),
       .ended_fd = ended_ranks_.descriptor(),
-      .verdict_fd = identity_.verdict_fd.get(),
+      .failure_fd = identity_.failure_fd.get(),
       .timeline =
           options_.timeline ? std::optional(std::filesystem::absolute(*options_.timeline).string()) : std::nullopt,
       .log_level = options_.log_level,
@@ -169,7 +169,7 @@ SpawnOptions Supervisor::spawn_options(JobEnvironment& job, int index) const {
   }
   if (identity_.key_fd) spawn.inherited_fds.push_back(identity_.key_fd.get());
   spawn.inherited_fds.push_back(ended_ranks_.descriptor());
-  spawn.inherited_fds.push_back(identity_.verdict_fd.get());
+  spawn.inherited_fds.push_back(identity_.failure_fd.get());
   if (first_rank_ + index == 0 && identity_.rendezvous_fd) {
     spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
   }
@@ -188,7 +188,7 @@ void Supervisor::start() {
     if (index == 0) identity_.rendezvous_fd.reset();
   }
   identity_.key_fd.reset();
-  identity_.verdict_fd.reset();
+  identity_.failure_fd.reset();
   stage_ = Stage::kRunning;
 }
 
@@ -208,7 +208,7 @@ void Supervisor::advance() {
   std::uint64_t expirations = 0;
   [[maybe_unused]] const ssize_t ignored = ::read(timer_.get(), &expirations, sizeof expirations);
   if (stage_ == Stage::kRunning) {
-    if (options_.decided_elsewhere) hear_accounts();
+    if (options_.decided_elsewhere) read_reports();
     handle_ended_ranks();
     if (!paused_) read_outputs();
     act_on_time();
@@ -259,7 +259,7 @@ void Supervisor::handle_ended_ranks() {
     }
     events_.ended(*records_[tag]);
     if (status->success() || asked_to_end) return;
-    hear_accounts();  // First: they were written before any rank failed because of another.
+    read_reports();  // First: they were written before any rank failed because of another.
     failures_.add({rank.rank(), *status, now});
   });
 }
@@ -275,20 +275,20 @@ ExitRecord Supervisor::record_of(const RankProcess& rank, bool asked_to_end) con
           .asked_to_end = asked_to_end};
 }
 
-void Supervisor::hear_accounts() {
+void Supervisor::read_reports() {
   std::array<char, 256> text;
   for (;;) {
-    const ssize_t count = ::read(identity_.verdicts.get(), text.data(), text.size());
+    const ssize_t count = ::read(identity_.failures.get(), text.data(), text.size());
     // No rank holds its end any more.
     if (count == 0 && options_.decided_elsewhere) {
-      ::epoll_ctl(everything_.get(), EPOLL_CTL_DEL, identity_.verdicts.get(), nullptr);
+      ::epoll_ctl(everything_.get(), EPOLL_CTL_DEL, identity_.failures.get(), nullptr);
     }
     if (count <= 0) return;
-    account_lines_.add({text.data(), static_cast<std::size_t>(count)}, [this](std::string_view line, LineEnd) {
-      const auto account = parse_account(line, size_);
-      if (!account) return;
-      failures_.hear(*account);
-      if (options_.decided_elsewhere) events_.account(std::string(line));
+    report_lines_.add({text.data(), static_cast<std::size_t>(count)}, [this](std::string_view line, LineEnd) {
+      const auto report = parse_report(line, size_);
+      if (!report) return;
+      failures_.hear(*report);
+      if (options_.decided_elsewhere) events_.report(std::string(line));
     });
   }
 }

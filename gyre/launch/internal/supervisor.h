@@ -54,7 +54,7 @@ class Supervisor {
   void watch_rank(RankProcess& rank);
 
   void handle_ended_ranks();
-  void hear_accounts();
+  void read_reports();
   ExitRecord record_of(const RankProcess& rank, bool asked_to_end) const;
   void read_outputs();
   void act_on_time();
@@ -91,7 +91,7 @@ class Supervisor {
   std::optional<int> decided_;                             ///< The rank that failed first, as decided elsewhere.
   std::optional<SteadyClock::time_point> look_for_dying_;  ///< Next; unset where nobody wants to know.
   bool said_dying_ = false;
-  LineSplitter account_lines_{kLongestAccountBytes};
+  LineSplitter report_lines_{kLongestReportBytes};
   bool paused_ = false;
   bool ending_ = false;             ///< A failure is final and the others have been asked to end.
   std::vector<int> ended_because_;  ///< The ranks that ran at that moment.

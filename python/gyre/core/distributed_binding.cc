@@ -121,7 +121,7 @@ BoundMessages make_messages(const RuntimeOwner& runtime) {
 
 void bind_distributed(nb::module_& module) {
   module.def("announce_end", &announce_end, "descriptor"_a, "rank"_a,
-             "Tells `gyre run`, over GYRE_VERDICT_FD, that this process is about to end. Never fails.");
+             "Tells `gyre run`, over GYRE_FAILURE_FD, that this process is about to end. Never fails.");
   module.def("host_id", &group::this_host_id, "Equal for two processes exactly when they can share memory.");
   module.def("join_on_this_host", &join_on_this_host, nb::kw_only(), "rank"_a, "size"_a, "name"_a,
              "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a, "around"_a = JobAround(),

@@ -19,7 +19,7 @@ from typing import Any
 import torch.distributed as dist
 
 from gyre import _gathering
-from gyre._runtime import Runtime, verdict_descriptor
+from gyre._runtime import Runtime, failure_descriptor
 from gyre.core import _core
 from gyre.distributed._store import came
 from gyre.errors import InvalidArgumentError, TimeoutError
@@ -55,7 +55,7 @@ def join_group(
     wait = _Wait(store, _start_limit(timeout), description, members)
     agreement, listener = _agree(wait, rank, size, own_host)
     with listener or contextlib.nullcontext():
-        around = (list(global_ranks), verdict_descriptor())
+        around = (list(global_ranks), failure_descriptor())
         core = _join(agreement, rank, size, secret, listener, timeout, timeline, around)
     return Runtime(core), agreement["nonce"]
 

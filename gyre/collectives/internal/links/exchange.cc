@@ -300,7 +300,7 @@ class Movement {
       return queue.advance();
     } catch (const Error& failure) {
       // A broken connection is often the shadow of a failure whose cause the group knows, or soon will.
-      if (failure.code() == ErrorCode::kPeerLost) throw lane_.group().verdict_on(queue.peer(), failure);
+      if (failure.code() == ErrorCode::kPeerLost) throw lane_.group().cause_of_loss(queue.peer(), failure);
       throw;
     }
   }
@@ -318,7 +318,7 @@ class Movement {
     const int woken = poll(waits_.data(), waits_.size(), deadline.poll_timeout_ms(kPollSliceMs));
     if (woken < 0 && errno != EINTR) throw system_error("poll on the links of a collective", errno);
     lane_.abort_signal().throw_if_triggered();
-    if (woken == 0 && lane_.group().departures() > 0) throw_if_awaiting_a_leaver();
+    if (woken == 0 && lane_.group().exit_count() > 0) throw_if_awaiting_a_leaver();
   }
 
   /// What a rank sent before it left would have made its link readable.

@@ -22,7 +22,7 @@ int next_of(const group::Lane& lane) { return (lane.rank() + 1) % lane.size(); }
 int previous_of(const group::Lane& lane) { return (lane.rank() + lane.size() - 1) % lane.size(); }
 
 template <typename Byte>
-std::span<Byte> part_of(std::span<Byte> buffer, const ElementRange& range) {
+std::span<Byte> subgroup_of(std::span<Byte> buffer, const ElementRange& range) {
   return buffer.subspan(range.begin, range.count);
 }
 
@@ -58,7 +58,7 @@ void allgather_over_links(group::Lane& lane, std::uint64_t collective, std::span
                           std::span<const std::size_t> sizes_bytes, std::span<std::byte> output) {
   open_links(lane, {next_of(lane), previous_of(lane)});
   const std::vector<ElementRange> places = ragged_chunks(sizes_bytes);
-  const auto chunk = [&](int index) { return part_of(output, places[index_of(index)]); };
+  const auto chunk = [&](int index) { return subgroup_of(output, places[index_of(index)]); };
   copy_bytes(chunk(lane.rank()).data(), own.data(), own.size());
   const std::vector<RingStep> steps = ring_allgather_steps(lane.rank(), lane.size());
   std::vector<Incoming> incoming;
@@ -91,13 +91,13 @@ void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std:
     const FramePlace place{collective, step_number};
     if (step_number == 0) {
       // A contribution of this rank that starts its journey here; scaled like those that are added on the way.
-      const std::span<const std::byte> first = part_of(input, places[index_of(step.send_chunk)]);
+      const std::span<const std::byte> first = subgroup_of(input, places[index_of(step.send_chunk)]);
       copy_bytes(partial[1].data(), first.data(), first.size());
       sending = {partial[1].data(), first.size()};
       scale_contribution(plan, {partial[1].data(), first.size()});
     }
     const bool last = step.receive_chunk == lane.rank();
-    const std::span<const std::byte> own = part_of(input, places[index_of(step.receive_chunk)]);
+    const std::span<const std::byte> own = subgroup_of(input, places[index_of(step.receive_chunk)]);
     const std::span<std::byte> result = last ? output : std::span(partial[step_number % 2]).first(own.size());
     copy_bytes(result.data(), own.data(), own.size());
     scale_contribution(plan, result);
@@ -122,12 +122,12 @@ void all_to_all_over_links(group::Lane& lane, std::uint64_t collective, std::spa
   const std::vector<ElementRange> from = ragged_chunks(send_bytes);
   const std::vector<ElementRange> to = ragged_chunks(receive_bytes);
   const std::size_t own = index_of(lane.rank());
-  copy_bytes(part_of(output, to[own]).data(), part_of(input, from[own]).data(), to[own].count);
+  copy_bytes(subgroup_of(output, to[own]).data(), subgroup_of(input, from[own]).data(), to[own].count);
   std::uint32_t step_number = 0;
   for (const PairwiseStep& step : pairwise_steps(lane.rank(), lane.size())) {
     const FramePlace place{collective, step_number++};
-    Outgoing outgoing(lane, step.send_to, place, part_of(input, from[index_of(step.send_to)]));
-    Incoming incoming(lane, step.receive_from, place, part_of(output, to[index_of(step.receive_from)]));
+    Outgoing outgoing(lane, step.send_to, place, subgroup_of(input, from[index_of(step.send_to)]));
+    Incoming incoming(lane, step.receive_from, place, subgroup_of(output, to[index_of(step.receive_from)]));
     exchange(lane, {&outgoing, 1}, {&incoming, 1});
   }
 }

@@ -162,7 +162,7 @@ std::uint64_t SharedRoom::progress_of_all() const {
 
 void SharedRoom::throw_if_hopeless() const {
   lane_.abort_signal().throw_if_triggered();
-  if (lane_.group().departures() == 0) return;
+  if (lane_.group().exit_count() == 0) return;
   const std::vector<int>& local_ranks = lane_.topology().local_ranks();
   for (int i = 0; i < size(); ++i) {
     const int rank = local_ranks[static_cast<std::size_t>(i)];

@@ -122,8 +122,8 @@ void OpenLane::send(AnnouncementContent content) {
   } catch (const Error& error) {
     // The handles fail through the lane's thread, with the reason that all ranks share. It finds out by itself that
     // rank 0 has left in good order.
-    const Error verdict = error.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, error) : error;
-    if (verdict.code() != ErrorCode::kPeerLeft) group_.abort(verdict);
+    const Error cause = error.code() == ErrorCode::kPeerLost ? group_.cause_of_loss(0, error) : error;
+    if (cause.code() != ErrorCode::kPeerLeft) group_.abort(cause);
   }
 }
 
@@ -233,7 +233,7 @@ void OpenLane::run() {
   } catch (const std::exception& error) {
     const Error seen = as_error(error);
     // A broken link may be the first sign of a death that the group is about to explain.
-    failure = seen.code() == ErrorCode::kPeerLost ? group_.verdict_on(0, seen) : seen;
+    failure = seen.code() == ErrorCode::kPeerLost ? group_.cause_of_loss(0, seen) : seen;
     // That rank 0 has left ends this lane; what other lanes have begun with it may still complete.
     if (failure.code() != ErrorCode::kPeerLeft) failure = abort_group(failure);
   }

@@ -1,4 +1,5 @@
-// A verdict ends a job, so it must be a proof: every case that looks like a deadlock and is none is a row here.
+// A deadlock that is reported ends the job, so the report must be a proof: every case that looks like a deadlock and is
+// none is a row here.
 #include "gyre/engine/internal/stall/deadlock.h"
 
 #include <gmock/gmock.h>

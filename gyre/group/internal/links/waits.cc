@@ -126,7 +126,7 @@ LinkConnection connect_to_peer(const Topology& topology, int peer, const net::Jo
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kPeerLost || handshake == kMostHandshakes || deadline.passed()) throw;
     }
-    state.wait_for_verdict(peer, 0, Deadline::after(kPauseBetweenHandshakes));
+    state.wait_for_cause(peer, 0, Deadline::after(kPauseBetweenHandshakes));
   }
 }
 

@@ -14,7 +14,7 @@ namespace gyre::group {
 class ExitNews {
  public:
   /// Pauses between batches: doubled from the first to the longest as long as ranks keep leaving. Well below
-  /// Group::kLongestVerdict, the time for which a rank waits to learn why a peer is gone.
+  /// Group::kLongestCauseWait, the time for which a rank waits to learn why a peer is gone.
   static constexpr std::chrono::milliseconds kFirstPause{10};
   static constexpr std::chrono::milliseconds kLongestPause{160};
 

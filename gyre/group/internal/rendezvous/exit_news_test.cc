@@ -35,7 +35,7 @@ TEST(ExitNews, pauses_grow_while_ranks_keep_leaving_and_start_again_after_a_quie
     if (news.due() <= now) news.take(now);
   }
   EXPECT_LE(batches, 40);
-  EXPECT_LT(2 * ExitNews::kLongestPause, Group::kLongestVerdict);
+  EXPECT_LT(2 * ExitNews::kLongestPause, Group::kLongestCauseWait);
   news.take(now);
   now += 2 * ExitNews::kLongestPause;
   news.add({1, 0}, now);

@@ -17,7 +17,7 @@ namespace gyre::group {
 namespace {
 
 /// Rank 0 names the missing ranks when its time is up; ours ends this much later, so that we hear it.
-constexpr std::chrono::milliseconds kVerdictGrace{5'000};
+constexpr std::chrono::milliseconds kReplyGrace{5'000};
 /// How often a rank that waits looks whether another has ended. All look, and the launcher ends the last of them soon
 /// after the first one has failed: each should have said why by then.
 constexpr int kPauseBetweenLooksMs = 50;
@@ -106,7 +106,7 @@ Reply try_to_join(const Job& job, const GroupOptions& options, Deadline deadline
   }
   admission.listeners = listen_for_links(job, admission.connection.get());
   const Member member = introduce(job, options, admission.listeners.endpoints);
-  return ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
+  return ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kReplyGrace));
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ Admission join_own_rendezvous(const Job& job, const GroupOptions& options, Uniqu
   admission.listeners = listen_for_links(job, listening_socket);
   const auto stream = borrow_as_stream(connection, "the rendezvous of this process");
   const Member member = introduce(job, options, admission.listeners.endpoints);
-  Reply reply = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kVerdictGrace));
+  Reply reply = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kReplyGrace));
   if (reply.refusal) throw *reply.refusal;
   if (!reply.membership) throw Error(ErrorCode::kInternal, "a new rendezvous turned its own rank away");
   admission.membership = std::move(*reply.membership);

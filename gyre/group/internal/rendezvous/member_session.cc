@@ -31,9 +31,9 @@ void MemberSession::abort(const Error& reason) {
 
 void MemberSession::leave() { connection_->send(static_cast<std::uint16_t>(MessageType::kLeave), {}); }
 
-void MemberSession::leave_part(std::uint64_t part) {
-  connection_->send(static_cast<std::uint16_t>(MessageType::kLeavePart),
-                    encode_left(std::array{Exit{topology_.rank(), part}}));
+void MemberSession::leave_subgroup(std::uint64_t subgroup) {
+  connection_->send(static_cast<std::uint16_t>(MessageType::kLeaveSubgroup),
+                    encode_left(std::array{Exit{topology_.rank(), subgroup}}));
 }
 
 asio::awaitable<void> MemberSession::listen() {
@@ -61,7 +61,7 @@ void MemberSession::handle(const net::Message& message) {
 }
 
 void MemberSession::note(const Exit& exit) {
-  if (exit.process_set != 0) return state_.mark_left_part(exit.rank, exit.process_set);
+  if (exit.process_set != 0) return state_.mark_left_subgroup(exit.rank, exit.process_set);
   state_.mark_left(exit.rank);
   if (exit.rank == topology_.rank()) state_.finish_farewell();
 }

@@ -21,7 +21,7 @@ class MemberSession : public std::enable_shared_from_this<MemberSession> {
   void start();
   void abort(const Error& reason);
   void leave();
-  void leave_part(std::uint64_t part);
+  void leave_subgroup(std::uint64_t subgroup);
 
  private:
   asio::awaitable<void> listen();

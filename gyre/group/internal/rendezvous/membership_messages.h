@@ -12,15 +12,15 @@ namespace gyre::group {
 
 /// Types of the messages on a membership connection; stable numbers, docs/formats/wire.md describes them.
 enum class MessageType : std::uint16_t {
-  kJoin = 1,        ///< To rank 0; the first message.
-  kMembership = 2,  ///< From rank 0, once all are there.
-  kRefused = 3,     ///< Failure: this process may not join; the group is not affected.
-  kComeBack = 4,    ///< Empty: an earlier group of this job is still being dissolved; connect again.
-  kAbort = 5,       ///< Failure: to rank 0, and from it to all.
-  kLeave = 6,       ///< Empty, to rank 0.
-  kLeft = 7,        ///< From rank 0 to all; a rank that leaves may close its connection when it sees its own exit.
-  kLeavePart = 8,   ///< Left, to rank 0, which informs the others: this rank has left a process set.
-  kEnded = 9,       ///< Failure, to rank 0: a rank has ended that has not joined, so the others wait in vain.
+  kJoin = 1,           ///< To rank 0; the first message.
+  kMembership = 2,     ///< From rank 0, once all are there.
+  kRefused = 3,        ///< Failure: this process may not join; the group is not affected.
+  kComeBack = 4,       ///< Empty: an earlier group of this job is still being dissolved; connect again.
+  kAbort = 5,          ///< Failure: to rank 0, and from it to all.
+  kLeave = 6,          ///< Empty, to rank 0.
+  kLeft = 7,           ///< From rank 0 to all; a rank that leaves may close its connection when it sees its own exit.
+  kLeaveSubgroup = 8,  ///< Left, to rank 0, which informs the others: this rank has left a process set.
+  kEnded = 9,          ///< Failure, to rank 0: a rank has ended that has not joined, so the others wait in vain.
 };
 
 /// What the Hello of a connection (gyre/net/handshake.h) says it is for.

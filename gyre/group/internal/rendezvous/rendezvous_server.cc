@@ -196,7 +196,7 @@ void RendezvousServer::handle(int rank, const net::Message& message) {
     case MessageType::kAbort: return fail_because_of(rank, decode_failure(message.payload));
     case MessageType::kLeave: return leave(rank);
     case MessageType::kEnded: return cannot_gather(decode_failure(message.payload));
-    case MessageType::kLeavePart: return leave_part(rank, decode_left(message.payload, options_.size));
+    case MessageType::kLeaveSubgroup: return leave_subgroup(rank, decode_left(message.payload, options_.size));
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", message.type));
   }
 }
@@ -263,7 +263,7 @@ void RendezvousServer::leave(int rank) {
   finish_farewell_if_done();
 }
 
-void RendezvousServer::leave_part(int rank, const std::vector<Exit>& exits) {
+void RendezvousServer::leave_subgroup(int rank, const std::vector<Exit>& exits) {
   const Exit& exit = exits.front();
   if (exits.size() != 1 || exit.rank != rank || exit.process_set == 0) {
     throw Error(ErrorCode::kProtocol,

@@ -69,7 +69,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   void disagreed(const net::Hello& hello, const std::string& peer);
   void fail_if_all_have_come();
   void leave(int rank);
-  void leave_part(int rank, const std::vector<Exit>& exits);
+  void leave_subgroup(int rank, const std::vector<Exit>& exits);
   /// Informs the members of an exit, with others that follow closely.
   void spread(const Exit& exit);
   void send_exits();

@@ -71,10 +71,10 @@ std::unique_ptr<net::Stream> take_seat(const Job& job) {
 
 TEST(Rendezvous, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
   Job jobs[] = {job_of_four(0), job_of_four(1), job_of_four(2)};
-  std::array<int, 2> verdict_pipe;
-  ASSERT_EQ(::pipe2(verdict_pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
-  const UniqueFd verdicts(verdict_pipe[0]);
-  jobs[0].launcher_pipe = std::make_shared<LauncherPipe>(UniqueFd(verdict_pipe[1]));
+  std::array<int, 2> failure_pipe;
+  ASSERT_EQ(::pipe2(failure_pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  const UniqueFd failures(failure_pipe[0]);
+  jobs[0].launcher_pipe = std::make_shared<LauncherPipe>(UniqueFd(failure_pipe[1]));
   const auto check = [](const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kPeerLost);
     EXPECT_TRUE(contains(error, "rank 2 (host elsewhere, pid 4711) died")) << error.what();
@@ -84,11 +84,11 @@ TEST(Rendezvous, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
   std::thread rank_zero([&] { check(failure_of([&] { join_group(jobs[0], {}, null_logger()); })); });
   const auto waiting = take_seat(jobs[1]);
   take_seat(jobs[2]).reset();
-  const net::Message verdict = receive_message(*waiting, soon());
-  EXPECT_EQ(verdict.type, static_cast<std::uint16_t>(MessageType::kAbort));
-  check(decode_failure(verdict.payload));
+  const net::Message reason = receive_message(*waiting, soon());
+  EXPECT_EQ(reason.type, static_cast<std::uint16_t>(MessageType::kAbort));
+  check(decode_failure(reason.payload));
   std::array<char, 16> told_to_launcher{};  // Before the others were told.
-  ASSERT_GT(::read(verdicts.get(), told_to_launcher.data(), told_to_launcher.size()), 0);
+  ASSERT_GT(::read(failures.get(), told_to_launcher.data(), told_to_launcher.size()), 0);
   EXPECT_STREQ(told_to_launcher.data(), "failed 2\n");
   rank_zero.join();
   EXPECT_LT(SteadyClock::now() - start, milliseconds(5'000));
@@ -121,9 +121,9 @@ TEST(Rendezvous, a_rank_that_ends_before_it_joins_is_named_to_all_who_wait) {
       [&] { check_that_rank_two_is_named(failure_of([&] { join_group(jobs[0], {}, null_logger()); })); });
   const auto waiting = take_seat(jobs[1]);
   note(*ended, std::string(kRankTwoEnded) + "\n");
-  const net::Message verdict = receive_message(*waiting, soon());
-  EXPECT_EQ(verdict.type, static_cast<std::uint16_t>(MessageType::kAbort));
-  check_that_rank_two_is_named(decode_failure(verdict.payload));
+  const net::Message reason = receive_message(*waiting, soon());
+  EXPECT_EQ(reason.type, static_cast<std::uint16_t>(MessageType::kAbort));
+  check_that_rank_two_is_named(decode_failure(reason.payload));
   rank_zero.join();
   EXPECT_LT(SteadyClock::now() - start, milliseconds(30'000));  // The time limit for joining is 60 s.
 }

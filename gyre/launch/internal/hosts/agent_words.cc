@@ -68,9 +68,9 @@ FromAgent words_of(const Json& value, int ranks) {
     words.ended = {.rank = ended->at("rank"), .status = status_of(*ended), .asked_to_end = ended->at("asked_to_end")};
     if (words.ended->rank < 0 || words.ended->rank >= ranks) words.ended.reset();
   }
-  words.account = value.value("account", "");
+  words.report = value.value("report", "");
   words.note = value.value("note", "");
-  words.awaits_verdict = value.value("awaits_verdict", false);
+  words.awaits_decision = value.value("awaits_decision", false);
   if (const auto dying = value.find("dying"); dying != value.end()) words.dying = dying->get<bool>();
   if (const auto done = value.find("done"); done != value.end()) {
     words.done = {.ended_because = ranks_of(done->at("ended_because"), ranks),
@@ -95,10 +95,10 @@ std::string to_line(const FromAgent& words) {
     value["ended"]["rank"] = words.ended->rank;
     value["ended"]["asked_to_end"] = words.ended->asked_to_end;
   }
-  if (!words.account.empty()) value["account"] = words.account;
+  if (!words.report.empty()) value["report"] = words.report;
   if (words.dying) value["dying"] = *words.dying;
   if (!words.note.empty()) value["note"] = words.note;
-  if (words.awaits_verdict) value["awaits_verdict"] = true;
+  if (words.awaits_decision) value["awaits_decision"] = true;
   if (words.done) {
     value["done"] = {{"ended_because", words.done->ended_because},
                      {"killed_after_grace", words.done->killed_after_grace}};

@@ -28,10 +28,10 @@ struct FromAgent {
   };
 
   std::optional<Ended> ended;
-  std::string account;          ///< See parse_account().
-  std::optional<bool> dying;    ///< Whether a rank that has not ended is known to be dying.
-  std::string note;             ///< See EndedRanks::note().
-  bool awaits_verdict = false;  ///< All its ranks have ended, one of them with a failure.
+  std::string report;            ///< See parse_report().
+  std::optional<bool> dying;     ///< Whether a rank that has not ended is known to be dying.
+  std::string note;              ///< See EndedRanks::note().
+  bool awaits_decision = false;  ///< All its ranks have ended, one of them with a failure.
   std::optional<Done> done;
 };
 

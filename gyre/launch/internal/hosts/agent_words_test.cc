@@ -51,8 +51,8 @@ TEST(agent_words, a_report_travels_whole_also_where_it_is_not_text) {
 
 TEST(agent_words, smaller_words_travel_too) {
   FromAgent words;
-  words.account = "ends 2";
-  EXPECT_EQ(sent(words).account, "ends 2");
+  words.report = "ends 2";
+  EXPECT_EQ(sent(words).report, "ends 2");
   words = {};
   words.note = "rank 2 (host b, pid 7) ended with exit code 0";
   EXPECT_EQ(sent(words).note, words.note);
@@ -60,8 +60,8 @@ TEST(agent_words, smaller_words_travel_too) {
   words.dying = false;
   EXPECT_EQ(sent(words).dying, false);
   words = {};
-  words.awaits_verdict = true;
-  EXPECT_TRUE(sent(words).awaits_verdict);
+  words.awaits_decision = true;
+  EXPECT_TRUE(sent(words).awaits_decision);
 }
 
 TEST(agent_words, what_is_no_such_line_is_nothing) {

@@ -182,7 +182,7 @@ std::vector<std::string> for_other_hosts(const std::vector<std::string>& environ
                                                            "GYRE_",  "TORCH", "HOROVOD_", "CUDA_"};
   // What a launcher above us has set for this process alone.
   constexpr std::array<std::string_view, 9> kOwn = {"GYRE_RANK",       "GYRE_SIZE",   "GYRE_LOCAL_",
-                                                    "GYRE_RENDEZVOUS", "GYRE_KEY_FD", "GYRE_VERDICT_FD",
+                                                    "GYRE_RENDEZVOUS", "GYRE_KEY_FD", "GYRE_FAILURE_FD",
                                                     "GYRE_ENDED_FD",   "GYRE_LAUNCH", "GYRE_PROGRAM"};
   std::vector<std::string> chosen;
   std::ranges::copy_if(environment, std::back_inserter(chosen), [&](const std::string& entry) {

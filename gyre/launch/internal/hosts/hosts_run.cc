@@ -170,9 +170,9 @@ void HostsRun::hear(Member& member, Stream stream, std::string_view line) {
 
 void HostsRun::hear(Member& member, const FromAgent& words) {
   if (words.dying) member.dying = *words.dying;
-  if (words.awaits_verdict) member.awaits_verdict = true;
+  if (words.awaits_decision) member.awaits_decision = true;
   if (words.done) member.done = words.done;
-  if (const auto account = parse_account(words.account, size_)) failures_.hear(*account);
+  if (const auto report = parse_report(words.report, size_)) failures_.hear(*report);
   if (words.ended) rank_ended(*words.ended);
   if (words.note.empty()) return;
   for (const auto& other : members_) {
@@ -197,7 +197,7 @@ void HostsRun::judge() {
   if (const auto failure = failures_.final_at(SteadyClock::now())) return decide(*failure);
   // Nothing more can come.
   const bool over = std::ranges::all_of(
-      members_, [](const auto& member) { return member->agent.status() || member->done || member->awaits_verdict; });
+      members_, [](const auto& member) { return member->agent.status() || member->done || member->awaits_decision; });
   if (const auto best = failures_.best(); over && best) decide(*best);
 }
 

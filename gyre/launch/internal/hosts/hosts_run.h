@@ -29,7 +29,7 @@ class HostsRun {
     RemoteAgent agent;
     int first_rank = 0;
     bool dying = false;
-    bool awaits_verdict = false;
+    bool awaits_decision = false;
     std::optional<FromAgent::Done> done;
   };
 
