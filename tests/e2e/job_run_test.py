@@ -86,6 +86,25 @@ def test_the_articles_job_runs_unchanged_and_its_files_are_in_their_places(
     assert str(log.parent) in errors
 
 
+def test_a_script_starts_processes_on_all_nodes_with_paths_that_the_first_node_expanded(
+    gyre: Path, tmp_path: Path, share: Path
+) -> None:
+    """As the article's script does with mpirun: one command, expanded once, for all processes on all nodes."""
+    (share / "storagedir" / "h" / "input").write_text("the input\n")
+    script(share, "job-prep.sh", "true")
+    script(
+        share,
+        "run-cifar10.sh",
+        'hosts=$(echo "$AZ_BATCH_HOST_LIST" | sed "s/,/:$PROCESSES_PER_NODE,/g"):$PROCESSES_PER_NODE\n'
+        'exec "$GYRE_PROGRAM" run -n $((NUM_NODES * PROCESSES_PER_NODE)) -H $hosts -- '
+        'cat "$AZ_BATCHAI_INPUT_SCRIPTS/input"',
+    )
+    job = start(gyre, tmp_path, "--mount", f"external={share}", "--quiet")
+    out, errors = job.communicate(timeout=120)
+    assert job.returncode == 0, errors
+    assert out.count("the input\n") == 8, out + errors
+
+
 def test_a_jobs_exit_code_is_gyre_job_runs(gyre: Path, tmp_path: Path, share: Path) -> None:
     script(share, "job-prep.sh", "true")
     script(share, "run-cifar10.sh", "echo tried; exit 7")

@@ -23,12 +23,12 @@ std::vector<std::string> addresses_of(const WorkOrder& order) {
 void set_places(const WorkOrder& order, const NodeFolders& folders, Variables& variables) {
   const NodePlace& here = order.here();
   const std::vector<std::string> addresses = addresses_of(order);
-  variables["AZ_BATCHAI_MOUNT_ROOT"] = folders.mounts();
-  variables["AZ_BATCHAI_JOB_MOUNT_ROOT"] = folders.job_mounts(order.job_name);
+  variables["AZ_BATCHAI_MOUNT_ROOT"] = mount_root(order, folders);
+  variables["AZ_BATCHAI_JOB_MOUNT_ROOT"] = job_mount_root(order, folders);
   variables["AZ_BATCHAI_JOB_TEMP_DIR"] = folders.jobs();
   variables["AZ_BATCHAI_JOB_TEMP"] = folders.job(order.job_name);
   variables["AZ_BATCHAI_JOB_WORK_DIR"] = folders.job(order.job_name);
-  variables["AZ_BATCHAI_SHARED_JOB_TEMP"] = folders.shared(order.job_name);
+  variables["AZ_BATCHAI_SHARED_JOB_TEMP"] = order.shared_folder;
   variables["AZ_BATCHAI_MPI_HOST_FILE"] = folders.host_file(order.job_name);
   variables["AZ_BATCHAI_CLUSTER_NAME"] = order.cluster_name;
   variables["AZ_BATCHAI_JOB_NAME"] = order.job_name;

@@ -19,6 +19,7 @@ WorkOrder two_nodes() {
   order.job_name = "train";
   order.cluster_name = "pool";
   order.path_segment = "s/g/jobs/train/uuid";
+  order.shared_folder = "/shared";
   order.nodes = {{"n0", "10.0.0.4", 8, 2}, {"n1", "10.0.0.5", 8, 2}};
   order.job.node_count = 2;
   order.job.std_out_err_path_prefix = "$AZ_BATCHAI_MOUNT_ROOT/external/";
@@ -36,7 +37,7 @@ TEST(JobEnvironment, places_are_told_as_batch_ai_told_them) {
   EXPECT_EQ(variables.at("AZ_BATCHAI_MOUNT_ROOT"), "/node/mounts");
   EXPECT_EQ(variables.at("AZ_BATCHAI_JOB_TEMP_DIR"), "/node/jobs");
   EXPECT_EQ(variables.at("AZ_BATCHAI_JOB_TEMP"), "/node/jobs/train");
-  EXPECT_EQ(variables.at("AZ_BATCHAI_SHARED_JOB_TEMP"), "/node/jobs/train/shared");
+  EXPECT_EQ(variables.at("AZ_BATCHAI_SHARED_JOB_TEMP"), "/shared");
   EXPECT_EQ(variables.at("AZ_BATCHAI_STDOUTERR_DIR"), "/node/mounts/external/s/g/jobs/train/uuid/stdouterr");
   EXPECT_EQ(variables.at("AZ_BATCH_HOST_LIST"), "10.0.0.4,10.0.0.5");
   EXPECT_EQ(variables.at("AZ_BATCH_NODE_ID"), "n1");

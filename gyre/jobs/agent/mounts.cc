@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -85,11 +86,14 @@ void bind(const Mount& mount) {
   throw system_error(fmt::format("cannot mount {} at {}", mount.source.string(), mount.target.string()), errno);
 }
 
+/// At once: other nodes of this machine may make the same link, or use it already.
 void link(const Mount& mount) {
   fs::create_directories(mount.target.parent_path());
-  std::error_code failure;
-  if (fs::is_symlink(mount.target, failure)) fs::remove(mount.target);
-  fs::create_directory_symlink(mount.source, mount.target);
+  const fs::path draft = fmt::format("{}.{}", mount.target.string(), ::getpid());
+  std::error_code ignored;
+  fs::remove(draft, ignored);
+  fs::create_directory_symlink(mount.source, draft);
+  fs::rename(draft, mount.target);
 }
 
 }  // namespace
@@ -111,23 +115,24 @@ MountPlan plan_mounts(const WorkOrder& order, const NodeFolders& folders) {
       mounts.push_back({found->second, root / name});
     }
   };
-  add(order.cluster.mount_volumes, "cluster", folders.mounts(), plan.cluster);
-  add(order.job.mount_volumes, "job", folders.job_mounts(order.job_name), plan.job);
+  add(order.cluster.mount_volumes, "cluster", mount_root(order, folders), plan.cluster);
+  add(order.job.mount_volumes, "job", job_mount_root(order, folders), plan.job);
   for (const auto& [name, directory] : table) {
-    if (!used.contains(name)) plan.cluster.push_back({directory, folders.mounts() / name});
+    if (!used.contains(name)) plan.cluster.push_back({directory, mount_root(order, folders) / name});
   }
   plan.job.push_back({order.shared_folder, folders.shared(order.job_name)});
   return plan;
 }
 
-void check_places(const JobEnvironment& environment, const NodeFolders& folders, const MountPlan& mounts) {
+void check_places(const JobEnvironment& environment, const MountPlan& mounts) {
+  const fs::path root = environment.variables.at("AZ_BATCHAI_MOUNT_ROOT");
   const auto on_mount = [](const fs::path& path, const std::vector<Mount>& all) {
     return std::ranges::any_of(all, [&](const Mount& mount) { return lies_below(path, mount.target); });
   };
   const auto check = [&](const std::string& what, const std::string& path) {
-    const bool lost = lies_below(path, folders.mounts()) && !on_mount(path, mounts.cluster);
+    const bool lost = lies_below(path, root) && !on_mount(path, mounts.cluster);
     if (!lost) return;
-    const fs::path name = *fs::path(path).lexically_relative(folders.mounts()).begin();
+    const fs::path name = *fs::path(path).lexically_relative(root).begin();
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("{} of the job lies at $AZ_BATCHAI_MOUNT_ROOT/{}, where nothing is mounted; name a directory "
@@ -175,7 +180,7 @@ std::vector<fs::path> mount_points_below(const fs::path& folder) {
   return points;
 }
 
-void remove_folder(const fs::path& folder) {
+void remove_mounts(const fs::path& folder) {
   std::error_code failure;
   const fs::path real = fs::weakly_canonical(folder.parent_path(), failure) / folder.filename();
   for (const fs::path& point : mount_points_below(real)) ::umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
@@ -184,6 +189,11 @@ void remove_folder(const fs::path& folder) {
     throw Error(ErrorCode::kIo, fmt::format("{} is still mounted; nothing below {} was removed", left.front().string(),
                                             folder.string()));
   }
+}
+
+void remove_folder(const fs::path& folder) {
+  remove_mounts(folder);
+  std::error_code failure;
   fs::remove_all(folder, failure);
   if (failure) throw system_error(fmt::format("cannot remove {}", folder.string()), failure.value());
 }

@@ -37,7 +37,7 @@ MountPlan plan_mounts(const WorkOrder& order, const NodeFolders& folders);
 
 /// Error(kInvalidArgument) when logs or outputs of the job would lie below a mount root and on no mount: they would be
 /// lost with the node. Pure.
-void check_places(const JobEnvironment& environment, const NodeFolders& folders, const MountPlan& mounts);
+void check_places(const JobEnvironment& environment, const MountPlan& mounts);
 
 /// Where a path of the job lies for those who do not see its mounts. Pure.
 std::filesystem::path resolved(const std::filesystem::path& path, const MountPlan& mounts);
@@ -45,6 +45,9 @@ std::filesystem::path resolved(const std::filesystem::path& path, const MountPla
 /// Makes the target show the source; nothing to do where it does already. Error(kInvalidArgument) when the source is
 /// not a directory; Error(kIo).
 void make_mount(const Mount& mount, MountMethod method);
+
+/// Takes away every mount at and below `folder`. Error(kIo) when one stays.
+void remove_mounts(const std::filesystem::path& folder);
 
 /// Takes away every mount below `folder`, then the folder with all it holds. Never reaches into what is mounted:
 /// Error(kIo) when a mount stays. A folder that is not there is fine.

@@ -48,6 +48,18 @@ TEST(Mounts, volumes_become_directories_by_the_table) {
   EXPECT_EQ(resolved("/elsewhere", plan), "/elsewhere");
 }
 
+// Nodes that share a machine: what one of them expands must exist on the others.
+TEST(Mounts, an_order_may_give_all_nodes_the_same_mount_roots) {
+  WorkOrder order = order_with({{"external", "/data"}, {"nfs", "/srv"}});
+  order.job.mount_volumes.file_servers.push_back({"id", std::nullopt, "nfs", std::nullopt});
+  order.mount_root = "/all/cluster";
+  order.job_mount_root = "/all/job";
+  const MountPlan one = plan_mounts(order, NodeFolders("/node-0"));
+  EXPECT_EQ(one.cluster, (std::vector<Mount>{{"/data", "/all/cluster/external"}}));
+  EXPECT_EQ(one.job.front(), (Mount{"/srv", "/all/job/nfs"}));
+  EXPECT_EQ(one.cluster, plan_mounts(order, NodeFolders("/node-1")).cluster);
+}
+
 TEST(Mounts, a_volume_that_nothing_resolves_is_named_with_the_option_that_does) {
   WorkOrder order = order_with({});
   order.job.mount_volumes.unmanaged_file_systems.push_back({"mount -t lustre", "fast"});
@@ -58,13 +70,13 @@ TEST(Mounts, a_volume_that_nothing_resolves_is_named_with_the_option_that_does) 
 }
 
 TEST(Mounts, outputs_that_would_be_lost_with_the_node_are_refused) {
-  const NodeFolders folders("/node");
-  const MountPlan plan = plan_mounts(order_with({{"external", "/data"}}), folders);
+  const MountPlan plan = plan_mounts(order_with({{"external", "/data"}}), NodeFolders("/node"));
   JobEnvironment environment;
+  environment.variables["AZ_BATCHAI_MOUNT_ROOT"] = "/node/mounts";
   environment.log_folder = "/node/mounts/external/logs";
-  check_places(environment, folders, plan);
+  check_places(environment, plan);
   environment.outputs = {{"MODEL", "/node/mounts/extrenal/out"}};
-  EXPECT_THAT(refusal_of([&] { check_places(environment, folders, plan); }), HasSubstr("--mount extrenal=DIR"));
+  EXPECT_THAT(refusal_of([&] { check_places(environment, plan); }), HasSubstr("--mount extrenal=DIR"));
 }
 
 class MountsOnDisk : public testing::Test {

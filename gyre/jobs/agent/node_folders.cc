@@ -13,6 +13,15 @@ std::string below(std::string prefix, const std::string& segment, const char* la
 
 }  // namespace
 
+std::filesystem::path mount_root(const WorkOrder& order, const NodeFolders& folders) {
+  return order.mount_root.empty() ? folders.mounts() : std::filesystem::path(order.mount_root);
+}
+
+std::filesystem::path job_mount_root(const WorkOrder& order, const NodeFolders& folders) {
+  return order.job_mount_root.empty() ? folders.job_mounts(order.job_name)
+                                      : std::filesystem::path(order.job_mount_root);
+}
+
 std::string output_folder(const std::string& prefix, const std::string& segment) {
   return below(prefix, segment, "outputs");
 }

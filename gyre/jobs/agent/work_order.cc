@@ -49,6 +49,15 @@ std::string relative_path(const JsonFields& fields, const char* name) {
   return text;
 }
 
+std::string folder_or_nothing(const JsonFields& fields, const char* name) {
+  std::string text = fields.text(name);
+  const std::filesystem::path path(text);
+  if (!text.empty() && (!path.is_absolute() || std::ranges::find(path, "..") != path.end())) {
+    fields.refuse(name, "must be empty or an absolute path without '..'");
+  }
+  return text;
+}
+
 NodePlace node_from_json(const Json& json) {
   const JsonFields fields(json, "a node of a work order");
   NodePlace node;
@@ -100,6 +109,8 @@ Json to_json(const WorkOrder& order) {
           {"nodes", nodes},
           {"node", order.node},
           {"shared_folder", order.shared_folder},
+          {"mount_root", order.mount_root},
+          {"job_mount_root", order.job_mount_root},
           {"key", order.key}};
 }
 
@@ -117,6 +128,8 @@ WorkOrder work_order_from_json(const Json& json) {
   order.node = static_cast<int>(fields.integer("node", 0, static_cast<std::int64_t>(order.nodes.size()) - 1));
   order.shared_folder = fields.text("shared_folder");
   if (!order.shared_folder.starts_with('/')) fields.refuse("shared_folder", "must be an absolute path");
+  order.mount_root = folder_or_nothing(fields, "mount_root");
+  order.job_mount_root = folder_or_nothing(fields, "job_mount_root");
   order.key = fields.text("key");
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (order.key.size() != kKeyDigits || !std::ranges::all_of(order.key, is_digit)) {

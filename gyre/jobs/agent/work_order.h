@@ -33,7 +33,11 @@ struct WorkOrder {
   std::vector<NodePlace> nodes;   ///< At least one; the first is the master.
   int node = 0;                   ///< Which of them the order is for.
   std::string shared_folder;      ///< A path that leads to the same folder on all nodes.
-  std::string key;                ///< 64 hexadecimal digits: the secret that the nodes of this attempt share.
+  /// Where every node shows the mounts of the cluster and of the job, each for itself: the same paths on all nodes.
+  /// Empty: in the node's own folder, which has the same path on all nodes then.
+  std::string mount_root;
+  std::string job_mount_root;
+  std::string key;  ///< 64 hexadecimal digits: the secret that the nodes of this attempt share.
 
   const NodePlace& here() const { return nodes[static_cast<std::size_t>(node)]; }
   bool is_master() const { return node == 0; }

@@ -32,6 +32,7 @@ WorkOrder an_order() {
   order.nodes = {{"n0", "10.0.0.4", 4, 1}, {"n1", "fe80::1", 4, 1}};
   order.node = 1;
   order.shared_folder = "/shared";
+  order.mount_root = "/mounts";
   order.key = std::string(64, 'a');
   return order;
 }
@@ -65,6 +66,8 @@ TEST(WorkOrders, names_and_paths_that_lead_elsewhere_are_refused) {
                                                  {"/node", -1},
                                                  {"/nodes", json::array()},
                                                  {"/shared_folder", "relative"},
+                                                 {"/mount_root", "/up/../and/away"},
+                                                 {"/job_mount_root", "relative"},
                                                  {"/key", "short"},
                                                  {"/job", json::object()},
                                                  {"/cluster", 7}}) {

@@ -190,6 +190,22 @@ TYPED_TEST_P(DriverConformance, a_failed_preparation_fails_the_job_which_never_s
   EXPECT_EQ(this->log(order, "stderr-job_prep-" + second + ".txt"), "no room\n");
 }
 
+// Batch AI's nodes had the same paths: scripts expand them on the first node and use them on the others.
+TYPED_TEST_P(DriverConformance, what_the_first_node_expands_is_there_on_the_others) {
+  conformance::write_file(this->share_ / "data/input", "the input\n");
+  WorkOrder order =
+      this->order("same-paths", 2,
+                  R"("mountVolumes": {"fileServers": [{"fileServer": {"id": "x"}, "relativeMountPath": "nfs"}]},
+         "inputDirectories": [{"id": "DATA", "path": "$AZ_BATCHAI_MOUNT_ROOT/share/data"}],)" +
+                      this->line("echo shared > $AZ_BATCHAI_SHARED_JOB_TEMP/file; ssh ${AZ_BATCH_HOST_LIST#*,} cat "
+                                 "$AZ_BATCHAI_INPUT_DATA/input $AZ_BATCHAI_JOB_MOUNT_ROOT/nfs/input "
+                                 "$AZ_BATCHAI_SHARED_JOB_TEMP/file"));
+  order.cluster.gyre.mounts["nfs"] = (this->share_ / "data").string();
+  const auto result = this->run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "") << this->log(order, "stderr.txt");
+  EXPECT_EQ(this->log(order, "stdout.txt"), "the input\nthe input\nshared\n");
+}
+
 // The sum of a job's output must arrive, to the last line, however fast it ends.
 TYPED_TEST_P(DriverConformance, logs_are_complete_to_the_last_line) {
   const WorkOrder order = this->order("chatty", 1, this->line("seq 1 200000; printf 'the end'"));
@@ -338,7 +354,8 @@ REGISTER_TYPED_TEST_SUITE_P(DriverConformance, a_job_succeeds_and_its_logs_are_w
                             a_failing_command_gives_its_exit_code_and_one_error,
                             a_missing_program_is_a_job_that_failed_with_127,
                             all_nodes_are_prepared_before_the_job_starts,
-                            a_failed_preparation_fails_the_job_which_never_starts, logs_are_complete_to_the_last_line,
+                            a_failed_preparation_fails_the_job_which_never_starts,
+                            what_the_first_node_expands_is_there_on_the_others, logs_are_complete_to_the_last_line,
                             secrets_reach_the_job_and_no_log, a_job_is_cancelled_in_every_phase,
                             a_job_that_has_ended_is_not_changed_by_a_cancel, an_attempt_submitted_twice_runs_once,
                             the_wall_clock_limit_ends_a_job, a_job_goes_on_when_an_agent_is_killed,

@@ -140,7 +140,7 @@ void NodeRun::prepare_folders() {
   const WorkOrder& order = state_.order;
   mounts_ = plan_mounts(order, folders_);
   const JobEnvironment environment = environment_of({});
-  check_places(environment, folders_, mounts_);
+  check_places(environment, mounts_);
   if (order.job.container_settings && order.cluster.gyre.containers == spec::Containers::kRefused) {
     throw AttemptEnds{kCodeWithoutCommand,
                       internal_error(order.here().id,
@@ -148,13 +148,13 @@ void NodeRun::prepare_folders() {
                                      "\"containers\": \"host\" in its gyreSettings runs such jobs on the host")};
   }
   write_programs();
-  make_job_folder(folders_.mounts(), false);
+  make_job_folder(mount_root(order, folders_), false);
   make_job_folder(folders_.job(order.job_name), false);
   if (options_.user) {
     // The job may do there what it likes, but not put something else in the place of what we mount in it.
     fs::permissions(folders_.job(order.job_name), fs::perms::all | fs::perms::sticky_bit);
   }
-  make_job_folder(folders_.job_mounts(order.job_name), false);
+  make_job_folder(job_mount_root(order, folders_), false);
   make_job_folder(order.shared_folder, true);
   for (const auto* all : {&mounts_.cluster, &mounts_.job}) {
     for (const Mount& mount : *all) make_mount(mount, options_.mounts);
@@ -187,7 +187,7 @@ void NodeRun::run_setup() {
   if (std::getline(before, line) && line == stamp) return;
 
   Variables variables = base_variables();
-  variables["AZ_BATCHAI_MOUNT_ROOT"] = folders_.mounts();
+  variables["AZ_BATCHAI_MOUNT_ROOT"] = mount_root(state_.order, folders_);
   for (const auto& each : task->environment_variables) variables[each.name] = expand(each.value, variables).text;
   for (const auto& each : task->secrets) variables[each.name] = each.value.text.value_or("");
   std::string folder = expand(task->std_out_err_path_prefix, variables).text;
@@ -295,7 +295,9 @@ void NodeRun::clean_up() {
   try {
     state_.record->left_behind =
         clean_up_after(attempt, state_.memory, options_.user, Deadline::after(kLongestCleanUp));
-    remove_folder(folders_.job_mounts(state_.order.job_name));
+    const fs::path job_mounts = job_mount_root(state_.order, folders_);
+    // The folder itself may be one of all nodes, and others may not be done.
+    state_.order.job_mount_root.empty() ? remove_folder(job_mounts) : remove_mounts(job_mounts);
     remove_folder(folders_.shared(state_.order.job_name));
     fs::remove(folders_.shell_table());
   } catch (const std::exception& error) {

@@ -56,6 +56,13 @@ bool is_agent_of(int pid, const fs::path& root) {
   return words.find("\nagent\n") != std::string::npos && words.find("\n" + root.string() + "\n") != std::string::npos;
 }
 
+/// The same for equal tables of mounts, and for no others: nodes without mount namespaces share the links below it.
+std::string name_of_mounts(const WorkOrder& order) {
+  std::string text;
+  for (const auto& [name, directory] : order.cluster.gyre.mounts) text += fmt::format("{}\n{}\n", name, directory);
+  return fmt::format("{:016x}", xxh3_64(as_bytes(text)));
+}
+
 }  // namespace
 
 std::vector<NodePlace> local_nodes(int count) {
@@ -84,7 +91,10 @@ LocalDriver::LocalDriver(const LocalOptions& options) : options_(options) {
 }
 
 WorkOrder LocalDriver::completed(WorkOrder order) const {
-  order.shared_folder = (options_.folder / "shared" / order.attempt).string();
+  // All nodes are this machine: one path each, so that what a script on one node expands is there on the others.
+  order.shared_folder = (attempt_folder(order.attempt) / "shared").string();
+  order.job_mount_root = (attempt_folder(order.attempt) / "mounts").string();
+  order.mount_root = (options_.folder / "mounts" / name_of_mounts(order)).string();
   order.key = agent::hex_of([&] {
     const Sha256 digest = hmac_sha256(key_, as_bytes("attempt " + order.attempt));
     net::JobKey key;
@@ -127,7 +137,7 @@ std::vector<Artifact> LocalDriver::plan(const WorkOrder& order) const {
   }
   const agent::NodeFolders folders(node_folder(whole.nodes.front().id));
   const agent::MountPlan mounts = agent::plan_mounts(whole, folders);
-  agent::check_places(agent::job_environment(whole, folders, {{"HOME", folders.job(whole.job_name)}}), folders, mounts);
+  agent::check_places(agent::job_environment(whole, folders, {{"HOME", folders.job(whole.job_name)}}), mounts);
   std::vector<Artifact> artifacts;
   for (const NodePlace& node : whole.nodes) {
     artifacts.push_back({node.id, fmt::format("{}\n", fmt::join(agent_command(node), " "))});
@@ -148,7 +158,9 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
       places_[node.id] = node;
       attempts_[order.attempt].push_back(node.id);
     }
-    fs::create_directories(options_.folder / "shared");  // The agents make what is in it, for the job's user.
+    // The agents make what is in them, for the job's user.
+    fs::create_directories(attempt_folder(order.attempt));
+    fs::create_directories(options_.folder / "mounts");
     hub_->submit(order);
     for (const NodePlace& node : order.nodes) {
       if (!absent_.contains(node.id) && known_.contains(node.id)) continue;  // It is connected.
@@ -222,7 +234,7 @@ void LocalDriver::acknowledge(const std::string& attempt) {
   hub_->acknowledge(attempt);
   attempts_.erase(attempt);
   std::error_code ignored;
-  fs::remove_all(options_.folder / "shared" / attempt, ignored);
+  fs::remove_all(attempt_folder(attempt), ignored);
 }
 
 }  // namespace gyre::jobs::drivers::local

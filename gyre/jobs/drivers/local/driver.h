@@ -31,9 +31,8 @@ struct LocalOptions {
 /// kInvalidArgument) beyond 250.
 std::vector<agent::NodePlace> local_nodes(int count);
 
-/// Virtual nodes on this machine. Each has an address of its own and a folder of its own below `folder`/nodes, with a
-/// mount root in it, and an agent, which is started when the node's first attempt comes, and started again when it is
-/// killed.
+/// Virtual nodes on this machine. Each has an address of its own, a folder of its own below `folder`/nodes, and an
+/// agent, which is started when the node's first attempt comes, and started again when it is killed.
 class LocalDriver final : public Driver {
  public:
   /// Error(kInvalidArgument | kIo). One driver at a time in a folder: the caller sees to that.
@@ -51,10 +50,15 @@ class LocalDriver final : public Driver {
 
   /// The node's agent may end, once it has nothing to do.
   void release(const std::string& node) { hub_->dismiss(node); }
+  /// The order as its nodes get it.
+  WorkOrder completed(WorkOrder order) const;
   std::filesystem::path node_folder(const std::string& node) const { return options_.folder / "nodes" / node; }
 
  private:
-  WorkOrder completed(WorkOrder order) const;
+  /// What the nodes of an attempt share.
+  std::filesystem::path attempt_folder(const std::string& attempt) const {
+    return options_.folder / "attempts" / attempt;
+  }
   std::vector<std::string> agent_command(const agent::NodePlace& node) const;
   void ensure_agent(const std::string& node);
   void ensure_absent_agents();

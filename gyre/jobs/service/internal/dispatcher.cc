@@ -431,7 +431,7 @@ std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::
   const MutexLock lock(ledger_.mutex);
   const std::vector<Attempt> attempts = ledger_.catalog.attempts().list(job.id);
   if (attempts.empty()) return {};
-  const agent::WorkOrder order = order_of(attempts.back(), job, false);
+  const agent::WorkOrder order = driver_.completed(order_of(attempts.back(), job, false));
   const agent::NodeFolders folders(driver_.node_folder(order.nodes.front().id));
   const agent::MountPlan mounts = agent::plan_mounts(order, folders);
   const agent::JobEnvironment environment = agent::job_environment(order, folders, options_.environment);
