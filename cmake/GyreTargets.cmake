@@ -72,6 +72,10 @@ function(gyre_library name)
   target_link_libraries(gyre_${name} PUBLIC ${ARG_DEPENDS} PRIVATE gyre_flags ${ARG_PRIVATE_DEPENDS})
   target_include_directories(gyre_${name} PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/generated")
   target_compile_features(gyre_${name} PUBLIC cxx_std_20)
+  # What libgyre shows is said in one place, cmake/package/exports.map, which can hide names but not show hidden ones. All
+  # names stay within one library or program, so that calls among them need no detour.
+  set_target_properties(gyre_${name} PROPERTIES CXX_VISIBILITY_PRESET default)
+  target_compile_options(gyre_${name} PRIVATE -fno-semantic-interposition)
   gyre_precompile(gyre_${name} library)
 endfunction()
 

@@ -1,27 +1,38 @@
 #pragma once
 
-#include <fmt/format.h>
-
-#include <cstdio>
-#include <cstdlib>
 #include <string>
+#include <string_view>
 #include <type_traits>
-#include <utility>
 
 // GYRE_CHECK(a == b) states what can only be false through a bug of ours. When it is false the
 // process prints the expression, both values, file and line, and stops. Bad input is never checked
 // this way: that is an Error.
+//
+// Installed headers include this one, so it needs nothing but the standard library.
 
 namespace gyre::internal {
 
+std::string address_text(const void* address);
+std::string number_text(double number);
+[[noreturn]] void check_failed(const char* expression, const std::string& values, const char* file, int line);
+
+/// "?" for a type that has no text.
 template <typename T>
 std::string value_text(const T& value) {
   if constexpr (std::is_enum_v<T>) {
-    return fmt::format("{}", static_cast<std::underlying_type_t<T>>(value));
+    return value_text(static_cast<std::underlying_type_t<T>>(value));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<T, char>) {
+    return std::string(1, value);
   } else if constexpr (std::is_pointer_v<T> || std::is_null_pointer_v<T>) {
-    return fmt::format("{}", fmt::ptr(static_cast<const void*>(value)));
-  } else if constexpr (fmt::is_formattable<T>::value) {
-    return fmt::format("{}", value);
+    return address_text(static_cast<const void*>(value));
+  } else if constexpr (std::is_integral_v<T>) {
+    return std::to_string(value);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return number_text(static_cast<double>(value));
+  } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return std::string(std::string_view(value));
   } else {
     return "?";
   }
@@ -39,27 +50,27 @@ class CheckLeft {
 
   template <typename Right>
   CheckResult operator==(const Right& right) const {
-    return compare(left_ == right, "==", right);
+    return compare(left_ == right, " == ", right);
   }
   template <typename Right>
   CheckResult operator!=(const Right& right) const {
-    return compare(left_ != right, "!=", right);
+    return compare(left_ != right, " != ", right);
   }
   template <typename Right>
   CheckResult operator<(const Right& right) const {
-    return compare(left_ < right, "<", right);
+    return compare(left_ < right, " < ", right);
   }
   template <typename Right>
   CheckResult operator<=(const Right& right) const {
-    return compare(left_ <= right, "<=", right);
+    return compare(left_ <= right, " <= ", right);
   }
   template <typename Right>
   CheckResult operator>(const Right& right) const {
-    return compare(left_ > right, ">", right);
+    return compare(left_ > right, " > ", right);
   }
   template <typename Right>
   CheckResult operator>=(const Right& right) const {
-    return compare(left_ >= right, ">=", right);
+    return compare(left_ >= right, " >= ", right);
   }
   // Implicit, so that GYRE_CHECK(x) and GYRE_CHECK(a == b) can be one macro.
   // NOLINTNEXTLINE(google-explicit-constructor)
@@ -69,7 +80,7 @@ class CheckLeft {
   template <typename Right>
   CheckResult compare(bool passed, const char* symbol, const Right& right) const {
     if (passed) return {true, {}};
-    return {false, fmt::format("{} {} {}", value_text(left_), symbol, value_text(right))};
+    return {false, value_text(left_) + symbol + value_text(right)};
   }
 
   const Left& left_;
@@ -81,13 +92,6 @@ struct CheckStart {
     return CheckLeft<Left>(left);
   }
 };
-
-[[noreturn]] inline void check_failed(const char* expression, const std::string& values, const char* file, int line) {
-  fmt::print(stderr, "gyre: check failed at {}:{}: {} (values: {}). This is a bug in Gyre.\n", file, line, expression,
-             values);
-  std::fflush(stderr);
-  std::abort();
-}
 
 }  // namespace gyre::internal
 

@@ -1,10 +1,13 @@
 #pragma once
 
-#include <spdlog/logger.h>
-
 #include <memory>
 #include <string>
 #include <string_view>
+
+// Declared alone: this header is installed, spdlog's are not. Files that write log lines include <spdlog/logger.h>.
+namespace spdlog {
+class logger;
+}
 
 namespace gyre {
 

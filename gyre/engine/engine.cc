@@ -1,6 +1,7 @@
 #include "gyre/engine/engine.h"
 
 #include <fmt/format.h>
+#include <spdlog/logger.h>
 
 #include <algorithm>
 #include <memory>

@@ -1,6 +1,7 @@
 #include "gyre/engine/runtime.h"
 
 #include <fmt/format.h>
+#include <spdlog/logger.h>
 
 #include <cctype>
 #include <optional>

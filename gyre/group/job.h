@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/clock.h"
 #include "gyre/base/file.h"
 #include "gyre/group/launcher_pipe.h"
 #include "gyre/net/endpoint.h"
-#include "gyre/net/handshake.h"
+#include "gyre/net/job_key.h"
 #include "gyre/net/network.h"
 
 namespace gyre::group {

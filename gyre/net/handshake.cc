@@ -40,12 +40,6 @@ Nonce make_nonce() {
 
 }  // namespace
 
-JobKey make_random_key() {
-  JobKey key;
-  fill_with_secure_random(key);
-  return key;
-}
-
 Opening encode_opening(const Hello& hello, const Nonce& nonce) {
   ByteWriter writer;
   writer.text(kMagic);

@@ -8,15 +8,10 @@
 #include <string>
 
 #include "gyre/base/clock.h"
+#include "gyre/net/job_key.h"
 #include "gyre/net/stream.h"
 
 namespace gyre::net {
-
-/// The secret of one job: whoever knows it belongs to the job.
-constexpr std::size_t kKeyBytes = 32;
-using JobKey = std::array<std::byte, kKeyBytes>;
-
-JobKey make_random_key();
 
 /// What the connecting side says about itself and the connection; proved together with the key.
 struct Hello {

@@ -1,6 +1,7 @@
 #include "gyre/group/internal/socket_group.h"
 
 #include <fmt/format.h>
+#include <spdlog/logger.h>
 
 #include <exception>
 #include <utility>

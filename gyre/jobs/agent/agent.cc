@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <spdlog/logger.h>
 #include <sys/file.h>
 #include <unistd.h>
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <spdlog/logger.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

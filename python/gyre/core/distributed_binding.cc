@@ -1,6 +1,7 @@
 #include "python/gyre/core/distributed_binding.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <spdlog/logger.h>
 
 #include <algorithm>
 #include <array>

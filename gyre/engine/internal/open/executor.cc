@@ -1,5 +1,7 @@
 #include "gyre/engine/internal/open/executor.h"
 
+#include <spdlog/logger.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>

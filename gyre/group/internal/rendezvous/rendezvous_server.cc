@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <spdlog/logger.h>
 #include <algorithm>
 #include <array>
 #include <boost/asio/co_spawn.hpp>

@@ -17,6 +17,7 @@
 #include "gyre/base/error.h"
 #include "gyre/group/group.h"
 #include "gyre/group/internal/rendezvous/membership_messages.h"
+#include "gyre/net/handshake.h"
 #include "gyre/net/message.h"
 #include "gyre/net/socket.h"
 #include "gyre/net/stream.h"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <spdlog/logger.h>
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>

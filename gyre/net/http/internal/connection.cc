@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <spdlog/logger.h>
 #include <algorithm>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <spdlog/logger.h>
 #include <sys/socket.h>
 
 #include <array>

@@ -1,5 +1,6 @@
 #include "gyre/net/http/internal/server_state.h"
 
+#include <spdlog/logger.h>
 #include <boost/asio/post.hpp>
 #include <utility>
 
