@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "gyre/base/boot.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -170,7 +171,7 @@ class Agent::Work {
   void hold_lease_since(double sent_s) {
     lease_until_s_ = std::max(lease_until_s_, sent_s + lease_s_);
     last_contact_s_ = boot_time_s();
-    std::ofstream(folders_.lease()) << internal::boot_id() << ' ' << fmt::format("{}", lease_until_s_) << '\n';
+    std::ofstream(folders_.lease()) << boot_id() << ' ' << fmt::format("{}", lease_until_s_) << '\n';
   }
 
   /// What the agent before us has held; 0 where there is nothing to be found.
@@ -178,7 +179,7 @@ class Agent::Work {
     std::ifstream file(folders_.lease());
     std::string boot;
     double until_s = 0;
-    return file >> boot >> until_s && boot == internal::boot_id() ? until_s : 0;
+    return file >> boot >> until_s && boot == boot_id() ? until_s : 0;
   }
 
   void enforce_lease() {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "gyre/base/boot.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
@@ -91,7 +92,7 @@ NodeJob::NodeJob(const NodeOptions& options, const WorkOrder& order) {
   state.order = order;
   state.started_us = wall_clock_us();
   state.started_s = internal::boot_time_s();
-  state.boot = internal::boot_id();
+  state.boot = boot_id();
   internal::save(state, folders);
   run_ = std::make_unique<Run>(options, std::move(state));
 }

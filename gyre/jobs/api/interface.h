@@ -27,6 +27,7 @@ struct InterfaceLimits {
 ///   GET                     /workspaces
 ///   GET PUT DELETE          /workspaces/{w}                           PUT: administrators
 ///   GET                     /workspaces/{w}/usages
+///   PUT                     /workspaces/{w}/quotas                    administrators: cores, lowPriorityCores
 ///   GET                     /workspaces/{w}/owners
 ///   PUT DELETE              /workspaces/{w}/owners/{user}
 ///   GET                     /workspaces/{w}/events

@@ -48,10 +48,18 @@ struct NewWorkspace {
   std::string location{};
 };
 
+/// How many cores the running jobs of a workspace may hold at once, on dedicated and on low-priority nodes. Missing:
+/// any number.
+struct Quotas {
+  std::optional<std::int64_t> cores{};
+  std::optional<std::int64_t> low_priority_cores{};
+};
+
 struct Workspace {
   std::string name{};
   std::string location{};
   TimeUs creation_time = 0;
+  Quotas quotas{};
 };
 
 struct Usage {

@@ -57,7 +57,10 @@ class JobService {
   /// kNotFound "UserNotFound". Adding an owner twice, or removing one that is none, changes nothing.
   virtual void add_owner(const std::string& workspace, const std::string& user) = 0;
   virtual void remove_owner(const std::string& workspace, const std::string& user) = 0;
+  /// "cores" and "lowPriorityCores" that running jobs hold, with their quotas.
   virtual std::vector<Usage> usages(const std::string& workspace) = 0;
+  /// Both of them. Jobs that run go on; those that wait start when the quota allows it.
+  virtual void set_quotas(const std::string& workspace, const Quotas& quotas) = 0;
 
   // ---- clusters and their nodes
   virtual Page<Cluster> clusters(const std::string& workspace, const PageRequest& page) = 0;

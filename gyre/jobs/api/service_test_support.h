@@ -124,6 +124,7 @@ class MemoryService : public JobService {
     const MutexLock lock(mutex_);
     workspaces_[workspace].erase(user);
   }
+  void set_quotas(const std::string&, const Quotas&) override { count(0); }
   std::vector<Usage> usages(const std::string&) override { return count(std::vector<Usage>{{"cores", "Count", 3, 8}}); }
 
   // ---- clusters

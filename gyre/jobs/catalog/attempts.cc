@@ -1,5 +1,6 @@
 #include "gyre/jobs/catalog/attempts.h"
 
+#include "gyre/base/boot.h"
 #include "gyre/base/check.h"
 #include "gyre/jobs/catalog/internal/changes.h"
 #include "gyre/jobs/catalog/internal/job_rows.h"
@@ -11,7 +12,8 @@ namespace gyre::jobs::catalog {
 namespace {
 
 constexpr std::string_view kSelect =
-    "SELECT id, job_id, number, state, end_intent, planned_us, started_us, ended_us, exit_code FROM attempts WHERE ";
+    "SELECT id, job_id, number, state, end_intent, planned_us, started_us, ended_us, exit_code, "
+    "planned_boot, planned_boot_us FROM attempts WHERE ";
 
 std::vector<AttemptNode> nodes_of(Store& store, std::string_view attempt) {
   Query query(store.database, "SELECT node_id, node_name FROM attempt_nodes WHERE attempt_id = ?1 ORDER BY position",
@@ -28,6 +30,7 @@ Attempt read_attempt(Store& store, const Query& row) {
                   .state = state_named<AttemptState>(row.text(3)),
                   .end_intent = state_named<EndIntent>(row.text(4)),
                   .planned = row.integer(5),
+                  .planned_boot = {row.text(9), row.integer(10)},
                   .started = row.maybe_integer(6),
                   .ended = row.maybe_integer(7)};
   if (!row.is_null(8)) attempt.exit_code = static_cast<int>(row.integer(8));
@@ -115,8 +118,11 @@ void follow_end(Store& store, const Job& job, const Attempt& attempt, const Atte
 Attempt Attempts::plan(Id job_id, int number, const std::vector<Id>& nodes, const Cause& cause) {
   Transaction transaction(store_.database);
   const Job job = get_job(store_, job_id);
-  Attempt attempt{
-      .id = fmt::format("{}-{}", job.uuid, number), .job = job_id, .number = number, .planned = store_.now()};
+  Attempt attempt{.id = fmt::format("{}-{}", job.uuid, number),
+                  .job = job_id,
+                  .number = number,
+                  .planned = store_.now(),
+                  .planned_boot = {boot_id(), boot_clock_us()}};
   Query known(store_.database, std::string(kSelect) + "id = ?1", attempt.id);
   if (known.next()) {
     transaction.commit();
@@ -128,8 +134,10 @@ Attempt Attempts::plan(Id job_id, int number, const std::vector<Id>& nodes, cons
                             job.name, name(job.execution_state), job.attempts));
   }
   store_.database.run(
-      "INSERT INTO attempts (id, job_id, number, state, end_intent, planned_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-      attempt.id, job_id, number, name(attempt.state), name(attempt.end_intent), attempt.planned);
+      "INSERT INTO attempts (id, job_id, number, state, end_intent, planned_us, planned_boot, planned_boot_us) VALUES "
+      "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+      attempt.id, job_id, number, name(attempt.state), name(attempt.end_intent), attempt.planned,
+      attempt.planned_boot.boot, attempt.planned_boot.time_us);
   store_.database.run("UPDATE jobs SET attempts = ?2 WHERE id = ?1", job_id, number);
   record_attempt(store_, job, attempt, "", attempt.state, cause);
   give_nodes(store_, job, attempt, nodes, cause);

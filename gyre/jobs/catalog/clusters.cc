@@ -12,11 +12,14 @@ constexpr std::string_view kSelect =
     "allocation_state, "
     "allocation_us FROM clusters WHERE ";
 
+constexpr char kDeletedMark = '#';  // Behind the name of a deleted cluster, with its number; no name has it.
+
 Cluster read_cluster(const Query& row) {
+  const std::string name = row.text(3);
   return {.id = row.integer(0),
           .uuid = row.text(1),
           .workspace = row.integer(2),
-          .name = row.text(3),
+          .name = name.substr(0, name.find(kDeletedMark)),
           .spec = row.text(4),
           .scale = row.text(5),
           .created = row.integer(6),
@@ -75,18 +78,20 @@ Cluster Clusters::get(Id id) {
 }
 
 Page<Cluster> Clusters::list(Id workspace, const PageRequest& request) {
-  Query query(store_.database, paged(std::string(kSelect) + "workspace_id = ?3", request), page_start(request),
-              page_rows(request), workspace);
+  Query query(store_.database, paged(std::string(kSelect) + "workspace_id = ?3 AND deleted_us IS NULL", request),
+              page_start(request), page_rows(request), workspace);
   return read_page<Cluster>(query, request, read_cluster, id_of);
 }
 
 Page<Cluster> Clusters::list_all(const PageRequest& request) {
-  Query query(store_.database, paged(std::string(kSelect) + "TRUE", request), page_start(request), page_rows(request));
+  Query query(store_.database, paged(std::string(kSelect) + "deleted_us IS NULL", request), page_start(request),
+              page_rows(request));
   return read_page<Cluster>(query, request, read_cluster, id_of);
 }
 
 std::vector<Cluster> Clusters::deleting() {
-  Query query(store_.database, std::string(kSelect) + "provisioning_state = 'deleting' ORDER BY id");
+  Query query(store_.database,
+              std::string(kSelect) + "provisioning_state = 'deleting' AND deleted_us IS NULL ORDER BY id");
   std::vector<Cluster> found;
   while (query.next()) found.push_back(read_cluster(query));
   return found;
@@ -103,35 +108,34 @@ void Clusters::set_scale(Id id, const std::string& scale, const Cause& cause) {
   transaction.commit();
 }
 
+namespace {
+
+/// A change of one of its two states: `event` lacks these. False where there is nothing to change.
+template <typename State>
+bool change_state(Store& store, const Cluster& cluster, State from, State to, const std::string& column, Event event) {
+  if (from == to) return false;
+  if (!may_change(from, to)) throw illegal_change("cluster", cluster.name, name(from), name(to));
+  store.database.run(fmt::format("UPDATE clusters SET {0}_state = ?2, {0}_us = ?3 WHERE id = ?1", column), cluster.id,
+                     name(to), store.now());
+  event.from = name(from);
+  event.to = name(to);
+  record(store, event);
+  return true;
+}
+
+}  // namespace
+
 void Clusters::change(Id id, ProvisioningState to, const Cause& cause) {
   Transaction transaction(store_.database);
   const Cluster cluster = get(id);
-  const ProvisioningState from = cluster.provisioning_state;
-  if (from != to) {
-    if (!may_change(from, to)) throw illegal_change("cluster", cluster.name, name(from), name(to));
-    store_.database.run("UPDATE clusters SET provisioning_state = ?2, provisioning_us = ?3 WHERE id = ?1", id, name(to),
-                        store_.now());
-    Event event = event_of(cluster, "cluster", cause);
-    event.from = name(from);
-    event.to = name(to);
-    record(store_, event);
-  }
+  change_state(store_, cluster, cluster.provisioning_state, to, "provisioning", event_of(cluster, "cluster", cause));
   transaction.commit();
 }
 
 void Clusters::change(Id id, AllocationState to, const Cause& cause) {
   Transaction transaction(store_.database);
   const Cluster cluster = get(id);
-  const AllocationState from = cluster.allocation_state;
-  if (from != to) {
-    if (!may_change(from, to)) throw illegal_change("cluster", cluster.name, name(from), name(to));
-    store_.database.run("UPDATE clusters SET allocation_state = ?2, allocation_us = ?3 WHERE id = ?1", id, name(to),
-                        store_.now());
-    Event event = event_of(cluster, "allocation", cause);
-    event.from = name(from);
-    event.to = name(to);
-    record(store_, event);
-  }
+  change_state(store_, cluster, cluster.allocation_state, to, "allocation", event_of(cluster, "allocation", cause));
   transaction.commit();
 }
 
@@ -142,12 +146,21 @@ void Clusters::remove(Id id) {
     throw illegal_change("cluster", cluster.name, name(cluster.provisioning_state), "deleted");
   }
   Query used(store_.database,
-             "SELECT 1 FROM nodes WHERE cluster_id = ?1 UNION ALL SELECT 1 FROM jobs WHERE cluster_id = ?1 LIMIT 1",
+             "SELECT 1 FROM nodes WHERE cluster_id = ?1 UNION ALL SELECT 1 FROM jobs WHERE cluster_id = ?1 AND "
+             "execution_state IN ('queued', 'running', 'terminating') LIMIT 1",
              id);
   if (used.next()) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("cluster '{}' still has nodes or jobs", cluster.name));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cluster '{}' still has nodes or jobs that have not finished", cluster.name));
   }
-  store_.database.run("DELETE FROM clusters WHERE id = ?1", id);
+  Query remembered(store_.database, "SELECT 1 FROM jobs WHERE cluster_id = ?1 LIMIT 1", id);
+  if (remembered.next()) {
+    store_.database.run("DELETE FROM secrets WHERE cluster_id = ?1", id);
+    store_.database.run("UPDATE clusters SET deleted_us = ?2, name = ?3 WHERE id = ?1", id, store_.now(),
+                        fmt::format("{}{}{}", cluster.name, kDeletedMark, id));
+  } else {
+    store_.database.run("DELETE FROM clusters WHERE id = ?1", id);
+  }
   Event event = event_of(cluster, "cluster", {});
   event.from = name(cluster.provisioning_state);
   record(store_, event);

@@ -31,7 +31,8 @@ class Clusters {
   /// To the state that it already has: no change.
   void change(Id id, ProvisioningState to, const Cause& cause);
   void change(Id id, AllocationState to, const Cause& cause);
-  /// It must be `deleting` and have no nodes and no jobs any more.
+  /// It must be `deleting` and have no nodes, and no jobs that have not finished, any more. Where others ran on it
+  /// get() knows it until the last of them is removed; nothing else does.
   void remove(Id id);
 
   /// For agents only.

@@ -98,9 +98,10 @@ bool Jobs::terminate(Id id, const Cause& cause) {
     if (const auto attempt = unended_attempt(store_, id)) {
       Attempts(store_).plan_end(*attempt, EndIntent::kTerminate, cause);
     } else {
-      change_job(
-          store_, job,
-          {.to = ExecutionState::kFailed, .error = JobError{"JobTerminated", cause.message, ""}, .cause = cause});
+      change_job(store_, job,
+                 {.to = ExecutionState::kFailed,
+                  .error = JobError{"JobFailed", cause.message, R"({"reason":"request"})"},
+                  .cause = cause});
     }
   }
   transaction.commit();
@@ -130,6 +131,11 @@ void Jobs::remove(Id id) {
                                                          name(job.provisioning_state), name(job.execution_state)));
   }
   store_.database.run("DELETE FROM jobs WHERE id = ?1", id);
+  // It was kept for its jobs alone, and this may have been the last one.
+  store_.database.run(
+      "DELETE FROM clusters WHERE id = ?1 AND deleted_us IS NOT NULL AND NOT EXISTS (SELECT 1 FROM jobs WHERE "
+      "cluster_id = ?1)",
+      job.cluster);
   Event event = job_event(job, "jobProvisioning", {});
   event.from = name(ProvisioningState::kDeleting);
   record(store_, event);

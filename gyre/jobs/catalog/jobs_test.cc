@@ -259,5 +259,29 @@ TEST_F(JobsTest, many_changes_together_are_one) {
   EXPECT_FALSE(catalog_.jobs().find(scene_.experiment.id, "k"));
 }
 
+// Where a job's files lie follows from its cluster, which its owner may have deleted long ago.
+TEST_F(JobsTest, a_deleted_cluster_is_remembered_until_the_last_of_its_jobs_goes) {
+  const Job job = scene_.submit("j");
+  catalog_.jobs().terminate(job.id, kCause);
+  for (const Id node : scene_.nodes) {
+    catalog_.nodes().change(node, NodeState::kLeaving, kCause);
+    catalog_.nodes().remove(node, kCause);
+  }
+  Clusters clusters = catalog_.clusters();
+  clusters.change(scene_.cluster.id, ProvisioningState::kDeleting, kCause);
+  clusters.remove(scene_.cluster.id);
+  EXPECT_FALSE(clusters.find(scene_.workspace.id, "c"));
+  EXPECT_TRUE(clusters.list(scene_.workspace.id).items.empty());
+  EXPECT_TRUE(clusters.list_all().items.empty());
+  EXPECT_TRUE(clusters.deleting().empty());
+  EXPECT_EQ(clusters.get(scene_.cluster.id).name, "c");
+  const Cluster next = clusters.create({.workspace = scene_.workspace.id, .name = "c", .spec = "{}", .scale = "{}"});
+  EXPECT_NE(next.id, scene_.cluster.id);
+  EXPECT_EQ(catalog_.jobs().get(job.id).cluster, scene_.cluster.id);
+  catalog_.jobs().start_deletion(job.id, kCause);
+  catalog_.jobs().remove(job.id);
+  EXPECT_THROW(clusters.get(scene_.cluster.id), Error);
+}
+
 }  // namespace
 }  // namespace gyre::jobs::catalog

@@ -28,11 +28,19 @@ struct Page {
   std::optional<Id> next{};  ///< PageRequest::after of the next page, where there is one.
 };
 
+/// How many cores the running jobs of a workspace may hold at once, on nodes of either priority. Missing: any number.
+struct CoreQuotas {
+  std::optional<std::int64_t> dedicated{};
+  std::optional<std::int64_t> low_priority{};
+  bool operator==(const CoreQuotas&) const = default;
+};
+
 struct Workspace {
   Id id = 0;
   std::string name{};
   std::string location{};
   TimeUs created = 0;
+  CoreQuotas quotas{};
 };
 
 struct Experiment {
@@ -100,7 +108,7 @@ struct Job {
   std::string uuid{};  ///< Keeps the files of a deleted job of the same name apart.
   Id workspace = 0;    ///< Of its experiment.
   Id experiment = 0;
-  Id cluster = 0;
+  Id cluster = 0;  ///< May have been deleted since; Clusters::get() still knows it.
   std::string name{};
   std::string spec{};
   TimeUs created = 0;
@@ -115,6 +123,13 @@ struct Job {
   std::optional<JobError> error{};
 };
 
+/// Microseconds since the machine started, sleep included, and in which of its lives. Two of the same boot tell how
+/// much time lies between them, whatever was done to the wall clock.
+struct BootTime {
+  std::string boot{};
+  std::int64_t time_us = 0;
+};
+
 struct AttemptNode {
   Id id = 0;
   std::string name{};
@@ -127,6 +142,7 @@ struct Attempt {
   AttemptState state = AttemptState::kPlanned;
   EndIntent end_intent = EndIntent::kNone;
   TimeUs planned = 0;
+  BootTime planned_boot{};  ///< The same moment by a clock that nobody sets.
   std::optional<TimeUs> started{};
   std::optional<TimeUs> ended{};
   std::optional<int> exit_code{};

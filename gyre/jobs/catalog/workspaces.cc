@@ -6,11 +6,16 @@
 namespace gyre::jobs::catalog {
 namespace {
 
-constexpr std::string_view kSelectWorkspace = "SELECT id, name, location, created_us FROM workspaces WHERE ";
+constexpr std::string_view kSelectWorkspace =
+    "SELECT id, name, location, created_us, core_quota, low_priority_core_quota FROM workspaces WHERE ";
 constexpr std::string_view kSelectExperiment = "SELECT id, workspace_id, name, created_us FROM experiments WHERE ";
 
 Workspace read_workspace(const Query& row) {
-  return {.id = row.integer(0), .name = row.text(1), .location = row.text(2), .created = row.integer(3)};
+  return {.id = row.integer(0),
+          .name = row.text(1),
+          .location = row.text(2),
+          .created = row.integer(3),
+          .quotas = {.dedicated = row.maybe_integer(4), .low_priority = row.maybe_integer(5)}};
 }
 
 Experiment read_experiment(const Query& row) {
@@ -42,6 +47,29 @@ std::optional<Workspace> Workspaces::find(std::string_view name) {
   return query.next() ? std::optional(read_workspace(query)) : std::nullopt;
 }
 
+Workspace Workspaces::get(Id id) {
+  Query query(store_.database, std::string(kSelectWorkspace) + "id = ?1", id);
+  if (!query.next()) throw not_found("workspace", id);
+  return read_workspace(query);
+}
+
+void Workspaces::set_quotas(Id id, const CoreQuotas& quotas, const Cause& cause) {
+  Transaction transaction(store_.database);
+  const Workspace workspace = get(id);
+  if (workspace.quotas != quotas) {
+    store_.database.run("UPDATE workspaces SET core_quota = ?2, low_priority_core_quota = ?3 WHERE id = ?1", id,
+                        quotas.dedicated, quotas.low_priority);
+    record(store_, {.subject = "workspace",
+                    .name = workspace.name,
+                    .workspace = id,
+                    .from = "succeeded",
+                    .to = "succeeded",
+                    .reason = cause.reason,
+                    .message = cause.message});
+  }
+  transaction.commit();
+}
+
 Page<Workspace> Workspaces::list(const PageRequest& request) {
   Query query(store_.database, paged(std::string(kSelectWorkspace) + "TRUE", request), page_start(request),
               page_rows(request));
@@ -50,14 +78,17 @@ Page<Workspace> Workspaces::list(const PageRequest& request) {
 
 void Workspaces::remove(Id id) {
   Transaction transaction(store_.database);
-  Query query(store_.database, std::string(kSelectWorkspace) + "id = ?1", id);
-  if (!query.next()) throw not_found("workspace", id);
-  const std::string name = query.text(1);
+  const std::string name = get(id).name;
   if (has_row(store_.database, "SELECT 1 FROM experiments WHERE workspace_id = ?1 LIMIT 1", id) ||
-      has_row(store_.database, "SELECT 1 FROM clusters WHERE workspace_id = ?1 LIMIT 1", id)) {
+      has_row(store_.database, "SELECT 1 FROM clusters WHERE workspace_id = ?1 AND deleted_us IS NULL LIMIT 1", id)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("workspace '{}' still has experiments or clusters; delete those first", name));
   }
+  // Deleted clusters that jobs of other workspaces ran on are kept as long as those.
+  store_.database.run(
+      "UPDATE clusters SET workspace_id = (SELECT workspace_id FROM jobs WHERE cluster_id = clusters.id LIMIT 1) "
+      "WHERE workspace_id = ?1",
+      id);
   store_.database.run("DELETE FROM workspaces WHERE id = ?1", id);
   record(store_, {.subject = "workspace", .name = name, .workspace = id, .from = "succeeded"});
   transaction.commit();
@@ -86,6 +117,12 @@ std::optional<Experiment> Experiments::find(Id workspace, std::string_view name)
   return query.next() ? std::optional(read_experiment(query)) : std::nullopt;
 }
 
+Experiment Experiments::get(Id id) {
+  Query query(store_.database, std::string(kSelectExperiment) + "id = ?1", id);
+  if (!query.next()) throw not_found("experiment", id);
+  return read_experiment(query);
+}
+
 Page<Experiment> Experiments::list(Id workspace, const PageRequest& request) {
   Query query(store_.database, paged(std::string(kSelectExperiment) + "workspace_id = ?3", request),
               page_start(request), page_rows(request), workspace);
@@ -94,9 +131,7 @@ Page<Experiment> Experiments::list(Id workspace, const PageRequest& request) {
 
 void Experiments::remove(Id id) {
   Transaction transaction(store_.database);
-  Query query(store_.database, std::string(kSelectExperiment) + "id = ?1", id);
-  if (!query.next()) throw not_found("experiment", id);
-  const Experiment gone = read_experiment(query);
+  const Experiment gone = get(id);
   if (has_row(store_.database, "SELECT 1 FROM jobs WHERE experiment_id = ?1 LIMIT 1", id)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("experiment '{}' still has jobs; delete those first", gone.name));

@@ -103,6 +103,30 @@ void Service::delete_workspace(const std::string& name) {
   });
 }
 
+std::vector<api::Usage> Service::usages(const std::string& workspace) {
+  const catalog::Workspace found = [&] {
+    const MutexLock lock(work_->ledger.mutex);
+    return work_->ledger.workspace(workspace);
+  }();
+  const CoresInUse cores = work_->dispatcher.cores_in_use(workspace);
+  return {{.name = "cores", .current_value = cores.dedicated, .limit = found.quotas.dedicated},
+          {.name = "lowPriorityCores", .current_value = cores.low_priority, .limit = found.quotas.low_priority}};
+}
+
+void Service::set_quotas(const std::string& workspace, const api::Quotas& quotas) {
+  const auto text = [](const std::optional<std::int64_t>& cores) {
+    return cores ? std::to_string(*cores) : std::string("any number of");
+  };
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    work_->ledger.catalog.workspaces().set_quotas(
+        work_->ledger.workspace(workspace).id, {quotas.cores, quotas.low_priority_cores},
+        {"request", fmt::format("its jobs may use {} dedicated cores and {} low-priority cores at once",
+                                text(quotas.cores), text(quotas.low_priority_cores))});
+  }
+  work_->changed();
+}
+
 std::vector<std::string> Service::owners(const std::string& workspace) {
   const MutexLock lock(work_->ledger.mutex);
   const catalog::Id id = work_->ledger.workspace(workspace).id;
@@ -155,14 +179,7 @@ void Service::delete_experiment(const api::ExperimentName& name) {
 
 std::vector<api::Event> Service::events(const api::EventScope& scope, std::int64_t after, int most) {
   const MutexLock lock(work_->ledger.mutex);
-  catalog::EventFilter filter;
-  if (!scope.job.empty()) {
-    filter.job = work_->ledger.job({scope.workspace, scope.experiment, scope.job}).id;
-  } else if (!scope.cluster.empty()) {
-    filter.cluster = work_->ledger.cluster({scope.workspace, scope.cluster}).id;
-  } else {
-    filter.workspace = work_->ledger.workspace(scope.workspace).id;
-  }
+  const catalog::EventFilter filter = work_->ledger.filter(scope);
   std::vector<api::Event> events;
   for (const catalog::Event& event :
        work_->ledger.catalog.events().list(filter, {.after = after, .limit = most}).items) {
@@ -171,9 +188,13 @@ std::vector<api::Event> Service::events(const api::EventScope& scope, std::int64
   return events;
 }
 
-std::unique_ptr<api::JobService::Watch> Service::watch(const api::EventScope& /*scope*/,
-                                                       std::function<void()> changed) {
-  return work_->watchers->add(std::move(changed));
+std::unique_ptr<api::JobService::Watch> Service::watch(const api::EventScope& scope, std::function<void()> changed) {
+  catalog::EventFilter filter;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    filter = work_->ledger.filter(scope);
+  }
+  return work_->watchers.add(work_->ledger, filter, std::move(changed));
 }
 
 }  // namespace gyre::jobs::service

@@ -2,10 +2,12 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "gyre/base/clock.h"
 #include "gyre/base/log.h"
 #include "gyre/jobs/agent/expansion.h"
 #include "gyre/jobs/api/service.h"
@@ -24,6 +26,8 @@ struct ServiceOptions {
   std::chrono::milliseconds margin{3'000};
   std::string subscription = "00000000-0000-0000-0000-000000000000";  ///< First part of the paths of logs and outputs.
   std::string resource_group = "gyre";                                ///< Second part.
+  /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.
+  std::function<api::TimeUs()> wall_clock = wall_clock_us;
   Logger logger = null_logger();
 };
 
@@ -34,8 +38,8 @@ struct ServiceOptions {
 ///
 /// Jobs and clusters are deleted by a thread of the service, as soon as their jobs have ended. Experiments and
 /// workspaces with jobs that have not finished, and workspaces with clusters, are refused instead: kConflict
-/// "ExperimentInUse", "WorkspaceInUse". The records of a cluster's finished jobs go with the cluster; the files of jobs
-/// stay.
+/// "ExperimentInUse", "WorkspaceInUse". The records of a cluster's finished jobs stay when the cluster goes, and the
+/// files of jobs whatever is deleted.
 class Service final : public api::JobService {
  public:
   /// Error(kUnsupported) when another service works in the folder; Error(kIo), Error(kCorruptData).
@@ -59,6 +63,7 @@ class Service final : public api::JobService {
   void add_owner(const std::string& workspace, const std::string& user) override;
   void remove_owner(const std::string& workspace, const std::string& user) override;
   std::vector<api::Usage> usages(const std::string& workspace) override;
+  void set_quotas(const std::string& workspace, const api::Quotas& quotas) override;
 
   api::Page<api::Cluster> clusters(const std::string& workspace, const api::PageRequest& page) override;
   api::Cluster cluster(const api::ClusterName& name) override;

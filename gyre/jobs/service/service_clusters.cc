@@ -111,22 +111,11 @@ std::vector<api::Node> Service::nodes(const api::ClusterName& name) {
     if (node.attempt) {
       const catalog::Job job =
           work_->ledger.catalog.jobs().get(work_->ledger.catalog.attempts().get(*node.attempt).job);
-      shown.job = work_->ledger.experiment_name(job.workspace, job.experiment) + "/" + job.name;
+      shown.job = work_->ledger.experiment_name(job.experiment) + "/" + job.name;
     }
     nodes.push_back(std::move(shown));
   }
   return nodes;
-}
-
-std::vector<api::Usage> Service::usages(const std::string& workspace) {
-  const MutexLock lock(work_->ledger.mutex);
-  const catalog::Id id = work_->ledger.workspace(workspace).id;
-  std::int64_t running = 0;
-  for (const catalog::Job& job : work_->ledger.catalog.jobs().unfinished()) {
-    if (job.workspace != id || job.execution_state == catalog::ExecutionState::kQueued) continue;
-    running += job_spec(job.spec).node_count;
-  }
-  return {{.name = "nodes", .current_value = running}};
 }
 
 }  // namespace gyre::jobs::service

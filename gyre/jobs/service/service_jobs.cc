@@ -42,7 +42,7 @@ api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFi
   api::Page<api::Job> result;
   for (const catalog::Job& job : list.items) {
     std::string& experiment = experiments[job.experiment];
-    if (experiment.empty()) experiment = ledger.experiment_name(job.workspace, job.experiment);
+    if (experiment.empty()) experiment = ledger.experiment_name(job.experiment);
     result.items.push_back(work_->shown(job, {workspace, experiment, job.name}));
   }
   if (list.next) result.next = std::to_string(*list.next);

@@ -1,113 +1,14 @@
 // The parts of the job service pass their own tests; together they must run jobs, each once, whatever ends in between.
 #include "gyre/jobs/service/service.h"
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include <algorithm>
+#include <atomic>
+#include <vector>
 
-#include <csignal>
-#include <fstream>
-
-#include "gyre/base/file.h"
-#include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/agent/node_job.h"
-#include "gyre/jobs/api/errors.h"
-#include "gyre/jobs/drivers/test_support.h"
-#include "gyre/jobs/spec/parse.h"
+#include "gyre/jobs/service/service_test_support.h"
 
 namespace gyre::jobs::service {
 namespace {
-
-namespace fs = std::filesystem;
-using api::ExecutionState;
-using drivers::conformance::content_of;
-using drivers::conformance::wait_until;
-using testing::HasSubstr;
-using testing::Not;
-
-const api::ClusterName kCluster{"w", "c"};
-
-class JobServiceTest : public testing::Test {
- protected:
-  JobServiceTest() {
-    share_ = folder_.path() / "share";
-    fs::create_directories(share_);
-    ::chmod(share_.c_str(), 0777);
-    options_.folder = folder_.path() / "state";
-    options_.gyre_program = GYRE_PROGRAM;
-    options_.environment = {{"PATH", "/usr/local/bin:/usr/bin:/bin"}};
-    options_.lease = std::chrono::milliseconds(2'000);
-    options_.margin = std::chrono::milliseconds(1'000);
-    start();
-    service_->create_workspace({"", true}, {"w", ""});
-    service_->create_experiment({"w", "e"});
-  }
-  ~JobServiceTest() override {
-    service_.reset();
-    for (const auto& node : fs::directory_iterator(options_.folder / "nodes")) {
-      if (const int pid = agent_of(node.path())) ::kill(pid, SIGKILL);
-      agent::abandon_attempt(node.path());
-    }
-  }
-
-  void start() { service_ = std::make_unique<Service>(options_); }
-  void restart() {
-    service_.reset();
-    start();
-  }
-
-  void make_cluster(int nodes) {
-    spec::ClusterSpec cluster;
-    cluster.scale_settings = spec::ManualScale{nodes};
-    cluster.gyre.mounts = {{"share", share_.string()}};
-    service_->create_cluster(kCluster, cluster);
-  }
-
-  static api::JobName named(const std::string& name) { return {"w", "e", name}; }
-
-  static spec::JobSpec job_of(int nodes, const std::string& line, const std::string& more = "") {
-    const std::string text = fmt::format(
-        R"({{"properties": {{"nodeCount": {}, "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/share"{},
-             "customToolkitSettings": {{"commandLine": "{}"}}}}}})",
-        nodes, more, line);
-    return spec::job_or_throw(spec::parse_job(text), "the test's job");
-  }
-  api::Job submit(const std::string& name, const spec::JobSpec& spec) {
-    return service_->submit(named(name), {spec, kCluster, ""}).item;
-  }
-  ExecutionState state_of(const std::string& name) { return service_->job(named(name)).execution_state; }
-  api::Job ended(const std::string& name) {
-    EXPECT_TRUE(wait_until([&] {
-      const ExecutionState state = state_of(name);
-      return state == ExecutionState::kSucceeded || state == ExecutionState::kFailed;
-    }));
-    return service_->job(named(name));
-  }
-  std::string log_of(const std::string& name, const std::string& file = "stdout.txt") {
-    for (const api::OutputDirectory& directory : service_->output_directories(named(name))) {
-      if (directory.id == "stdouterr") return content_of(directory.root / directory.relative / file);
-    }
-    return "";
-  }
-  std::string events_of(const std::string& name) {
-    std::string text;
-    for (const api::Event& event : service_->events({"w", "", "e", name}, 0, 1'000)) {
-      text += fmt::format("{} {}>{} {} {}\n", event.subject, event.from, event.to, event.reason, event.message);
-    }
-    return text;
-  }
-  static int agent_of(const fs::path& node) {
-    std::ifstream lock(agent::NodeFolders(node).lock());
-    int pid = 0;
-    lock >> pid;
-    return pid;
-  }
-
-  drivers::conformance::PublicFolder folder_;
-  fs::path share_;
-  ServiceOptions options_;
-  std::unique_ptr<Service> service_;
-};
 
 TEST_F(JobServiceTest, a_job_succeeds_and_its_files_are_where_batch_ai_put_them) {
   make_cluster(2);
@@ -237,6 +138,80 @@ TEST_F(JobServiceTest, what_cannot_be_asked_for_is_refused_by_name) {
   EXPECT_TRUE(wait_until([&] { return refusal([&] { service_->job(named("busy")); }) == "JobNotFound"; }));
   service_->delete_cluster(kCluster);
   EXPECT_TRUE(wait_until([&] { return refusal([&] { service_->cluster(kCluster); }) == "ClusterNotFound"; }));
+}
+
+// A cluster is a tool, its jobs are results: they are looked at long after it is gone.
+TEST_F(JobServiceTest, a_deleted_cluster_leaves_the_records_and_files_of_its_jobs) {
+  make_cluster(1);
+  submit("kept", job_of(1, "echo kept"));
+  ended("kept");
+  service_->delete_cluster(kCluster);
+  const auto is_gone = [&] {
+    try {
+      service_->cluster(kCluster);
+      return false;
+    } catch (const api::ServiceError& error) {
+      return error.name() == "ClusterNotFound";
+    }
+  };
+  EXPECT_TRUE(wait_until(is_gone));
+  EXPECT_TRUE(service_->clusters("w", {}).items.empty());
+  restart();
+  EXPECT_EQ(state_of("kept"), ExecutionState::kSucceeded);
+  EXPECT_EQ(service_->jobs("w", {}, {}).items.size(), 1U);
+  EXPECT_EQ(log_of("kept"), "kept\n");
+  make_cluster(1);  // The name is free again.
+  submit("new", job_of(1, "true"));
+  ended("new");
+  service_->delete_cluster(kCluster);
+  EXPECT_TRUE(wait_until(is_gone));
+  service_->delete_workspace("w");
+  EXPECT_TRUE(service_->workspaces({"", true}, {}).items.empty());
+}
+
+TEST_F(JobServiceTest, a_workspaces_jobs_hold_no_more_cores_than_its_quota) {
+  make_cluster(2);
+  const std::string wait = "while [ ! -e $AZ_BATCHAI_MOUNT_ROOT/share/go ]; do sleep 0.05; done";
+  submit("first", job_of(1, wait));
+  EXPECT_TRUE(wait_until([&] { return state_of("first") == ExecutionState::kRunning; }));
+  const std::int64_t cores = service_->usages("w").front().current_value;
+  EXPECT_GT(cores, 0);
+  service_->set_quotas("w", {.cores = cores});
+  EXPECT_EQ(service_->usages("w").front().limit, cores);
+  submit("second", job_of(1, "true"));
+  submit("large", job_of(2, "true"));
+  EXPECT_EQ(service_->why(named("second")).reason, "quota");
+  EXPECT_THAT(service_->why(named("second")).message, HasSubstr("workspace 'w' may use"));
+  EXPECT_EQ(service_->why(named("large")).reason, "quotaTooSmall");
+  EXPECT_EQ(state_of("second"), ExecutionState::kQueued);
+  std::ofstream(share_ / "go") << "\n";
+  EXPECT_EQ(ended("second").execution_state, ExecutionState::kSucceeded);
+  EXPECT_EQ(state_of("large"), ExecutionState::kQueued);
+  service_->set_quotas("w", {});
+  EXPECT_EQ(ended("large").execution_state, ExecutionState::kSucceeded);
+  EXPECT_EQ(service_->usages("w").front().current_value, 0);
+}
+
+// With hundreds of followers an event is the business of those who follow its job.
+TEST_F(JobServiceTest, an_event_wakes_those_who_watch_its_job_its_cluster_or_its_workspace) {
+  make_cluster(1);
+  submit("mine", job_of(1, "true"));
+  ended("mine");
+  service_->create_workspace({"", true}, {"other", ""});
+  std::atomic<int> other_job{0};
+  std::atomic<int> other_workspace{0};
+  std::atomic<int> workspace{0};
+  std::atomic<int> cluster{0};
+  std::vector<std::unique_ptr<api::JobService::Watch>> watches;
+  watches.push_back(service_->watch({"w", "", "e", "mine"}, [&] { ++other_job; }));
+  watches.push_back(service_->watch({"other", "", "", ""}, [&] { ++other_workspace; }));
+  watches.push_back(service_->watch({"w", "", "", ""}, [&] { ++workspace; }));
+  watches.push_back(service_->watch({"w", "c", "", ""}, [&] { ++cluster; }));
+  submit("theirs", job_of(1, "true"));
+  ended("theirs");
+  EXPECT_TRUE(wait_until([&] { return workspace >= 2 && cluster >= 2; }));
+  EXPECT_EQ(other_job, 0);
+  EXPECT_EQ(other_workspace, 0);
 }
 
 }  // namespace

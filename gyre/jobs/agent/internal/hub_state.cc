@@ -8,8 +8,18 @@
 
 namespace gyre::jobs::agent::internal {
 
+namespace {
+
+/// For so long after a service has started an attempt that it does not know is left alone: agents come within
+/// milliseconds, perhaps before the service has read what it had written down.
+constexpr std::chrono::seconds kHandOver{2};
+
+}  // namespace
+
 void HubState::submit(const WorkOrder& order, Time now) {
   if (attempts_.contains(order.attempt)) return;
+  // Its nodes are asked below, and report again.
+  std::erase_if(early_, [&](const auto& report) { return report.first.second == order.attempt; });
   const auto [place, ignored] = attempts_.emplace(order.attempt, Entry{AttemptRun(order), 0, false, false, {}});
   for (const NodePlace& node : order.nodes) {
     NodeContact& contact = nodes_[node.id];
@@ -56,16 +66,20 @@ void HubState::report(const std::string& node, const NodeReport& report) {
   const auto found = attempts_.find(report.attempt);
   const auto index = found == attempts_.end() ? std::nullopt : found->second.run.index_of(node);
   if (!index) {
-    // Nobody knows the attempt any more. What has ended can be forgotten; what runs must end first.
-    const bool ended = report.phase == Phase::kEnded;
-    outgoing_.push_back({node, ended ? message_type::kForget : message_type::kStop,
-                         ended ? encode_attempt(report.attempt)
-                               : encode(StopAttempt{report.attempt, StopReason::kRequest, std::chrono::seconds(0)})});
+    if (handed_over_) return settle(node, report);
+    early_[{node, report.attempt}] = report;
     return;
   }
   found->second.run.report(*index, report);
   update(found->second);
   if (found->second.run.forgotten()) attempts_.erase(found);
+}
+
+void HubState::settle(const std::string& node, const NodeReport& report) {
+  const bool ended = report.phase == Phase::kEnded;
+  outgoing_.push_back({node, ended ? message_type::kForget : message_type::kStop,
+                       ended ? encode_attempt(report.attempt)
+                             : encode(StopAttempt{report.attempt, StopReason::kRequest, std::chrono::seconds(0)})});
 }
 
 void HubState::lose_node(const std::string& node, const std::string& why) {
@@ -81,6 +95,10 @@ void HubState::lose_node(const std::string& node, const std::string& why) {
 }
 
 void HubState::look_at_clock(Time now) {
+  if (!handed_over_ && now - started_ >= kHandOver) {
+    handed_over_ = true;
+    for (const auto& [place, report] : std::exchange(early_, {})) settle(place.first, report);
+  }
   const auto lease = options_.lease + options_.margin;
   std::vector<std::pair<std::string, std::string>> lost;
   for (const auto& [id, contact] : nodes_) {

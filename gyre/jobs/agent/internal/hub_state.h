@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/clock.h"
@@ -58,6 +59,8 @@ class HubState {
     std::map<int, NodeCommand> told;  ///< By node; what its present connection has been told last.
   };
 
+  /// Of an attempt that nobody knows any more: what has ended is forgotten, what runs must end first.
+  void settle(const std::string& node, const NodeReport& report);
   void update(Entry& entry);
   void tell(Entry& entry, int node);
 
@@ -65,6 +68,10 @@ class HubState {
   Time started_;
   std::map<std::string, Entry> attempts_;
   std::map<std::string, NodeContact> nodes_;
+  /// Of attempts that are not known yet, by node and attempt, while a service that has just started is handing over
+  /// those that one before it had started.
+  std::map<std::pair<std::string, std::string>, NodeReport> early_;
+  bool handed_over_ = false;
   std::vector<Outgoing> outgoing_;
   std::vector<HubEvent> events_;
 };

@@ -98,10 +98,30 @@ TEST_F(HubStateTest, an_agent_that_never_comes_loses_its_node_after_the_longest_
 
 // A service that restarts is given what it had written down; agents may still hold what it has settled long ago.
 TEST_F(HubStateTest, attempts_that_nobody_knows_are_ended_and_forgotten) {
+  pass(2);
   state_.agent_came({"n0", 1, {at(Phase::kRunning)}}, now_);
   EXPECT_THAT(sent(), ElementsAre(message_type::kStop));
   state_.report("n0", at(Phase::kEnded));
   EXPECT_THAT(sent(), ElementsAre(message_type::kForget));
+}
+
+// An agent may be faster than the service that has just started, and must not lose its job by that.
+TEST_F(HubStateTest, an_attempt_that_is_handed_over_late_goes_on) {
+  state_.agent_came({"n0", 1, {at(Phase::kRunning)}}, now_);
+  EXPECT_THAT(sent(), IsEmpty());
+  pass(1);
+  state_.submit(order_, now_);
+  state_.report("n0", at(Phase::kRunning));
+  static_cast<void>(sent());
+  pass(1);
+  EXPECT_THAT(sent(), IsEmpty());
+}
+
+TEST_F(HubStateTest, an_attempt_that_is_never_handed_over_is_ended) {
+  state_.agent_came({"n0", 1, {at(Phase::kRunning)}}, now_);
+  EXPECT_THAT(sent(), IsEmpty());
+  pass(2);
+  EXPECT_THAT(sent(), ElementsAre(message_type::kStop));
 }
 
 TEST_F(HubStateTest, an_end_is_told_once_and_forgotten_when_it_is_acknowledged) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "gyre/base/boot.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -79,18 +79,6 @@ std::optional<NodeState> load_state(const NodeFolders& folders) {
   return state;
 }
 
-std::string boot_id() {
-  constexpr std::size_t kMostBytes = 256;
-  const Bytes bytes = read_file("/proc/sys/kernel/random/boot_id", kMostBytes);
-  std::string text(as_text(bytes));
-  while (text.ends_with('\n')) text.pop_back();
-  return text;
-}
-
-double boot_time_s() {
-  timespec now{};
-  ::clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
+double boot_time_s() { return static_cast<double>(boot_clock_us()) * 1e-6; }
 
 }  // namespace gyre::jobs::agent::internal

@@ -41,9 +41,7 @@ void save(const NodeState& state, const NodeFolders& folders);
 /// Nothing when there is none. Error(kCorruptData).
 std::optional<NodeState> load_state(const NodeFolders& folders);
 
-/// Of this boot of the machine.
-std::string boot_id();
-/// Seconds since the machine has started, sleep included.
+/// Seconds of boot_clock_us().
 double boot_time_s();
 
 }  // namespace gyre::jobs::agent::internal

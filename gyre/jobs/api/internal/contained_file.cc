@@ -76,11 +76,11 @@ int open_place(int directory, const std::string& path, Walk walk, bool links_all
 
 /// Asked once: a sandbox may refuse what it does not know.
 Walk system_walk() {
-  static const Walk walk = [] {
+  static const Walk kWalk = [] {
     const UniqueFd probe(open_resolved(AT_FDCWD, ".", RESOLVE_BENEATH));
     return probe ? Walk::kKernel : Walk::kStepwise;
   }();
-  return walk;
+  return kWalk;
 }
 
 /// Opens for reading what `place` (O_PATH) stands for.

@@ -9,7 +9,6 @@ namespace gyre::jobs::api::internal {
 namespace {
 
 using net::http::EventFeed;
-using net::http::ServerEvent;
 
 /// The service tells of new events; this is for the case that it could not.
 constexpr std::chrono::milliseconds kPollInterval{5'000};

@@ -61,7 +61,7 @@ Response put_job(JobService& service, const Request& request, const User& sender
   return answer(created.is_new ? 201 : 200, body);
 }
 
-Response list_jobs(JobService& service, const Request& request, JobFilter filter) {
+Response list_jobs(JobService& service, const Request& request, const JobFilter& filter) {
   return page_answer(request, service.jobs(request.parameter("workspace"), filter, page_in(request)));
 }
 
@@ -83,7 +83,7 @@ void add_job_routes(Router& router, const Interface& interface) {
       [service](Request& request, const User&) {
         JobFilter filter = filter_in(request);
         filter.experiment = name_in(request, "experiment");
-        return list_jobs(*service, request, std::move(filter));
+        return list_jobs(*service, request, filter);
       },
       [](Route& route) {
         route.query = kPageParameters;

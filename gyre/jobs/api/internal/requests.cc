@@ -142,6 +142,8 @@ nlohmann::json object_in(const Request& request) {
     return body;
   } catch (const nlohmann::json::parse_error& error) {
     throw invalid(fmt::format("it is not valid JSON at byte {}", error.byte));
+  } catch (const nlohmann::json::out_of_range&) {
+    throw invalid("it has a number that is too large");
   }
 }
 

@@ -116,7 +116,11 @@ json to_json(const User& user) { return {{"name", user.name}, {"isAdministrator"
 
 json to_json(const Workspace& workspace) {
   json body = resource("/workspaces/" + workspace.name, workspace.name, "workspaces",
-                       {{"creationTime", iso_8601_time(workspace.creation_time)}, {"provisioningState", "succeeded"}});
+                       {{"creationTime", iso_8601_time(workspace.creation_time)},
+                        {"provisioningState", "succeeded"},
+                        {"quotas",
+                         {{"cores", number_or_null(workspace.quotas.cores)},
+                          {"lowPriorityCores", number_or_null(workspace.quotas.low_priority_cores)}}}});
   body["location"] = workspace.location;
   return body;
 }

@@ -21,6 +21,24 @@ Response put_workspace(JobService& service, Request& request, const User& sender
   return created_answer(service.create_workspace(sender, workspace));
 }
 
+/// A quota that is left out, or null, is lifted.
+Quotas quotas_in(const Request& request) {
+  constexpr std::int64_t kMostCores = 1'000'000'000;
+  Quotas quotas;
+  const nlohmann::json body = object_in(request);
+  for (const auto& [key, value] : body.items()) {
+    const bool known = key == "cores" || key == "lowPriorityCores";
+    const bool fits = value.is_null() || (value.is_number_unsigned() && value <= kMostCores);
+    if (!known || !fits) {
+      throw HttpError(400, "InvalidBody",
+                      fmt::format("quotas are cores and lowPriorityCores, each null or a number up to {}", kMostCores),
+                      key);
+    }
+    if (!value.is_null()) (key == "cores" ? quotas.cores : quotas.low_priority_cores) = value.get<std::int64_t>();
+  }
+  return quotas;
+}
+
 }  // namespace
 
 void add_workspace_routes(Router& router, const Interface& interface) {
@@ -48,6 +66,14 @@ void add_workspace_routes(Router& router, const Interface& interface) {
                    [service](Request& request, const User&) {
                      return page_answer(request, Page<Usage>{service->usages(request.parameter("workspace")), {}});
                    });
+  add_for_administrators(
+      router, interface, Method::kPut, "/workspaces/{workspace}/quotas",
+      [service](Request& request, const User&) {
+        const std::string workspace = name_in(request, "workspace");
+        service->set_quotas(workspace, quotas_in(request));
+        return answer(200, to_json(service->workspace(workspace)));
+      },
+      [](Route& route) { route.body_bytes = kMostBodyBytes; });
   add_in_workspace(router, interface, Method::kGet, "/workspaces/{workspace}/owners",
                    [service](Request& request, const User&) {
                      nlohmann::json owners = nlohmann::json::array();

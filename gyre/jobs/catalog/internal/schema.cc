@@ -152,6 +152,16 @@ CREATE INDEX events_by_cluster ON events (cluster_id);
 CREATE INDEX events_by_job ON events (job_id);
 )sql";
 
+/// A cluster that finished jobs ran on stays as their memory, under a name that no cluster can have. Attempts know when
+/// they were planned by a clock that nobody sets. Workspaces have quotas.
+constexpr const char* kSecondVersion = R"sql(
+ALTER TABLE workspaces ADD COLUMN core_quota INTEGER;
+ALTER TABLE workspaces ADD COLUMN low_priority_core_quota INTEGER;
+ALTER TABLE clusters ADD COLUMN deleted_us INTEGER;
+ALTER TABLE attempts ADD COLUMN planned_boot TEXT NOT NULL DEFAULT '';
+ALTER TABLE attempts ADD COLUMN planned_boot_us INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 std::int64_t pragma(Database& database, const char* sql) {
   Query query(database, sql);
   return query.next() ? query.integer(0) : 0;
@@ -165,7 +175,7 @@ bool is_empty(Database& database) {
 }  // namespace
 
 std::span<const std::string> schema_steps() {
-  static const std::vector<std::string> kSteps = {kFirstVersion};
+  static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion};
   return kSteps;
 }
 

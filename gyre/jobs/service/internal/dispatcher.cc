@@ -6,16 +6,17 @@
 #include <spdlog/logger.h>
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "gyre/base/boot.h"
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
 #include "gyre/jobs/agent/job_environment.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/scheduler/explain.h"
 #include "gyre/jobs/service/internal/names.h"
 #include "gyre/jobs/service/internal/records.h"
 
@@ -30,12 +31,12 @@ using catalog::ExecutionState;
 using catalog::Id;
 using catalog::NodeState;
 
-/// How often a job starts at most where its nodes get lost.
-constexpr int kMostAttempts = 20;
 /// From a request to end until the job's processes are killed.
 constexpr std::chrono::seconds kGrace{10};
 /// Wall-clock limits are looked at this often while something runs.
 constexpr int kTurnMs = 1'000;
+/// Of a job whose processes were ended by SIGTERM.
+constexpr int kTerminatedExitCode = 128 + SIGTERM;
 /// After a catalog that cannot be written.
 constexpr int kPauseAfterFailureMs = 1'000;
 
@@ -49,6 +50,11 @@ drivers::local::LocalOptions driver_options(const ServiceOptions& options) {
   local.margin = options.margin;
   local.logger = options.logger;
   return local;
+}
+
+/// Of the catalog's failures: the others come again however often the same thing is tried.
+bool may_pass(ErrorCode code) {
+  return code == ErrorCode::kResourceExhausted || code == ErrorCode::kIo || code == ErrorCode::kTimeout;
 }
 
 std::string details_of(const agent::JobError& error) {
@@ -74,12 +80,14 @@ void Dispatcher::take_over() {
   std::vector<agent::WorkOrder> orders;
   {
     const MutexLock lock(ledger_.mutex);
+    const std::string boot = boot_id();
     for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
-      const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
-      orders.push_back(order_of(attempt, job, true));
-      const auto age = std::chrono::microseconds(std::max<std::int64_t>(0, wall_clock_us() - attempt.planned));
+      const bool same_boot = attempt.planned_boot.boot == boot;
+      const std::chrono::microseconds age(same_boot ? boot_clock_us() - attempt.planned_boot.time_us : 0);
       started_[attempt.id] = SteadyClock::now() - age;
-      submitted_.insert(attempt.id);
+      orders.push_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true));
+      // Whether a planned one was handed over is not known; doing it again does not start it twice.
+      if (attempt.state != AttemptState::kPlanned) submitted_.insert(attempt.id);
     }
   }
   driver_.reattach(orders);
@@ -92,7 +100,7 @@ void Dispatcher::run() {
       turn();
       const MutexLock lock(ledger_.mutex);
       if (!started_.empty()) pause_ms = kTurnMs;
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       options_.logger->error("the job service cannot go on for the moment: {}", error.what());
       pause_ms = kPauseAfterFailureMs;
     }
@@ -107,74 +115,27 @@ void Dispatcher::turn() {
   for (drivers::Event& event : driver_.watch(Deadline::after(std::chrono::milliseconds(0)))) {
     unheard_.push_back(std::move(event));
   }
-  // An event that cannot be written down, because the disk is full, say, stays the first.
-  while (!unheard_.empty()) {
-    hear(unheard_.front());
-    unheard_.pop_front();
-  }
+  hear_all();
   decide();
   submit_planned();
   cancel_ending();
 }
 
+void Dispatcher::hear_all() {
+  for (; !unheard_.empty(); unheard_.pop_front()) {
+    try {
+      hear(unheard_.front());
+    } catch (const Error& error) {
+      // An event that cannot be written down, because the disk is full, say, stays the first.
+      if (may_pass(error.code())) throw;
+      // News of what has been deleted meanwhile, and the like; the others must not wait for it.
+      options_.logger->warn("news of attempt '{}' and node '{}' was not taken: {}", unheard_.front().attempt,
+                            unheard_.front().node, error.what());
+    }
+  }
+}
+
 // ---- what the catalog wants
-
-scheduler::Job Dispatcher::waiting_job(const catalog::Job& job) {
-  const spec::JobSpec& spec = spec_of(job);
-  return {.id = job.id,
-          .name = job.name,
-          .workspace = std::to_string(job.workspace),
-          .cluster = job.cluster,
-          .priority = scheduled(spec.scheduling_priority),
-          .sequence = job.id,
-          .node_count = spec.node_count,
-          .wall_clock_limit = spec.max_wall_clock_time,
-          .attempts = job.attempts,
-          .max_attempts = kMostAttempts};
-}
-
-scheduler::State Dispatcher::state() {
-  scheduler::State state;
-  const auto since_start = [](SteadyClock::time_point when) {
-    return std::chrono::duration_cast<scheduler::Time>(when.time_since_epoch());
-  };
-  state.now = since_start(SteadyClock::now());
-  catalog::PageRequest request{.limit = catalog::kLongestPage};
-  for (bool more = true; more;) {
-    const auto page = ledger_.catalog.clusters().list_all(request);
-    for (const catalog::Cluster& cluster : page.items) {
-      const spec::ClusterSpec spec = cluster_spec(cluster.spec, cluster.scale);
-      state.clusters.push_back({.id = cluster.id,
-                                .name = cluster.name,
-                                .node_priority = spec.vm_priority == spec::VmPriority::kDedicated
-                                                     ? scheduler::NodePriority::kDedicated
-                                                     : scheduler::NodePriority::kLowPriority,
-                                .cores_per_node = usable_cores(),
-                                .scale = scheduled(spec.scale_settings)});
-    }
-    more = page.next.has_value();
-    request.after = page.next.value_or(0);
-  }
-  for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
-    state.nodes.push_back({.id = node.id, .cluster = node.cluster, .state = scheduled(node.state)});
-  }
-  std::set<Id> busy;
-  for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
-    const catalog::Job job = ledger_.catalog.jobs().get(attempt.job);
-    busy.insert(job.id);
-    scheduler::RunningJob running{.job = waiting_job(job), .ending = attempt.state == AttemptState::kEnding};
-    for (const catalog::AttemptNode& node : attempt.nodes) running.nodes.push_back(node.id);
-    const auto known = started_.find(attempt.id);
-    running.started = known == started_.end() ? state.now : since_start(known->second);
-    state.running.push_back(std::move(running));
-  }
-  for (const catalog::Job& job : ledger_.catalog.jobs().unfinished()) {
-    if (job.execution_state == ExecutionState::kQueued && !busy.contains(job.id)) {
-      state.waiting.push_back(waiting_job(job));
-    }
-  }
-  return state;
-}
 
 void Dispatcher::decide() {
   const MutexLock lock(ledger_.mutex);
@@ -264,18 +225,10 @@ void Dispatcher::remove_deleted() {
     if (catalog::is_finished(job.execution_state)) ledger_.catalog.jobs().remove(job.id);
   }
   for (const catalog::Cluster& cluster : ledger_.catalog.clusters().deleting()) {
-    const auto jobs = ledger_.catalog.jobs().list({.cluster = cluster.id}, {.limit = catalog::kLongestPage});
-    for (const catalog::Job& job : jobs.items) {
-      if (!catalog::is_finished(job.execution_state)) continue;
-      ledger_.catalog.jobs().start_deletion(job.id, {"clusterDeleted", ""});
-      ledger_.catalog.jobs().remove(job.id);
-    }
     for (const catalog::Node& node : ledger_.catalog.nodes().list(cluster.id)) {
       if (!node.attempt && node.state != NodeState::kLost) release(node, {"clusterDeleted", ""});
     }
-    const bool empty = ledger_.catalog.nodes().list(cluster.id).empty() &&
-                       ledger_.catalog.jobs().list({.cluster = cluster.id}, {.limit = 1}).items.empty();
-    if (empty) ledger_.catalog.clusters().remove(cluster.id);
+    if (ledger_.catalog.nodes().list(cluster.id).empty()) ledger_.catalog.clusters().remove(cluster.id);
   }
 }
 
@@ -283,26 +236,33 @@ void Dispatcher::remove_deleted() {
 
 void Dispatcher::submit_planned() {
   std::vector<agent::WorkOrder> orders;
+  std::vector<std::string> handed_over;
   {
     const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
-      if (attempt.state != AttemptState::kPlanned || submitted_.contains(attempt.id)) continue;
-      orders.push_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true));
+      if (attempt.state != AttemptState::kPlanned) continue;
+      if (submitted_.contains(attempt.id)) {
+        handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
+      } else {
+        orders.push_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true));
+      }
     }
   }
   for (const agent::WorkOrder& order : orders) {
     submitted_.insert(order.attempt);
     try {
       driver_.submit(order);
+      handed_over.push_back(order.attempt);
     } catch (const Error& error) {
       agent::AttemptResult refused;
       refused.exit_code = 255;
       refused.error = agent::JobError{agent::error_code::kInternal, error.what(), {}};
       finish(order.attempt, refused);
-      continue;
     }
-    const MutexLock lock(ledger_.mutex);
-    ledger_.catalog.attempts().confirm_start(order.attempt, {"started", "handed to its nodes"});
+  }
+  const MutexLock lock(ledger_.mutex);
+  for (const std::string& attempt : handed_over) {
+    ledger_.catalog.attempts().confirm_start(attempt, {"started", "handed to its nodes"});
   }
 }
 
@@ -379,11 +339,16 @@ void Dispatcher::record_end(const Attempt& attempt, const agent::AttemptResult& 
     end.outcome = catalog::AttemptEnd::Outcome::kRequeued;
     end.cause = result.preempted ? Cause{"preempted", "its nodes were wanted otherwise"}
                                  : Cause{"nodeLost", result.error ? result.error->message : ""};
-  } else if (result.error || terminated) {
+  } else if (result.error) {
     end.outcome = catalog::AttemptEnd::Outcome::kFailed;
     end.exit_code = result.exit_code;
-    end.error = result.error ? catalog::JobError{result.error->code, result.error->message, details_of(*result.error)}
-                             : catalog::JobError{agent::error_code::kJobFailed, "the job was terminated", ""};
+    end.error = catalog::JobError{result.error->code, result.error->message, details_of(*result.error)};
+    end.cause = {end.error->code, end.error->message};
+  } else if (result.preempted) {
+    // Terminated by somebody while it was ended to be queued again.
+    end.outcome = catalog::AttemptEnd::Outcome::kFailed;
+    end.exit_code = kTerminatedExitCode;
+    end.error = catalog::JobError{agent::error_code::kJobFailed, "the job was terminated", R"({"reason":"request"})"};
     end.cause = {end.error->code, end.error->message};
   } else {
     end.exit_code = 0;
@@ -413,8 +378,7 @@ agent::WorkOrder Dispatcher::order_of(const Attempt& attempt, const catalog::Job
   order.attempt_number = attempt.number;
   order.job_name = job.name;
   order.cluster_name = cluster.name;
-  const api::JobName name{ledger_.workspace_name(job.workspace), ledger_.experiment_name(job.workspace, job.experiment),
-                          job.name};
+  const api::JobName name{ledger_.workspace_name(job.workspace), ledger_.experiment_name(job.experiment), job.name};
   order.path_segment = path_segment(options_, name, job.uuid);
   order.setup_path_suffix =
       path_suffix(options_, {ledger_.workspace_name(cluster.workspace), cluster.name}, cluster.uuid);
@@ -445,32 +409,6 @@ std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::
   add("stdouterr", environment.log_folder);
   for (const agent::OutputPlace& output : environment.outputs) add(output.id, output.path);
   return directories;
-}
-
-std::optional<api::Explanation> Dispatcher::explain(Id job) {
-  const MutexLock lock(ledger_.mutex);
-  const scheduler::State now = state();
-  const auto found = scheduler::explain(job, now);
-  if (!found) return std::nullopt;
-  api::Explanation explanation{.reason = std::string(scheduler::wait_reason_name(found->reason)),
-                               .message = found->text};
-  if (found->startable_node_count) {
-    explanation.remedies.push_back(
-        fmt::format("it would start at once with nodeCount {}", *found->startable_node_count));
-  }
-  if (found->startable_wall_clock_limit) {
-    explanation.remedies.push_back(
-        fmt::format("it would start at once with a maxWallClockTime of {} s",
-                    std::chrono::duration_cast<std::chrono::seconds>(*found->startable_wall_clock_limit).count()));
-  }
-  if (found->startable_priority) {
-    explanation.remedies.push_back("it would start at once with a higher schedulingPriority");
-  }
-  if (found->latest_start) {
-    const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(*found->latest_start - now.now);
-    explanation.expected_start = wall_clock_us() + wait.count();
-  }
-  return explanation;
 }
 
 }  // namespace gyre::jobs::service

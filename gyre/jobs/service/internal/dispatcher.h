@@ -19,6 +19,12 @@
 
 namespace gyre::jobs::service {
 
+/// Of a workspace's running jobs, by the priority of their nodes.
+struct CoresInUse {
+  std::int64_t dedicated = 0;
+  std::int64_t low_priority = 0;
+};
+
 /// The one thread of the service that acts: it asks the scheduler, writes down what it is about to do, hands it to the
 /// driver, and writes down what the driver reports.
 class Dispatcher {
@@ -35,19 +41,26 @@ class Dispatcher {
 
   /// Why a waiting job waits; nothing when it does not wait.
   std::optional<api::Explanation> explain(catalog::Id job) GYRE_EXCLUDES(ledger_.mutex);
+  CoresInUse cores_in_use(const std::string& workspace) GYRE_EXCLUDES(ledger_.mutex);
   /// Where logs ("stdouterr") and outputs of the job's latest attempt lie on this machine; empty without an attempt.
   std::vector<api::OutputDirectory> output_directories(const catalog::Job& job) GYRE_EXCLUDES(ledger_.mutex);
 
  private:
   using Attempt = catalog::Attempt;
 
+  /// How often a job starts at most where its nodes get lost.
+  static constexpr int kMostAttempts = 20;
+
   void run();
   void take_over();
   void turn();
+  void hear_all();
 
   // What the catalog wants.
   scheduler::State state() GYRE_REQUIRES(ledger_.mutex);
-  scheduler::Job waiting_job(const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex);
+  std::map<catalog::Id, std::string> add_workspaces(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
+  void add_clusters(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
+  scheduler::Job waiting_job(const catalog::Job& job, const std::string& workspace) GYRE_REQUIRES(ledger_.mutex);
   void decide();
   void act(const scheduler::Decision& decision) GYRE_REQUIRES(ledger_.mutex);
   void start(const scheduler::StartJob& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
@@ -76,7 +89,7 @@ class Dispatcher {
   drivers::local::LocalDriver driver_;
   net::Notifier notifier_;
   std::map<catalog::Id, spec::JobSpec> specs_ GYRE_GUARDED_BY(ledger_.mutex);  // Of unfinished jobs.
-  /// When attempts started, by the steady clock; after a restart of the service, as far as the wall clock tells.
+  /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.
   std::map<std::string, SteadyClock::time_point> started_ GYRE_GUARDED_BY(ledger_.mutex);
   std::map<std::string, agent::StopReason> reasons_ GYRE_GUARDED_BY(ledger_.mutex);  // Of ending attempts.
   std::deque<drivers::Event> unheard_;  // The thread's own, as what follows.

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
-
 #include "gyre/jobs/api/errors.h"
 
 namespace gyre::jobs::service {
@@ -13,16 +11,6 @@ namespace {
 /// "JobNotFound", "there is no job 'x' …".
 api::ServiceError not_found(const std::string& kind, const std::string& what, const std::string& name) {
   return {api::ServiceError::Kind::kNotFound, kind + "NotFound", fmt::format("there is no {} '{}'", what, name), name};
-}
-
-/// The name of `id`, where the page has it.
-template <typename Item>
-std::optional<std::string> name_in(const catalog::Page<Item>& page, catalog::Id id) {
-  for (const Item& item : page.items) {
-    if (item.id == id) return item.name;
-  }
-  if (!page.next) throw Error(ErrorCode::kNotFound, fmt::format("the catalog has no number {}", id));
-  return std::nullopt;
 }
 
 }  // namespace
@@ -52,6 +40,12 @@ catalog::User Ledger::user(const std::string& name) {
   throw not_found("User", "user", name);
 }
 
+catalog::EventFilter Ledger::filter(const api::EventScope& scope) {
+  if (!scope.job.empty()) return {.job = job({scope.workspace, scope.experiment, scope.job}).id};
+  if (!scope.cluster.empty()) return {.cluster = cluster({scope.workspace, scope.cluster}).id};
+  return {.workspace = workspace(scope.workspace).id};
+}
+
 void Ledger::remove_experiment(catalog::Id id) {
   const auto some = [&]() GYRE_REQUIRES(mutex) {
     return catalog.jobs().list({.experiment = id}, {.limit = catalog::kLongestPage}).items;
@@ -69,22 +63,6 @@ void Ledger::remove_experiments(catalog::Id workspace) {
   const auto some = [&]() GYRE_REQUIRES(mutex) { return catalog.experiments().list(workspace).items; };
   for (auto experiments = some(); !experiments.empty(); experiments = some()) {
     for (const catalog::Experiment& experiment : experiments) remove_experiment(experiment.id);
-  }
-}
-
-std::string Ledger::workspace_name(catalog::Id id) {
-  for (catalog::PageRequest request{.limit = catalog::kLongestPage};;) {
-    const auto page = catalog.workspaces().list(request);
-    if (auto name = name_in(page, id)) return *name;
-    request.after = *page.next;
-  }
-}
-
-std::string Ledger::experiment_name(catalog::Id workspace, catalog::Id id) {
-  for (catalog::PageRequest request{.limit = catalog::kLongestPage};;) {
-    const auto page = catalog.experiments().list(workspace, request);
-    if (auto name = name_in(page, id)) return *name;
-    request.after = *page.next;
   }
 }
 

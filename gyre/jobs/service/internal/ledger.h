@@ -21,6 +21,7 @@ struct Ledger {
   catalog::Experiment experiment(const api::ExperimentName& name) GYRE_REQUIRES(mutex);
   catalog::Job job(const api::JobName& name) GYRE_REQUIRES(mutex);
   catalog::User user(const std::string& name) GYRE_REQUIRES(mutex);
+  catalog::EventFilter filter(const api::EventScope& scope) GYRE_REQUIRES(mutex);
 
   /// With its jobs, all of which have finished.
   void remove_experiment(catalog::Id id) GYRE_REQUIRES(mutex);
@@ -28,8 +29,8 @@ struct Ledger {
   void remove_experiments(catalog::Id workspace) GYRE_REQUIRES(mutex);
 
   /// The names of what a number stands for.
-  std::string workspace_name(catalog::Id id) GYRE_REQUIRES(mutex);
-  std::string experiment_name(catalog::Id workspace, catalog::Id id) GYRE_REQUIRES(mutex);
+  std::string workspace_name(catalog::Id id) GYRE_REQUIRES(mutex) { return catalog.workspaces().get(id).name; }
+  std::string experiment_name(catalog::Id id) GYRE_REQUIRES(mutex) { return catalog.experiments().get(id).name; }
 };
 
 }  // namespace gyre::jobs::service

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,52 +20,91 @@ namespace {
 
 namespace fs = std::filesystem;
 
-catalog::Catalog open_catalog(const fs::path& folder) {
-  fs::create_directories(folder);
-  return catalog::Catalog::open(folder / "catalog.db");
+catalog::Catalog open_catalog(const ServiceOptions& options) {
+  fs::create_directories(options.folder);
+  return catalog::Catalog::open(options.folder / "catalog.db", {.now = options.wall_clock});
 }
 
 }  // namespace
 
-class Watchers::Entry final : public api::JobService::Watch {
+class Watchers::Holder final : public api::JobService::Watch {
  public:
-  explicit Entry(std::shared_ptr<std::function<void()>> changed) : changed_(std::move(changed)) {}
+  explicit Holder(std::shared_ptr<Entry> entry) : entry_(std::move(entry)) {}
 
  private:
-  std::shared_ptr<std::function<void()>> changed_;
+  std::shared_ptr<Entry> entry_;
 };
 
-std::unique_ptr<api::JobService::Watch> Watchers::add(std::function<void()> changed) {
-  auto shared = std::make_shared<std::function<void()>>(std::move(changed));
+std::unique_ptr<api::JobService::Watch> Watchers::add(Ledger& ledger, const catalog::EventFilter& filter,
+                                                      std::function<void()> changed) {
+  auto entry = std::make_shared<Entry>(filter, std::move(changed));
+  const MutexLock ledger_lock(ledger.mutex);
   const MutexLock lock(mutex_);
-  entries_.push_back(shared);
-  return std::make_unique<Entry>(std::move(shared));
+  // Nobody has looked since the last one left.
+  if (entries_.empty()) last_ = ledger.catalog.events().latest();
+  entries_.push_back(entry);
+  return std::make_unique<Holder>(std::move(entry));
 }
 
-void Watchers::call() {
-  std::vector<std::shared_ptr<std::function<void()>>> present;
-  {
-    const MutexLock lock(mutex_);
-    entries_.remove_if([](const auto& entry) { return entry.expired(); });
-    for (const auto& entry : entries_) {
-      if (auto changed = entry.lock()) present.push_back(std::move(changed));
-    }
+std::vector<std::shared_ptr<Watchers::Entry>> Watchers::present() {
+  const MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<Entry>> found;
+  entries_.remove_if([&](const std::weak_ptr<Entry>& each) {
+    auto entry = each.lock();
+    if (!entry) return true;
+    found.push_back(std::move(entry));
+    return false;
+  });
+  return found;
+}
+
+std::vector<catalog::Event> Watchers::news(Ledger& ledger) {
+  const MutexLock ledger_lock(ledger.mutex);
+  const MutexLock lock(mutex_);
+  std::vector<catalog::Event> events;
+  for (bool more = true; more;) {
+    auto page = ledger.catalog.events().list({}, {.after = last_, .limit = catalog::kLongestPage});
+    if (!page.items.empty()) last_ = page.items.back().sequence;
+    std::ranges::move(page.items, std::back_inserter(events));
+    more = page.next.has_value();
   }
-  for (const auto& changed : present) (*changed)();
+  return events;
+}
+
+void Watchers::call(Ledger& ledger) {
+  const auto entries = present();
+  if (entries.empty()) return;
+  std::optional<std::vector<catalog::Event>> events;
+  try {
+    events = news(ledger);
+  } catch (const Error&) {
+    events = std::nullopt;  // They cannot be read now: everybody looks for themselves.
+  }
+  for (const auto& entry : entries) {
+    const catalog::EventFilter& filter = entry->filter;
+    const auto passes = [&](const catalog::Event& event) {
+      if (filter.job) return event.job == filter.job;
+      return filter.cluster ? event.cluster == filter.cluster : event.workspace == filter.workspace;
+    };
+    if (!events || std::ranges::any_of(*events, passes)) entry->changed();
+  }
 }
 
 Service::Work::Work(const ServiceOptions& service_options)
     : options(service_options),
-      ledger(open_catalog(options.folder)),
-      dispatcher(options, ledger, [watchers = watchers] { watchers->call(); }) {}
+      ledger(open_catalog(options)),
+      dispatcher(options, ledger, [this] { watchers.call(ledger); }) {}
 
 void Service::Work::changed() {
   dispatcher.wake();
-  watchers->call();
+  watchers.call(ledger);
 }
 
 api::Workspace Service::Work::shown(const catalog::Workspace& workspace) const {
-  return {.name = workspace.name, .location = workspace.location, .creation_time = workspace.created};
+  return {.name = workspace.name,
+          .location = workspace.location,
+          .creation_time = workspace.created,
+          .quotas = {workspace.quotas.dedicated, workspace.quotas.low_priority}};
 }
 
 api::Experiment Service::Work::shown(const catalog::Experiment& experiment, const std::string& workspace) const {

@@ -4,6 +4,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gyre/jobs/service/internal/dispatcher.h"
 #include "gyre/jobs/service/internal/ledger.h"
@@ -12,17 +13,28 @@
 namespace gyre::jobs::service {
 
 /// The callbacks of clients that watch events. Thread-safe.
-class Watchers : public std::enable_shared_from_this<Watchers> {
+class Watchers {
  public:
-  std::unique_ptr<api::JobService::Watch> add(std::function<void()> changed);
-  /// Calls them all, without a lock held: one may destroy its answer, or any other.
-  void call();
+  std::unique_ptr<api::JobService::Watch> add(Ledger& ledger, const catalog::EventFilter& filter,
+                                              std::function<void()> changed) GYRE_EXCLUDES(ledger.mutex);
+  /// Calls those whose filter an event since the last call has passed, without a lock held: one may destroy its answer,
+  /// or any other.
+  void call(Ledger& ledger) GYRE_EXCLUDES(ledger.mutex);
 
  private:
-  class Entry;
+  struct Entry {
+    catalog::EventFilter filter;
+    std::function<void()> changed;
+  };
+  class Holder;
+
+  std::vector<std::shared_ptr<Entry>> present();
+  /// Since the last call, in order.
+  std::vector<catalog::Event> news(Ledger& ledger) GYRE_EXCLUDES(ledger.mutex);
 
   Mutex mutex_;
-  std::list<std::weak_ptr<std::function<void()>>> entries_ GYRE_GUARDED_BY(mutex_);
+  std::list<std::weak_ptr<Entry>> entries_ GYRE_GUARDED_BY(mutex_);
+  catalog::Id last_ GYRE_GUARDED_BY(mutex_) = 0;  // The number of the last event that was looked at.
 };
 
 class Service::Work {
@@ -43,7 +55,7 @@ class Service::Work {
 
   const ServiceOptions options;
   Ledger ledger;
-  std::shared_ptr<Watchers> watchers = std::make_shared<Watchers>();
+  Watchers watchers;
   Dispatcher dispatcher;  // Last: its thread uses the others.
 };
 

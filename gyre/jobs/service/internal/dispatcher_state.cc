@@ -1,0 +1,142 @@
+// What the scheduler gets to see of the catalog, and what people hear of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "gyre/base/cores.h"
+#include "gyre/jobs/scheduler/explain.h"
+#include "gyre/jobs/service/internal/dispatcher.h"
+#include "gyre/jobs/service/internal/records.h"
+
+namespace gyre::jobs::service {
+
+using catalog::AttemptState;
+using catalog::ExecutionState;
+using catalog::Id;
+
+scheduler::Job Dispatcher::waiting_job(const catalog::Job& job, const std::string& workspace) {
+  const spec::JobSpec& spec = spec_of(job);
+  return {.id = job.id,
+          .name = job.name,
+          .workspace = workspace,
+          .cluster = job.cluster,
+          .priority = scheduled(spec.scheduling_priority),
+          .sequence = job.id,
+          .node_count = spec.node_count,
+          .wall_clock_limit = spec.max_wall_clock_time,
+          .attempts = job.attempts,
+          .max_attempts = kMostAttempts};
+}
+
+/// Their quotas; returns their names.
+std::map<Id, std::string> Dispatcher::add_workspaces(scheduler::State& state) {
+  std::map<Id, std::string> names;
+  catalog::PageRequest request{.limit = catalog::kLongestPage};
+  for (bool more = true; more;) {
+    const auto page = ledger_.catalog.workspaces().list(request);
+    for (const catalog::Workspace& workspace : page.items) {
+      names[workspace.id] = workspace.name;
+      const auto add = [&](scheduler::NodePriority priority, const std::optional<std::int64_t>& cores) {
+        if (cores) state.quotas.push_back({workspace.name, priority, static_cast<int>(*cores)});
+      };
+      add(scheduler::NodePriority::kDedicated, workspace.quotas.dedicated);
+      add(scheduler::NodePriority::kLowPriority, workspace.quotas.low_priority);
+    }
+    more = page.next.has_value();
+    request.after = page.next.value_or(0);
+  }
+  return names;
+}
+
+void Dispatcher::add_clusters(scheduler::State& state) {
+  catalog::PageRequest request{.limit = catalog::kLongestPage};
+  for (bool more = true; more;) {
+    const auto page = ledger_.catalog.clusters().list_all(request);
+    for (const catalog::Cluster& cluster : page.items) {
+      const spec::ClusterSpec spec = cluster_spec(cluster.spec, cluster.scale);
+      state.clusters.push_back({.id = cluster.id,
+                                .name = cluster.name,
+                                .node_priority = spec.vm_priority == spec::VmPriority::kDedicated
+                                                     ? scheduler::NodePriority::kDedicated
+                                                     : scheduler::NodePriority::kLowPriority,
+                                .cores_per_node = usable_cores(),
+                                .scale = scheduled(spec.scale_settings)});
+    }
+    more = page.next.has_value();
+    request.after = page.next.value_or(0);
+  }
+}
+
+scheduler::State Dispatcher::state() {
+  scheduler::State state;
+  const auto since_start = [](SteadyClock::time_point when) {
+    return std::chrono::duration_cast<scheduler::Time>(when.time_since_epoch());
+  };
+  state.now = since_start(SteadyClock::now());
+  const std::map<Id, std::string> workspaces = add_workspaces(state);
+  add_clusters(state);
+  for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
+    state.nodes.push_back({.id = node.id, .cluster = node.cluster, .state = scheduled(node.state)});
+  }
+  std::map<Id, const Attempt*> busy;
+  const std::vector<Attempt> attempts = ledger_.catalog.attempts().unended();
+  for (const Attempt& attempt : attempts) busy[attempt.job] = &attempt;
+  for (const catalog::Job& job : ledger_.catalog.jobs().unfinished()) {
+    scheduler::Job described = waiting_job(job, workspaces.at(job.workspace));
+    const auto attempt = busy.find(job.id);
+    if (attempt == busy.end()) {
+      if (job.execution_state == ExecutionState::kQueued) state.waiting.push_back(std::move(described));
+      continue;
+    }
+    scheduler::RunningJob running{.job = std::move(described),
+                                  .ending = attempt->second->state == AttemptState::kEnding};
+    for (const catalog::AttemptNode& node : attempt->second->nodes) running.nodes.push_back(node.id);
+    const auto known = started_.find(attempt->second->id);
+    running.started = known == started_.end() ? state.now : since_start(known->second);
+    state.running.push_back(std::move(running));
+  }
+  return state;
+}
+
+CoresInUse Dispatcher::cores_in_use(const std::string& workspace) {
+  const MutexLock lock(ledger_.mutex);
+  const scheduler::State now = state();
+  CoresInUse cores;
+  for (const scheduler::RunningJob& running : now.running) {
+    const auto cluster = std::ranges::find(now.clusters, running.job.cluster, &scheduler::Cluster::id);
+    if (running.job.workspace != workspace || cluster == now.clusters.end()) continue;
+    auto& held = cluster->node_priority == scheduler::NodePriority::kDedicated ? cores.dedicated : cores.low_priority;
+    held += static_cast<std::int64_t>(running.nodes.size()) * cluster->cores_per_node;
+  }
+  return cores;
+}
+
+std::optional<api::Explanation> Dispatcher::explain(Id job) {
+  const MutexLock lock(ledger_.mutex);
+  const scheduler::State now = state();
+  const auto found = scheduler::explain(job, now);
+  if (!found) return std::nullopt;
+  api::Explanation explanation{.reason = std::string(scheduler::wait_reason_name(found->reason)),
+                               .message = found->text};
+  if (found->startable_node_count) {
+    explanation.remedies.push_back(
+        fmt::format("it would start at once with nodeCount {}", *found->startable_node_count));
+  }
+  if (found->startable_wall_clock_limit) {
+    explanation.remedies.push_back(
+        fmt::format("it would start at once with a maxWallClockTime of {} s",
+                    std::chrono::duration_cast<std::chrono::seconds>(*found->startable_wall_clock_limit).count()));
+  }
+  if (found->startable_priority) {
+    explanation.remedies.push_back("it would start at once with a higher schedulingPriority");
+  }
+  if (found->latest_start) {
+    const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(*found->latest_start - now.now);
+    explanation.expected_start = options_.wall_clock() + wait.count();
+  }
+  return explanation;
+}
+
+}  // namespace gyre::jobs::service

@@ -1,0 +1,242 @@
+// kill -9 of the service, of agents and of the processes that hold the ranks, at random points, while jobs are
+// submitted and run: no job is lost, none runs twice, none leaves a process behind, and the events tell all of it. The
+// seed is printed; `./dev test --long` tries 300 kills.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/random.h"
+#include "gyre/jobs/service/http_test_support.h"
+
+namespace gyre::jobs::service {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kKills = 40;
+constexpr int kKillsOfALongRun = 300;
+constexpr int kNodes = 3;
+constexpr std::size_t kMostUnfinished = 6;
+constexpr std::uint64_t kLongestPauseMs = 120;  // Between two kills.
+
+std::vector<int> processes_with(const std::string& file, const std::string& text) {
+  std::vector<int> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (content_of(entry.path() / file).find(text) != std::string::npos) found.push_back(std::stoi(name));
+  }
+  return found;
+}
+
+/// A service with its HTTP interface, as a process of its own.
+class ServiceProcess {
+ public:
+  ServiceProcess(const ServiceOptions& options, net::Endpoint endpoint)
+      : options_(options), endpoint_(std::move(endpoint)) {
+    start();
+  }
+  ~ServiceProcess() { kill(); }
+  ServiceProcess(const ServiceProcess&) = delete;
+  ServiceProcess& operator=(const ServiceProcess&) = delete;
+
+  void start() {
+    child_ = ::fork();
+    if (child_ != 0) return;
+    try {
+      const auto service = std::make_shared<Service>(options_);
+      net::http::ServerOptions options;
+      options.endpoints = {endpoint_};
+      options.authenticate = api::make_authenticator(service);
+      const net::http::Server server(std::move(options), api::make_router(service));
+      for (;;) ::pause();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "the service ended: %s\n", error.what());
+      ::_exit(1);
+    }
+  }
+  void kill() {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "the service ended by itself";
+    child_ = 0;
+  }
+
+ private:
+  ServiceOptions options_;
+  net::Endpoint endpoint_;
+  pid_t child_ = 0;
+};
+
+class KillTest : public JobServiceTest {
+ protected:
+  struct Submitted {
+    std::string name;
+    int nodes = 1;
+    int exit_code = 0;
+  };
+
+  KillTest() {
+    make_cluster(kNodes);
+    token_ = service_->create_user({"root", true});
+    service_.reset();  // From now on it is a process of its own.
+    endpoint_ = net::parse_endpoint("unix:" + (folder_.path() / "api.sock").string());
+    process_ = std::make_unique<ServiceProcess>(options_, endpoint_);
+  }
+
+  Json ask(Method method, const std::string& target, const std::string& body = "") const {
+    net::http::Client client({.endpoint = endpoint_, .token = token_, .connect = std::chrono::seconds(30)});
+    const auto answer =
+        client.send({.method = method, .target = net::http::parse_target(target), .headers = {}, .body = body});
+    return answer.body.empty() ? Json() : Json::parse(answer.body);
+  }
+  static std::string path_of(const std::string& job) { return "/workspaces/w/experiments/e/jobs/" + job; }
+
+  void submit_next(Random& random) {
+    Submitted job{.name = fmt::format("job-{}", jobs_.size()),
+                  .nodes = random.below(3) == 0 ? 2 : 1,
+                  .exit_code = static_cast<int>(jobs_.size() % 3)};
+    const std::string line =
+        fmt::format("echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/{0}; sleep 0.{1}; echo last; exit {2}", job.name,
+                    random.below(3), job.exit_code);
+    const std::string file = fmt::format(
+        R"({{"properties": {{"cluster": {{"id": "c"}}, "nodeCount": {}, "stdOutErrPathPrefix":
+             "$AZ_BATCHAI_MOUNT_ROOT/share", "jobPreparation": {{"commandLine": "sleep 0.05"}},
+             "customToolkitSettings": {{"commandLine": "{}"}}}}}})",
+        job.nodes, line);
+    ask(Method::kPut, path_of(job.name), file);
+    jobs_.push_back(job);
+  }
+  std::size_t unfinished() const {
+    std::size_t count = 0;
+    for (const Submitted& job : jobs_) {
+      if (finished_.contains(job.name)) continue;
+      const std::string state = ask(Method::kGet, path_of(job.name)).at("properties").at("executionState");
+      if (state == "succeeded" || state == "failed") {
+        finished_.insert(job.name);
+      } else {
+        ++count;
+      }
+    }
+    return count;
+  }
+
+  /// One of: the service, an agent, a process of `gyre launch`.
+  void kill_something(Random& random) {
+    const auto what = random.below(3);
+    if (what == 0) {
+      process_->kill();
+      process_->start();
+    } else if (what == 1) {
+      std::vector<fs::path> nodes;
+      std::error_code ignored;
+      for (const auto& node : fs::directory_iterator(options_.folder / "nodes", ignored)) nodes.push_back(node.path());
+      if (nodes.empty()) return;
+      if (const int pid = agent_of(nodes[random.below(nodes.size())]); pid > 1) ::kill(pid, SIGKILL);
+    } else {
+      const std::vector<int> launchers = processes_with("cmdline", (options_.folder / "nodes").string() + "/");
+      std::vector<int> holders;
+      for (const int pid : launchers) {
+        if (content_of(fmt::format("/proc/{}/cmdline", pid)).find(".sock.json") != std::string::npos) {
+          holders.push_back(pid);
+        }
+      }
+      if (holders.empty()) return;
+      ::kill(holders[random.below(holders.size())], SIGKILL);
+      ++killed_launchers_;
+    }
+  }
+
+  void check_events(const std::string& name) const {
+    std::map<std::string, std::string> states;
+    std::int64_t last = 0;
+    for (std::string target = path_of(name) + "/events"; !target.empty();) {
+      const Json page = ask(Method::kGet, target);
+      for (const Json& event : page.at("value")) {
+        EXPECT_GT(event.at("sequence").get<std::int64_t>(), last);
+        last = event.at("sequence");
+        if (event.at("from") == "" && event.at("to") == "") continue;  // A remark.
+        const std::string who = event.at("subject").get<std::string>() +
+                                (event.at("subject") == "attempt" ? event.at("attempt").dump() : std::string());
+        EXPECT_EQ(states[who], event.at("from")) << name << ": " << event.dump();
+        states[who] = event.at("to");
+      }
+      target = page.at("nextLink").is_string() ? page.at("nextLink").get<std::string>() : "";
+    }
+    const Json job = ask(Method::kGet, path_of(name));
+    EXPECT_EQ(states["job"], job.at("properties").at("executionState"));
+    for (int attempt = 1; attempt <= job.at("gyre").at("attempts").get<int>(); ++attempt) {
+      EXPECT_EQ(states["attempt" + std::to_string(attempt)], "ended") << name;
+    }
+  }
+
+  /// Returns whether it failed because what held its processes was killed.
+  bool check(const Submitted& job) const {
+    const Json record = ask(Method::kGet, path_of(job.name));
+    const Json& info = record.at("properties").at("executionInfo");
+    SCOPED_TRACE(job.name + ": " + info.dump());
+    check_events(job.name);
+    const std::string ran = content_of(share_ / job.name);
+    const int starts = static_cast<int>(std::ranges::count(ran, '\n'));
+    const int attempts = record.at("gyre").at("attempts");
+    EXPECT_LE(starts, attempts) << "an attempt ran twice";
+    const bool internal = !info.at("errors").empty() && info.at("errors").front().at("code") == "InternalError";
+    if (!internal) {
+      EXPECT_EQ(info.at("exitCode"), job.exit_code);
+      EXPECT_GE(starts, 1);
+      const std::string segment = record.at("properties").at("jobOutputDirectoryPathSegment");
+      EXPECT_TRUE(content_of(share_ / segment / "stdouterr/stdout.txt").ends_with("last\n"));
+    }
+    EXPECT_TRUE(wait_until([&] {
+      return processes_with("environ", "GYRE_JOB_ATTEMPT=" + record.at("gyre").at("uuid").get<std::string>()).empty();
+    })) << "a process is left";
+    return internal;
+  }
+
+  std::string token_;
+  net::Endpoint endpoint_;
+  std::unique_ptr<ServiceProcess> process_;
+  std::vector<Submitted> jobs_;
+  mutable std::set<std::string> finished_;
+  int killed_launchers_ = 0;
+};
+
+TEST_F(KillTest, at_random_points_lose_no_job_double_none_and_leave_nothing) {
+  const char* given = std::getenv("GYRE_TEST_KILL_SEED");
+  const auto seed = given != nullptr ? std::strtoull(given, nullptr, 10) : static_cast<std::uint64_t>(wall_clock_us());
+  std::printf("seed %llu; again with GYRE_TEST_KILL_SEED\n", static_cast<unsigned long long>(seed));
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Random random(seed);
+  const int kills = std::getenv("GYRE_TEST_LONG") == nullptr ? kKills : kKillsOfALongRun;
+  for (int kill = 0; kill < kills && !HasFailure(); ++kill) {
+    while (unfinished() < kMostUnfinished) submit_next(random);
+    // The moment of the kill is what is tried here; nothing waits for it.
+    std::this_thread::sleep_for(std::chrono::milliseconds(random.below(kLongestPauseMs)));
+    kill_something(random);
+  }
+  EXPECT_TRUE(wait_until([&] { return unfinished() == 0; }));
+  int internal = 0;
+  for (const Submitted& job : jobs_) internal += check(job) ? 1 : 0;
+  EXPECT_LE(internal, killed_launchers_) << "jobs failed although nothing that holds their processes was killed";
+  EXPECT_TRUE(wait_until([&] {
+    for (const int pid : processes_with("cmdline", (options_.folder / "nodes").string() + "/")) {
+      if (content_of(fmt::format("/proc/{}/cmdline", pid)).find(".sock.json") != std::string::npos) return false;
+    }
+    return true;
+  })) << "a gyre launch is left";
+  std::printf("%d kills, %zu jobs, %d launchers killed, %d jobs failed by that\n", kills, jobs_.size(),
+              killed_launchers_, internal);
+  process_.reset();
+}
+
+}  // namespace
+}  // namespace gyre::jobs::service
