@@ -103,15 +103,13 @@ class StatesTest : public ServiceOverHttpTest {
   }
 };
 
-TEST_F(StatesTest, every_ending_has_batch_ais_state_exit_code_error_and_files) {
-  make_cluster(2);
+std::vector<Ending> endings() {
   const std::set<std::string> of_one{"stdout.txt", "stderr.txt", "execution.log"};
   const std::set<std::string> prepared{"stdout.txt", "stderr.txt", "execution.log", "stdout-job_prep.txt",
                                        "stderr-job_prep.txt"};
   const std::string python = R"("pythonScriptFilePath": "$AZ_BATCHAI_MOUNT_ROOT/share/task.sh",
                                 "pythonInterpreterPath": "/bin/sh")";
-  drivers::conformance::write_file(share_ / "task.sh", "exit 0\n");
-  const std::vector<Ending> endings{
+  return {
       {"success", 1, custom("echo hello"), "", "succeeded", 0, "", "", of_one},
       {"success-on-two",
        2,
@@ -174,8 +172,13 @@ TEST_F(StatesTest, every_ending_has_batch_ais_state_exit_code_error_and_files) {
        "",
        {"stdout-0.txt", "stderr-0.txt", "execution.log"}},
   };
-  for (const Ending& ending : endings) put(ending.name, file_of(ending.nodes, ending.toolkit, ending.more));
-  for (const Ending& ending : endings) expect(ending, finished(ending.name));
+}
+
+TEST_F(StatesTest, every_ending_has_batch_ais_state_exit_code_error_and_files) {
+  make_cluster(2);
+  drivers::conformance::write_file(share_ / "task.sh", "exit 0\n");
+  for (const Ending& ending : endings()) put(ending.name, file_of(ending.nodes, ending.toolkit, ending.more));
+  for (const Ending& ending : endings()) expect(ending, finished(ending.name));
 }
 
 // Pinned by the tests of Batch AI's own client.
@@ -311,7 +314,8 @@ class OnSmallDisk : public StatesTest {
     EXPECT_TRUE(wait_until([&] {
       refused = as_ada(Method::kPut, path_of(fmt::format("more-{}", made++)), file_of(1, custom("true")));
       return refused.status == 507;
-    })) << refused.status << refused.body;
+    })) << refused.status
+        << refused.body;
     EXPECT_THAT(refused.body, HasSubstr("the disk is full; nothing was changed"));
     EXPECT_EQ(as_ada(Method::kGet, "/workspaces/w/jobs").status, 200);
     EXPECT_EQ(as_ada(Method::kGet, path_of("writer") + "/why").status, 200);
