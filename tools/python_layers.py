@@ -24,6 +24,7 @@ LEVELS = {
     "_tensors": 1,
     "_torch_private": 1,
     "_gathering": 2,
+    "data": 2,
     "launch": 2,
     "torch": 2,
     "gyre": 3,

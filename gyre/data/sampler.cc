@@ -6,7 +6,6 @@
 
 #include "gyre/base/check.h"
 #include "gyre/base/error.h"
-#include "gyre/base/random.h"
 
 namespace gyre::data {
 namespace {
@@ -17,10 +16,20 @@ std::uint64_t step_size(const SamplerOptions& options) {
   return options.batch_per_rank * (sharded ? static_cast<std::uint64_t>(options.ranks) : 1);
 }
 
+/// Epochs use the streams below 2^32; orders of single ranks lie above them.
+std::uint64_t stream_of(const SamplerOptions& options, std::uint64_t epoch, int rank) {
+  const bool own = options.sharing == Sharing::kEveryRankAll;
+  return own ? epoch + (static_cast<std::uint64_t>(rank + 1) << 32) : epoch;
+}
+
 }  // namespace
 
 std::vector<std::uint64_t> epoch_permutation(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch) {
-  return permutation(count, seed, epoch);
+  const Shuffle shuffle(count, seed, epoch);
+  std::vector<std::uint64_t> order;
+  order.reserve(count);
+  for (std::uint64_t position = 0; position < count; ++position) order.push_back(shuffle.at(position));
+  return order;
 }
 
 std::uint64_t steps_per_epoch(const SamplerOptions& options) {
@@ -39,12 +48,20 @@ std::uint64_t steps_per_epoch(const SamplerOptions& options) {
 }
 
 EpochOrder::EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank)
-    : options_(options), steps_(steps_per_epoch(options)) {
+    : options_(options),
+      steps_(steps_per_epoch(options)),
+      full_(options.count, options.seed, stream_of(options, epoch, rank)),
+      blocks_(options.count, options.block, options.seed, stream_of(options, epoch, rank)) {
   GYRE_CHECK((rank >= 0 && rank < options.ranks));
-  // Epochs use the streams below 2^32; orders of single ranks lie above them.
-  const bool own = options.sharing == Sharing::kEveryRankAll;
-  const std::uint64_t stream = own ? epoch + (static_cast<std::uint64_t>(rank + 1) << 32) : epoch;
-  order_ = epoch_permutation(options.count, options.seed, stream);
+}
+
+std::uint64_t EpochOrder::sample_at(std::uint64_t position) const {
+  switch (options_.shuffling) {
+    case Shuffling::kNone: return position;
+    case Shuffling::kFull: return full_.at(position);
+    case Shuffling::kBlocks: return blocks_.at(position);
+  }
+  return position;
 }
 
 RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
@@ -61,7 +78,7 @@ RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
   batch.counted_globally = sharded ? step_counted : step_counted * static_cast<std::uint64_t>(options_.ranks);
   const std::uint64_t first = step * size + offset;
   batch.samples.reserve(per_rank);
-  for (std::uint64_t i = 0; i < per_rank; ++i) batch.samples.push_back(order_[(first + i) % options_.count]);
+  for (std::uint64_t i = 0; i < per_rank; ++i) batch.samples.push_back(sample_at((first + i) % options_.count));
   return batch;
 }
 

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "gyre/data/shuffle.h"
+
 namespace gyre::data {
 
 /// What happens when the samples do not fill the last global batch of an epoch.
@@ -20,9 +22,18 @@ enum class Sharing {
                   ///< does).
 };
 
+/// In which order an epoch runs through the samples.
+enum class Shuffling {
+  kNone,    ///< As they are numbered.
+  kFull,    ///< Any sample at any place.
+  kBlocks,  ///< Blocks of neighbours in random order, and the samples within each block (BlockShuffle).
+};
+
 struct SamplerOptions {
-  std::uint64_t count = 0;           ///< Samples in the data set.
-  std::uint64_t seed = 0;            ///< Of the shuffle.
+  std::uint64_t count = 0;  ///< Samples in the data set.
+  std::uint64_t seed = 0;   ///< Of the shuffle.
+  Shuffling shuffling = Shuffling::kFull;
+  std::uint64_t block = 1;           ///< Samples per block of kBlocks; at least 1.
   int ranks = 1;                     ///< Ranks that share the work.
   std::uint64_t batch_per_rank = 1;  ///< Samples per rank and step.
   Remainder remainder = Remainder::kPad;
@@ -37,7 +48,7 @@ struct RankBatch {
   std::uint64_t counted_globally = 0;  ///< Samples that count, over all ranks.
 };
 
-/// The order of one epoch as one rank sees it. A value; thread-safe.
+/// The order of one epoch as one rank sees it, computed when it is asked for: it takes no memory. A value; thread-safe.
 class EpochOrder {
  public:
   EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank);
@@ -47,18 +58,21 @@ class EpochOrder {
   RankBatch batch(std::uint64_t step, int rank) const;
 
  private:
+  std::uint64_t sample_at(std::uint64_t position) const;
+
   SamplerOptions options_;
   std::uint64_t steps_;
-  std::vector<std::uint64_t> order_;
+  Shuffle full_;
+  BlockShuffle blocks_;
 };
 
 /// Steps of an epoch: the same on every rank. At least 1: with kDrop and fewer samples than a global batch holds it is
 /// Error(kInvalidArgument), because such a run would train nothing.
 std::uint64_t steps_per_epoch(const SamplerOptions& options);
 
-/// The global order of an epoch: a permutation of 0..count-1 keyed by (seed, epoch), whatever the number of ranks.
-/// Global batch b is its positions [b*B, (b+1)*B) with B = ranks * batch_per_rank, and rank r takes the r-th part of
-/// it. Golden values stand in sampler_test.cc: an order once published never changes.
+/// The global order of an epoch, for tests and small sets: a permutation of 0..count-1 keyed by (seed, epoch), whatever
+/// the number of ranks. Global batch b is its positions [b*B, (b+1)*B) with B = ranks * batch_per_rank, and rank r
+/// takes the r-th part of it. Golden values stand in sampler_test.cc: an order once published never changes.
 std::vector<std::uint64_t> epoch_permutation(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch);
 
 /// Rank `rank`'s contiguous share [first, last) of `count` things: sizes differ by one at most, none is left out.

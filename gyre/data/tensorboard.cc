@@ -5,22 +5,18 @@
 #include <unistd.h>
 
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <string>
 
-#include "gyre/base/checksum.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/data/formats/tfrecord.h"
+#include "gyre/data/internal/protobuf_writer.h"
 
 namespace gyre::data {
 namespace {
 
-// Protobuf's wire types and the fields of Event, Summary and Summary.Value that are written.
-constexpr std::uint32_t kVarint = 0;
-constexpr std::uint32_t kFixed64 = 1;
-constexpr std::uint32_t kLengthDelimited = 2;
-constexpr std::uint32_t kFixed32 = 5;
+// The fields of Event, Summary and Summary.Value that are written.
 constexpr std::uint32_t kEventWallTime = 1;
 constexpr std::uint32_t kEventStep = 2;
 constexpr std::uint32_t kEventFileVersion = 3;
@@ -28,36 +24,6 @@ constexpr std::uint32_t kEventSummary = 5;
 constexpr std::uint32_t kSummaryValue = 1;
 constexpr std::uint32_t kValueTag = 1;
 constexpr std::uint32_t kValueSimpleValue = 2;
-
-class ProtobufWriter {
- public:
-  void varint_field(std::uint32_t field, std::uint64_t value) {
-    varint(field << 3 | kVarint);
-    varint(value);
-  }
-  void double_field(std::uint32_t field, double value) {
-    varint(field << 3 | kFixed64);
-    writer_.u64(std::bit_cast<std::uint64_t>(value));
-  }
-  void float_field(std::uint32_t field, float value) {
-    varint(field << 3 | kFixed32);
-    writer_.u32(std::bit_cast<std::uint32_t>(value));
-  }
-  void bytes_field(std::uint32_t field, std::span<const std::byte> value) {
-    varint(field << 3 | kLengthDelimited);
-    varint(value.size());
-    writer_.bytes(value);
-  }
-  Bytes take() { return writer_.take(); }
-
- private:
-  void varint(std::uint64_t value) {
-    for (; value >= 0x80; value >>= 7) writer_.u8(static_cast<std::uint8_t>(value | 0x80));
-    writer_.u8(static_cast<std::uint8_t>(value));
-  }
-
-  ByteWriter writer_;
-};
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -91,17 +57,6 @@ Bytes scalar_event(double wall_time_seconds, std::int64_t step, std::span<const 
   return event.take();
 }
 
-Bytes tfrecord(std::span<const std::byte> payload) {
-  ByteWriter length;
-  length.u64(payload.size());
-  ByteWriter record;
-  record.bytes(length.result());
-  record.u32(masked_crc32c(length.result()));
-  record.bytes(payload);
-  record.u32(masked_crc32c(payload));
-  return record.take();
-}
-
 TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
@@ -114,11 +69,11 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
     file_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
     if (!file_ && errno != EEXIST) throw system_error(fmt::format("cannot write {}", path_.string()), errno);
   }
-  write_all(file_.get(), tfrecord(version_event(now_seconds())), fmt::format("cannot write {}", path_.string()));
+  write_all(file_.get(), framed_tfrecord(version_event(now_seconds())), fmt::format("cannot write {}", path_.string()));
 }
 
 void TensorboardWriter::add_scalars(std::int64_t step, std::span<const Scalar> scalars) {
-  write_all(file_.get(), tfrecord(scalar_event(now_seconds(), step, scalars)),
+  write_all(file_.get(), framed_tfrecord(scalar_event(now_seconds(), step, scalars)),
             fmt::format("cannot write {}", path_.string()));
 }
 

@@ -19,9 +19,7 @@ struct Scalar {
 /// Writes scalars to a file that TensorBoard shows: `events.out.tfevents.<seconds>.<host>.<process id>` in a folder,
 /// which is made when needed. Every call is one write, so a reader or a crash never sees less than what was added
 /// before. Not thread-safe. Errors: kIo, kResourceExhausted, naming the file.
-/// Source of the format: TFRecord framing (length, masked CRC-32C of the length, payload, masked CRC-32C of the
-/// payload) around tensorflow/core/util/event.proto, encoded here by hand because libtorch brings a protobuf of its
-/// own.
+/// Source of the format: TFRecord framing (formats/tfrecord.h) around tensorflow/core/util/event.proto.
 class TensorboardWriter {
  public:
   explicit TensorboardWriter(const std::filesystem::path& folder);
@@ -38,8 +36,5 @@ class TensorboardWriter {
 /// The payload of a record with scalars, and of the record that opens a file; apart for tests.
 Bytes scalar_event(double wall_time_seconds, std::int64_t step, std::span<const Scalar> scalars);
 Bytes version_event(double wall_time_seconds);
-
-/// A payload in TFRecord framing.
-Bytes tfrecord(std::span<const std::byte> payload);
 
 }  // namespace gyre::data

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "gyre/base/checksum.h"
+#include "gyre/data/formats/tfrecord.h"
 
 namespace gyre::data {
 namespace {
@@ -29,7 +30,7 @@ TEST(Tensorboard, an_event_is_the_protobuf_written_down_here) {
 }
 
 TEST(Tensorboard, a_record_carries_its_length_and_both_checksums) {
-  const Bytes record = tfrecord(as_bytes("abc"));
+  const Bytes record = framed_tfrecord(as_bytes("abc"));
   ASSERT_EQ(record.size(), 8U + 4 + 3 + 4);
   ByteReader reader(record, "record");
   const auto length = reader.bytes(8);

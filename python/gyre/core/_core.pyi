@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 __version__: str
 libtorch_version: str
@@ -62,6 +62,37 @@ class Memory:
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def keep_values(self) -> None: ...
+
+class DataLoader:
+    def __init__(
+        self,
+        files: Sequence[str],
+        *,
+        records_per_file: int,
+        fields: Sequence[tuple[str, str, str, str, Sequence[int], str]],
+        batch_size: int,
+        shuffle: str,
+        seed: int,
+        drop_last: bool,
+        rank: int,
+        ranks: int,
+        threads: int,
+        memory_budget: int,
+        prefetch: int,
+    ) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    def start_epoch(self, epoch: int, step: int = ...) -> None: ...
+    def next(self) -> tuple[list[Memory], int, int] | None: ...
+    def ledger(self) -> dict[str, Any]: ...
+
+def encode_example(features: Sequence[tuple[str, str, bytes]]) -> bytes: ...
+def usable_cores() -> int: ...
+def write_tfrecords(path: str, records: Sequence[bytes], compression: str = ..., level: int = ...) -> None: ...
 
 class Request:
     def __init__(

@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 
+#include "python/gyre/core/data_binding.h"
 #include "python/gyre/core/distributed_binding.h"
 #include "python/gyre/core/engine_binding.h"
 #include "python/gyre/core/error_binding.h"
@@ -14,6 +15,7 @@ NB_MODULE(_core, module) {
   nanobind::set_leak_warnings(false);
   gyre::python::bind_errors(module);
   gyre::python::bind_memory(module);
+  gyre::python::bind_data(module);
   gyre::python::bind_engine(module);
   gyre::python::bind_distributed(module);
 }

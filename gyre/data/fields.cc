@@ -1,0 +1,222 @@
+#include "gyre/data/fields.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "gyre/base/error.h"
+
+namespace gyre::data {
+namespace {
+
+constexpr std::size_t kInt16Values = std::size_t{1} << 16;
+
+std::uint16_t to_bfloat16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
+  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float transformed(ValueTransform transform, float value) {
+  return transform == ValueTransform::kLog1p ? std::log1p(value) : value;
+}
+
+void store(float value, ElementType type, std::byte* into) {
+  if (type == ElementType::kFloat32) {
+    std::memcpy(into, &value, sizeof(value));
+  } else {
+    const std::uint16_t narrow = to_bfloat16(value);
+    std::memcpy(into, &narrow, sizeof(narrow));
+  }
+}
+
+/// What each of the 65,536 values of an int16, taken as an unsigned index, becomes.
+std::vector<std::byte> int16_table(const Field& field) {
+  const std::size_t size = size_bytes(field.type);
+  std::vector<std::byte> table(kInt16Values * size);
+  for (std::size_t i = 0; i < kInt16Values; ++i) {
+    const auto value = static_cast<std::int16_t>(static_cast<std::uint16_t>(i));
+    store(transformed(field.transform, static_cast<float>(value)), field.type, table.data() + i * size);
+  }
+  return table;
+}
+
+template <typename Out>
+void look_up(std::span<const std::byte> values, std::span<const std::byte> table, std::span<std::byte> into) {
+  const std::size_t count = values.size() / sizeof(std::uint16_t);
+  const std::byte* input = values.data();
+  std::byte* output = into.data();
+  for (std::size_t i = 0; i < count; ++i, input += sizeof(std::uint16_t), output += sizeof(Out)) {
+    std::uint16_t index = 0;  // Records lie at any address.
+    std::memcpy(&index, input, sizeof(index));
+    std::memcpy(output, table.data() + index * sizeof(Out), sizeof(Out));
+  }
+}
+
+ElementType stored_type(const Field& field) {
+  switch (field.kind) {
+    case FeatureKind::kFloats: return ElementType::kFloat32;
+    case FeatureKind::kInts: return ElementType::kInt64;
+    default: return field.stored;
+  }
+}
+
+bool is_float(ElementType type) { return type == ElementType::kFloat32 || type == ElementType::kBfloat16; }
+
+/// Whether there is a way from what is stored to what the batch has.
+bool can_convert(const Field& field) {
+  const ElementType stored = stored_type(field);
+  if (field.kind == FeatureKind::kEmpty) return false;
+  if (field.transform != ValueTransform::kNone && !is_float(field.type)) return false;
+  if (stored == field.type) return field.transform == ValueTransform::kNone || stored == ElementType::kFloat32;
+  return is_float(field.type) &&
+         (stored == ElementType::kInt16 || stored == ElementType::kFloat32 || stored == ElementType::kUint8);
+}
+
+}  // namespace
+
+std::size_t size_bytes(ElementType type) {
+  switch (type) {
+    case ElementType::kUint8: return 1;
+    case ElementType::kInt16:
+    case ElementType::kBfloat16: return 2;
+    case ElementType::kInt32:
+    case ElementType::kFloat32: return 4;
+    case ElementType::kInt64: return 8;
+  }
+  return 0;
+}
+
+std::string_view element_type_name(ElementType type) {
+  switch (type) {
+    case ElementType::kUint8: return "uint8";
+    case ElementType::kInt16: return "int16";
+    case ElementType::kInt32: return "int32";
+    case ElementType::kInt64: return "int64";
+    case ElementType::kFloat32: return "float32";
+    case ElementType::kBfloat16: return "bfloat16";
+  }
+  return "?";
+}
+
+std::uint64_t element_count(const Field& field) {
+  std::uint64_t count = 1;
+  for (const std::uint64_t extent : field.shape) count *= extent;
+  return count;
+}
+
+void check_fields(std::span<const Field> fields) {
+  if (fields.empty()) throw Error(ErrorCode::kInvalidArgument, "a loader needs at least one field");
+  constexpr std::uint64_t kMostElements = std::uint64_t{1} << 40;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const Field& field = fields[i];
+    const auto again = std::ranges::find(fields.subspan(i + 1), field.name, &Field::name);
+    if (again != fields.subspan(i + 1).end()) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("two fields are called '{}'", field.name));
+    }
+    std::uint64_t count = 1;
+    for (const std::uint64_t extent : field.shape) {
+      if (extent == 0 || extent > kMostElements / count) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("field '{}' cannot have the shape [{}]", field.name, fmt::join(field.shape, ", ")));
+      }
+      count *= extent;
+    }
+    if (!can_convert(field)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("field '{}': {} ({}) cannot become {}{}", field.name, feature_kind_name(field.kind),
+                              element_type_name(stored_type(field)), element_type_name(field.type),
+                              field.transform == ValueTransform::kLog1p ? " by log1p" : ""));
+    }
+  }
+}
+
+FieldDecoder::FieldDecoder(std::vector<Field> fields) : fields_(std::move(fields)) {
+  for (const Field& field : fields_) {
+    sample_bytes_.push_back(static_cast<std::size_t>(element_count(field)) * size_bytes(field.type));
+    const bool by_table = stored_type(field) == ElementType::kInt16 && field.type != ElementType::kInt16;
+    tables_.push_back(by_table ? int16_table(field) : std::vector<std::byte>{});
+  }
+}
+
+void FieldDecoder::decode(std::span<const std::byte> record, std::span<const std::span<std::byte>> into) const {
+  const Example example(record);
+  for (std::size_t index = 0; index < fields_.size(); ++index) {
+    try {
+      decode_field(example, index, into[index]);
+    } catch (Error& error) {
+      error.add_context(fmt::format("field '{}'", fields_[index].name));
+      throw;
+    }
+  }
+}
+
+void FieldDecoder::decode_field(const Example& example, std::size_t index, std::span<std::byte> into) const {
+  const Field& field = fields_[index];
+  const Feature* const feature = example.find(field.name);
+  if (feature == nullptr) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("the record has no such feature; it has: {}", fmt::join(example.names(), ", ")));
+  }
+  if (feature->kind() != field.kind) {
+    throw Error(ErrorCode::kCorruptData,
+                fmt::format("the record holds {} there, not {}", feature_kind_name(feature->kind()),
+                            feature_kind_name(field.kind)));
+  }
+  const auto count = static_cast<std::size_t>(element_count(field));
+  const auto wrong_size = [&] {
+    return Error(ErrorCode::kCorruptData, fmt::format("the record does not hold [{}] values of it, {} in all",
+                                                      fmt::join(field.shape, ", "), count));
+  };
+  if (field.kind == FeatureKind::kInts) {
+    std::vector<std::int64_t> values(count);
+    if (!feature->copy_ints(values)) throw wrong_size();
+    return convert(field, index, std::as_bytes(std::span(values)), into);
+  }
+  if (field.kind == FeatureKind::kFloats) {
+    std::vector<float> values(count);
+    if (!feature->copy_floats(values)) throw wrong_size();
+    return convert(field, index, std::as_bytes(std::span(values)), into);
+  }
+  const auto values = feature->bytes();
+  if (values.size() != 1) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("the record holds {} byte strings there, not one", values.size()));
+  }
+  if (values.front().size() != count * size_bytes(field.stored)) {
+    throw Error(
+        ErrorCode::kCorruptData,
+        fmt::format("the record holds {} bytes there; [{}] values of {} are {}", values.front().size(),
+                    fmt::join(field.shape, ", "), element_type_name(field.stored), count * size_bytes(field.stored)));
+  }
+  convert(field, index, values.front(), into);
+}
+
+void FieldDecoder::convert(const Field& field, std::size_t index, std::span<const std::byte> values,
+                           std::span<std::byte> into) const {
+  const ElementType stored = stored_type(field);
+  if (!tables_[index].empty()) {
+    return field.type == ElementType::kFloat32 ? look_up<float>(values, tables_[index], into)
+                                               : look_up<std::uint16_t>(values, tables_[index], into);
+  }
+  if (stored == field.type && field.transform == ValueTransform::kNone) {
+    std::memcpy(into.data(), values.data(), values.size());
+    return;
+  }
+  const std::size_t from_bytes = size_bytes(stored);
+  const std::size_t to_bytes = size_bytes(field.type);
+  for (std::size_t i = 0; i < values.size() / from_bytes; ++i) {
+    float value = 0;
+    if (stored == ElementType::kFloat32) {
+      std::memcpy(&value, values.data() + i * from_bytes, sizeof(value));
+    } else {
+      value = static_cast<float>(std::to_integer<std::uint8_t>(values[i]));
+    }
+    store(transformed(field.transform, value), field.type, into.data() + i * to_bytes);
+  }
+}
+
+}  // namespace gyre::data

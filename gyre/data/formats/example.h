@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/base/bytes.h"
+#include "gyre/data/internal/protobuf_writer.h"
+
+namespace gyre::data {
+
+/// What a feature of a tf.train.Example holds.
+enum class FeatureKind { kEmpty, kBytes, kFloats, kInts };
+
+std::string_view feature_kind_name(FeatureKind kind);
+
+/// One feature, as views into the Example's bytes. Errors are kCorruptData.
+class Feature {
+ public:
+  FeatureKind kind() const { return kind_; }
+
+  /// The values of a kBytes feature.
+  std::vector<std::span<const std::byte>> bytes() const;
+  /// Copies the values of a kFloats feature to `values`; false, and nothing is promised of `values`, when there are
+  /// more or fewer. Lists may be packed or not, as protobuf says.
+  bool copy_floats(std::span<float> values) const;
+  /// The same for kInts.
+  bool copy_ints(std::span<std::int64_t> values) const;
+
+ private:
+  friend class Example;
+
+  FeatureKind kind_ = FeatureKind::kEmpty;
+  std::vector<std::span<const std::byte>> lists_;  // Parts of one BytesList, FloatList or Int64List.
+};
+
+/// A tf.train.Example, parsed without copying a value. `message` must stay. Source:
+/// tensorflow/core/example/example.proto and feature.proto; where a name comes twice the last one counts, and what is
+/// unknown is passed over, as protobuf does.
+class Example {
+ public:
+  /// Error(kCorruptData) where `message` is no such message.
+  explicit Example(std::span<const std::byte> message);
+
+  /// Null when there is none of that name.
+  const Feature* find(std::string_view name) const;
+  std::vector<std::string_view> names() const;
+
+ private:
+  struct Entry {
+    std::string_view name;
+    Feature feature;
+  };
+
+  void add_features(std::span<const std::byte> message);
+  static Feature parse_feature(std::span<const std::byte> message);
+
+  std::vector<Entry> features_;
+};
+
+/// Makes the bytes of an Example.
+class ExampleWriter {
+ public:
+  void add_bytes(std::string_view name, std::span<const std::byte> value);
+  void add_floats(std::string_view name, std::span<const float> values);
+  void add_ints(std::string_view name, std::span<const std::int64_t> values);
+  Bytes take();
+
+ private:
+  void add(std::string_view name, FeatureKind kind, Bytes list);
+
+  ProtobufWriter features_;
+};
+
+}  // namespace gyre::data

@@ -1,0 +1,131 @@
+#include "gyre/data/formats/tfrecord.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+
+namespace gyre::data {
+namespace {
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kChecksumBytes = 4;
+constexpr std::size_t kHeaderBytes = kLengthBytes + kChecksumBytes;
+
+[[noreturn]] void throw_corrupt(std::string_view name, std::uint64_t record, std::uint64_t offset,
+                                std::string_view what) {
+  throw Error(ErrorCode::kCorruptData,
+              fmt::format("{}: record {}, which begins at byte {}, {}", name, record, offset, what));
+}
+
+/// The payload's length, unless its checksum is another one.
+std::optional<std::uint64_t> length_of(std::span<const std::byte, kHeaderBytes> header) {
+  ByteReader reader(header, "a record's length");
+  const std::uint64_t length = reader.u64();
+  if (reader.u32() != masked_crc32c(header.first<kLengthBytes>())) return std::nullopt;
+  return length;
+}
+
+/// Where the record behind `header`, at `offset` of a file of `size_bytes`, has its payload.
+RecordPlace place_of(std::span<const std::byte, kHeaderBytes> header, std::uint64_t offset, std::uint64_t size_bytes,
+                     std::string_view name, std::uint64_t record) {
+  const auto length = length_of(header);
+  if (!length) {
+    throw_corrupt(name, record, offset,
+                  record == 0 ? "has a length whose checksum is wrong: it is damaged, or no TFRecord file"
+                              : "has a length whose checksum is wrong");
+  }
+  const std::uint64_t left = size_bytes - offset - kHeaderBytes;
+  if (left < kChecksumBytes || *length > left - kChecksumBytes) {
+    throw_corrupt(name, record, offset,
+                  fmt::format("has {} bytes of which the file holds {}: it was cut off", *length,
+                              left < kChecksumBytes ? 0 : left - kChecksumBytes));
+  }
+  return {offset + kHeaderBytes, *length};
+}
+
+/// `read_header(offset, header)` fills a header.
+template <typename ReadHeader>
+std::vector<RecordPlace> index(std::uint64_t size_bytes, std::string_view name, const ReadHeader& read_header) {
+  std::vector<RecordPlace> places;
+  std::array<std::byte, kHeaderBytes> header;
+  for (std::uint64_t offset = 0; offset < size_bytes;) {
+    if (size_bytes - offset < kHeaderBytes) {
+      throw_corrupt(name, places.size(), offset,
+                    fmt::format("is cut off: {} bytes are left in the file", size_bytes - offset));
+    }
+    read_header(offset, header);
+    places.push_back(place_of(header, offset, size_bytes, name, places.size()));
+    offset = places.back().offset_bytes + places.back().size_bytes + kChecksumBytes;
+  }
+  return places;
+}
+
+/// `bytes`: a payload and its checksum, which is compared.
+std::span<const std::byte> without_checksum(std::span<const std::byte> bytes, const RecordPlace& place,
+                                            std::string_view name, std::uint64_t record) {
+  const auto payload = bytes.first(bytes.size() - kChecksumBytes);
+  if (ByteReader(bytes.last(kChecksumBytes), "a record's checksum").u32() != masked_crc32c(payload)) {
+    throw_corrupt(name, record, place.offset_bytes - kHeaderBytes, "has contents whose checksum is wrong");
+  }
+  return payload;
+}
+
+}  // namespace
+
+Bytes framed_tfrecord(std::span<const std::byte> payload) {
+  ByteWriter length;
+  length.u64(payload.size());
+  ByteWriter record;
+  record.bytes(length.result());
+  record.u32(masked_crc32c(length.result()));
+  record.bytes(payload);
+  record.u32(masked_crc32c(payload));
+  return record.take();
+}
+
+Compression tfrecord_compression(std::span<const std::byte> first) {
+  if (first.size() >= kHeaderBytes && length_of(first.first<kHeaderBytes>())) return Compression::kNone;
+  return sniff_compression(first);
+}
+
+std::vector<RecordPlace> index_tfrecords(const ReadableFile& file) {
+  return index(file.size_bytes(), file.name(),
+               [&](std::uint64_t offset, std::span<std::byte> header) { file.read_at(offset, header); });
+}
+
+std::vector<RecordPlace> index_tfrecords(std::span<const std::byte> contents, std::string_view name) {
+  return index(contents.size(), name, [&](std::uint64_t offset, std::span<std::byte> header) {
+    std::ranges::copy(contents.subspan(static_cast<std::size_t>(offset), header.size()), header.begin());
+  });
+}
+
+std::span<const std::byte> checked_payload(std::span<const std::byte> contents, const RecordPlace& place,
+                                           std::string_view name, std::uint64_t record) {
+  const auto size = static_cast<std::size_t>(place.size_bytes);
+  return without_checksum(contents.subspan(static_cast<std::size_t>(place.offset_bytes), size + kChecksumBytes), place,
+                          name, record);
+}
+
+std::span<const std::byte> read_tfrecord(const ReadableFile& file, const RecordPlace& place, std::uint64_t record,
+                                         ScratchBuffer& buffer) {
+  const std::span<std::byte> bytes = buffer.take(static_cast<std::size_t>(place.size_bytes) + kChecksumBytes);
+  file.read_at(place.offset_bytes, bytes);
+  return without_checksum(bytes, place, file.name(), record);
+}
+
+void write_tfrecords(const std::filesystem::path& path, std::span<const Bytes> payloads, Compression compression,
+                     int level) {
+  Bytes contents;
+  for (const Bytes& payload : payloads) {
+    const Bytes record = framed_tfrecord(payload);
+    contents.insert(contents.end(), record.begin(), record.end());
+  }
+  write_file_atomically(path, deflate(compression, contents, level));
+}
+
+}  // namespace gyre::data

@@ -1,0 +1,300 @@
+#include "gyre/data/internal/loader_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/check.h"
+#include "gyre/base/error.h"
+#include "gyre/base/thread.h"
+
+namespace gyre::data::internal {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kLeastSlots = 2;
+constexpr std::size_t kMostSlots = 1024;
+constexpr std::chrono::milliseconds kBetweenMeanwhiles{50};
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+AlignedMemory allocate(std::size_t bytes) {
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, aligned(bytes)));
+  if (memory == nullptr) throw std::bad_alloc();
+  return AlignedMemory(memory);
+}
+
+LoaderOptions checked(LoaderOptions options, const RecordSet& set) {
+  options.sampling.count = set.count();
+  if (options.threads < 1) throw Error(ErrorCode::kInvalidArgument, "a loader needs at least one thread");
+  if (options.sampling.batch_per_rank < 1) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one sample");
+  if (options.sampling.block < 1) throw Error(ErrorCode::kInvalidArgument, "a block has at least one sample");
+  if (options.rank < 0 || options.rank >= options.sampling.ranks) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("there is no rank {} among {}", options.rank, options.sampling.ranks));
+  }
+  return options;
+}
+
+std::vector<Field> checked(std::vector<Field> fields) {
+  check_fields(fields);
+  return fields;
+}
+
+}  // namespace
+
+LoaderPool::LoaderPool(std::shared_ptr<const RecordSet> set, std::vector<Field> fields, const LoaderOptions& options)
+    : set_(std::move(set)),
+      decoder_(checked(std::move(fields))),
+      options_(checked(options, *set_)),
+      steps_(steps_per_epoch(options_.sampling)),
+      budget_(std::make_shared<MemoryBudget>(options.memory_budget_bytes)) {
+  plan_memory();
+}
+
+LoaderPool::~LoaderPool() { GYRE_CHECK(threads_.empty()); }
+
+std::size_t LoaderPool::field_bytes(std::size_t index) const {
+  return decoder_.sample_bytes(index) * static_cast<std::size_t>(options_.sampling.batch_per_rank);
+}
+
+void LoaderPool::plan_memory() {
+  std::uint64_t slot_bytes = 0;
+  for (std::size_t i = 0; i < decoder_.fields().size(); ++i) slot_bytes += aligned(field_bytes(i));
+  const auto threads = static_cast<std::uint64_t>(options_.threads);
+  std::uint64_t scratch_bytes = 0;
+  try {
+    const std::unique_ptr<BatchSlot> slot = make_slot();
+    slot->batch.samples = {EpochOrder(options_.sampling, 0, options_.rank).batch(0, options_.rank).samples.front()};
+    RecordReader reader(set_, budget_);
+    static_cast<void>(read_sample(reader, {slot.get(), 0}));
+    // Records differ in size; what is left over is what the largest of them may take more than this one.
+    scratch_bytes = threads * (reader.scratch_bytes() + reader.scratch_bytes() / 4);
+  } catch (Error& error) {
+    if (error.code() == ErrorCode::kResourceExhausted) error.add_context("one batch does not fit");
+    throw;
+  }
+  budget_->release(slot_bytes);  // The slot is gone.
+  const std::uint64_t total = budget_->total_bytes();
+  if (total < scratch_bytes + kLeastSlots * slot_bytes) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("a memory budget of {} is too small: two batches take {} and what {} thread{} read{} {}",
+                            format_bytes(total), format_bytes(kLeastSlots * slot_bytes), threads,
+                            threads == 1 ? "" : "s", threads == 1 ? "s" : "", format_bytes(scratch_bytes)));
+  }
+  const std::uint64_t batch = options_.sampling.batch_per_rank;
+  const std::uint64_t busy = 2 + (2 * threads + batch - 1) / batch;
+  const std::uint64_t wanted = options_.prefetch_batches > 0 ? options_.prefetch_batches + 1 : busy;
+  const MutexLock lock(mutex_);
+  most_slots_ = static_cast<std::size_t>(std::clamp<std::uint64_t>(
+      std::min(wanted, (total - scratch_bytes) / std::max<std::uint64_t>(slot_bytes, 1)), kLeastSlots, kMostSlots));
+  while (slots_.size() < kLeastSlots) {
+    slots_.push_back(make_slot());
+    free_.push_back(slots_.back().get());
+  }
+}
+
+std::unique_ptr<BatchSlot> LoaderPool::make_slot() {
+  auto slot = std::make_unique<BatchSlot>();
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < decoder_.fields().size(); ++i) bytes += aligned(field_bytes(i));
+  budget_->reserve(bytes);
+  for (std::size_t i = 0; i < decoder_.fields().size(); ++i) slot->fields.push_back(allocate(field_bytes(i)));
+  return slot;
+}
+
+void LoaderPool::start_threads() {
+  try {
+    for (int i = 0; i < options_.threads; ++i) threads_.push_back(start_thread("loading data", [this] { work(); }));
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+void LoaderPool::stop() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void LoaderPool::start_epoch(std::uint64_t epoch, std::uint64_t first_step) {
+  if (first_step > steps_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("an epoch of {} steps cannot begin at step {}", steps_, first_step));
+  }
+  EpochOrder order(options_.sampling, epoch, options_.rank);
+  {
+    const MutexLock lock(mutex_);
+    next_step_ =
+        steps_;  // Nothing more of the last epoch; what has begun is waited for, because it writes to the slots.
+    for (BatchSlot* slot : filling_) slot->begun = slot->batch.samples.size();
+    while (working_ > 0) ready_.wait(mutex_);
+    free_.insert(free_.end(), filling_.begin(), filling_.end());
+    filling_.clear();
+    order_ = std::move(order);
+    next_step_ = first_step;
+    failed_ = false;
+    ledger_ = {};
+    epoch_began_ = SteadyClock::now();
+  }
+  work_.notify_all();
+}
+
+void LoaderPool::work() {
+  RecordReader reader(set_, budget_);
+  MutexLock lock(mutex_);
+  for (;;) {
+    const std::optional<Task> task = take_task();
+    if (stopping_) return;
+    if (!task) {
+      work_.wait(mutex_);
+      continue;
+    }
+    ++working_;
+    lock.unlock();
+    StageTimes times;
+    std::exception_ptr failure;
+    try {
+      times = read_sample(reader, *task);
+    } catch (const std::exception& exception) {
+      failure = std::make_exception_ptr(as_error(exception));
+    }
+    lock.lock();
+    --working_;
+    finish(*task, times, failure);
+  }
+}
+
+std::optional<LoaderPool::Task> LoaderPool::take_task() {
+  if (stopping_) return std::nullopt;
+  BatchSlot* slot = filling_.empty() ? nullptr : filling_.back();
+  if (slot == nullptr || slot->begun >= slot->batch.samples.size()) slot = begin_batch();
+  if (slot == nullptr) return std::nullopt;
+  return Task{slot, slot->begun++};
+}
+
+void LoaderPool::add_slot() {
+  try {
+    slots_.push_back(make_slot());
+    free_.push_back(slots_.back().get());
+  } catch (const std::exception&) {
+    most_slots_ = slots_.size();  // Records have become larger, and take what this batch would have.
+  }
+}
+
+BatchSlot* LoaderPool::begin_batch() {
+  if (failed_ || !order_ || next_step_ >= steps_) return nullptr;
+  if (free_.empty() && slots_.size() < most_slots_) add_slot();
+  if (free_.empty()) return nullptr;
+  BatchSlot* const slot = free_.back();
+  free_.pop_back();
+  slot->step = next_step_++;
+  slot->batch = order_->batch(slot->step, options_.rank);
+  slot->begun = 0;
+  slot->finished = 0;
+  slot->times = {};
+  slot->failed.reset();
+  slot->failure = nullptr;
+  filling_.push_back(slot);
+  return slot;
+}
+
+StageTimes LoaderPool::read_sample(RecordReader& reader, const Task& task) const {
+  StageTimes times;
+  const auto record = reader.read(task.slot->batch.samples[task.position], times);
+  StageClock clock(times);
+  std::vector<std::span<std::byte>> into;
+  for (std::size_t i = 0; i < decoder_.fields().size(); ++i) {
+    const std::size_t bytes = decoder_.sample_bytes(i);
+    into.push_back(std::span(task.slot->fields[i].get() + task.position * bytes, bytes));
+  }
+  try {
+    decoder_.decode(record, into);
+  } catch (Error& error) {
+    error.add_context(reader.position());
+    throw;
+  }
+  clock.finish(Stage::kAssemble);
+  return times;
+}
+
+void LoaderPool::finish(const Task& task, const StageTimes& times, const std::exception_ptr& failure) {
+  BatchSlot& slot = *task.slot;
+  slot.times += times;
+  ++slot.finished;
+  if (failure && (!slot.failed || task.position < *slot.failed)) {
+    slot.failed = task.position;
+    slot.failure = failure;
+    failed_ = true;
+  }
+  if (slot.ready() || working_ == 0) ready_.notify_all();
+}
+
+BatchSlot* LoaderPool::next(const std::function<void()>& meanwhile) {
+  MutexLock lock(mutex_);
+  if (!order_) throw Error(ErrorCode::kInvalidArgument, "no epoch has been started");
+  const auto asked = SteadyClock::now();
+  while (filling_.empty() ? next_step_ < steps_ : !filling_.front()->ready()) {
+    if (filling_.empty()) make_room();
+    ready_.wait_until(mutex_, SteadyClock::now() + kBetweenMeanwhiles);
+    if (!meanwhile) continue;
+    lock.unlock();
+    meanwhile();
+    lock.lock();
+  }
+  if (filling_.empty()) return nullptr;
+  BatchSlot* const slot = filling_.front();
+  if (slot->failure) std::rethrow_exception(slot->failure);
+  account(*slot, SteadyClock::now() - asked);
+  filling_.pop_front();
+  return slot;
+}
+
+void LoaderPool::make_room() {
+  if (!free_.empty() || slots_.size() < most_slots_) return;
+  add_slot();
+  if (free_.empty()) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("the program holds all {} batches that fit into the memory budget of {}, and asks for one "
+                            "more; let go of earlier ones, copy what is kept, or give the loader more memory",
+                            slots_.size(), format_bytes(budget_->total_bytes())));
+  }
+  ++most_slots_;
+  work_.notify_all();
+}
+
+void LoaderPool::account(const BatchSlot& slot, std::chrono::nanoseconds waited) {
+  if (ledger_.batches++ == 0) ledger_.first_batch = SteadyClock::now() - epoch_began_;
+  ledger_.waited += waited;
+  ledger_.worked += slot.times;
+  const auto total = static_cast<double>(std::max<std::int64_t>(slot.times.total().count(), 1));
+  for (std::size_t i = 0; i < kStages; ++i) {
+    const double share = static_cast<double>(slot.times.spent[i].count()) / total;
+    ledger_.waited_for.spent[i] +=
+        std::chrono::nanoseconds(static_cast<std::int64_t>(share * static_cast<double>(waited.count())));
+  }
+}
+
+void LoaderPool::give_back(BatchSlot* slot) {
+  {
+    const MutexLock lock(mutex_);
+    free_.push_back(slot);
+  }
+  work_.notify_all();
+}
+
+StallLedger LoaderPool::ledger() const {
+  const MutexLock lock(mutex_);
+  return ledger_;
+}
+
+}  // namespace gyre::data::internal

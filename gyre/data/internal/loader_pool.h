@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/thread_annotations.h"
+#include "gyre/data/loader.h"
+
+namespace gyre::data::internal {
+
+struct FreeAligned {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+using AlignedMemory = std::unique_ptr<std::byte[], FreeAligned>;
+
+/// A batch's memory, and what is known of the batch that is in it.
+struct BatchSlot {
+  std::vector<AlignedMemory> fields;
+  std::uint64_t step = 0;
+  RankBatch batch;
+  std::size_t begun = 0;     ///< Samples that a thread has taken.
+  std::size_t finished = 0;  ///< Samples that are done, or have failed.
+  StageTimes times;
+  std::optional<std::size_t> failed;  ///< The first sample that could not be read …
+  std::exception_ptr failure;         ///< … and why.
+
+  bool ready() const { return finished == batch.samples.size(); }
+};
+
+/// The threads of a loader and the memory between them and its caller. Lives as long as the loader or one of its
+/// batches.
+class LoaderPool {
+ public:
+  LoaderPool(std::shared_ptr<const RecordSet> set, std::vector<Field> fields, const LoaderOptions& options);
+  ~LoaderPool();
+
+  std::uint64_t steps() const { return steps_; }
+  const FieldDecoder& decoder() const { return decoder_; }
+  std::size_t field_bytes(std::size_t index) const;
+
+  void start_threads();
+  /// Ends the threads and waits for them.
+  void stop() GYRE_EXCLUDES(mutex_);
+  void start_epoch(std::uint64_t epoch, std::uint64_t first_step) GYRE_EXCLUDES(mutex_);
+  BatchSlot* next(const std::function<void()>& meanwhile) GYRE_EXCLUDES(mutex_);
+  void give_back(BatchSlot* slot) GYRE_EXCLUDES(mutex_);
+  StallLedger ledger() const GYRE_EXCLUDES(mutex_);
+  std::uint64_t memory_bytes() const { return budget_->used_bytes(); }
+
+ private:
+  struct Task {
+    BatchSlot* slot;
+    std::size_t position;
+  };
+
+  /// Reads the first sample and plans how many batches the budget holds.
+  void plan_memory() GYRE_EXCLUDES(mutex_);
+  std::unique_ptr<BatchSlot> make_slot();
+  void work() GYRE_EXCLUDES(mutex_);
+  std::optional<Task> take_task() GYRE_REQUIRES(mutex_);
+  /// A slot for the next batch, if there is one to read and memory for it.
+  BatchSlot* begin_batch() GYRE_REQUIRES(mutex_);
+  /// One more slot in free_, where the budget still holds one.
+  void add_slot() GYRE_REQUIRES(mutex_);
+  /// For a caller that holds all batches: one more, or an Error.
+  void make_room() GYRE_REQUIRES(mutex_);
+  StageTimes read_sample(RecordReader& reader, const Task& task) const;
+  void finish(const Task& task, const StageTimes& times, const std::exception_ptr& failure) GYRE_REQUIRES(mutex_);
+  void account(const BatchSlot& slot, std::chrono::nanoseconds waited) GYRE_REQUIRES(mutex_);
+
+  const std::shared_ptr<const RecordSet> set_;
+  const FieldDecoder decoder_;
+  LoaderOptions options_;
+  const std::uint64_t steps_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  std::vector<std::thread> threads_;
+
+  mutable Mutex mutex_;
+  ConditionVariable work_;   // For the threads: there is something to read, or it is over.
+  ConditionVariable ready_;  // For the caller: a batch is ready, or no thread works on the last epoch any more.
+  std::vector<std::unique_ptr<BatchSlot>> slots_ GYRE_GUARDED_BY(mutex_);
+  std::size_t most_slots_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::vector<BatchSlot*> free_ GYRE_GUARDED_BY(mutex_);
+  std::deque<BatchSlot*> filling_ GYRE_GUARDED_BY(mutex_);  // In the order of their steps.
+  std::optional<EpochOrder> order_ GYRE_GUARDED_BY(mutex_);
+  std::uint64_t next_step_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::size_t working_ GYRE_GUARDED_BY(mutex_) = 0;  // Threads that read a sample.
+  bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
+  bool failed_ GYRE_GUARDED_BY(mutex_) = false;
+  StallLedger ledger_ GYRE_GUARDED_BY(mutex_);
+  SteadyClock::time_point epoch_began_ GYRE_GUARDED_BY(mutex_);
+};
+
+}  // namespace gyre::data::internal

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/data/fields.h"
+#include "gyre/data/record_set.h"
+#include "gyre/data/sampler.h"
+#include "gyre/data/stages.h"
+
+namespace gyre::data {
+
+struct LoaderOptions {
+  SamplerOptions sampling;  ///< Its `count` is the set's.
+  int rank = 0;             ///< Of sampling.ranks.
+  int threads = 1;          ///< That read, decompress and decode; at least 1.
+  /// For batches and for what the threads work with; what is read into it counts, the page cache does not.
+  std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
+  std::uint64_t prefetch_batches = 0;  ///< That are read ahead at most; 0: as many as keep all threads busy.
+};
+
+/// What the loading of an epoch has cost so far.
+struct StallLedger {
+  std::uint64_t batches = 0;                ///< That next() has returned.
+  std::chrono::nanoseconds waited{0};       ///< In next(), for batches that were not ready.
+  StageTimes waited_for;                    ///< `waited`, split as each batch's own work was.
+  StageTimes worked;                        ///< All threads together, for the batches returned.
+  std::chrono::nanoseconds first_batch{0};  ///< From start_epoch() to the first batch.
+};
+
+namespace internal {
+class LoaderPool;
+struct BatchSlot;
+}  // namespace internal
+
+/// One batch in memory of the loader, which gets it back when this is destroyed; any thread may do that.
+class Batch {
+ public:
+  Batch(std::shared_ptr<internal::LoaderPool> pool, internal::BatchSlot* slot);
+  ~Batch();
+  Batch(Batch&& other) noexcept;
+  Batch& operator=(Batch&&) = delete;
+
+  /// Field `index`: batch_per_rank samples, one after the other. At an address that is a multiple of 64.
+  std::span<std::byte> field(std::size_t index) const;
+  std::uint64_t step() const;
+  /// Which samples they are, and how many of them count.
+  const RankBatch& samples() const;
+
+ private:
+  std::shared_ptr<internal::LoaderPool> pool_;
+  internal::BatchSlot* slot_;
+};
+
+/// Reads the batches of an epoch ahead, on threads of its own, in the sampler's order, within a budget of memory. What
+/// a batch holds depends on the set, the fields and the sampling alone, never on threads or time. One thread at a time
+/// may call it; batches may be given back by any.
+class Loader {
+ public:
+  /// Reads one sample, so that fields that the records do not have are an error here. Error(kInvalidArgument), those of
+  /// reading, and kResourceExhausted where the budget does not hold two batches and what the threads need.
+  Loader(std::shared_ptr<const RecordSet> set, std::vector<Field> fields, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  std::uint64_t steps() const;
+  std::span<const Field> fields() const;
+
+  /// Begins an epoch at `first_step` (0 to steps()), and ends the one before. A sample is known by epoch and step, so
+  /// this is also how a run goes on in the middle of an epoch.
+  void start_epoch(std::uint64_t epoch, std::uint64_t first_step = 0);
+
+  /// The next batch; nothing at the end of the epoch. Waits until it is ready, and calls `meanwhile` at least ten times
+  /// a second, which may throw. An error while it was read is thrown here, in the order of the samples, and again by
+  /// every call until the next start_epoch(). Error(kResourceExhausted) where the caller holds all batches that the
+  /// budget has room for.
+  std::optional<Batch> next(const std::function<void()>& meanwhile = {});
+
+  StallLedger ledger() const;
+  /// How much of the budget is in use.
+  std::uint64_t memory_bytes() const;
+
+ private:
+  std::shared_ptr<internal::LoaderPool> pool_;
+};
+
+}  // namespace gyre::data

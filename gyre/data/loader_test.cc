@@ -1,0 +1,240 @@
+// What a batch holds must follow from the options alone, whatever the threads do; and a loader ends, fails and gives
+// its memory back whenever its caller likes.
+#include "gyre/data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gyre/base/error.h"
+#include "gyre/data/record_files_test_support.h"
+
+namespace gyre::data {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::RecordFiles;
+
+const std::vector<Field> kFields = {
+    {.name = "x", .stored = ElementType::kInt16, .type = ElementType::kInt16, .shape = {2, 4}},
+    {.name = "label", .kind = FeatureKind::kInts, .type = ElementType::kInt64, .shape = {}},
+};
+
+std::shared_ptr<const RecordSet> open_set(const RecordFiles& files) {
+  return std::make_shared<RecordSet>(files.names(), open_local_file, RecordSetOptions{});
+}
+
+LoaderOptions options_of(std::uint64_t batch, int threads, int ranks = 1, int rank = 0) {
+  LoaderOptions options;
+  options.sampling = {.seed = 11, .ranks = ranks, .batch_per_rank = batch};
+  options.rank = rank;
+  options.threads = threads;
+  return options;
+}
+
+/// The labels of a batch; checks that "x" belongs to them.
+std::vector<std::int64_t> labels_of(const Batch& batch) {
+  const auto bytes = batch.field(1);
+  std::vector<std::int64_t> labels(bytes.size() / sizeof(std::int64_t));
+  std::memcpy(labels.data(), bytes.data(), bytes.size());
+  const auto x = batch.field(0);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(x.data()) % 64, 0U);
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    for (std::size_t j = 0; j < 8; ++j) {
+      std::int16_t value = 0;
+      std::memcpy(&value, x.data() + (i * 8 + j) * sizeof(value), sizeof(value));
+      EXPECT_EQ(value, labels[i]);
+    }
+  }
+  return labels;
+}
+
+std::vector<std::int64_t> epoch_of(Loader& loader, std::uint64_t epoch, std::uint64_t first_step = 0) {
+  std::vector<std::int64_t> all;
+  loader.start_epoch(epoch, first_step);
+  while (const auto batch = loader.next()) {
+    const auto labels = labels_of(*batch);
+    all.insert(all.end(), labels.begin(), labels.begin() + static_cast<std::ptrdiff_t>(batch->samples().counted));
+  }
+  return all;
+}
+
+TEST(Loader, batches_follow_the_samplers_order_whatever_the_threads) {
+  RecordFiles files;
+  files.add(20, Compression::kGzip);
+  files.add(17);
+  const auto set = open_set(files);
+  const auto order = epoch_permutation(37, 11, 2);
+  for (const int threads : {1, 2, 5}) {
+    Loader loader(set, kFields, options_of(4, threads));
+    EXPECT_EQ(loader.steps(), 10U);
+    EXPECT_THAT(epoch_of(loader, 2), ::testing::ElementsAreArray(order)) << threads << " threads";
+  }
+}
+
+TEST(Loader, ranks_share_an_epoch_and_see_each_sample_once) {
+  RecordFiles files;
+  files.add(30);
+  const auto set = open_set(files);
+  std::vector<std::int64_t> all;
+  for (int rank = 0; rank < 3; ++rank) {
+    Loader loader(set, kFields, options_of(4, 2, 3, rank));
+    const auto labels = epoch_of(loader, 0);
+    all.insert(all.end(), labels.begin(), labels.end());
+  }
+  std::ranges::sort(all);
+  ASSERT_EQ(all.size(), 30U);
+  for (std::int64_t i = 0; i < 30; ++i) EXPECT_EQ(all[static_cast<std::size_t>(i)], i);
+}
+
+TEST(Loader, an_epoch_goes_on_at_any_step_exactly_where_it_stood) {
+  RecordFiles files;
+  files.add(40, Compression::kGzip);
+  const auto set = open_set(files);
+  Loader loader(set, kFields, options_of(4, 3));
+  const auto whole = epoch_of(loader, 5);
+  for (std::uint64_t step = 0; step <= loader.steps(); ++step) {
+    const auto rest = epoch_of(loader, 5, step);
+    EXPECT_THAT(rest, ::testing::ElementsAreArray(whole.begin() + static_cast<std::ptrdiff_t>(step * 4), whole.end()));
+  }
+  EXPECT_THROW(loader.start_epoch(5, loader.steps() + 1), Error);
+}
+
+TEST(Loader, an_epoch_may_be_left_in_the_middle_any_number_of_times) {
+  RecordFiles files;
+  files.add(40);
+  Loader loader(open_set(files), kFields, options_of(2, 4));
+  for (std::uint64_t epoch = 0; epoch < 50; ++epoch) {
+    loader.start_epoch(epoch);
+    for (std::uint64_t i = 0; i < epoch % 5; ++i) EXPECT_TRUE(loader.next().has_value());
+  }
+  EXPECT_EQ(epoch_of(loader, 1).size(), 40U);
+}
+
+TEST(Loader, batches_outlive_their_loader) {
+  RecordFiles files;
+  files.add(8);
+  std::optional<Batch> kept;
+  std::vector<std::int64_t> labels;
+  {
+    Loader loader(open_set(files), kFields, options_of(4, 2));
+    loader.start_epoch(0);
+    kept.emplace(*loader.next());
+    labels = labels_of(*kept);
+  }
+  EXPECT_EQ(labels_of(*kept), labels);
+}
+
+TEST(Loader, memory_stays_within_the_budget_and_a_caller_who_holds_everything_is_told) {
+  RecordFiles files;
+  files.add(400, Compression::kNone, 8);
+  LoaderOptions options = options_of(1, 2);
+  options.memory_budget_bytes = 100'000;
+  Loader loader(open_set(files), kFields, options);
+  loader.start_epoch(0);
+  std::vector<Batch> held;
+  std::string error = "none";
+  try {
+    while (auto batch = loader.next()) {
+      held.push_back(std::move(*batch));
+      EXPECT_LE(loader.memory_bytes(), options.memory_budget_bytes);
+    }
+  } catch (const Error& failure) {
+    error = failure.what();
+  }
+  EXPECT_THAT(error, HasSubstr("the program holds all"));
+  EXPECT_GE(held.size(), 2U);
+  held.clear();
+  EXPECT_TRUE(loader.next().has_value()) << "and goes on once it has let go";
+}
+
+TEST(Loader, a_budget_that_is_too_small_says_what_is_needed) {
+  RecordFiles files;
+  files.add(4);
+  LoaderOptions options = options_of(2, 2);
+  options.memory_budget_bytes = 500;
+  try {
+    const Loader loader(open_set(files), kFields, options);
+    FAIL() << "a loader within 500 bytes";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
+    EXPECT_THAT(error.what(), HasSubstr("budget"));
+  }
+}
+
+TEST(Loader, the_first_sample_that_cannot_be_read_ends_the_epoch_at_its_batch) {
+  RecordFiles files;
+  for (int i = 0; i < 12; ++i) files.add(1, Compression::kGzip);
+  const auto set = open_set(files);
+  LoaderOptions options = options_of(2, 3);
+  options.sampling.shuffling = Shuffling::kNone;
+  for (const std::size_t bad : {7U, 9U}) {
+    std::fstream file(files.names()[bad], std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(30);
+    file.put('\xff');
+  }
+  Loader loader(set, kFields, options);
+  loader.start_epoch(0);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(loader.next().has_value()) << i;
+  for (int again = 0; again < 2; ++again) {
+    try {
+      static_cast<void>(loader.next());
+      FAIL() << "a damaged file was read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
+      EXPECT_THAT(error.what(), HasSubstr(files.names()[7]));
+    }
+  }
+  loader.start_epoch(0, 5);
+  EXPECT_TRUE(loader.next().has_value()) << "another epoch, or step, is another try";
+}
+
+TEST(Loader, fields_that_the_records_lack_are_an_error_before_anything_starts) {
+  RecordFiles files;
+  files.add(4);
+  try {
+    const Loader loader(open_set(files), {{.name = "image", .shape = {8}}}, options_of(2, 1));
+    FAIL() << "a field that is not there";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(files.names()[0] + ", record"));
+    EXPECT_THAT(error.what(), HasSubstr("field 'image': the record has no such feature; it has: x, label"));
+  }
+}
+
+TEST(Loader, what_is_done_meanwhile_may_end_the_wait) {
+  RecordFiles files;
+  files.add(4);
+  std::atomic<bool> open{false};
+  const auto slow = [&open](const std::string& name) {
+    while (!open) std::this_thread::yield();
+    return open_local_file(name);
+  };
+  open = true;
+  const auto set = std::make_shared<RecordSet>(files.names(), slow, RecordSetOptions{.records_per_file = 4});
+  Loader loader(set, kFields, options_of(2, 1));
+  open = false;
+  loader.start_epoch(0);
+  EXPECT_THROW(static_cast<void>(loader.next([] { throw Error(ErrorCode::kShutDown, "Ctrl-C"); })), Error);
+  open = true;
+}
+
+TEST(Loader, the_ledger_splits_every_wait_among_the_stages) {
+  RecordFiles files;
+  files.add(64, Compression::kGzip);
+  Loader loader(open_set(files), kFields, options_of(4, 2));
+  EXPECT_EQ(epoch_of(loader, 0).size(), 64U);
+  const StallLedger ledger = loader.ledger();
+  EXPECT_EQ(ledger.batches, 16U);
+  EXPECT_GT(ledger.worked.total().count(), 0);
+  EXPECT_GT(ledger.first_batch.count(), 0);
+  EXPECT_NEAR(static_cast<double>(ledger.waited_for.total().count()), static_cast<double>(ledger.waited.count()),
+              static_cast<double>(ledger.waited.count()) * 0.01 + 1e4);
+}
+
+}  // namespace
+}  // namespace gyre::data

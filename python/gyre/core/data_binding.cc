@@ -1,0 +1,223 @@
+#include "python/gyre/core/data_binding.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gyre/base/cores.h"
+#include "gyre/base/error.h"
+#include "gyre/data/formats/example.h"
+#include "gyre/data/formats/tfrecord.h"
+#include "gyre/data/loader.h"
+#include "python/gyre/core/interruptible.h"
+#include "python/gyre/core/memory_binding.h"
+
+namespace gyre::python {
+namespace {
+
+using data::ElementType;
+
+/// What Python hands over: name, kind ("bytes", "floats", "ints"), stored and batch type, shape, transform ("" or
+/// "log1p").
+using FieldTuple =
+    std::tuple<std::string, std::string, std::string, std::string, std::vector<std::uint64_t>, std::string>;
+
+/// The value that is called `name`; Error names the others.
+template <typename Value, std::size_t Count>
+Value named(const std::array<std::pair<const char*, Value>, Count>& values, const std::string& name, const char* what) {
+  std::string all;
+  for (const auto& [known, value] : values) {
+    if (name == known) return value;
+    all += (all.empty() ? "'" : ", '") + std::string(known) + "'";
+  }
+  throw Error(ErrorCode::kInvalidArgument, std::string(what) + " '" + name + "' is none of " + all);
+}
+
+constexpr std::array kTypes = {
+    std::pair("uint8", ElementType::kUint8),     std::pair("int16", ElementType::kInt16),
+    std::pair("int32", ElementType::kInt32),     std::pair("int64", ElementType::kInt64),
+    std::pair("float32", ElementType::kFloat32), std::pair("bfloat16", ElementType::kBfloat16)};
+constexpr std::array kKinds = {std::pair("bytes", data::FeatureKind::kBytes),
+                               std::pair("floats", data::FeatureKind::kFloats),
+                               std::pair("ints", data::FeatureKind::kInts)};
+constexpr std::array kTransforms = {std::pair("", data::ValueTransform::kNone),
+                                    std::pair("log1p", data::ValueTransform::kLog1p)};
+constexpr std::array kShufflings = {std::pair("none", data::Shuffling::kNone),
+                                    std::pair("full", data::Shuffling::kFull),
+                                    std::pair("block", data::Shuffling::kBlocks)};
+constexpr std::array kCompressions = {std::pair("", data::Compression::kNone),
+                                      std::pair("gzip", data::Compression::kGzip),
+                                      std::pair("zlib", data::Compression::kZlib)};
+
+std::vector<data::Field> to_fields(const std::vector<FieldTuple>& tuples) {
+  std::vector<data::Field> fields;
+  for (const auto& [name, kind, stored, type, shape, transform] : tuples) {
+    fields.push_back({.name = name,
+                      .kind = named(kKinds, kind, "the kind of a field"),
+                      .stored = named(kTypes, stored, "the stored type of a field"),
+                      .type = named(kTypes, type, "the type of a field"),
+                      .shape = shape,
+                      .transform = named(kTransforms, transform, "the transform of a field")});
+  }
+  return fields;
+}
+
+/// A loader and what Python asks of it.
+class DataLoader {
+ public:
+  DataLoader(std::vector<std::string> files, std::uint64_t records_per_file, const std::vector<FieldTuple>& fields,
+             const data::LoaderOptions& options, bool by_file)
+      : loader_(open(std::move(files), records_per_file, to_fields(fields), options, by_file)) {}
+
+  data::Loader& loader() { return *loader_; }
+  const std::uint64_t& count() const { return count_; }
+
+  /// (fields, step, samples that count), or nothing.
+  std::optional<std::tuple<std::vector<Memory>, std::uint64_t, std::uint64_t>> next() {
+    auto batch = next_batch();
+    if (!batch) return std::nullopt;
+    const auto owner = std::make_shared<const data::Batch>(std::move(*batch));
+    std::vector<Memory> fields;
+    for (std::size_t i = 0; i < loader_->fields().size(); ++i) fields.push_back({owner->field(i), owner});
+    return std::tuple(std::move(fields), owner->step(), owner->samples().counted);
+  }
+
+ private:
+  std::optional<data::Batch> next_batch() {
+    const nanobind::gil_scoped_release released;
+    return loader_->next([] {
+      const nanobind::gil_scoped_acquire acquired;
+      if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+    });
+  }
+
+  std::unique_ptr<data::Loader> open(std::vector<std::string> files, std::uint64_t records_per_file,
+                                     std::vector<data::Field> fields, data::LoaderOptions options, bool by_file) {
+    // Counting the records of a large set takes its time; Ctrl-C ends the wait for it.
+    auto [loader, count] = run_interruptibly(
+        [files = std::move(files), records_per_file, fields = std::move(fields), options, by_file]() mutable {
+          const auto set = std::make_shared<const data::RecordSet>(
+              std::move(files), data::open_local_file,
+              data::RecordSetOptions{.records_per_file = records_per_file, .threads = options.threads});
+          if (by_file) options.sampling.block = set->largest_file();
+          return std::pair(std::make_unique<data::Loader>(set, std::move(fields), options), set->count());
+        });
+    count_ = count;
+    return std::move(loader);
+  }
+
+  std::uint64_t count_ = 0;
+  std::unique_ptr<data::Loader> loader_;
+};
+
+double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+nanobind::dict to_dict(const data::StallLedger& ledger) {
+  nanobind::dict stages;
+  nanobind::dict waits;
+  for (std::size_t i = 0; i < data::kStages; ++i) {
+    const std::string name(data::kStageNames.at(i));
+    stages[name.c_str()] = seconds(ledger.worked.spent.at(i));
+    waits[name.c_str()] = seconds(ledger.waited_for.spent.at(i));
+  }
+  nanobind::dict result;
+  result["batches"] = ledger.batches;
+  result["waited"] = seconds(ledger.waited);
+  result["first_batch"] = seconds(ledger.first_batch);
+  result["waited_for"] = waits;
+  result["worked"] = stages;
+  return result;
+}
+
+void write_records(const std::string& path, const std::vector<nanobind::bytes>& records, const std::string& compression,
+                   int level) {
+  std::vector<Bytes> payloads;
+  for (const nanobind::bytes& record : records) {
+    const auto text = as_bytes(std::string_view(record.c_str(), record.size()));
+    payloads.emplace_back(text.begin(), text.end());
+  }
+  const data::Compression kind = named(kCompressions, compression, "the compression");
+  const nanobind::gil_scoped_release released;
+  data::write_tfrecords(path, payloads, kind, level);
+}
+
+template <typename T>
+std::vector<T> values_of(std::span<const std::byte> bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+/// Features as (name, kind, value); floats and integers as the bytes of float32 and int64.
+nanobind::bytes encode_example(const std::vector<std::tuple<std::string, std::string, nanobind::bytes>>& features) {
+  data::ExampleWriter writer;
+  for (const auto& [name, kind, value] : features) {
+    const auto bytes = as_bytes(std::string_view(value.c_str(), value.size()));
+    switch (named(kKinds, kind, "the kind of a feature")) {
+      case data::FeatureKind::kFloats: writer.add_floats(name, values_of<float>(bytes)); break;
+      case data::FeatureKind::kInts: writer.add_ints(name, values_of<std::int64_t>(bytes)); break;
+      default: writer.add_bytes(name, bytes);
+    }
+  }
+  const Bytes example = writer.take();
+  return nanobind::bytes(example.data(), example.size());
+}
+
+}  // namespace
+
+void bind_data(nanobind::module_& module) {
+  namespace nb = nanobind;
+  nb::class_<DataLoader>(module, "DataLoader", "gyre::data::Loader over TFRecord files; see gyre.data.")
+      .def(
+          "__init__",
+          [](DataLoader* self, std::vector<std::string> files, std::uint64_t records_per_file,
+             const std::vector<FieldTuple>& fields, std::uint64_t batch_size, const std::string& shuffle,
+             std::uint64_t seed, bool drop_last, int rank, int ranks, int threads, std::uint64_t memory_budget,
+             std::uint64_t prefetch) {
+            data::LoaderOptions options;
+            options.sampling = {.seed = seed,
+                                .shuffling = named(kShufflings, shuffle, "shuffle"),
+                                .ranks = ranks,
+                                .batch_per_rank = batch_size,
+                                .remainder = drop_last ? data::Remainder::kDrop : data::Remainder::kPad};
+            options.rank = rank;
+            options.threads = threads;
+            options.memory_budget_bytes = memory_budget;
+            options.prefetch_batches = prefetch;
+            new (self) DataLoader(std::move(files), records_per_file, fields, options, shuffle == "block");
+          },
+          nb::arg("files"), nb::kw_only(), nb::arg("records_per_file"), nb::arg("fields"), nb::arg("batch_size"),
+          nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("rank"), nb::arg("ranks"),
+          nb::arg("threads"), nb::arg("memory_budget"), nb::arg("prefetch"))
+      .def_prop_ro("count", &DataLoader::count, "Samples of the set.")
+      .def_prop_ro("steps", [](DataLoader& self) { return self.loader().steps(); })
+      .def_prop_ro("memory_bytes", [](DataLoader& self) { return self.loader().memory_bytes(); })
+      .def(
+          "start_epoch",
+          [](DataLoader& self, std::uint64_t epoch, std::uint64_t step) {
+            const nb::gil_scoped_release released;
+            self.loader().start_epoch(epoch, step);
+          },
+          nb::arg("epoch"), nb::arg("step") = 0)
+      .def("next", &DataLoader::next, "(fields, step, samples that count), or None at the end of the epoch.")
+      .def("ledger", [](DataLoader& self) { return to_dict(self.loader().ledger()); });
+  module.def("encode_example", &encode_example, nb::arg("features"));
+  module.def("usable_cores", &usable_cores);
+  module.def("write_tfrecords", &write_records, nb::arg("path"), nb::arg("records"), nb::arg("compression") = "",
+             nb::arg("level") = 6);
+}
+
+}  // namespace gyre::python

@@ -1,0 +1,23 @@
+"""Samples from files to batches, read ahead by C++ threads within a budget of memory.
+
+    from gyre.data import Loader, floats, raw
+
+    loader = Loader(
+        "cosmo/train/*.tfrecord*",
+        {"x": raw("int16", (128, 128, 128, 4), dtype="float32", transform="log1p"), "y": floats(4)},
+        batch_size=4,
+    )
+    for epoch in range(epochs):
+        for batch in loader:
+            loss = model(batch["x"]) - batch["y"]
+
+The order of samples follows from the seed and the epoch alone: the same for any number of ranks and threads, and where
+a run goes on in the middle of an epoch (`state_dict`). Every rank gets the same number of batches.
+"""
+
+from gyre.data._fields import Field, floats, ints, raw
+from gyre.data._ledger import StallLedger
+from gyre.data._loader import Batch, Loader
+from gyre.data._records import write_tfrecords
+
+__all__ = ["Batch", "Field", "Loader", "StallLedger", "floats", "ints", "raw", "write_tfrecords"]

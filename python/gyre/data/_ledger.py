@@ -1,0 +1,29 @@
+"""Where the time of loading went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StallLedger:
+    """What an epoch's loading has cost so far. `str()` of it is one line for people. Times are in seconds."""
+
+    batches: int
+    waited: float
+    """By the training loop, for batches that were not ready."""
+    waited_for: Mapping[str, float]
+    """`waited`, split by what the work on each batch was: "source", "inflate", "decode", "assemble"."""
+    worked: Mapping[str, float]
+    """By all threads together, likewise split."""
+    first_batch: float
+    """From the start of the epoch to its first batch."""
+
+    def __str__(self) -> str:
+        total = sum(self.worked.values()) or 1.0
+        split = ", ".join(f"{stage} {100 * time / total:.0f} %" for stage, time in self.worked.items())
+        return (
+            f"{self.batches} batches, the first after {self.first_batch:.2f} s; waited {self.waited:.2f} s for data; "
+            f"the threads worked {sum(self.worked.values()):.2f} s: {split}"
+        )

@@ -1,0 +1,226 @@
+"""The loader that Python sees, over gyre::data::Loader."""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+
+import torch
+
+from gyre.core import _core
+from gyre.data._fields import Field
+from gyre.data._ledger import StallLedger
+from gyre.errors import InvalidArgumentError
+
+Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_ORDERS = {True: "full", False: "none", "full": "full", "block": "block", "none": "none"}
+_NUMPY_HAS_NOT = "bfloat16"
+
+
+class LoaderState(TypedDict):
+    """Where a run stands in its data."""
+
+    epoch: int
+    step: int
+    seed: int
+    samples: int
+    global_batch: int
+
+
+class Batch(dict[str, Any]):
+    """The fields of a batch by their names: tensors whose first dimension is the batch size.
+
+    counted: how many of the samples count; fewer than the batch size where the epoch's last batch is filled up.
+    epoch, step: which batch this is.
+
+    The tensors lie in the loader's memory, which it takes back when the last of them is gone; `clone()` what you keep.
+    """
+
+    def __init__(self, fields: dict[str, Any], *, counted: int, epoch: int, step: int) -> None:
+        super().__init__(fields)
+        self.counted = counted
+        self.epoch = epoch
+        self.step = step
+
+
+class Loader:
+    """An iterable of batches over TFRecord files of tf.train.Examples; each `for` loop over it is one epoch.
+
+    files: a pattern ("train/*.tfrecord*"), a folder, or a list of paths; patterns and folders in the order of their
+        names. gzip and zlib are told by content.
+    fields: by the names of the features, see `raw`, `floats` and `ints`.
+    batch_size: samples per rank and batch.
+    shuffle: True ("full": any sample anywhere), "block" (files in random order, and the samples within each; for
+        compressed files that hold many samples), or False.
+    seed: of the shuffle.
+    drop_last: leave out the samples that do not fill the last global batch; otherwise it is filled up from the front
+        of the order, and `batch.counted` says how many count. Every rank has equally many batches either way.
+    rank, world_size: default to those of torch.distributed or gyre.torch where one of them is initialised, else to
+        RANK and WORLD_SIZE of the environment, else to 0 of 1.
+    threads: that read and decode; default: the cores that this process may use, shared among the ranks of the host
+        (LOCAL_WORLD_SIZE).
+    memory_budget: bytes for batches and threads; never exceeded.
+    prefetch: batches read ahead; default: as many as keep all threads busy.
+    records_per_file: where it is known, no file is opened before it is needed; else the records are counted first, and
+        compressed files decompressed for that.
+    output: "torch" or "numpy".
+
+    Raises gyre.errors.Error: INVALID_ARGUMENT, NOT_FOUND, CORRUPT_DATA (with file, record and offset),
+    RESOURCE_EXHAUSTED. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        fields: Mapping[str, Field],
+        *,
+        batch_size: int,
+        shuffle: bool | str = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        threads: int | None = None,
+        memory_budget: int = 1 << 30,
+        prefetch: int = 0,
+        records_per_file: int | None = None,
+        output: str = "torch",
+    ) -> None:
+        if shuffle not in _ORDERS:
+            raise InvalidArgumentError(f"shuffle={shuffle!r} is none of True, False, 'full', 'block', 'none'")
+        if output not in ("torch", "numpy"):
+            raise InvalidArgumentError(f"output={output!r} is neither 'torch' nor 'numpy'")
+        if batch_size < 1:
+            raise InvalidArgumentError(f"batch_size={batch_size}: a batch has at least one sample")
+        self._fields = dict(fields)
+        if output == "numpy" and any(field.dtype == _NUMPY_HAS_NOT for field in self._fields.values()):
+            raise InvalidArgumentError("NumPy has no bfloat16; use output='torch' or another dtype")
+        self.batch_size, self.drop_last, self.output = batch_size, drop_last, output
+        self.rank, self.world_size = _place(rank, world_size)
+        self._seed = seed
+        self._core = _core.DataLoader(
+            _paths(files),
+            records_per_file=records_per_file or 0,
+            fields=[(name, f.kind, f.stored, f.dtype, list(f.shape), f.transform) for name, f in self._fields.items()],
+            batch_size=batch_size,
+            shuffle=_ORDERS[shuffle],
+            seed=seed,
+            drop_last=drop_last,
+            rank=self.rank,
+            ranks=self.world_size,
+            threads=threads or _default_threads(),
+            memory_budget=memory_budget,
+            prefetch=prefetch,
+        )
+        self._start: tuple[int, int] | None = None  # Epoch and step of the next loop, where somebody has said so.
+        self._epoch = -1  # Of the loop that runs or ran last …
+        self._step = 0  # … and how many of its batches have been taken.
+        self._loop = 0
+
+    def __len__(self) -> int:
+        """Batches of an epoch, equal on every rank."""
+        return self._core.steps
+
+    @property
+    def samples(self) -> int:
+        """Samples of the whole set."""
+        return self._core.count
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next loop is; without it they are counted from 0."""
+        self._start = (epoch, 0)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, step = self._start or (self._epoch + 1, 0)
+        self._core.start_epoch(epoch, step)
+        self._start = None
+        self._epoch, self._step = epoch, step
+        self._loop += 1
+        return self._batches(epoch, self._loop)
+
+    def _batches(self, epoch: int, loop: int) -> Iterator[Batch]:
+        while self._loop == loop:  # A later loop has ended this one.
+            found = self._core.next()
+            if found is None:
+                return
+            memories, step, counted = found
+            fields = {
+                name: self._view(memory, field)
+                for (name, field), memory in zip(self._fields.items(), memories, strict=True)
+            }
+            self._step = step + 1
+            yield Batch(fields, counted=counted, epoch=epoch, step=step)
+
+    def _view(self, memory: _core.Memory, field: Field) -> Any:
+        shape = (self.batch_size, *field.shape)
+        count = math.prod(shape)
+        if self.output == "numpy":
+            import numpy as np  # noqa: PLC0415 - only who asks for its arrays needs it
+
+            return np.frombuffer(memoryview(memory), dtype=field.dtype, count=count).reshape(shape)
+        return torch.frombuffer(memory, dtype=getattr(torch, field.dtype), count=count).view(shape)
+
+    def state_dict(self) -> LoaderState:
+        """Where the run stands: behind the last batch that a loop has taken. For `load_state_dict`, on any number of
+        ranks as long as the global batch is the same."""
+        epoch, step = self._start or (max(self._epoch, 0), self._step)
+        return {
+            "epoch": epoch,
+            "step": step,
+            "seed": self._seed,
+            "samples": self.samples,
+            "global_batch": self.batch_size * self.world_size,
+        }
+
+    def load_state_dict(self, state: LoaderState) -> None:
+        """The next loop goes on where `state` was taken."""
+        here = self.state_dict()
+        for name in ("seed", "samples", "global_batch"):
+            if state[name] != here[name]:
+                raise InvalidArgumentError(
+                    f"the state was taken with {name} {state[name]}, and this loader has {here[name]}: "
+                    "it would not go on with the same samples"
+                )
+        epoch, step = state["epoch"], state["step"]
+        self._start = (epoch, step) if step < len(self) else (epoch + 1, 0)
+
+    def ledger(self) -> StallLedger:
+        """Of the epoch that runs, or ran last."""
+        return StallLedger(**self._core.ledger())
+
+
+def _paths(files: Files) -> list[str]:
+    if isinstance(files, (str, os.PathLike)):
+        name = os.fspath(files)
+        found = glob.glob(os.path.join(glob.escape(name), "*") if os.path.isdir(name) else name)
+        paths = sorted(path for path in found if not os.path.isdir(path))
+        if not paths:
+            raise InvalidArgumentError(f"no file is called {name!r}")
+        return paths
+    paths = [os.fspath(path) for path in files]
+    if not paths:
+        raise InvalidArgumentError("the list of files is empty")
+    return paths
+
+
+def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """This process among those that share an epoch."""
+    if (rank is None) != (world_size is None):
+        raise InvalidArgumentError("rank and world_size are given together, or both left out")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    face = sys.modules.get("gyre.torch")  # Not imported for its own sake: a loader needs no job.
+    if face is not None and face.is_initialized():
+        return face.rank(), face.size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _default_threads() -> int:
+    return max(1, _core.usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))

@@ -1,0 +1,192 @@
+"""gyre.data.Loader as training scripts use it: what a batch holds, who gets what, and going on in the middle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gyre.errors import CorruptDataError, Error, InvalidArgumentError
+
+from gyre.data import Loader, floats, ints, raw, write_tfrecords
+
+FIELDS = {"x": raw("int16", (2, 3)), "y": floats(2), "label": ints()}
+
+
+def write_files(folder: Path, files: int, records: int) -> None:
+    for number in range(files):
+        examples = [
+            {
+                "x": np.full((2, 3), number * records + i, dtype="<i2").tobytes(),
+                "y": [0.5, float(number * records + i)],
+                "label": number * records + i,
+            }
+            for i in range(records)
+        ]
+        compression = (None, "gzip", "zlib")[number % 3]
+        write_tfrecords(folder / f"part-{number:03}.tfrecord", examples, compression=compression)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_files(tmp_path, files=4, records=5)
+    return tmp_path
+
+
+def labels(loader: Loader) -> list[int]:
+    return [label for batch in loader for label in batch["label"][: batch.counted].tolist()]
+
+
+def test_a_batch_holds_tensors_of_the_fields_shapes_and_types(folder: Path) -> None:
+    loader = Loader(folder, FIELDS, batch_size=4, shuffle=False)
+    batch = next(iter(loader))
+    assert {name: (tuple(t.shape), t.dtype) for name, t in batch.items()} == {
+        "x": ((4, 2, 3), torch.int16),
+        "y": ((4, 2), torch.float32),
+        "label": ((4,), torch.int64),
+    }
+    assert batch["label"].tolist() == [0, 1, 2, 3]
+    assert torch.equal(batch["x"][2], torch.full((2, 3), 2, dtype=torch.int16))
+    assert batch["y"][3].tolist() == [0.5, 3.0]
+    assert (batch.counted, batch.epoch, batch.step, len(loader), loader.samples) == (4, 0, 0, 5, 20)
+
+
+def test_values_become_floats_or_their_logarithm_on_the_way(folder: Path) -> None:
+    fields = {"x": raw("int16", (2, 3), dtype="float32", transform="log1p")}
+    for batch, start in zip(Loader(folder, fields, batch_size=10, shuffle=False), (0, 10), strict=True):
+        expected = torch.log1p(torch.arange(start, start + 10).float())
+        torch.testing.assert_close(batch["x"][:, 1, 2], expected, rtol=2e-7, atol=0)
+    fields = {"x": raw("int16", (2, 3), dtype="bfloat16")}
+    batch = next(iter(Loader(folder, fields, batch_size=20, shuffle=False)))
+    assert batch["x"].dtype == torch.bfloat16
+    assert torch.equal(batch["x"][:, 0, 0], torch.arange(20).bfloat16())
+
+
+def test_numpy_arrays_come_without_a_copy(folder: Path) -> None:
+    batch = next(iter(Loader(folder, FIELDS, batch_size=4, shuffle=False, output="numpy")))
+    assert isinstance(batch["x"], np.ndarray)
+    assert batch["x"].shape == (4, 2, 3)
+    assert not batch["x"].flags["OWNDATA"]
+
+
+def test_each_loop_is_an_epoch_with_an_order_of_its_own_that_the_seed_fixes(folder: Path) -> None:
+    loader = Loader(folder, FIELDS, batch_size=3, seed=5)
+    first, second = labels(loader), labels(loader)
+    assert sorted(first) == sorted(second) == list(range(20))
+    assert first != second
+    loader.set_epoch(0)
+    assert labels(loader) == first
+    assert labels(Loader(folder, FIELDS, batch_size=3, seed=5, threads=1)) == first
+    assert labels(Loader(folder, FIELDS, batch_size=3, seed=6)) != first
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_ranks_see_one_global_order_and_equally_many_batches(folder: Path, world_size: int) -> None:
+    loaders = [Loader(folder, FIELDS, batch_size=2, seed=1, rank=r, world_size=world_size) for r in range(world_size)]
+    assert len({len(loader) for loader in loaders}) == 1
+    order = [
+        label
+        for batches in zip(*loaders, strict=True)
+        for batch in batches
+        for label in batch["label"][: batch.counted].tolist()
+    ]
+    assert order == labels(Loader(folder, FIELDS, batch_size=1, seed=1))
+
+
+def test_what_does_not_fill_a_batch_is_marked_or_dropped(folder: Path) -> None:
+    padded = [(len(batch["label"]), batch.counted) for batch in Loader(folder, FIELDS, batch_size=8)]
+    assert padded == [(8, 8), (8, 8), (8, 4)]
+    dropped = [batch.counted for batch in Loader(folder, FIELDS, batch_size=8, drop_last=True)]
+    assert dropped == [8, 8]
+
+
+def test_a_run_goes_on_with_the_sample_it_would_have_had_next(folder: Path) -> None:
+    loader = Loader(folder, FIELDS, batch_size=3, seed=2)
+    whole = [batch["label"].tolist() for _ in range(2) for batch in loader]
+    for taken in range(len(whole)):
+        interrupted = Loader(folder, FIELDS, batch_size=3, seed=2)
+        seen: list[list[int]] = []
+        while len(seen) < taken:
+            for batch in interrupted:
+                seen.append(batch["label"].tolist())
+                if len(seen) == taken:
+                    break
+        resumed = Loader(folder, FIELDS, batch_size=3, seed=2, threads=1)
+        resumed.load_state_dict(interrupted.state_dict())
+        while len(seen) < len(whole):
+            seen.extend(batch["label"].tolist() for batch in resumed)
+        assert seen[: len(whole)] == whole, f"after {taken} batches"
+
+
+def test_a_state_of_other_data_is_refused(folder: Path) -> None:
+    state = Loader(folder, FIELDS, batch_size=3, seed=2).state_dict()
+    with pytest.raises(InvalidArgumentError, match=r"taken with seed 2, and this loader has 3"):
+        Loader(folder, FIELDS, batch_size=3, seed=3).load_state_dict(state)
+    with pytest.raises(InvalidArgumentError, match="global_batch 3, and this loader has 4"):
+        Loader(folder, FIELDS, batch_size=4, seed=2).load_state_dict(state)
+
+
+def test_blocks_keep_a_files_samples_together(folder: Path) -> None:
+    order = labels(Loader(folder, FIELDS, batch_size=5, shuffle="block", seed=4))
+    assert sorted(order) == list(range(20))
+    for start in range(0, 20, 5):
+        assert len({label // 5 for label in order[start : start + 5]}) == 1
+
+
+def test_batches_may_be_kept_until_the_budget_is_used_up(tmp_path: Path) -> None:
+    write_files(tmp_path, files=1, records=400)
+    loader = Loader(tmp_path, FIELDS, batch_size=1, memory_budget=130_000)
+    with pytest.raises(Error, match=r"the program holds all \d+ batches"):
+        list(loader)
+    assert len(labels(loader)) == 400
+
+
+def test_a_batch_outlives_its_loader(folder: Path) -> None:
+    batch = next(iter(Loader(folder, FIELDS, batch_size=4, shuffle=False)))
+    kept = batch["x"][1:]
+    del batch
+    assert kept[0, 0, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"files": "/nowhere/*.tfrecord"}, "no file is called '/nowhere/"),
+        ({"files": []}, "the list of files is empty"),
+        ({"batch_size": 0}, "at least one sample"),
+        ({"shuffle": "fast"}, "shuffle='fast' is none of"),
+        ({"output": "jax"}, "neither 'torch' nor 'numpy'"),
+        ({"rank": 1}, "given together"),
+        ({"rank": 4, "world_size": 4}, "no rank 4 among 4"),
+        ({"memory_budget": 100}, "budget"),
+        ({"fields": {}}, "at least one field"),
+        ({"fields": {"z": ints()}}, r"field 'z': the record has no such feature; it has: x, y, label"),
+        ({"fields": {"x": raw("int16", 7)}}, r"holds 12 bytes there; \[7\] values of int16 are 14"),
+        ({"fields": {"x": raw("int12", 6)}}, "'int12' is none of"),
+        ({"fields": {"y": floats(3)}}, "does not hold"),
+        ({"fields": {"x": raw("int16", (0,))}}, "cannot have the shape"),
+    ],
+)
+def test_what_cannot_be_is_one_error_at_once(folder: Path, change: dict[str, object], message: str) -> None:
+    options: dict[str, object] = {"files": folder, "fields": FIELDS, "batch_size": 2, **change}
+    with pytest.raises(Error, match=message):
+        Loader(options.pop("files"), options.pop("fields"), **options)  # type: ignore[arg-type]
+
+
+def test_a_damaged_file_is_named_with_record_and_offset(folder: Path) -> None:
+    path = folder / "part-000.tfrecord"
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    path.write_bytes(contents)
+    with pytest.raises(CorruptDataError, match=r"part-000\.tfrecord: record \d, which begins at byte \d+"):
+        list(Loader(folder, FIELDS, batch_size=20, shuffle=False))
+
+
+def test_the_ledger_says_where_the_time_went(folder: Path) -> None:
+    loader = Loader(folder, FIELDS, batch_size=2)
+    assert len(labels(loader)) == 20
+    ledger = loader.ledger()
+    assert ledger.batches == 10
+    assert set(ledger.worked) == {"source", "inflate", "decode", "assemble"}
+    assert sum(ledger.worked.values()) > 0
+    assert ledger.waited == pytest.approx(sum(ledger.waited_for.values()), rel=0.05, abs=1e-3)
+    assert str(ledger).startswith("10 batches, the first after ")
