@@ -1,5 +1,4 @@
 // Whatever a file holds, reading its records ends with bytes of the file or with a gyre::Error; compressed or not.
-// compressed.
 #include <cstddef>
 #include <cstdint>
 #include <span>

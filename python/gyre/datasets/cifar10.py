@@ -1,18 +1,14 @@
-"""Small real data sets in the layouts that the workloads read, made without a download.
+"""scikit-learn's 1,797 hand-written digits in the layouts of CIFAR-10.
 
-    python -m gyre.datasets digits --out DIR
-
-writes the 1,797 hand-written digits that scikit-learn carries, enlarged from 8x8 to 32x32 pixels and three equal
-channels, as if they were CIFAR-10: in its binary layout (DIR/cifar-10-batches-bin) and in its Python layout
-(DIR/cifar-10-batches-py). 1,500 are for training, 297 for testing; the split and the files' bytes are always the same.
+They are enlarged from 8x8 to 32x32 pixels and three equal channels, and written in the binary layout
+(DIR/cifar-10-batches-bin) and in the Python layout (DIR/cifar-10-batches-py). 1,500 are for training, 297 for testing;
+the split and the files' bytes are always the same.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import struct
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from gyre.datasets.errors import DatasetError
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
@@ -30,10 +28,6 @@ CLASSES = 10
 TRAIN_FILES = 5
 DIGITS_TEST_COUNT = 297
 SPLIT_SEED = 20240229
-
-
-class DatasetError(Exception):
-    """What went wrong, for the person who called."""
 
 
 @dataclass(frozen=True)
@@ -273,35 +267,3 @@ def write_dataset(dataset: Dataset, folder: Path) -> int:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise DatasetError(f"cannot write the data set to {folder}: {error.strerror}{where}") from error
-
-
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m gyre.datasets",
-        description="Write a small real data set in CIFAR-10's binary and Python layouts, without a download.",
-        epilog="example: python -m gyre.datasets digits --out out/digits && gyre-cifar10 --data-dir out/digits",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "name", choices=["digits"], help="digits: scikit-learn's 1,797 scanned digits as 32x32x3 images"
-    )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write to; made when needed")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    options = parse_arguments(arguments)
-    try:
-        dataset = digits()
-        written = write_dataset(dataset, options.out)
-    except DatasetError as error:
-        print(f"gyre.datasets: {error}", file=sys.stderr)
-        return 1
-    counts = f"{len(dataset.train_images)} images to train with, {len(dataset.test_images)} to test with"
-    state = "written" if written else "already complete"
-    print(f"{options.name}: {counts}; {state} in {options.out}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,5 @@
+import sys
+
+from gyre.datasets import main
+
+sys.exit(main())

@@ -1,0 +1,77 @@
+"""python -m gyre.datasets."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gyre.datasets.cifar10 import digits, write_dataset
+from gyre.datasets.errors import DatasetError
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m gyre.datasets",
+        description="Write a data set in the layout that the workloads read, without a download.",
+        epilog="example: python -m gyre.datasets digits --out out/digits && gyre-cifar10 --data-dir out/digits",
+        allow_abbrev=False,
+    )
+    out = argparse.ArgumentParser(add_help=False)
+    out.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write to; made when needed")
+    sets = parser.add_subparsers(dest="name", required=True, metavar="SET")
+    sets.add_parser(
+        "digits",
+        parents=[out],
+        help="scikit-learn's 1,797 scanned digits as 32x32x3 images, in CIFAR-10's binary and Python layouts",
+        allow_abbrev=False,
+    )
+    cosmo = sets.add_parser(
+        "cosmo",
+        parents=[out],
+        help="synthetic volumes of dark matter at four redshifts, in CosmoFlow's layout: a TFRecord file each",
+        allow_abbrev=False,
+    )
+    cosmo.add_argument("--train", type=positive, default=64, metavar="N", help="volumes to train with (default: 64)")
+    cosmo.add_argument("--validation", type=positive, default=16, metavar="N", help="to validate with (default: 16)")
+    cosmo.add_argument(
+        "--size", type=int, default=128, choices=[16, 32, 64, 128], help="voxels along a side (default: 128)"
+    )
+    cosmo.add_argument("--seed", type=int, default=0, metavar="N", help="of everything that is random (default: 0)")
+    cosmo.add_argument("--plain", action="store_true", help="without gzip")
+    cosmo.add_argument("--processes", type=positive, default=1, metavar="N", help="that write at once (default: 1)")
+    return parser.parse_args(arguments)
+
+
+def write_digits(folder: Path) -> str:
+    dataset = digits()
+    state = "written" if write_dataset(dataset, folder) else "already complete"
+    counts = f"{len(dataset.train_images)} images to train with, {len(dataset.test_images)} to test with"
+    return f"digits: {counts}; {state} in {folder}"
+
+
+def write_cosmo(options: argparse.Namespace) -> str:
+    from gyre.datasets.cosmo import write_volumes  # noqa: PLC0415 - needs torch and the extension module, digits do not
+
+    volumes = {"train": options.train, "validation": options.validation}
+    write_volumes(
+        options.out, volumes, options.size, seed=options.seed, plain=options.plain, processes=options.processes
+    )
+    return f"cosmo: {options.train} volumes to train with, {options.validation} to validate with, in {options.out}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse_arguments(arguments)
+    try:
+        print(write_digits(options.out) if options.name == "digits" else write_cosmo(options))
+    except DatasetError as error:
+        print(f"gyre.datasets: {error}", file=sys.stderr)
+        return 1
+    return 0
