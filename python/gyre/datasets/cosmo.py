@@ -81,7 +81,7 @@ def growth(redshift: float, omega_m: float) -> float:
         matter = omega_m * (1 + z) ** 3
         om = matter / (matter + 1 - omega_m)
         ol = 1 - om
-        return 2.5 * om / (om ** (4 / 7) - ol + (1 + om / 2) * (1 + ol / 70)) / (1 + z)
+        return float(2.5 * om / (om ** (4 / 7) - ol + (1 + om / 2) * (1 + ol / 70)) / (1 + z))
 
     return unscaled(redshift) / unscaled(0.0)
 
@@ -95,7 +95,7 @@ def gaussian_field(random: np.random.Generator, universe: Universe, size: int) -
     power = amplitude(universe) * power_spectrum(k, universe) * np.exp(-((k * SMOOTHING_MPC) ** 2))
     noise = np.fft.rfftn(random.standard_normal((size, size, size)))
     # White noise of variance 1 has the power cell^3 at every k.
-    field = np.fft.irfftn(noise * np.sqrt(power / cell**3), s=(size, size, size))
+    field = np.fft.irfftn(noise * np.sqrt(power / cell**3), s=(size, size, size), axes=(0, 1, 2))
     return field.astype(np.float32)
 
 

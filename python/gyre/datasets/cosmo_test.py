@@ -48,7 +48,6 @@ def test_a_volume_is_read_by_the_loader_and_compresses_as_the_real_ones_do(tmp_p
 
 def test_structure_grows_with_time_and_with_sigma_8() -> None:
     universe = cosmo.Universe(omega_m=0.3, sigma_8=0.8, n_s=0.96, h=0.7)
-    assert [round(cosmo.growth(z, 0.3), 2) for z in cosmo.REDSHIFTS] == [1.0, 0.77, 0.49, 0.32]
     spreads = []
     for sigma_8 in (0.6, 1.0):
         other = cosmo.Universe(universe.omega_m, sigma_8, universe.n_s, universe.h)
@@ -57,6 +56,16 @@ def test_structure_grows_with_time_and_with_sigma_8() -> None:
     counts, _ = cosmo.volume(0, 0, 0, 32)
     channels = [float(np.var(counts[..., channel].astype(float))) for channel in range(4)]
     assert channels == sorted(channels, reverse=True)
+
+
+def test_growth_is_that_of_the_integral_that_it_approximates() -> None:
+    def integral(redshift: float) -> float:
+        a = np.linspace(1e-4, 1 / (1 + redshift), 20_000)
+        hubble = np.sqrt(0.3 / a**3 + 0.7)
+        return float(hubble[-1] * np.trapezoid(1 / (a * hubble) ** 3, a))
+
+    for redshift in cosmo.REDSHIFTS:
+        assert cosmo.growth(redshift, 0.3) == pytest.approx(integral(redshift) / integral(0.0), rel=0.01)
 
 
 def test_spheres_of_8_mpc_have_the_standard_deviation_sigma_8() -> None:
