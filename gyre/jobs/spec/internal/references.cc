@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gyre/cli/suggest.h"
+#include "gyre/jobs/spec/variable_references.h"
 
 namespace gyre::jobs::spec {
 
@@ -52,8 +53,6 @@ constexpr std::array<std::string_view, 26> kAlwaysSet = {"AZ_BATCHAI_MOUNT_ROOT"
                                                          "AZ_BATCH_NODE_ID",
                                                          "AZ_BATCH_IS_CURRENT_NODE_MASTER"};
 
-bool in_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
-
 class Check {
  public:
   Check(const JobSpec& job, ProblemLog& log) : log_(log) {
@@ -79,12 +78,7 @@ class Check {
 
  private:
   void check(std::string_view text, const Place& place) {
-    for (std::size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$', at + 1)) {
-      const std::size_t first = at + (text.substr(at + 1).starts_with('{') ? 2 : 1);
-      std::size_t end = first;
-      while (end < text.size() && in_name(text[end])) ++end;
-      check_name(text.substr(first, end - first), place);
-    }
+    walk_variable_references(text, [](std::string_view) {}, [&](std::string_view name) { check_name(name, place); });
   }
 
   void check_name(std::string_view name, const Place& place) {

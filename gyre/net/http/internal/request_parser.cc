@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/beast/http/basic_parser.hpp>
-#include <boost/beast/http/error.hpp>
 #include <charconv>
 #include <utility>
 
 #include "gyre/net/http/error.h"
+#include "gyre/net/http/internal/beast_message.h"
 
 namespace gyre::net::http::internal {
 namespace {
@@ -18,8 +17,6 @@ using BeastError = beast::http::error;
 
 /// Besides the target: the longest method and version.
 constexpr std::size_t kMostLineBytes = kMostTargetBytes + 64;
-
-std::string to_text(beast::string_view text) { return {text.data(), text.size()}; }
 
 HttpError malformed(std::string_view what) {
   return {400, "MalformedRequest", fmt::format("the request cannot be read: {}", what)};
@@ -35,48 +32,22 @@ HttpError failure_of(const beast::error_code& failure) {
 
 }  // namespace
 
-class RequestParser::Beast : public beast::http::basic_parser<true> {
+class RequestParser::Beast : public BeastMessage<true> {
  public:
   std::string method;
   std::string target;
   int version = 0;
-  Headers headers;
-  std::string body;
 
  private:
-  void on_request_impl(beast::http::verb, beast::string_view method_text, beast::string_view target_text,
-                       int request_version, beast::error_code&) override {
+  void on_request_impl(beast::http::verb, Text method_text, Text target_text, int request_version, Failure&) override {
     method = to_text(method_text);
     target = to_text(target_text);
     version = request_version;
   }
-  void on_response_impl(int, beast::string_view, int, beast::error_code&) override {}
-  void on_field_impl(beast::http::field, beast::string_view name, beast::string_view value,
-                     beast::error_code& failure) override {
-    if (is_header_done()) return;  // A trailer: nobody asked for it.
-    if (headers.size() >= kMostFields) {
-      failure = BeastError::header_limit;
-      return;
-    }
-    try {
-      headers.add(to_text(name), to_text(value));
-    } catch (const Error&) {
-      failure = BeastError::bad_field;
-    }
-  }
-  void on_header_impl(beast::error_code&) override {}
-  void on_body_init_impl(const boost::optional<std::uint64_t>&, beast::error_code&) override {}
-  std::size_t on_body_impl(beast::string_view bytes, beast::error_code&) override {
-    body.append(bytes.data(), bytes.size());
-    return bytes.size();
-  }
-  void on_chunk_header_impl(std::uint64_t, beast::string_view, beast::error_code&) override {}
-  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, beast::error_code&) override {
-    body.append(bytes.data(), bytes.size());
-    return bytes.size();
-  }
-  void on_finish_impl(beast::error_code&) override {}
+  void on_response_impl(int, Text, int, Failure&) override {}
 };
+
+static_assert(kMostHeaderFields == RequestParser::kMostFields);
 
 RequestParser::RequestParser(std::size_t most_header_bytes)
     : most_header_bytes_(most_header_bytes), beast_(std::make_unique<Beast>()) {

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <boost/beast/http/basic_parser.hpp>
-#include <boost/beast/http/error.hpp>
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/net/http/internal/beast_message.h"
 
 namespace gyre::net::http::internal {
 namespace {
@@ -14,44 +13,19 @@ namespace {
 namespace beast = boost::beast;
 using BeastError = beast::http::error;
 
-std::string to_text(beast::string_view text) { return {text.data(), text.size()}; }
-
 Error malformed(std::string_view why) {
   return {ErrorCode::kProtocol, fmt::format("the server's response cannot be read: {}", why)};
 }
 
 }  // namespace
 
-class ResponseParser::Beast : public beast::http::basic_parser<false> {
+class ResponseParser::Beast : public BeastMessage<false> {
  public:
   int status = 0;
-  Headers headers;
-  std::string body;
 
  private:
-  void on_request_impl(beast::http::verb, beast::string_view, beast::string_view, int, beast::error_code&) override {}
-  void on_response_impl(int code, beast::string_view, int, beast::error_code&) override { status = code; }
-  void on_field_impl(beast::http::field, beast::string_view name, beast::string_view value,
-                     beast::error_code& failure) override {
-    if (is_header_done()) return;  // A trailer.
-    try {
-      headers.add(to_text(name), to_text(value));
-    } catch (const Error&) {
-      failure = BeastError::bad_field;
-    }
-  }
-  void on_header_impl(beast::error_code&) override {}
-  void on_body_init_impl(const boost::optional<std::uint64_t>&, beast::error_code&) override {}
-  std::size_t on_body_impl(beast::string_view bytes, beast::error_code&) override {
-    body.append(bytes.data(), bytes.size());
-    return bytes.size();
-  }
-  void on_chunk_header_impl(std::uint64_t, beast::string_view, beast::error_code&) override {}
-  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, beast::error_code&) override {
-    body.append(bytes.data(), bytes.size());
-    return bytes.size();
-  }
-  void on_finish_impl(beast::error_code&) override {}
+  void on_request_impl(beast::http::verb, Text, Text, int, Failure&) override {}
+  void on_response_impl(int code, Text, int, Failure&) override { status = code; }
 };
 
 ResponseParser::ResponseParser(bool without_body) : beast_(std::make_unique<Beast>()) {
