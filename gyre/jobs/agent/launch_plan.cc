@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kPortsOfMaster = 2;  // torch's store, Gyre's rendezvous.
 
-std::string join_words(std::string line, const std::string& arguments) {
+std::string join_words(const std::string& line, const std::string& arguments) {
   return arguments.empty() ? line : line + " " + arguments;
 }
 

@@ -168,7 +168,7 @@ void LaunchedSet::release(std::chrono::milliseconds limit) {
   try {
     while (!deadline.passed()) next(deadline, -1);
   } catch (const Error&) {
-    // It has gone, as it was asked to.
+    return;  // It has gone, as it was asked to.
   }
 }
 

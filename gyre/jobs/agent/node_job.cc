@@ -44,7 +44,7 @@ JobUser find_job_user(const std::string& name) {
 /// The thread of an attempt, and what it shares with others.
 class NodeJob::Run final : internal::ReportSink {
  public:
-  Run(NodeOptions options, internal::NodeState state)
+  Run(NodeOptions options, const internal::NodeState& state)
       : options_(std::move(options)), order_(state.order), run_(options_, state, commands_, *this) {
     report_.attempt = order_.attempt;
     report_.notes = state.notes;
@@ -94,7 +94,7 @@ NodeJob::NodeJob(const NodeOptions& options, const WorkOrder& order) {
   state.started_s = internal::boot_time_s();
   state.boot = boot_id();
   internal::save(state, folders);
-  run_ = std::make_unique<Run>(options, std::move(state));
+  run_ = std::make_unique<Run>(options, state);
 }
 
 NodeJob::NodeJob(std::unique_ptr<Run> run) : run_(std::move(run)) {}
@@ -102,7 +102,7 @@ NodeJob::NodeJob(std::unique_ptr<Run> run) : run_(std::move(run)) {}
 std::unique_ptr<NodeJob> NodeJob::resume(const NodeOptions& options) {
   auto state = internal::load_state(NodeFolders(options.root));
   if (!state) return nullptr;
-  return std::unique_ptr<NodeJob>(new NodeJob(std::make_unique<Run>(options, std::move(*state))));
+  return std::unique_ptr<NodeJob>(new NodeJob(std::make_unique<Run>(options, *state)));
 }
 
 NodeJob::~NodeJob() = default;

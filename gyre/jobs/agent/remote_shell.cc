@@ -28,7 +28,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-namespace ShellMessage = internal::ShellMessage;
+namespace shell_message = internal::shell_message;
 
 constexpr int kUnreachable = 255;  // What ssh itself returns.
 constexpr std::chrono::seconds kLongestConnect{10};
@@ -56,21 +56,21 @@ std::optional<Bytes> read_some(int fd) {
 /// Passes everything on until the exit code comes.
 int converse(MessagePipe& pipe, bool with_stdin) {
   bool reads = with_stdin;
-  if (!with_stdin) pipe.send(ShellMessage::kInputEnd, {});
+  if (!with_stdin) pipe.send(shell_message::kInputEnd, {});
   for (;;) {
     const bool has_room = pipe.waiting_bytes() < kMostInputBytes;
     std::array<pollfd, 2> waits = {{{pipe.fd(), pipe.events(), 0}, {reads && has_room ? STDIN_FILENO : -1, POLLIN, 0}}};
     if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) throw system_error("poll", errno);
     if (waits[1].revents != 0) {
       const auto bytes = read_some(STDIN_FILENO);
-      if (!bytes) pipe.send(ShellMessage::kInputEnd, {});
-      if (bytes && !bytes->empty()) pipe.send(ShellMessage::kInput, *bytes);
+      if (!bytes) pipe.send(shell_message::kInputEnd, {});
+      if (bytes && !bytes->empty()) pipe.send(shell_message::kInput, *bytes);
       reads = bytes.has_value();
     }
     if ((waits[0].revents & POLLOUT) != 0) pipe.flush();
     while (const auto message = pipe.receive()) {
-      if (message->type == ShellMessage::kExit) return exit_code_of(*message);
-      const int fd = message->type == ShellMessage::kOutput ? STDOUT_FILENO : STDERR_FILENO;
+      if (message->type == shell_message::kExit) return exit_code_of(*message);
+      const int fd = message->type == shell_message::kOutput ? STDOUT_FILENO : STDERR_FILENO;
       write_all(fd, message->payload, "the output of a remote command");
     }
   }
@@ -157,7 +157,7 @@ int run_remote_shell(const std::vector<std::string>& arguments, const std::strin
     const net::Endpoint endpoint{net::Endpoint::Kind::kTcp, address, static_cast<std::uint16_t>(port->second)};
     MessagePipe pipe(
         connect_securely(endpoint, key_from_hex(table.key), Purpose::kShell, Deadline::after(kLongestConnect)));
-    pipe.send(ShellMessage::kCommand, as_bytes(request.command));
+    pipe.send(shell_message::kCommand, as_bytes(request.command));
     return converse(pipe, !request.without_stdin);
   } catch (const Error& error) {
     fmt::print(stderr, "ssh: node {}: {}\n", request.host, error.what());

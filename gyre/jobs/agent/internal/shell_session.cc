@@ -55,7 +55,7 @@ class Session {
     }
     ByteWriter code;
     code.u32(static_cast<std::uint32_t>(process_.exit_status()->shell_code()));
-    pipe_.send(ShellMessage::kExit, code.result());
+    pipe_.send(shell_message::kExit, code.result());
     const Deadline deadline = Deadline::after(kFarewell);
     while (pipe_.waiting_bytes() > 0 && !deadline.passed()) {
       pollfd wait{.fd = pipe_.fd(), .events = POLLOUT, .revents = 0};
@@ -104,15 +104,15 @@ class Session {
     if (::poll(waits.data(), waits.size(), limit_ms) < 0 && errno != EINTR) throw system_error("poll", errno);
     if ((waits[0].revents & POLLOUT) != 0) pipe_.flush();
     if ((waits[0].revents & ~POLLOUT) != 0) take_messages();
-    if (waits[1].revents != 0) pass_on(outputs_[0], ShellMessage::kOutput);
-    if (waits[2].revents != 0) pass_on(outputs_[1], ShellMessage::kError);
+    if (waits[1].revents != 0) pass_on(outputs_[0], shell_message::kOutput);
+    if (waits[2].revents != 0) pass_on(outputs_[1], shell_message::kError);
     if (waits[3].revents != 0) feed();
   }
 
   void take_messages() {
     while (const auto message = pipe_.receive()) {
-      if (message->type == ShellMessage::kInputEnd) input_ended_ = true;
-      if (message->type == ShellMessage::kInput) waiting_.append(as_text(message->payload));
+      if (message->type == shell_message::kInputEnd) input_ended_ = true;
+      if (message->type == shell_message::kInput) waiting_.append(as_text(message->payload));
       if (waiting_.size() > kMostInputBytes) throw Error(ErrorCode::kResourceExhausted, "the command reads nothing");
     }
     feed();
@@ -169,7 +169,7 @@ int serve_shell_session(UniqueFd connection, const net::JobKey& key, const std::
       pollfd wait{.fd = pipe.fd(), .events = POLLIN, .revents = 0};
       if (::poll(&wait, 1, deadline.poll_timeout_ms()) == 0) return 1;
     }
-    if (first->type != ShellMessage::kCommand) return 1;
+    if (first->type != shell_message::kCommand) return 1;
     Session(pipe, std::string(as_text(first->payload)), environment).run();
     return 0;
   } catch (const std::exception&) {
