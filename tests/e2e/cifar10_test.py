@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 from few_digits import IMAGES_PER_FILE
+from gyre.datasets import cifar10
 from running_job import StartJob, block_of
-
-from gyre import datasets
 
 
 def program() -> str:
@@ -179,7 +178,7 @@ def test_hashes_of_every_step_repeat(data: Path, tmp_path: Path) -> None:
         for name in ("first", "second")
     ]
     assert runs[0].returncode == 0, runs[0].stderr
-    steps = -(-IMAGES_PER_FILE * datasets.TRAIN_FILES // 32)
+    steps = -(-IMAGES_PER_FILE * cifar10.TRAIN_FILES // 32)
     assert len(runs[0].stdout.splitlines()) == steps
     assert runs[0].stdout == runs[1].stdout
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from gyre import datasets
+from gyre.datasets import cifar10
 
 IMAGES_PER_FILE = 40
 
 
 def few_digits() -> dict[str, bytes]:
-    full = datasets.digits()
-    train_count = IMAGES_PER_FILE * datasets.TRAIN_FILES
-    few = datasets.Dataset(
+    full = cifar10.digits()
+    train_count = IMAGES_PER_FILE * cifar10.TRAIN_FILES
+    few = cifar10.Dataset(
         full.train_images[:train_count],
         full.train_labels[:train_count],
         full.test_images[:IMAGES_PER_FILE],
         full.test_labels[:IMAGES_PER_FILE],
         full.label_names,
     )
-    return datasets.cifar10_files(few)
+    return cifar10.cifar10_files(few)
