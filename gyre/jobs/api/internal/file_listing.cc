@@ -51,7 +51,7 @@ std::optional<ListedFile> look_at(const UniqueFd& directory, const std::string& 
   if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return std::nullopt;
   const bool is_directory = S_ISDIR(status.st_mode);
   return ListedFile{name, is_directory, is_directory ? 0 : static_cast<std::uint64_t>(status.st_size),
-                    std::int64_t{status.st_mtim.tv_sec} * 1'000'000 + status.st_mtim.tv_nsec / 1'000};
+                    std::int64_t{status.st_mtim.tv_sec} * 1'000'000 + status.st_mtim.tv_nsec / 1'000, status.st_ino};
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ struct ListedFile {
   bool is_directory = false;
   std::uint64_t bytes = 0;
   std::int64_t modified_us = 0;  ///< Since 1970.
+  std::uint64_t inode = 0;
 };
 
 struct FileListing {

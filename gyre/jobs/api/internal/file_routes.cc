@@ -48,7 +48,10 @@ std::string checked_path(const std::string& path) {
 
 nlohmann::json file_json(const ListedFile& file, const std::string& url) {
   nlohmann::json properties = {{"lastModified", iso_8601_time(file.modified_us)}};
-  if (!file.is_directory) properties["contentLength"] = file.bytes;
+  if (!file.is_directory) {
+    properties["contentLength"] = file.bytes;
+    properties["fileId"] = fmt::format("{:x}", file.inode);  // Another one where a file of that name is a new one.
+  }
   return {{"name", file.name},
           {"fileType", file.is_directory ? "directory" : "file"},
           {"downloadUrl", file.is_directory ? nlohmann::json() : nlohmann::json(url)},

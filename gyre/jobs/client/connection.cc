@@ -1,0 +1,155 @@
+#include "gyre/jobs/client/connection.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/process.h"
+
+namespace gyre::jobs::client {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostFileBytes = 65'536;
+constexpr std::string_view kHttp = "http://";
+constexpr std::string_view kUnix = "unix:";
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+}
+
+void require_private(const fs::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("others than its user can read {}, which holds a token; chmod 600 it", path.string()));
+  }
+}
+
+std::string token_in(const std::string& file) {
+  require_private(file);
+  std::string token(as_text(read_file(file, kMostFileBytes)));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (token.empty() || token.find_first_of("\r\n") != std::string::npos) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} does not hold one line with a token", file));
+  }
+  return token;
+}
+
+bool names_a_place(std::string_view text) { return text.starts_with(kUnix) || text.find("://") != text.npos; }
+
+}  // namespace
+
+net::Endpoint parse_server(std::string_view text) {
+  if (text.starts_with(kUnix)) return net::parse_endpoint(text);
+  if (!text.starts_with(kHttp)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' names no job server; http://127.0.0.1:7710 and unix:/PATH do", text));
+  }
+  std::string_view place = text.substr(kHttp.size());
+  if (place.ends_with('/')) place.remove_suffix(1);
+  const net::Endpoint endpoint = net::parse_endpoint(fmt::format("tcp:{}", place));
+  if (!is_loopback(endpoint.host)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is not on this host, and a token in plain HTTP must not leave it; reach the server "
+                            "through `ssh -L {}:127.0.0.1:{} {}`, as http://127.0.0.1:{}",
+                            text, endpoint.port, endpoint.port, endpoint.host, endpoint.port));
+  }
+  return endpoint;
+}
+
+std::string server_text(const net::Endpoint& endpoint) {
+  const std::string text = net::to_string(endpoint);
+  return endpoint.kind == net::Endpoint::Kind::kUnix ? text : std::string(kHttp) + text.substr(text.find(':') + 1);
+}
+
+std::optional<ServerFile> read_server_file(const fs::path& path) {
+  std::error_code failure;
+  if (!fs::exists(path, failure)) return std::nullopt;
+  require_private(path);
+  try {
+    const Bytes bytes = read_file(path, kMostFileBytes);
+    const nlohmann::json json = nlohmann::json::parse(as_text(bytes));
+    return ServerFile{.server = json.at("server").get<std::string>(),
+                      .user = json.value("user", ""),
+                      .token = json.at("token").get<std::string>()};
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} does not say where a job server listens; `gyre server` writes such a file again",
+                            path.string()));
+  }
+}
+
+void write_server_file(const fs::path& path, const ServerFile& file) {
+  if (path.has_parent_path()) fs::create_directories(path.parent_path());
+  const nlohmann::ordered_json json = {{"server", file.server}, {"user", file.user}, {"token", file.token}};
+  const std::string text = json.dump(2) + "\n";
+  std::string temporary = path.string() + ".XXXXXX";
+  const UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));  // For its user alone.
+  if (!fd) throw system_error(fmt::format("cannot write {}", path.string()), errno);
+  try {
+    write_all(fd.get(), as_bytes(text), temporary);
+    if (::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0) {
+      throw system_error(fmt::format("cannot write {}", path.string()), errno);
+    }
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+fs::path default_server_file(const std::vector<std::string>& environment) {
+  if (const std::string folder = variable_of(environment, "XDG_CONFIG_HOME"); !folder.empty()) {
+    return fs::path(folder) / "gyre" / "server.json";
+  }
+  const std::string home = variable_of(environment, "HOME");
+  return fs::path(home.empty() ? "/" : home) / ".config" / "gyre" / "server.json";
+}
+
+Connection find_connection(const ConnectionOptions& options, const std::vector<std::string>& environment) {
+  std::string server = options.server.empty() ? variable_of(environment, "GYRE_SERVER") : options.server;
+  const bool is_file = !server.empty() && !names_a_place(server);
+  const fs::path path = is_file ? fs::path(server) : default_server_file(environment);
+  // A default file that somebody else can read is of no concern where nothing of it is wanted.
+  const bool own_token = !options.token_file.empty() || !variable_of(environment, "GYRE_TOKEN").empty();
+  std::optional<ServerFile> file;
+  if (is_file || server.empty() || !own_token) file = read_server_file(path);
+  if (is_file && !file) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("there is no file {}; a server is named by http://127.0.0.1:PORT, unix:/PATH, or the file "
+                            "that it wrote",
+                            server));
+  }
+  if (server.empty() && !file) {
+    throw Error(ErrorCode::kNotFound,
+                "no job server is known here: start one with `gyre server`, or name one with --server (or "
+                "GYRE_SERVER); `gyre job run` needs none");
+  }
+  if (is_file || server.empty()) server = file->server;
+  Connection connection{.endpoint = parse_server(server)};
+  if (!options.token_file.empty()) {
+    connection.token = token_in(options.token_file);
+  } else if (const std::string token = variable_of(environment, "GYRE_TOKEN"); !token.empty()) {
+    connection.token = token;
+  } else if (file && parse_server(file->server) == connection.endpoint) {
+    connection.token = file->token;
+  } else {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("there is no token for {}: name a file that holds it with --token-file, or set GYRE_TOKEN",
+                            server));
+  }
+  return connection;
+}
+
+}  // namespace gyre::jobs::client

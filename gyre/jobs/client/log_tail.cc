@@ -1,0 +1,79 @@
+#include "gyre/jobs/client/log_tail.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "gyre/base/error.h"
+
+namespace gyre::jobs::client {
+
+namespace {
+
+constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 20;
+constexpr std::chrono::milliseconds kShortestPause{100};
+constexpr std::chrono::milliseconds kLongestPause{1'000};
+
+}  // namespace
+
+LogTail::LogTail(Session& session, JobPlace job, std::set<std::string> files, LogLines::Sink sink)
+    : session_(session), job_(std::move(job)), files_(std::move(files)), lines_(std::move(sink), files_.empty()) {}
+
+bool LogTail::job_has_ended() {
+  const Json job = session_.get(path_of(job_));
+  const std::string state = job.at("properties").value("executionState", "");
+  return state == "succeeded" || state == "failed";
+}
+
+bool LogTail::read_new() {
+  // First of all: what was written before the end is then sure to be listed below.
+  const bool ended = job_has_ended();
+  has_new_ = false;
+  try {
+    for (const Json& file : session_.list(below(path_of(job_), "files"), {{"outputdirectoryid", "stdouterr"}})) {
+      const std::string name = file.value("name", "");
+      if (file.value("fileType", "") != "file" || !(files_.empty() ? is_log(name) : files_.contains(name))) continue;
+      const Json& properties = file.at("properties");
+      read_file(name, properties.value("fileId", ""), properties.value("contentLength", std::uint64_t{0}));
+    }
+  } catch (const Error& error) {
+    if (!is_not_found(error)) throw;  // No attempt has begun, or not yet to write.
+  }
+  if (ended) lines_.finish();
+  return ended;
+}
+
+void LogTail::read_file(const std::string& name, const std::string& identity, std::uint64_t size) {
+  Shown& shown = shown_[name];
+  if (shown.identity != identity || size < shown.bytes) {
+    lines_.finish(name);
+    shown = {identity, 0};
+  }
+  while (shown.bytes < size) {
+    const std::string bytes = session_
+                                  .read(below(path_of(job_), "files", "stdouterr", name), shown.bytes,
+                                        std::min(kReadAtOnce, size - shown.bytes))
+                                  .bytes;
+    if (bytes.empty()) return;
+    shown.bytes += bytes.size();
+    has_new_ = true;
+    lines_.add(name, bytes);
+  }
+}
+
+void LogTail::read_all() {
+  read_new();
+  lines_.finish();
+}
+
+void LogTail::follow() {
+  for (std::chrono::milliseconds pause = kShortestPause; !read_new();) {
+    pause = has_new_ ? kShortestPause : std::min(pause * 2, kLongestPause);
+    session_.options().meanwhile();
+    ::poll(nullptr, 0, static_cast<int>(pause.count()));
+  }
+}
+
+}  // namespace gyre::jobs::client

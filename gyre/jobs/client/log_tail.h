@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "gyre/jobs/client/log_lines.h"
+#include "gyre/jobs/client/session.h"
+
+namespace gyre::jobs::client {
+
+/// Reads a job's logs from its server, in parts, as they grow: each byte once, whatever happens to server and
+/// connection in between (the session's patience permitting). A job that was queued again may have new files of the
+/// same names: those are read from their beginning. Not thread-safe.
+class LogTail {
+ public:
+  /// `files`: only these, as they are; all logs of the job's processes where it is empty.
+  LogTail(Session& session, JobPlace job, std::set<std::string> files, LogLines::Sink sink);
+
+  /// What is new since the last call. True when nothing comes any more: the job has ended, and everything was read.
+  bool read_new();
+
+  /// What there is now, also lines and characters that have not ended.
+  void read_all();
+
+  /// Calls read_new() until it is true: often while something comes, about once a second while nothing does.
+  void follow();
+
+  /// Whether anything was read at all.
+  bool found_logs() const { return !shown_.empty(); }
+
+ private:
+  struct Shown {
+    std::string identity{};  ///< Of the file.
+    std::uint64_t bytes = 0;
+  };
+
+  bool job_has_ended();
+  void read_file(const std::string& name, const std::string& identity, std::uint64_t size);
+
+  Session& session_;
+  JobPlace job_;
+  std::set<std::string> files_;
+  LogLines lines_;
+  std::map<std::string, Shown> shown_;  // By file name.
+  bool has_new_ = false;
+};
+
+}  // namespace gyre::jobs::client

@@ -1,0 +1,94 @@
+// People watch their training through this; a lost last line is often the one that says what went wrong.
+#include "gyre/jobs/client/log_tail.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "gyre/jobs/client/client_test_support.h"
+
+namespace gyre::jobs::client {
+namespace {
+
+class LogTailTest : public ClientTest {
+ protected:
+  LogLines::Sink sink() {
+    return [this](LogStream stream, std::string_view text) { (stream == LogStream::kOut ? out_ : error_) += text; };
+  }
+  void finish_job() const { service_->set_state({"w", "e", "j"}, api::ExecutionState::kSucceeded); }
+
+  std::string out_;
+  std::string error_;
+};
+
+TEST_F(LogTailTest, a_job_that_has_not_begun_has_no_logs_and_that_is_no_failure) {
+  Session session = session_of("ada-token");
+  LogTail tail(session, kPlace, {}, sink());
+  EXPECT_FALSE(tail.read_new());
+  EXPECT_FALSE(tail.found_logs());
+}
+
+TEST_F(LogTailTest, bytes_come_once_and_those_of_the_last_moment_too) {
+  Session session = session_of("ada-token");
+  LogTail tail(session, kPlace, {}, sink());
+  write_log("j", "stdout.txt", "one\n");
+  EXPECT_FALSE(tail.read_new());
+  write_log("j", "stdout.txt", "two\n");
+  write_log("j", "stdout-job_prep.txt", "prepared");
+  EXPECT_FALSE(tail.read_new());
+  EXPECT_EQ(out_, "one\ntwo\n");
+  write_log("j", "stdout.txt", "last words without an end");
+  finish_job();
+  EXPECT_TRUE(tail.read_new());
+  EXPECT_EQ(out_, "one\ntwo\nlast words without an end[job_prep] prepared\n");
+}
+
+TEST_F(LogTailTest, a_file_that_was_made_again_is_read_from_its_beginning) {
+  Session session = session_of("ada-token");
+  LogTail tail(session, kPlace, {}, sink());
+  write_log("j", "stdout.txt", "first attempt\n");
+  tail.read_new();
+  // Both exist for a moment, so that the new one's inode is another one; and it is longer than what was read.
+  std::ofstream(logs() / "new") << "second attempt, which says more\n";
+  std::filesystem::rename(logs() / "new", logs() / "stdout.txt");
+  tail.read_new();
+  EXPECT_EQ(out_, "first attempt\nsecond attempt, which says more\n");
+}
+
+TEST_F(LogTailTest, a_restart_of_the_server_costs_no_byte_and_doubles_none) {
+  Session session = session_of("ada-token", std::chrono::seconds(30));
+  LogTail tail(session, kPlace, {}, sink());
+  write_log("j", "stdout.txt", "before\n");
+  tail.read_new();
+  start_again();
+  write_log("j", "stdout.txt", "after\n");
+  finish_job();
+  EXPECT_TRUE(tail.read_new());
+  EXPECT_EQ(out_, "before\nafter\n");
+}
+
+TEST_F(LogTailTest, following_ends_with_the_job_whatever_is_written_meanwhile) {
+  Session session = session_of("ada-token", std::chrono::seconds(30));
+  std::string expected;
+  for (int i = 0; i < 200; ++i) expected += "line " + std::to_string(i) + " é\n";
+  std::thread writer([&] {
+    for (std::size_t at = 0; at < expected.size(); at += 7) write_log("j", "stdout.txt", expected.substr(at, 7));
+    finish_job();
+  });
+  LogTail tail(session, kPlace, {}, sink());
+  tail.follow();
+  writer.join();
+  EXPECT_EQ(out_, expected);
+}
+
+TEST_F(LogTailTest, one_file_alone_is_shown_as_it_is) {
+  write_log("j", "execution.log", "began\n");
+  write_log("j", "stdout.txt", "not this\n");
+  Session session = session_of("ada-token");
+  LogTail tail(session, kPlace, {"execution.log"}, sink());
+  tail.read_all();
+  EXPECT_EQ(out_, "began\n");
+}
+
+}  // namespace
+}  // namespace gyre::jobs::client
