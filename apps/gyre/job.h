@@ -5,27 +5,27 @@
 #include <vector>
 
 #include "apps/gyre/job_run.h"
+#include "apps/gyre/job_submit.h"
 #include "apps/gyre/job_validate.h"
+#include "apps/gyre/verb_group.h"
 
 namespace gyre::app {
 
-/// The verbs `gyre job …`; each stands in a file of its own.
+/// The verbs `gyre job …`; those of this machine stand in files of their own.
 class JobCommand {
  public:
   explicit JobCommand(CLI::App& app);
+  JobCommand(const JobCommand&) = delete;
+  JobCommand& operator=(const JobCommand&) = delete;
 
-  /// Whether `gyre job WORD` is one of them.
-  bool has_verb(const std::string& word) const;
-
-  /// After the options were parsed: runs the verb that was given. Returns the exit code. UsageError, gyre::Error.
-  int run(const std::vector<std::string>& environment) const;
+  VerbGroup& group() { return group_; }
+  JobSubmit& submit() { return submit_; }
 
  private:
-  std::vector<std::string> verbs() const;
-
-  CLI::App* group_;
+  VerbGroup group_;
   JobRun run_;
   JobValidate validate_;
+  JobSubmit submit_;
 };
 
 }  // namespace gyre::app

@@ -2,24 +2,23 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "apps/gyre/end_signals.h"
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/log_follower.h"
+#include "apps/gyre/mount_table.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
-#include "gyre/base/file.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/jobs/spec/parse.h"
 
@@ -56,24 +55,6 @@ std::string job_name_of(const std::string& file) {
   return name.empty() ? "job" : name.substr(0, 64);
 }
 
-std::map<std::string, std::string> mount_table(const std::vector<std::string>& mounts) {
-  std::map<std::string, std::string> table;
-  for (const std::string& mount : mounts) {
-    const std::size_t equals = mount.find('=');
-    if (equals == 0 || equals == std::string::npos || equals + 1 == mount.size()) {
-      throw UsageError(fmt::format("--mount takes NAME=DIR, not '{}'", mount));
-    }
-    const fs::path directory = mount.substr(equals + 1);
-    if (!fs::is_directory(directory)) {
-      throw UsageError(fmt::format("--mount {}: {} is not a directory", mount, directory.string()));
-    }
-    if (!table.emplace(mount.substr(0, equals), fs::canonical(directory).string()).second) {
-      throw UsageError(fmt::format("--mount gives {} twice", mount.substr(0, equals)));
-    }
-  }
-  return table;
-}
-
 /// The folder of a service that lives for one job: `chosen`, or a new one, which goes with this object. A new one is
 /// short, because sockets are made in it, and the jobs' user can reach its own part of it.
 class ServiceFolder {
@@ -100,33 +81,6 @@ class ServiceFolder {
  private:
   bool kept_;
   fs::path path_;
-};
-
-/// While it lives, Ctrl-C and SIGTERM arrive at fd().
-class EndSignals {
- public:
-  EndSignals() {
-    sigset_t signals;
-    ::sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, signal);
-    ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
-    fd_ = UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  ~EndSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  EndSignals(const EndSignals&) = delete;
-  EndSignals& operator=(const EndSignals&) = delete;
-
-  /// Waits for a signal; false after `longest_ms` without one.
-  bool wait(int longest_ms) const {
-    pollfd source{fd_.get(), POLLIN, 0};
-    if (::poll(&source, 1, longest_ms) <= 0) return false;
-    signalfd_siginfo info{};
-    return ::read(fd_.get(), &info, sizeof info) == sizeof info;
-  }
-
- private:
-  sigset_t before_{};
-  UniqueFd fd_;
 };
 
 /// One job of a service, from its submission to its end, on a console.
@@ -230,7 +184,7 @@ int JobRun::run(const std::vector<std::string>& environment) const {
 
   jobs::spec::ClusterSpec cluster;
   cluster.scale_settings = jobs::spec::ManualScale{parsed.spec->node_count};
-  cluster.gyre.mounts = mount_table(mounts_);
+  cluster.gyre.mounts = mount_table(mounts_, MountCheck::kDirectory);
   cluster.gyre.containers = jobs::spec::Containers::kHost;
 
   const EndSignals signals;  // Before the service's threads, so that none of them gets these signals.

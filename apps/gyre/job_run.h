@@ -11,8 +11,7 @@ class JobRun {
  public:
   explicit JobRun(CLI::App& group);
 
-  /// Whether this verb was parsed.
-  bool given() const { return verb_->parsed(); }
+  CLI::App* verb() const { return verb_; }
 
   /// Returns the job's exit code. UsageError, gyre::Error.
   int run(const std::vector<std::string>& environment) const;

@@ -11,8 +11,7 @@ class JobValidate {
  public:
   explicit JobValidate(CLI::App& group);
 
-  /// Whether this verb was parsed.
-  bool given() const { return verb_->parsed(); }
+  CLI::App* verb() const { return verb_; }
 
   /// Returns the exit code: 0 for a valid file, 1 for another one, 2 for one that cannot be read.
   int run(const std::vector<std::string>& environment) const;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,20 @@
 #include "apps/gyre/job.h"
 #include "apps/gyre/launch_command.h"
 #include "apps/gyre/python_verb.h"
+#include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
+#include "apps/gyre/server_command.h"
+#include "apps/gyre/verb_group.h"
 #include "gyre/base/error.h"
 #include "gyre/cli/option_table.h"
 #include "gyre/cli/suggest.h"
+#include "gyre/net/http/error.h"
 
 extern char** environ;
 
 namespace {
+
+using gyre::app::VerbGroup;
 
 constexpr int kUsageExitCode = 2;
 /// Prints the options and verbs as JSON, for `gyre completion`.
@@ -75,66 +82,106 @@ std::vector<std::string> with_options_for_help(std::vector<std::string> argument
   return arguments;
 }
 
-int parse_and_run(const std::string& called_as, std::vector<std::string> arguments) {
-  CLI::App app("Gyre trains deep-learning models on many processes, from one command.", "gyre");
-  app.set_version_flag("--version", "gyre " GYRE_VERSION);
-  app.footer("\nExamples:\n  gyre run -n 4 -- python train.py\n  gyre bench exchange resnet50\n  gyre run --help");
-  gyre::app::RunCommand run(app);
-  const gyre::app::LaunchCommand launch(app);
-  const gyre::app::JobCommand job(app);
-  const gyre::app::AgentCommand agent(app);
-  const gyre::app::AgentShellCommands agent_shell(app);
-  std::vector<std::string> known = {"run",  "launch",  "job",    "agent",     "agent-shell", "agent-shell-server",
-                                    "help", "version", "--help", "--version", kTableOption};
-  for (const PythonVerb& verb : kPythonVerbs) {
-    app.add_subcommand(verb.name, verb.description);
-    known.push_back(verb.name);
+/// All verbs in C++, and the words that may come first.
+struct CommandLine {
+  CLI::App app{"Gyre trains deep-learning models on many processes, from one command.", "gyre"};
+  gyre::app::RunCommand run{app};
+  gyre::app::JobCommand job{app};
+  gyre::app::ServerCommand server{app};
+  std::unique_ptr<VerbGroup> clusters = gyre::app::cluster_verbs(app);
+  std::unique_ptr<VerbGroup> experiments = gyre::app::experiment_verbs(app);
+  std::unique_ptr<VerbGroup> workspaces = gyre::app::workspace_verbs(app);
+  std::unique_ptr<VerbGroup> users = gyre::app::user_verbs(app);
+  gyre::app::UsageCommand usage{app};
+  gyre::app::LaunchCommand launch{app};
+  gyre::app::AgentCommand agent{app};
+  gyre::app::AgentShellCommands agent_shell{app};
+  std::vector<VerbGroup*> groups{&job.group(), clusters.get(), experiments.get(), workspaces.get(), users.get()};
+  std::vector<std::string> words{"help", "version", "--help", "-h", "--version", kTableOption};
+
+  CommandLine() {
+    app.set_version_flag("--version", "gyre " GYRE_VERSION);
+    app.footer(
+        "\nExamples:\n  gyre run -n 4 -- python train.py\n  gyre job run job.json --mount external=/data/share\n"
+        "  gyre bench exchange resnet50\n  gyre run --help");
+    for (const PythonVerb& verb : kPythonVerbs) app.add_subcommand(verb.name, verb.description);
+    for (const CLI::App* verb : app.get_subcommands({})) words.push_back(verb->get_name());
   }
 
+  VerbGroup* group(const std::string& name) const {
+    const auto found = std::ranges::find(groups, name, &VerbGroup::name);
+    return found == groups.end() ? nullptr : *found;
+  }
+};
+
+/// The options of the verb, without the command that it runs and that has options of its own.
+std::vector<std::string> without_command(CommandLine& line, std::vector<std::string> arguments) {
+  const bool runs = arguments.front() == "run";
+  const bool submits = arguments.front() == "job" && arguments.size() > 1 && arguments[1] == "submit";
+  if (!runs && !submits) return arguments;
+  const auto begin = arguments.begin() + (runs ? 1 : 2);
+  const std::vector<std::string> rest(begin, arguments.end());
+  const std::vector<std::string> options = runs ? line.run.take_command(rest) : line.job.submit().take_command(rest);
+  arguments.erase(begin, arguments.end());
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return arguments;
+}
+
+int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::string> arguments) {
+  const std::string first = arguments.front();
+  const auto verb = std::ranges::find(kPythonVerbs, first, &PythonVerb::name);
+  if (verb != kPythonVerbs.end()) {
+    gyre::app::become_python_verb(first, verb->module, {arguments.begin() + 1, arguments.end()}, called_as);
+  }
+  const std::vector<std::string> environment = environment_from_environment();
+  if (first == "agent-shell") {
+    return gyre::app::AgentShellCommands::run_client({arguments.begin() + 1, arguments.end()}, environment);
+  }
+  arguments = without_command(line, std::move(arguments));
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
+  line.app.parse(arguments);
+  if (const VerbGroup* group = line.group(first)) return group->run(environment);
+  if (first == "agent") return line.agent.run(environment, called_as);
+  if (first == "agent-shell-server") return line.agent_shell.run_server(environment);
+  if (first == "launch") return line.launch.run(environment);
+  if (first == "server") return line.server.run(environment);
+  if (first == "usage") return line.usage.run(environment);
+  return line.run.run(environment);
+}
+
+int failure(const std::string& where, const gyre::Error& error) {
+  const auto* answer = dynamic_cast<const gyre::net::http::HttpError*>(&error);
+  if (answer == nullptr && error.code() == gyre::ErrorCode::kInvalidArgument) return usage_failure(where, error.what());
+  fmt::print(stderr, "{}: {}\n", where, error.what());
+  return 1;
+}
+
+int parse_and_run(const std::string& called_as, std::vector<std::string> arguments) {
+  CommandLine line;
   arguments = with_options_for_help(std::move(arguments));
   const std::string first = arguments.front();
-  if (first != "-h" && std::ranges::find(known, first) == known.end()) {
-    const auto meant = gyre::cli::nearest(first, known);
+  if (std::ranges::find(line.words, first) == line.words.end()) {
+    const auto meant = gyre::cli::nearest(first, line.words);
     return usage_failure("gyre", fmt::format("there is no {} '{}'{}", first.starts_with('-') ? "option" : "verb", first,
                                              meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
   }
   if (first == kTableOption) {
-    fmt::print("{}\n", gyre::cli::option_table(app).dump());
+    fmt::print("{}\n", gyre::cli::option_table(line.app).dump());
     return 0;
   }
-  const bool in_group = first == "job" && arguments.size() > 1 && job.has_verb(arguments[1]);
+  const VerbGroup* group = line.group(first);
+  const bool in_group = group != nullptr && arguments.size() > 1 && group->has_verb(arguments[1]);
   const std::string where = first.starts_with('-') ? "gyre" : "gyre " + first + (in_group ? " " + arguments[1] : "");
   try {
-    const auto verb = std::ranges::find(kPythonVerbs, first, &PythonVerb::name);
-    if (verb != kPythonVerbs.end()) {
-      gyre::app::become_python_verb(first, verb->module, {arguments.begin() + 1, arguments.end()}, called_as);
-    }
-    if (first == "agent-shell") {
-      return gyre::app::AgentShellCommands::run_client({arguments.begin() + 1, arguments.end()},
-                                                       environment_from_environment());
-    }
-    if (first == "run") {
-      arguments.erase(arguments.begin());
-      arguments = run.take_command(arguments);
-      arguments.insert(arguments.begin(), first);
-    }
-    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
-    app.parse(arguments);
-    if (first == "agent") return agent.run(environment_from_environment(), called_as);
-    if (first == "agent-shell-server") return agent_shell.run_server(environment_from_environment());
-    if (first == "launch") return launch.run(environment_from_environment());
-    if (first == "job") return job.run(environment_from_environment());
-    return run.run(environment_from_environment());
+    return run_verb(line, called_as, std::move(arguments));
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    return line.app.exit(help);
   } catch (const CLI::ParseError& error) {
     return usage_failure(where, error.what());
   } catch (const gyre::app::UsageError& error) {
     return usage_failure(where, error.what());
   } catch (const gyre::Error& error) {
-    if (error.code() == gyre::ErrorCode::kInvalidArgument) return usage_failure(where, error.what());
-    fmt::print(stderr, "{}: {}\n", where, error.what());
-    return 1;
+    return failure(where, error);
   }
 }
 

@@ -1,0 +1,128 @@
+#include "apps/gyre/job_place.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/gyre/run_command.h"
+#include "gyre/base/error.h"
+#include "gyre/cli/suggest.h"
+#include "gyre/jobs/client/log_tail.h"
+
+namespace gyre::app {
+
+namespace {
+
+using jobs::client::below;
+using jobs::client::JobPlace;
+using jobs::client::Session;
+
+/// Of these, the newest, a name that was not found is looked for, and a similar one suggested.
+constexpr std::size_t kMostLookedThrough = 1'000;
+
+[[noreturn]] void throw_not_found(const std::string& name, const std::string& workspace,
+                                  const std::vector<std::string>& known) {
+  const auto meant = cli::nearest(name, known);
+  throw Error(ErrorCode::kNotFound, fmt::format("there is no job '{}' in workspace '{}'{}", name, workspace,
+                                                meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
+}
+
+}  // namespace
+
+void JobOptions::add_options(CLI::App& verb, unsigned options) {
+  verb.add_option("JOB", job, "The job's name, or EXPERIMENT/NAME")->required();
+  verb.add_option("-e,--experiment", experiment, "Its experiment (default: found by the name)")->type_name("NAME");
+  remote.add_options(verb, options);
+}
+
+JobPlace JobOptions::find(Session& session, const std::vector<std::string>& environment) const {
+  JobPlace place{remote.workspace_in(environment), experiment, job};
+  if (const std::size_t slash = job.find('/'); slash != std::string::npos) {
+    if (!experiment.empty()) throw UsageError(fmt::format("-e and '{}' both name an experiment", job));
+    place.experiment = job.substr(0, slash);
+    place.job = job.substr(slash + 1);
+  }
+  const bool searches = place.experiment.empty();
+  if (searches) place.experiment = kDefaultExperiment;
+  if (session.exists(path_of(place))) return place;
+  // In all of the workspace; if that does not exist either, this says so.
+  std::vector<std::string> experiments;
+  std::vector<std::string> known;
+  for (const Json& other : session.list({"workspaces", place.workspace, "jobs"},
+                                        {{"order", "newest"}, {"maxresults", "1000"}}, kMostLookedThrough)) {
+    const JobPlace found{place.workspace, experiment_of(other), text_at(other, "/name")};
+    if (found.job == place.job) experiments.push_back(found.experiment);
+    known.push_back(shown_place(found));
+  }
+  if (!searches || experiments.empty()) throw_not_found(shown_place(place), place.workspace, known);
+  if (experiments.size() > 1) {
+    throw UsageError(fmt::format("several experiments have a job '{}': {}; name one with -e", place.job,
+                                 fmt::join(experiments, ", ")));
+  }
+  place.experiment = experiments.front();
+  return place;
+}
+
+std::string shown_place(const JobPlace& job) {
+  return job.experiment == kDefaultExperiment ? job.job : job.experiment + "/" + job.job;
+}
+
+std::string experiment_of(const Json& job) {
+  const std::string id = text_at(job, "/id");
+  const std::string before = "/experiments/";
+  const std::size_t begin = id.find(before);
+  if (begin == std::string::npos) return "";
+  const std::size_t name = begin + before.size();
+  return id.substr(name, id.find('/', name) - name);
+}
+
+bool has_ended(const Json& job) {
+  const std::string state = text_at(job, "/properties/executionState");
+  return state == "succeeded" || state == "failed";
+}
+
+int exit_code_of(const Json& job) {
+  if (text_at(job, "/properties/executionState") == "succeeded") return 0;
+  const Json code = job.value(Json::json_pointer("/properties/executionInfo/exitCode"), Json());
+  const int number = code.is_number_integer() ? code.get<int>() : 1;
+  return number == 0 ? 1 : number & 0xff;
+}
+
+std::string shown_end(const Json& job) {
+  const std::string name = text_at(job, "/name");
+  if (text_at(job, "/properties/executionState") == "succeeded") return fmt::format("job '{}' succeeded", name);
+  std::string text = fmt::format("job '{}' failed", name);
+  if (const std::string code = text_at(job, "/properties/executionInfo/exitCode"); !code.empty()) {
+    text += fmt::format(" with exit code {}", code);
+  }
+  for (const Json& error : job.value(Json::json_pointer("/properties/executionInfo/errors"), Json::array())) {
+    text += fmt::format(": {}: {}", text_at(error, "/code"), text_at(error, "/message"));
+  }
+  return cli::printable(text);
+}
+
+Json follow_events(Session& session, const JobPlace& job, const std::string& verb, bool quiet) {
+  session.events(below(path_of(job), "events"), [&](const net::http::ServerEvent& server_event) {
+    const Json event = Json::parse(server_event.data, nullptr, false);
+    const std::string to = text_at(event, "/to");
+    const std::string message = text_at(event, "/message");
+    if (quiet || (to.empty() && message.empty())) return true;
+    const std::string what = to.empty() ? text_at(event, "/subject") : text_at(event, "/subject") + " " + to;
+    fmt::print(stderr, "{}: {}  {}{}{}\n", verb, shown_time(text_at(event, "/time")), what, message.empty() ? "" : ": ",
+               cli::printable(message));
+    return true;
+  });
+  return session.get(path_of(job));
+}
+
+void follow_logs(Session& session, const JobPlace& job) {
+  jobs::client::LogTail tail(session, job, {}, [](jobs::client::LogStream stream, std::string_view text) {
+    if (stream == jobs::client::LogStream::kOut) return write_out(text);
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  });
+  tail.follow();
+}
+
+}  // namespace gyre::app

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/gyre/remote.h"
+
+namespace gyre::app {
+
+/// A job that exists, as a verb's JOB names it: NAME, or EXPERIMENT/NAME.
+struct JobOptions {
+  Remote remote{};
+  std::string job{};
+  std::string experiment{};
+
+  /// JOB, -e, and those of Remote.
+  void add_options(CLI::App& verb, unsigned options = Remote::kWorkspace | Remote::kOutput);
+  /// A NAME alone is looked for in the experiment `default`, then in all of the workspace. Error(kNotFound) with the
+  /// name that was probably meant; Error(kInvalidArgument) where several experiments have such a job.
+  jobs::client::JobPlace find(jobs::client::Session& session, const std::vector<std::string>& environment) const;
+};
+
+/// How verbs write it: NAME in the experiment `default`, else EXPERIMENT/NAME.
+std::string shown_place(const jobs::client::JobPlace& job);
+/// The experiment of a job, by its id.
+std::string experiment_of(const Json& job);
+
+/// What verbs that end with the job's exit code end with where the fault is not the job's.
+inline constexpr int kNotTheJobsExitCode = 125;
+
+/// A finished job's: 0 for success, never 0 for failure.
+int exit_code_of(const Json& job);
+bool has_ended(const Json& job);
+/// "job 'x' failed with exit code 7: JobFailed: …", or that it succeeded.
+std::string shown_end(const Json& job);
+
+/// Shows what happens to a job on stderr until it has ended; returns it. Across restarts of the server.
+Json follow_events(jobs::client::Session& session, const jobs::client::JobPlace& job, const std::string& verb,
+                   bool quiet);
+/// Writes its logs to stdout and stderr until it has ended.
+void follow_logs(jobs::client::Session& session, const jobs::client::JobPlace& job);
+
+}  // namespace gyre::app

@@ -1,0 +1,225 @@
+#include "apps/gyre/job_submit.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <filesystem>
+
+#include "apps/gyre/job_file.h"
+#include "apps/gyre/job_place.h"
+#include "apps/gyre/run_command.h"
+#include "gyre/base/error.h"
+#include "gyre/base/process.h"
+#include "gyre/base/random.h"
+#include "gyre/jobs/spec/command.h"
+#include "gyre/jobs/spec/duration.h"
+#include "gyre/jobs/spec/parse.h"
+#include "gyre/jobs/spec/write.h"
+
+namespace gyre::app {
+
+namespace {
+
+using jobs::client::JobPlace;
+using jobs::client::Session;
+using jobs::spec::JobSpec;
+
+constexpr char kExplanation[] = R"(
+FILE is a job.json of Batch AI, as JSON or YAML; `-` is stdin. A command behind `--` is a job too: it runs under
+`gyre run` on each node. Options come before the file. The job's name is printed; with --follow its logs are, and the
+exit code is the job's (125 where the fault is not the job's). Ctrl-C leaves the job running.
+
+Examples:
+  gyre job submit job.json --cluster pool --follow
+  gyre job submit --nodes 2 --processes 4 -- python train.py --epochs 3
+  gyre job submit --name try-1 --env LR=0.1 --secret WANDB_API_KEY -- python train.py
+  gyre job wait $(gyre job submit job.json))";
+
+constexpr int kUnusableExitCode = 2;
+constexpr std::size_t kLongestName = 64;
+/// Across a restart of the server.
+constexpr std::chrono::minutes kPatience{5};
+
+/// "train-20260102-030405-1f3a": a name that no other submission has.
+std::string new_name(const std::string& stem) {
+  std::string name = stem;
+  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '-');
+  if (name.empty()) name = "job";
+  std::array<std::byte, 2> bytes;
+  fill_with_secure_random(bytes);
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  ::localtime_r(&now, &fields);
+  const std::string suffix = fmt::format("-{:%Y%m%d-%H%M%S}-{:02x}{:02x}", fields, static_cast<unsigned>(bytes[0]),
+                                         static_cast<unsigned>(bytes[1]));
+  return name.substr(0, kLongestName - suffix.size()) + suffix;
+}
+
+/// What a command is called: its script, else its program.
+std::string stem_of(const std::vector<std::string>& command) {
+  for (const std::string& word : command) {
+    if (word.ends_with(".py") || word.ends_with(".sh")) return std::filesystem::path(word).stem().string();
+  }
+  return std::filesystem::path(command.front()).stem().string();
+}
+
+}  // namespace
+
+JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submit", "Submit a job to a job server")) {
+  verb_->add_option("FILE", file_, "job.json, or a file of YAML; - is stdin; or `-- COMMAND`");
+  verb_->add_option("-n,--name", name_, "Its name (default: a new one, after the file or script)")->type_name("NAME");
+  verb_->add_option("-e,--experiment", experiment_, "Its experiment, made where it is missing (default: default)")
+      ->type_name("NAME");
+  verb_->add_option("-c,--cluster", cluster_, "Its cluster (default: the file's, else the workspace's only one)")
+      ->type_name("NAME");
+  verb_->add_option("--nodes", nodes_, "How many nodes, all at once")->type_name("N")->check(CLI::PositiveNumber);
+  verb_->add_option("--processes", processes_, "Of a command: how many processes on each node")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  verb_->add_option("--restarts", restarts_, "Of a command: start all processes again after a failure, so often")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  verb_->add_option("--preparation", preparation_, "A shell line that runs on each node before the job")
+      ->type_name("LINE");
+  const auto add_list = [&](const char* names, std::vector<std::string>& values, const char* text, const char* type) {
+    verb_->add_option(names, values, text)->type_name(type)->allow_extra_args(false);
+  };
+  add_list("--env", variables_, "Set a variable for the job; may be given again", "NAME=VALUE");
+  add_list("--secret", secrets_, "Hand over this variable of yours as a secret; may be given again", "NAME");
+  verb_->add_option("--logs", logs_, "stdOutErrPathPrefix (of a command: default on the node)")->type_name("DIR");
+  verb_->add_option("--priority", priority_, "low, normal or high")
+      ->check(CLI::IsMember({"low", "normal", "high"}))
+      ->type_name("PRIORITY");
+  verb_->add_option("--time-limit", time_limit_, "It fails after so long: 12:30:00, PT12H, 7.00:00:00")
+      ->type_name("TIME");
+  verb_->add_flag("--strict", strict_, "Treat warnings about FILE as errors");
+  verb_->add_flag("-f,--follow", follow_, "Show its logs until it ends, and end with its exit code");
+  remote_.add_options(*verb_);
+  verb_->footer(kExplanation);
+  group.add(verb_, [this](const std::vector<std::string>& environment) { return run(environment); });
+}
+
+std::vector<std::string> JobSubmit::take_command(const std::vector<std::string>& arguments) {
+  const auto dashes = std::ranges::find(arguments, "--");
+  has_command_ = dashes != arguments.end();
+  if (has_command_) command_.assign(dashes + 1, arguments.end());
+  return {arguments.begin(), dashes};
+}
+
+JobSpec JobSubmit::spec_of_command() const {
+  if (!file_.empty()) throw UsageError(fmt::format("give a file or a command: '{}' stands before --", file_));
+  if (command_.empty()) throw UsageError("no command stands behind --");
+  jobs::spec::CommandJob command;
+  command.program = command_;
+  command.nodes = nodes_.value_or(1);
+  command.processes_per_node = processes_.value_or(1);
+  command.restarts = restarts_.value_or(0);
+  return jobs::spec::job_of_command(command);
+}
+
+std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& environment) const {
+  if (file_.empty()) throw UsageError("name a job file, or a command behind --");
+  if (processes_ || restarts_) throw UsageError("--processes and --restarts are for a command behind --");
+  jobs::spec::ParseOptions options = spec_file_options(file_, environment);
+  options.strict = strict_;
+  const auto parsed = jobs::spec::parse_job(read_spec_file(file_), options);
+  for (const jobs::spec::Problem& problem : parsed.problems) {
+    fmt::print(stderr, "{}\n", describe(problem, spec_file_name(file_)));
+  }
+  return parsed.spec;
+}
+
+void JobSubmit::apply_options(JobSpec& spec, const std::vector<std::string>& environment) const {
+  if (nodes_) spec.node_count = *nodes_;
+  if (!preparation_.empty()) spec.job_preparation_command_line = preparation_;
+  if (!logs_.empty()) spec.std_out_err_path_prefix = logs_;
+  if (priority_ == "low") spec.scheduling_priority = jobs::spec::SchedulingPriority::kLow;
+  if (priority_ == "normal") spec.scheduling_priority = jobs::spec::SchedulingPriority::kNormal;
+  if (priority_ == "high") spec.scheduling_priority = jobs::spec::SchedulingPriority::kHigh;
+  if (!time_limit_.empty()) {
+    const auto limit = jobs::spec::parse_duration(time_limit_);
+    if (!limit)
+      throw UsageError(fmt::format("--time-limit is '{}', not a time such as 12:30:00 or PT12H", time_limit_));
+    spec.max_wall_clock_time = *limit;
+  }
+  const auto forget = [&](const std::string& name) {
+    std::erase_if(spec.environment_variables, [&](const auto& known) { return known.name == name; });
+    std::erase_if(spec.secrets, [&](const auto& known) { return known.name == name; });
+  };
+  for (const std::string& variable : variables_) {
+    const std::size_t equals = variable.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      throw UsageError(fmt::format("--env takes NAME=VALUE, not '{}'", variable));
+    }
+    forget(variable.substr(0, equals));
+    spec.environment_variables.push_back({variable.substr(0, equals), variable.substr(equals + 1)});
+  }
+  for (const std::string& secret : secrets_) {
+    const std::string value = variable_of(environment, secret);
+    if (value.empty())
+      throw UsageError(fmt::format("--secret {}: there is no such variable here, or it is empty", secret));
+    forget(secret);
+    spec.secrets.push_back({secret, {.text = value, .reference = {}}});
+  }
+}
+
+std::string JobSubmit::cluster_of(Session& session, const JobSpec& spec, const std::string& workspace) const {
+  if (!cluster_.empty()) return cluster_;
+  if (!spec.cluster_id.empty()) return spec.cluster_id;
+  std::vector<std::string> names;
+  for (const Json& cluster : session.list({"workspaces", workspace, "clusters"})) {
+    names.push_back(text_at(cluster, "/name"));
+  }
+  if (names.size() == 1) return names.front();
+  if (names.empty()) {
+    throw Error(ErrorCode::kNotFound, fmt::format("workspace '{}' has no cluster; make one with `gyre cluster create "
+                                                  "NAME --target N`",
+                                                  workspace));
+  }
+  throw UsageError(fmt::format("name a cluster with -c: {}", fmt::join(names, ", ")));
+}
+
+int JobSubmit::run(const std::vector<std::string>& environment) {
+  std::optional<JobSpec> read = has_command_ ? spec_of_command() : spec_of_file(environment);
+  if (!read) return kUnusableExitCode;
+  JobSpec& spec = *read;
+  apply_options(spec, environment);
+  Session session = remote_.session(environment, follow_ ? kPatience : std::chrono::milliseconds(0));
+  const std::string workspace = remote_.workspace_in(environment);
+  spec.cluster_id = cluster_of(session, spec, workspace);
+  const std::string stem = has_command_   ? stem_of(command_)
+                           : file_ == "-" ? "job"
+                                          : std::filesystem::path(file_).stem().string();
+  const JobPlace place{workspace,
+                       !experiment_.empty() ? experiment_ : spec.experiment_name.value_or(kDefaultExperiment),
+                       name_.empty() ? new_name(stem) : name_};
+  session.put({"workspaces", workspace, "experiments", place.experiment});
+  const Json body = {{"properties", jobs::spec::to_json(spec, jobs::spec::Secrets::kIncluded)}};
+  const Json job = session.put(path_of(place), body);
+  const std::string shown = shown_place(place);
+  if (!follow_) {
+    remote_.print(job, [&] { return shown + "\n"; });
+    if (::isatty(STDERR_FILENO) != 0) {
+      fmt::print(stderr, "\n  gyre job logs -f {0}   gyre job wait {0}   gyre job why {0}   gyre job stop {0}\n",
+                 shown);
+    }
+    return 0;
+  }
+  fmt::print(stderr, "gyre job submit: {} is submitted; Ctrl-C leaves it running\n", shown);
+  try {
+    follow_logs(session, place);
+    const Json ended = session.get(path_of(place));
+    fmt::print(stderr, "gyre job submit: {}\n", shown_end(ended));
+    return exit_code_of(ended);
+  } catch (const Error& error) {
+    fmt::print(stderr, "gyre job submit: {}\n", error.what());
+    return kNotTheJobsExitCode;
+  }
+}
+
+}  // namespace gyre::app

@@ -1,0 +1,227 @@
+#include "apps/gyre/job_verbs.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+
+#include "apps/gyre/job_place.h"
+#include "apps/gyre/remote.h"
+#include "apps/gyre/run_command.h"
+#include "gyre/base/error.h"
+
+namespace gyre::app {
+
+namespace {
+
+using Environment = std::vector<std::string>;
+using jobs::client::below;
+using jobs::client::JobPlace;
+using jobs::client::Path;
+using jobs::client::Query;
+using jobs::client::Session;
+
+constexpr std::chrono::seconds kLongestDeletion{120};
+/// Across a restart of the server.
+constexpr std::chrono::minutes kPatience{5};
+
+struct ListOptions {
+  Remote remote{};
+  std::string experiment{};
+  std::string cluster{};
+  std::string state{};
+  std::size_t limit = 100;
+};
+
+/// From its start, or its submission while it waits, to its end.
+std::string shown_run_time(const Json& job) {
+  const std::string start = text_at(job, "/properties/executionInfo/startTime");
+  const std::string end = text_at(job, "/properties/executionInfo/endTime");
+  if (!end.empty() || !has_ended(job)) return shown_duration(start, end);
+  return "";
+}
+
+std::string job_table(const std::vector<Json>& jobs) {
+  cli::Table table({"JOB", "STATE", "NODES", "CLUSTER", "SUBMITTED", "RAN", "ATTEMPTS", "EXIT"});
+  for (const Json& job : jobs) {
+    const std::string& name = shown_place({"", experiment_of(job), text_at(job, "/name")});
+    table.add({name, text_at(job, "/properties/executionState"), text_at(job, "/properties/nodeCount"),
+               text_at(job, "/properties/cluster/id"), shown_time(text_at(job, "/properties/creationTime")),
+               shown_run_time(job), text_at(job, "/gyre/attempts"),
+               text_at(job, "/properties/executionInfo/exitCode")});
+  }
+  return table.text();
+}
+
+std::string job_fields(const Json& job) {
+  const auto property = [&](const char* name) { return text_at(job, fmt::format("/properties/{}", name)); };
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"job", shown_place({"", experiment_of(job), text_at(job, "/name")})},
+      {"state", property("executionState")},
+      {"cluster", property("cluster/id")},
+      {"nodes", property("nodeCount")},
+      {"toolkit", property("toolType")},
+      {"priority", property("schedulingPriority")},
+      {"submitted", shown_time(property("creationTime"))},
+      {"started", shown_time(property("executionInfo/startTime"))},
+      {"ended", shown_time(property("executionInfo/endTime"))},
+      {"ran", shown_run_time(job)},
+      {"attempts", text_at(job, "/gyre/attempts")},
+      {"exit code", property("executionInfo/exitCode")},
+      {"logs", property("stdOutErrPathPrefix")},
+      {"segment", property("jobOutputDirectoryPathSegment")}};
+  for (const Json& output : job.at("properties").value("outputDirectories", Json::array())) {
+    fields.emplace_back("output", fmt::format("{} = {}", text_at(output, "/id"), text_at(output, "/pathPrefix")));
+  }
+  for (const Json& error : job.at("properties").at("executionInfo").value("errors", Json::array())) {
+    fields.emplace_back("error", fmt::format("{}: {}", text_at(error, "/code"), text_at(error, "/message")));
+  }
+  return shown_fields(fields);
+}
+
+std::shared_ptr<JobOptions> add_job(CLI::App& verb, unsigned options = Remote::kWorkspace | Remote::kOutput) {
+  auto job = std::make_shared<JobOptions>();
+  job->add_options(verb, options);
+  return job;
+}
+
+}  // namespace
+
+void add_job_list(VerbGroup& group) {
+  CLI::App* verb = group.app().add_subcommand("list", "List the jobs of a workspace, the newest first");
+  auto options = std::make_shared<ListOptions>();
+  verb->add_option("-e,--experiment", options->experiment, "Of this experiment only")->type_name("NAME");
+  verb->add_option("-c,--cluster", options->cluster, "Of this cluster only")->type_name("NAME");
+  verb->add_option("--state", options->state, "In this state only")
+      ->check(CLI::IsMember({"queued", "running", "terminating", "succeeded", "failed"}))
+      ->type_name("STATE");
+  verb->add_option("--limit", options->limit, "At most so many")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  options->remote.add_options(*verb);
+  group.add(verb, [options](const Environment& environment) {
+    Session session = options->remote.session(environment);
+    Query query = {{"order", "newest"},
+                   {"maxresults", fmt::format("{}", std::min<std::size_t>(options->limit, 1'000))}};
+    const auto narrow = [&](const char* by, const std::string& value) {
+      if (!value.empty()) query.emplace_back(by, value);
+    };
+    narrow("experiment", options->experiment);
+    narrow("cluster", options->cluster);
+    narrow("state", options->state);
+    bool more = false;
+    const auto jobs =
+        session.list({"workspaces", options->remote.workspace_in(environment), "jobs"}, query, options->limit, &more);
+    options->remote.print(jobs, [&] { return job_table(jobs); });
+    if (more) fmt::print(stderr, "gyre job list: there are older jobs; --limit shows more than {}\n", options->limit);
+    return 0;
+  });
+}
+
+void add_job_show(VerbGroup& group) {
+  CLI::App* verb = group.app().add_subcommand("show", "Show a job");
+  auto options = add_job(*verb);
+  group.add(verb, [options](const Environment& environment) {
+    Session session = options->remote.session(environment);
+    const Json job = session.get(path_of(options->find(session, environment)));
+    options->remote.print(job, [&] { return job_fields(job); });
+    return 0;
+  });
+}
+
+void add_job_why(VerbGroup& group) {
+  CLI::App* verb = group.app().add_subcommand("why", "Say why a job waits and what would start it, or why it failed");
+  auto options = add_job(*verb);
+  group.add(verb, [options](const Environment& environment) {
+    Session session = options->remote.session(environment);
+    const JobPlace job = options->find(session, environment);
+    const Json why = session.get(below(path_of(job), "why"));
+    options->remote.print(why, [&] {
+      std::string text = fmt::format("{}: {}\n", text_at(why, "/reason"), cli::printable(text_at(why, "/message")));
+      for (const Json& remedy : why.value("remedies", Json::array())) {
+        text += fmt::format("  {}\n", cli::printable(remedy.get<std::string>()));
+      }
+      const std::string start = text_at(why, "/expectedStart");
+      if (!start.empty()) text += fmt::format("  it starts at {} at the latest\n", shown_time(start));
+      return text;
+    });
+    return 0;
+  });
+}
+
+void add_job_events(VerbGroup& group) {
+  CLI::App* verb = group.app().add_subcommand("events", "List what has happened to a job");
+  auto options = add_job(*verb);
+  group.add(verb, [options](const Environment& environment) {
+    Session session = options->remote.session(environment);
+    const auto events = session.list(below(path_of(options->find(session, environment)), "events"));
+    options->remote.print(events, [&] {
+      cli::Table table({"TIME", "WHAT", "TO", "REASON", "MESSAGE"});
+      for (const Json& event : events) {
+        const std::string attempt = text_at(event, "/attempt");
+        const std::string subject = text_at(event, "/subject");
+        table.add({shown_time(text_at(event, "/time")), attempt.empty() ? subject : subject + " " + attempt,
+                   text_at(event, "/to"), text_at(event, "/reason"), text_at(event, "/message")});
+      }
+      return table.text();
+    });
+    return 0;
+  });
+}
+
+void add_job_wait(VerbGroup& group) {
+  CLI::App* verb = group.app().add_subcommand("wait", "Wait until a job has ended; ends with its exit code");
+  auto options = add_job(*verb);
+  auto quiet = std::make_shared<bool>(false);
+  verb->add_flag("-q,--quiet", *quiet, "Do not show what happens meanwhile");
+  verb->footer(
+      "\nAcross restarts of the server. Exit code: the job's; 125 where the fault is not the job's: it does not exist, "
+      "or the\nserver cannot be reached for five minutes.\n\nExamples:\n  gyre job wait train-1 && gyre job download "
+      "train-1 -d MODEL");
+  group.add(verb, [options, quiet](const Environment& environment) {
+    const std::string where = "gyre job wait";
+    try {
+      Session session = options->remote.session(environment, kPatience);
+      const JobPlace place = options->find(session, environment);
+      const Json job = follow_events(session, place, where, *quiet);
+      if (options->remote.output != "table") options->remote.print(job, [] { return ""; });
+      if (!*quiet) fmt::print(stderr, "{}: {}\n", where, shown_end(job));
+      return exit_code_of(job);
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}: {}\n", where, error.what());
+      return kNotTheJobsExitCode;
+    }
+  });
+}
+
+void add_job_stop(VerbGroup& group) {
+  CLI::App* verb = group.app().add_subcommand("stop", "End a job that waits or runs; it fails");
+  auto options = add_job(*verb);
+  group.add(verb, [options](const Environment& environment) {
+    Session session = options->remote.session(environment);
+    const Json job = session.post(below(path_of(options->find(session, environment)), "terminate"));
+    options->remote.print(job, [&] { return job_table({job}); });
+    return 0;
+  });
+}
+
+void add_job_delete(VerbGroup& group) {
+  CLI::App* verb = group.app().add_subcommand("delete", "Delete a job's record, and end it before; its files stay");
+  auto options = add_job(*verb, Remote::kWorkspace);
+  auto yes = std::make_shared<bool>(false);
+  auto no_wait = std::make_shared<bool>(false);
+  verb->add_flag("-y,--yes", *yes, "Do not ask");
+  verb->add_flag("--no-wait", *no_wait, "Do not wait until it is gone");
+  group.add(verb, [options, yes, no_wait](const Environment& environment) {
+    Session session = options->remote.session(environment);
+    const JobPlace job = options->find(session, environment);
+    const std::string what = fmt::format("job '{}'", shown_place(job));
+    if (!confirmed(fmt::format("Delete {}?", what), *yes)) return 1;
+    session.remove(path_of(job));
+    if (!*no_wait) wait_until_gone(session, path_of(job), kLongestDeletion, what);
+    return 0;
+  });
+}
+
+}  // namespace gyre::app

@@ -1,0 +1,159 @@
+#include "apps/gyre/remote.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <iostream>
+
+#include "apps/gyre/run_command.h"
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/base/process.h"
+#include "gyre/cli/yaml.h"
+
+namespace gyre::app {
+
+namespace {
+
+constexpr int kGonePollMs = 100;
+
+/// Seconds since 1970.
+std::optional<std::int64_t> seconds_of(const std::string& iso_8601) {
+  std::tm fields{};
+  if (::strptime(iso_8601.c_str(), "%Y-%m-%dT%H:%M:%S", &fields) == nullptr) return std::nullopt;
+  return ::timegm(&fields);
+}
+
+}  // namespace
+
+void Remote::add_options(CLI::App& verb, unsigned options) {
+  const auto add = [&](const char* names, std::string& value, const char* text, const char* type_name) {
+    return verb.add_option(names, value, text)->type_name(type_name);
+  };
+  if ((options & kWorkspace) != 0) {
+    add("-w,--workspace", workspace, "The workspace (default: GYRE_WORKSPACE, else default)", "NAME");
+  }
+  if ((options & kOutput) != 0) {
+    verb.add_option("-o,--output", output, "table, json or yaml")
+        ->check(CLI::IsMember({"table", "json", "yaml"}))
+        ->type_name("FORM")
+        ->capture_default_str();
+  }
+  add("--server", server, "http://127.0.0.1:PORT, unix:/PATH, or the file that a server wrote (GYRE_SERVER)", "SERVER");
+  add("--token-file", token_file, "A file with the token, for its user alone (else GYRE_TOKEN)", "FILE");
+}
+
+jobs::client::Session Remote::session(const std::vector<std::string>& environment,
+                                      std::chrono::milliseconds patience) const {
+  return jobs::client::Session(
+      {.connection = jobs::client::find_connection({server, token_file}, environment), .patience = patience});
+}
+
+std::string Remote::workspace_in(const std::vector<std::string>& environment) const {
+  if (!workspace.empty()) return workspace;
+  const std::string variable = variable_of(environment, "GYRE_WORKSPACE");
+  return variable.empty() ? kDefaultWorkspace : variable;
+}
+
+void Remote::print(const Json& json, const std::function<std::string()>& table) const {
+  if (output == "json") {
+    write_out(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } else if (output == "yaml") {
+    write_out(cli::to_yaml(json));
+  } else {
+    write_out(table());
+  }
+}
+
+std::string text_at(const Json& json, const std::string& pointer) {
+  const Json::json_pointer place(pointer);
+  if (!json.contains(place)) return "";
+  const Json& value = json.at(place);
+  if (value.is_null()) return "";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string shown_time(const std::string& iso_8601) {
+  const auto seconds = seconds_of(iso_8601);
+  if (!seconds) return iso_8601;
+  const std::time_t moment = *seconds;
+  std::tm fields{};
+  ::localtime_r(&moment, &fields);
+  std::array<char, 64> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &fields);
+  return text.data();
+}
+
+std::string shown_duration(const std::string& from, const std::string& to) {
+  const auto begin = seconds_of(from);
+  const auto end = to.empty() ? std::optional<std::int64_t>(std::time(nullptr)) : seconds_of(to);
+  if (!begin || !end) return "";
+  const std::int64_t seconds = std::max<std::int64_t>(0, *end - *begin);
+  constexpr std::int64_t kMinute = 60;
+  constexpr std::int64_t kHour = 3'600;
+  constexpr std::int64_t kDay = 86'400;
+  if (seconds >= kDay) return fmt::format("{}d{:02}h", seconds / kDay, seconds % kDay / kHour);
+  if (seconds >= kHour) return fmt::format("{}h{:02}m", seconds / kHour, seconds % kHour / kMinute);
+  if (seconds >= kMinute) return fmt::format("{}m{:02}s", seconds / kMinute, seconds % kMinute);
+  return fmt::format("{}s", seconds);
+}
+
+std::string shown_bytes(std::uint64_t bytes) {
+  constexpr std::array kUnits = {"B", "KB", "MB", "GB", "TB"};
+  constexpr double kStep = 1'024;
+  auto amount = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (amount >= kStep && unit + 1 < kUnits.size()) {
+    amount /= kStep;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", amount, kUnits[unit]);
+}
+
+std::string shown_fields(const std::vector<std::pair<std::string, std::string>>& fields) {
+  std::size_t width = 0;
+  for (const auto& [name, value] : fields) width = std::max(width, name.size());
+  std::string text;
+  for (const auto& [name, value] : fields) {
+    if (!value.empty()) text += fmt::format("{:{}}  {}\n", name, width, cli::printable(value));
+  }
+  return text;
+}
+
+bool confirmed(const std::string& question, bool yes) {
+  if (yes) return true;
+  if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) {
+    throw UsageError("there is nobody to ask whether to go on; give -y");
+  }
+  fmt::print(stderr, "{} [y/N] ", question);
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+void write_out(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw system_error("cannot write to stdout", errno);
+  }
+}
+
+void wait_until_gone(jobs::client::Session& session, const jobs::client::Path& path, std::chrono::seconds longest,
+                     const std::string& what) {
+  const Deadline deadline = Deadline::after(longest);
+  while (session.exists(path)) {
+    if (deadline.passed()) {
+      throw Error(ErrorCode::kTimeout, fmt::format("{} is still being deleted after {} s; the server goes on with it",
+                                                   what, longest.count()));
+    }
+    ::poll(nullptr, 0, kGonePollMs);
+  }
+}
+
+}  // namespace gyre::app

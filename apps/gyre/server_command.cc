@@ -1,0 +1,204 @@
+#include "apps/gyre/server_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+
+#include "apps/gyre/end_signals.h"
+#include "apps/gyre/remote.h"
+#include "apps/gyre/run_command.h"
+#include "gyre/base/error.h"
+#include "gyre/base/process.h"
+#include "gyre/jobs/api/interface.h"
+#include "gyre/jobs/service/service.h"
+#include "gyre/net/http/server.h"
+
+namespace gyre::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+using jobs::client::ServerFile;
+using jobs::service::Service;
+
+constexpr char kExplanation[] = R"(
+Runs jobs of a team on clusters of virtual nodes of this machine. Everything that it must not forget lies in its folder;
+one server at a time works there. Verbs of the same user find it without options, through --server-file; other users get
+a token from `gyre user create`. It listens on this host alone: others come through `ssh -L 7710:127.0.0.1:7710 HOST`.
+
+SIGTERM and Ctrl-C end it; jobs go on, and the next server in the folder finds them again. After --lease seconds without
+a server the nodes end what they run, and the jobs are queued again.
+
+Examples:
+  gyre server
+  gyre server --folder /srv/gyre --listen 127.0.0.1:7710 --listen unix:/srv/gyre/server.sock
+Then, as the same user:
+  gyre cluster create pool --target 4 --mount external=/data/share
+  gyre job submit job.json --follow)";
+
+constexpr const char* kDefaultListen = "127.0.0.1:7710";
+constexpr std::chrono::seconds kGrace{5};
+
+net::Endpoint listen_endpoint(const std::string& text) {
+  if (text.starts_with("unix:")) {
+    const net::Endpoint endpoint = net::parse_endpoint(text);
+    if (endpoint.host.starts_with('@') || endpoint.host.starts_with('/')) return endpoint;
+    return {net::Endpoint::Kind::kUnix, fs::absolute(endpoint.host).string(), 0};
+  }
+  const net::Endpoint endpoint = net::parse_endpoint("tcp:" + text);
+  const bool is_loopback = endpoint.host == "localhost" || endpoint.host == "::1" || endpoint.host == "[::1]" ||
+                           endpoint.host.starts_with("127.");
+  if (!is_loopback) {
+    throw UsageError(
+        fmt::format("--listen {}: tokens in plain HTTP must not leave this host; listen on 127.0.0.1:{}, and "
+                    "reach it from elsewhere through `ssh -L {}:127.0.0.1:{} THIS-HOST`",
+                    text, endpoint.port, endpoint.port, endpoint.port));
+  }
+  return endpoint;
+}
+
+/// The login name, of which names of users may hold letters, digits, '-' and '_'.
+std::string own_name() {
+  const passwd* entry = ::getpwuid(::geteuid());
+  std::string name = entry != nullptr ? entry->pw_name : fmt::format("user{}", ::geteuid());
+  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '-');
+  return name.substr(0, 64);
+}
+
+/// Whose verbs find the server without options. The token's hash alone is in the catalog, so it is kept in `file`.
+ServerFile own_user(Service& service, const fs::path& file) {
+  std::optional<ServerFile> before;
+  try {
+    before = jobs::client::read_server_file(file);
+  } catch (const Error&) {
+    before = std::nullopt;  // Damaged: a new token is made.
+  }
+  if (before) {
+    const auto user = service.authenticate(before->token);
+    if (user && user->is_administrator) return *before;
+  }
+  ServerFile made{.user = own_name()};
+  const auto users = service.users();
+  const bool known = std::ranges::any_of(users, [&](const jobs::api::User& user) { return user.name == made.user; });
+  made.token = known ? service.renew_token(made.user) : service.create_user({made.user, true});
+  if (!known && users.empty()) service.create_workspace({made.user, true}, {kDefaultWorkspace, ""});
+  return made;
+}
+
+void make_folder(const fs::path& folder) {
+  const bool is_new = fs::create_directories(folder);
+  // The users as whom root's jobs run must be able to reach their part of it.
+  if (is_new) fs::permissions(folder, ::geteuid() == 0 ? fs::perms(0711) : fs::perms::owner_all);
+}
+
+}  // namespace
+
+ServerCommand::ServerCommand(CLI::App& app)
+    : verb_(app.add_subcommand("server", "Run a job server for a team, until it is ended")) {
+  verb_
+      ->add_option("--folder", folder_,
+                   "Where all of it lies (default: /var/lib/gyre for root, else ~/.local/state/gyre)")
+      ->type_name("DIR");
+  verb_
+      ->add_option("--listen", listen_,
+                   fmt::format("127.0.0.1:PORT (0: a free one) or unix:PATH; may be given again (default: where it "
+                               "listened before, else {})",
+                               kDefaultListen))
+      ->type_name("PLACE")
+      ->allow_extra_args(false);
+  verb_
+      ->add_option("--server-file", server_file_,
+                   "Where verbs of this user find it (default: ~/.config/gyre/server.json)")
+      ->type_name("FILE");
+  verb_->add_option("--job-user", job_user_, "As whom jobs run when root starts it")
+      ->type_name("USER")
+      ->capture_default_str();
+  verb_->add_option("--lease", lease_seconds_, "For how many seconds jobs go on without a server")
+      ->type_name("S")
+      ->check(CLI::Range(5, 86'400))
+      ->capture_default_str();
+  verb_->add_option("--log-level", log_level_, "trace debug info warning error off")
+      ->type_name("LEVEL")
+      ->capture_default_str();
+  verb_->footer(kExplanation);
+}
+
+fs::path ServerCommand::folder_in(const std::vector<std::string>& environment) const {
+  if (!folder_.empty()) return fs::absolute(folder_).lexically_normal();
+  if (::geteuid() == 0) return "/var/lib/gyre";
+  if (const std::string state = variable_of(environment, "XDG_STATE_HOME"); !state.empty())
+    return fs::path(state) / "gyre";
+  const std::string home = variable_of(environment, "HOME");
+  if (home.empty()) throw UsageError("HOME is not set; name a folder with --folder");
+  return fs::path(home) / ".local" / "state" / "gyre";
+}
+
+std::vector<net::Endpoint> ServerCommand::endpoints(const fs::path& own_file) const {
+  std::vector<net::Endpoint> endpoints;
+  for (const std::string& place : listen_) endpoints.push_back(listen_endpoint(place));
+  if (!endpoints.empty()) return endpoints;
+  // Clients that follow something expect it at the same place again.
+  try {
+    if (const auto before = jobs::client::read_server_file(own_file))
+      return {jobs::client::parse_server(before->server)};
+  } catch (const Error&) {
+    // Damaged; it is written again.
+  }
+  return {listen_endpoint(kDefaultListen)};
+}
+
+int ServerCommand::run(const std::vector<std::string>& environment) const {
+  const EndSignals signals;  // Before any thread, so that none of them gets these signals.
+  const fs::path folder = folder_in(environment);
+  make_folder(folder);
+  const fs::path own_file = folder / "server.json";
+  const Logger logger = make_logger("server", log_level_);
+
+  jobs::service::ServiceOptions options;
+  options.folder = folder;
+  options.gyre_program = fs::canonical("/proc/self/exe").string();
+  options.job_user = job_user_;
+  options.lease = std::chrono::seconds(lease_seconds_);
+  options.logger = logger;
+  for (const std::string& entry : environment) {
+    const std::size_t equals = entry.find('=');
+    if (equals != std::string::npos) options.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  const std::vector<net::Endpoint> places = endpoints(own_file);
+  auto service = std::make_shared<Service>(options);
+  ServerFile own = own_user(*service, own_file);
+
+  net::http::ServerOptions http;
+  http.what = "the job server";
+  http.endpoints = places;
+  http.authenticate = jobs::api::make_authenticator(service);
+  http.spool_directory = folder;
+  http.logger = logger;
+  net::http::Server server(std::move(http), jobs::api::make_router(service));
+  own.server = jobs::client::server_text(server.endpoints().front());
+  jobs::client::write_server_file(own_file, own);
+  const fs::path found_at =
+      server_file_.empty() ? jobs::client::default_server_file(environment) : fs::absolute(server_file_);
+  jobs::client::write_server_file(found_at, own);
+  std::vector<std::string> texts;
+  for (const net::Endpoint& endpoint : server.endpoints()) texts.push_back(jobs::client::server_text(endpoint));
+  fmt::print(stderr, "gyre server: listens on {}; folder {}; verbs of {} find it through {}\n", fmt::join(texts, ", "),
+             folder.string(), own.user, found_at.string());
+  while (!signals.wait(-1)) {
+  }
+  fmt::print(stderr, "gyre server: ends; jobs go on for {} s, and the next server in {} finds them\n", lease_seconds_,
+             folder.string());
+  server.stop(kGrace);
+  return 0;
+}
+
+}  // namespace gyre::app

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/client/connection.h"
+#include "gyre/net/endpoint.h"
+
+namespace gyre::jobs::service {
+class Service;
+}
+
+namespace gyre::app {
+
+/// The verb `gyre server`: a job service with its HTTP interface, until it is ended.
+class ServerCommand {
+ public:
+  explicit ServerCommand(CLI::App& app);
+
+  /// UsageError, gyre::Error.
+  int run(const std::vector<std::string>& environment) const;
+
+ private:
+  std::filesystem::path folder_in(const std::vector<std::string>& environment) const;
+  std::vector<net::Endpoint> endpoints(const std::filesystem::path& own_file) const;
+
+  CLI::App* verb_;
+  std::string folder_;
+  std::vector<std::string> listen_;
+  std::string server_file_;
+  std::string job_user_ = "nobody";
+  int lease_seconds_ = 120;
+  std::string log_level_ = "info";
+};
+
+}  // namespace gyre::app

@@ -1,0 +1,260 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/gyre/remote.h"
+#include "apps/gyre/resource_commands.h"
+
+// `gyre workspace …`, `gyre experiment …`, `gyre user …` and `gyre usage`.
+namespace gyre::app {
+
+namespace {
+
+using Environment = std::vector<std::string>;
+using jobs::client::Path;
+using jobs::client::Session;
+
+constexpr std::chrono::seconds kLongestDeletion{120};
+
+struct Named {
+  Remote remote{};
+  std::string name{};
+  std::string location{};
+  std::string user{};
+  std::string file{};
+  bool yes = false;
+  bool no_wait = false;
+  bool administrator = false;
+};
+
+/// A verb with a positional NAME.
+std::shared_ptr<Named> add_named(CLI::App& verb, const char* what, unsigned options) {
+  auto named = std::make_shared<Named>();
+  verb.add_option("NAME", named->name, what)->required();
+  named->remote.add_options(verb, options);
+  return named;
+}
+
+void add_deletion_options(CLI::App& verb, Named& named) {
+  verb.add_flag("-y,--yes", named.yes, "Do not ask");
+  verb.add_flag("--no-wait", named.no_wait, "Do not wait until it is gone");
+}
+
+std::string workspace_table(const std::vector<Json>& workspaces) {
+  cli::Table table({"NAME", "LOCATION", "CREATED"});
+  for (const Json& one : workspaces) {
+    table.add({text_at(one, "/name"), text_at(one, "/location"), shown_time(text_at(one, "/properties/creationTime"))});
+  }
+  return table.text();
+}
+
+std::string experiment_table(const std::vector<Json>& experiments) {
+  cli::Table table({"NAME", "STATE", "CREATED"});
+  for (const Json& one : experiments) {
+    table.add({text_at(one, "/name"), text_at(one, "/properties/provisioningState"),
+               shown_time(text_at(one, "/properties/creationTime"))});
+  }
+  return table.text();
+}
+
+int remove(const Named& named, const Environment& environment, const Path& path, const std::string& what) {
+  Session session = named.remote.session(environment);
+  if (!confirmed(fmt::format("Delete {} with all that is in it?", what), named.yes)) return 1;
+  session.remove(path);
+  if (!named.no_wait) wait_until_gone(session, path, kLongestDeletion, what);
+  return 0;
+}
+
+void add_workspace_owners(VerbGroup& group) {
+  CLI::App* list = group.app().add_subcommand("owners", "List who may use a workspace");
+  auto listed = add_named(*list, "Its name", Remote::kOutput);
+  group.add(list, [listed](const Environment& environment) {
+    Session session = listed->remote.session(environment);
+    const auto owners = session.list({"workspaces", listed->name, "owners"});
+    listed->remote.print(owners, [&] {
+      cli::Table table({"USER"});
+      for (const Json& owner : owners) table.add({text_at(owner, "/name")});
+      return table.text();
+    });
+    return 0;
+  });
+  for (const bool adds : {true, false}) {
+    CLI::App* verb = adds ? group.app().add_subcommand("add-owner", "Let a user use a workspace")
+                          : group.app().add_subcommand("remove-owner", "Let a user no longer use a workspace");
+    auto named = add_named(*verb, "Its name", Remote::kServerOnly);
+    verb->add_option("USER", named->user, "The user's name")->required();
+    group.add(verb, [named, adds](const Environment& environment) {
+      Session session = named->remote.session(environment);
+      const Path path = {"workspaces", named->name, "owners", named->user};
+      adds ? static_cast<void>(session.put(path)) : session.remove(path);
+      return 0;
+    });
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<VerbGroup> workspace_verbs(CLI::App& app) {
+  auto group = std::make_unique<VerbGroup>(
+      app, "workspace", "Workspaces of a job server: who may use what",
+      "  gyre workspace create vision\n  gyre workspace add-owner vision ada\n  gyre workspace list");
+  CLI::App* create = group->app().add_subcommand("create", "Make a workspace (administrators)");
+  auto made = add_named(*create, "Its name: letters, digits, '-' and '_'", Remote::kOutput);
+  create->add_option("-l,--location", made->location, "A remark of where it is")->type_name("TEXT");
+  group->add(create, [made](const Environment& environment) {
+    Session session = made->remote.session(environment);
+    const Json workspace = session.put({"workspaces", made->name}, {{"location", made->location}});
+    made->remote.print(workspace, [&] { return workspace_table({workspace}); });
+    return 0;
+  });
+  CLI::App* list = group->app().add_subcommand("list", "List the workspaces that you may use");
+  auto listed = std::make_shared<Named>();
+  listed->remote.add_options(*list, Remote::kOutput);
+  group->add(list, [listed](const Environment& environment) {
+    const auto workspaces = listed->remote.session(environment).list({"workspaces"});
+    listed->remote.print(workspaces, [&] { return workspace_table(workspaces); });
+    return 0;
+  });
+  CLI::App* show = group->app().add_subcommand("show", "Show a workspace");
+  auto shown = add_named(*show, "Its name", Remote::kOutput);
+  group->add(show, [shown](const Environment& environment) {
+    const Json workspace = shown->remote.session(environment).get({"workspaces", shown->name});
+    shown->remote.print(workspace, [&] { return workspace_table({workspace}); });
+    return 0;
+  });
+  CLI::App* deletion = group->app().add_subcommand("delete", "Delete a workspace and its experiments");
+  auto deleted = add_named(*deletion, "Its name", Remote::kServerOnly);
+  add_deletion_options(*deletion, *deleted);
+  group->add(deletion, [deleted](const Environment& environment) {
+    return remove(*deleted, environment, {"workspaces", deleted->name}, fmt::format("workspace '{}'", deleted->name));
+  });
+  add_workspace_owners(*group);
+  return group;
+}
+
+std::unique_ptr<VerbGroup> experiment_verbs(CLI::App& app) {
+  auto group = std::make_unique<VerbGroup>(
+      app, "experiment", "Experiments: groups of jobs in a workspace",
+      "  gyre experiment create baseline\n  gyre experiment list -w vision\n  gyre experiment delete baseline -y");
+  CLI::App* create = group->app().add_subcommand("create", "Make an experiment");
+  auto made = add_named(*create, "Its name: letters, digits, '-' and '_'", Remote::kWorkspace | Remote::kOutput);
+  group->add(create, [made](const Environment& environment) {
+    Session session = made->remote.session(environment);
+    const std::string workspace = made->remote.workspace_in(environment);
+    const Json experiment = session.put({"workspaces", workspace, "experiments", made->name});
+    made->remote.print(experiment, [&] { return experiment_table({experiment}); });
+    return 0;
+  });
+  CLI::App* list = group->app().add_subcommand("list", "List a workspace's experiments");
+  auto listed = std::make_shared<Named>();
+  listed->remote.add_options(*list);
+  group->add(list, [listed](const Environment& environment) {
+    const std::string workspace = listed->remote.workspace_in(environment);
+    const auto experiments = listed->remote.session(environment).list({"workspaces", workspace, "experiments"});
+    listed->remote.print(experiments, [&] { return experiment_table(experiments); });
+    return 0;
+  });
+  CLI::App* show = group->app().add_subcommand("show", "Show an experiment");
+  auto shown = add_named(*show, "Its name", Remote::kWorkspace | Remote::kOutput);
+  group->add(show, [shown](const Environment& environment) {
+    const std::string workspace = shown->remote.workspace_in(environment);
+    const Json experiment =
+        shown->remote.session(environment).get({"workspaces", workspace, "experiments", shown->name});
+    shown->remote.print(experiment, [&] { return experiment_table({experiment}); });
+    return 0;
+  });
+  CLI::App* deletion = group->app().add_subcommand("delete", "Delete an experiment and the records of its jobs");
+  auto deleted = add_named(*deletion, "Its name", Remote::kWorkspace);
+  add_deletion_options(*deletion, *deleted);
+  group->add(deletion, [deleted](const Environment& environment) {
+    const std::string workspace = deleted->remote.workspace_in(environment);
+    return remove(*deleted, environment, {"workspaces", workspace, "experiments", deleted->name},
+                  fmt::format("experiment '{}'", deleted->name));
+  });
+  return group;
+}
+
+namespace {
+
+/// A token is shown once: into a file for its user alone, as verbs read it, or on stdout.
+void hand_over(const Named& named, const Environment& environment, const Json& answer) {
+  const std::string token = text_at(answer, "/token");
+  if (named.file.empty()) return write_out(token + "\n");
+  const auto connection = jobs::client::find_connection({named.remote.server, named.remote.token_file}, environment);
+  jobs::client::write_server_file(named.file, {jobs::client::server_text(connection.endpoint), named.name, token});
+  fmt::print(stderr, "{} is for {}: as ~/.config/gyre/server.json, or by --server FILE\n", named.file, named.name);
+}
+
+void add_token_verbs(VerbGroup& group) {
+  const char* const to = "Write a file for --server, instead of the token to stdout";
+  CLI::App* create = group.app().add_subcommand("create", "Make a user, and show the token, once");
+  auto made = add_named(*create, "Their name: letters, digits, '-' and '_'", Remote::kServerOnly);
+  create->add_flag("--administrator", made->administrator, "May use everything, and make workspaces and users");
+  create->add_option("--to", made->file, to)->type_name("FILE");
+  group.add(create, [made](const Environment& environment) {
+    Session session = made->remote.session(environment);
+    hand_over(*made, environment, session.put({"users", made->name}, {{"isAdministrator", made->administrator}}));
+    return 0;
+  });
+  CLI::App* renew = group.app().add_subcommand("renew-token", "Make a user's token void, and show a new one");
+  auto renewed = add_named(*renew, "The user's name", Remote::kServerOnly);
+  renew->add_option("--to", renewed->file, to)->type_name("FILE");
+  group.add(renew, [renewed](const Environment& environment) {
+    Session session = renewed->remote.session(environment);
+    hand_over(*renewed, environment, session.post({"users", renewed->name, "renewToken"}));
+    return 0;
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<VerbGroup> user_verbs(CLI::App& app) {
+  auto group = std::make_unique<VerbGroup>(
+      app, "user", "Users of a job server (administrators)",
+      "  gyre user create ada --to ada.json\n  gyre workspace add-owner vision ada\n  gyre user delete ada -y");
+  add_token_verbs(*group);
+  CLI::App* list = group->app().add_subcommand("list", "List the users");
+  auto listed = std::make_shared<Named>();
+  listed->remote.add_options(*list, Remote::kOutput);
+  group->add(list, [listed](const Environment& environment) {
+    const auto users = listed->remote.session(environment).list({"users"});
+    listed->remote.print(users, [&] {
+      cli::Table table({"NAME", "ADMINISTRATOR"});
+      for (const Json& user : users) {
+        table.add({text_at(user, "/name"), text_at(user, "/isAdministrator") == "true" ? "yes" : "no"});
+      }
+      return table.text();
+    });
+    return 0;
+  });
+  CLI::App* deletion = group->app().add_subcommand("delete", "Delete a user; their token is void");
+  auto deleted = add_named(*deletion, "The user's name", Remote::kServerOnly);
+  deletion->add_flag("-y,--yes", deleted->yes, "Do not ask");
+  group->add(deletion, [deleted](const Environment& environment) {
+    Session session = deleted->remote.session(environment);
+    if (!confirmed(fmt::format("Delete user '{}'?", deleted->name), deleted->yes)) return 1;
+    session.remove({"users", deleted->name});
+    return 0;
+  });
+  return group;
+}
+
+UsageCommand::UsageCommand(CLI::App& app)
+    : verb_(app.add_subcommand("usage", "Say how much of a job server a workspace uses")) {
+  remote_.add_options(*verb_);
+}
+
+int UsageCommand::run(const std::vector<std::string>& environment) const {
+  Session session = remote_.session(environment);
+  const auto usages = session.list({"workspaces", remote_.workspace_in(environment), "usages"});
+  remote_.print(usages, [&] {
+    cli::Table table({"WHAT", "USED", "LIMIT"});
+    for (const Json& usage : usages) {
+      table.add({text_at(usage, "/name/value"), text_at(usage, "/currentValue"), text_at(usage, "/limit")});
+    }
+    return table.text();
+  });
+  return 0;
+}
+
+}  // namespace gyre::app

@@ -1,0 +1,345 @@
+"""`gyre server` and the verbs around it, as a team uses them: from a shell, with restarts and kills in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from job_server import JobServer
+
+# The job file of the article that describes training with Horovod on Batch AI, property by property.
+ARTICLE = {
+    "nodeCount": 2,
+    "environmentVariables": [
+        {"name": "NUM_NODES", "value": "2"},
+        {"name": "PROCESSES_PER_NODE", "value": "4"},
+        {"name": "HOROVOD_TIMELINE", "value": "$AZ_BATCHAI_OUTPUT_TIMELINE/timeline.json"},
+    ],
+    "customToolkitSettings": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/run-cifar10.sh"},
+    "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir",
+    "outputDirectories": [
+        {"id": "TIMELINE", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/h", "pathSuffix": "timelines"}
+    ],
+    "inputDirectories": [{"id": "SCRIPTS", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/h"}],
+    "containerSettings": {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.6.0-gpu"}},
+    "jobPreparation": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/job-prep.sh"},
+}
+
+NOT_THE_JOBS = 125
+
+
+@pytest.fixture
+def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
+    server = JobServer(gyre, tmp_path)
+    evidence.append(server.log)
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def pool(server: JobServer) -> JobServer:
+    """A server with one cluster of two nodes."""
+    server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}", "--containers-on-host")
+    return server
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def script(server: JobServer, name: str, text: str) -> None:
+    folder = server.share / "storagedir" / "h"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (folder.parent, folder):
+        path.chmod(0o777)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def counting(lines: int = 40) -> str:
+    """A shell line that writes numbered lines until it may end, with letters of several bytes in them."""
+    return (
+        f"i=0; while [ $i -lt {lines} ] || [ ! -e $AZ_BATCHAI_MOUNT_ROOT/external/go ]; do "
+        "i=$((i+1)); echo \"line $i é€\"; sleep 0.05; done; printf 'last é'"
+    )
+
+
+def test_the_articles_job_goes_through_the_service_from_submission_to_download(pool: JobServer) -> None:
+    script(pool, "job-prep.sh", "echo prepared")
+    script(pool, "run-cifar10.sh", 'echo "$NUM_NODES x $PROCESSES_PER_NODE"; echo {} > "$HOROVOD_TIMELINE"')
+    file = pool.job_file(ARTICLE)
+    name = pool.ok("job", "submit", str(file), "-c", "pool").strip()
+    assert name.startswith("job-")
+    logs = pool.verb("job", "logs", "-f", name)
+    assert logs.returncode == 0, logs.stderr
+    assert "2 x 4\n" in logs.stdout
+    assert logs.stdout.count("prepared\n") == 2
+    waited = pool.verb("job", "wait", name)
+    assert waited.returncode == 0
+    assert f"job '{name}' succeeded" in waited.stderr
+    shown = pool.json("job", "show", name)
+    assert shown["properties"]["executionState"] == "succeeded"
+    assert "timeline.json" in pool.ok("job", "files", name, "-d", "TIMELINE", "-r")
+    there = pool.ok("job", "download", name, "-d", "TIMELINE", "--to", "got").split()
+    assert [(pool.tmp_path / path).read_text() for path in there] == ["{}\n"]
+    pool.ok("job", "download", name, "stdout.txt", "--to", "logs")
+    assert "2 x 4" in (pool.tmp_path / "logs" / "stdout.txt").read_text()
+    table = pool.ok("job", "list")
+    assert table.splitlines()[0].startswith("JOB ")
+    assert f"{name}  succeeded" in table
+    assert "succeeded" in pool.ok("job", "events", name)
+
+
+def test_a_bare_command_is_a_job_and_its_exit_code_comes_back(pool: JobServer) -> None:
+    program = "import os, sys; print(os.environ['WORD'], 'of', os.environ['WORLD_SIZE']); sys.exit(7)"
+    done = pool.verb(
+        *("job", "submit", "--nodes", "2", "--processes", "2", "--env", "WORD=hello", "--secret", "TOKEN", "-f"),
+        *("--", "python3", "-c", program),
+        env={"TOKEN": "hunter2-hunter2"},
+    )
+    assert done.returncode == 7, done.stderr
+    assert "hello of 4" in done.stdout
+    assert "failed with exit code 7: JobFailed" in done.stderr
+    (job,) = pool.json("job", "list")
+    assert job["name"].startswith("python3-")
+    assert job["properties"]["secrets"] == [{"name": "TOKEN", "value": None}]
+    assert pool.verb("job", "wait", job["name"], "-q").returncode == 7
+    why = pool.ok("job", "why", job["name"])
+    assert why.startswith("JobFailed: ")
+
+
+def test_why_a_job_waits_and_what_would_start_it(pool: JobServer) -> None:
+    big = pool.job_file(pool.custom("true", nodes=3))
+    pool.ok("job", "submit", str(big), "-n", "big")
+    assert "nodes" in pool.ok("job", "why", "big")
+    assert pool.json("job", "show", "big")["properties"]["executionState"] == "queued"
+    pool.ok("cluster", "resize", "pool", "--target", "3")
+    assert pool.verb("job", "wait", "big").returncode == 0
+    assert len(pool.json("cluster", "nodes", "pool")) == 3
+
+
+def test_jobs_are_stopped_and_deleted_and_nobody_is_asked_where_nobody_answers(pool: JobServer) -> None:
+    pool.ok("job", "submit", str(pool.job_file(pool.custom("sleep 600"))), "-n", "long")
+    wait_until(lambda: pool.json("job", "show", "long")["properties"]["executionState"] == "running")
+    pool.ok("job", "stop", "long")
+    assert pool.verb("job", "wait", "long").returncode not in (0, NOT_THE_JOBS)
+    refused = pool.verb("job", "delete", "long")
+    assert refused.returncode == 2
+    assert "give -y" in refused.stderr
+    pool.ok("job", "delete", "long", "-y")
+    assert pool.verb("job", "show", "long").returncode == 1
+    pool.ok("cluster", "delete", "pool", "-y")
+    assert pool.json("cluster", "list") == []
+
+
+@pytest.mark.parametrize("with_signal", [signal.SIGTERM, signal.SIGKILL])
+def test_a_job_and_those_who_watch_it_outlive_a_restart_of_the_server(pool: JobServer, with_signal: int) -> None:
+    pool.ok("job", "submit", str(pool.job_file(pool.custom(counting()))), "-n", "count")
+    watching = pool.start_verb("job", "logs", "-f", "count")
+    waiting = pool.start_verb("job", "wait", "count")
+    assert watching.stdout is not None
+    first = watching.stdout.readline()
+    assert first == "line 1 é€\n".encode()
+    pool.restart(with_signal)
+    (pool.share / "go").touch()
+    rest, errors = watching.communicate(timeout=120)
+    assert watching.returncode == 0, errors
+    text = (first + rest).decode()  # Whole characters.
+    lines = text.split("\n")
+    assert lines[-1] == "last é"
+    assert lines[:-1] == [f"line {i} é€" for i in range(1, len(lines))], "a line is missing, or came twice"
+    assert len(lines) > 40
+    _, errors = waiting.communicate(timeout=120)
+    assert waiting.returncode == 0, errors
+    assert pool.json("job", "show", "count")["gyre"]["attempts"] == 1
+
+
+def test_one_user_sees_nothing_of_anothers_workspace(pool: JobServer) -> None:
+    pool.ok("workspace", "create", "hers")
+    pool.ok("user", "create", "ada", "--to", "ada.json")
+    assert stat.S_IMODE((pool.tmp_path / "ada.json").stat().st_mode) == 0o600
+    pool.ok("workspace", "add-owner", "hers", "ada")
+    as_ada = {"GYRE_SERVER": str(pool.tmp_path / "ada.json")}
+    assert json.loads(pool.ok("workspace", "list", "-o", "json", env=as_ada))[0]["name"] == "hers"
+    assert len(json.loads(pool.ok("workspace", "list", "-o", "json", env=as_ada))) == 1
+    pool.ok("job", "submit", str(pool.job_file(pool.custom("true"))), "-n", "mine")
+    for words in (["job", "list"], ["job", "show", "mine"], ["job", "logs", "mine"], ["cluster", "list"], ["usage"]):
+        there = pool.verb(*words, "-w", "default", env=as_ada)
+        nowhere = pool.verb(*words, "-w", "nowhere", env=as_ada)
+        assert there.returncode == nowhere.returncode == 1, words
+        assert there.stderr.replace("default", "nowhere") == nowhere.stderr
+    for words in (["user", "list"], ["user", "create", "eve"], ["workspace", "create", "more"]):
+        refused = pool.verb(*words, env=as_ada)
+        assert refused.returncode == 1, words
+        assert "administrators" in refused.stderr
+    assert pool.ok("workspace", "owners", "hers").split() == ["USER", own_user(pool), "ada"]
+
+
+def own_user(server: JobServer) -> str:
+    user: str = json.loads((server.folder / "server.json").read_text())["user"]
+    return user
+
+
+def test_a_wrong_token_is_one_sentence_and_an_old_one_is_void(server: JobServer) -> None:
+    wrong = server.verb("job", "list", env={"GYRE_TOKEN": "0" * 64})
+    assert wrong.returncode == 1
+    assert len(wrong.stderr.splitlines()) == 1
+    assert "token" in wrong.stderr
+    old = server.ok("user", "create", "ada").strip()
+    new = server.ok("user", "renew-token", "ada").strip()
+    assert server.verb("workspace", "list", env={"GYRE_TOKEN": old}).returncode == 1
+    server.ok("workspace", "list", env={"GYRE_TOKEN": new})
+    server.ok("user", "delete", "ada", "-y")
+    assert server.verb("workspace", "list", env={"GYRE_TOKEN": new}).returncode == 1
+
+
+def test_tokens_are_in_no_file_that_others_can_read_and_in_no_argument(server: JobServer) -> None:
+    for file in (server.folder / "server.json", server.tmp_path / "config" / "gyre" / "server.json"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        token = json.loads(file.read_text())["token"]
+        assert token.encode() not in (server.folder / "catalog.db").read_bytes()
+    server.restart()
+    assert json.loads((server.folder / "server.json").read_text())["token"] == token, "clients go on after a restart"
+
+
+def test_one_server_works_in_a_folder_and_the_second_says_who(server: JobServer) -> None:
+    second = server.verb("server", "--folder", str(server.folder), "--listen", "127.0.0.1:0")
+    assert second.returncode == 1
+    assert len(second.stderr.splitlines()) == 1
+    assert server.process is not None
+    assert f"process {server.process.pid}" in second.stderr
+    server.ok("workspace", "list")  # It left the first one's files alone.
+
+
+def test_a_server_can_listen_on_a_unix_socket(gyre: Path, tmp_path: Path) -> None:
+    server = JobServer(gyre, tmp_path)
+    server.folder.parent.mkdir(exist_ok=True)
+    try:
+        socket = server.folder.parent / "gyre.sock"
+        server.start("--listen", f"unix:{socket}")
+        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+        server.ok("workspace", "list", "--server", f"unix:{socket}", "--token-file", str(token_file(server)))
+    finally:
+        server.close()
+
+
+def token_file(server: JobServer) -> Path:
+    file = server.tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_text(json.loads((server.folder / "server.json").read_text())["token"])
+    return file
+
+
+def test_without_a_server_the_remedy_is_named_at_once(gyre: Path, tmp_path: Path) -> None:
+    server = JobServer(gyre, tmp_path)
+    unknown = server.verb("job", "list")
+    assert unknown.returncode == 1
+    assert "start one with `gyre server`" in unknown.stderr
+    server.start()
+    server.end()
+    gone = server.verb("job", "list")
+    assert gone.returncode == 1
+    assert len(gone.stderr.splitlines()) == 1
+    assert "no job server answers at http://127.0.0.1:" in gone.stderr
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["job", "sumbit"], "did you mean 'submit'?"),
+        (["job", "list", "--expermient", "x"], "did you mean --experiment?"),
+        (["cluster", "crate", "x"], "did you mean 'create'?"),
+        (["sever"], "did you mean 'server'?"),
+        (["job", "submit"], "name a job file, or a command behind --"),
+        (["job", "submit", "--"], "no command stands behind --"),
+        (["job", "submit", "x.json", "--", "true"], "a file or a command"),
+        (["job", "submit", "--env", "X", "--", "true"], "--env takes NAME=VALUE"),
+        (["job", "submit", "--secret", "NONE", "--", "true"], "no such variable"),
+        (["cluster", "create", "x"], "say how many nodes"),
+        (["cluster", "create", "x", "-t", "1", "--max", "3"], "exclude each other"),
+        (["cluster", "create", "x", "-t", "1", "--mount", "a=b"], "absolute path"),
+        (["server", "--listen", "0.0.0.0:1"], "ssh -L"),
+        (["job", "list", "--server", "http://10.0.0.1:1"], "ssh -L"),
+        (["job"], "name a verb"),
+        (["job", "show", "a", "b"], "one word too many"),
+    ],
+)
+def test_what_was_mistyped_is_named_with_what_was_meant(
+    gyre: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [str(gyre), *words], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert said in done.stderr.splitlines()[0]
+
+
+def test_a_wrong_job_file_and_a_wrong_name_are_told_before_anything_starts(pool: JobServer) -> None:
+    bad = pool.tmp_path / "bad.json"
+    bad.write_text('{"properties": {\n"nodeCuont": 2}}')
+    refused = pool.verb("job", "submit", str(bad))
+    assert refused.returncode == 2
+    assert "bad.json:2: " in refused.stderr
+    pool.ok("job", "submit", str(pool.job_file(pool.custom("true"))), "-n", "train")
+    mistyped = pool.verb("job", "show", "trian")
+    assert mistyped.returncode == 1
+    assert "did you mean 'train'?" in mistyped.stderr
+    again = pool.verb("job", "submit", str(pool.job_file(pool.custom("false"))), "-n", "train")
+    assert again.returncode == 1
+    assert "jobs cannot be changed" in again.stderr
+    assert pool.verb("job", "wait", "nothing").returncode == NOT_THE_JOBS
+
+
+def test_experiments_group_jobs_and_a_name_is_found_in_any_of_them(pool: JobServer) -> None:
+    file = str(pool.job_file(pool.custom("true")))
+    assert pool.ok("job", "submit", file, "-n", "a", "-e", "first").strip() == "first/a"
+    assert pool.verb("job", "wait", "a").returncode == 0
+    pool.ok("job", "submit", file, "-n", "a", "-e", "second")
+    both = pool.verb("job", "show", "a")
+    assert both.returncode == 2
+    assert "second, first" in both.stderr or "first, second" in both.stderr
+    assert pool.verb("job", "wait", "second/a").returncode == 0
+    assert len(pool.json("job", "list", "-e", "first")) == 1
+    assert [one["name"] for one in pool.json("experiment", "list")] == ["first", "second"]
+    pool.ok("experiment", "delete", "first", "-y")
+    assert len(pool.json("job", "list")) == 1
+
+
+def test_output_is_json_or_yaml_for_programs_and_has_no_colours_on_a_pipe(pool: JobServer) -> None:
+    assert pool.json("cluster", "show", "pool")["properties"]["scaleSettings"]["manual"]["targetNodeCount"] == 2
+    yaml = pool.ok("cluster", "show", "pool", "-o", "yaml")
+    assert "    manual:\n      nodeDeallocationOption: requeue\n      targetNodeCount: 2\n" in yaml
+    for words in (["cluster", "list"], ["cluster", "show", "pool"], ["cluster", "nodes", "pool"], ["usage"]):
+        assert "\x1b" not in pool.ok(*words)
+
+
+def test_many_followers_of_one_job_each_get_all_of_it(pool: JobServer) -> None:
+    pool.ok("job", "submit", str(pool.job_file(pool.custom(counting(10)))), "-n", "count")
+    followers = [pool.start_verb("job", "logs", "-f", "count") for _ in range(8)]
+    outputs: list[bytes] = [b""] * len(followers)
+
+    def read(index: int) -> None:
+        outputs[index] = followers[index].communicate(timeout=120)[0]
+
+    threads = [threading.Thread(target=read, args=(index,)) for index in range(len(followers))]
+    for thread in threads:
+        thread.start()
+    (pool.share / "go").touch()
+    for thread in threads:
+        thread.join()
+    assert outputs[0].endswith("last é".encode())
+    assert len(set(outputs)) == 1

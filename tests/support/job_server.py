@@ -1,0 +1,139 @@
+"""A job server for tests: started, ended and killed like a user's, and its verbs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+LONGEST_START_SECONDS = 60
+LONGEST_VERB_SECONDS = 120
+LISTENS = re.compile(r"listens on ([^;,]+)[;,]")
+
+
+class JobServer:
+    """`gyre server` in a folder of its own on a free port, with a share that the jobs' user can use."""
+
+    def __init__(self, gyre: Path, tmp_path: Path) -> None:
+        self.gyre = gyre
+        self.tmp_path = tmp_path
+        # Short, because sockets are made in it, and not in a folder that is root's alone.
+        self._place = tempfile.TemporaryDirectory(prefix="gyre-srv-", dir="/tmp")
+        self.folder = Path(self._place.name) / "state"
+        Path(self._place.name).chmod(0o755)
+        self.share = Path(self._place.name) / "share"
+        self.share.mkdir()
+        self.share.chmod(0o777)
+        self.environment = {
+            "PATH": f"{gyre.parent}:{os.environ['PATH']}",
+            "HOME": str(tmp_path),
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        }
+        self.log = tmp_path / "server.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    def start(self, *options: str) -> None:
+        """Returns once it listens: on a free port at first, then on the same one again."""
+        listen = () if self.url else ("--listen", "127.0.0.1:0")
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(self.gyre), "server", "--folder", str(self.folder), *listen, *options],
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+            )
+        deadline = time.monotonic() + LONGEST_START_SECONDS
+        while not (found := LISTENS.search(self.log.read_text()[begin:])):
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.02)
+        self.url = found.group(1)
+
+    def end(self, with_signal: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        assert self.process is not None
+        self.process.send_signal(with_signal)
+        return self.process.wait(timeout=60)
+
+    def restart(self, with_signal: int = signal.SIGTERM) -> None:
+        self.end(with_signal)
+        self.start()
+
+    def verb(self, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.gyre), *words],
+            capture_output=True,
+            text=True,
+            env={**self.environment, **(env or {})},
+            cwd=self.tmp_path,
+            stdin=subprocess.DEVNULL,
+            timeout=LONGEST_VERB_SECONDS,
+            check=False,
+        )
+
+    def ok(self, *words: str, env: dict[str, str] | None = None) -> str:
+        """What a verb that succeeds says."""
+        done = self.verb(*words, env=env)
+        assert done.returncode == 0, (words, done.stdout, done.stderr, self.log.read_text()[-3000:])
+        return done.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.ok(*words, "-o", "json"))
+
+    def start_verb(self, *words: str) -> subprocess.Popen[bytes]:
+        """One that is watched while it runs."""
+        return subprocess.Popen(
+            [str(self.gyre), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,  # So that communicate() goes on where readline() has stopped.
+            env=self.environment,
+            cwd=self.tmp_path,
+        )
+
+    def job_file(self, properties: dict[str, Any], name: str = "job.json") -> Path:
+        file = self.tmp_path / name
+        file.write_text(json.dumps({"properties": properties}))
+        return file
+
+    def custom(self, line: str, nodes: int = 1) -> dict[str, Any]:
+        """A job of one shell line whose logs go to the share."""
+        return {
+            "nodeCount": nodes,
+            "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external",
+            "customToolkitSettings": {"commandLine": line},
+        }
+
+    def close(self) -> None:
+        """Ends the server, and what its nodes still run."""
+        if self.process is not None and self.process.poll() is None:
+            for cluster in json.loads(self.verb("cluster", "list", "-o", "json").stdout or "[]"):
+                self.verb("cluster", "resize", cluster["name"], "--target", "0", "--when-busy", "terminate")
+            deadline = time.monotonic() + 30
+            while self._has_nodes() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.end()
+        for lock in self.folder.glob("nodes/*/agent.lock"):
+            self._kill(lock)
+        self._place.cleanup()
+
+    def _has_nodes(self) -> bool:
+        clusters = json.loads(self.verb("cluster", "list", "-o", "json").stdout or "[]")
+        return any(cluster["properties"]["currentNodeCount"] > 0 for cluster in clusters)
+
+    @staticmethod
+    def _kill(lock: Path) -> None:
+        text = lock.read_text().strip()
+        if not text.isdigit():
+            return
+        words = Path(f"/proc/{text}/cmdline")
+        if words.exists() and str(lock.parent) in words.read_text().split("\0"):
+            os.kill(int(text), signal.SIGKILL)
