@@ -20,6 +20,7 @@ LEVELS = {
     "_unfinished": 0,
     "_program_position": 0,
     "_runtime": 1,
+    "jobs": 1,
     "_tensors": 1,
     "_torch_private": 1,
     "_gathering": 2,

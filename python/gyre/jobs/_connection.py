@@ -1,0 +1,77 @@
+"""Where a job server listens, and what proves who asks: the same rules as the verbs of `gyre` have."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gyre.errors import InvalidArgumentError, NotFoundError
+
+_LOOPBACK = ("localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """`server`: "http://127.0.0.1:7710" or "unix:/PATH"."""
+
+    server: str
+    token: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.server.startswith("unix:"):
+            return
+        parts = urlsplit(self.server)
+        host = parts.hostname or ""
+        if parts.scheme != "http" or parts.port is None:
+            raise InvalidArgumentError(f"{self.server!r} names no job server; http://127.0.0.1:7710 and unix:/PATH do")
+        if host not in _LOOPBACK and not host.startswith("127."):
+            raise InvalidArgumentError(
+                f"{self.server} is not on this host, and a token in plain HTTP must not leave it; reach the server "
+                f"through `ssh -L {parts.port}:127.0.0.1:{parts.port} {host}`"
+            )
+
+
+def _configuration() -> Path:
+    folder = os.environ.get("XDG_CONFIG_HOME")
+    return Path(folder) if folder else Path.home() / ".config"
+
+
+def _read(path: Path) -> Connection | None:
+    """What `gyre server` wrote; nothing where there is no such file."""
+    if not path.exists():
+        return None
+    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidArgumentError(f"others than its user can read {path}, which holds a token; chmod 600 it")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Connection(content["server"], content["token"])
+    except (ValueError, KeyError, TypeError) as failure:
+        raise InvalidArgumentError(f"{path} does not say where a job server listens") from failure
+
+
+def find_connection(server: str | None = None, token: str | None = None) -> Connection:
+    """`server`: its address, or the file that it wrote. Arguments come before GYRE_SERVER and GYRE_TOKEN, and these
+    before the file that `gyre server` writes for its user. A file's token goes to the server that it names alone."""
+    server = server or os.environ.get("GYRE_SERVER")
+    token = token or os.environ.get("GYRE_TOKEN")
+    is_file = server is not None and not server.startswith("unix:") and "://" not in server
+    path = Path(server) if server is not None and is_file else _configuration() / "gyre" / "server.json"
+    file = _read(path) if is_file or server is None or token is None else None
+    if file is None and is_file:
+        raise NotFoundError(
+            f"there is no file {server}; a server is named by http://127.0.0.1:PORT, unix:/PATH, or "
+            "the file that it wrote"
+        )
+    if file is None and server is None:
+        raise NotFoundError("no job server is known here: start one with `gyre server`, or set GYRE_SERVER")
+    place = file.server if file is not None and (is_file or server is None) else server
+    assert place is not None
+    if token is None and file is not None and file.server == place:
+        token = file.token
+    if token is None:
+        raise NotFoundError(f"there is no token for {place}: set GYRE_TOKEN")
+    return Connection(place, token)

@@ -1,0 +1,143 @@
+"""Requests to one job server, over TCP or a unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from gyre.errors import Error
+from gyre.jobs._connection import Connection
+
+# Without a byte of an answer.
+_SILENCE_SECONDS = 60.0
+_SHORTEST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 1.0
+_PASSING_STATUSES = (429, 503)
+
+
+class ServerError(Error):
+    """The server's answer that it cannot do what was asked. `code` is its word for programs ("JobNotFound"), `status`
+    that of HTTP."""
+
+    def __init__(self, message: str, code: str = "", status: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+
+
+class NoServerError(Error):
+    """No server answers."""
+
+    code = "PEER_LOST"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SILENCE_SECONDS)
+        self._path = "\0" + path[1:] if path.startswith("@") else path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_SILENCE_SECONDS)
+        self.sock.connect(self._path)
+
+
+def path_of(*segments: str) -> str:
+    """ "/workspaces/w/jobs"; each segment encoded."""
+    return "".join("/" + quote(segment, safe="") for segment in segments)
+
+
+class Session:
+    """Not thread-safe. `patience`: for how many seconds a server that is away is asked again, where that is safe."""
+
+    def __init__(self, connection: Connection, patience: float) -> None:
+        self._place = connection
+        self._patience = patience
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> http.client.HTTPResponse:
+        """The answer, with its body still to be read. ServerError, NoServerError."""
+        target = path + ("?" + urlencode(query) if query else "")
+        data = None if body is None else json.dumps(body).encode()
+        may_repeat = method not in ("POST", "PATCH")
+        deadline = time.monotonic() + self._patience
+        pause = _SHORTEST_PAUSE_SECONDS
+        while True:
+            fresh = self._connection is None
+            failure: Exception
+            try:
+                return self._send_once(method, target, data, dict(headers or {}))
+            except ServerError as refused:
+                if refused.status not in _PASSING_STATUSES or not may_repeat or time.monotonic() >= deadline:
+                    raise
+                failure = refused
+            except (OSError, http.client.HTTPException) as lost:
+                self.close()
+                failure = lost
+                if not fresh and may_repeat:
+                    continue  # A kept connection was stale.
+            if not may_repeat or time.monotonic() >= deadline:
+                raise NoServerError(
+                    f"no job server answers at {self._place.server} ({failure}); start it again with `gyre server`"
+                ) from failure
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def json(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> Any:
+        """What the answer's body says; None of an empty one."""
+        with contextlib.closing(self.send(method, path, query, body)) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    def list(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        """All items, page after page as they are asked for."""
+        page = self.json("GET", path, query)
+        while True:
+            yield from page["value"]
+            if not page.get("nextLink"):
+                return
+            page = self.json("GET", page["nextLink"])
+
+    def _send_once(
+        self, method: str, target: str, data: bytes | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        if self._connection is None:
+            self._connection = self._connect()
+        headers["Authorization"] = f"Bearer {self._place.token}"
+        self._connection.request(method, target, data, headers)
+        response = self._connection.getresponse()
+        if response.status < 400:
+            return response
+        raise _error_of(response.status, response.read())
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._place.server.startswith("unix:"):
+            return _UnixConnection(self._place.server.removeprefix("unix:"))
+        parts = urlsplit(self._place.server)
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_SILENCE_SECONDS)
+
+
+def _error_of(status: int, body: bytes) -> ServerError:
+    try:
+        error = json.loads(body)["error"]
+        return ServerError(error["message"], error["code"], status)
+    except (ValueError, KeyError, TypeError):
+        return ServerError(f"the server answered {status}: {body[:200]!r}", status=status)

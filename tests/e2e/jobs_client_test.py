@@ -1,0 +1,145 @@
+"""`gyre.jobs`: what scripts and notebooks do with a job server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gyre.errors import InvalidArgumentError, NotFoundError
+from job_server import JobServer
+
+from gyre.jobs import Client, Job, NoServerError, ServerError, find_connection
+
+
+@pytest.fixture
+def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
+    server = JobServer(gyre, tmp_path)
+    evidence.append(server.log)
+    server.start()
+    server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(server: JobServer) -> Iterator[Client]:
+    with Client(str(server.folder / "server.json")) as client:
+        yield client
+
+
+def test_a_job_is_submitted_followed_waited_for_and_its_files_are_copied(
+    server: JobServer, client: Client, tmp_path: Path
+) -> None:
+    output = {"id": "MODEL", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external"}
+    properties = server.custom(
+        "echo hello é; mkdir -p $AZ_BATCHAI_OUTPUT_MODEL/a; echo 1 > $AZ_BATCHAI_OUTPUT_MODEL/a/m"
+    )
+    file = server.job_file({**properties, "outputDirectories": [output]}, "train.json")
+    job = client.submit(file)
+    assert job.name.startswith("train-")
+    assert "".join(client.logs(job)) == "hello é\n"
+    states: list[str] = []
+    ended = client.wait(job, changed=lambda now: states.append(now.state))
+    assert (ended.state, ended.exit_code, states[-1]) == ("succeeded", 0, "succeeded")
+    assert [one.path for one in client.files(job, "MODEL", recursive=True)] == ["a", "a/m"]
+    (copied,) = client.download(job, "MODEL", to=tmp_path / "got")
+    assert copied.read_text() == "1\n"
+    assert [one.name for one in client.jobs(state="succeeded")] == [job.name]
+
+
+def test_a_command_that_fails_says_why(client: Client) -> None:
+    job = client.submit(command=["python3", "-c", "raise SystemExit(3)"], nodes=2, processes=2)
+    ended = client.wait(job, timeout=120)
+    assert ended.exit_code == 3
+    assert ended.error.startswith("JobFailed: ")
+    assert client.why(job).startswith("JobFailed: ")
+
+
+def test_logs_go_on_across_a_restart_of_the_server(server: JobServer, client: Client) -> None:
+    line = (
+        "i=0; while [ $i -lt 40 ] || [ ! -e $AZ_BATCHAI_MOUNT_ROOT/external/go ]; do i=$((i+1)); echo line $i é; "
+        "sleep 0.05; done; printf 'last é'"
+    )
+    job = client.submit(server.custom(line), name="count")
+    text = ""
+    for piece in client.logs(job):
+        if not text:
+            server.restart()
+            (server.share / "go").touch()
+        text += piece
+    lines = text.split("\n")
+    assert lines[-1] == "last é"
+    assert lines[:-1] == [f"line {i} é" for i in range(1, len(lines))]
+    assert client.wait(job).exit_code == 0
+
+
+def test_the_servers_refusals_are_errors_with_its_words(server: JobServer, client: Client) -> None:
+    client.submit(server.custom("true"), name="same")
+    with pytest.raises(ServerError, match="none") as caught:
+        client.job("none")
+    assert (caught.value.code, caught.value.status) == ("JobNotFound", 404)
+    with pytest.raises(ServerError, match="cannot be changed"):
+        client.submit(server.custom("false"), name="same")
+    with pytest.raises(InvalidArgumentError, match="a job or a command"):
+        client.submit()
+    waiting = client.submit(server.custom("true", nodes=5))
+    assert "nodes" in client.why(waiting)
+    assert client.stop(waiting).state == "failed"
+
+
+def test_a_server_that_is_away_and_a_wrong_token_are_told_apart(server: JobServer) -> None:
+    with Client(server.url, "0" * 64) as stranger, pytest.raises(ServerError) as caught:
+        list(stranger.jobs())
+    assert caught.value.status == 401
+    server.end()
+    away = Client(str(server.folder / "server.json"), patience=0)
+    with away, pytest.raises(NoServerError, match="no job server answers"):
+        list(away.jobs())
+    server.start()
+
+
+def test_it_works_over_a_unix_socket(server: JobServer) -> None:
+    server.end()
+    socket = server.folder.parent / "gyre.sock"
+    server.start("--listen", f"unix:{socket}")
+    with Client(str(server.folder / "server.json")) as client:
+        assert list(client.jobs()) == []
+        job = client.submit(server.custom("echo hi"))
+        assert "".join(client.logs(job)) == "hi\n"
+
+
+def test_where_the_server_is_follows_the_rules_of_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GYRE_SERVER", "GYRE_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(NotFoundError, match="gyre server"):
+        find_connection()
+    file = tmp_path / "gyre" / "server.json"
+    file.parent.mkdir()
+    file.touch(mode=0o600)
+    file.write_text(json.dumps({"server": "http://127.0.0.1:1", "user": "ada", "token": "secret"}))
+    assert find_connection().token == "secret"
+    assert "secret" not in repr(find_connection())
+    with pytest.raises(NotFoundError, match="no token for"):
+        find_connection("http://127.0.0.1:2")
+    with pytest.raises(InvalidArgumentError, match="ssh -L"):
+        find_connection("http://10.0.0.1:2", "token")
+    file.chmod(0o644)
+    with pytest.raises(InvalidArgumentError, match="chmod 600"):
+        find_connection()
+
+
+def test_it_needs_the_standard_library_alone() -> None:
+    program = "import sys, gyre.jobs; print(sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'numpy'}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_a_job_is_a_plain_value() -> None:
+    running = Job("w", "e", "j", {"properties": {"executionState": "running", "executionInfo": {"exitCode": None}}})
+    assert not running.has_ended
+    assert running.exit_code is None
