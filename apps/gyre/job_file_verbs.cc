@@ -44,11 +44,6 @@ struct FileOptions {
   }
 };
 
-void show(jobs::client::LogStream stream, std::string_view text) {
-  if (stream == jobs::client::LogStream::kOut) return write_out(text);
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
-
 constexpr char kLogsExplanation[] = R"(
 stdout.txt goes to stdout and stderr.txt to stderr as they are; lines of other logs (preparation, workers) have a name
 in front. --follow goes on until the job has ended, across restarts of the server, and misses nothing; Ctrl-C leaves the
@@ -62,8 +57,9 @@ Examples:
 int show_logs(const FileOptions& options, const Environment& environment) {
   Session session = options.job.remote.session(environment, options.follow ? kPatience : std::chrono::milliseconds(0));
   const JobPlace job = options.job.find(session, environment);
-  LogTail tail(session, job, {options.names.begin(), options.names.end()}, show);
+  LogTail tail(session, job, {options.names.begin(), options.names.end()}, show_log);
   if (options.follow) {
+    say_why_it_waits(session, job, "gyre job logs");
     tail.follow();
   } else {
     tail.read_all();

@@ -9,7 +9,6 @@
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
 #include "gyre/cli/suggest.h"
-#include "gyre/jobs/client/log_tail.h"
 
 namespace gyre::app {
 
@@ -117,12 +116,15 @@ Json follow_events(Session& session, const JobPlace& job, const std::string& ver
   return session.get(path_of(job));
 }
 
-void follow_logs(Session& session, const JobPlace& job) {
-  jobs::client::LogTail tail(session, job, {}, [](jobs::client::LogStream stream, std::string_view text) {
-    if (stream == jobs::client::LogStream::kOut) return write_out(text);
-    std::fwrite(text.data(), 1, text.size(), stderr);
-  });
-  tail.follow();
+void say_why_it_waits(Session& session, const JobPlace& job, const std::string& verb) {
+  if (text_at(session.get(path_of(job)), "/properties/executionState") != "queued") return;
+  const Json why = session.get(below(path_of(job), "why"));
+  fmt::print(stderr, "{}: {} waits: {}\n", verb, shown_place(job), cli::printable(text_at(why, "/message")));
+}
+
+void show_log(jobs::client::LogStream stream, std::string_view text) {
+  if (stream == jobs::client::LogStream::kOut) return write_out(text);
+  std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 }  // namespace gyre::app

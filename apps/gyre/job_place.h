@@ -1,9 +1,11 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/gyre/remote.h"
+#include "gyre/jobs/client/log_lines.h"
 
 namespace gyre::app {
 
@@ -37,7 +39,9 @@ std::string shown_end(const Json& job);
 /// Shows what happens to a job on stderr until it has ended; returns it. Across restarts of the server.
 Json follow_events(jobs::client::Session& session, const jobs::client::JobPlace& job, const std::string& verb,
                    bool quiet);
-/// Writes its logs to stdout and stderr until it has ended.
-void follow_logs(jobs::client::Session& session, const jobs::client::JobPlace& job);
+/// Where it waits: one line on stderr that says why.
+void say_why_it_waits(jobs::client::Session& session, const jobs::client::JobPlace& job, const std::string& verb);
+/// Writes a job's logs to stdout and stderr. For LogTail.
+void show_log(jobs::client::LogStream stream, std::string_view text);
 
 }  // namespace gyre::app

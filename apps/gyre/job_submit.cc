@@ -16,6 +16,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
 #include "gyre/base/random.h"
+#include "gyre/jobs/client/log_tail.h"
 #include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/duration.h"
 #include "gyre/jobs/spec/parse.h"
@@ -212,7 +213,8 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
   }
   fmt::print(stderr, "gyre job submit: {} is submitted; Ctrl-C leaves it running\n", shown);
   try {
-    follow_logs(session, place);
+    say_why_it_waits(session, place, "gyre job submit");
+    jobs::client::LogTail(session, place, {}, show_log).follow();
     const Json ended = session.get(path_of(place));
     fmt::print(stderr, "gyre job submit: {}\n", shown_end(ended));
     return exit_code_of(ended);

@@ -125,8 +125,12 @@ def test_why_a_job_waits_and_what_would_start_it(pool: JobServer) -> None:
     pool.ok("job", "submit", str(big), "-n", "big")
     assert "nodes" in pool.ok("job", "why", "big")
     assert pool.json("job", "show", "big")["properties"]["executionState"] == "queued"
+    following = pool.start_verb("job", "logs", "-f", "big")
+    assert following.stderr is not None
+    assert b"big waits: " in following.stderr.readline()
     pool.ok("cluster", "resize", "pool", "--target", "3")
     assert pool.verb("job", "wait", "big").returncode == 0
+    assert following.wait(timeout=60) == 0
     assert len(pool.json("cluster", "nodes", "pool")) == 3
 
 

@@ -38,16 +38,20 @@ struct InterfaceLimits {
 ///   GET                     /workspaces/{w}/clusters/{c}/events
 ///   GET                     /workspaces/{w}/experiments
 ///   GET PUT DELETE          /workspaces/{w}/experiments/{e}
-///   GET                     /workspaces/{w}/jobs                      of all experiments: ?experiment= ?cluster=
-///   ?state= GET                     /workspaces/{w}/experiments/{e}/jobs GET PUT DELETE
-///   /workspaces/{w}/experiments/{e}/jobs/{j}  PUT: a job.json (or YAML); ?code=SHA256 POST …/jobs/{j}/terminate GET
-///   …/jobs/{j}/why GET                     …/jobs/{j}/events GET                     …/jobs/{j}/files
-///   ?outputdirectoryid= ?directory= ?maxresults= GET                     …/jobs/{j}/files/{id}/{path…} ranges;
-///   ?follow=true ?offset=
+///   GET                     /workspaces/{w}/jobs                      ?experiment= ?cluster= ?state=
+///   GET                     /workspaces/{w}/experiments/{e}/jobs
+///   GET PUT DELETE          /workspaces/{w}/experiments/{e}/jobs/{j}  PUT: a job.json (or YAML); ?code=SHA256
+///   POST                    …/jobs/{j}/terminate
+///   GET                     …/jobs/{j}/why
+///   GET                     …/jobs/{j}/events
+///   GET                     …/jobs/{j}/files                          ?outputdirectoryid= ?directory= ?maxresults=
+///   GET                     …/jobs/{j}/files/{id}/{path…}             ranges; ?follow=true ?offset=
 ///
 /// HEAD is as GET. Lists take ?after= (nextLink has it), ?maxresults= and ?order=newest. Events are a list too, or
 /// server-sent events for "Accept: text/event-stream", from ?after= or Last-Event-ID on; a job's end after its last
-/// one. PUT answers 201 for a new resource and 200 for one that was there alike; DELETE 202, because deletion goes on.
+/// one. A list of files says `complete` once nothing writes into them any more, and gives each a `fileId`, another one
+/// where a new file has its name. PUT answers 201 for a new resource and 200 for one that was there alike; DELETE 202,
+/// because deletion goes on.
 net::http::Router make_router(std::shared_ptr<JobService> service, const InterfaceLimits& limits = {});
 
 /// For ServerOptions::authenticate.

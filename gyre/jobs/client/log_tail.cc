@@ -16,6 +16,12 @@ constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 20;
 constexpr std::chrono::milliseconds kShortestPause{100};
 constexpr std::chrono::milliseconds kLongestPause{1'000};
 
+/// Empty where it is missing or null.
+std::string text_of(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 }  // namespace
 
 LogTail::LogTail(Session& session, JobPlace job, std::set<std::string> files, LogLines::Sink sink)
@@ -28,21 +34,32 @@ bool LogTail::job_has_ended() {
 }
 
 bool LogTail::read_new() {
-  // First of all: what was written before the end is then sure to be listed below.
-  const bool ended = job_has_ended();
   has_new_ = false;
+  std::optional<bool> complete = read_listed();
+  // What was written between that and the end is sure to be listed now.
+  if (!complete && job_has_ended()) complete = read_listed().value_or(true);
+  if (complete.value_or(false)) lines_.finish();
+  return complete.value_or(false);
+}
+
+std::optional<bool> LogTail::read_listed() {
+  const Path path = below(path_of(job_), "files");
+  const Query query = {{"outputdirectoryid", "stdouterr"}};
+  Json page;
   try {
-    for (const Json& file : session_.list(below(path_of(job_), "files"), {{"outputdirectoryid", "stdouterr"}})) {
-      const std::string name = file.value("name", "");
-      if (file.value("fileType", "") != "file" || !(files_.empty() ? is_log(name) : files_.contains(name))) continue;
-      const Json& properties = file.at("properties");
-      read_file(name, properties.value("fileId", ""), properties.value("contentLength", std::uint64_t{0}));
-    }
+    page = session_.get(path, query);
   } catch (const Error& error) {
-    if (!is_not_found(error)) throw;  // No attempt has begun, or not yet to write.
+    if (is_not_found(error)) return std::nullopt;
+    throw;
   }
-  if (ended) lines_.finish();
-  return ended;
+  const bool has_more = !text_of(page, "nextLink").empty();
+  for (const Json& file : has_more ? Json(session_.list(path, query)) : page.at("value")) {
+    const std::string name = text_of(file, "name");
+    if (text_of(file, "fileType") != "file" || !(files_.empty() ? is_log(name) : files_.contains(name))) continue;
+    const Json& properties = file.at("properties");
+    read_file(name, text_of(properties, "fileId"), properties.value("contentLength", std::uint64_t{0}));
+  }
+  return page.value("complete", false);
 }
 
 void LogTail::read_file(const std::string& name, const std::string& identity, std::uint64_t size) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -37,6 +38,9 @@ class LogTail {
   };
 
   bool job_has_ended();
+  /// Whether nothing comes any more, as the server knew before it listed the files; nothing where the job has no log
+  /// directory yet.
+  std::optional<bool> read_listed();
   void read_file(const std::string& name, const std::string& identity, std::uint64_t size);
 
   Session& session_;

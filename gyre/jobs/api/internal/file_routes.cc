@@ -66,6 +66,8 @@ Response list_output(const Interface& interface, const Request& request) {
   const std::string output = id != nullptr ? *id : std::string(kDefaultDirectory);
   const std::string path = below != nullptr ? checked_path(*below) : std::string();
   const auto most = number_in(request, "maxresults", 1, interface.limits.listed_files, interface.limits.listed_files);
+  // Before the files are listed: what was written before the end is then sure to be among them.
+  const bool is_complete = interface.service->files_are_complete(job);
   const UniqueFd directory = open_beneath(open_output(*interface.service, job, output), path);
   struct stat status{};
   if (::fstat(directory.get(), &status) != 0 || !S_ISDIR(status.st_mode)) {
@@ -85,7 +87,8 @@ Response list_output(const Interface& interface, const Request& request) {
     items.push_back(file_json(file, to_string(url)));
   }
   return page_answer(request, std::move(items),
-                     listing.has_more ? std::optional(listing.files.back().name) : std::nullopt);
+                     listing.has_more ? std::optional(listing.files.back().name) : std::nullopt,
+                     {{"complete", is_complete}});
 }
 
 /// Never a type that a browser would run: jobs write these files.

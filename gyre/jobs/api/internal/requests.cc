@@ -191,8 +191,10 @@ Response answer(int status, const nlohmann::json& body) {
   return net::http::json_response(status, body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-Response page_answer(const Request& request, nlohmann::json items, const std::optional<std::string>& next) {
-  nlohmann::json body = {{"value", std::move(items)}, {"nextLink", nullptr}};
+Response page_answer(const Request& request, nlohmann::json items, const std::optional<std::string>& next,
+                     nlohmann::json body) {
+  body["value"] = std::move(items);
+  body["nextLink"] = nullptr;
   if (next) {
     net::http::Target target = request.target;
     std::erase_if(target.query, [](const auto& parameter) { return parameter.first == "after"; });

@@ -70,8 +70,9 @@ PageRequest page_in(const Request& request);
 
 Response answer(int status, const nlohmann::json& body);
 
-/// {"value": items, "nextLink": the request's target behind the last item, or null}.
-Response page_answer(const Request& request, nlohmann::json items, const std::optional<std::string>& next);
+/// {"value": items, "nextLink": the request's target behind the last item, or null}, in addition to what is in `body`.
+Response page_answer(const Request& request, nlohmann::json items, const std::optional<std::string>& next,
+                     nlohmann::json body = nlohmann::json::object());
 
 template <typename Item>
 Response page_answer(const Request& request, const Page<Item>& page) {
