@@ -283,7 +283,7 @@ void add_resize(VerbGroup& group) {
 }
 
 void add_delete(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("delete", "Delete a cluster and the records of its finished jobs");
+  CLI::App* verb = group.app().add_subcommand("delete", "Delete a cluster; the records of its finished jobs stay");
   auto options = add_named(*verb, Remote::kWorkspace);
   verb->add_flag("-y,--yes", options->yes, "Do not ask");
   verb->add_flag("--no-wait", options->no_wait, "Do not wait until it is gone");

@@ -4,6 +4,8 @@
 
 #include "apps/gyre/remote.h"
 #include "apps/gyre/resource_commands.h"
+#include "apps/gyre/run_command.h"
+#include "gyre/base/parse.h"
 
 // `gyre workspace …`, `gyre experiment …`, `gyre user …` and `gyre usage`.
 namespace gyre::app {
@@ -11,10 +13,12 @@ namespace gyre::app {
 namespace {
 
 using Environment = std::vector<std::string>;
+using jobs::client::below;
 using jobs::client::Path;
 using jobs::client::Session;
 
 constexpr std::chrono::seconds kLongestDeletion{120};
+constexpr std::int64_t kMostCores = 1'000'000'000;
 
 struct Named {
   Remote remote{};
@@ -41,9 +45,12 @@ void add_deletion_options(CLI::App& verb, Named& named) {
 }
 
 std::string workspace_table(const std::vector<Json>& workspaces) {
-  cli::Table table({"NAME", "LOCATION", "CREATED"});
+  cli::Table table({"NAME", "LOCATION", "CORES", "LOW-PRIORITY", "CREATED"});
   for (const Json& one : workspaces) {
-    table.add({text_at(one, "/name"), text_at(one, "/location"), shown_time(text_at(one, "/properties/creationTime"))});
+    const std::string cores = text_at(one, "/properties/quotas/cores");
+    const std::string low_priority = text_at(one, "/properties/quotas/lowPriorityCores");
+    table.add({text_at(one, "/name"), text_at(one, "/location"), cores, low_priority,
+               shown_time(text_at(one, "/properties/creationTime"))});
   }
   return table.text();
 }
@@ -92,6 +99,33 @@ void add_workspace_owners(VerbGroup& group) {
   }
 }
 
+/// A number of cores, or "none".
+Json quota_of(const std::string& text, const char* option) {
+  return text == "none" ? Json() : Json(parse_integer(text, option, 0, kMostCores));
+}
+
+void add_workspace_quota(VerbGroup& group) {
+  CLI::App* verb =
+      group.app().add_subcommand("quota", "Limit the cores of a workspace's running jobs (administrators)");
+  auto named = add_named(*verb, "Its name", Remote::kOutput);
+  auto cores = std::make_shared<std::string>();
+  auto low_priority = std::make_shared<std::string>();
+  verb->add_option("--cores", *cores, "On dedicated nodes; none: without a limit")->type_name("N");
+  verb->add_option("--low-priority-cores", *low_priority, "On low-priority nodes; none: without a limit")
+      ->type_name("N");
+  group.add(verb, [named, cores, low_priority](const Environment& environment) {
+    if (cores->empty() && low_priority->empty()) throw UsageError("give --cores or --low-priority-cores");
+    Session session = named->remote.session(environment);
+    const Path path = {"workspaces", named->name};
+    Json quotas = session.get(path).at("properties").value("quotas", Json::object());
+    if (!cores->empty()) quotas["cores"] = quota_of(*cores, "--cores");
+    if (!low_priority->empty()) quotas["lowPriorityCores"] = quota_of(*low_priority, "--low-priority-cores");
+    const Json workspace = session.put(below(path, "quotas"), quotas);
+    named->remote.print(workspace, [&] { return workspace_table({workspace}); });
+    return 0;
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<VerbGroup> workspace_verbs(CLI::App& app) {
@@ -129,6 +163,7 @@ std::unique_ptr<VerbGroup> workspace_verbs(CLI::App& app) {
     return remove(*deleted, environment, {"workspaces", deleted->name}, fmt::format("workspace '{}'", deleted->name));
   });
   add_workspace_owners(*group);
+  add_workspace_quota(*group);
   return group;
 }
 

@@ -134,6 +134,17 @@ def test_why_a_job_waits_and_what_would_start_it(pool: JobServer) -> None:
     assert len(pool.json("cluster", "nodes", "pool")) == 3
 
 
+def test_a_quota_holds_jobs_back_until_it_is_lifted(pool: JobServer) -> None:
+    pool.ok("workspace", "quota", "default", "--cores", "0")
+    assert pool.json("usage")[0]["limit"] == 0
+    pool.ok("job", "submit", str(pool.job_file(pool.custom("true"))), "-n", "held")
+    assert pool.ok("job", "why", "held").startswith("quota")
+    pool.ok("workspace", "quota", "default", "--cores", "none")
+    assert pool.verb("job", "wait", "held").returncode == 0
+    refused = pool.verb("workspace", "quota", "default")
+    assert (refused.returncode, "give --cores" in refused.stderr) == (2, True)
+
+
 def test_jobs_are_stopped_and_deleted_and_nobody_is_asked_where_nobody_answers(pool: JobServer) -> None:
     pool.ok("job", "submit", str(pool.job_file(pool.custom("sleep 600"))), "-n", "long")
     wait_until(lambda: pool.json("job", "show", "long")["properties"]["executionState"] == "running")
