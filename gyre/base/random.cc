@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "gyre/base/check.h"
 #include "gyre/base/error.h"
@@ -61,6 +63,14 @@ float Random::uniform() { return static_cast<float>(next_u32() >> 8) * 0x1p-24F;
 float Random::uniform(float low, float high) {
   const float value = low + (high - low) * uniform();
   return value < high ? value : std::nextafter(high, low);  // Rounding may have reached it.
+}
+
+std::vector<std::uint64_t> permutation(std::uint64_t count, std::uint64_t seed, std::uint64_t stream) {
+  std::vector<std::uint64_t> order(count);
+  std::iota(order.begin(), order.end(), std::uint64_t{0});
+  Random random(seed, stream);
+  for (std::uint64_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  return order;
 }
 
 void fill_with_secure_random(std::span<std::byte> bytes) {

@@ -35,6 +35,9 @@ class Random {
   std::size_t used_ = 4;
 };
 
+/// A permutation of 0..count-1 that depends on (seed, stream) only. Fisher-Yates over Random.
+std::vector<std::uint64_t> permutation(std::uint64_t count, std::uint64_t seed, std::uint64_t stream);
+
 /// Bytes for keys and nonces from the operating system. Throws Error(kIo) when it has none.
 void fill_with_secure_random(std::span<std::byte> bytes);
 

@@ -33,6 +33,27 @@ TEST(random, a_sequence_is_golden) {
   }
 }
 
+TEST(random, permutations_are_golden) {
+  // Computed by a second implementation in another language.
+  EXPECT_THAT(permutation(10, 42, 0), ElementsAre(6, 0, 5, 8, 4, 3, 2, 7, 1, 9));
+  EXPECT_THAT(permutation(10, 42, 1), ElementsAre(0, 4, 5, 8, 6, 3, 2, 1, 7, 9));
+  EXPECT_THAT(permutation(10, (std::uint64_t{1} << 40) + 7, (std::uint64_t{1} << 33) + 3),
+              ElementsAre(2, 8, 7, 5, 6, 3, 4, 9, 0, 1));
+  const auto large = permutation(1000, 1, 2);
+  EXPECT_THAT(std::vector(large.begin(), large.begin() + 5), ElementsAre(316, 51, 961, 905, 420));
+  EXPECT_THAT(std::vector(large.end() - 5, large.end()), ElementsAre(921, 653, 857, 425, 839));
+}
+
+TEST(random, a_permutation_has_every_number_once) {
+  for (const std::uint64_t count : {0, 1, 2, 3, 1000}) {
+    auto order = permutation(count, 7, 9);
+    std::sort(order.begin(), order.end());
+    std::vector<std::uint64_t> expected(count);
+    std::iota(expected.begin(), expected.end(), std::uint64_t{0});
+    EXPECT_EQ(order, expected);
+  }
+}
+
 TEST(random, below_stays_below_and_reaches_everything) {
   Random random(3);
   std::set<std::uint64_t> seen;
