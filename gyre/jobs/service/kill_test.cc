@@ -167,13 +167,13 @@ class KillTest : public JobServiceTest {
         if (event.at("from") == "" && event.at("to") == "") continue;  // A remark.
         const std::string who = event.at("subject").get<std::string>() +
                                 (event.at("subject") == "attempt" ? event.at("attempt").dump() : std::string());
-        EXPECT_EQ(states[who], event.at("from")) << name << ": " << event.dump();
+        EXPECT_EQ(Json(states[who]), event.at("from")) << name << ": " << event.dump();
         states[who] = event.at("to");
       }
       target = page.at("nextLink").is_string() ? page.at("nextLink").get<std::string>() : "";
     }
     const Json job = ask(Method::kGet, path_of(name));
-    EXPECT_EQ(states["job"], job.at("properties").at("executionState"));
+    EXPECT_EQ(Json(states["job"]), job.at("properties").at("executionState"));
     for (int attempt = 1; attempt <= job.at("gyre").at("attempts").get<int>(); ++attempt) {
       EXPECT_EQ(states["attempt" + std::to_string(attempt)], "ended") << name;
     }

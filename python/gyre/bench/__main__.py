@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gyre._command_line import Parser
-from gyre.bench import allreduce, exchange, step
+from gyre.bench import allreduce, exchange, jobs, step
 from gyre.bench.errors import BenchError, UsageError
 from gyre.bench.launch import Interrupted, launcher
 from gyre.bench.report import check_writable, table, write_json
@@ -24,6 +24,7 @@ Examples:
   gyre bench allreduce --ranks 2 --sizes 4,64KB,16MB
   gyre bench exchange resnet50 --json exchange.json
   gyre bench step vgg16 --image-size 32 --batch 32
+  gyre bench jobs --jobs 1000 --nodes 8
 
 Exit code: 0 when everything was measured and every answer was right; 1 when a program failed; 2 for a wrong option;
 130 after Ctrl-C."""
@@ -37,7 +38,7 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in (allreduce, exchange, step):
+    for verb in (allreduce, exchange, step, jobs):
         verb.add_verb(verbs)
     return whole
 

@@ -49,6 +49,24 @@ STEP_COLUMNS = (
 )
 
 
+JOBS_COLUMNS = (
+    "what",
+    "jobs/s",
+    "of nodes",
+    "sbatch",
+    "submit",
+    "p99",
+    "sbatch",
+    "first output",
+    "sbatch",
+    "page of 100",
+    "followers",
+    "delay p99",
+    "peak",
+    "idle",
+)
+
+
 def size_text(size_bytes: float) -> str:
     """ "4 B", "64 KB", "102.2 MB" """
     for unit in ("B", "KB", "MB"):
@@ -123,11 +141,28 @@ def step_cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def jobs_cells(row: Row) -> tuple[str, ...]:
+    """One line of the table of a job server: JOBS_COLUMNS."""
+    slurm: Row = row["peers"].get("sbatch", {})
+    rate: float = row["jobs_per_second"]
+    bound: float | None = row["bound_jobs_per_second"]
+    return (
+        f"{row['jobs']} jobs of {row['seconds']:g} s, {row['nodes']} nodes", f"{rate:.2f}",
+        f"{rate / bound:.0%}" if bound else "-", f"{slurm['jobs_per_second']:.2f}" if slurm else "-",
+        time_text(row["submit_us"]), time_text(row["submit_p99_us"]), time_text(slurm.get("submit_us")),
+        time_text(row["first_output_us"]), time_text(slurm.get("first_output_us")), time_text(row["page_us"]),
+        str(row["followers"]), time_text(row["line_delay_p99_us"]), size_text(row["peak_bytes"]),
+        f"{row['idle_core_share']:.2%} of a core",
+    )  # fmt: skip
+
+
 def table(rows: Sequence[Row]) -> str:
     """Times of ours and of the peers, their ratio (above 1: ours is faster), and how near ours is to the bound; of
     steps, what they take with and without exchange. The rows of one verb."""
     if rows and rows[0]["bench"] == "step":
         lines = [STEP_COLUMNS, *(step_cells(row) for row in rows)]
+    elif rows and rows[0]["bench"] == "jobs":
+        lines = [JOBS_COLUMNS, *(jobs_cells(row) for row in rows)]
     else:
         lines = [COLUMNS, *(cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

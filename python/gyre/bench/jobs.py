@@ -1,0 +1,357 @@
+"""`gyre bench jobs`: many short jobs through a job server's virtual nodes, and what the server costs."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gyre.bench.errors import BenchError, UsageError
+from gyre.bench.launch import Launcher, program
+from gyre.bench.report import Row
+
+_MOST_JOBS = 100_000
+_START_SECONDS = 30
+_MOST_SECONDS_PER_JOB = 10  # Of waiting for the end, beyond what the jobs themselves take.
+_LAST_WORDS = 2000
+_POLL_SECONDS = 0.02
+_JOBS = "/workspaces/default/experiments/bench/jobs"
+
+
+def add_verb(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "jobs",
+        help="many short jobs through a job server, beside plain sbatch",
+        description=__doc__,
+        epilog="example: gyre bench jobs --jobs 1000 --nodes 8",
+    )
+    parser.add_argument("--jobs", type=int, default=200, help="how many are submitted at once (default: 200)")
+    parser.add_argument("--nodes", type=int, default=8, help="virtual nodes, one job on each (default: 8)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="that each job sleeps (default: 1)")
+    parser.add_argument("--followers", type=int, default=200, help="of one job's log (default: 200)")
+    parser.add_argument("--idle-seconds", type=float, default=10.0, help="of watching the idle server (default: 10)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there as well")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="what to print (default: table)"
+    )
+    parser.set_defaults(measure=measure)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    limits = {"jobs": _MOST_JOBS, "nodes": 100, "followers": 1000}
+    for name, most in limits.items():
+        if not 1 <= getattr(arguments, name) <= most:
+            raise UsageError(f"--{name} is {getattr(arguments, name)}; 1 to {most} are possible")
+    for name in ("seconds", "idle_seconds"):
+        if not 0 <= getattr(arguments, name) <= 3600:
+            raise UsageError(f"--{name.replace('_', '-')} is {getattr(arguments, name):g}; 0 to 3600 are possible")
+
+
+class Server:
+    """A job server of our own: its process and its HTTP interface."""
+
+    def __init__(self, process: subprocess.Popen[bytes], server: str, token: str) -> None:
+        self.process = process
+        parts = urlsplit(server)
+        self._place = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._connection = http.client.HTTPConnection(*self._place, timeout=60)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The answer's JSON. BenchError for an error."""
+        text = None if body is None else json.dumps(body)
+        self._connection.request(method, path, text, self._headers)
+        answer = self._connection.getresponse()
+        content = answer.read()
+        if answer.status >= 400:
+            raise BenchError(f"{method} {path}: {answer.status} {content.decode(errors='replace')}")
+        return json.loads(content) if content else None
+
+    def follow(self, path: str) -> Iterator[tuple[bytes, float]]:
+        """Pieces of a file that is being written, with the moments at which they came."""
+        with closing(http.client.HTTPConnection(*self._place, timeout=120)) as connection:
+            connection.request("GET", path + "?follow=true", headers=self._headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise BenchError(f"GET {path}: {answer.status} {answer.read().decode(errors='replace')}")
+            while piece := answer.read1(65536):
+                yield piece, time.monotonic()
+
+    def processor_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def peak_bytes(self) -> int:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        raise BenchError("the server has ended")
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[Server]:
+    file = folder / "server.json"
+    log = folder / "server.log"
+    command = [str(program("gyre")), "server", "--folder", str(folder / "state"), "--listen", "127.0.0.1:0"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--server-file", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not file.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                words = log.read_text(errors="replace")[-_LAST_WORDS:].strip()
+                raise BenchError(f"gyre server did not start:\n{words}")
+            time.sleep(_POLL_SECONDS)
+        words = json.loads(file.read_text())
+        yield Server(process, words["server"], words["token"])
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        _end_agents(folder)
+
+
+def _end_agents(folder: Path) -> None:
+    """Agents of nodes outlive a server, for a minute, so that the next one finds them."""
+    needle = os.fsencode(folder / "state")
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if needle in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), 9)
+        except OSError:
+            continue
+
+
+def _job(line: str) -> dict[str, Any]:
+    return {
+        "properties": {
+            "cluster": {"id": "bench"},
+            "nodeCount": 1,
+            "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/share",
+            "customToolkitSettings": {"commandLine": line},
+        }
+    }
+
+
+def _wait(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise BenchError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _state(server: Server, name: str) -> str:
+    return str(server.ask("GET", f"{_JOBS}/{name}")["properties"]["executionState"])
+
+
+def _run_queue(server: Server, share: Path, arguments: argparse.Namespace) -> Row:
+    """Submits all jobs one after the other and waits for all of them."""
+    submits = []
+    begin = time.monotonic()
+    for number in range(arguments.jobs):
+        job = _job(f"echo {number} >> $AZ_BATCHAI_MOUNT_ROOT/share/ran-{number}; sleep {arguments.seconds:g}")
+        before = time.monotonic()
+        server.ask("PUT", f"{_JOBS}/job-{number}", job)
+        submits.append(time.monotonic() - before)
+    most = arguments.jobs * (arguments.seconds + _MOST_SECONDS_PER_JOB) + 60
+
+    def none_left() -> bool:
+        return not any(
+            server.ask("GET", f"{_JOBS}?state={state}&maxresults=1")["value"]
+            for state in ("queued", "running", "terminating")
+        )
+
+    _wait(none_left, most, "all jobs to end")
+    took = time.monotonic() - begin
+    starts = []
+    for number in range(arguments.jobs):
+        properties = server.ask("GET", f"{_JOBS}/job-{number}")["properties"]
+        if properties["executionState"] != "succeeded":
+            raise BenchError(f"job {number} {properties['executionState']}: {properties['executionInfo']}")
+        if (share / f"ran-{number}").read_text() != f"{number}\n":
+            raise BenchError(f"job {number} did not run exactly once")
+        starts.append(properties["executionInfo"]["startTime"])
+    if starts != sorted(starts):
+        raise BenchError("jobs did not start in the order of their submission")
+    return {"jobs_per_second": arguments.jobs / took, **_submit_row(submits)}
+
+
+def _submit_row(submits: Sequence[float]) -> Row:
+    ordered = sorted(submits)
+    return {
+        "submit_us": statistics.median(ordered) * 1e6,
+        "submit_p99_us": ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] * 1e6,
+    }
+
+
+def _first_output(server: Server, turns: int = 5) -> float:
+    """Microseconds from the submission to the first byte of the job's log at a client, on an idle cluster."""
+    times = []
+    for turn in range(turns):
+        name = f"first-{turn}"
+        path = f"{_JOBS}/{name}/files/stdouterr/stdout.txt"
+        begin = time.monotonic()
+        server.ask("PUT", f"{_JOBS}/{name}", _job("echo first; sleep 0.2"))
+        while True:
+            try:
+                piece, when = next(server.follow(path))
+            except BenchError:
+                time.sleep(_POLL_SECONDS / 10)  # The log is not there yet.
+                continue
+            break
+        if not piece.startswith(b"first"):
+            raise BenchError(f"the log of {name} begins with {piece!r}")
+        times.append(when - begin)
+        _wait(lambda name=name: _state(server, name) == "succeeded", 60, name)  # type: ignore[misc]
+    return statistics.median(times) * 1e6
+
+
+def _followers(server: Server, count: int, lines: int = 50) -> Row:
+    """`count` clients follow one log; each must get every line. Delays are from the line's writing to its arrival."""
+    line = f"for i in $(seq {lines}); do echo $i $(cut -d' ' -f1 /proc/uptime); sleep 0.1; done"
+    server.ask("PUT", f"{_JOBS}/followed", _job(line))
+    path = f"{_JOBS}/followed/files/stdouterr/stdout.txt"
+
+    def is_there() -> bool:
+        try:
+            return bool(next(server.follow(path)))
+        except BenchError:
+            return False
+
+    _wait(is_there, 60, "the log to appear")
+    delays: list[float] = []
+    complete: list[bool] = []
+    offset = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+    def follow() -> None:
+        text = b""
+        own = []
+        first = True
+        for piece, when in server.follow(path):
+            text += piece
+            if not first and piece.endswith(b"\n"):  # The first piece holds what was written before.
+                own.append(when + offset - float(piece.split()[-1]))
+            first = False
+        complete.append([words.split()[0] for words in text.splitlines()] == [b"%d" % i for i in range(1, lines + 1)])
+        delays.extend(own)
+
+    threads = [threading.Thread(target=follow) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    if complete != [True] * count:
+        raise BenchError(f"{complete.count(True)} of {count} followers got every line")
+    return {"followers": count, "line_delay_p99_us": sorted(delays)[len(delays) * 99 // 100] * 1e6 if delays else None}
+
+
+def _idle_share(server: Server, seconds: float) -> float:
+    """Of one core, by the server alone."""
+    before = server.processor_seconds()
+    time.sleep(seconds)
+    return (server.processor_seconds() - before) / seconds if seconds else 0.0
+
+
+def _why_no_slurm() -> str | None:
+    if shutil.which("sbatch") is None:
+        return "there is no sbatch in PATH"
+    if subprocess.run(["sinfo"], capture_output=True, check=False).returncode != 0:
+        return "no Slurm answers to sinfo"
+    return None
+
+
+def _sbatch(arguments: argparse.Namespace, folder: Path) -> Row:
+    """The same jobs, given to Slurm as its users do."""
+    submits = []
+    begin = time.monotonic()
+    for number in range(arguments.jobs):
+        command = ["sbatch", "--parsable", "-N1", "-o", str(folder / f"slurm-{number}.out"), "--wrap"]
+        before = time.monotonic()
+        subprocess.run(
+            [*command, f"echo {number}; sleep {arguments.seconds:g}"], check=True, capture_output=True, cwd=folder
+        )
+        submits.append(time.monotonic() - before)
+    output = folder / f"slurm-{arguments.jobs - 1}.out"
+
+    def none_left() -> bool:
+        listed = subprocess.run(["squeue", "-h", "-u", str(os.getuid())], check=True, capture_output=True)
+        return output.exists() and not listed.stdout.strip()
+
+    _wait(none_left, arguments.jobs * (arguments.seconds + _MOST_SECONDS_PER_JOB) + 60, "Slurm's queue to be empty")
+    took = time.monotonic() - begin
+    first = folder / "slurm-first.out"
+    begin = time.monotonic()
+    subprocess.run(["sbatch", "-N1", "-o", str(first), "--wrap", "echo first"], check=True, capture_output=True)
+    _wait(lambda: first.exists() and first.stat().st_size > 0, 60, "Slurm's first line of output")
+    return {
+        "jobs_per_second": arguments.jobs / took,
+        **_submit_row(submits),
+        "first_output_us": (time.monotonic() - begin) * 1e6,
+    }
+
+
+def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
+    _check(arguments)
+    with tempfile.TemporaryDirectory(prefix="gyre-bench-jobs-", dir="/tmp") as name:  # Short: sockets are made in it.
+        folder = Path(name)
+        folder.chmod(0o711)
+        share = folder / "share"
+        share.mkdir()
+        share.chmod(0o777)
+        with _server(folder) as server:
+            server.ask("PUT", "/workspaces/default/experiments/bench")
+            cluster: Mapping[str, Any] = {
+                "vmSize": "virtual",
+                "scaleSettings": {"manual": {"targetNodeCount": arguments.nodes}},
+                "gyreSettings": {"mounts": {"share": str(share)}},
+            }
+            server.ask("PUT", "/workspaces/default/clusters/bench", {"properties": cluster})
+            launcher.say(f"{arguments.jobs} jobs of {arguments.seconds:g} s through {arguments.nodes} nodes")
+            row: Row = {
+                "bench": "jobs",
+                "jobs": arguments.jobs,
+                "nodes": arguments.nodes,
+                "seconds": arguments.seconds,
+                **_run_queue(server, share, arguments),
+            }
+            row["bound_jobs_per_second"] = arguments.nodes / arguments.seconds if arguments.seconds else None
+            row["first_output_us"] = _first_output(server)
+            launcher.say(f"{arguments.followers} followers of a log")
+            row |= _followers(server, arguments.followers)
+            begin = time.monotonic()
+            server.ask("GET", f"{_JOBS}?maxresults=100")
+            row["page_us"] = (time.monotonic() - begin) * 1e6
+            row["idle_core_share"] = _idle_share(server, arguments.idle_seconds)
+            row["peak_bytes"] = server.peak_bytes()
+        lacking = _why_no_slurm()
+        row["peers"] = {}
+        if lacking is None:
+            launcher.say("the same jobs through sbatch")
+            row["peers"]["sbatch"] = _sbatch(arguments, share)
+        else:
+            launcher.note(f"Slurm is left out: {lacking}")
+    return [row]
