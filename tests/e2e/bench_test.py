@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gyre.bench.models import MODELS, tensor_list
 from gyre.bench.ranks.step import Cost, added
 from gyre.bench.report import table
 from running_job import Job, wait_until
+from slurm_cluster import slurm_cluster
 
 Bench = Callable[..., "subprocess.CompletedProcess[str]"]
 LONGEST_SECONDS = 240
@@ -317,3 +319,13 @@ def test_jobs_tells_what_a_job_server_does_and_costs(bench: Bench, tmp_path: Pat
     refused = bench("jobs", "--jobs", "0")
     assert refused.returncode == 2
     assert "--jobs is 0; 1 to" in refused.stderr
+
+
+def test_jobs_measures_plain_sbatch_as_well(bench: Bench) -> None:
+    few = ("--jobs", "3", "--nodes", "1", "--seconds", "0.1", "--followers", "2", "--idle-seconds", "0")
+    with tempfile.TemporaryDirectory(prefix="gyre-slurm-") as folder, slurm_cluster(Path(folder)) as environment:
+        done = bench("jobs", *few, "-o", "json", SLURM_CONF=environment["SLURM_CONF"])
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["peers"]["sbatch"].keys() == {"jobs_per_second", "submit_us", "submit_p99_us", "first_output_us"}
+    assert all(figure > 0 for figure in row["peers"]["sbatch"].values())

@@ -285,11 +285,11 @@ def _why_no_slurm() -> str | None:
 
 
 def _sbatch(arguments: argparse.Namespace, folder: Path) -> Row:
-    """The same jobs, given to Slurm as its users do."""
+    """The same jobs, given to Slurm as its users do: one on a node at a time."""
     submits = []
     begin = time.monotonic()
     for number in range(arguments.jobs):
-        command = ["sbatch", "--parsable", "-N1", "-o", str(folder / f"slurm-{number}.out"), "--wrap"]
+        command = ["sbatch", "--parsable", "-N1", "--exclusive", "-o", str(folder / f"slurm-{number}.out"), "--wrap"]
         before = time.monotonic()
         subprocess.run(
             [*command, f"echo {number}; sleep {arguments.seconds:g}"], check=True, capture_output=True, cwd=folder
@@ -305,7 +305,8 @@ def _sbatch(arguments: argparse.Namespace, folder: Path) -> Row:
     took = time.monotonic() - begin
     first = folder / "slurm-first.out"
     begin = time.monotonic()
-    subprocess.run(["sbatch", "-N1", "-o", str(first), "--wrap", "echo first"], check=True, capture_output=True)
+    command = ["sbatch", "-N1", "--exclusive", "-o", str(first), "--wrap", "echo first"]
+    subprocess.run(command, check=True, capture_output=True, cwd=folder)
     _wait(lambda: first.exists() and first.stat().st_size > 0, 60, "Slurm's first line of output")
     return {
         "jobs_per_second": arguments.jobs / took,
