@@ -58,11 +58,12 @@ int show_logs(const FileOptions& options, const Environment& environment) {
   Session session = options.job.remote.session(environment, options.follow ? kPatience : std::chrono::milliseconds(0));
   const JobPlace job = options.job.find(session, environment);
   LogTail tail(session, job, {options.names.begin(), options.names.end()}, show_log);
+  bool is_complete = true;
   if (options.follow) {
     say_why_it_waits(session, job, "gyre job logs");
     tail.follow();
   } else {
-    tail.read_all();
+    is_complete = tail.read_all();
   }
   if (tail.found_logs()) return 0;
   if (!options.names.empty()) {
@@ -70,7 +71,7 @@ int show_logs(const FileOptions& options, const Environment& environment) {
                                                   shown_place(job), shown_place(job)));
   }
   fmt::print(stderr, "gyre job logs: job '{}' has written nothing{}\n", shown_place(job),
-             options.follow ? "" : " yet; -f waits for it");
+             is_complete ? "" : " yet; -f waits for it");
   return 0;
 }
 

@@ -100,6 +100,16 @@ void make_folder(const fs::path& folder) {
   if (is_new) fs::permissions(folder, ::geteuid() == 0 ? fs::perms(0711) : fs::perms::owner_all);
 }
 
+std::unique_ptr<net::http::Server> listen(net::http::ServerOptions options, const std::shared_ptr<Service>& service) {
+  try {
+    return std::make_unique<net::http::Server>(std::move(options), jobs::api::make_router(service));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIo) throw;
+    throw Error(error.code(), fmt::format("{}; choose another place with --listen, or let 127.0.0.1:0 find a free port",
+                                          error.what()));
+  }
+}
+
 }  // namespace
 
 ServerCommand::ServerCommand(CLI::App& app)
@@ -183,21 +193,21 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   http.authenticate = jobs::api::make_authenticator(service);
   http.spool_directory = folder;
   http.logger = logger;
-  net::http::Server server(std::move(http), jobs::api::make_router(service));
-  own.server = jobs::client::server_text(server.endpoints().front());
+  const std::unique_ptr<net::http::Server> server = listen(std::move(http), service);
+  own.server = jobs::client::server_text(server->endpoints().front());
   jobs::client::write_server_file(own_file, own);
   const fs::path found_at =
       server_file_.empty() ? jobs::client::default_server_file(environment) : fs::absolute(server_file_);
   jobs::client::write_server_file(found_at, own);
   std::vector<std::string> texts;
-  for (const net::Endpoint& endpoint : server.endpoints()) texts.push_back(jobs::client::server_text(endpoint));
+  for (const net::Endpoint& endpoint : server->endpoints()) texts.push_back(jobs::client::server_text(endpoint));
   fmt::print(stderr, "gyre server: listens on {}; folder {}; verbs of {} find it through {}\n", fmt::join(texts, ", "),
              folder.string(), own.user, found_at.string());
   while (!signals.wait(-1)) {
   }
   fmt::print(stderr, "gyre server: ends; jobs go on for {} s, and the next server in {} finds them\n", lease_seconds_,
              folder.string());
-  server.stop(kGrace);
+  server->stop(kGrace);
   return 0;
 }
 

@@ -238,6 +238,16 @@ def test_one_server_works_in_a_folder_and_the_second_says_who(server: JobServer)
     server.ok("workspace", "list")  # It left the first one's files alone.
 
 
+def test_a_port_that_is_taken_is_named_with_the_way_out(server: JobServer, tmp_path: Path) -> None:
+    port = server.url.rpartition(":")[2]
+    second = server.verb("server", "--folder", str(tmp_path / "other"), "--listen", f"127.0.0.1:{port}")
+    assert second.returncode == 1
+    assert len(second.stderr.splitlines()) == 1
+    assert f"127.0.0.1:{port}" in second.stderr
+    assert "127.0.0.1:0" in second.stderr
+    server.ok("workspace", "list")  # Verbs still find the first one.
+
+
 def test_a_server_can_listen_on_a_unix_socket(gyre: Path, tmp_path: Path) -> None:
     server = JobServer(gyre, tmp_path)
     server.folder.parent.mkdir(exist_ok=True)
@@ -313,6 +323,9 @@ def test_a_wrong_job_file_and_a_wrong_name_are_told_before_anything_starts(pool:
     mistyped = pool.verb("job", "show", "trian")
     assert mistyped.returncode == 1
     assert "did you mean 'train'?" in mistyped.stderr
+    assert pool.verb("job", "wait", "train").returncode == 0
+    nothing = pool.verb("job", "logs", "train")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
     again = pool.verb("job", "submit", str(pool.job_file(pool.custom("false"))), "-n", "train")
     assert again.returncode == 1
     assert "jobs cannot be changed" in again.stderr

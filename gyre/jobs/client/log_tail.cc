@@ -80,9 +80,10 @@ void LogTail::read_file(const std::string& name, const std::string& identity, st
   }
 }
 
-void LogTail::read_all() {
-  read_new();
+bool LogTail::read_all() {
+  const bool complete = read_new();
   lines_.finish();
+  return complete;
 }
 
 void LogTail::follow() {

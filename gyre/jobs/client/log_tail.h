@@ -22,8 +22,8 @@ class LogTail {
   /// What is new since the last call. True when nothing comes any more: the job has ended, and everything was read.
   bool read_new();
 
-  /// What there is now, also lines and characters that have not ended.
-  void read_all();
+  /// What there is now, also lines and characters that have not ended. True as read_new().
+  bool read_all();
 
   /// Calls read_new() until it is true: often while something comes, about once a second while nothing does.
   void follow();
