@@ -37,6 +37,7 @@ LEVELS = {
     "horovod": 6,
     "explain": 6,
     "doctor": 6,
+    "config_command": 6,
     "completion": 7,
     "_horovod_shim": 7,
 }

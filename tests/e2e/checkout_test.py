@@ -50,6 +50,13 @@ def test_torch_knows_the_backend_after_a_build(environment: Path, start_job: Sta
     assert sorted(job.stdout.splitlines()) == ["[0] backend gyre 2", "[1] backend gyre 2"]
 
 
+def test_gyre_config_is_a_program_of_the_environment(environment: Path) -> None:
+    link_into(environment)
+    program = str(environment / "bin" / "gyre-config")
+    said = subprocess.run([program, "--cmake-dir"], capture_output=True, text=True, check=True, env={"PATH": ""}).stdout
+    assert (Path(said.strip()) / "gyreConfig.cmake").exists()
+
+
 def test_pip_lists_the_checkout_and_can_remove_it(environment: Path) -> None:
     link_into(environment)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(environment)]

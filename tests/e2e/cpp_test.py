@@ -1,12 +1,11 @@
-"""C++ programs of others build with Gyre as a subdirectory, from an empty folder, as docs/guide/cpp.md says.
+"""C++ programs of others build with Gyre from an empty folder in every way that docs/guide/cpp.md names.
 
-The CMake file is the guide's, the programs the README's and examples/03_libtorch.cc. What is compiled comes out of
-ccache after the first time: its folder has a fixed name.
+CMake files and commands are the guide's, the programs the README's and examples/03_libtorch.cc. The wheel's part is in
+wheel_test.py. What is compiled comes out of ccache after the first time: its folder has a fixed name.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,45 +14,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from outside_programs import (
+    GUIDE,
+    LIBTORCH_PROGRAM,
+    README_PROGRAM,
+    ROOT,
+    build_with_cmake,
+    fitted_the_same,
+    output_of,
+    write,
+)
 from running_job import StartJob
 
-ROOT = Path(__file__).resolve().parents[2]
-GUIDE = (ROOT / "docs" / "guide" / "cpp.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BUILD_SECONDS = 1500
-
-README_PROGRAM = re.findall(r"```cpp\n(.*?)```", README, re.DOTALL)[0]
-LIBTORCH_PROGRAM = (ROOT / "examples" / "03_libtorch.cc").read_text(encoding="utf-8")
-(SUBDIRECTORY,) = re.findall(r"```cmake\n(.*?)```", GUIDE, re.DOTALL)
-
-
-def output_of(command: list[str], folder: Path, **variables: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_SECONDS,
-        check=False,
-        env={**os.environ, "CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1", **variables},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    folder.mkdir(parents=True)
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
-
-
-def build(folder: Path, *definitions: str) -> Path:
-    """Configures and builds what lies in `folder`; returns the folder of its programs."""
-    compiler = ["-G", "Ninja", "-DCMAKE_CXX_COMPILER=g++", f"-DPython_EXECUTABLE={sys.executable}"]
-    output_of(["cmake", "-S", ".", "-B", "build", *compiler, *definitions], folder)
-    output_of(["cmake", "--build", "build"], folder)
-    return folder / "build"
+BUILD = ROOT / "build" / "release"
+PACKAGE, SUBDIRECTORY = re.findall(r"```cmake\n(.*?)```", GUIDE, re.DOTALL)
+(PKG_CONFIG,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+AVERAGE = "add_executable(average average.cc)\ntarget_link_libraries(average PRIVATE gyre::gyre)\n"
+# What the compiler may read beside our headers: the standard library's, the system's and its own.
+SYSTEM_HEADERS = re.compile(
+    r"/usr/lib/gcc|/usr/include/(c\+\+|linux|asm-generic|[a-z0-9_]+-linux-gnu)/|/usr/include/[a-z0-9_-]+\.h$"
+)
+# Folders of gyre/ whose static library has nothing but what libgyre is made of.
+IN_LIBGYRE = ("base", "net", "group", "collectives", "engine")
 
 
 @pytest.fixture(scope="module")
@@ -65,26 +47,151 @@ def fixed_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def prefix(fixed_folder: Path) -> Path:
+    folder = fixed_folder / "prefix"
+    output_of(["cmake", "--install", str(BUILD), "--prefix", str(folder)], ROOT)
+    return folder
+
+
 def runs_on_two_ranks(start_job: StartJob, program: Path) -> str:
     job = start_job("-n", "2", "--", str(program), env={"OMP_NUM_THREADS": "1"}, timeout=120)
     assert job.wait() == 0, job.stderr
     return job.stdout
 
 
-def fitted_the_same(output: str) -> bool:
-    """Both ranks of examples/03_libtorch.cc fitted the line, to the same weights."""
-    results = dict(re.findall(r"rank (\d) of 2: (fitted, weights .*)", output))
-    return set(results) == {"0", "1"} and results["0"] == results["1"]
-
-
 def test_both_programs_build_with_gyre_as_a_subdirectory(fixed_folder: Path, start_job: StartJob) -> None:
-    project = SUBDIRECTORY.replace("/path/to/gyre", str(ROOT)) + (
-        "add_executable(average average.cc)\ntarget_link_libraries(average PRIVATE gyre::gyre)\n"
-    )
+    project = SUBDIRECTORY.replace("/path/to/gyre", str(ROOT)) + AVERAGE
     files = {"CMakeLists.txt": project, "average.cc": README_PROGRAM, "train.cc": LIBTORCH_PROGRAM}
-    source = write(fixed_folder / "subdirectory", files)
-    # Without optimisation, which costs time and shows nothing here.
-    programs = build(source, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0")
+    programs = build_with_cmake(write(fixed_folder / "subdirectory", files))
     runs_on_two_ranks(start_job, programs / "average")
     assert fitted_the_same(runs_on_two_ranks(start_job, programs / "train"))
     assert not list((programs / "gyre").rglob("*_test")), "tests of Gyre were built within somebody else's project"
+
+
+def test_both_programs_build_with_find_package(fixed_folder: Path, prefix: Path, start_job: StartJob) -> None:
+    files = {"CMakeLists.txt": PACKAGE + AVERAGE, "average.cc": README_PROGRAM, "train.cc": LIBTORCH_PROGRAM}
+    # libtorch's headers take half a minute.
+    definitions = (f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    programs = build_with_cmake(write(fixed_folder / "package", files), *definitions)
+    runs_on_two_ranks(start_job, programs / "average")
+    assert fitted_the_same(runs_on_two_ranks(start_job, programs / "train"))
+
+
+def test_a_program_builds_with_pkg_config(fixed_folder: Path, prefix: Path, start_job: StartJob) -> None:
+    folder = write(fixed_folder / "pkg-config", {"average.cc": README_PROGRAM})
+    output_of(["sh", "-c", PKG_CONFIG], folder, PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
+    runs_on_two_ranks(start_job, folder / "average")
+    assert "libgyre.so.0.1" in output_of(["ldd", str(folder / "average")], folder)
+
+
+def test_gyre_config_of_a_checkout_leads_to_its_build(fixed_folder: Path, start_job: StartJob) -> None:
+    """Both ways, without an installation."""
+    config = [sys.executable, "-m", "gyre.config_command"]
+    cmake_folder, pkg_config_folder = output_of([*config, "--cmake-dir", "--pkg-config-dir"], ROOT).split()
+    project = PACKAGE.split("add_executable")[0] + AVERAGE
+    folder = write(fixed_folder / "checkout", {"CMakeLists.txt": project, "average.cc": README_PROGRAM})
+    runs_on_two_ranks(start_job, build_with_cmake(folder, f"-Dgyre_DIR={cmake_folder}") / "average")
+    output_of(["sh", "-c", PKG_CONFIG], folder, PKG_CONFIG_PATH=pkg_config_folder)
+    runs_on_two_ranks(start_job, folder / "average")
+
+
+def test_gyre_config_without_libraries_says_what_makes_them(tmp_path: Path) -> None:
+    copy = tmp_path / "python" / "gyre"
+    shutil.copytree(ROOT / "python" / "gyre", copy)
+    done = subprocess.run(
+        [sys.executable, "-m", "gyre.config_command", "--cmake-dir"],
+        cwd=tmp_path / "python",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert (
+        done.stderr == f"gyre-config: the Gyre in {copy} has no C++ libraries; in a checkout `./dev build` makes them\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ("COMPONENTS train", "gyre::train needs a Python with torch 2.13; name it with -DPython_EXECUTABLE="),
+        ("COMPONENTS data", "there is no component 'data'; there are: gyre, train"),
+        ("9.9", "version: 0.1.0"),
+    ],
+)
+def test_what_find_package_cannot_give_is_named(tmp_path: Path, prefix: Path, wanted: str, reason: str) -> None:
+    project = f"cmake_minimum_required(VERSION 3.25)\nproject(x LANGUAGES CXX)\nfind_package(gyre {wanted} REQUIRED)\n"
+    folder = write(tmp_path / "project", {"CMakeLists.txt": project})
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    configure = ["cmake", "-S", ".", "-B", "build", f"-DPython_EXECUTABLE={bare / 'bin' / 'python'}"]
+    configure.append(f"-DCMAKE_PREFIX_PATH={prefix}")
+    done = subprocess.run(configure, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert reason in re.sub(r"\s+", " ", done.stderr)
+
+
+def test_installed_headers_need_nothing_that_is_not_installed(tmp_path: Path, prefix: Path) -> None:
+    """spdlog, fmt and Boost are on this machine, but not on everybody's."""
+    headers = [path.relative_to(prefix / "include").as_posix() for path in (prefix / "include").rglob("*.h")]
+    assert "gyre/engine/runtime.h" in headers
+    assert "gyre/train/distributed_optimizer.h" in headers
+    assert not [header for header in headers if "/internal/" in header or "_test_support" in header]
+    without_torch = [header for header in headers if not header.startswith("gyre/train/")]
+    source = tmp_path / "all.cc"
+    source.write_text("".join(f'#include "{header}"\n' for header in without_torch))
+    rule = output_of(["g++", "-std=c++20", "-M", f"-I{prefix / 'include'}", str(source)], tmp_path)
+    read = [path for path in rule.replace("\\\n", " ").split()[1:] if path != str(source)]
+    others = [path for path in read if not Path(path).is_relative_to(prefix) and not SYSTEM_HEADERS.match(path)]
+    assert others == []
+    named = {
+        name
+        for header in headers
+        for name in re.findall(r"^#include <([^>]+)>", (prefix / "include" / header).read_text(), re.MULTILINE)
+        if "." in name
+    }
+    assert named == {"sys/types.h", "ATen/core/Tensor.h", "torch/optim/optimizer.h"}
+
+
+def exported(library: Path) -> set[str]:
+    """Demangled, without parameters and versions."""
+    lines = output_of(["nm", "-DC", "--defined-only", str(library)], ROOT).splitlines()
+    names = [line.split(maxsplit=2)[2] for line in lines]
+    return {re.split(r"\(|\[abi|@", name)[0] for name in names if name.partition("@")[0] != "GYRE_0.1"}
+
+
+def defined(folder: str) -> set[str]:
+    """The functions of one folder's static library."""
+    library = BUILD / "gyre" / folder / f"libgyre_{folder}.a"
+    lines = output_of(["nm", "-C", "--defined-only", "--extern-only", str(library)], ROOT).splitlines()
+    return {re.split(r"\(|\[abi", line.split(" T ")[1])[0] for line in lines if " T " in line}
+
+
+def declared_in(headers: str, name: str) -> bool:
+    """Whether these headers have the class of a member function, or the function."""
+    scope, _, last = name.rpartition("::")
+    kind = scope.rpartition("::")[2]
+    if kind[:1].isupper():
+        return re.search(rf"\b(class|struct)\b[^;(]*\b{kind}\b[^;]*\{{", headers) is not None
+    return re.search(rf"^[^\n/]*\b{last}\(", headers, re.MULTILINE) is not None
+
+
+def test_libgyre_shows_what_its_headers_declare_and_nothing_else(prefix: Path) -> None:
+    """A missing name is a link error for somebody else; a name too many meets theirs."""
+    shown = exported(prefix / "lib" / "libgyre.so.0.1")
+    assert not [name for name in shown if not re.match(r"(type\w+( name)? for |vtable for )?gyre::", name)]
+    functions = {name for name in shown if " for " not in name}
+    missing, extra = set(), set()
+    for folder in IN_LIBGYRE:
+        texts = [path.read_text() for path in (prefix / "include" / "gyre" / folder).rglob("*.h")]
+        for name in defined(folder):
+            declared = declared_in("\n".join(texts), name) and ("::internal::" not in name or "gyre::internal" in name)
+            if declared and name not in functions:
+                missing.add(name)
+            if not declared and name in functions:
+                extra.add(name)
+    assert missing == set()
+    assert extra == {"gyre::xxh3_64"}, "libgyre_train needs this one"
+    train = exported(prefix / "lib" / "libgyre_train.so.0.1")
+    assert not [name for name in train if "gyre::train::" not in name]

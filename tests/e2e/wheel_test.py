@@ -18,6 +18,7 @@ import clean_tree
 import pytest
 from clean_tree import CleanTree, command_in
 from linked_packages import make_venv
+from outside_programs import GUIDE, LIBTORCH_PROGRAM, README_PROGRAM, build_with_cmake, fitted_the_same, write
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD_SECONDS = 1500
@@ -73,12 +74,17 @@ class Venv:
         pip = [sys.executable, "-m", "pip", "--python", str(self._folder), "install", "--quiet", "--no-index"]
         self.run([*pip, str(wheel)])
 
-    def put(self, name: str, content: bytes) -> str:
+    def put(self, name: str, content: bytes, mode: int = 0o644) -> str:
         """A file in the home folder; what it is called by those who run here."""
         path = self._home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+        path.chmod(mode)
         return str(path)
+
+    def from_outside(self, path: str) -> Path:
+        """Where this machine has what is called `path` by those who run here."""
+        return Path(path)
 
     def run(self, command: list[str]) -> str:
         """Its output, from the home folder and a nearly empty environment."""
@@ -96,11 +102,15 @@ class Debian:
     def install(self, wheel: Path) -> None:
         self._tree.install(wheel)
 
-    def put(self, name: str, content: bytes) -> str:
+    def put(self, name: str, content: bytes, mode: int = 0o644) -> str:
         path = self._tree.root / "root" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+        path.chmod(mode)
         return f"/root/{name}"
+
+    def from_outside(self, path: str) -> Path:
+        return self._tree.root / path.lstrip("/")
 
     def run(self, command: list[str]) -> str:
         inside = command_in(self._tree.root, command, folder="/root")
@@ -164,6 +174,30 @@ def test_the_c_plus_plus_program(place: Place, digits: dict[str, bytes]) -> None
         data = place.put(f"data/{name}", content).removesuffix(f"/{name}")
     command = ["gyre", "run", "-n", "2", "--", "gyre-cifar10", "--data-dir", data, "--batch-size", "16"]
     assert "epoch" in place.run([*command, "--epochs", "1"])
+
+
+def test_programs_in_c_plus_plus_build_with_gyre_config(place: Place, tmp_path: Path) -> None:
+    """With this machine's compiler; the place has none. They run where the wheel is."""
+    cmake_folder = place.run(["gyre-config", "--cmake-dir"]).strip()
+    package = Path(cmake_folder).parents[2]
+    project = re.findall(r"```cmake\n(.*?)```", GUIDE, re.DOTALL)[0]
+    project += "add_executable(average average.cc)\ntarget_link_libraries(average PRIVATE gyre::gyre)\n"
+    files = {"CMakeLists.txt": project, "average.cc": README_PROGRAM, "train.cc": LIBTORCH_PROGRAM}
+    # Where the libraries are for those who run there, which need not be their place for the linker.
+    libraries = f"-DCMAKE_BUILD_RPATH={package / 'lib'};{package.parent / 'torch' / 'lib'}"
+    definitions = (f"-Dgyre_DIR={place.from_outside(cmake_folder)}", "-DPython_EXECUTABLE=none", libraries)
+    programs = build_with_cmake(write(tmp_path / "project", files), *definitions)
+    average = place.put("average", (programs / "average").read_bytes(), mode=0o755)
+    place.run(["gyre", "run", "-n", "2", "--", average])
+    train = place.put("train", (programs / "train").read_bytes(), mode=0o755)
+    assert fitted_the_same(place.run(["gyre", "run", "-n", "2", "--", train]))
+
+
+def test_the_header_files_and_libraries_are_no_larger_than_they_must(place: Place) -> None:
+    """Everybody downloads them; few need them."""
+    sizes = {path.name: path.stat().st_size for path in (place.packages / "gyre" / "lib").glob("libgyre*")}
+    assert set(sizes) == {"libgyre.so.0.1", "libgyre_train.so.0.1"}, "a wheel has no links: each would be a copy"
+    assert sum(sizes.values()) < 6_000_000, sizes
 
 
 def test_benchmarks_and_explanations(place: Place) -> None:
