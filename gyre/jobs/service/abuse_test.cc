@@ -114,6 +114,27 @@ TEST_F(AbuseTest, a_token_is_void_as_soon_as_it_is_renewed_or_its_user_is_gone) 
   EXPECT_EQ(as_ada(Method::kGet, "/workspaces/w").status, 401);
 }
 
+// A quota that its own workspace could lift would be none.
+TEST_F(AbuseTest, quotas_are_for_administrators_to_set) {
+  const std::string target = "/workspaces/w/quotas";
+  EXPECT_EQ(as_ada(Method::kPut, target, R"({"cores": 1000})").status, 403);
+  net::http::Client root = client(root_token_);
+  for (const char* body : {R"({"cores": -1})", R"({"cores": 1.5})", R"({"cores": "1"})", R"({"gpus": 1})", "[]",
+                           R"({"cores": 18446744073709551615})"}) {
+    EXPECT_EQ(ask(root, Method::kPut, target, body).status, 400) << body;
+  }
+  EXPECT_EQ(ask(root, Method::kPut, "/workspaces/missing/quotas", "{}").status, 404);
+  const Answer set = ask(root, Method::kPut, target, R"({"cores": 8})");
+  EXPECT_EQ(set.status, 200) << set.body;
+  EXPECT_EQ(nlohmann::json::parse(set.body).at("properties").at("quotas").at("cores"), 8);
+  const auto usages = read("/workspaces/w/usages").at("value");
+  EXPECT_EQ(usages.at(0).at("limit"), 8);
+  EXPECT_EQ(usages.at(0).at("name").at("value"), "cores");
+  EXPECT_EQ(usages.at(1).at("limit"), nullptr);
+  EXPECT_EQ(ask(root, Method::kPut, target, R"({"cores": null})").status, 200);
+  EXPECT_EQ(read("/workspaces/w/usages").at("value").at(0).at("limit"), nullptr);
+}
+
 TEST_F(AbuseTest, no_path_leads_out_of_a_jobs_directories) {
   submit(
       "links",

@@ -23,12 +23,12 @@ Response put_workspace(JobService& service, Request& request, const User& sender
 
 /// A quota that is left out, or null, is lifted.
 Quotas quotas_in(const Request& request) {
-  constexpr std::int64_t kMostCores = 1'000'000'000;
+  constexpr std::uint64_t kMostCores = 1'000'000'000;
   Quotas quotas;
   const nlohmann::json body = object_in(request);
   for (const auto& [key, value] : body.items()) {
     const bool known = key == "cores" || key == "lowPriorityCores";
-    const bool fits = value.is_null() || (value.is_number_unsigned() && value <= kMostCores);
+    const bool fits = value.is_null() || (value.is_number_unsigned() && value.get<std::uint64_t>() <= kMostCores);
     if (!known || !fits) {
       throw HttpError(400, "InvalidBody",
                       fmt::format("quotas are cores and lowPriorityCores, each null or a number up to {}", kMostCores),
