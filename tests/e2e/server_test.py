@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from effort import rounds, seeded_random
 from job_server import JobServer
 
 # The job file of the article that describes training with Horovod on Batch AI, property by property.
@@ -179,6 +180,22 @@ def test_a_job_and_those_who_watch_it_outlive_a_restart_of_the_server(pool: JobS
     _, errors = waiting.communicate(timeout=120)
     assert waiting.returncode == 0, errors
     assert pool.json("job", "show", "count")["gyre"]["attempts"] == 1
+
+
+def test_kills_of_the_server_at_random_moments_cost_a_follower_no_line_and_a_job_no_attempt(pool: JobServer) -> None:
+    random = seeded_random()
+    pool.ok("job", "submit", str(pool.job_file(pool.custom(counting()))), "-n", "count")
+    watching = pool.start_verb("job", "logs", "-f", "count")
+    for _ in range(rounds(everyday=4, long=40)):
+        time.sleep(random.uniform(0, 0.6))  # The moment is what is random here.
+        pool.restart(signal.SIGKILL)
+    (pool.share / "go").touch()
+    out, errors = watching.communicate(timeout=120)
+    assert watching.returncode == 0, errors
+    lines = out.decode().split("\n")
+    assert lines == [*(f"line {i} é€" for i in range(1, len(lines))), "last é"]
+    job = pool.json("job", "show", "count")
+    assert (job["properties"]["executionState"], job["gyre"]["attempts"]) == ("succeeded", 1)
 
 
 def test_one_user_sees_nothing_of_anothers_workspace(pool: JobServer) -> None:

@@ -13,7 +13,7 @@ namespace gyre::jobs::client {
 namespace {
 
 constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds kShortestPause{100};
+constexpr std::chrono::milliseconds kShortestPause{250};  // Each round is a request or two, and followers are many.
 constexpr std::chrono::milliseconds kLongestPause{1'000};
 
 /// Empty where it is missing or null.
