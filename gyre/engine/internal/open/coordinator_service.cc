@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <set>
 #include <utility>
 
 #include "gyre/base/bytes.h"
@@ -231,6 +232,7 @@ void CoordinatorService::look_into_stalls() {
     if (stall_is_due(now)) ask_ranks();
   } else if (inquiry_.is_over(now)) {
     inquiry_.close();
+    if (proven_) return group_.abort(proven_->error());
     if (!end_deadlock() && !report_stalled_steps()) report_stalls();
   }
 }
@@ -262,6 +264,7 @@ void CoordinatorService::ask_ranks() {
   }
   Order order;
   order.question = inquiry_.ask(std::move(ranks), SteadyClock::now());
+  order.deadlock = proven_;
   send_to_all(order);
 }
 
@@ -321,9 +324,19 @@ bool CoordinatorService::end_deadlock() {
   }
   auto cycle = find_deadlock(inquiry_.states(), engine_, incomplete);
   const bool proven = cycle && (!cycle->needs_confirmation || cycle == suspected_);
-  if (proven) group_.abort(Error(ErrorCode::kMismatch, describe(*cycle)));
+  if (proven) end_job(*cycle);
   suspected_ = std::move(cycle);
   return proven;
+}
+
+void CoordinatorService::end_job(const CycleOfWaits& cycle) {
+  std::set<std::uint64_t> engines;
+  for (const CycleOfWaits::Wait& wait : cycle.waits) engines.insert(wait.awaited.engine);
+  DeadlockReport report{{engines.begin(), engines.end()}, describe(cycle)};
+  if (engines.size() == 1) return group_.abort(report.error());
+  // When all ranks have answered, or will not, the group fails.
+  proven_ = std::move(report);
+  ask_ranks();
 }
 
 std::string CoordinatorService::describe_places(const std::vector<int>& ranks) const {

@@ -64,8 +64,9 @@ class CoordinatorService {
   bool deserves_report(const StalledStep& stalled) const;
   /// When to look whether what waits can come at all; nothing while nothing does.
   std::optional<SteadyClock::time_point> deadlock_look_at() const;
-  /// True when it has ended the job, because ranks wait for each other in a circle.
+  /// True when it ends the job, because ranks wait for each other in a circle.
   bool end_deadlock();
+  void end_job(const CycleOfWaits& cycle);
   std::string describe(const CycleOfWaits& cycle) const;
   std::string describe_places(const std::vector<int>& ranks) const;
   /// True when it has ended the job.
@@ -95,6 +96,7 @@ class CoordinatorService {
   SteadyClock::time_point looked_at_wait_{};             // The wait since then has been looked into,
   SteadyClock::time_point looked_at_{};                  // at this time, for a deadlock,
   std::optional<CycleOfWaits> suspected_;                // and this was found, which is to be confirmed.
+  std::optional<DeadlockReport> proven_;                 // It was; all ranks are asked to keep this report.
 
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -146,6 +146,12 @@ void decode_stall(const wire::Announcement& message, AnnouncementContent& conten
   }
 }
 
+Offset<wire::DeadlockReport> encode_deadlock(FlatBufferBuilder& builder, const std::optional<DeadlockReport>& report) {
+  if (!report) return 0;
+  const auto engines = builder.CreateVector(report->engines);
+  return wire::CreateDeadlockReport(builder, engines, builder.CreateString(report->text));
+}
+
 Offset<wire::Signature> encode_signature(FlatBufferBuilder& builder, const Signature& signature) {
   const auto shape = builder.CreateVector(signature.shape);
   const auto splits = signature.splits.empty() ? 0 : builder.CreateVector(signature.splits);
@@ -269,8 +275,9 @@ Bytes OrderEncoder::encode(const Order& order) {
   const auto buckets_offset = builder.CreateVector(buckets);
   const auto refusals_offset = builder.CreateVector(refusals);
   const auto steps = order.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(order.steps));
+  const auto deadlock = encode_deadlock(builder, order.deadlock);
   builder.Finish(wire::CreateOrder(builder, buckets_offset, refusals_offset, order.announce_steps, steps,
-                                   order.last_rank_to_join.value_or(-1), order.question, order.engine));
+                                   order.last_rank_to_join.value_or(-1), order.question, order.engine, deadlock));
   return finished_bytes(builder);
 }
 
@@ -281,6 +288,9 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
   order.steps = decode_steps(message.steps());
   order.question = message.question();
   order.engine = message.engine();
+  if (const auto* report = message.deadlock()) {
+    order.deadlock = {copied<std::uint64_t>(report->engines()), report->text()->str()};
+  }
   if (message.last_rank_to_join() >= 0) order.last_rank_to_join = message.last_rank_to_join();
   for (flatbuffers::uoffset_t i = 0; i < length(message.buckets()); ++i) {
     const auto* operations = message.buckets()->Get(i)->operations();

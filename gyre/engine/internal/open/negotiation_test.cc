@@ -124,9 +124,11 @@ TEST(NegotiationTest, what_is_said_about_stalls_survives_the_trip) {
   OrderDecoder order_decoder;
   Order order;
   order.question = 7;
+  order.deadlock = {{1, 2}, "deadlock: rank 0 waits"};
   order.engine = std::uint64_t{1} << 63;
   EXPECT_EQ(order_decoder.decode(orders.encode(order)).question, 7U);
   EXPECT_EQ(order_decoder.decode(orders.encode(order)).engine, order.engine);
+  EXPECT_EQ(order_decoder.decode(orders.encode(order)).deadlock, order.deadlock);
 }
 
 TEST(NegotiationTest, a_number_never_introduced_is_refused) {

@@ -209,6 +209,21 @@ ProcessWaits::Source::Report OpenLane::report() {
   return report;
 }
 
+void OpenLane::keep_report(const DeadlockReport& report) {
+  if (std::ranges::find(report.engines, engine_.load()) == report.engines.end()) return;
+  const MutexLock lock(mutex_);
+  deadlock_ = report;
+}
+
+std::optional<DeadlockReport> OpenLane::kept_report() {
+  const MutexLock lock(mutex_);
+  return deadlock_;
+}
+
+void OpenLane::fail_with_report() {
+  if (const auto report = kept_report()) group_.abort(report->error());
+}
+
 bool OpenLane::reserve(const std::string& name) {
   const MutexLock lock(mutex_);
   if (failure_) throw Error(*failure_);
@@ -236,6 +251,8 @@ void OpenLane::run() {
     failure = seen.code() == ErrorCode::kPeerLost ? group_.cause_of_loss(0, seen) : seen;
     // That rank 0 has left ends this lane; what other lanes have begun with it may still complete.
     if (failure.code() != ErrorCode::kPeerLeft) failure = abort_group(failure);
+    // Before those who wait here go on, and leave the other engines of the circle.
+    if (kept_report()) waits_->fail_with_report(this);
   }
   fail_all(failure);
 }
@@ -302,6 +319,7 @@ void OpenLane::execute(const Order& order) {
   for (const PlanStep& step : order.steps) joins_.follow(step);
   for (const Bucket& bucket : order.buckets) execute_bucket(bucket);
   if (order.last_rank_to_join) finish_join(*order.last_rank_to_join);
+  if (order.deadlock) waits_->keep_report(*order.deadlock);
   if (order.question != 0) finder_.look(order.question);
   if (order.engine != 0) engine_ = order.engine;
 }
@@ -455,13 +473,17 @@ void OpenLane::say_goodbye() {
 }
 
 void OpenLane::shutdown() {
+  bool fails = false;
   {
     const MutexLock lock(mutex_);
     if (stopping_) return;
     stopping_ = true;
     // No goodbye from a group that has failed: it would reach the others before the reason does.
-    if (coordinator_ && !failure_ && !group_.abort_signal().triggered()) say_goodbye();
+    const bool in_good_order = coordinator_ && !failure_ && !group_.abort_signal().triggered();
+    fails = in_good_order && deadlock_;
+    if (in_good_order && !deadlock_) say_goodbye();
   }
+  if (fails) fail_with_report();
   stop_.notify();
   if (thread_.joinable()) thread_.join();
   if (!coordinator_) fail_all(Error(ErrorCode::kShutDown, "the engine was shut down on this rank"));

@@ -60,8 +60,11 @@ class OpenLane final : public ProcessWaits::Source {
   /// The calling thread uses this engine; see ProcessWaits. Cheap when it was the last to do so.
   void note_this_thread();
   Report report() override;
+  void keep_report(const DeadlockReport& report) override;
+  void fail_with_report() override;
 
-  /// Says goodbye, fails what is in flight with kShutDown and ends the thread. Idempotent.
+  /// Says goodbye (or fails the group with the report of a deadlock that it is part of), fails what is in flight with
+  /// kShutDown and ends the thread. Idempotent.
   void shutdown();
 
  private:
@@ -90,6 +93,7 @@ class OpenLane final : public ProcessWaits::Source {
   void fail_all(const Error& failure) GYRE_EXCLUDES(mutex_);
   /// Tells the group; returns the reason that all ranks share.
   Error abort_group(const std::exception& cause);
+  std::optional<DeadlockReport> kept_report() GYRE_EXCLUDES(mutex_);
 
   group::Group& group_;
   const TimelineRows& timeline_;
@@ -116,6 +120,7 @@ class OpenLane final : public ProcessWaits::Source {
   std::unordered_set<std::string> reserved_ GYRE_GUARDED_BY(mutex_);
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;
+  std::optional<DeadlockReport> deadlock_ GYRE_GUARDED_BY(mutex_);  // This engine is part of it.
   std::uint64_t submissions_ GYRE_GUARDED_BY(mutex_) = 0;
   std::vector<Announced> unsent_ GYRE_GUARDED_BY(mutex_);  // Submitted and not announced.
   std::thread thread_;

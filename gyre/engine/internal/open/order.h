@@ -52,6 +52,16 @@ struct PlanStep {
   friend bool operator==(const PlanStep&, const PlanStep&) = default;
 };
 
+/// Ranks wait for each other in a circle, which leads through these engines of theirs and is proven. See
+/// ProcessWaits::keep_report.
+struct DeadlockReport {
+  std::vector<std::uint64_t> engines;
+  std::string text;
+
+  Error error() const { return {ErrorCode::kMismatch, text}; }
+  friend bool operator==(const DeadlockReport&, const DeadlockReport&) = default;
+};
+
 /// What a rank says when it joins (Engine::begin_join).
 struct JoinAnnouncement {
   bool every_operation = false;
@@ -70,10 +80,11 @@ struct Order {
   std::optional<int> last_rank_to_join;  ///< All have joined; it was this one, and all are as before.
   std::uint32_t question = 0;            ///< Something stalls: where is every rank? See StallInquiry. 0: no question.
   std::uint64_t engine = 0;              ///< In the first order: how all ranks call this engine, among theirs. Random.
+  std::optional<DeadlockReport> deadlock{};  ///< Keep it before answering the question.
 
   bool empty() const {
     return buckets.empty() && refusals.empty() && steps.empty() && !announce_steps && !last_rank_to_join &&
-           question == 0 && engine == 0;
+           question == 0 && engine == 0 && !deadlock;
   }
 };
 

@@ -98,4 +98,16 @@ RankState ProcessWaits::look(const Source* asking) {
   return state;
 }
 
+void ProcessWaits::keep_report(const DeadlockReport& report) {
+  const MutexLock lock(mutex_);
+  for (Source* source : sources_) source->keep_report(report);
+}
+
+void ProcessWaits::fail_with_report(const Source* failed) {
+  const MutexLock lock(mutex_);
+  for (Source* source : sources_) {
+    if (source != failed) source->fail_with_report();
+  }
+}
+
 }  // namespace gyre::engine::internal

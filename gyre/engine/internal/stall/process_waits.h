@@ -28,6 +28,11 @@ class ProcessWaits {
     };
     virtual ~Source() = default;
     virtual Report report() = 0;
+    /// Unless it is none of the report's engines. See ProcessWaits::keep_report.
+    virtual void keep_report(const DeadlockReport& report) = 0;
+    /// Fails its group with the report that it keeps, if any. Returns when the others of the group have that reason, or
+    /// cannot be reached.
+    virtual void fail_with_report() = 0;
   };
 
   void add(Source* source);
@@ -42,6 +47,14 @@ class ProcessWaits {
 
   /// For `asking`, whose own operations are left out.
   RankState look(const Source* asking);
+
+  /// Ranks wait in a circle through several engines. When one of these fails, those who waited in it go on, and leave
+  /// the others, where the rest of the circle waits and must hear of the circle, not of ranks that left. So all
+  /// processes keep the report before the first engine fails; from then on an engine that keeps it is failed with it
+  /// where it would be left.
+  void keep_report(const DeadlockReport& report);
+  /// `failed` has failed with the report: so do all others of this process that keep it.
+  void fail_with_report(const Source* failed);
 
  private:
   std::thread::id principal_of(std::thread::id thread) const GYRE_REQUIRES(mutex_);
