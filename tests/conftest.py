@@ -21,6 +21,7 @@ TOGETHER = (
     "tests/cluster",
     "tests/e2e/cpp_test.py",
     "tests/e2e/run_as_others_test.py",
+    "tests/e2e/slurm_driver_test.py",
     "tests/e2e/wheel_test.py",
 )
 

@@ -22,6 +22,7 @@
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/remote_shell.h"
 #include "gyre/jobs/agent/secure_connection.h"
+#include "gyre/jobs/agent/supervisor.h"
 
 namespace gyre::app {
 
@@ -114,7 +115,9 @@ void detach(const fs::path& log_file) {
 
 AgentCommand::AgentCommand(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("agent", "Work for the job service on this node (drivers start it)");
-  verb->add_option("--service", service_, "Where the service listens: unix:/PATH or tcp:HOST:PORT")->required();
+  verb->add_option("--service", service_,
+                   "Where the service listens: unix:/PATH, tcp:HOST:PORT, or file:/PATH of a file that says it")
+      ->required();
   verb->add_option("--key-file", key_file_, "The key of the service's agents; - is stdin")->capture_default_str();
   verb->add_option("--node", node_, "This node's name")->required();
   verb->add_option("--root", root_, "This node's own folder")->required()->type_name("DIR");
@@ -123,20 +126,34 @@ AgentCommand::AgentCommand(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   verb->add_option("--log-level", log_level_, "trace debug info warning error off")->capture_default_str();
+  verb->add_option("--address", address_,
+                   "Where other nodes reach this one (default: the address from which it reaches the service)");
+  verb->add_option("--records", records_, "Write exit records here too")->type_name("DIR");
+  verb->add_flag("--supervise", supervise_,
+                 "Start an agent again when it is killed, and leave nothing behind; for engines that start this");
   verb->add_flag("--foreground", foreground_, "Keep the terminal, and log to it");
   verb->footer(kExplanation);
 }
 
 int AgentCommand::run(const std::vector<std::string>& environment, const std::string& called_as) const {
+  const std::string program = fs::canonical(find_command(called_as, variable_of(environment, "PATH")));
+  if (supervise_) return supervise(environment, program);
   jobs::agent::AgentOptions options;
   options.node_id = node_;
-  options.service = net::parse_endpoint(service_);
+  constexpr std::string_view kInFile = "file:";
+  if (service_.starts_with(kInFile)) {
+    options.service_file = service_.substr(kInFile.size());
+  } else {
+    options.service = net::parse_endpoint(service_);
+  }
+  options.address = address_;
+  options.node.record_copies = records_;
   options.key = key_at(key_file_);
   options.give_up = std::chrono::seconds(give_up_seconds_);
   options.logger = make_logger(node_, log_level_);
   options.node.root = fs::weakly_canonical(fs::absolute(root_));  // As the kernel shows mount points.
   options.node.base = variables_for_jobs(environment);
-  options.node.gyre_program = fs::canonical(find_command(called_as, variable_of(environment, "PATH")));
+  options.node.gyre_program = program;
   ::umask(S_IWGRP | S_IWOTH);
   if (::geteuid() == 0) {
     options.node.user = jobs::agent::find_job_user(job_user_);
@@ -147,6 +164,35 @@ int AgentCommand::run(const std::vector<std::string>& environment, const std::st
   if (!foreground_) detach(jobs::agent::NodeFolders(options.node.root).agent() / "agent.log");
   agent.run(signals.get());
   return 0;
+}
+
+int AgentCommand::supervise(const std::vector<std::string>& environment, const std::string& program) const {
+  if (key_file_ == "-") throw UsageError("--supervise needs the key in a file: an agent may have to be started again");
+  jobs::agent::SupervisorOptions options;
+  options.command = {program,
+                     "agent",
+                     "--foreground",
+                     "--service",
+                     service_,
+                     "--key-file",
+                     key_file_,
+                     "--node",
+                     node_,
+                     "--root",
+                     root_,
+                     "--job-user",
+                     job_user_,
+                     "--give-up-seconds",
+                     std::to_string(give_up_seconds_),
+                     "--log-level",
+                     log_level_};
+  if (!address_.empty()) options.command.insert(options.command.end(), {"--address", address_});
+  if (!records_.empty()) options.command.insert(options.command.end(), {"--records", records_});
+  options.environment = environment;
+  options.root = fs::weakly_canonical(fs::absolute(root_));
+  options.logger = make_logger(node_, log_level_);
+  const UniqueFd signals = catch_signals();
+  return jobs::agent::supervise_agent(options, signals.get());
 }
 
 AgentShellCommands::AgentShellCommands(CLI::App& app) {

@@ -15,6 +15,8 @@ class AgentCommand {
   int run(const std::vector<std::string>& environment, const std::string& called_as) const;
 
  private:
+  int supervise(const std::vector<std::string>& environment, const std::string& program) const;
+
   std::string service_;
   std::string key_file_ = "-";
   std::string node_;
@@ -23,6 +25,9 @@ class AgentCommand {
   std::string log_level_ = "info";
   int give_up_seconds_ = 0;
   bool foreground_ = false;
+  std::string address_;
+  std::string records_;
+  bool supervise_ = false;
 };
 
 /// The two ends of the remote shell of a job's nodes (gyre/jobs/agent/remote_shell.h): what `ssh` on a job's PATH

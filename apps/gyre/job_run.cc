@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "apps/gyre/end_signals.h"
 #include "apps/gyre/job_file.h"
@@ -30,7 +31,7 @@ namespace fs = std::filesystem;
 using jobs::api::ExecutionState;
 
 constexpr char kExplanation[] = R"(
-Runs the job on virtual nodes of this machine, with a job service of its own that ends with it. FILE is a job.json of
+Runs the job on virtual nodes of this machine, or on those of --cluster, with a job service of its own that ends with it. FILE is a job.json of
 Batch AI, as JSON or YAML; `-` is stdin. Logs appear as they are written; below stdOutErrPathPrefix they stay, and
 outputs below their pathPrefix. The job's containerSettings are not used: it runs on the host.
 
@@ -41,7 +42,8 @@ Ctrl-C terminates the job. Exit code: the job's; 2 when the file or an option is
 
 Examples:
   gyre job run job.json --mount external=/data/share
-  gyre job run job.yaml --name first-try --folder /scratch/gyre)";
+  gyre job run job.yaml --name first-try --folder /scratch/gyre
+  gyre job run job.json --cluster slurm.json)";
 
 constexpr int kUnusableExitCode = 2;
 constexpr int kPollMs = 200;
@@ -157,6 +159,10 @@ JobRun::JobRun(CLI::App& group)
   verb_->add_option("--mount", mounts_, "Directory DIR for the job's mount NAME; may be given again")
       ->type_name("NAME=DIR")
       ->allow_extra_args(false);
+  verb_
+      ->add_option("--cluster", cluster_,
+                   "cluster.json, whose driver provides the nodes (default: virtual nodes of this machine)")
+      ->type_name("FILE");
   verb_->add_option("--name", name_, "Name of the job (default: that of FILE)")->type_name("NAME");
   verb_
       ->add_option("--folder", folder_,
@@ -167,6 +173,23 @@ JobRun::JobRun(CLI::App& group)
       ->capture_default_str();
   verb_->add_flag("-q,--quiet", quiet_, "Show the job's logs, and nothing of what the service does");
   verb_->footer(kExplanation);
+}
+
+/// This machine's where no file is given; nothing, once it is said why, when the file is wrong.
+std::optional<jobs::spec::ClusterSpec> JobRun::cluster_of_file(const std::vector<std::string>& environment) const {
+  jobs::spec::ClusterSpec cluster;
+  cluster.gyre.containers = jobs::spec::Containers::kHost;
+  if (cluster_.empty()) return cluster;
+  try {
+    auto parsed = jobs::spec::parse_cluster(read_spec_file(cluster_), spec_file_options(cluster_, environment));
+    for (const jobs::spec::Problem& problem : parsed.problems) {
+      fmt::print(stderr, "{}\n", describe(problem, spec_file_name(cluster_)));
+    }
+    return parsed.spec;
+  } catch (const Error& error) {
+    fmt::print(stderr, "gyre job run: {}\n", error.what());
+    return std::nullopt;
+  }
 }
 
 int JobRun::run(const std::vector<std::string>& environment) const {
@@ -182,10 +205,12 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   }
   if (!parsed.spec) return kUnusableExitCode;
 
-  jobs::spec::ClusterSpec cluster;
+  auto read = cluster_of_file(environment);
+  if (!read) return kUnusableExitCode;
+  jobs::spec::ClusterSpec cluster = std::move(*read);
   cluster.scale_settings = jobs::spec::ManualScale{parsed.spec->node_count};
-  cluster.gyre.mounts = mount_table(mounts_, MountCheck::kDirectory);
-  cluster.gyre.containers = jobs::spec::Containers::kHost;
+  for (const auto& [mount, directory] : mount_table(mounts_, MountCheck::kDirectory))
+    cluster.gyre.mounts[mount] = directory;
 
   const EndSignals signals;  // Before the service's threads, so that none of them gets these signals.
   jobs::service::ServiceOptions options;

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "gyre/jobs/spec/cluster_spec.h"
 
 namespace gyre::app {
 
@@ -17,9 +20,12 @@ class JobRun {
   int run(const std::vector<std::string>& environment) const;
 
  private:
+  std::optional<jobs::spec::ClusterSpec> cluster_of_file(const std::vector<std::string>& environment) const;
+
   CLI::App* verb_;
   std::string file_;
   std::vector<std::string> mounts_;
+  std::string cluster_;
   std::string folder_;
   std::string name_;
   std::string job_user_ = "nobody";

@@ -6,49 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-# The job file of the article that describes training with Horovod on Batch AI, property by property.
-ARTICLE = {
-    "properties": {
-        "nodeCount": 2,
-        "environmentVariables": [
-            {"name": "NUM_NODES", "value": "2"},
-            {"name": "PROCESSES_PER_NODE", "value": "4"},
-            {"name": "HOROVOD_TIMELINE", "value": "$AZ_BATCHAI_OUTPUT_TIMELINE/timeline.json"},
-        ],
-        "customToolkitSettings": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/run-cifar10.sh"},
-        "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir",
-        "outputDirectories": [
-            {"id": "TIMELINE", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/h", "pathSuffix": "timelines"}
-        ],
-        "inputDirectories": [{"id": "SCRIPTS", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/h"}],
-        "containerSettings": {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.6.0-gpu"}},
-        "jobPreparation": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/job-prep.sh"},
-    }
-}
+from article_job import ARTICLE, make_share, script
 
 
 @pytest.fixture
 def share() -> Iterator[Path]:
-    """A directory that the job's user can use, as a file share is."""
-    with tempfile.TemporaryDirectory(prefix="gyre-share-") as folder:
-        scripts = Path(folder) / "storagedir" / "h"
-        scripts.mkdir(parents=True)
-        for path in (Path(folder), scripts.parent, scripts):
-            path.chmod(0o777)
-        yield Path(folder)
-
-
-def script(share: Path, name: str, text: str) -> None:
-    file = share / "storagedir" / "h" / name
-    file.write_text(f"#!/bin/sh\n{text}\n")
-    file.chmod(0o755)
+    with make_share() as folder:
+        yield folder
 
 
 def start(gyre: Path, tmp_path: Path, *options: str) -> subprocess.Popen[str]:

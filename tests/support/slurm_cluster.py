@@ -1,4 +1,8 @@
-"""A real Slurm cluster of one node on this machine: munged, slurmctld, slurmd, on free ports, in its own folder."""
+"""A real Slurm cluster on this machine: munged, slurmctld and a slurmd per node, on free ports, in its own folder.
+
+Several nodes are told apart as those of a real cluster are: each has an address of its own (127.0.0.2 and up), and at
+FOLDER/local a directory of its own, in a mount namespace of its slurmd, which is FOLDER/nodes/NAME for everybody else.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +23,19 @@ from running_job import wait_until
 SERVERS = ("munged", "slurmctld", "slurmd")
 
 
-def write_configuration(folder: Path) -> Path:
+def node_names(nodes: int) -> list[str]:
+    return [f"n{number}" for number in range(1, nodes + 1)]
+
+
+def write_configuration(folder: Path, nodes: int) -> Path:
     host = socket.gethostname().split(".")[0]
-    for name in ("state", "spool"):
+    for name in ("state", "local", *(f"spool-{node}" for node in node_names(nodes))):
         (folder / name).mkdir()
+    described = [
+        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.{1 if nodes == 1 else number} Port={free_port()} "
+        "CPUs=8 RealMemory=1000\n"
+        for number, node in enumerate(node_names(nodes), start=2)
+    ]
     path = folder / "slurm.conf"
     path.write_text(f"""\
 ClusterName=gyre
@@ -32,23 +45,25 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock
 SlurmUser=root
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SlurmdParameters=config_overrides
 MpiDefault=none
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=8 RealMemory=1000
-PartitionName=all Nodes=n1 Default=YES State=UP
+ReturnToService=2
+KillWait=5
+SchedulerParameters=sched_interval=2,batch_sched_delay=0
+{"".join(described)}PartitionName=all Nodes={",".join(node_names(nodes))} Default=YES State=UP
 """)
     return path
 
 
-def start_servers(folder: Path, configuration: Path) -> None:
+def start_servers(folder: Path, configuration: Path, nodes: int) -> None:
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(1024))
     key.chmod(0o600)
@@ -58,11 +73,17 @@ def start_servers(folder: Path, configuration: Path) -> None:
     ]  # fmt: skip
     subprocess.run(munged, check=True, timeout=30)
     subprocess.run(["slurmctld", "-f", str(configuration)], check=True, timeout=30)
-    subprocess.run(["slurmd", "-f", str(configuration), "-N", "n1"], check=True, timeout=30)
+    for node in node_names(nodes):
+        own = folder / "nodes" / node
+        own.mkdir(parents=True)
+        slurmd = f'mount --bind "{own}" "{folder}/local" && exec slurmd -f "{configuration}" -N {node}'
+        apart = ["unshare", "--mount", "sh", "-c", slurmd]
+        one = ["slurmd", "-f", str(configuration), "-N", node]
+        subprocess.run(one if nodes == 1 else apart, check=True, timeout=30)
 
 
-def stop_servers(folder: Path) -> None:
-    for server in reversed(SERVERS):
+def stop_servers(folder: Path, nodes: int) -> None:
+    for server in (*(f"slurmd-{node}" for node in node_names(nodes)), "slurmctld", "munged"):
         pid_file = folder / f"{server}.pid"
         if not pid_file.exists():
             continue
@@ -73,23 +94,28 @@ def stop_servers(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """Yields the environment in which `srun` reaches the cluster."""
+def slurm_cluster(folder: Path, nodes: int = 1) -> Iterator[dict[str, str]]:
+    """Yields the environment in which `srun` reaches the cluster. Several nodes need root."""
     missing = [server for server in (*SERVERS, "srun") if shutil.which(server) is None]
     if missing:
         pytest.fail(f"not installed: {', '.join(missing)}; run ./dev setup")
-    configuration = write_configuration(folder)
+    configuration = write_configuration(folder, nodes)
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
     try:
-        start_servers(folder, configuration)
+        start_servers(folder, configuration, nodes)
 
         def idle() -> bool:
             seen = subprocess.run(
-                ["sinfo", "-h", "-o", "%T"], env=environment, capture_output=True, text=True, timeout=30, check=False
+                ["sinfo", "-h", "-N", "-o", "%T"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
             )
-            return seen.stdout.strip() == "idle"
+            return seen.stdout.split() == ["idle"] * nodes
 
-        wait_until("the node is idle", idle)
+        wait_until("the nodes are idle", idle)
         yield environment
     finally:
-        stop_servers(folder)
+        stop_servers(folder, nodes)

@@ -20,13 +20,16 @@
 
 #include "gyre/base/boot.h"
 #include "gyre/base/bytes.h"
+#include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
+#include "gyre/jobs/agent/internal/node_probe.h"
 #include "gyre/jobs/agent/internal/node_state.h"
 #include "gyre/jobs/agent/messages.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/secure_connection.h"
+#include "gyre/net/socket.h"
 
 namespace gyre::jobs::agent {
 
@@ -34,6 +37,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using internal::boot_time_s;
+using internal::count_gpus;
 
 constexpr double kLongestConnectS = 2;
 constexpr double kFirstPauseS = 0.05;
@@ -41,7 +45,6 @@ constexpr double kLongestPauseS = 2;
 constexpr double kShortestLeaseS = 1;  // Of an agent that has just started and has not found the service yet.
 constexpr double kLongestSilenceS = 10;
 constexpr int kRenewalsPerLease = 4;
-constexpr std::size_t kMostRecordBytes = std::size_t{64} << 20;
 
 UniqueFd take_lock(const NodeFolders& folders) {
   fs::create_directories(folders.root());
@@ -93,10 +96,11 @@ class Agent::Work {
     // A job must not outlive its lease because a connection hangs.
     const double limit_s = has_work() ? std::min(kLongestConnectS, lease_until_s_ - boot_time_s()) : kLongestConnectS;
     try {
-      pipe_.emplace(connect_securely(options_.service, options_.key, Purpose::kService,
+      const net::Endpoint service = service_endpoint();
+      pipe_.emplace(connect_securely(service, options_.key, Purpose::kService,
                                      Deadline::after(std::max(as_ms(limit_s), std::chrono::milliseconds(100)))));
       pause_s_ = kFirstPauseS;
-      Registration registration{options_.node_id, ::getpid(), {}};
+      Registration registration{options_.node_id, ::getpid(), {}, own_address(service), usable_cores(), count_gpus()};
       for (auto& [attempt, report] : all_reports()) registration.reports.push_back(std::move(report));
       pipe_->send(message_type::kRegister, as_bytes(encode(registration)));
       registered_s_ = boot_time_s();
@@ -106,6 +110,20 @@ class Agent::Work {
       next_try_s_ = boot_time_s() + pause_s_;
       pause_s_ = std::min(2 * pause_s_, kLongestPauseS);
     }
+  }
+
+  net::Endpoint service_endpoint() const {
+    if (options_.service_file.empty()) return options_.service;
+    constexpr std::size_t kMostBytes = 1024;
+    const Bytes bytes = read_file(options_.service_file, kMostBytes);
+    std::string text(as_text(bytes));
+    while (text.ends_with('\n')) text.pop_back();
+    return net::parse_endpoint(text);
+  }
+
+  std::string own_address(const net::Endpoint& service) const {
+    if (is_numeric_address(options_.address)) return options_.address;
+    return service.kind == net::Endpoint::Kind::kTcp ? net::local_endpoint(pipe_->fd()).host : "";
   }
 
   /// By attempt: those on disk, and the one that runs.
@@ -124,8 +142,7 @@ class Agent::Work {
     std::error_code ignored;
     if (!fs::exists(path, ignored)) return std::nullopt;
     try {
-      const Bytes bytes = read_file(path, kMostRecordBytes);
-      return node_report_from_json(parse_json(as_text(bytes), kMostRecordBytes, path.string()));
+      return read_node_report(path);
     } catch (const Error& error) {
       options_.logger->error("the record {} cannot be read: {}", path.string(), error.what());
       return std::nullopt;
@@ -232,8 +249,9 @@ class Agent::Work {
   void prepare(const WorkOrder& order) {
     if (is_current(order.attempt)) return report(job_->report());
     if (const auto stored = stored_report(order.attempt)) return report(*stored);
-    if (order.here().id != options_.node_id) {
-      throw Error(ErrorCode::kProtocol, fmt::format("node {} got an order for {}", options_.node_id, order.here().id));
+    if (order.here().agent_name() != options_.node_id) {
+      throw Error(ErrorCode::kProtocol,
+                  fmt::format("node {} got an order for {}", options_.node_id, order.here().agent_name()));
     }
     if (has_work()) {
       return refuse(order, fmt::format("node {} is busy with attempt {}", options_.node_id, job_->order().attempt));
@@ -255,7 +273,7 @@ class Agent::Work {
     refusal.phase = Phase::kEnded;
     refusal.record.emplace();
     refusal.record->exit_code = kCodeWithoutCommand;
-    refusal.record->error = JobError{error_code::kInternal, why, {{"node", options_.node_id}}};
+    refusal.record->error = JobError{error_code::kInternal, why, {{"node", order.here().id}}};
     refusal.record->started_us = refusal.record->ended_us = wall_clock_us();
     report(refusal);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <string>
 
 #include "gyre/base/log.h"
@@ -12,8 +13,12 @@ namespace gyre::jobs::agent {
 
 struct AgentOptions {
   NodeOptions node;
-  std::string node_id;
+  std::string node_id;  ///< NodePlace::agent_name().
   net::Endpoint service;
+  /// Where `service` stands, as text, instead; read before every connection, since a service may move.
+  std::filesystem::path service_file = {};
+  /// Where other nodes reach this one. Empty, or a host name: the address from which it reaches the service.
+  std::string address = {};
   net::JobKey key{};
   /// An agent that has no job and has not reached the service for so long ends. Zero: never.
   std::chrono::seconds give_up{0};

@@ -24,11 +24,21 @@ WorkOrder AttemptRun::order_for(int node) const {
   return order;
 }
 
-std::optional<int> AttemptRun::index_of(const std::string& node_id) const {
-  const auto found = std::ranges::find(order_.nodes, node_id, &NodePlace::id);
+std::optional<int> AttemptRun::index_of(const std::string& agent) const {
+  const auto found = std::ranges::find(order_.nodes, agent, &NodePlace::agent_name);
   if (found == order_.nodes.end()) return std::nullopt;
   return static_cast<int>(found - order_.nodes.begin());
 }
+
+void AttemptRun::place(int node, const std::string& address, int cores, int gpus) {
+  NodePlace& here = order_.nodes[static_cast<std::size_t>(node)];
+  if (!here.address.empty() || address.empty()) return;
+  here.address = address;
+  here.cores = cores;
+  here.gpus = gpus;
+}
+
+bool AttemptRun::placed() const { return std::ranges::none_of(order_.nodes, &std::string::empty, &NodePlace::address); }
 
 void AttemptRun::blame(int exit_code, const JobError& error) {
   if (!cause_) cause_.emplace(exit_code, error);
@@ -78,7 +88,7 @@ NodeCommand AttemptRun::command_for(int node) const {
   if (state.over()) return acknowledged_ && ended() ? NodeCommand::kForget : NodeCommand::kNone;
   const bool stopping = stop_ || cause_;
   // Where nothing was begun nothing has to be ended; only the node can know, though.
-  if (!state.report) return NodeCommand::kPrepare;
+  if (!state.report) return placed() ? NodeCommand::kPrepare : NodeCommand::kNone;
   if (stopping) return NodeCommand::kStop;
   if (state.report->phase == Phase::kPrepared && all_at_least(Phase::kPrepared)) return NodeCommand::kRun;
   if (all_at_least(Phase::kDone)) return NodeCommand::kFinish;

@@ -43,8 +43,12 @@ class AttemptRun {
   const WorkOrder& order() const { return order_; }
   /// The order for one node.
   WorkOrder order_for(int node) const;
-  /// Nothing when the attempt is not on that node.
-  std::optional<int> index_of(const std::string& node_id) const;
+  /// Nothing when the attempt is not on that agent's node.
+  std::optional<int> index_of(const std::string& agent) const;
+
+  /// Where a node is, as its agent tells; changes nothing where the order says so. Nobody prepares before all are
+  /// known.
+  void place(int node, const std::string& address, int cores, int gpus);
 
   void report(int node, const NodeReport& report);
   /// Its agent has not renewed its lease: nothing of the attempt can run there any more.
@@ -87,6 +91,7 @@ class AttemptRun {
   };
 
   bool all_at_least(Phase phase) const;
+  bool placed() const;
   void blame(int exit_code, const JobError& error);
 
   WorkOrder order_;

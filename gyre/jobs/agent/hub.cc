@@ -54,9 +54,9 @@ class Hub::Work {
  public:
   explicit Work(const HubOptions& options)
       : options_(options), state_(options, SteadyClock::now()), timer_(loop_.context()) {
-    UniqueFd listener = listen_at(options.endpoint);
+    listener_ = listen_at(options.endpoint);
     endpoint_ =
-        options.endpoint.kind == net::Endpoint::Kind::kTcp ? net::local_endpoint(listener.get()) : options.endpoint;
+        options.endpoint.kind == net::Endpoint::Kind::kTcp ? net::local_endpoint(listener_.get()) : options.endpoint;
     net::AcceptorOptions accepting;
     accepting.what = "the job service";
     accepting.key = options.key;
@@ -72,10 +72,7 @@ class Hub::Work {
     };
     accepting.logger = options.logger;
     acceptor_ = std::make_shared<net::Acceptor>(loop_.context(), std::move(accepting));
-    in_loop([this, listening = std::make_shared<UniqueFd>(std::move(listener))] {
-      acceptor_->listen(std::move(*listening));
-      asio::co_spawn(loop_.context(), look_at_clock(), asio::detached);
-    });
+    in_loop([this] { asio::co_spawn(loop_.context(), look_at_clock(), asio::detached); });
   }
 
   ~Work() {
@@ -86,6 +83,12 @@ class Hub::Work {
   }
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
+
+  void admit() {
+    in_loop([this] {
+      if (listener_) acceptor_->listen(std::move(listener_));
+    });
+  }
 
   void change(std::function<void(internal::HubState&)> how) {
     in_loop([this, how = std::move(how)] {
@@ -181,6 +184,7 @@ class Hub::Work {
 
   const HubOptions options_;
   net::Endpoint endpoint_;
+  UniqueFd listener_;  // Until admit().
   net::EventLoop loop_;
   std::shared_ptr<net::Acceptor> acceptor_;
   internal::HubState state_;
@@ -194,6 +198,8 @@ class Hub::Work {
 Hub::Hub(const HubOptions& options) : work_(std::make_unique<Work>(options)) {}
 Hub::~Hub() = default;
 
+void Hub::admit() { work_->admit(); }
+
 void Hub::submit(const WorkOrder& order) {
   work_->change([order](internal::HubState& state) { state.submit(order, SteadyClock::now()); });
 }
@@ -204,6 +210,10 @@ void Hub::stop(const std::string& attempt, StopReason reason, std::chrono::secon
 
 void Hub::acknowledge(const std::string& attempt) {
   work_->change([attempt](internal::HubState& state) { state.acknowledge(attempt); });
+}
+
+void Hub::report(const std::string& node, const NodeReport& report) {
+  work_->change([=](internal::HubState& state) { state.report(node, report); });
 }
 
 void Hub::lose_node(const std::string& node, const std::string& why) {

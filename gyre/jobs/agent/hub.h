@@ -20,8 +20,10 @@ struct HubOptions {
   std::chrono::milliseconds lease{10'000};
   /// Beyond the lease until a node counts as lost: what its agent may need to kill a job.
   std::chrono::milliseconds margin{3'000};
-  /// From an order until the node's agent has to have come, and from the hub's start for attempts that it takes over.
+  /// From an order until the node's agent has to have come. Zero: whoever starts agents decides that (lose_node()).
   std::chrono::milliseconds longest_start{30'000};
+  /// From its last renewal until an agent whose connection has ended has to be back.
+  std::chrono::milliseconds longest_absence{30'000};
   Logger logger = null_logger();
 };
 
@@ -37,7 +39,7 @@ struct HubEvent {
   };
   Kind kind = Kind::kNote;
   std::string attempt;
-  std::string node;
+  std::string node;  ///< NodePlace::agent_name().
   std::string text;
   std::optional<AttemptResult> result;
 };
@@ -47,17 +49,23 @@ struct HubEvent {
 /// Thread-safe; runs a thread of its own.
 class Hub {
  public:
-  /// Error(kIo) when it cannot listen there. A socket file that nobody listens at is replaced.
+  /// Agents wait until admit(). Error(kIo) when it cannot listen there. A socket file that nobody listens at is
+  /// replaced.
   explicit Hub(const HubOptions& options);
   ~Hub();
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
+  /// Lets agents in. Not before submit() of all attempts that are not new: an agent that reports one that nobody knows
+  /// has to end it.
+  void admit();
   /// A second call with the same attempt changes nothing.
   void submit(const WorkOrder& order);
   void stop(const std::string& attempt, StopReason reason, std::chrono::seconds grace);
   /// The result has been written down.
   void acknowledge(const std::string& attempt);
+  /// What an agent has left written that will not come any more.
+  void report(const std::string& node, const NodeReport& report);
   /// What is known of it already: a driver's agent could not be started, say.
   void lose_node(const std::string& node, const std::string& why);
   /// Tells the node's agent that it may end, once it has nothing to do.

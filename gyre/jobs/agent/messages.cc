@@ -17,6 +17,7 @@ using Json = nlohmann::json;
 constexpr std::size_t kMostPayloadBytes = std::size_t{32} << 20;
 constexpr std::size_t kMostReports = 1000;
 constexpr std::size_t kMostNodes = 4096;
+constexpr int kMostCores = 1 << 16;
 constexpr std::int64_t kLongestGraceSeconds = 7LL * 24 * 3600;
 constexpr std::int64_t kLongestLeaseMs = 24LL * 3600 * 1000;
 
@@ -35,10 +36,10 @@ std::string attempt_of(const JsonFields& fields) {
 std::string encode(const Registration& registration) {
   Json reports = Json::array();
   for (const NodeReport& report : registration.reports) reports.push_back(to_json(report));
-  const Json json = {{"version", kProtocolVersion},
-                     {"node", registration.node},
-                     {"process", registration.process},
-                     {"reports", reports}};
+  const Json json = {{"version", kProtocolVersion},     {"node", registration.node},
+                     {"process", registration.process}, {"reports", reports},
+                     {"address", registration.address}, {"cores", registration.cores},
+                     {"gpus", registration.gpus}};
   return json.dump();
 }
 
@@ -55,6 +56,10 @@ Registration registration_from(const net::Message& message) {
   registration.node = fields.text("node");
   if (!is_plain_name(registration.node)) fields.refuse("node", "is not a name");
   registration.process = fields.integer("process", 0, std::numeric_limits<std::int32_t>::max());
+  registration.address = fields.text_or("address", "");
+  if (!registration.address.empty() && !is_address(registration.address)) fields.refuse("address", "is not an address");
+  registration.cores = static_cast<int>(fields.integer_or("cores", 1, kMostCores, 1));
+  registration.gpus = static_cast<int>(fields.integer_or("gpus", 0, kMostCores, 0));
   for (const Json& report : fields.array("reports", kMostReports)) {
     registration.reports.push_back(node_report_from_json(report));
   }

@@ -34,9 +34,13 @@ constexpr std::uint16_t kLeave = 18;    ///< {}: the node is not needed any more
 constexpr int kProtocolVersion = 1;
 
 struct Registration {
-  std::string node;
+  std::string node;                 ///< NodePlace::agent_name().
   std::int64_t process = 0;         ///< The agent's.
   std::vector<NodeReport> reports;  ///< Of every attempt that the service has not said to forget.
+  // For orders that do not know the node's address.
+  std::string address = {};
+  int cores = 1;
+  int gpus = 0;
 };
 
 struct RunCommand {

@@ -35,6 +35,9 @@ struct NodeOptions {
   std::optional<JobUser> user;  ///< Unset: jobs run as this process's user, which must not be root.
   MountMethod mounts = MountMethod::kLink;
   std::chrono::seconds grace{5};  ///< From a request to end to SIGKILL.
+  /// Exit records are written here too, as AGENT.json, for a service that finds neither node nor agent any more. Empty:
+  /// nowhere.
+  std::filesystem::path record_copies = {};
 };
 
 /// One attempt on one node, from its order to its exit record. Runs on a thread of its own; all calls are thread-safe

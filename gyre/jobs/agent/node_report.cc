@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/check.h"
+#include "gyre/base/file.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 
 namespace gyre::jobs::agent {
@@ -105,6 +107,12 @@ NodeReport node_report_from_json(const Json& json) {
   report.outputs = texts_from_json(fields, "outputs", kMostOutputs);
   report.notes = list_from_json(fields, "notes", NodeReport::kMostNotes);
   return report;
+}
+
+NodeReport read_node_report(const std::filesystem::path& file) {
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  const Bytes bytes = read_file(file, kMostBytes);
+  return node_report_from_json(parse_json(as_text(bytes), kMostBytes, file.string()));
 }
 
 }  // namespace gyre::jobs::agent

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -69,6 +70,8 @@ nlohmann::json to_json(const NodeReport& report);
 /// From untrusted text. Error(kCorruptData).
 ExitRecord exit_record_from_json(const nlohmann::json& json);
 NodeReport node_report_from_json(const nlohmann::json& json);
+/// From a record that an agent has written. Error(kCorruptData, kIo).
+NodeReport read_node_report(const std::filesystem::path& file);
 
 /// Why a node is asked to end an attempt.
 enum class StopReason {

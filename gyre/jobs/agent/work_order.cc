@@ -1,9 +1,12 @@
 #include "gyre/jobs/agent/work_order.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -30,7 +33,8 @@ constexpr std::array<std::pair<Mpi, const char*>, 3> kMpiNames = {
     {{Mpi::kNone, "none"}, {Mpi::kOpenMpi, "openmpi"}, {Mpi::kHydra, "hydra"}}};
 
 Json to_json(const NodePlace& node) {
-  return {{"id", node.id}, {"address", node.address}, {"cores", node.cores}, {"gpus", node.gpus}};
+  return {
+      {"id", node.id}, {"address", node.address}, {"cores", node.cores}, {"gpus", node.gpus}, {"agent", node.agent}};
 }
 
 std::string plain_name(const JsonFields& fields, const char* name) {
@@ -63,16 +67,11 @@ NodePlace node_from_json(const Json& json) {
   NodePlace node;
   node.id = plain_name(fields, "id");
   node.address = fields.text("address");
-  const auto in_address = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
-           c == '_' || c == ':';
-  };
-  if (node.address.empty() || node.address.size() > 255 || !std::ranges::all_of(node.address, in_address) ||
-      node.address.front() == '-') {
-    fields.refuse("address", "is not an address or a host name");
-  }
+  if (!is_address(node.address)) fields.refuse("address", "is not an address or a host name");
   node.cores = static_cast<int>(fields.integer("cores", 1, kMostCores));
   node.gpus = static_cast<int>(fields.integer("gpus", 0, kMostCores));
+  node.agent = fields.text_or("agent", "");
+  if (!node.agent.empty() && !is_plain_name(node.agent)) fields.refuse("agent", "is not a name");
   return node;
 }
 
@@ -93,6 +92,20 @@ bool is_plain_name(std::string_view name) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
   };
   return !name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, plain);
+}
+
+bool is_address(std::string_view text) {
+  const auto in_address = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+           c == '_' || c == ':';
+  };
+  return !text.empty() && text.size() <= 255 && std::ranges::all_of(text, in_address) && text.front() != '-';
+}
+
+bool is_numeric_address(const std::string& text) {
+  std::array<std::byte, sizeof(in6_addr)> parsed;
+  return ::inet_pton(AF_INET, text.c_str(), parsed.data()) == 1 ||
+         ::inet_pton(AF_INET6, text.c_str(), parsed.data()) == 1;
 }
 
 Json to_json(const WorkOrder& order) {

@@ -13,10 +13,14 @@ namespace gyre::jobs::agent {
 /// A node that a job runs on.
 struct NodePlace {
   std::string id;
-  std::string address;  ///< Where the job's other nodes reach it.
+  /// Where the job's other nodes reach it. Empty: nobody knows before its agent has come, which tells cores and gpus
+  /// too.
+  std::string address;
   int cores = 1;
   int gpus = 0;
+  std::string agent = {};  ///< The name under which its agent registers. Empty: the id.
 
+  const std::string& agent_name() const { return agent.empty() ? id : agent; }
   bool operator==(const NodePlace&) const = default;
 };
 
@@ -62,6 +66,9 @@ struct NodeFacts {
 
 /// Letters, digits, "-" and "_", 1 to 64 of them: names that become names of files.
 bool is_plain_name(std::string_view name);
+/// What can be an address or a host name.
+bool is_address(std::string_view text);
+bool is_numeric_address(const std::string& text);
 
 nlohmann::json to_json(const WorkOrder& order);
 nlohmann::json to_json(const NodeFacts& facts);

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "gyre/base/clock.h"
 #include "gyre/jobs/agent/hub.h"
+#include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/work_order.h"
 
 namespace gyre::jobs::drivers {
@@ -30,10 +32,19 @@ class Driver {
  public:
   virtual ~Driver() = default;
 
+  /// The caller's node of that name. `number`: the caller's own, from 1, of no other node. Pure.
+  virtual agent::NodePlace place(const std::string& node, std::int64_t number) const = 0;
+  /// How many nodes one cluster can have.
+  virtual int most_nodes() const = 0;
+  /// The order as its nodes get it: with everything that the driver decides. Pure, thread-safe.
+  virtual WorkOrder completed(WorkOrder order) const = 0;
+  /// Of the node that a completed order is for, as its jobs see them. Pure, thread-safe.
+  virtual agent::NodeFolders folders(const WorkOrder& order) const = 0;
+
   /// What submit() would hand over; for people and tests. Starts nothing. No secret is in it. Error(kInvalidArgument)
   /// for an order that can never run here.
   virtual std::vector<Artifact> plan(const WorkOrder& order) const = 0;
-  /// Returns at once; events tell the rest. Fills in WorkOrder::shared_folder and WorkOrder::key.
+  /// Returns at once; events tell the rest. Completes the order.
   /// Error(kInvalidArgument) as plan().
   virtual void submit(const WorkOrder& order) = 0;
   /// What has happened since the last call; waits for something until the deadline. Has to be called for anything to go
@@ -44,10 +55,12 @@ class Driver {
   /// Ends an attempt, from whatever phase. One that is not known, or has ended, is left alone.
   virtual void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) = 0;
   /// After a restart of the service: these attempts were submitted and their ends are not known. Each goes on where it
-  /// is, or ends as lost.
+  /// is, or ends as lost. To be called once and first, with nothing where there is nothing.
   virtual void reattach(const std::vector<WorkOrder>& orders) = 0;
   /// The attempt's end has been written down; the nodes may forget it.
   virtual void acknowledge(const std::string& attempt) = 0;
+  /// The caller does not want the node any more, and will not name another one so.
+  virtual void release(const std::string& node) = 0;
 };
 
 }  // namespace gyre::jobs::drivers

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
+#include "gyre/base/random.h"
 #include "gyre/jobs/drivers/driver.h"
 #include "gyre/jobs/drivers/test_support.h"
 #include "gyre/jobs/spec/parse.h"
@@ -39,8 +40,7 @@ struct Heard {
 }  // namespace conformance
 
 /// A fixture has: driver() (of two nodes at least), places(count), restart() (a new driver in the place of one that is
-/// gone without a word), kill_agent(node), lose_node(node) (it must not come back), processes_of(attempt), and
-/// node_folder(node).
+/// gone without a word), kill_agent(node), lose_node(node) (it must not come back), and processes_of(attempt).
 template <typename Fixture>
 class DriverConformance : public testing::Test {
  protected:
@@ -343,6 +343,79 @@ TYPED_TEST_P(DriverConformance, a_lost_node_ends_the_attempt_on_the_others) {
   this->expect_nothing_left(order);
 }
 
+// As long as it prepares there are no processes of the job yet, but there is an attempt to be ended.
+TYPED_TEST_P(DriverConformance, a_node_that_is_lost_while_it_prepares_ends_the_attempt_too) {
+  const WorkOrder order = this->order(
+      "lost-early", 2,
+      R"("jobPreparation": {"commandLine": "touch $AZ_BATCHAI_MOUNT_ROOT/share/prep-$AZ_BATCH_NODE_ID; sleep 1000"},)" +
+          this->line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs"));
+  this->driver().submit(order);
+  EXPECT_TRUE(this->wait_until([&] { return this->exists("prep-" + order.nodes[1].id); }));
+  this->fixture_->lose_node(order.nodes[1].id);
+  const auto result = this->wait_for_end(order.attempt);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "InternalError");
+  EXPECT_THAT(result.lost, testing::ElementsAre(order.nodes[1].id));
+  EXPECT_FALSE(this->exists("runs"));
+  this->driver().acknowledge(order.attempt);
+  this->expect_nothing_left(order);
+}
+
+// While it is on its way to the nodes, and while they prepare; other tests restart later.
+TYPED_TEST_P(DriverConformance, a_service_that_restarts_early_finds_its_attempts_again) {
+  for (const bool preparing : {false, true}) {
+    const std::string name = preparing ? "preparing" : "submitted";
+    const std::string share = "$AZ_BATCHAI_MOUNT_ROOT/share/";
+    const WorkOrder order =
+        this->order(name, 2,
+                    R"("jobPreparation": {"commandLine": "echo prepared >> )" + share + "times-" + name + "; touch " +
+                        share + name + R"(.prep; sleep 0.5"},)" + this->line("echo ran >> " + share + "times-" + name));
+    this->driver().submit(order);
+    if (preparing) {
+      EXPECT_TRUE(this->wait_until([&] { return this->exists(name + ".prep"); }));
+    }
+    this->fixture_->restart();
+    this->driver().reattach({order});
+    const auto result = this->wait_for_end(order.attempt);
+    EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+    EXPECT_EQ(conformance::content_of(this->share_ / ("times-" + name)), "prepared\nprepared\nran\n");
+    this->driver().acknowledge(order.attempt);
+    this->expect_nothing_left(order);
+  }
+}
+
+// At whatever instruction an agent or the service is killed: no job is lost, none runs twice, no end is told wrongly.
+TYPED_TEST_P(DriverConformance, kills_of_agents_and_of_the_service_at_random_points_change_nothing) {
+  const auto seed = static_cast<std::uint64_t>(wall_clock_us());
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Random random(seed);
+  constexpr int kJobs = 8;
+  for (int i = 0; i < kJobs; ++i) {
+    const std::string name = "job-" + std::to_string(i);
+    const WorkOrder order = this->order(name, 2,
+                                        R"("jobPreparation": {"commandLine": "sleep 0.1"},)" +
+                                            this->line("echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/" + name +
+                                                       "; sleep 0.2; echo last; exit " + std::to_string(i % 3)));
+    this->driver().submit(order);
+    const int kills = 1 + static_cast<int>(random.below(3));
+    for (int kill = 0; kill < kills && !this->heard_.ended.contains(order.attempt); ++kill) {
+      this->hear(Deadline::after(std::chrono::milliseconds(random.below(150))));
+      const auto target = random.below(3);
+      if (target < 2) this->fixture_->kill_agent(order.nodes[target].id);
+      if (target == 2) {
+        this->fixture_->restart();
+        this->driver().reattach({order});
+      }
+    }
+    const auto result = this->wait_for_end(order.attempt);
+    EXPECT_EQ(result.exit_code, i % 3) << name << ": " << (result.error ? result.error->message : "");
+    EXPECT_EQ(conformance::content_of(this->share_ / name), "ran\n");
+    EXPECT_EQ(this->log(order, "stdout.txt"), "last\n");
+    this->driver().acknowledge(order.attempt);
+    this->expect_nothing_left(order);
+  }
+}
+
 TYPED_TEST_P(DriverConformance, what_a_job_leaves_behind_is_removed_and_told) {
   const WorkOrder order =
       this->order("messy", 1, this->line("setsid sleep 1000 > /dev/null 2>&1 < /dev/null & sleep 0.3; echo done"));
@@ -350,17 +423,17 @@ TYPED_TEST_P(DriverConformance, what_a_job_leaves_behind_is_removed_and_told) {
   this->expect_nothing_left(order);
 }
 
-REGISTER_TYPED_TEST_SUITE_P(DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belong,
-                            a_failing_command_gives_its_exit_code_and_one_error,
-                            a_missing_program_is_a_job_that_failed_with_127,
-                            all_nodes_are_prepared_before_the_job_starts,
-                            a_failed_preparation_fails_the_job_which_never_starts,
-                            what_the_first_node_expands_is_there_on_the_others, logs_are_complete_to_the_last_line,
-                            secrets_reach_the_job_and_no_log, a_job_is_cancelled_in_every_phase,
-                            a_job_that_has_ended_is_not_changed_by_a_cancel, an_attempt_submitted_twice_runs_once,
-                            the_wall_clock_limit_ends_a_job, a_job_goes_on_when_an_agent_is_killed,
-                            a_restarted_service_finds_its_attempts_again,
-                            an_end_that_nobody_heard_of_is_told_after_the_restart,
-                            a_lost_node_ends_the_attempt_on_the_others, what_a_job_leaves_behind_is_removed_and_told);
+REGISTER_TYPED_TEST_SUITE_P(
+    DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belong,
+    a_failing_command_gives_its_exit_code_and_one_error, a_missing_program_is_a_job_that_failed_with_127,
+    all_nodes_are_prepared_before_the_job_starts, a_failed_preparation_fails_the_job_which_never_starts,
+    what_the_first_node_expands_is_there_on_the_others, logs_are_complete_to_the_last_line,
+    secrets_reach_the_job_and_no_log, a_job_is_cancelled_in_every_phase,
+    a_job_that_has_ended_is_not_changed_by_a_cancel, an_attempt_submitted_twice_runs_once,
+    the_wall_clock_limit_ends_a_job, a_job_goes_on_when_an_agent_is_killed,
+    a_restarted_service_finds_its_attempts_again, an_end_that_nobody_heard_of_is_told_after_the_restart,
+    a_lost_node_ends_the_attempt_on_the_others, a_node_that_is_lost_while_it_prepares_ends_the_attempt_too,
+    a_service_that_restarts_early_finds_its_attempts_again,
+    kills_of_agents_and_of_the_service_at_random_points_change_nothing, what_a_job_leaves_behind_is_removed_and_told);
 
 }  // namespace gyre::jobs::drivers

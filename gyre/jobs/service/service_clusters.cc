@@ -14,14 +14,12 @@ using api::ServiceError;
 
 namespace {
 
-constexpr int kMostNodes = 250;  // Of this machine.
-
-void check_scale(const api::Scale& scale) {
+void check_scale(const api::Scale& scale, int most_nodes) {
   const auto* manual = std::get_if<spec::ManualScale>(&scale);
   const int most = manual ? manual->target_node_count : std::get<spec::AutoScale>(scale).maximum_node_count;
-  if (most <= kMostNodes) return;
+  if (most <= most_nodes) return;
   throw ServiceError(ServiceError::Kind::kInvalid, "NodeCountTooLarge",
-                     fmt::format("a cluster on this machine has at most {} nodes, not {}", kMostNodes, most));
+                     fmt::format("a cluster of this driver has at most {} nodes, not {}", most_nodes, most));
 }
 
 }  // namespace
@@ -41,11 +39,7 @@ api::Cluster Service::cluster(const api::ClusterName& name) {
 }
 
 api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name, const spec::ClusterSpec& spec) {
-  if (spec.gyre.driver != "local") {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("driver '{}' is not available; this service has the driver 'local'", spec.gyre.driver));
-  }
-  check_scale(spec.scale_settings);
+  check_scale(spec.scale_settings, work_->dispatcher.most_nodes(spec));
   const KeptSpec text = kept(spec);
   api::Created<api::Cluster> created;
   {
@@ -73,7 +67,7 @@ api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name,
 }
 
 api::Cluster Service::scale_cluster(const api::ClusterName& name, const api::Scale& scale) {
-  check_scale(scale);
+  check_scale(scale, work_->dispatcher.most_nodes(this->cluster(name).spec));
   api::Cluster cluster;
   {
     const MutexLock lock(work_->ledger.mutex);
@@ -100,20 +94,27 @@ void Service::delete_cluster(const api::ClusterName& name) {
 }
 
 std::vector<api::Node> Service::nodes(const api::ClusterName& name) {
-  const MutexLock lock(work_->ledger.mutex);
   std::vector<api::Node> nodes;
-  for (const catalog::Node& node : work_->ledger.catalog.nodes().list(work_->ledger.cluster(name).id)) {
-    api::Node shown{.name = node.name,
-                    .state = service::shown(node.state),
-                    .state_transition_time = node.state_changed,
-                    .address = address_of(node.id),
-                    .problem = node.problem};
-    if (node.attempt) {
-      const catalog::Job job =
-          work_->ledger.catalog.jobs().get(work_->ledger.catalog.attempts().get(*node.attempt).job);
-      shown.job = work_->ledger.experiment_name(job.experiment) + "/" + job.name;
+  std::vector<catalog::Id> ids;
+  const spec::ClusterSpec spec = this->cluster(name).spec;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    for (const catalog::Node& node : work_->ledger.catalog.nodes().list(work_->ledger.cluster(name).id)) {
+      api::Node shown{.name = node.name,
+                      .state = service::shown(node.state),
+                      .state_transition_time = node.state_changed,
+                      .problem = node.problem};
+      if (node.attempt) {
+        const catalog::Job job =
+            work_->ledger.catalog.jobs().get(work_->ledger.catalog.attempts().get(*node.attempt).job);
+        shown.job = work_->ledger.experiment_name(job.experiment) + "/" + job.name;
+      }
+      nodes.push_back(std::move(shown));
+      ids.push_back(node.id);
     }
-    nodes.push_back(std::move(shown));
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    nodes[i].address = work_->dispatcher.address_of(spec, nodes[i].name, ids[i]);
   }
   return nodes;
 }

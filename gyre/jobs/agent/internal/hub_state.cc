@@ -22,9 +22,11 @@ void HubState::submit(const WorkOrder& order, Time now) {
   std::erase_if(early_, [&](const auto& report) { return report.first.second == order.attempt; });
   const auto [place, ignored] = attempts_.emplace(order.attempt, Entry{AttemptRun(order), 0, false, false, {}});
   for (const NodePlace& node : order.nodes) {
-    NodeContact& contact = nodes_[node.id];
+    NodeContact& contact = nodes_[node.agent_name()];
     // From now on it is expected; an earlier silence was nobody's business.
     if (!contact.connected) contact = {false, now, false};
+    AttemptRun& run = place->second.run;
+    run.place(*run.index_of(node.agent_name()), contact.address, contact.cores, contact.gpus);
   }
   update(place->second);
 }
@@ -46,10 +48,13 @@ void HubState::acknowledge(const std::string& attempt) {
 }
 
 void HubState::agent_came(const Registration& registration, Time now) {
-  nodes_[registration.node] = {true, now, false};
+  nodes_[registration.node] = {true, now, false, true, registration.address, registration.cores, registration.gpus};
   events_.push_back({HubEvent::Kind::kAgentCame, "", registration.node, "", std::nullopt});
   for (auto& [name, entry] : attempts_) {
-    if (const auto node = entry.run.index_of(registration.node)) entry.told.erase(*node);
+    const auto node = entry.run.index_of(registration.node);
+    if (!node) continue;
+    entry.told.erase(*node);
+    entry.run.place(*node, registration.address, registration.cores, registration.gpus);
   }
   for (const NodeReport& each : registration.reports) report(registration.node, each);
   for (auto& [name, entry] : attempts_) update(entry);
@@ -107,7 +112,9 @@ void HubState::look_at_clock(Time now) {
     };
     // An agent without a job may go as it likes.
     if (contact.lost || std::ranges::none_of(attempts_, needs)) continue;
-    const bool never_came = !contact.connected && now - contact.last >= std::max(lease, options_.longest_start);
+    const auto longest = contact.came ? options_.longest_absence : options_.longest_start;
+    const bool awaited = contact.came || options_.longest_start.count() > 0;
+    const bool never_came = !contact.connected && awaited && now - contact.last >= std::max(lease, longest);
     const bool silent = contact.connected && now - contact.last >= lease;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - contact.last).count();
     if (silent) lost.emplace_back(id, fmt::format("it has not renewed its lease for {} s", seconds));
@@ -135,7 +142,7 @@ void HubState::update(Entry& entry) {
 
 void HubState::tell(Entry& entry, int node) {
   AttemptRun& run = entry.run;
-  const std::string& id = run.order().nodes[static_cast<std::size_t>(node)].id;
+  const std::string& id = run.order().nodes[static_cast<std::size_t>(node)].agent_name();
   const NodeCommand command = run.command_for(node);
   if (command == NodeCommand::kNone || !nodes_[id].connected) return;
   if (entry.told.contains(node) && entry.told[node] == command) return;

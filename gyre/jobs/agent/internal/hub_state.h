@@ -50,6 +50,10 @@ class HubState {
     bool connected = false;
     Time last;  ///< Its last renewal, or when it began to be expected.
     bool lost = false;
+    bool came = false;
+    std::string address = {};
+    int cores = 1;
+    int gpus = 0;
   };
   struct Entry {
     AttemptRun run;

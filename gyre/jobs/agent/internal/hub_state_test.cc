@@ -66,6 +66,33 @@ TEST_F(HubStateTest, an_order_waits_for_its_agent_and_is_told_once_per_connectio
   EXPECT_THAT(sent(), ElementsAre(message_type::kPrepare));
 }
 
+// Engines choose nodes themselves: where they are is known when their agents come.
+TEST_F(HubStateTest, nobody_prepares_before_all_addresses_are_known) {
+  order_.nodes = {{"n0", "", 1, 0, "a1-0"}, {"n1", "", 1, 0, "a1-1"}};
+  state_.submit(order_, now_);
+  state_.agent_came({"a1-0", 1, {}, "10.0.0.4", 8, 1}, now_);
+  EXPECT_THAT(sent(), IsEmpty());
+  state_.agent_came({"a1-1", 1, {}, "10.0.0.5", 8, 0}, now_);
+  const std::vector<Outgoing> orders = state_.take_outgoing();
+  ASSERT_EQ(orders.size(), 2U);
+  EXPECT_EQ(orders[1].node, "a1-1");
+  EXPECT_THAT(orders[1].payload, testing::HasSubstr(R"("address":"10.0.0.4","agent":"a1-0","cores":8,"gpus":1)"));
+}
+
+TEST_F(HubStateTest, without_a_longest_start_only_agents_that_had_come_are_missed) {
+  HubOptions patient = options();
+  patient.longest_start = std::chrono::seconds(0);
+  HubState state(patient, now_);
+  state.submit(order_, now_);
+  state.look_at_clock(now_ + std::chrono::hours(48));
+  EXPECT_FALSE(state.has_events());
+  state.agent_came({"n0", 1, {}}, now_);
+  state.agent_gone("n0");
+  static_cast<void>(state.take_events());
+  state.look_at_clock(now_ + std::chrono::seconds(30));
+  EXPECT_TRUE(state.has_events());
+}
+
 TEST_F(HubStateTest, a_node_is_lost_when_lease_and_margin_have_passed_and_not_before) {
   state_.submit(order_, now_);
   state_.agent_came({"n0", 1, {}}, now_);

@@ -8,9 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/agent/job_environment.h"
@@ -95,6 +99,17 @@ Mpi find_mpi(const Variables& environment, const std::optional<JobUser>& user) {
   if (said.find("Open MPI") != std::string::npos || said.find("OpenRTE") != std::string::npos) return Mpi::kOpenMpi;
   if (said.find("HYDRA") != std::string::npos || said.find("Intel(R) MPI") != std::string::npos) return Mpi::kHydra;
   return Mpi::kNone;
+}
+
+int count_gpus() {
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
+    const std::string_view list(visible);
+    return list.empty() || list == "-1" || list == "NoDevFiles" ? 0
+                                                                : 1 + static_cast<int>(std::ranges::count(list, ','));
+  }
+  int count = 0;
+  while (::access(fmt::format("/dev/nvidia{}", count).c_str(), F_OK) == 0) ++count;
+  return count;
 }
 
 PortLease::PortLease(const std::string& address_text, int count) {

@@ -315,7 +315,11 @@ void NodeRun::clean_up() {
     last.facts = state_.facts;
   });
   try {
-    write_file_atomically(folders_.record(attempt), as_bytes(to_json(last).dump()));
+    const std::string text = to_json(last).dump();
+    write_file_atomically(folders_.record(attempt), as_bytes(text));
+    if (!options_.record_copies.empty()) {
+      write_file_atomically(options_.record_copies / (state_.order.here().agent_name() + ".json"), as_bytes(text));
+    }
     fs::remove(folders_.current());
   } catch (const std::exception& failure) {
     // current.json, which says the same, stays.

@@ -22,7 +22,7 @@
 #include "gyre/jobs/agent/detached_program.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/node_job.h"
-#include "gyre/jobs/agent/secure_connection.h"
+#include "gyre/jobs/drivers/internal/orders.h"
 
 namespace gyre::jobs::drivers::local {
 
@@ -31,22 +31,8 @@ namespace {
 namespace fs = std::filesystem;
 using agent::NodePlace;
 
-constexpr int kFirstAddress = 2;  // 127.0.0.1 is everybody's.
-constexpr int kMostNodes = 250;
+constexpr int kFirstAddress = 2;              // 127.0.0.1 is everybody's.
 constexpr std::chrono::seconds kPatience{1};  // With an agent that was started and has not come.
-constexpr std::size_t kMostKeyBytes = 1024;
-
-/// Made once per folder, for our user alone.
-net::JobKey key_in(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) {
-    const UniqueFd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
-    if (!made) throw system_error(fmt::format("cannot write {}", file.string()), errno);
-    write_all(made.get(), as_bytes(agent::hex_of(net::make_random_key())), file.string());
-  }
-  const Bytes bytes = read_file(file, kMostKeyBytes);
-  return agent::key_from_hex(std::string(as_text(bytes)));
-}
 
 /// Whether process `pid` is the agent that works in `root`.
 bool is_agent_of(int pid, const fs::path& root) {
@@ -90,17 +76,26 @@ LocalDriver::LocalDriver(const LocalOptions& options) : options_(options) {
   hub_ = std::make_unique<agent::Hub>(hub);
 }
 
+/// Every virtual node has an address of its own: 127.0.0.2 for number 1, and on through 127.0.0.0/8.
+NodePlace LocalDriver::place(const std::string& node, std::int64_t number) const {
+  const std::int64_t place = number + 1;
+  return {.id = node,
+          .address = fmt::format("127.{}.{}.{}", (place >> 16) & 0xff, (place >> 8) & 0xff, place & 0xff),
+          .cores = usable_cores(),
+          .gpus = 0,
+          .agent = ""};
+}
+
+agent::NodeFolders LocalDriver::folders(const WorkOrder& order) const {
+  return agent::NodeFolders(node_folder(order.here().id));
+}
+
 WorkOrder LocalDriver::completed(WorkOrder order) const {
   // All nodes are this machine: one path each, so that what a script on one node expands is there on the others.
   order.shared_folder = (attempt_folder(order.attempt) / "shared").string();
   order.job_mount_root = (attempt_folder(order.attempt) / "mounts").string();
   order.mount_root = (options_.folder / "mounts" / name_of_mounts(order)).string();
-  order.key = agent::hex_of([&] {
-    const Sha256 digest = hmac_sha256(key_, as_bytes("attempt " + order.attempt));
-    net::JobKey key;
-    std::ranges::copy(digest, key.begin());
-    return key;
-  }());
+  order.key = key_of_attempt(key_, order.attempt);
   order.node = 0;
   return order;
 }
@@ -123,21 +118,14 @@ std::vector<std::string> LocalDriver::agent_command(const NodePlace& node) const
 }
 
 std::vector<Artifact> LocalDriver::plan(const WorkOrder& order) const {
-  // As if for the first node: an error here is one of the order.
   const WorkOrder whole = completed(order);
   for (const NodePlace& node : whole.nodes) {
-    if (!agent::is_plain_name(node.id) || !node.address.starts_with("127.")) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("node '{}' at '{}' is not one of this machine's virtual nodes", node.id, node.address));
-    }
-  }
-  if (static_cast<int>(whole.nodes.size()) != whole.job.node_count) {
+    if (node.address.starts_with("127.")) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the job needs {} nodes and was given {}", whole.job.node_count, whole.nodes.size()));
+                fmt::format("node '{}' at '{}' is not one of this machine's virtual nodes", node.id, node.address));
   }
-  const agent::NodeFolders folders(node_folder(whole.nodes.front().id));
-  const agent::MountPlan mounts = agent::plan_mounts(whole, folders);
-  agent::check_places(agent::job_environment(whole, folders, {{"HOME", folders.job(whole.job_name)}}), mounts);
+  // As if for the first node: an error here is one of the order.
+  check_order(whole, folders(whole));
   std::vector<Artifact> artifacts;
   for (const NodePlace& node : whole.nodes) {
     artifacts.push_back({node.id, fmt::format("{}\n", fmt::join(agent_command(node), " "))});
@@ -169,6 +157,7 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
       ensure_agent(node.id);
     }
   }
+  hub_->admit();
 }
 
 void LocalDriver::ensure_agent(const std::string& node) {

@@ -15,6 +15,8 @@
 
 namespace gyre::jobs::drivers::local {
 
+inline constexpr int kMostNodes = 250;
+
 struct LocalOptions {
   std::filesystem::path folder;  ///< Everything of the nodes lies here; absolute, and not long: sockets are made in it.
   std::string gyre_program;      ///< Absolute.
@@ -47,11 +49,12 @@ class LocalDriver final : public Driver {
   void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) override;
   void reattach(const std::vector<WorkOrder>& orders) override;
   void acknowledge(const std::string& attempt) override;
+  void release(const std::string& node) override { hub_->dismiss(node); }
 
-  /// The node's agent may end, once it has nothing to do.
-  void release(const std::string& node) { hub_->dismiss(node); }
-  /// The order as its nodes get it.
-  WorkOrder completed(WorkOrder order) const;
+  agent::NodePlace place(const std::string& node, std::int64_t number) const override;
+  WorkOrder completed(WorkOrder order) const override;
+  agent::NodeFolders folders(const WorkOrder& order) const override;
+  int most_nodes() const override { return kMostNodes; }
   std::filesystem::path node_folder(const std::string& node) const { return options_.folder / "nodes" / node; }
 
  private:

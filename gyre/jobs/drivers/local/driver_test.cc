@@ -236,37 +236,5 @@ TEST_F(LocalJobs, a_killed_launcher_is_an_internal_error) {
   expect_nothing_left(order);
 }
 
-// At whatever instruction an agent or the service is killed: no job is lost, none runs twice, no end is told wrongly.
-TEST_F(LocalJobs, kills_of_agents_and_of_the_service_at_random_points_change_nothing) {
-  const auto seed = static_cast<std::uint64_t>(wall_clock_us());
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  Random random(seed);
-  constexpr int kJobs = 8;
-  for (int i = 0; i < kJobs; ++i) {
-    const std::string name = "job-" + std::to_string(i);
-    const WorkOrder order = this->order(name, 2,
-                                        R"("jobPreparation": {"commandLine": "sleep 0.1"},)" +
-                                            this->line("echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/" + name +
-                                                       "; sleep 0.2; echo last; exit " + std::to_string(i % 3)));
-    driver().submit(order);
-    const int kills = 1 + static_cast<int>(random.below(3));
-    for (int kill = 0; kill < kills && !heard_.ended.contains(order.attempt); ++kill) {
-      hear(Deadline::after(std::chrono::milliseconds(random.below(150))));
-      const auto target = random.below(3);
-      if (target < 2) fixture_->kill_agent(order.nodes[target].id);
-      if (target == 2) {
-        fixture_->restart();
-        driver().reattach({order});
-      }
-    }
-    const auto result = wait_for_end(order.attempt);
-    EXPECT_EQ(result.exit_code, i % 3) << name << ": " << (result.error ? result.error->message : "");
-    EXPECT_EQ(conformance::content_of(share_ / name), "ran\n");
-    EXPECT_EQ(log(order, "stdout.txt"), "last\n");
-    driver().acknowledge(order.attempt);
-    expect_nothing_left(order);
-  }
-}
-
 }  // namespace
 }  // namespace gyre::jobs::drivers

@@ -5,7 +5,6 @@
 
 #include <spdlog/logger.h>
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,10 +13,6 @@
 #include "gyre/base/cores.h"
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
-#include "gyre/jobs/agent/job_environment.h"
-#include "gyre/jobs/agent/mounts.h"
-#include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/service/internal/names.h"
 #include "gyre/jobs/service/internal/records.h"
 
 namespace gyre::jobs::service {
@@ -40,18 +35,6 @@ constexpr int kTerminatedExitCode = 128 + SIGTERM;
 /// After a catalog that cannot be written.
 constexpr int kPauseAfterFailureMs = 1'000;
 
-drivers::local::LocalOptions driver_options(const ServiceOptions& options) {
-  drivers::local::LocalOptions local;
-  local.folder = options.folder;
-  local.gyre_program = options.gyre_program;
-  local.environment = options.environment;
-  local.job_user = options.job_user;
-  local.lease = options.lease;
-  local.margin = options.margin;
-  local.logger = options.logger;
-  return local;
-}
-
 /// Of the catalog's failures: the others come again however often the same thing is tried.
 bool may_pass(ErrorCode code) {
   return code == ErrorCode::kResourceExhausted || code == ErrorCode::kIo || code == ErrorCode::kTimeout;
@@ -64,7 +47,7 @@ std::string details_of(const agent::JobError& error) {
 }  // namespace
 
 Dispatcher::Dispatcher(const ServiceOptions& options, Ledger& ledger, std::function<void()> changed)
-    : options_(options), ledger_(ledger), changed_(std::move(changed)), driver_(driver_options(options)) {
+    : options_(options), ledger_(ledger), changed_(std::move(changed)), drivers_(options) {
   take_over();
   thread_ = start_thread("the job service", [this] { run(); });
 }
@@ -75,22 +58,34 @@ Dispatcher::~Dispatcher() {
   thread_.join();
 }
 
-/// What a service before this one had handed to its driver, or was about to.
+/// New ones have nothing to find again.
+std::vector<drivers::Driver*> Dispatcher::all_drivers() {
+  const MutexLock lock(ledger_.mutex);
+  for (drivers::Driver* driver : drivers_.take_new()) driver->reattach({});
+  return drivers_.all();
+}
+
+/// What a service before this one had handed to its drivers, or was about to.
 void Dispatcher::take_over() {
-  std::vector<agent::WorkOrder> orders;
-  {
-    const MutexLock lock(ledger_.mutex);
-    const std::string boot = boot_id();
-    for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
-      const bool same_boot = attempt.planned_boot.boot == boot;
-      const std::chrono::microseconds age(same_boot ? boot_clock_us() - attempt.planned_boot.time_us : 0);
-      started_[attempt.id] = SteadyClock::now() - age;
-      orders.push_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true));
-      // Whether a planned one was handed over is not known; doing it again does not start it twice.
-      if (attempt.state != AttemptState::kPlanned) submitted_.insert(attempt.id);
-    }
+  const MutexLock lock(ledger_.mutex);
+  catalog::PageRequest request{.limit = catalog::kLongestPage};
+  for (bool more = true; more;) {
+    const auto page = ledger_.catalog.clusters().list_all(request);
+    for (const catalog::Cluster& cluster : page.items) static_cast<void>(driver_of(cluster));
+    more = page.next.has_value();
+    request.after = page.next.value_or(0);
   }
-  driver_.reattach(orders);
+  std::map<drivers::Driver*, std::vector<agent::WorkOrder>> orders;
+  const std::string boot = boot_id();
+  for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
+    const bool same_boot = attempt.planned_boot.boot == boot;
+    const std::chrono::microseconds age(same_boot ? boot_clock_us() - attempt.planned_boot.time_us : 0);
+    started_[attempt.id] = SteadyClock::now() - age;
+    orders[&driver_of(attempt)].push_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true));
+    // Whether a planned one was handed over is not known; doing it again does not start it twice.
+    if (attempt.state != AttemptState::kPlanned) submitted_.insert(attempt.id);
+  }
+  for (drivers::Driver* driver : drivers_.take_new()) driver->reattach(orders[driver]);
 }
 
 void Dispatcher::run() {
@@ -105,15 +100,22 @@ void Dispatcher::run() {
       pause_ms = kPauseAfterFailureMs;
     }
     changed_();
-    std::array<pollfd, 2> sources{{{driver_.fd(), POLLIN, 0}, {notifier_.fd(), POLLIN, 0}}};
-    ::poll(sources.data(), sources.size(), pause_ms);
-    notifier_.clear();
+    wait(pause_ms);
   }
 }
 
+void Dispatcher::wait(int limit_ms) {
+  std::vector<pollfd> sources{{notifier_.fd(), POLLIN, 0}};
+  for (const drivers::Driver* driver : all_drivers()) sources.push_back({driver->fd(), POLLIN, 0});
+  ::poll(sources.data(), sources.size(), limit_ms);
+  notifier_.clear();
+}
+
 void Dispatcher::turn() {
-  for (drivers::Event& event : driver_.watch(Deadline::after(std::chrono::milliseconds(0)))) {
-    unheard_.push_back(std::move(event));
+  for (drivers::Driver* driver : all_drivers()) {
+    for (drivers::Event& event : driver->watch(Deadline::after(std::chrono::milliseconds(0)))) {
+      unheard_.push_back(std::move(event));
+    }
   }
   hear_all();
   decide();
@@ -177,7 +179,7 @@ void Dispatcher::end(Id job, int attempt, EndIntent intent, agent::StopReason re
   }
 }
 
-/// A virtual node needs nothing: it is there as soon as it is wanted.
+/// Nodes need nothing: virtual ones are there as soon as they are wanted, an engine's come with the attempt.
 void Dispatcher::allocate(const scheduler::AllocateNodes& action, const Cause& cause) {
   ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) {
     for (int i = 0; i < action.count; ++i) {
@@ -191,7 +193,7 @@ void Dispatcher::allocate(const scheduler::AllocateNodes& action, const Cause& c
 
 void Dispatcher::release(const catalog::Node& node, const Cause& cause) {
   ledger_.catalog.nodes().change(node.id, NodeState::kLeaving, cause);
-  driver_.release(node.name);
+  driver_of(ledger_.catalog.clusters().get(node.cluster)).release(node.name);
   ledger_.catalog.nodes().remove(node.id, cause);
 }
 
@@ -235,7 +237,7 @@ void Dispatcher::remove_deleted() {
 // ---- what the driver does
 
 void Dispatcher::submit_planned() {
-  std::vector<agent::WorkOrder> orders;
+  std::vector<std::pair<agent::WorkOrder, drivers::Driver*>> orders;
   std::vector<std::string> handed_over;
   {
     const MutexLock lock(ledger_.mutex);
@@ -244,14 +246,14 @@ void Dispatcher::submit_planned() {
       if (submitted_.contains(attempt.id)) {
         handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
       } else {
-        orders.push_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true));
+        orders.emplace_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true), &driver_of(attempt));
       }
     }
   }
-  for (const agent::WorkOrder& order : orders) {
+  for (const auto& [order, driver] : orders) {
     submitted_.insert(order.attempt);
     try {
-      driver_.submit(order);
+      driver->submit(order);
       handed_over.push_back(order.attempt);
     } catch (const Error& error) {
       agent::AttemptResult refused;
@@ -267,7 +269,12 @@ void Dispatcher::submit_planned() {
 }
 
 void Dispatcher::cancel_ending() {
-  std::vector<std::pair<std::string, agent::StopReason>> ending;
+  struct Ending {
+    std::string attempt;
+    agent::StopReason reason;
+    drivers::Driver* driver;
+  };
+  std::vector<Ending> ending;
   {
     const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
@@ -275,12 +282,12 @@ void Dispatcher::cancel_ending() {
       const auto known = reasons_.find(attempt.id);
       const auto otherwise =
           attempt.end_intent == EndIntent::kRequeue ? agent::StopReason::kPreempted : agent::StopReason::kRequest;
-      ending.emplace_back(attempt.id, known == reasons_.end() ? otherwise : known->second);
+      ending.push_back({attempt.id, known == reasons_.end() ? otherwise : known->second, &driver_of(attempt)});
     }
   }
-  for (const auto& [attempt, reason] : ending) {
-    driver_.cancel(attempt, reason, kGrace);
-    cancelled_.insert(attempt);
+  for (const Ending& each : ending) {
+    each.driver->cancel(each.attempt, each.reason, kGrace);
+    cancelled_.insert(each.attempt);
   }
 }
 
@@ -310,9 +317,11 @@ void Dispatcher::lose(const std::string& node, const std::string& why) {
 }
 
 void Dispatcher::finish(const std::string& id, const agent::AttemptResult& result) {
+  drivers::Driver* driver = nullptr;
   {
     const MutexLock lock(ledger_.mutex);
     const Attempt attempt = ledger_.catalog.attempts().get(id);
+    driver = &driver_of(attempt);
     if (attempt.state != AttemptState::kEnded) {
       ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) { record_end(attempt, result); });
       specs_.erase(attempt.job);
@@ -322,7 +331,7 @@ void Dispatcher::finish(const std::string& id, const agent::AttemptResult& resul
   }
   cancelled_.erase(id);
   submitted_.erase(id);
-  driver_.acknowledge(id);
+  driver->acknowledge(id);
 }
 
 void Dispatcher::record_end(const Attempt& attempt, const agent::AttemptResult& result) {
@@ -362,53 +371,6 @@ void Dispatcher::record_end(const Attempt& attempt, const agent::AttemptResult& 
       ledger_.catalog.nodes().change(node->id, NodeState::kIdle, {"clean", "clean after attempt " + attempt.id});
     }
   }
-}
-
-// ---- orders
-
-const spec::JobSpec& Dispatcher::spec_of(const catalog::Job& job) {
-  const auto known = specs_.find(job.id);
-  return known != specs_.end() ? known->second : specs_.emplace(job.id, job_spec(job.spec)).first->second;
-}
-
-agent::WorkOrder Dispatcher::order_of(const Attempt& attempt, const catalog::Job& job, bool with_secrets) {
-  const catalog::Cluster cluster = ledger_.catalog.clusters().get(job.cluster);
-  agent::WorkOrder order;
-  order.attempt = attempt.id;
-  order.attempt_number = attempt.number;
-  order.job_name = job.name;
-  order.cluster_name = cluster.name;
-  const api::JobName name{ledger_.workspace_name(job.workspace), ledger_.experiment_name(job.experiment), job.name};
-  order.path_segment = path_segment(options_, name, job.uuid);
-  order.setup_path_suffix =
-      path_suffix(options_, {ledger_.workspace_name(cluster.workspace), cluster.name}, cluster.uuid);
-  order.job = with_secrets ? job_spec(job.spec, ledger_.catalog.attempts().secrets(attempt.id)) : job_spec(job.spec);
-  order.cluster = with_secrets
-                      ? cluster_spec(cluster.spec, cluster.scale, ledger_.catalog.clusters().secrets(cluster.id))
-                      : cluster_spec(cluster.spec, cluster.scale);
-  for (const catalog::AttemptNode& node : attempt.nodes) {
-    order.nodes.push_back({node.name, address_of(node.id), usable_cores(), 0});
-  }
-  return order;
-}
-
-std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
-  const MutexLock lock(ledger_.mutex);
-  const std::vector<Attempt> attempts = ledger_.catalog.attempts().list(job.id);
-  if (attempts.empty()) return {};
-  const agent::WorkOrder order = driver_.completed(order_of(attempts.back(), job, false));
-  const agent::NodeFolders folders(driver_.node_folder(order.nodes.front().id));
-  const agent::MountPlan mounts = agent::plan_mounts(order, folders);
-  const agent::JobEnvironment environment = agent::job_environment(order, folders, options_.environment);
-  std::vector<api::OutputDirectory> directories;
-  const auto add = [&](const std::string& id, const std::string& path) {
-    const std::string real = agent::resolved(path, mounts).string();
-    const std::size_t segment = real.find("/" + order.path_segment);
-    if (segment != std::string::npos) directories.push_back({id, real.substr(0, segment), real.substr(segment + 1)});
-  };
-  add("stdouterr", environment.log_folder);
-  for (const agent::OutputPlace& output : environment.outputs) add(output.id, output.path);
-  return directories;
 }
 
 }  // namespace gyre::jobs::service

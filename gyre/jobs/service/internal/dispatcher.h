@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
-#include "gyre/jobs/drivers/local/driver.h"
 #include "gyre/jobs/scheduler/decide.h"
+#include "gyre/jobs/service/internal/drivers.h"
 #include "gyre/jobs/service/internal/ledger.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/net/notifier.h"
@@ -39,6 +39,11 @@ class Dispatcher {
   /// The catalog has something new to act on. Thread-safe.
   void wake() { notifier_.notify(); }
 
+  /// How many nodes such a cluster can have. Error(kUnsupported | kInvalidArgument | kIo) when nobody provides them.
+  int most_nodes(const spec::ClusterSpec& cluster) GYRE_EXCLUDES(ledger_.mutex);
+  /// Where a node of the cluster is; empty where only attempts have addresses.
+  std::string address_of(const spec::ClusterSpec& cluster, const std::string& node, catalog::Id id)
+      GYRE_EXCLUDES(ledger_.mutex);
   /// Why a waiting job waits; nothing when it does not wait.
   std::optional<api::Explanation> explain(catalog::Id job) GYRE_EXCLUDES(ledger_.mutex);
   CoresInUse cores_in_use(const std::string& workspace) GYRE_EXCLUDES(ledger_.mutex);
@@ -55,6 +60,10 @@ class Dispatcher {
   void take_over();
   void turn();
   void hear_all();
+  void wait(int limit_ms);
+  std::vector<drivers::Driver*> all_drivers() GYRE_EXCLUDES(ledger_.mutex);
+  drivers::Driver& driver_of(const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex);
+  drivers::Driver& driver_of(const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex);
 
   // What the catalog wants.
   scheduler::State state() GYRE_REQUIRES(ledger_.mutex);
@@ -86,7 +95,7 @@ class Dispatcher {
   const ServiceOptions& options_;
   Ledger& ledger_;
   std::function<void()> changed_;
-  drivers::local::LocalDriver driver_;
+  Drivers drivers_ GYRE_GUARDED_BY(ledger_.mutex);
   net::Notifier notifier_;
   std::map<catalog::Id, spec::JobSpec> specs_ GYRE_GUARDED_BY(ledger_.mutex);  // Of unfinished jobs.
   /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.

@@ -14,9 +14,4 @@ std::string path_suffix(const ServiceOptions& options, const api::ClusterName& n
                      name.cluster, uuid);
 }
 
-std::string address_of(catalog::Id node) {
-  const catalog::Id place = node + 1;
-  return fmt::format("127.{}.{}.{}", (place >> 16) & 0xff, (place >> 8) & 0xff, place & 0xff);
-}
-
 }  // namespace gyre::jobs::service

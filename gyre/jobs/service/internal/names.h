@@ -13,7 +13,4 @@ std::string path_segment(const ServiceOptions& options, const api::JobName& name
 /// "SUBSCRIPTION/GROUP/workspaces/w/clusters/c/UUID": stdOutErrPathSuffix of the cluster's setup task.
 std::string path_suffix(const ServiceOptions& options, const api::ClusterName& name, const std::string& uuid);
 
-/// Every virtual node has an address of its own: 127.0.0.2 for number 1, and on through 127.0.0.0/8.
-std::string address_of(catalog::Id node);
-
 }  // namespace gyre::jobs::service

@@ -1,0 +1,56 @@
+#include "gyre/jobs/drivers/internal/orders.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/jobs/agent/mounts.h"
+#include "gyre/jobs/agent/secure_connection.h"
+
+namespace gyre::jobs::drivers {
+
+namespace {
+
+constexpr std::size_t kMostKeyBytes = 1024;
+
+}  // namespace
+
+net::JobKey key_in(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) {
+    const UniqueFd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    if (!made) throw system_error(fmt::format("cannot write {}", file.string()), errno);
+    write_all(made.get(), as_bytes(agent::hex_of(net::make_random_key())), file.string());
+  }
+  const Bytes bytes = read_file(file, kMostKeyBytes);
+  return agent::key_from_hex(std::string(as_text(bytes)));
+}
+
+std::string key_of_attempt(const net::JobKey& key, const std::string& attempt) {
+  const Sha256 digest = hmac_sha256(key, as_bytes("attempt " + attempt));
+  net::JobKey derived;
+  std::ranges::copy(digest, derived.begin());
+  return agent::hex_of(derived);
+}
+
+void check_order(const agent::WorkOrder& order, const agent::NodeFolders& folders) {
+  for (const agent::NodePlace& node : order.nodes) {
+    if (agent::is_plain_name(node.id) && agent::is_plain_name(node.agent_name())) continue;
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' cannot be the name of a node", node.id));
+  }
+  if (static_cast<int>(order.nodes.size()) != order.job.node_count) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the job needs {} nodes and was given {}", order.job.node_count, order.nodes.size()));
+  }
+  const agent::MountPlan mounts = agent::plan_mounts(order, folders);
+  agent::check_places(agent::job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}), mounts);
+}
+
+}  // namespace gyre::jobs::drivers

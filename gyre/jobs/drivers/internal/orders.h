@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/jobs/agent/work_order.h"
+#include "gyre/net/handshake.h"
+
+namespace gyre::jobs::drivers {
+
+/// The key of a service's agents: made once per file, for our user alone. Error(kIo, kInvalidArgument).
+net::JobKey key_in(const std::filesystem::path& file);
+/// The secret that the nodes of an attempt share, as WorkOrder::key.
+std::string key_of_attempt(const net::JobKey& key, const std::string& attempt);
+
+/// What no driver can run: Error(kInvalidArgument). `order`: completed. `folders`: of its nodes.
+void check_order(const agent::WorkOrder& order, const agent::NodeFolders& folders);
+
+}  // namespace gyre::jobs::drivers

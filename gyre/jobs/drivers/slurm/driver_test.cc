@@ -1,0 +1,232 @@
+// Jobs on a real Slurm must behave as on virtual nodes: the same suite, against slurmctld and slurmds that
+// tests/e2e/slurm_driver_test.py starts, with SLURM_CONF set and GYRE_TEST_SLURM naming the cluster's folder.
+#include "gyre/jobs/drivers/slurm/driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/jobs/drivers/driver_conformance.h"
+
+namespace gyre::jobs::drivers {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string output_of(const std::string& command) {
+  std::string text;
+  FILE* stream = ::popen(command.c_str(), "r");
+  std::array<char, 4096> bytes;
+  for (std::size_t count = 1; count > 0;) {
+    count = std::fread(bytes.data(), 1, bytes.size(), stream);
+    text.append(bytes.data(), count);
+  }
+  ::pclose(stream);
+  return text;
+}
+
+/// Three nodes, each a slurmd with an address and a /…/local of its own.
+class SlurmFixture {
+ public:
+  explicit SlurmFixture(const fs::path& folder) : cluster_(std::getenv("GYRE_TEST_SLURM")) {
+    options_.folder = folder / "service";
+    options_.shared_folder = folder / "shared";
+    fs::create_directories(options_.shared_folder);
+    options_.node_folder = cluster_ / "local";
+    options_.address = "127.0.0.1";
+    options_.gyre = GYRE_PROGRAM;
+    for (const char* name : {"PATH", "SLURM_CONF", "HOME"}) {
+      if (const char* value = std::getenv(name)) options_.environment[name] = value;
+    }
+    options_.lease = std::chrono::milliseconds(3'000);
+    options_.margin = std::chrono::milliseconds(1'500);
+    options_.poll = std::chrono::milliseconds(200);
+    options_.give_up = std::chrono::seconds(5);
+    driver_ = std::make_unique<slurm::SlurmDriver>(options_);
+    driver_->reattach({});
+  }
+  ~SlurmFixture() {
+    driver_.reset();
+    output_of("scancel --me");
+    EXPECT_TRUE(conformance::wait_until([] { return output_of("squeue --me --noheader").empty(); }));
+    for (const char* node : {"n1", "n2", "n3"}) EXPECT_TRUE(fs::is_empty(cluster_ / "nodes" / node)) << node;
+  }
+  SlurmFixture(const SlurmFixture&) = delete;
+  SlurmFixture& operator=(const SlurmFixture&) = delete;
+
+  Driver& driver() { return *driver_; }
+  std::vector<agent::NodePlace> places(int count) const {
+    std::vector<agent::NodePlace> places;
+    for (int i = 0; i < count; ++i) places.push_back(driver_->place("node-" + std::to_string(i), i + 1));
+    return places;
+  }
+  void restart() {
+    driver_.reset();
+    driver_ = std::make_unique<slurm::SlurmDriver>(options_);
+  }
+  void kill_agent(const std::string& node) const { signal_agent(node, SIGKILL); }
+  /// It hangs: it neither renews its lease nor ends.
+  void lose_node(const std::string& node) const { signal_agent(node, SIGSTOP); }
+
+  std::vector<std::string> processes_of(const std::string& attempt) const {
+    std::vector<std::string> found;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+      const std::string variables = conformance::content_of(entry.path() / "environ");
+      if (variables.find("GYRE_JOB_ATTEMPT=" + attempt + '\0') != std::string::npos) found.push_back(entry.path());
+    }
+    return found;
+  }
+  const slurm::SlurmOptions& options() const { return options_; }
+
+ private:
+  /// Slurm's node is any; the agent's name ends with the number of its place.
+  void signal_agent(const std::string& node, int signal) const {
+    const std::string number = node.substr(node.rfind('-'));
+    for (const auto& host : fs::directory_iterator(cluster_ / "nodes")) {
+      for (const auto& root : fs::directory_iterator(host.path())) {
+        int pid = 0;
+        std::ifstream(root.path() / "agent.lock") >> pid;
+        const std::string words = conformance::content_of("/proc/" + std::to_string(pid) + "/cmdline");
+        if (pid > 1 && words.find(number + '\0' + "--root") != std::string::npos) ::kill(pid, signal);
+      }
+    }
+  }
+
+  fs::path cluster_;
+  slurm::SlurmOptions options_;
+  std::unique_ptr<slurm::SlurmDriver> driver_;
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Slurm, DriverConformance, SlurmFixture);
+
+class SlurmJobs : public DriverConformance<SlurmFixture> {
+ protected:
+  fs::path home() const { return fs::directory_iterator(fixture_->options().shared_folder)->path(); }
+  static std::string job_of(const WorkOrder& order) {
+    return output_of("squeue --me --noheader --format=%i --name=gyre-" + order.attempt);
+  }
+};
+
+// Whether a job waits is Slurm's to decide, and why, the job's events must tell.
+TEST_F(SlurmJobs, a_job_that_waits_in_slurms_queue_says_why_and_can_be_cancelled) {
+  const WorkOrder order = this->order("too-many", 2, line("true"));
+  output_of("sbatch --exclusive --nodes=3 --ntasks=3 --output=/dev/null --wrap 'sleep 1000'");
+  EXPECT_TRUE(wait_until([] { return !output_of("squeue --me --noheader --states=RUNNING").empty(); }));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] {
+    return std::ranges::any_of(heard_.notes,
+                               [](const std::string& note) { return note.ends_with("waits: Resources"); });
+  }));
+  driver().cancel(order.attempt, StopReason::kRequest, std::chrono::seconds(5));
+  const auto result = wait_for_end(order.attempt);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->message, "the job was terminated");
+  EXPECT_THAT(result.lost, testing::IsEmpty());
+  driver().acknowledge(order.attempt);
+}
+
+// Slurm's controller is restarted now and then: nothing may fail because it cannot be asked for a while.
+TEST_F(SlurmJobs, an_outage_of_slurms_controller_is_told_and_waited_out) {
+  const fs::path cluster = std::getenv("GYRE_TEST_SLURM");
+  const WorkOrder before = this->order("before", 1, line("sleep 2; echo before"));
+  const WorkOrder during = this->order("during", 1, line("echo during"));
+  driver().submit(before);
+  EXPECT_TRUE(wait_until([&] { return fs::exists(logs(before) / "stdout.txt"); }));
+  int controller = 0;
+  std::ifstream(cluster / "slurmctld.pid") >> controller;
+  ASSERT_GT(controller, 1);
+  ::kill(controller, SIGTERM);
+  EXPECT_TRUE(wait_until([&] { return ::kill(controller, 0) != 0; }));
+  driver().submit(during);
+  EXPECT_TRUE(wait_until([&] {
+    return std::ranges::any_of(heard_.notes, [](const std::string& note) { return note.starts_with("Slurm cannot"); });
+  }));
+  output_of("slurmctld -f " + std::string(std::getenv("SLURM_CONF")));
+  for (const WorkOrder* order : {&before, &during}) {
+    const auto result = wait_for_end(order->attempt);
+    EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+    driver().acknowledge(order->attempt);
+  }
+  EXPECT_EQ(log(during, "stdout.txt"), "during\n");
+}
+
+// The site's own tools remain usable: who cancels the job in Slurm has ended it, and it must not come back.
+TEST_F(SlurmJobs, a_job_that_somebody_cancels_in_slurm_fails_and_leaves_nothing) {
+  const WorkOrder order = this->order("scancelled", 2, line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return exists("runs"); }));
+  output_of("scancel " + job_of(order));
+  const auto result = wait_for_end(order.attempt);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "InternalError");
+  EXPECT_THAT(result.error->message, testing::HasSubstr("CANCELLED"));
+  EXPECT_THAT(result.lost, testing::IsEmpty());
+  driver().acknowledge(order.attempt);
+  expect_nothing_left(order);
+}
+
+// The record in the shared folder is the truth when neither agent nor Slurm's job is there any more.
+TEST_F(SlurmJobs, an_end_is_known_when_slurms_job_is_long_over) {
+  const WorkOrder order = this->order("long-over", 1, line("echo done; exit 6"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return heard_.ended.contains(order.attempt); }));
+  output_of("scancel " + job_of(order));
+  EXPECT_TRUE(wait_until([&] { return job_of(order).empty(); }));
+  heard_ = {};
+  fixture_->restart();
+  driver().reattach({order});
+  EXPECT_EQ(wait_for_end(order.attempt).exit_code, 6);
+  driver().acknowledge(order.attempt);
+}
+
+// A service that dies between sbatch and its answer must neither lose the job nor start it twice.
+TEST_F(SlurmJobs, a_job_that_was_submitted_twice_runs_once) {
+  const WorkOrder order = this->order("twice", 1, line("echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/times; sleep 1"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return exists("times"); }));
+  const fs::path script = home() / "attempts" / order.attempt / "batch.sh";
+  output_of("sbatch --output=/dev/null --job-name=gyre-" + order.attempt + " " + script.string());
+  fixture_->restart();
+  driver().reattach({order});
+  EXPECT_TRUE(wait_for_end(order.attempt).succeeded());
+  EXPECT_EQ(conformance::content_of(share_ / "times"), "ran\n");
+  driver().acknowledge(order.attempt);
+}
+
+TEST_F(SlurmJobs, an_attempt_that_was_planned_and_never_submitted_starts_after_the_restart) {
+  const WorkOrder order = this->order("planned", 1, line("echo hello"));
+  fixture_->restart();
+  driver().reattach({order});
+  EXPECT_TRUE(wait_for_end(order.attempt).succeeded());
+  EXPECT_EQ(log(order, "stdout.txt"), "hello\n");
+  driver().acknowledge(order.attempt);
+}
+
+TEST_F(SlurmJobs, no_secret_is_in_what_slurm_gets_and_nothing_is_left_in_the_shared_folder) {
+  const WorkOrder order = this->order("secretive", 2,
+                                      R"("secrets": [{"name": "TOKEN", "value": "hunter2secret"}],)" +
+                                          line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return exists("runs"); }));
+  EXPECT_EQ(output_of("grep -rl hunter2secret " + home().string()), "");
+  EXPECT_EQ(output_of("scontrol show job " + job_of(order)).find("hunter2secret"), std::string::npos);
+  struct stat status{};
+  ASSERT_EQ(::stat((home() / "agents.key").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  driver().cancel(order.attempt, StopReason::kRequest, std::chrono::seconds(0));
+  wait_for_end(order.attempt);
+  driver().acknowledge(order.attempt);
+  EXPECT_TRUE(wait_until([&] { return fs::is_empty(home() / "attempts"); }));
+}
+
+}  // namespace
+}  // namespace gyre::jobs::drivers

@@ -1,0 +1,88 @@
+// What is handed to Slurm, and how its answers are read: without a Slurm.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "gyre/base/error.h"
+#include "gyre/jobs/drivers/slurm/driver.h"
+#include "gyre/jobs/drivers/slurm/internal/commands.h"
+#include "gyre/jobs/drivers/slurm/internal/script.h"
+
+namespace gyre::jobs::drivers::slurm {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+std::string refusal_of(const std::map<std::string, std::string>& options) {
+  try {
+    options_from(options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "it was accepted";
+}
+
+TEST(SlurmOptionsOfAClusters, wrong_missing_and_unknown_options_are_named) {
+  EXPECT_THAT(refusal_of({}), HasSubstr("shared_folder of driver 'slurm' is missing"));
+  EXPECT_THAT(refusal_of({{"shared_folder", "here"}}), HasSubstr("absolute path"));
+  EXPECT_THAT(refusal_of({{"shared_folder", "/s"}, {"port", "high"}}), HasSubstr("from 1 to 65535"));
+  EXPECT_THAT(refusal_of({{"shared_folder", "/s"}, {"partion", "gpu"}}), HasSubstr("partition"));
+  EXPECT_THAT(refusal_of({{"shared_folder", "/s"}, {"partition", "gpu\nx"}}), HasSubstr("a line of text"));
+  EXPECT_EQ(options_from({{"shared_folder", "/s/"}, {"partition", "gpu"}}).sbatch.at("partition"), "gpu");
+}
+
+WorkOrder an_order() {
+  WorkOrder order;
+  order.attempt = "u-u-i-d-1";
+  order.job_name = "train";
+  order.job.max_wall_clock_time = std::chrono::hours(1);
+  order.nodes = {{"node-1", "", 1, 0}, {"node-2", "", 1, 0}};
+  return order;
+}
+
+TEST(SlurmScripts, an_attempt_is_one_job_with_one_agent_on_each_node) {
+  SlurmOptions options;
+  options.sbatch = {{"partition", "gpu"}};
+  options.gyre = "/opt/it's gyre";
+  const Home home("/shared/home");
+  const auto arguments = sbatch_arguments(options, home, an_order());
+  EXPECT_THAT(arguments, Contains("--nodes=2"));
+  EXPECT_THAT(arguments, Contains("--time=90"));
+  EXPECT_THAT(arguments, Contains("--partition=gpu"));
+  EXPECT_THAT(arguments, Contains("--job-name=gyre-u-u-i-d-1"));
+  EXPECT_EQ(arguments.back(), "/shared/home/attempts/u-u-i-d-1/batch.sh");
+  EXPECT_THAT(batch_script(home, an_order()), HasSubstr("srun --nodes=2 --ntasks=2 --ntasks-per-node=1"));
+  const std::string node = node_script(options, home, an_order());
+  EXPECT_THAT(node, HasSubstr(R"('/opt/it'\''s gyre' agent --supervise --service 'file:/shared/home/service')"));
+  EXPECT_THAT(node, HasSubstr("--node u-u-i-d-1-\"$SLURM_PROCID\""));
+}
+
+TEST(SlurmScripts, a_time_of_the_sites_own_is_handed_on) {
+  SlurmOptions options;
+  options.sbatch = {{"time", "2-00"}};
+  const auto arguments = sbatch_arguments(options, Home("/h"), an_order());
+  EXPECT_THAT(arguments, Contains("--time=2-00"));
+  EXPECT_THAT(arguments, testing::Not(Contains("--time=90")));
+}
+
+TEST(SlurmLists, jobs_are_read_and_what_is_not_one_is_left_out) {
+  const auto jobs = parse_list("17|PENDING|Resources||gyre-a-1\n18|RUNNING|None|n[1-2]|gyre|odd\nslurm_load: error\n");
+  ASSERT_EQ(jobs.size(), 2U);
+  EXPECT_EQ(jobs[0], (ListedJob{"17", "PENDING", "Resources", "", "gyre-a-1"}));
+  EXPECT_EQ(jobs[1].name, "gyre|odd");
+}
+
+// A job counts as over only when nothing of it runs: others get its nodes, or it runs again.
+TEST(SlurmStates, a_job_that_is_being_ended_is_not_over) {
+  EXPECT_FALSE(is_over("COMPLETING"));
+  EXPECT_FALSE(is_over("SUSPENDED"));
+  EXPECT_TRUE(is_over("CANCELLED"));
+  EXPECT_TRUE(is_loss("NODE_FAIL"));
+  EXPECT_FALSE(is_loss("TIMEOUT"));
+}
+
+}  // namespace
+}  // namespace gyre::jobs::drivers::slurm
