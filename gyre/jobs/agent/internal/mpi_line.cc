@@ -61,9 +61,10 @@ std::string open_mpi_line(const WorkOrder& order, const std::string& line, int p
 
 std::string hydra_line(const WorkOrder& order, const std::string& line, int processes) {
   const auto counts = spread(processes, static_cast<int>(order.nodes.size()));
+  // Nothing is handed on: the remote shell of each node has all variables, and those that are the node's own.
   return fmt::format(
       "mpiexec -launcher ssh -launcher-exec \"$GYRE_REMOTE_SHELL\" -n {} -ppn {} "
-      "-hosts \"$AZ_BATCH_HOST_LIST\" -genvall {}",
+      "-hosts \"$AZ_BATCH_HOST_LIST\" -genvnone {}",
       processes, std::max(1, counts.front()), in_bash(line));
 }
 
