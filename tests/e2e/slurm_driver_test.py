@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from article_job import ARTICLE, make_share, script
+from job_server import JobServer
+from running_job import wait_until
 from slurm_cluster import slurm_cluster
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("slurmctld", "slurmd", "munged", "sbatch")]
@@ -164,6 +167,28 @@ def test_a_jobs_exit_code_comes_back_from_slurm(gyre: Path, slurm: tuple[Path, d
         done = job_run(gyre, environment, write_cluster(folder, tmp_path, share), tmp_path)
     assert done.returncode == 7, done.stderr
     assert "tried\n" in done.stdout
+
+
+def test_a_server_finds_its_jobs_on_slurm_again_after_a_kill(
+    gyre: Path, slurm: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    folder, environment = slurm
+    server = JobServer(gyre, tmp_path)
+    server.environment["SLURM_CONF"] = environment["SLURM_CONF"]
+    share = "$AZ_BATCHAI_MOUNT_ROOT/external"
+    try:
+        server.start()
+        cluster = write_cluster(folder, tmp_path, server.share)
+        server.ok("cluster", "create", "pool", "-f", str(cluster), "--target", "2")
+        line = f"touch {share}/runs; until [ -e {share}/go ]; do sleep 0.05; done; echo over; exit 3"
+        server.ok("job", "submit", str(server.job_file(server.custom(line, nodes=2))), "--name", "again")
+        wait_until("the job runs", (server.share / "runs").exists)
+        server.restart(signal.SIGKILL)
+        (server.share / "go").touch()
+        assert server.verb("job", "wait", "again").returncode == 3
+        assert "over\n" in server.ok("job", "logs", "again")
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize(
