@@ -37,7 +37,7 @@ class EventFeed {
   /// The events after those given before, at most `most`; must not wait for one. Runs on a thread of the server's pool.
   virtual Batch take(std::size_t most) = 0;
   /// As BodySource::set_wake.
-  virtual void set_wake(std::function<void()> wake) { static_cast<void>(wake); }
+  virtual void set_wake(std::function<void()> wake) { static_cast<void>(wake); }  // NOLINT(performance-*)
   /// How often take() is called without being woken.
   virtual std::chrono::milliseconds poll_interval() const { return std::chrono::seconds(1); }
 };

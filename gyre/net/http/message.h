@@ -99,7 +99,7 @@ class BodySource {
 
   /// Called once, before the first read(). `wake` makes the server ask again at once. It may be called by any thread,
   /// at any time, also after the source and the server are gone.
-  virtual void set_wake(std::function<void()> wake) { static_cast<void>(wake); }
+  virtual void set_wake(std::function<void()> wake) { static_cast<void>(wake); }  // NOLINT(performance-*)
 };
 
 struct Response {

@@ -269,6 +269,16 @@ def _followers(server: Server, count: int, lines: int = 50) -> Row:
     return {"followers": count, "line_delay_p99_us": sorted(delays)[len(delays) * 99 // 100] * 1e6 if delays else None}
 
 
+def _page(server: Server, turns: int = 11) -> float:
+    """Microseconds for a page of 100 jobs."""
+    times = []
+    for _ in range(turns):
+        begin = time.monotonic()
+        server.ask("GET", f"{_JOBS}?maxresults=100")
+        times.append(time.monotonic() - begin)
+    return statistics.median(times) * 1e6
+
+
 def _idle_share(server: Server, seconds: float) -> float:
     """Of one core, by the server alone."""
     before = server.processor_seconds()
@@ -343,9 +353,7 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
             row["first_output_us"] = _first_output(server)
             launcher.say(f"{arguments.followers} followers of a log")
             row |= _followers(server, arguments.followers)
-            begin = time.monotonic()
-            server.ask("GET", f"{_JOBS}?maxresults=100")
-            row["page_us"] = (time.monotonic() - begin) * 1e6
+            row["page_us"] = _page(server)
             row["idle_core_share"] = _idle_share(server, arguments.idle_seconds)
             row["peak_bytes"] = server.peak_bytes()
         lacking = _why_no_slurm()
