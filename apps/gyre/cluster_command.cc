@@ -21,7 +21,6 @@ using Environment = std::vector<std::string>;
 using jobs::client::below;
 using jobs::client::Path;
 using jobs::client::Session;
-using jobs::spec::ClusterSpec;
 
 constexpr std::chrono::seconds kLongestDeletion{120};
 
@@ -141,7 +140,7 @@ Json cluster_of(const ClusterOptions& options, const Environment& environment) {
 
 std::string scale_of(const Json& cluster) {
   const std::string at = "/properties/scaleSettings/";
-  const std::string target = text_at(cluster, at + "manual/targetNodeCount");
+  std::string target = text_at(cluster, at + "manual/targetNodeCount");
   if (!target.empty()) return target;
   return text_at(cluster, at + "autoScale/minimumNodeCount") + " to " +
          text_at(cluster, at + "autoScale/maximumNodeCount");

@@ -161,8 +161,9 @@ void add_job_events(VerbGroup& group) {
       for (const Json& event : events) {
         const std::string attempt = text_at(event, "/attempt");
         const std::string subject = text_at(event, "/subject");
-        table.add({shown_time(text_at(event, "/time")), attempt.empty() ? subject : subject + " " + attempt,
-                   text_at(event, "/to"), text_at(event, "/reason"), text_at(event, "/message")});
+        table.add({shown_time(text_at(event, "/time")),
+                   attempt.empty() ? subject : fmt::format("{} {}", subject, attempt), text_at(event, "/to"),
+                   text_at(event, "/reason"), text_at(event, "/message")});
       }
       return table.text();
     });
