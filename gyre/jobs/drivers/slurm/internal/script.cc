@@ -19,7 +19,7 @@ std::string quoted(const std::string& text) {
   return word + "'";
 }
 
-std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
