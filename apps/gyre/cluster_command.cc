@@ -215,7 +215,7 @@ void add_create(VerbGroup& group) {
   verb->add_option("--vm-priority", options->priority, "dedicated or lowpriority")
       ->check(CLI::IsMember({"dedicated", "lowpriority"}))
       ->type_name("PRIORITY");
-  verb->add_option("--driver", options->driver, "What provides the nodes (default: local, virtual ones)")
+  verb->add_option("--driver", options->driver, "local: virtual nodes of the server's machine (the default); or slurm")
       ->type_name("NAME");
   verb->add_option("--driver-option", options->driver_options, "For the driver; may be given again")
       ->type_name("NAME=VALUE")

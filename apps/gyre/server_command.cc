@@ -31,8 +31,8 @@ using jobs::client::ServerFile;
 using jobs::service::Service;
 
 constexpr char kExplanation[] = R"(
-Runs jobs of a team on clusters of virtual nodes of this machine. Everything that it must not forget lies in its folder;
-one server at a time works there. Verbs of the same user find it without options, through --server-file; other users get
+Runs jobs of a team on clusters: virtual nodes of this machine, or nodes of Slurm. Everything that it must not forget
+lies in its folder; one server at a time works there. Verbs of the same user find it without options, through --server-file; other users get
 a token from `gyre user create`. It listens on this host alone: others come through `ssh -L 7710:127.0.0.1:7710 HOST`.
 
 SIGTERM and Ctrl-C end it; jobs go on, and the next server in the folder finds them again. After --lease seconds without
