@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -82,15 +83,19 @@ def start_servers(folder: Path, configuration: Path, nodes: int) -> None:
         subprocess.run(one if nodes == 1 else apart, check=True, timeout=30)
 
 
+def is_gone(process: Path) -> bool:
+    return not process.exists()
+
+
 def stop_servers(folder: Path, nodes: int) -> None:
     for server in (*(f"slurmd-{node}" for node in node_names(nodes)), "slurmctld", "munged"):
         pid_file = folder / f"{server}.pid"
         if not pid_file.exists():
             continue
-        pid = int(pid_file.read_text())
+        process = Path("/proc") / pid_file.read_text().strip()
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-        wait_until(f"{server} ends", lambda pid=pid: not Path(f"/proc/{pid}").exists())
+            os.kill(int(process.name), signal.SIGTERM)
+        wait_until(f"{server} ends", partial(is_gone, process))
 
 
 @contextlib.contextmanager
