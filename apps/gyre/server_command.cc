@@ -50,11 +50,11 @@ constexpr std::chrono::seconds kGrace{5};
 
 net::Endpoint listen_endpoint(const std::string& text) {
   if (text.starts_with("unix:")) {
-    const net::Endpoint endpoint = net::parse_endpoint(text);
+    net::Endpoint endpoint = net::parse_endpoint(text);
     if (endpoint.host.starts_with('@') || endpoint.host.starts_with('/')) return endpoint;
     return {net::Endpoint::Kind::kUnix, fs::absolute(endpoint.host).string(), 0};
   }
-  const net::Endpoint endpoint = net::parse_endpoint("tcp:" + text);
+  net::Endpoint endpoint = net::parse_endpoint("tcp:" + text);
   const bool is_loopback = endpoint.host == "localhost" || endpoint.host == "::1" || endpoint.host == "[::1]" ||
                            endpoint.host.starts_with("127.");
   if (!is_loopback) {
@@ -160,8 +160,8 @@ std::vector<net::Endpoint> ServerCommand::endpoints(const fs::path& own_file) co
   try {
     if (const auto before = jobs::client::read_server_file(own_file))
       return {jobs::client::parse_server(before->server)};
-  } catch (const Error&) {
-    // Damaged; it is written again.
+  } catch (const Error&) {  // Damaged; it is written again.
+    return {listen_endpoint(kDefaultListen)};
   }
   return {listen_endpoint(kDefaultListen)};
 }

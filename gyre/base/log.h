@@ -6,7 +6,7 @@
 
 // Declared alone: this header is installed, spdlog's are not. Files that write log lines include <spdlog/logger.h>.
 namespace spdlog {
-class logger;
+class logger;  // NOLINT(readability-identifier-naming): spdlog's name.
 }
 
 namespace gyre {

@@ -21,7 +21,7 @@ json read_back(const YAML::Node& node) {
     for (const auto& item : node) list.push_back(read_back(item));
     return list;
   }
-  const std::string text = node.as<std::string>();
+  std::string text = node.as<std::string>();
   if (node.Tag() == "!") return text;  // In quotes.
   const json scalar = json::parse(text, nullptr, false);
   return scalar.is_discarded() ? json(text) : scalar;
