@@ -1,5 +1,4 @@
-// A TFRecord file is either read exactly or refused with file, record and offset. That TensorFlow reads ours and we its
-// is shown by tests/data/tfrecord_files_test.py.
+// A TFRecord file is either read exactly or refused with file, record and offset.
 #include "gyre/data/formats/tfrecord.h"
 
 #include <gmock/gmock.h>
