@@ -292,7 +292,7 @@ def test_the_table_of_steps_has_the_whole_step_and_what_is_exposed_of_it() -> No
     ("arguments", "message"),
     [
         (["alreduce"], "gyre bench: there is no verb 'alreduce'; did you mean 'allreduce'?"),
-        (["train"], "gyre bench: there is no verb 'train'; there are: allreduce, exchange, step"),
+        (["train"], "gyre bench: there is no verb 'train'; there are: allreduce, exchange, step, jobs"),
         (["allreduce", "--sise", "4"], "gyre bench allreduce: there is no option --sise; did you mean --sizes?"),
         (["step", "--rank", "2"], "gyre bench step: there is no option --rank; did you mean --ranks?"),
         (["allreduce", "4"], "gyre bench allreduce: '4' is neither an option nor an option's value"),
