@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "apps/gyre/end_signals.h"
+#include "apps/gyre/job_user.h"
 #include "apps/gyre/remote.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
@@ -176,7 +177,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   jobs::service::ServiceOptions options;
   options.folder = folder;
   options.gyre_program = fs::canonical("/proc/self/exe").string();
-  options.job_user = job_user_;
+  options.job_user = checked_job_user(job_user_);
   options.lease = std::chrono::seconds(lease_seconds_);
   options.logger = logger;
   for (const std::string& entry : environment) {

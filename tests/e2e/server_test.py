@@ -330,6 +330,20 @@ def test_what_was_mistyped_is_named_with_what_was_meant(
     assert said in done.stderr.splitlines()[0]
 
 
+@pytest.mark.needs_root
+@pytest.mark.parametrize(
+    ("user", "said"), [("root", "jobs do not run as root"), ("nosuch", "there is no user 'nosuch' for jobs to run as")]
+)
+def test_a_user_as_whom_no_job_can_run_is_refused_before_a_job_is_lost(
+    gyre: Path, tmp_path: Path, user: str, said: str
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    words = [str(gyre), "server", "--listen", "127.0.0.1:0", "--folder", str(tmp_path / "server"), "--job-user", user]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=60)
+    assert done.returncode == 2
+    assert f"--job-user {user}: {said}" in done.stderr.splitlines()[0]
+
+
 def test_a_wrong_job_file_and_a_wrong_name_are_told_before_anything_starts(pool: JobServer) -> None:
     bad = pool.tmp_path / "bad.json"
     bad.write_text('{"properties": {\n"nodeCuont": 2}}')

@@ -1,0 +1,22 @@
+#include "apps/gyre/job_user.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "apps/gyre/run_command.h"
+#include "gyre/base/error.h"
+#include "gyre/jobs/agent/node_job.h"
+
+namespace gyre::app {
+
+const std::string& checked_job_user(const std::string& name) {
+  if (::geteuid() != 0) return name;
+  try {
+    static_cast<void>(jobs::agent::find_job_user(name));
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("--job-user {}: {}", name, error.what()));
+  }
+  return name;
+}
+
+}  // namespace gyre::app
