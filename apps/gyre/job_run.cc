@@ -218,7 +218,8 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   ServiceFolder folder(folder_);
   options.folder = folder.path();
   options.gyre_program = fs::canonical("/proc/self/exe").string();
-  options.job_user = checked_job_user(job_user_);
+  check_job_user(job_user_);
+  options.job_user = job_user_;
   for (const std::string& entry : environment) {
     const std::size_t equals = entry.find('=');
     if (equals != std::string::npos) options.environment[entry.substr(0, equals)] = entry.substr(equals + 1);

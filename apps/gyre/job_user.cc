@@ -9,14 +9,13 @@
 
 namespace gyre::app {
 
-const std::string& checked_job_user(const std::string& name) {
-  if (::geteuid() != 0) return name;
+void check_job_user(const std::string& name) {
+  if (::geteuid() != 0) return;
   try {
     static_cast<void>(jobs::agent::find_job_user(name));
   } catch (const Error& error) {
     throw UsageError(fmt::format("--job-user {}: {}", name, error.what()));
   }
-  return name;
 }
 
 }  // namespace gyre::app

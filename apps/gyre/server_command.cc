@@ -177,7 +177,8 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   jobs::service::ServiceOptions options;
   options.folder = folder;
   options.gyre_program = fs::canonical("/proc/self/exe").string();
-  options.job_user = checked_job_user(job_user_);
+  check_job_user(job_user_);
+  options.job_user = job_user_;
   options.lease = std::chrono::seconds(lease_seconds_);
   options.logger = logger;
   for (const std::string& entry : environment) {
