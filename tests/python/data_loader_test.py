@@ -152,7 +152,14 @@ def test_a_batch_outlives_its_loader(folder: Path) -> None:
     [
         ({"files": "/nowhere/*.tfrecord"}, "no file is called '/nowhere/"),
         ({"files": []}, "the list of files is empty"),
-        ({"batch_size": 0}, "at least one sample"),
+        ({"batch_size": 0}, "batch_size=0 is not an integer from 1"),
+        ({"batch_size": 2.5}, "batch_size=2.5 is not an integer"),
+        ({"seed": -1}, "seed=-1 is not an integer from 0"),
+        ({"seed": 1 << 63}, "is not an integer from 0"),
+        ({"memory_budget": -1}, "memory_budget=-1 is not an integer from 1"),
+        ({"prefetch": -1}, "prefetch=-1"),
+        ({"threads": 0}, "threads=0"),
+        ({"records_per_file": 0}, "records_per_file=0"),
         ({"shuffle": "fast"}, "shuffle='fast' is none of"),
         ({"output": "jax"}, "neither 'torch' nor 'numpy'"),
         ({"rank": 1}, "given together"),
@@ -170,6 +177,15 @@ def test_what_cannot_be_is_one_error_at_once(folder: Path, change: dict[str, obj
     options: dict[str, object] = {"files": folder, "fields": FIELDS, "batch_size": 2, **change}
     with pytest.raises(Error, match=message):
         Loader(options.pop("files"), options.pop("fields"), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"])
+def test_a_launchers_variable_that_is_not_a_number_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "two")
+    with pytest.raises(InvalidArgumentError, match=f"{name}='two' in the environment is not a number"):
+        Loader(folder, FIELDS, batch_size=2)
 
 
 def test_a_damaged_file_is_named_with_record_and_offset(folder: Path) -> None:

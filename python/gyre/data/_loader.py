@@ -20,6 +20,7 @@ Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _ORDERS = {True: "full", False: "none", "full": "full", "block": "block", "none": "none"}
 _NUMPY_HAS_NOT = "bfloat16"
+_TOO_LARGE = 1 << 63
 
 
 class LoaderState(TypedDict):
@@ -95,8 +96,13 @@ class Loader:
             raise InvalidArgumentError(f"shuffle={shuffle!r} is none of True, False, 'full', 'block', 'none'")
         if output not in ("torch", "numpy"):
             raise InvalidArgumentError(f"output={output!r} is neither 'torch' nor 'numpy'")
-        if batch_size < 1:
-            raise InvalidArgumentError(f"batch_size={batch_size}: a batch has at least one sample")
+        _check_number("batch_size", batch_size, least=1)
+        _check_number("seed", seed, least=0)
+        _check_number("memory_budget", memory_budget, least=1)
+        _check_number("prefetch", prefetch, least=0)
+        for name, number in (("threads", threads), ("records_per_file", records_per_file)):
+            if number is not None:
+                _check_number(name, number, least=1)
         self._fields = dict(fields)
         if output == "numpy" and any(field.dtype == _NUMPY_HAS_NOT for field in self._fields.values()):
             raise InvalidArgumentError("NumPy has no bfloat16; use output='torch' or another dtype")
@@ -133,6 +139,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next loop is; without it they are counted from 0."""
+        _check_number("epoch", epoch, least=0)
         self._start = (epoch, 0)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -219,8 +226,22 @@ def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     face = sys.modules.get("gyre.torch")  # Not imported for its own sake: a loader needs no job.
     if face is not None and face.is_initialized():
         return face.rank(), face.size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return _from_environment("RANK", 0), _from_environment("WORLD_SIZE", 1)
 
 
 def _default_threads() -> int:
-    return max(1, _core.usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return max(1, _core.usable_cores() // max(1, _from_environment("LOCAL_WORLD_SIZE", 1)))
+
+
+def _from_environment(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidArgumentError(f"{name}={text!r} in the environment is not a number; launchers set it to one")
+    return int(text)
+
+
+def _check_number(name: str, number: int, *, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number < _TOO_LARGE:
+        raise InvalidArgumentError(f"{name}={number!r} is not an integer from {least} to 2^63 - 1")

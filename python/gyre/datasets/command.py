@@ -17,6 +17,13 @@ def positive(text: str) -> int:
     return number
 
 
+def not_negative(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 2^64 - 1")
+    return number
+
+
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m gyre.datasets",
@@ -44,7 +51,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     cosmo.add_argument(
         "--size", type=int, default=128, choices=[16, 32, 64, 128], help="voxels along a side (default: 128)"
     )
-    cosmo.add_argument("--seed", type=int, default=0, metavar="N", help="of everything that is random (default: 0)")
+    cosmo.add_argument(
+        "--seed", type=not_negative, default=0, metavar="N", help="of everything that is random (default: 0)"
+    )
     cosmo.add_argument("--plain", action="store_true", help="without gzip")
     cosmo.add_argument("--processes", type=positive, default=1, metavar="N", help="that write at once (default: 1)")
     return parser.parse_args(arguments)

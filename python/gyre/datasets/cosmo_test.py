@@ -79,7 +79,12 @@ def test_spheres_of_8_mpc_have_the_standard_deviation_sigma_8() -> None:
 
 
 def test_bad_arguments_and_places_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["cosmo"], ["cosmo", "--out", "x", "--size", "100"], ["cosmo", "--out", "x", "--train", "0"]):
+    for arguments in (
+        ["cosmo"],
+        ["cosmo", "--out", "x", "--size", "100"],
+        ["cosmo", "--out", "x", "--train", "0"],
+        ["cosmo", "--out", "x", "--seed", "-1"],
+    ):
         with pytest.raises(SystemExit):
             datasets.main(arguments)
     (tmp_path / "file").write_text("in the way")
