@@ -8,7 +8,7 @@ import gyre.distributed  # noqa: F401  Makes the backend known.
 import gyre.torch as hvd
 import torch
 import torch.distributed as dist
-from gyre.bench.ranks.groups import never_take_apart
+from gyre.bench.ranks.groups import leave, never_take_apart
 
 ELEMENTS = 4 << 20
 
@@ -74,7 +74,8 @@ def train_ddp() -> None:
         weights[backend] = torch.cat([parameter.detach().view(-1) for parameter in model.parameters()])
         dist.destroy_process_group()
     far = (weights["gyre"] - weights["gloo"]).abs().max().item()
-    print(f"digest={hash(weights['gyre'].numpy().tobytes())} far={far:g}", flush=True)
+    print(f"digest={hash(weights['gyre'].numpy().tobytes())} far={far:g}")
+    leave()
 
 
 def disagree_about_encryption() -> None:

@@ -13,7 +13,7 @@ import gyre.distributed
 import pytest
 import torch
 import torch.distributed as dist
-from gyre.bench.ranks.groups import never_take_apart
+from gyre.bench.ranks.groups import leave, never_take_apart
 from gyre.errors import Error, MismatchError, TimeoutError, UnsupportedError
 
 SEED = 20
@@ -167,6 +167,7 @@ def everything_as_over_gloo() -> None:
         for left, right in zip(expected, actual, strict=True):
             assert torch.equal(left, right), (name, dtype, left, right)
     dist.destroy_process_group()
+    leave()
 
 
 def as_they_are_meant() -> None:

@@ -13,7 +13,7 @@ import gyre.distributed  # noqa: F401  Makes the backend known.
 import pytest
 import torch
 import torch.distributed as dist
-from gyre.bench.ranks.groups import never_take_apart
+from gyre.bench.ranks.groups import leave, never_take_apart
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.fsdp import fully_shard
@@ -161,6 +161,7 @@ def trainings_as_over_gloo() -> None:
                 torch.testing.assert_close(
                     own, other, rtol=1e-3, atol=1e-4, msg=lambda text, name=training.__name__: f"{name}: {text}"
                 )
+    leave()
 
 
 def in_place_bytes() -> int:
@@ -214,6 +215,7 @@ def peer_mapped_buckets_change_no_bit() -> None:
         gloo = wide(rank) + wide(rank, gradient_as_bucket_view=True)
         dist.destroy_process_group()
         assert all(torch.equal(own, other) for own, other in zip(lent, gloo, strict=True))
+        leave()
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
-from gyre.bench.ranks.groups import never_take_apart
+from gyre.bench.ranks.groups import leave, never_take_apart
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -42,3 +42,4 @@ def train(backend: str) -> None:
 
 for name in sys.argv[1:]:
     train(name)
+leave()

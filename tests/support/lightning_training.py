@@ -6,7 +6,7 @@ from typing import Any
 import gyre.distributed  # noqa: F401  Makes the backend known where gyre is no installed package.
 import pytorch_lightning as lightning
 import torch
-from gyre.bench.ranks.groups import never_take_apart
+from gyre.bench.ranks.groups import leave, never_take_apart
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -50,3 +50,4 @@ def train(backend: str) -> None:
 
 for name in sys.argv[1:]:
     train(name)
+leave()

@@ -6,7 +6,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gyre.bench.ranks.exchange import Exchange, average, main
 from gyre.bench.ranks.gradients import GivenGradients
-from gyre.bench.ranks.groups import Ranks, gloo_ranks
+from gyre.bench.ranks.groups import Ranks, gloo_ranks, leave
 
 
 def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[str, float]:
@@ -18,3 +18,4 @@ def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[st
 
 if __name__ == "__main__":
     main(gloo_ranks, measure)
+    leave()

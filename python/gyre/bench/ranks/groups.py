@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -50,13 +51,23 @@ def gyre_ranks() -> Iterator[Ranks]:
 def never_take_apart(process_group: object) -> None:
     """For torch's process groups over gloo. When the last reference to one goes, it waits for its threads while it
     holds the interpreter's lock, and they may need that lock to let go of their last operation: on a busy machine the
-    process hangs, or aborts. One that is never taken apart ends with the process."""
+    process hangs, or aborts. One that is never taken apart ends with the process, which then has to `leave`."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(process_group))
+
+
+def leave() -> NoReturn:
+    """Ends a program that has used gloo, as the last thing it does, with exit code 0 and without taking the interpreter
+    down: a thread of gloo's that wants the interpreter's lock from then on is ended in the middle of C++ code that must
+    not throw, and the process aborts ("terminate called without an active exception"; 1 run in 40 on busy cores)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextmanager
 def gloo_ranks(store: str) -> Iterator[Ranks]:
-    """torch.distributed's, under `gyre run`; `store` is a file that does not exist yet, where they meet."""
+    """torch.distributed's, under `gyre run`; `store` is a file that does not exist yet, where they meet. The program
+    has to `leave` afterwards."""
     import torch.distributed as dist  # noqa: PLC0415
 
     rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
@@ -70,7 +81,6 @@ def gloo_ranks(store: str) -> Iterator[Ranks]:
 
     yield Ranks(rank, size, _as_it_is, dist.all_reduce, dist.barrier, from_rank_0)
     dist.barrier()
-    dist.destroy_process_group()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gyre.distributed  # noqa: F401  The backend, also where the package is not installed.
 import gyre.torch as hvd
 from gyre.bench.models import MODELS
-from gyre.bench.ranks.groups import Ranks, gloo_ranks, gyre_ranks
+from gyre.bench.ranks.groups import Ranks, gloo_ranks, gyre_ranks, leave
 from gyre.bench.ranks.timing import arguments_parser, effort_of, rounds_for, write_result
 
 _LEARNING_RATE = 1e-3
@@ -174,3 +174,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave()
