@@ -255,10 +255,10 @@ def results(folder: Path) -> str:
             lines += [f"### gyre bench {bench}", "", *table_lines(chosen), ""]
     heavy = [row for row in rows if "memory_bytes" in row and row["zero_grad"] == "none"]
     if heavy:
-        lines += ["### Memory of a rank beside the gradients", ""]
+        lines += ["### Memory of a rank in addition to the gradients", ""]
         lines += [
-            f"* {row['model']}, {row['ranks']} ranks: {size_text(row['memory_bytes'] - row['bytes'])} beside "
-            f"{size_text(row['bytes'])}"
+            f"* {row['model']}, {row['ranks']} ranks: {size_text(row['memory_bytes'] - row['bytes'])} in "
+            f"addition to {size_text(row['bytes'])}"
             for row in heavy
         ]
         lines.append("")

@@ -17,6 +17,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/cli/number_check.h"
 #include "gyre/jobs/agent/agent.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/node_folders.h"
@@ -124,7 +125,7 @@ AgentCommand::AgentCommand(CLI::App& app) {
   verb->add_option("--job-user", job_user_, "As whom jobs run where the agent is root")->capture_default_str();
   verb->add_option("--give-up-seconds", give_up_seconds_, "End when idle and without the service for so long; 0: never")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(cli::whole_number_from(0));
   verb->add_option("--log-level", log_level_, "trace debug info warning error off")->capture_default_str();
   verb->add_option("--address", address_,
                    "Where other nodes reach this one (default: the address from which it reaches the service)");

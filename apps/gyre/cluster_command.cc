@@ -9,6 +9,7 @@
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
+#include "gyre/cli/number_check.h"
 #include "gyre/jobs/spec/parse.h"
 #include "gyre/jobs/spec/write.h"
 
@@ -34,11 +35,11 @@ struct ScaleOptions {
   void add_options(CLI::App& verb) {
     verb.add_option("-t,--target", target, "How many nodes it is to have")
         ->type_name("N")
-        ->check(CLI::NonNegativeNumber);
+        ->check(cli::whole_number_from(0));
     verb.add_option("--min", minimum, "It grows and shrinks with its jobs: at least so many nodes")
         ->type_name("N")
-        ->check(CLI::NonNegativeNumber);
-    verb.add_option("--max", maximum, "At most so many")->type_name("N")->check(CLI::NonNegativeNumber);
+        ->check(cli::whole_number_from(0));
+    verb.add_option("--max", maximum, "At most so many")->type_name("N")->check(cli::whole_number_from(0));
     verb.add_option("--when-busy", when_busy, "What happens to jobs on nodes that leave (default: requeue)")
         ->check(CLI::IsMember({"requeue", "terminate", "waitforjobcompletion"}))
         ->type_name("OPTION");

@@ -16,6 +16,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
 #include "gyre/base/random.h"
+#include "gyre/cli/number_check.h"
 #include "gyre/jobs/client/log_tail.h"
 #include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/duration.h"
@@ -78,13 +79,13 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
       ->type_name("NAME");
   verb_->add_option("-c,--cluster", cluster_, "Its cluster (default: the file's, else the workspace's only one)")
       ->type_name("NAME");
-  verb_->add_option("--nodes", nodes_, "How many nodes, all at once")->type_name("N")->check(CLI::PositiveNumber);
+  verb_->add_option("--nodes", nodes_, "How many nodes, all at once")->type_name("N")->check(cli::whole_number_from(1));
   verb_->add_option("--processes", processes_, "Of a command: how many processes on each node")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(cli::whole_number_from(1));
   verb_->add_option("--restarts", restarts_, "Of a command: start all processes again after a failure, so often")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(cli::whole_number_from(0));
   verb_->add_option("--preparation", preparation_, "A shell line that runs on each node before the job")
       ->type_name("LINE");
   const auto add_list = [&](const char* names, std::vector<std::string>& values, const char* text, const char* type) {

@@ -9,6 +9,7 @@
 #include "apps/gyre/remote.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
+#include "gyre/cli/number_check.h"
 
 namespace gyre::app {
 
@@ -97,7 +98,7 @@ void add_job_list(VerbGroup& group) {
       ->type_name("STATE");
   verb->add_option("--limit", options->limit, "At most so many")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(cli::whole_number_from(1))
       ->capture_default_str();
   options->remote.add_options(*verb);
   group.add(verb, [options](const Environment& environment) {

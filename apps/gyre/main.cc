@@ -67,7 +67,8 @@ struct PythonVerb {
 };
 constexpr std::array kPythonVerbs = {
     PythonVerb{"explain", "gyre.explain.__main__", "Run a job and say where the time of its exchange goes"},
-    PythonVerb{"bench", "gyre.bench.__main__", "Measure the exchange, beside its bound and what others take"},
+    PythonVerb{"bench", "gyre.bench.__main__",
+               "Measure the exchange, compared with its bound and with what others take"},
     PythonVerb{"doctor", "gyre.doctor", "Say what was built and found, what is wrong, and what mends it"},
     PythonVerb{"completion", "gyre.completion", "Write the shell's completion of gyre and gyre-cifar10"},
 };

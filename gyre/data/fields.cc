@@ -169,8 +169,9 @@ void FieldDecoder::decode_field(const Example& example, std::size_t index, std::
   }
   const auto count = static_cast<std::size_t>(element_count(field));
   const auto wrong_size = [&] {
-    return Error(ErrorCode::kCorruptData, fmt::format("the record does not hold [{}] values of it, {} in all",
-                                                      fmt::join(field.shape, ", "), count));
+    return Error(ErrorCode::kCorruptData,
+                 fmt::format("the record holds {} {} there; a field of the shape [{}] needs {}", feature->count(),
+                             feature_kind_name(field.kind), fmt::join(field.shape, ", "), count));
   };
   if (field.kind == FeatureKind::kInts) {
     std::vector<std::int64_t> values(count);
@@ -189,7 +190,7 @@ void FieldDecoder::decode_field(const Example& example, std::size_t index, std::
   if (values.front().size() != count * size_bytes(field.stored)) {
     throw Error(
         ErrorCode::kCorruptData,
-        fmt::format("the record holds {} bytes there; [{}] values of {} are {}", values.front().size(),
+        fmt::format("the record holds {} bytes there; a field of the shape [{}] of {} needs {}", values.front().size(),
                     fmt::join(field.shape, ", "), element_type_name(field.stored), count * size_bytes(field.stored)));
   }
   convert(field, index, values.front(), into);

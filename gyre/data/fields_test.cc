@@ -104,7 +104,7 @@ TEST(Fields, floats_integers_and_bytes_arrive_as_they_were) {
 TEST(Fields, a_record_that_holds_something_else_is_refused_by_the_fields_name) {
   const Bytes record = record_of_bytes(std::vector<std::int16_t>{1, 2});
   EXPECT_THAT(error_of(int16_field(ElementType::kInt16, 3), record),
-              HasSubstr("field 'x': the record holds 4 bytes there; [3] values of int16 are 6"));
+              HasSubstr("field 'x': the record holds 4 bytes there; a field of the shape [3] of int16 needs 6"));
   Field other = int16_field(ElementType::kInt16, 2);
   other.name = "z";
   EXPECT_THAT(error_of(other, record), HasSubstr("field 'z': the record has no such feature; it has: x"));

@@ -14,8 +14,8 @@ void MemoryBudget::reserve(std::uint64_t bytes) {
   if (used + bytes <= total_bytes_) return;
   release(bytes);
   throw Error(ErrorCode::kResourceExhausted,
-              fmt::format("{} more are needed, but {} of the memory budget of {} are in use", format_bytes(bytes),
-                          format_bytes(used), format_bytes(total_bytes_)));
+              fmt::format("the memory budget of {} is too small: {} are in use, and {} more are needed",
+                          format_bytes(total_bytes_), format_bytes(used), format_bytes(bytes)));
 }
 
 std::span<std::byte> ScratchBuffer::take(std::size_t bytes) {

@@ -54,6 +54,10 @@ def _watched(handler: Handler) -> Handler:
         if not _is_for_gyre():
             yield from iterator
             return
+        # Before rank 0's child finds the address of its parent's store in use.
+        from gyre._runtime import refuse_second_import  # noqa: PLC0415  The engine is loaded when it is needed.
+
+        refuse_second_import()
         place = _place_in(url)
         ranks = launchers_ranks(place.world_size) if place is not None else ()
         if place is None or not ranks:

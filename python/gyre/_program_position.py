@@ -33,6 +33,14 @@ def describe() -> str:
     return "; ".join(positions + others[:_MOST_THREADS])
 
 
+def stacklevel_of_program() -> int:
+    """For warnings.warn(), called where this is: the innermost line of the user's own code."""
+    for level, frame in enumerate(_stack(sys._getframe(1)), start=1):
+        if _is_of_the_user(frame):
+            return level
+    return 1
+
+
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:
     """From the innermost frame outwards."""
     while frame is not None:

@@ -144,21 +144,31 @@ def _multiprocessing_parent() -> int | None:
     """The process that has started this one through multiprocessing, if one has."""
     process = sys.modules.get("multiprocessing.process")
     parent = process.parent_process() if process is not None else None
-    return None if parent is None else int(parent.pid)
+    if parent is not None:
+        return int(parent.pid)
+    # While a spawned child imports the script, multiprocessing has not noted its parent yet. A fork server, if it was
+    # one, stands between them.
+    return os.getppid() if _imports_again() and "multiprocessing.forkserver" not in sys.modules else None
+
+
+def _imports_again() -> bool:
+    """Whether this is a child that multiprocessing has spawned, in what its own error calls the bootstrapping phase."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and bool(getattr(process.current_process(), "_inheriting", False))
 
 
 def _child_words() -> str:
     rank = os.environ.get("GYRE_RANK", os.environ.get("RANK", ""))
-    whose = f"rank {rank} (process {_multiprocessing_parent()})" if rank else f"process {_multiprocessing_parent()}"
+    parent = _multiprocessing_parent()
+    process = "another process" if parent is None else f"process {parent}"
+    whose = f"rank {rank}" + ("" if parent is None else f" ({process})") if rank else process
     return f"This process ({os.getpid()}) is a child of {whose}: multiprocessing, or a DataLoader, has started it."
 
 
 def refuse_second_import() -> None:
     """A child that multiprocessing spawns imports the script again, and a script without a guard would become a rank
     again. UnsupportedError says how to guard it."""
-    process = sys.modules.get("multiprocessing.process")
-    # What multiprocessing's own "bootstrapping phase" error looks at.
-    if process is not None and getattr(process.current_process(), "_inheriting", False):
+    if _imports_again():
         raise UnsupportedError(
             f"{_child_words()} It imports the script again: put what the script does under `if __name__ == "
             "'__main__':`, so that children do not do it too."

@@ -45,6 +45,7 @@ def test_the_sample_jobs_flags_train_and_leave_checkpoints_and_curves(data: Path
     assert len(lines) == 3
     assert "images/s" in lines[0]
     assert "\x1b" not in result.stdout
+    assert f"checkpoints go to {model}/checkpoints, curves for TensorBoard to {model}/tensorboard\n" in result.stdout
     assert checkpoint(model, 3).is_file()
 
     events = EventAccumulator(str(model / "tensorboard"))
@@ -145,6 +146,10 @@ def test_wrong_input_is_one_clear_message(data: Path, tmp_path: Path) -> None:
         wrong = train("--data-dir", data, "--lr", rate)
         assert wrong.returncode == 2
         assert len(wrong.stderr.splitlines()[0]) < 100
+    for share in ("-1", "2", "nan"):
+        wrong = train("--data-dir", data, "--target-accuracy", share)
+        assert wrong.returncode == 2
+        assert wrong.stderr.startswith(f"gyre-cifar10: --target-accuracy: '{share}' is not a number from 0 to 1\n")
     mistyped = train("--data-dri", data)
     assert mistyped.returncode == 2
     assert mistyped.stderr.startswith("gyre-cifar10: there is no option --data-dri; did you mean --data-dir?\n")

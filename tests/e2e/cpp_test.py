@@ -60,11 +60,17 @@ def runs_on_two_ranks(start_job: StartJob, program: Path) -> str:
     return job.stdout
 
 
+def averages_on_two_ranks(start_job: StartJob, program: Path) -> None:
+    """Who built the README's program must see that it worked."""
+    lines = sorted(runs_on_two_ranks(start_job, program).splitlines())
+    assert lines == [f"[{rank}] rank {rank} of 2 has the average 0.5" for rank in (0, 1)]
+
+
 def test_both_programs_build_with_gyre_as_a_subdirectory(fixed_folder: Path, start_job: StartJob) -> None:
     project = SUBDIRECTORY.replace("/path/to/gyre", str(ROOT)) + AVERAGE
     files = {"CMakeLists.txt": project, "average.cc": README_PROGRAM, "train.cc": LIBTORCH_PROGRAM}
     programs = build_with_cmake(write(fixed_folder / "subdirectory", files))
-    runs_on_two_ranks(start_job, programs / "average")
+    averages_on_two_ranks(start_job, programs / "average")
     assert fitted_the_same(runs_on_two_ranks(start_job, programs / "train"))
     assert not list((programs / "gyre").rglob("*_test")), "tests of Gyre were built within somebody else's project"
 
@@ -74,14 +80,14 @@ def test_both_programs_build_with_find_package(fixed_folder: Path, prefix: Path,
     # libtorch's headers take half a minute.
     definitions = (f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     programs = build_with_cmake(write(fixed_folder / "package", files), *definitions)
-    runs_on_two_ranks(start_job, programs / "average")
+    averages_on_two_ranks(start_job, programs / "average")
     assert fitted_the_same(runs_on_two_ranks(start_job, programs / "train"))
 
 
 def test_a_program_builds_with_pkg_config(fixed_folder: Path, prefix: Path, start_job: StartJob) -> None:
     folder = write(fixed_folder / "pkg-config", {"average.cc": README_PROGRAM})
     output_of(["sh", "-c", PKG_CONFIG], folder, PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
-    runs_on_two_ranks(start_job, folder / "average")
+    averages_on_two_ranks(start_job, folder / "average")
     assert "libgyre.so.0.1" in output_of(["ldd", str(folder / "average")], folder)
 
 
@@ -91,9 +97,9 @@ def test_gyre_config_of_a_checkout_leads_to_its_build(fixed_folder: Path, start_
     cmake_folder, pkg_config_folder = output_of([*config, "--cmake-dir", "--pkg-config-dir"], ROOT).split()
     project = PACKAGE.split("add_executable")[0] + AVERAGE
     folder = write(fixed_folder / "checkout", {"CMakeLists.txt": project, "average.cc": README_PROGRAM})
-    runs_on_two_ranks(start_job, build_with_cmake(folder, f"-Dgyre_DIR={cmake_folder}") / "average")
+    averages_on_two_ranks(start_job, build_with_cmake(folder, f"-Dgyre_DIR={cmake_folder}") / "average")
     output_of(["sh", "-c", PKG_CONFIG], folder, PKG_CONFIG_PATH=pkg_config_folder)
-    runs_on_two_ranks(start_job, folder / "average")
+    averages_on_two_ranks(start_job, folder / "average")
 
 
 def test_gyre_config_without_libraries_says_what_makes_them(tmp_path: Path) -> None:

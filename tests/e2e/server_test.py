@@ -313,6 +313,8 @@ def test_without_a_server_the_remedy_is_named_at_once(gyre: Path, tmp_path: Path
         (["cluster", "create", "x"], "say how many nodes"),
         (["cluster", "create", "x", "-t", "1", "--max", "3"], "exclude each other"),
         (["cluster", "create", "x", "-t", "1", "--mount", "a=b"], "absolute path"),
+        (["cluster", "resize", "x", "--target", "-1"], "--target: '-1' is not a whole number of 0 or more"),
+        (["job", "submit", "--nodes", "0", "--", "true"], "--nodes: '0' is not a whole number of 1 or more"),
         (["server", "--listen", "0.0.0.0:1"], "ssh -L"),
         (["job", "list", "--server", "http://10.0.0.1:1"], "ssh -L"),
         (["job"], "name a verb"),

@@ -1,6 +1,7 @@
 """Replicas that start unequal stay so, and nothing else says it: a forgotten broadcast_parameters() must be heard of in
 the first step, once, and nobody who did it right may be bothered."""
 
+import linecache
 import warnings
 
 import gyre.torch as hvd
@@ -47,6 +48,27 @@ def body_forgotten_broadcast() -> None:
 
 def test_a_forgotten_broadcast_is_one_warning_with_the_first_parameter_that_differs(run_ranks):
     run_ranks(3, body_forgotten_broadcast)
+
+
+def body_where_it_is() -> None:
+    hvd.init()
+    model = network(seed=hvd.rank())
+    for options in ({}, {"end_in_backward": False}):
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters(), **options
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        for warning in caught:
+            line = linecache.getline(warning.filename, warning.lineno).strip()
+            assert line == ("optimizer.step()" if options else "model(torch.ones(2, 4)).sum().backward()")
+        assert len(caught) == (hvd.rank() == 0)
+
+
+def test_the_warning_shows_the_users_own_line(run_ranks):
+    run_ranks(2, body_where_it_is)
 
 
 def body_error_by_option() -> None:

@@ -34,11 +34,17 @@ std::string check_rate(const std::string& text, bool may_be_zero) {
   double rate = 0;
   if (CLI::detail::lexical_cast(text, rate) && std::isfinite(rate) && (rate > 0 || (may_be_zero && rate == 0)))
     return {};
-  return fmt::format("'{}' is no number {} 0", text, may_be_zero ? "from" : "above");
+  return fmt::format("'{}' is not a number {}", text, may_be_zero ? "of 0 or more" : "above 0");
+}
+
+std::string check_share(const std::string& text) {
+  double share = 0;
+  if (CLI::detail::lexical_cast(text, share) && share >= 0 && share <= 1) return {};
+  return fmt::format("'{}' is not a number from 0 to 1", text);
 }
 
 void add_places(CLI::App& app, Options& options) {
-  app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout; needed")
+  app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout; required")
       ->type_name("DIR");
   app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
       ->capture_default_str()
@@ -85,7 +91,7 @@ void add_reporting(CLI::App& app, Options& options) {
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
   app.add_option("--target-accuracy", options.target_accuracy, "Stop when the test accuracy is this high (0 to 1)")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(check_share);
   app.add_flag("--print-hashes", options.print_hashes, "Every rank prints the hash of its state after each step");
   app.add_flag("--check-replicas", options.check_replicas, "Compare the ranks' state after each step, not each epoch");
   app.add_option("--play-ranks", options.play_ranks, "One process does the work of so many ranks (for comparisons)")
@@ -137,8 +143,11 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   } catch (const CLI::ExtrasError&) {
     fmt::print(stderr, "gyre-cifar10: {}\nSee `gyre-cifar10 --help`.\n", describe_extra(app));
     return {std::nullopt, 2};
+  } catch (const CLI::Success& help) {
+    return {std::nullopt, app.exit(help)};
   } catch (const CLI::ParseError& error) {
-    return {std::nullopt, app.exit(error) == 0 ? 0 : 2};
+    fmt::print(stderr, "gyre-cifar10: {}\nSee `gyre-cifar10 --help`.\n", error.what());
+    return {std::nullopt, 2};
   }
   for (const std::string& word : augment) (word == "flip" ? options.flip : options.shift) = true;
   options.every_rank_all_images = compat == "smarker";

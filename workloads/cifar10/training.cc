@@ -155,6 +155,8 @@ void Training::announce() const {
                   schedule_.base * schedule_.scale,
                   schedule_.warmup_steps > 0 ? fmt::format(" after {} epochs of warm-up", options_.warmup_epochs) : "",
                   options_.decay, options_.seed));
+  say(fmt::format("checkpoints go to {}, curves for TensorBoard to {}", options_.checkpoint_dir.string(),
+                  options_.tensorboard_dir.string()));
 }
 
 /// Rank 0 decides where training starts; the others receive its state, restored or fresh.

@@ -96,6 +96,24 @@ bool Feature::copy_ints(std::span<std::int64_t> values) const {
   return count == values.size();
 }
 
+std::size_t Feature::count() const {
+  std::size_t count = 0;
+  for (const auto& list : lists_) {
+    for (ProtobufReader reader(list); !reader.at_end();) {
+      const auto field = reader.next();
+      if (field.number != kListValue) continue;
+      if (field.type != WireType::kLengthDelimited) {
+        ++count;
+      } else if (kind_ == FeatureKind::kFloats) {
+        count += field.bytes.size() / sizeof(float);
+      } else {
+        for (ProtobufReader packed(field.bytes); !packed.at_end(); ++count) packed.varint();
+      }
+    }
+  }
+  return count;
+}
+
 Example::Example(std::span<const std::byte> message) {
   for (ProtobufReader reader(message); !reader.at_end();) {
     const auto field = reader.next();

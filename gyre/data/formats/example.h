@@ -29,6 +29,8 @@ class Feature {
   bool copy_floats(std::span<float> values) const;
   /// The same for kInts.
   bool copy_ints(std::span<std::int64_t> values) const;
+  /// How many values a kFloats or kInts feature holds.
+  std::size_t count() const;
 
  private:
   friend class Example;

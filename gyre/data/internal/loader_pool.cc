@@ -65,6 +65,8 @@ std::size_t LoaderPool::field_bytes(std::size_t index) const {
 void LoaderPool::plan_memory() {
   std::uint64_t slot_bytes = 0;
   for (std::size_t i = 0; i < decoder_.fields().size(); ++i) slot_bytes += aligned(field_bytes(i));
+  const std::uint64_t total = budget_->total_bytes();
+  if (total < kLeastSlots * slot_bytes) throw budget_too_small(slot_bytes, 0);
   const auto threads = static_cast<std::uint64_t>(options_.threads);
   std::uint64_t scratch_bytes = 0;
   try {
@@ -75,17 +77,13 @@ void LoaderPool::plan_memory() {
     // Records differ in size; what is left over is what the largest of them may take more than this one.
     scratch_bytes = threads * (reader.scratch_bytes() + reader.scratch_bytes() / 4);
   } catch (Error& error) {
-    if (error.code() == ErrorCode::kResourceExhausted) error.add_context("one batch does not fit");
+    if (error.code() == ErrorCode::kResourceExhausted) {
+      error.add_context("the first record does not fit into memory together with a batch");
+    }
     throw;
   }
   budget_->release(slot_bytes);  // The slot is gone.
-  const std::uint64_t total = budget_->total_bytes();
-  if (total < scratch_bytes + kLeastSlots * slot_bytes) {
-    throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("a memory budget of {} is too small: two batches take {} and what {} thread{} read{} {}",
-                            format_bytes(total), format_bytes(kLeastSlots * slot_bytes), threads,
-                            threads == 1 ? "" : "s", threads == 1 ? "s" : "", format_bytes(scratch_bytes)));
-  }
+  if (total < scratch_bytes + kLeastSlots * slot_bytes) throw budget_too_small(slot_bytes, scratch_bytes);
   const std::uint64_t batch = options_.sampling.batch_per_rank;
   const std::uint64_t busy = 2 + (2 * threads + batch - 1) / batch;
   const std::uint64_t wanted = options_.prefetch_batches > 0 ? options_.prefetch_batches + 1 : busy;
@@ -96,6 +94,24 @@ void LoaderPool::plan_memory() {
     slots_.push_back(make_slot());
     free_.push_back(slots_.back().get());
   }
+}
+
+Error LoaderPool::budget_too_small(std::uint64_t slot_bytes, std::uint64_t scratch_bytes) const {
+  const std::uint64_t batches = kLeastSlots * slot_bytes;
+  const std::string threads = fmt::format("{} thread{}", options_.threads, options_.threads == 1 ? "" : "s");
+  const std::string reading =
+      scratch_bytes > 0
+          ? fmt::format("and {} for what {} read at a time. Give it at least {} bytes", format_bytes(scratch_bytes),
+                        threads, batches + scratch_bytes)
+          : fmt::format("and room for what {} read at a time. Give it more than {} bytes", threads, batches);
+  return {
+      ErrorCode::kResourceExhausted,
+      fmt::format("the memory budget of {} is too small: the loader needs {} for {} batches of {} {}, or make the "
+                  "batches smaller{}",
+                  format_bytes(budget_->total_bytes()), format_bytes(batches), kLeastSlots,
+                  options_.sampling.batch_per_rank == 1 ? "one sample"
+                                                        : fmt::format("{} samples", options_.sampling.batch_per_rank),
+                  reading, options_.threads > 1 ? ", or the threads fewer" : "")};
 }
 
 std::unique_ptr<BatchSlot> LoaderPool::make_slot() {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/data/loader.h"
 
@@ -62,6 +63,8 @@ class LoaderPool {
 
   /// Reads the first sample and plans how many batches the budget holds.
   void plan_memory() GYRE_EXCLUDES(mutex_);
+  /// What is needed of the budget; without `scratch_bytes` as far as that is known before anything was read.
+  Error budget_too_small(std::uint64_t slot_bytes, std::uint64_t scratch_bytes) const;
   std::unique_ptr<BatchSlot> make_slot();
   void work() GYRE_EXCLUDES(mutex_);
   std::optional<Task> take_task() GYRE_REQUIRES(mutex_);

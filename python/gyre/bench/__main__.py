@@ -33,7 +33,7 @@ Exit code: 0 when everything was measured and every answer was right; 1 when a p
 def parser() -> Parser:
     whole = Parser(
         prog="gyre bench",
-        description="Measures Gyre's exchange on this machine, beside its bound and the peers.",
+        description="Measures Gyre's exchange on this machine, compared with its bound and the peers.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""`gyre bench allreduce`: one collective at a time, from 4 B to 256 MB, beside torch's gloo and Open MPI."""
+"""`gyre bench allreduce`: one collective at a time, from 4 B to 256 MB, compared with torch's gloo and Open MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gyre bench exchange`: the gradients of a model, from p.grad to averaged p.grad, beside DDP's buckets over gloo.
+"""`gyre bench exchange`: a model's gradients, from p.grad to averaged p.grad, compared with DDP's buckets over gloo.
 
 The gradients are there already, cold in memory; backward hands them out in its order, and the time runs until all
 are averaged. Ours through gyre.torch's DistributedOptimizer (face python), through a plan in C++ whose gradients live

@@ -33,7 +33,7 @@ _JOBS = "/workspaces/default/experiments/bench/jobs"
 def add_verb(verbs: Any) -> None:
     parser = verbs.add_parser(
         "jobs",
-        help="many short jobs through a job server, beside plain sbatch",
+        help="many short jobs through a job server, compared with plain sbatch",
         description=__doc__,
         epilog="example: gyre bench jobs --jobs 1000 --nodes 8",
     )

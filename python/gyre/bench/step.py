@@ -1,4 +1,4 @@
-"""`gyre bench step`: whole training steps of a model, beside DDP over gloo.
+"""`gyre bench step`: whole training steps of a model, compared with DDP over gloo.
 
 Three ways into Gyre: `ddp` is DistributedDataParallel over the backend gyre, `hvd` is gyre.torch's
 DistributedOptimizer, `cpp` is a libtorch program with gyre::train::DistributedOptimizer. Each row has the whole step,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from gyre._program_position import stacklevel_of_program
 from gyre._runtime import Runtime, current
 from gyre._tensors.memory import dense, memory_of
 from gyre._tensors.requests import Kind, ReduceOperation, Reduction
@@ -71,7 +72,7 @@ class FirstStep:
         if problem is not None and raises:
             raise MismatchError(problem)
         if problem is not None and self._runtime.rank == 0:
-            warnings.warn(problem, RuntimeWarning, stacklevel=2)
+            warnings.warn(problem, RuntimeWarning, stacklevel=stacklevel_of_program())
 
     def _submit_agreement(self, stem: str, replicas: Sequence[Replica], *, complete: bool) -> Handle:
         """The lowest of each number: of the hash and of its inverse, so that both ends are known."""

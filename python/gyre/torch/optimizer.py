@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from gyre._program_position import stacklevel_of_program
 from gyre._runtime import Runtime, current
 from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre._torch_private import check_scaler_has_asked
@@ -98,7 +99,7 @@ class DistributedMixin(torch.optim.Optimizer):
             result = super().step(self._synchronized(closure))
         else:
             if self._synchronized_by_the_user():
-                warnings.warn(_STEP_AFTER_SYNCHRONIZE, stacklevel=2)
+                warnings.warn(_STEP_AFTER_SYNCHRONIZE, stacklevel=stacklevel_of_program())
             elif exchange is not None and not exchange.synchronized:
                 check_scaler_has_asked()
                 exchange.finish()
