@@ -41,7 +41,7 @@ double seconds_of(const std::function<void()>& work) {
 void bare_loop(const std::shared_ptr<const RecordSet>& set, int threads) {
   std::atomic<std::uint64_t> next{0};
   const auto work = [&] {
-    RecordReader reader(set, nullptr);
+    RecordReader reader(*set, nullptr);
     StageTimes times;
     for (std::uint64_t i = next++; i < set->count(); i = next++) static_cast<void>(reader.read(i, times));
   };

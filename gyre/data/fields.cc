@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "gyre/base/error.h"
+#include "gyre/data/internal/image_maker.h"
 
 namespace gyre::data {
 namespace {
@@ -70,11 +71,43 @@ bool is_float(ElementType type) { return type == ElementType::kFloat32 || type =
 /// Whether there is a way from what is stored to what the batch has.
 bool can_convert(const Field& field) {
   const ElementType stored = stored_type(field);
+  if (field.image) {
+    return field.kind == FeatureKind::kBytes && field.transform == ValueTransform::kNone &&
+           (field.type == ElementType::kUint8 || is_float(field.type));
+  }
+  if (field.offset != 0 && field.kind != FeatureKind::kInts) return false;
   if (field.kind == FeatureKind::kEmpty) return false;
   if (field.transform != ValueTransform::kNone && !is_float(field.type)) return false;
   if (stored == field.type) return field.transform == ValueTransform::kNone || stored == ElementType::kFloat32;
   return is_float(field.type) &&
          (stored == ElementType::kInt16 || stored == ElementType::kFloat32 || stored == ElementType::kUint8);
+}
+
+void check_image(const Field& field) {
+  const ImageOptions& image = *field.image;
+  try {
+    check_image_options(image);
+  } catch (Error& error) {
+    error.add_context(fmt::format("field '{}'", field.name));
+    throw;
+  }
+  const std::vector<std::uint64_t> shape = image.channels_first
+                                               ? std::vector<std::uint64_t>{kPixelBytes, image.height, image.width}
+                                               : std::vector<std::uint64_t>{image.height, image.width, kPixelBytes};
+  if (field.shape != shape) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("field '{}': an image of the shape [{}] cannot fill [{}]", field.name,
+                            fmt::join(shape, ", "), fmt::join(field.shape, ", ")));
+  }
+}
+
+/// The one byte string of a feature.
+std::span<const std::byte> only_value(const Feature& feature) {
+  const auto values = feature.bytes();
+  if (values.size() != 1) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("the record holds {} byte strings there, not one", values.size()));
+  }
+  return values.front();
 }
 
 }  // namespace
@@ -126,6 +159,7 @@ void check_fields(std::span<const Field> fields) {
       }
       count *= extent;
     }
+    if (field.image) check_image(field);
     if (!can_convert(field)) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("field '{}': {} ({}) cannot become {}{}", field.name, feature_kind_name(field.kind),
@@ -138,62 +172,82 @@ void check_fields(std::span<const Field> fields) {
 FieldDecoder::FieldDecoder(std::vector<Field> fields) : fields_(std::move(fields)) {
   for (const Field& field : fields_) {
     sample_bytes_.push_back(static_cast<std::size_t>(element_count(field)) * size_bytes(field.type));
-    const bool by_table = stored_type(field) == ElementType::kInt16 && field.type != ElementType::kInt16;
+    const bool by_table =
+        !field.image && stored_type(field) == ElementType::kInt16 && field.type != ElementType::kInt16;
     tables_.push_back(by_table ? int16_table(field) : std::vector<std::byte>{});
   }
 }
 
-void FieldDecoder::decode(std::span<const std::byte> record, std::span<const std::span<std::byte>> into) const {
-  const Example example(record);
+FieldScratch::FieldScratch(std::shared_ptr<MemoryBudget> budget)
+    : images_(std::make_unique<internal::ImageMaker>(std::move(budget))) {}
+FieldScratch::~FieldScratch() = default;
+
+std::size_t FieldScratch::bytes() const { return images_->scratch_bytes(); }
+
+void FieldDecoder::decode(const Example& sample, const SampleIdentity& identity, FieldScratch& scratch,
+                          StageClock& clock, std::span<const std::span<std::byte>> into) const {
   for (std::size_t index = 0; index < fields_.size(); ++index) {
+    const Field& field = fields_[index];
     try {
-      decode_field(example, index, into[index]);
+      const Feature& feature = feature_of(sample, field);
+      if (field.image) {
+        // The same for each image of a sample, so that an image and its mask are cut and mirrored alike.
+        scratch.images().make(only_value(feature), feature.pixel_layout(), *field.image, field.type,
+                              random_of_sample(identity.seed, identity.epoch, identity.sample), clock, into[index]);
+      } else {
+        decode_field(feature, index, into[index]);
+        clock.finish(Stage::kAssemble);
+      }
     } catch (Error& error) {
-      error.add_context(fmt::format("field '{}'", fields_[index].name));
+      error.add_context(fmt::format("field '{}'", field.name));
       throw;
     }
   }
 }
 
-void FieldDecoder::decode_field(const Example& example, std::size_t index, std::span<std::byte> into) const {
-  const Field& field = fields_[index];
-  const Feature* const feature = example.find(field.name);
+const Feature& FieldDecoder::feature_of(const Example& sample, const Field& field) {
+  const Feature* const feature = sample.find(field.feature_name());
   if (feature == nullptr) {
-    throw Error(ErrorCode::kCorruptData,
-                fmt::format("the record has no such feature; it has: {}", fmt::join(example.names(), ", ")));
+    throw Error(ErrorCode::kCorruptData, fmt::format("the record has no feature '{}'; it has: {}", field.feature_name(),
+                                                     fmt::join(sample.names(), ", ")));
   }
   if (feature->kind() != field.kind) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("the record holds {} there, not {}", feature_kind_name(feature->kind()),
                             feature_kind_name(field.kind)));
   }
+  return *feature;
+}
+
+void FieldDecoder::decode_field(const Feature& feature, std::size_t index, std::span<std::byte> into) const {
+  const Field& field = fields_[index];
   const auto count = static_cast<std::size_t>(element_count(field));
   const auto wrong_size = [&] {
     return Error(ErrorCode::kCorruptData,
-                 fmt::format("the record holds {} {} there; a field of the shape [{}] needs {}", feature->count(),
+                 fmt::format("the record holds {} {} there; a field of the shape [{}] needs {}", feature.count(),
                              feature_kind_name(field.kind), fmt::join(field.shape, ", "), count));
   };
   if (field.kind == FeatureKind::kInts) {
     std::vector<std::int64_t> values(count);
-    if (!feature->copy_ints(values)) throw wrong_size();
+    if (!feature.copy_ints(values)) throw wrong_size();
+    for (std::int64_t& value : values) {  // Unsigned, where an overflow is defined.
+      value = static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + static_cast<std::uint64_t>(field.offset));
+    }
     return convert(field, index, std::as_bytes(std::span(values)), into);
   }
   if (field.kind == FeatureKind::kFloats) {
     std::vector<float> values(count);
-    if (!feature->copy_floats(values)) throw wrong_size();
+    if (!feature.copy_floats(values)) throw wrong_size();
     return convert(field, index, std::as_bytes(std::span(values)), into);
   }
-  const auto values = feature->bytes();
-  if (values.size() != 1) {
-    throw Error(ErrorCode::kCorruptData, fmt::format("the record holds {} byte strings there, not one", values.size()));
-  }
-  if (values.front().size() != count * size_bytes(field.stored)) {
+  const auto values = only_value(feature);
+  if (values.size() != count * size_bytes(field.stored)) {
     throw Error(
         ErrorCode::kCorruptData,
-        fmt::format("the record holds {} bytes there; a field of the shape [{}] of {} needs {}", values.front().size(),
+        fmt::format("the record holds {} bytes there; a field of the shape [{}] of {} needs {}", values.size(),
                     fmt::join(field.shape, ", "), element_type_name(field.stored), count * size_bytes(field.stored)));
   }
-  convert(field, index, values.front(), into);
+  convert(field, index, values, into);
 }
 
 void FieldDecoder::convert(const Field& field, std::size_t index, std::span<const std::byte> values,

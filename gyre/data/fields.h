@@ -2,12 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gyre/data/formats/example.h"
+#include "gyre/data/image_sampling.h"
+#include "gyre/data/scratch_buffer.h"
+#include "gyre/data/stages.h"
 
 namespace gyre::data {
 
@@ -25,13 +30,27 @@ enum class ValueTransform {
 
 /// One field of a sample, and so of a batch: where it comes from in a tf.train.Example, and what is made of it.
 struct Field {
-  std::string name;  ///< The feature's name, and the field's.
+  std::string name;  ///< The field's, and the feature's where that has none.
   /// kBytes: the feature's one value holds the elements as they lie, little-endian, of type `stored`.
   FeatureKind kind = FeatureKind::kBytes;
   ElementType stored = ElementType::kUint8;  ///< Floats are always kFloat32, integers kInt64.
   ElementType type = ElementType::kUint8;    ///< In the batch.
   std::vector<std::uint64_t> shape;          ///< Of one sample; empty: a single value.
   ValueTransform transform = ValueTransform::kNone;
+  std::string feature{};    ///< Its name, where it is another one than the field's.
+  std::int64_t offset = 0;  ///< Added to each integer: labels that count from 1 become such from 0.
+  /// Of kBytes: the value is an image, and becomes [3, height, width] or [height, width, 3] values of `type`, which is
+  /// kUint8, kFloat32 or kBfloat16.
+  std::optional<ImageOptions> image{};
+
+  const std::string& feature_name() const { return feature.empty() ? name : feature; }
+};
+
+/// What a sample's random changes depend on.
+struct SampleIdentity {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t sample = 0;
 };
 
 /// How many values one sample has.
@@ -40,7 +59,24 @@ std::uint64_t element_count(const Field& field);
 /// Error(kInvalidArgument) where there are no fields, two of one name, or a combination that converts nothing.
 void check_fields(std::span<const Field> fields);
 
-/// Turns records into the bytes of a batch. Immutable; thread-safe.
+namespace internal {
+class ImageMaker;
+}  // namespace internal
+
+/// What a thread needs to decode fields, kept from sample to sample. Not thread-safe: one per thread.
+class FieldScratch {
+ public:
+  explicit FieldScratch(std::shared_ptr<MemoryBudget> budget = nullptr);
+  ~FieldScratch();
+
+  internal::ImageMaker& images() { return *images_; }
+  std::size_t bytes() const;
+
+ private:
+  std::unique_ptr<internal::ImageMaker> images_;
+};
+
+/// Turns samples into the bytes of a batch. Immutable; thread-safe.
 class FieldDecoder {
  public:
   /// check_fields() has accepted them.
@@ -50,13 +86,15 @@ class FieldDecoder {
   /// Of field `index` of one sample, in a batch.
   std::size_t sample_bytes(std::size_t index) const { return sample_bytes_.at(index); }
 
-  /// Writes each field of the Example `record` to `into` at its index, which has sample_bytes() of it.
-  /// Error(kCorruptData) where the record is no Example, or lacks a field, or has it in another kind or size than the
-  /// field says.
-  void decode(std::span<const std::byte> record, std::span<const std::span<std::byte>> into) const;
+  /// Writes each field of `sample` to `into` at its index, which has sample_bytes() of it. Adds the time to `clock`'s.
+  /// Error(kCorruptData) where the sample lacks a field, or has it in another kind or size than the field says; for
+  /// images those of ImageDecoder.
+  void decode(const Example& sample, const SampleIdentity& identity, FieldScratch& scratch, StageClock& clock,
+              std::span<const std::span<std::byte>> into) const;
 
  private:
-  void decode_field(const Example& example, std::size_t index, std::span<std::byte> into) const;
+  static const Feature& feature_of(const Example& sample, const Field& field);
+  void decode_field(const Feature& feature, std::size_t index, std::span<std::byte> into) const;
   void convert(const Field& field, std::size_t index, std::span<const std::byte> values,
                std::span<std::byte> into) const;
 

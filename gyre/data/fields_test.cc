@@ -25,7 +25,10 @@ std::vector<T> decoded(const Field& field, const Bytes& record) {
   std::vector<T> values(static_cast<std::size_t>(element_count(field)));
   EXPECT_EQ(decoder.sample_bytes(0), values.size() * sizeof(T));
   const std::array into = {std::as_writable_bytes(std::span(values))};
-  decoder.decode(record, into);
+  FieldScratch scratch;
+  StageTimes times;
+  StageClock clock(times);
+  decoder.decode(Example(record), {}, scratch, clock, into);
   return values;
 }
 
@@ -41,7 +44,10 @@ std::string error_of(const Field& field, const Bytes& record) {
     const FieldDecoder decoder({field});
     Bytes values(decoder.sample_bytes(0));
     const std::array<std::span<std::byte>, 1> into = {values};
-    decoder.decode(record, into);
+    FieldScratch scratch;
+    StageTimes times;
+    StageClock clock(times);
+    decoder.decode(Example(record), {}, scratch, clock, into);
   } catch (const Error& error) {
     return error.what();
   }
@@ -107,7 +113,7 @@ TEST(Fields, a_record_that_holds_something_else_is_refused_by_the_fields_name) {
               HasSubstr("field 'x': the record holds 4 bytes there; a field of the shape [3] of int16 needs 6"));
   Field other = int16_field(ElementType::kInt16, 2);
   other.name = "z";
-  EXPECT_THAT(error_of(other, record), HasSubstr("field 'z': the record has no such feature; it has: x"));
+  EXPECT_THAT(error_of(other, record), HasSubstr("field 'z': the record has no feature 'z'; it has: x"));
   EXPECT_THAT(
       error_of({.name = "x", .kind = FeatureKind::kFloats, .type = ElementType::kFloat32, .shape = {2}}, record),
       HasSubstr("holds bytes there, not floats"));

@@ -10,7 +10,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/data/fields.h"
-#include "gyre/data/record_set.h"
+#include "gyre/data/sample_set.h"
 #include "gyre/data/sampler.h"
 #include "gyre/data/stages.h"
 
@@ -65,7 +65,7 @@ class Loader {
  public:
   /// Reads one sample, so that fields that the records do not have are an error here. Error(kInvalidArgument), those of
   /// reading, and kResourceExhausted where the budget does not hold two batches and what the threads need.
-  Loader(std::shared_ptr<const RecordSet> set, std::vector<Field> fields, const LoaderOptions& options);
+  Loader(std::shared_ptr<const SampleSet> set, std::vector<Field> fields, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;

@@ -7,12 +7,16 @@
 
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/data/formats/jpeg.h"
+#include "gyre/data/image_test_support.h"
 #include "gyre/data/record_files_test_support.h"
+#include "gyre/data/record_set.h"
 
 namespace gyre::data {
 namespace {
@@ -103,6 +107,89 @@ TEST(Loader, an_epoch_goes_on_at_any_step_exactly_where_it_stood) {
     EXPECT_THAT(rest, ::testing::ElementsAreArray(whole.begin() + static_cast<std::ptrdiff_t>(step * 4), whole.end()));
   }
   EXPECT_THROW(loader.start_epoch(5, loader.steps() + 1), Error);
+}
+
+/// ImageNet's layout, in one file: image i is i's picture, and its label counts from 1.
+std::string write_images(const RecordFiles& files, std::uint64_t count) {
+  std::vector<Bytes> payloads;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    ExampleWriter writer;
+    const auto side = static_cast<std::uint32_t>(40 + 7 * i);
+    writer.add_bytes("image/encoded", encode_jpeg(testing::test_picture(side, 60).view(), 90));
+    writer.add_ints("image/class/label", std::array{static_cast<std::int64_t>(i + 1)});
+    payloads.push_back(writer.take());
+  }
+  const std::string path = files.path("images.tfrecord");
+  write_tfrecords(path, payloads, Compression::kNone);
+  return path;
+}
+
+std::vector<Field> image_fields() {
+  return {{.name = "image",
+           .type = ElementType::kFloat32,
+           .shape = {3, 16, 16},
+           .feature = "image/encoded",
+           .image = ImageOptions{.width = 16, .height = 16, .augment = true}},
+          {.name = "label",
+           .kind = FeatureKind::kInts,
+           .type = ElementType::kInt64,
+           .shape = {},
+           .feature = "image/class/label",
+           .offset = -1}};
+}
+
+/// By label: the bytes of the image.
+std::map<std::int64_t, std::string> images_of(Loader& loader, std::uint64_t epoch) {
+  std::map<std::int64_t, std::string> images;
+  loader.start_epoch(epoch);
+  while (const auto batch = loader.next()) {
+    for (std::size_t i = 0; i < batch->samples().counted; ++i) {
+      std::int64_t label = -1;
+      std::memcpy(&label, batch->field(1).data() + i * sizeof(label), sizeof(label));
+      const std::size_t bytes = std::size_t{3} * 16 * 16 * sizeof(float);
+      images[label] = std::string(as_text(batch->field(0).subspan(i * bytes, bytes)));
+    }
+  }
+  return images;
+}
+
+TEST(Loader, images_are_augmented_by_seed_epoch_and_sample_whatever_threads_ranks_and_batches_are) {
+  RecordFiles files;
+  const auto set =
+      std::make_shared<RecordSet>(std::vector{write_images(files, 12)}, open_local_file, RecordSetOptions{});
+  Loader one(set, image_fields(), options_of(4, 1));
+  const auto expected = images_of(one, 3);
+  ASSERT_EQ(expected.size(), 12U);
+  EXPECT_EQ(expected.begin()->first, 0);
+  EXPECT_NE(images_of(one, 4), expected);
+  Loader many(set, image_fields(), options_of(3, 5));
+  EXPECT_EQ(images_of(many, 3), expected);
+  std::map<std::int64_t, std::string> shared;
+  for (int rank = 0; rank < 2; ++rank) {
+    Loader part(set, image_fields(), options_of(2, 2, 2, rank));
+    shared.merge(images_of(part, 3));
+  }
+  EXPECT_EQ(shared, expected);
+  const StageTimes worked = many.ledger().worked;
+  EXPECT_GT(worked.spent[static_cast<std::size_t>(Stage::kTransform)].count(), 0);
+  EXPECT_GT(worked.spent[static_cast<std::size_t>(Stage::kDecode)].count(), 0);
+}
+
+TEST(Loader, an_image_that_cannot_be_decoded_is_named_with_file_record_and_place) {
+  RecordFiles files;
+  ExampleWriter writer;
+  writer.add_bytes("image/encoded", as_bytes("<html>"));
+  writer.add_ints("image/class/label", std::array<std::int64_t, 1>{1});
+  const std::string path = files.path("damaged.tfrecord");
+  write_tfrecords(path, std::array{writer.take()}, Compression::kNone);
+  const auto set = std::make_shared<RecordSet>(std::vector{path}, open_local_file, RecordSetOptions{});
+  try {
+    const Loader loader(set, image_fields(), options_of(1, 1));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(path + ", record 0, whose contents begin at byte 12: field 'image': the 6 "
+                                               "bytes are neither a JPEG nor a PNG image"));
+  }
 }
 
 TEST(Loader, an_epoch_may_be_left_in_the_middle_any_number_of_times) {
@@ -202,7 +289,7 @@ TEST(Loader, fields_that_the_records_lack_are_an_error_before_anything_starts) {
     FAIL() << "a field that is not there";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr(files.names()[0] + ", record"));
-    EXPECT_THAT(error.what(), HasSubstr("field 'image': the record has no such feature; it has: x, label"));
+    EXPECT_THAT(error.what(), HasSubstr("field 'image': the record has no feature 'image'; it has: x, label"));
   }
 }
 

@@ -38,6 +38,8 @@ class RecordFiles {
     write_tfrecords(names_.back(), payloads, compression);
     return names_.back();
   }
+  /// Of a file of another kind in the folder.
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
   const std::vector<std::string>& names() const { return names_; }
 
  private:

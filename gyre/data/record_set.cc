@@ -98,14 +98,18 @@ std::size_t RecordSet::file_of(std::uint64_t record) const {
   return static_cast<std::size_t>(behind - files_.begin()) - 1;
 }
 
-RecordReader::RecordReader(std::shared_ptr<const RecordSet> set, std::shared_ptr<MemoryBudget> budget)
-    : set_(std::move(set)), stored_(budget), contents_(budget) {}
+std::unique_ptr<SampleReader> RecordSet::make_reader(std::shared_ptr<MemoryBudget> budget) const {
+  return std::make_unique<RecordReader>(*this, budget);
+}
+
+RecordReader::RecordReader(const RecordSet& set, const std::shared_ptr<MemoryBudget>& budget)
+    : set_(set), stored_(budget), contents_(budget) {}
 
 std::span<const std::byte> RecordReader::read(std::uint64_t index, StageTimes& times) {
   StageClock clock(times);
-  const std::size_t file = set_->file_of(index);
+  const std::size_t file = set_.file_of(index);
   if (held_ != file) hold(file, clock);
-  const RecordSet::File& of = set_->files_[file];
+  const RecordSet::File& of = set_.files_[file];
   const std::uint64_t record = record_ = index - of.first;
   const auto& places = of.places.empty() ? held_places_ : of.places;
   if (places.size() != of.count) {
@@ -123,16 +127,32 @@ std::span<const std::byte> RecordReader::read(std::uint64_t index, StageTimes& t
   return payload;
 }
 
+Example RecordReader::read_sample(std::uint64_t index, StageTimes& times) {
+  const auto payload = read(index, times);
+  StageClock clock(times);
+  try {
+    Example example(payload);
+    clock.finish(Stage::kDecode);
+    return example;
+  } catch (Error& error) {
+    error.add_context(position());
+    throw;
+  }
+}
+
 std::string RecordReader::position() const {
-  return held_ ? fmt::format("{}, record {}", set_->files_[*held_].name, record_) : "no record";
+  if (!held_) return "no record";
+  const RecordSet::File& of = set_.files_[*held_];
+  const RecordPlace& place = (of.places.empty() ? held_places_ : of.places)[static_cast<std::size_t>(record_)];
+  return fmt::format("{}, record {}, whose contents begin at byte {}", of.name, record_, place.offset_bytes);
 }
 
 void RecordReader::hold(std::size_t file, StageClock& clock) {
-  const RecordSet::File& of = set_->files_[file];
+  const RecordSet::File& of = set_.files_[file];
   held_.reset();
   held_contents_.reset();
   held_places_.clear();
-  open_ = set_->open_(of.name);
+  open_ = set_.open_(of.name);
   if (!of.places.empty() && open_->size_bytes() <= of.places.back().offset_bytes + of.places.back().size_bytes) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{} has become shorter since its records were counted: it ends at byte {}", of.name,
@@ -142,7 +162,7 @@ void RecordReader::hold(std::size_t file, StageClock& clock) {
   if (compression != Compression::kNone || open_->size_bytes() <= kSmallFileBytes) {
     const auto stored = read_whole(*open_, stored_);
     clock.finish(Stage::kSource);
-    const auto contents = inflater_.inflate(compression, stored, set_->most_contents_bytes_, of.name, contents_);
+    const auto contents = inflater_.inflate(compression, stored, set_.most_contents_bytes_, of.name, contents_);
     clock.finish(Stage::kInflate);
     held_contents_ = contents;
     if (of.places.empty()) held_places_ = index_tfrecords(contents, of.name);

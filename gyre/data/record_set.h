@@ -10,6 +10,7 @@
 #include "gyre/data/formats/inflate.h"
 #include "gyre/data/formats/tfrecord.h"
 #include "gyre/data/readable_file.h"
+#include "gyre/data/sample_set.h"
 #include "gyre/data/scratch_buffer.h"
 #include "gyre/data/stages.h"
 
@@ -25,15 +26,15 @@ struct RecordSetOptions {
 
 /// The records of some TFRecord files, numbered from 0 through all files in the order in which these are given.
 /// Immutable; thread-safe.
-class RecordSet {
+class RecordSet : public SampleSet {
  public:
   /// Errors name the file: those of `open`, and of formats/tfrecord.h. Error(kInvalidArgument) without files.
   RecordSet(std::vector<std::string> names, FileOpener open, const RecordSetOptions& options);
 
-  std::uint64_t count() const { return files_.back().first + files_.back().count; }
+  std::uint64_t count() const override { return files_.back().first + files_.back().count; }
   std::size_t file_count() const { return files_.size(); }
-  /// Records of the largest file: a block that is best read together.
-  std::uint64_t largest_file() const;
+  std::uint64_t largest_file() const override;
+  std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:
   friend class RecordReader;
@@ -57,23 +58,25 @@ class RecordSet {
 
 /// Reads records of a set, one at a time. Keeps the file that it has read last, so that its other records cost little.
 /// Not thread-safe: one per thread.
-class RecordReader {
+class RecordReader : public SampleReader {
  public:
-  RecordReader(std::shared_ptr<const RecordSet> set, std::shared_ptr<MemoryBudget> budget);
+  /// `set` must outlive it.
+  RecordReader(const RecordSet& set, const std::shared_ptr<MemoryBudget>& budget);
 
   /// The payload of record `index`, checked; it stays until the next call. Adds the time to `times`. Errors name the
   /// file, the record and its offset: kCorruptData; kNotFound and kIo; kResourceExhausted beyond the budget.
   std::span<const std::byte> read(std::uint64_t index, StageTimes& times);
 
-  /// File and record of the last call, for messages.
-  std::string position() const;
-  std::size_t scratch_bytes() const { return stored_.capacity_bytes() + contents_.capacity_bytes(); }
+  /// The record as a tf.train.Example.
+  Example read_sample(std::uint64_t index, StageTimes& times) override;
+  std::string position() const override;
+  std::size_t scratch_bytes() const override { return stored_.capacity_bytes() + contents_.capacity_bytes(); }
 
  private:
   /// Opens `file`; reads it as a whole where it is compressed, or small.
   void hold(std::size_t file, StageClock& clock);
 
-  std::shared_ptr<const RecordSet> set_;
+  const RecordSet& set_;
   Inflater inflater_;
   ScratchBuffer stored_;
   ScratchBuffer contents_;

@@ -28,7 +28,7 @@ std::shared_ptr<const RecordSet> open_set(const std::vector<std::string>& names,
 }
 
 void expect_all(const std::shared_ptr<const RecordSet>& set, std::uint64_t step) {
-  RecordReader reader(set, nullptr);
+  RecordReader reader(*set, nullptr);
   StageTimes times;
   for (std::uint64_t i = 0; i < set->count(); ++i) {
     const std::uint64_t index = i * step % set->count();
@@ -83,7 +83,7 @@ TEST(RecordSet, a_file_with_another_number_of_records_is_named) {
   files.add(2);
   files.add(3);
   const auto set = open_set(files.names(), 2);
-  RecordReader reader(set, nullptr);
+  RecordReader reader(*set, nullptr);
   StageTimes times;
   EXPECT_THAT(error_of([&] { static_cast<void>(reader.read(2, times)); }),
               HasSubstr(files.names()[1] + " holds 3 records, where 2 was expected of each file"));
@@ -107,7 +107,7 @@ TEST(RecordSet, a_file_that_shrinks_after_it_was_counted_is_an_error) {
   const std::string name = files.add(3, Compression::kNone, 300'000);
   const auto set = open_set(files.names());
   std::filesystem::resize_file(name, 700'000);
-  RecordReader reader(set, nullptr);
+  RecordReader reader(*set, nullptr);
   StageTimes times;
   EXPECT_THAT(error_of([&] { static_cast<void>(reader.read(2, times)); }), HasSubstr(name));
 }

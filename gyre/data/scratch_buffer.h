@@ -24,6 +24,24 @@ class MemoryBudget {
   std::atomic<std::uint64_t> used_bytes_{0};
 };
 
+/// A part of a budget that is in use while this lives.
+class MemoryReservation {
+ public:
+  /// Nothing where there is no budget. Error as MemoryBudget::reserve().
+  MemoryReservation(MemoryBudget* budget, std::uint64_t bytes) : budget_(budget), bytes_(bytes) {
+    if (budget_ != nullptr) budget_->reserve(bytes_);
+  }
+  ~MemoryReservation() {
+    if (budget_ != nullptr) budget_->release(bytes_);
+  }
+  MemoryReservation(const MemoryReservation&) = delete;
+  MemoryReservation& operator=(const MemoryReservation&) = delete;
+
+ private:
+  MemoryBudget* budget_;
+  std::uint64_t bytes_;
+};
+
 /// Memory that grows and is used again, within a budget where it has one; it is not set to zero, which costs as much as
 /// filling it. Not thread-safe.
 class ScratchBuffer {
@@ -38,6 +56,8 @@ class ScratchBuffer {
   /// The same, but its first `kept` bytes stay.
   std::span<std::byte> grow(std::size_t bytes, std::size_t kept);
   std::size_t capacity_bytes() const { return capacity_; }
+  /// Null where it has none.
+  MemoryBudget* budget() const { return budget_.get(); }
 
  private:
   void clear();

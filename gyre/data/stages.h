@@ -11,14 +11,16 @@ namespace gyre::data {
 
 /// Where the time of a sample goes.
 enum class Stage {
-  kSource,    ///< Opening and reading files.
-  kInflate,   ///< Decompression.
-  kDecode,    ///< Checksums and the format's structure.
-  kAssemble,  ///< Transforming values into their place in a batch.
+  kSource,     ///< Opening and reading files.
+  kInflate,    ///< Decompression.
+  kDecode,     ///< Checksums, the format's structure, and images.
+  kTransform,  ///< Crop, resize, flip and normalise of images.
+  kAssemble,   ///< Converting other values into their place in a batch.
 };
 
-inline constexpr std::size_t kStages = 4;
-inline constexpr std::array<std::string_view, kStages> kStageNames = {"source", "inflate", "decode", "assemble"};
+inline constexpr std::size_t kStages = 5;
+inline constexpr std::array<std::string_view, kStages> kStageNames = {"source", "inflate", "decode", "transform",
+                                                                      "assemble"};
 
 /// By stage.
 struct StageTimes {

@@ -167,7 +167,7 @@ def test_a_batch_outlives_its_loader(folder: Path) -> None:
         ({"memory_budget": 50}, r"budget of 50 B is too small: .* for 2 batches of 2 samples .*more than \d+ bytes"),
         ({"memory_budget": 600}, r"budget of 600 B is too small: .* for what \d+ threads? read .*at least \d+ bytes"),
         ({"fields": {}}, "at least one field"),
-        ({"fields": {"z": ints()}}, r"field 'z': the record has no such feature; it has: x, y, label"),
+        ({"fields": {"z": ints()}}, r"field 'z': the record has no feature 'z'; it has: x, y, label"),
         ({"fields": {"x": raw("int16", 7)}}, r"holds 12 bytes there; a field of the shape \[7\] of int16 needs 14"),
         ({"fields": {"x": raw("int12", 6)}}, "'int12' is none of"),
         (
@@ -207,7 +207,7 @@ def test_the_ledger_says_where_the_time_went(folder: Path) -> None:
     assert len(labels(loader)) == 20
     ledger = loader.ledger()
     assert ledger.batches == 10
-    assert set(ledger.worked) == {"source", "inflate", "decode", "assemble"}
+    assert set(ledger.worked) == {"source", "inflate", "decode", "transform", "assemble"}
     assert sum(ledger.worked.values()) > 0
     assert ledger.waited == pytest.approx(sum(ledger.waited_for.values()), rel=0.05, abs=1e-3)
     assert str(ledger).startswith("10 batches, the first after ")

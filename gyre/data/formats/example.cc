@@ -43,6 +43,7 @@ std::string_view feature_kind_name(FeatureKind kind) {
 }
 
 std::vector<std::span<const std::byte>> Feature::bytes() const {
+  if (value_) return {*value_};
   std::vector<std::span<const std::byte>> values;
   for (const auto& list : lists_) {
     for (ProtobufReader reader(list); !reader.at_end();) {
@@ -76,7 +77,31 @@ bool Feature::copy_floats(std::span<float> values) const {
   return count == values.size();
 }
 
+Feature Feature::of_bytes(std::span<const std::byte> value) {
+  Feature feature;
+  feature.kind_ = FeatureKind::kBytes;
+  feature.value_ = value;
+  return feature;
+}
+
+Feature Feature::of_pixels(std::span<const std::byte> value, const PixelLayout& layout) {
+  Feature feature = of_bytes(value);
+  feature.layout_ = layout;
+  return feature;
+}
+
+Feature Feature::of_int(std::int64_t value) {
+  Feature feature;
+  feature.kind_ = FeatureKind::kInts;
+  feature.number_ = value;
+  return feature;
+}
+
 bool Feature::copy_ints(std::span<std::int64_t> values) const {
+  if (number_) {
+    if (values.size() == 1) values[0] = *number_;
+    return values.size() == 1;
+  }
   std::size_t count = 0;
   const auto add = [&](std::uint64_t value) {
     if (count < values.size()) values[count] = static_cast<std::int64_t>(value);
@@ -97,6 +122,7 @@ bool Feature::copy_ints(std::span<std::int64_t> values) const {
 }
 
 std::size_t Feature::count() const {
+  if (value_ || number_) return 1;
   std::size_t count = 0;
   for (const auto& list : lists_) {
     for (ProtobufReader reader(list); !reader.at_end();) {

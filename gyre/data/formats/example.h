@@ -2,12 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/bytes.h"
+#include "gyre/data/formats/pixels.h"
 #include "gyre/data/internal/protobuf_writer.h"
 
 namespace gyre::data {
@@ -17,10 +20,24 @@ enum class FeatureKind { kEmpty, kBytes, kFloats, kInts };
 
 std::string_view feature_kind_name(FeatureKind kind);
 
+/// How the values of raw pixels lie, a byte each.
+struct PixelLayout {
+  ImageSize size;
+  std::uint32_t channels = 3;  ///< 1: gray.
+  bool planes = false;         ///< All values of a channel together, else those of a pixel.
+};
+
 /// One feature, as views into the Example's bytes. Errors are kCorruptData.
 class Feature {
  public:
+  /// Features of other formats than Example: a view of one byte string, which may be raw pixels, or one integer.
+  static Feature of_bytes(std::span<const std::byte> value);
+  static Feature of_pixels(std::span<const std::byte> value, const PixelLayout& layout);
+  static Feature of_int(std::int64_t value);
+
   FeatureKind kind() const { return kind_; }
+  /// Null where the bytes are not raw pixels.
+  const PixelLayout* pixel_layout() const { return layout_ ? &*layout_ : nullptr; }
 
   /// The values of a kBytes feature.
   std::vector<std::span<const std::byte>> bytes() const;
@@ -36,7 +53,10 @@ class Feature {
   friend class Example;
 
   FeatureKind kind_ = FeatureKind::kEmpty;
-  std::vector<std::span<const std::byte>> lists_;  // Parts of one BytesList, FloatList or Int64List.
+  std::vector<std::span<const std::byte>> lists_;    // Parts of one BytesList, FloatList or Int64List.
+  std::optional<std::span<const std::byte>> value_;  // Instead, of other formats.
+  std::optional<std::int64_t> number_;               // Likewise.
+  std::optional<PixelLayout> layout_;
 };
 
 /// A tf.train.Example, parsed without copying a value. `message` must stay. Source:
@@ -44,6 +64,10 @@ class Feature {
 /// unknown is passed over, as protobuf does.
 class Example {
  public:
+  /// No features yet; add() gives it those of a sample in another format, whose names and values must stay.
+  Example() = default;
+  void add(std::string_view name, Feature feature) { features_.push_back({name, std::move(feature)}); }
+
   /// Error(kCorruptData) where `message` is no such message.
   explicit Example(std::span<const std::byte> message);
 

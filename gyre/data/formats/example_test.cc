@@ -120,7 +120,7 @@ TEST(Example, unknown_fields_are_passed_over) {
   EXPECT_THAT(floats_of(Example(bytes), "y", 2), ElementsAre(0.5F, -1.0F));
 }
 
-TEST(Example, an_empty_message_has_no_features) { EXPECT_TRUE(Example({}).names().empty()); }
+TEST(Example, an_empty_message_has_no_features) { EXPECT_TRUE(Example(std::span<const std::byte>()).names().empty()); }
 
 // Each cut either ends a field, and what is left is a message, or it is an error; nothing reads past the end.
 TEST(Example, every_cut_is_an_error_or_a_shorter_message) {

@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kLeastSlots = 2;
 constexpr std::size_t kMostSlots = 1024;
+/// Images differ in size more than other samples.
+constexpr std::uint64_t kImageReserveBytes = std::uint64_t{16} << 20;
 constexpr std::chrono::milliseconds kBetweenMeanwhiles{50};
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -28,7 +30,7 @@ AlignedMemory allocate(std::size_t bytes) {
   return AlignedMemory(memory);
 }
 
-LoaderOptions checked(LoaderOptions options, const RecordSet& set) {
+LoaderOptions checked(LoaderOptions options, const SampleSet& set) {
   options.sampling.count = set.count();
   if (options.threads < 1) throw Error(ErrorCode::kInvalidArgument, "a loader needs at least one thread");
   if (options.sampling.batch_per_rank < 1) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one sample");
@@ -47,7 +49,7 @@ std::vector<Field> checked(std::vector<Field> fields) {
 
 }  // namespace
 
-LoaderPool::LoaderPool(std::shared_ptr<const RecordSet> set, std::vector<Field> fields, const LoaderOptions& options)
+LoaderPool::LoaderPool(std::shared_ptr<const SampleSet> set, std::vector<Field> fields, const LoaderOptions& options)
     : set_(std::move(set)),
       decoder_(checked(std::move(fields))),
       options_(checked(options, *set_)),
@@ -69,13 +71,15 @@ void LoaderPool::plan_memory() {
   if (total < kLeastSlots * slot_bytes) throw budget_too_small(slot_bytes, 0);
   const auto threads = static_cast<std::uint64_t>(options_.threads);
   std::uint64_t scratch_bytes = 0;
+  std::uint64_t reserve_bytes = 0;  // Of the budget, kept free of batches where there is enough for that.
   try {
     const std::unique_ptr<BatchSlot> slot = make_slot();
     slot->batch.samples = {EpochOrder(options_.sampling, 0, options_.rank).batch(0, options_.rank).samples.front()};
-    RecordReader reader(set_, budget_);
-    static_cast<void>(read_sample(reader, {slot.get(), 0}));
-    // Records differ in size; what is left over is what the largest of them may take more than this one.
-    scratch_bytes = threads * (reader.scratch_bytes() + reader.scratch_bytes() / 4);
+    Worker worker{set_->make_reader(budget_), FieldScratch(budget_)};
+    static_cast<void>(read_sample(worker, {slot.get(), 0}));
+    // Samples differ in size; what is left over is what the largest of them may take more than this one.
+    scratch_bytes = threads * (worker.scratch_bytes() + worker.scratch_bytes() / 4);
+    if (worker.scratch.bytes() > 0) reserve_bytes = std::min(threads * kImageReserveBytes, total / 8);
   } catch (Error& error) {
     if (error.code() == ErrorCode::kResourceExhausted) {
       error.add_context("the first record does not fit into memory together with a batch");
@@ -89,7 +93,9 @@ void LoaderPool::plan_memory() {
   const std::uint64_t wanted = options_.prefetch_batches > 0 ? options_.prefetch_batches + 1 : busy;
   const MutexLock lock(mutex_);
   most_slots_ = static_cast<std::size_t>(std::clamp<std::uint64_t>(
-      std::min(wanted, (total - scratch_bytes) / std::max<std::uint64_t>(slot_bytes, 1)), kLeastSlots, kMostSlots));
+      std::min(wanted,
+               (total - std::min(total, scratch_bytes + reserve_bytes)) / std::max<std::uint64_t>(slot_bytes, 1)),
+      kLeastSlots, kMostSlots));
   while (slots_.size() < kLeastSlots) {
     slots_.push_back(make_slot());
     free_.push_back(slots_.back().get());
@@ -157,6 +163,7 @@ void LoaderPool::start_epoch(std::uint64_t epoch, std::uint64_t first_step) {
     free_.insert(free_.end(), filling_.begin(), filling_.end());
     filling_.clear();
     order_ = std::move(order);
+    epoch_ = epoch;
     next_step_ = first_step;
     failed_ = false;
     ledger_ = {};
@@ -166,7 +173,7 @@ void LoaderPool::start_epoch(std::uint64_t epoch, std::uint64_t first_step) {
 }
 
 void LoaderPool::work() {
-  RecordReader reader(set_, budget_);
+  Worker worker{set_->make_reader(budget_), FieldScratch(budget_)};
   MutexLock lock(mutex_);
   for (;;) {
     const std::optional<Task> task = take_task();
@@ -180,7 +187,7 @@ void LoaderPool::work() {
     StageTimes times;
     std::exception_ptr failure;
     try {
-      times = read_sample(reader, *task);
+      times = read_sample(worker, *task);
     } catch (const std::exception& exception) {
       failure = std::make_exception_ptr(as_error(exception));
     }
@@ -213,6 +220,7 @@ BatchSlot* LoaderPool::begin_batch() {
   if (free_.empty()) return nullptr;
   BatchSlot* const slot = free_.back();
   free_.pop_back();
+  slot->epoch = epoch_;
   slot->step = next_step_++;
   slot->batch = order_->batch(slot->step, options_.rank);
   slot->begun = 0;
@@ -224,9 +232,10 @@ BatchSlot* LoaderPool::begin_batch() {
   return slot;
 }
 
-StageTimes LoaderPool::read_sample(RecordReader& reader, const Task& task) const {
+StageTimes LoaderPool::read_sample(Worker& worker, const Task& task) const {
   StageTimes times;
-  const auto record = reader.read(task.slot->batch.samples[task.position], times);
+  const SampleIdentity identity{options_.sampling.seed, task.slot->epoch, task.slot->batch.samples[task.position]};
+  const Example sample = worker.reader->read_sample(identity.sample, times);
   StageClock clock(times);
   std::vector<std::span<std::byte>> into;
   for (std::size_t i = 0; i < decoder_.fields().size(); ++i) {
@@ -234,12 +243,11 @@ StageTimes LoaderPool::read_sample(RecordReader& reader, const Task& task) const
     into.push_back(std::span(task.slot->fields[i].get() + task.position * bytes, bytes));
   }
   try {
-    decoder_.decode(record, into);
+    decoder_.decode(sample, identity, worker.scratch, clock, into);
   } catch (Error& error) {
-    error.add_context(reader.position());
+    error.add_context(worker.reader->position());
     throw;
   }
-  clock.finish(Stage::kAssemble);
   return times;
 }
 

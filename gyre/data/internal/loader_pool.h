@@ -24,6 +24,7 @@ using AlignedMemory = std::unique_ptr<std::byte[], FreeAligned>;
 /// A batch's memory, and what is known of the batch that is in it.
 struct BatchSlot {
   std::vector<AlignedMemory> fields;
+  std::uint64_t epoch = 0;
   std::uint64_t step = 0;
   RankBatch batch;
   std::size_t begun = 0;     ///< Samples that a thread has taken.
@@ -39,7 +40,7 @@ struct BatchSlot {
 /// batches.
 class LoaderPool {
  public:
-  LoaderPool(std::shared_ptr<const RecordSet> set, std::vector<Field> fields, const LoaderOptions& options);
+  LoaderPool(std::shared_ptr<const SampleSet> set, std::vector<Field> fields, const LoaderOptions& options);
   ~LoaderPool();
 
   std::uint64_t steps() const { return steps_; }
@@ -74,11 +75,18 @@ class LoaderPool {
   void add_slot() GYRE_REQUIRES(mutex_);
   /// For a caller that holds all batches: one more, or an Error.
   void make_room() GYRE_REQUIRES(mutex_);
-  StageTimes read_sample(RecordReader& reader, const Task& task) const;
+  /// What one thread keeps from sample to sample.
+  struct Worker {
+    std::unique_ptr<SampleReader> reader;
+    FieldScratch scratch;
+
+    std::uint64_t scratch_bytes() const { return reader->scratch_bytes() + scratch.bytes(); }
+  };
+  StageTimes read_sample(Worker& worker, const Task& task) const;
   void finish(const Task& task, const StageTimes& times, const std::exception_ptr& failure) GYRE_REQUIRES(mutex_);
   void account(const BatchSlot& slot, std::chrono::nanoseconds waited) GYRE_REQUIRES(mutex_);
 
-  const std::shared_ptr<const RecordSet> set_;
+  const std::shared_ptr<const SampleSet> set_;
   const FieldDecoder decoder_;
   LoaderOptions options_;
   const std::uint64_t steps_;
@@ -93,6 +101,7 @@ class LoaderPool {
   std::vector<BatchSlot*> free_ GYRE_GUARDED_BY(mutex_);
   std::deque<BatchSlot*> filling_ GYRE_GUARDED_BY(mutex_);  // In the order of their steps.
   std::optional<EpochOrder> order_ GYRE_GUARDED_BY(mutex_);
+  std::uint64_t epoch_ GYRE_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_step_ GYRE_GUARDED_BY(mutex_) = 0;
   std::size_t working_ GYRE_GUARDED_BY(mutex_) = 0;  // Threads that read a sample.
   bool stopping_ GYRE_GUARDED_BY(mutex_) = false;

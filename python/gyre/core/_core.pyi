@@ -69,7 +69,7 @@ class DataLoader:
         files: Sequence[str],
         *,
         records_per_file: int,
-        fields: Sequence[tuple[str, str, str, str, Sequence[int], str]],
+        fields: Sequence[tuple[str, str, str, str, Sequence[int], str, str, int, tuple[Any, ...] | None]],
         batch_size: int,
         shuffle: str,
         seed: int,

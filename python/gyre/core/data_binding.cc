@@ -1,6 +1,8 @@
 #include "python/gyre/core/data_binding.h"
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -22,6 +24,7 @@
 #include "gyre/data/formats/example.h"
 #include "gyre/data/formats/tfrecord.h"
 #include "gyre/data/loader.h"
+#include "gyre/data/record_set.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
 
@@ -30,10 +33,17 @@ namespace {
 
 using data::ElementType;
 
+/// ImageOptions as Python hands them over: height and width, augment, resize, area, aspect, probability of a flip,
+/// whether JPEGs are decoded at a reduced size, channels first, mean and standard deviation.
+using Range = std::pair<double, double>;
+using Channels = std::array<float, 3>;
+using ImageTuple =
+    std::tuple<std::uint32_t, std::uint32_t, bool, std::uint32_t, Range, Range, double, bool, bool, Channels, Channels>;
+
 /// What Python hands over: name, kind ("bytes", "floats", "ints"), stored and batch type, shape, transform ("" or
-/// "log1p").
-using FieldTuple =
-    std::tuple<std::string, std::string, std::string, std::string, std::vector<std::uint64_t>, std::string>;
+/// "log1p"), the feature's name ("" where it is the field's), what is added to integers, and what is made of an image.
+using FieldTuple = std::tuple<std::string, std::string, std::string, std::string, std::vector<std::uint64_t>,
+                              std::string, std::string, std::int64_t, std::optional<ImageTuple>>;
 
 /// The value that is called `name`; Error names the others.
 template <typename Value, std::size_t Count>
@@ -62,15 +72,35 @@ constexpr std::array kCompressions = {std::pair("", data::Compression::kNone),
                                       std::pair("gzip", data::Compression::kGzip),
                                       std::pair("zlib", data::Compression::kZlib)};
 
+data::ImageOptions to_image(const ImageTuple& tuple) {
+  const auto& [height, width, augment, resize, area, aspect, mirror, reduced, channels_first, mean, deviation] = tuple;
+  return {.width = width,
+          .height = height,
+          .augment = augment,
+          .resize = resize,
+          .least_area = area.first,
+          .most_area = area.second,
+          .least_aspect = aspect.first,
+          .most_aspect = aspect.second,
+          .mirror_probability = mirror,
+          .reduced_decode = reduced,
+          .channels_first = channels_first,
+          .mean = mean,
+          .deviation = deviation};
+}
+
 std::vector<data::Field> to_fields(const std::vector<FieldTuple>& tuples) {
   std::vector<data::Field> fields;
-  for (const auto& [name, kind, stored, type, shape, transform] : tuples) {
+  for (const auto& [name, kind, stored, type, shape, transform, feature, offset, image] : tuples) {
     fields.push_back({.name = name,
                       .kind = named(kKinds, kind, "the kind of a field"),
                       .stored = named(kTypes, stored, "the stored type of a field"),
                       .type = named(kTypes, type, "the type of a field"),
                       .shape = shape,
-                      .transform = named(kTransforms, transform, "the transform of a field")});
+                      .transform = named(kTransforms, transform, "the transform of a field"),
+                      .feature = feature,
+                      .offset = offset,
+                      .image = image ? std::optional(to_image(*image)) : std::nullopt});
   }
   return fields;
 }

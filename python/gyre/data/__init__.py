@@ -11,13 +11,37 @@
         for batch in loader:
             loss = model(batch["x"]) - batch["y"]
 
+Images are decoded, cut, resized and normalised on the way:
+
+    loader = Loader(
+        "imagenet/train-*",
+        {
+            "image": image(224, augment=True, key="image/encoded"),
+            "label": ints(key="image/class/label", offset=-1),
+        },
+        batch_size=256,
+    )
+
 The order of samples follows from the seed and the epoch alone: the same for any number of ranks and threads, and where
 a run goes on in the middle of an epoch (`state_dict`). Every rank gets the same number of batches.
 """
 
-from gyre.data._fields import Field, floats, ints, raw
+from gyre.data._fields import IMAGENET_MEAN, IMAGENET_STD, Field, Image, floats, image, ints, raw
 from gyre.data._ledger import StallLedger
 from gyre.data._loader import Batch, Loader
 from gyre.data._records import write_tfrecords
 
-__all__ = ["Batch", "Field", "Loader", "StallLedger", "floats", "ints", "raw", "write_tfrecords"]
+__all__ = [
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "Batch",
+    "Field",
+    "Image",
+    "Loader",
+    "StallLedger",
+    "floats",
+    "image",
+    "ints",
+    "raw",
+    "write_tfrecords",
+]

@@ -14,7 +14,8 @@ class StallLedger:
     waited: float
     """By the training loop, for batches that were not ready."""
     waited_for: Mapping[str, float]
-    """`waited`, split by what the work on each batch was: "source", "inflate", "decode", "assemble"."""
+    """`waited`, split by what the work on each batch was: "source", "inflate", "decode", "transform",
+    "assemble"."""
     worked: Mapping[str, float]
     """By all threads together, likewise split."""
     first_batch: float

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import torch
 
 from gyre.core import _core
-from gyre.data._fields import Field
+from gyre.data._fields import Field, as_tuple
 from gyre.data._ledger import StallLedger
 from gyre.errors import InvalidArgumentError
 
@@ -54,7 +54,7 @@ class Loader:
 
     files: a pattern ("train/*.tfrecord*"), a folder, or a list of paths; patterns and folders in the order of their
         names. gzip and zlib are told by content.
-    fields: by the names of the features, see `raw`, `floats` and `ints`.
+    fields: by the names of the features, or of your own choice with `key=`: see `image`, `raw`, `floats` and `ints`.
     batch_size: samples per rank and batch.
     shuffle: True ("full": any sample anywhere), "block" (files in random order, and the samples within each; for
         compressed files that hold many samples), or False.
@@ -112,7 +112,7 @@ class Loader:
         self._core = _core.DataLoader(
             _paths(files),
             records_per_file=records_per_file or 0,
-            fields=[(name, f.kind, f.stored, f.dtype, list(f.shape), f.transform) for name, f in self._fields.items()],
+            fields=[as_tuple(name, field) for name, field in self._fields.items()],
             batch_size=batch_size,
             shuffle=_ORDERS[shuffle],
             seed=seed,

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gyre/data/formats/example.h"
+#include "gyre/data/scratch_buffer.h"
+#include "gyre/data/stages.h"
+
+namespace gyre::data {
+
+/// Reads samples of a set, one at a time. Not thread-safe: one per thread.
+class SampleReader {
+ public:
+  virtual ~SampleReader() = default;
+
+  /// The features of sample `index`, as views that stay until the next call. Adds the time to `times`. Errors name the
+  /// file, the sample and its place in it: kCorruptData; kNotFound and kIo; kResourceExhausted beyond the budget.
+  virtual Example read_sample(std::uint64_t index, StageTimes& times) = 0;
+
+  /// The last sample that was asked for, for messages: file, number in it, place.
+  virtual std::string position() const = 0;
+  virtual std::size_t scratch_bytes() const = 0;
+};
+
+/// Samples with named features, numbered from 0, whatever files they lie in. Immutable; thread-safe.
+class SampleSet {
+ public:
+  virtual ~SampleSet() = default;
+
+  virtual std::uint64_t count() const = 0;
+  /// Samples of the largest file: a block that is best read together.
+  virtual std::uint64_t largest_file() const = 0;
+  /// Refers to the set, which must outlive it. What it keeps in memory counts in `budget`, where there is one.
+  virtual std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const = 0;
+};
+
+}  // namespace gyre::data
