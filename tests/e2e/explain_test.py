@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -134,8 +135,40 @@ def test_a_model_needs_no_program(explain: Explain) -> None:
     done = explain("-n", "2", "--model", "cifar10", "--steps", "2")
     assert done.returncode == 0, done.stderr
     assert "optimizer.1: 2 steps, 4.8 MB of gradients" in done.stdout
-    assert "shared arena: " in done.stdout
+    assert "shared arena: added up where it lies, in memory that the ranks of the host share" in done.stdout
     assert "A step, on average: " in done.stdout
+
+
+SMALL = """
+import sys, torch
+if sys.argv[1] == "ddp":
+    import gyre.distributed, torch.distributed as dist
+    dist.init_process_group("gyre")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+else:
+    import gyre.torch as hvd
+    hvd.init()
+    model = torch.nn.Linear(8, 8)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+for step in range(5):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("face", "word"), [("ddp", "copied"), ("horovod", "mailbox")])
+def test_what_a_small_models_report_says_is_explained_there_and_in_the_guide(
+    explain: Explain, face: str, word: str
+) -> None:
+    """The first thing that people try is small, and exchanged in ways that no large example shows."""
+    done = explain("-n", "2", "--", sys.executable, "-c", SMALL, face)
+    assert done.returncode == 0, done.stderr
+    assert re.search(rf"^{word}: [a-z]", done.stdout, re.MULTILINE), done.stdout
+    guide = (PACKAGE.parent / "docs" / "guide" / "explain.md").read_text()
+    assert re.search(rf"\*{word}\*|`{word}` \|", guide)
 
 
 def test_a_job_that_is_interrupted_is_explained_all_the_same(gyre: Path, tmp_path: Path) -> None:
@@ -229,4 +262,5 @@ def test_the_words_name_what_was_hidden_and_what_came_out_of_order() -> None:
     assert "100.0 us of exchange, of which backward hid 75.0 us (75%); the training waited 30.0 us" in text
     assert "2 buckets were complete before one that travels earlier" in text
     assert "tensors had no gradient" in text
-    assert "shared arena: because" in text
+    assert "shared arena: added up where it lies" in text
+    assert "(because)" in text

@@ -112,6 +112,19 @@ def _machine(report: Report) -> str:
     return text + "."
 
 
+# What the engine's words mean; docs/guide/explain.md says the same.
+_ALGORITHMS = {
+    "alone": "there is nobody to exchange with",
+    "mailbox": "small: each rank copies its values to where all see them, and adds everybody's up by itself",
+    "shared pipeline": "copied through shared memory in pieces, while each rank adds up its share",
+    "shared arena": "added up where it lies, in memory that the ranks of the host share; each rank does its share",
+    "recursive doubling": "over the network, few rounds: each exchanges all of it with one other rank at a time",
+    "ring": "over the network, fewest bytes: pieces go around all ranks",
+    "recursive doubling of hosts": "added up on each host, then few rounds between hosts, each of all of it",
+    "rings of hosts": "added up on each host, then pieces go around the hosts",
+}
+
+
 def _buckets(plan: Mapping[str, Any]) -> list[str]:
     lines = [("bucket", "tensors", "size", "algorithm", "pieces", "predicted", "achieved", "ready at", "started at")]
     for index, bucket in enumerate(plan["buckets"]):
@@ -124,7 +137,10 @@ def _buckets(plan: Mapping[str, Any]) -> list[str]:
     reasons: dict[str, str] = {}
     for bucket in plan["buckets"]:
         reasons.setdefault(bucket["algorithm"], bucket["reason"])
-    lines_of_reasons = [f"{algorithm}: {reason}" for algorithm, reason in reasons.items()]
+    lines_of_reasons = [
+        f"{algorithm}: {_ALGORITHMS.get(algorithm, 'an algorithm of its own')} ({reason})"
+        for algorithm, reason in reasons.items()
+    ]
     return [*_lined_up(lines), "(of the last step; achieved: waiting for slower ranks included)", *lines_of_reasons]
 
 
@@ -149,10 +165,16 @@ def _step(plan: Mapping[str, Any]) -> list[str]:
 def _ddp_words(group: Mapping[str, Any]) -> list[str]:
     lines = [["bucket", "size", "exchanged", "predicted", "achieved", "issued at"]]
     for index, bucket in enumerate(group["buckets"]):
-        way = "in place" if bucket["in_place"] else "by copies"
+        way = "in place" if bucket["in_place"] else "copied"
         times = (time_text(bucket[key]) for key in ("predicted_us", "exchange_us", "issued_us"))
         lines.append([str(index), size_text(bucket["bytes"]), way, *times])
-    return ["", f"DistributedDataParallel in {group['group']}:", *_lined_up(lines)]
+    legend = []
+    if not all(bucket["in_place"] for bucket in group["buckets"]):
+        legend = [
+            "copied: through Gyre's own shared memory and back, as buckets under 256 KB are, or all where /dev/shm is "
+            "small"
+        ]
+    return ["", f"DistributedDataParallel in {group['group']}:", *_lined_up(lines), *legend]
 
 
 def _whole_step(step: Mapping[str, Any]) -> list[str]:
