@@ -202,14 +202,15 @@ std::vector<std::size_t> Engine::Implementation::agree(const std::string& name,
                                                        const std::vector<std::string>& description,
                                                        const std::vector<std::size_t>& ready_order) {
   const internal::PlanProposal own{internal::hash_description(description), ready_order};
-  const auto proposals =
-      internal::decode_proposals(gather("gyre.plan." + name, internal::encode_proposal(own)), group_.size());
+  const auto proposals = internal::decode_proposals(
+      gather(std::string(internal::kPlanProposalName) + name, internal::encode_proposal(own)), group_.size());
   const bool differ = std::any_of(proposals.begin(), proposals.end(), [&](const internal::PlanProposal& proposal) {
     return proposal.description_hash != proposals[0].description_hash;
   });
   // All ranks see the same hashes, so all of them go this way or none does.
   if (differ) {
-    const Bytes all = gather("gyre.plan.description." + name, internal::encode_description(description));
+    const Bytes all =
+        gather(std::string(internal::kPlanDescriptionName) + name, internal::encode_description(description));
     internal::check_descriptions(name, internal::decode_descriptions(all, group_.size()));
   }
   return internal::fullest_order(proposals);

@@ -197,12 +197,36 @@ TEST(EngineFailureTest, a_mismatch_fails_on_every_rank_with_both_sides) {
     std::vector<float> values(runtime.rank() == 1 ? 5 : 4, 1.0F);
     const std::string failure = failure_of([&] { static_cast<void>(runtime.engine().run(allreduce("grad", values))); });
     EXPECT_THAT(failure, HasSubstr("MISMATCH: the ranks disagree about 'grad'"));
-    EXPECT_THAT(failure, HasSubstr("float32 [4] on ranks 0, 2; float32 [5] on rank 1"));
+    EXPECT_THAT(failure, HasSubstr("allreduce of float32 [4] on ranks 0, 2; allreduce of float32 [5] on rank 1"));
     // The engine goes on.
     std::vector<float> good(4, 1.0F);
     static_cast<void>(runtime.engine().run(allreduce("grad", good)));
     EXPECT_EQ(good[0], 3.0F);
   });
+}
+
+// The line of each side shows which call met which other; where calls are told apart by a number alone, all of them
+// look innocent, so the usual cause is named.
+TEST(EngineFailureTest, a_mismatch_says_where_both_sides_are_and_of_numbered_calls_the_usual_cause) {
+  RuntimeOptions options;
+  options.engine.location = [] { return std::string("train.py:7 in main()"); };
+  run_ranks(
+      3,
+      [](Runtime& runtime) {
+        std::vector<float> values(runtime.rank() == 0 ? 1 : 11, 1.0F);
+        for (const bool numbered : {false, true}) {
+          Request request = allreduce(numbered ? "collective 8 of process group '0'" : "grad", values);
+          request.transient = numbered;
+          const std::string failure = failure_of([&] { static_cast<void>(runtime.engine().run(request)); });
+          EXPECT_THAT(failure,
+                      HasSubstr(numbered ? "disagree about collective 8 of process group '0': the shape differs: "
+                                         : "disagree about 'grad': the shape differs: "));
+          EXPECT_THAT(failure, HasSubstr("allreduce of float32 [1] on rank 0; allreduce of float32 [11] on ranks 1, 2; "
+                                         "rank 0 is at train.py:7 in main(); rank 1 is at train.py:7 in main()"));
+          EXPECT_EQ(failure.find("inside `if rank == 0:`") != std::string::npos, numbered) << failure;
+        }
+      },
+      options);
 }
 
 TEST(EngineFailureTest, a_name_in_flight_cannot_be_used_again) {

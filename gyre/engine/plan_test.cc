@@ -281,7 +281,7 @@ TEST(PlanFailureTest, a_rank_that_does_not_come_to_the_end_of_a_step_is_named) {
         plan->finish_step();
         if (runtime.rank() != 1) {
           const std::string failure = failure_of([&] { plan->finish_step(); });
-          EXPECT_THAT(failure, HasSubstr("TIMEOUT: step 2 of plan 'weights' has waited"));
+          EXPECT_THAT(failure, HasSubstr("TIMEOUT: step 2 of gradient exchange 'weights' has waited"));
           EXPECT_THAT(failure, HasSubstr("on ranks 0, 2, at train.py:7 in main(); missing: rank 1 (host"));
           EXPECT_THAT(failure, HasSubstr("now at train.py:7"));
         }
@@ -369,9 +369,10 @@ TEST(PlanFailureTest, a_rank_that_waits_for_another_operation_before_it_brings_i
           plan->finish_step();
         });
         EXPECT_THAT(failure, HasSubstr("MISMATCH: deadlock: "));
-        EXPECT_THAT(failure,
-                    HasSubstr("ranks 0, 2 wait for the end of step 2 of plan 'weights', which needs rank 1, at "
-                              "train.py:7 in main(); "));
+        EXPECT_THAT(
+            failure,
+            HasSubstr("ranks 0, 2 wait for the end of step 2 of gradient exchange 'weights', which needs rank 1, at "
+                      "train.py:7 in main(); "));
         EXPECT_THAT(failure, HasSubstr("rank 1 waits for allreduce 'metric', which needs ranks 0, 2, at train.py:7 in "
                                        "main(); "));
         failed.arrive_and_wait();

@@ -16,6 +16,8 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 # How many threads besides the main one are described, and how long a line of source may be.
 _MOST_THREADS = 2
 _LONGEST_LINE = 80
+# Packages whose functions say nothing more of where a program is than its own line.
+_TELL_NOTHING = ("gyre", "torch")
 
 
 def describe() -> str:
@@ -28,7 +30,7 @@ def describe() -> str:
     others = [
         f"thread '{thread.name}' at {_position(frames[thread.ident])}"
         for thread in threading.enumerate()
-        if thread is not main and thread.ident in frames and _is_inside_gyre(frames[thread.ident])
+        if thread is not main and thread.ident in frames and _is_of_a_program_in_gyre(frames[thread.ident])
     ]
     return "; ".join(positions + others[:_MOST_THREADS])
 
@@ -48,8 +50,10 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _is_inside_gyre(frame: FrameType) -> bool:
-    return any(one.f_code.co_filename.startswith(_PACKAGE) for one in _stack(frame))
+def _is_of_a_program_in_gyre(innermost: FrameType) -> bool:
+    """Of a thread: whether it is the program's, and has called Gyre."""
+    frames = list(_stack(innermost))
+    return any(frame.f_code.co_filename.startswith(_PACKAGE) for frame in frames) and any(map(_is_of_the_user, frames))
 
 
 def _is_of_the_user(frame: FrameType) -> bool:
@@ -61,7 +65,8 @@ def _position(innermost: FrameType) -> str:
     """The innermost line of the user's own code, and what it has called."""
     for frame in _stack(innermost):
         if _is_of_the_user(frame):
-            called = "" if frame is innermost else f", in {_function(innermost)}"
+            hidden = frame is innermost or innermost.f_globals.get("__name__", "").partition(".")[0] in _TELL_NOTHING
+            called = "" if hidden else f", in {_function(innermost)}"
             return f"{_location(frame)}{_source(frame)}{called}"
     program = (frame for frame in _stack(innermost) if not frame.f_code.co_filename.startswith(_PACKAGE))
     return _location(next(program, innermost))

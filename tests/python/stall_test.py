@@ -36,7 +36,7 @@ def body_stalls() -> None:
         for step in (1, 2):
             optimizer.zero_grad()
             if late and step == 2:
-                late_to(f"step 2 of plan 'optimizer.{1 if ends_in_backward else 2}'")
+                late_to(f"step 2 of gradient exchange 'optimizer.{1 if ends_in_backward else 2}'")
             weight.sum().backward()
             optimizer.step()
 
@@ -48,8 +48,8 @@ def test_a_stall_is_reported_with_the_lines_of_all_ranks(run_ranks):
     for words, waiting in (
         ("allreduce 'allreduce.named'", "hvd.allreduce(torch.ones(1), name="),
         ("barrier 'barrier.noname", "hvd.barrier()`"),
-        ("step 2 of plan 'optimizer.1'", "weight.sum().backward()`"),
-        ("step 2 of plan 'optimizer.2'", "optimizer.step()`"),
+        ("step 2 of gradient exchange 'optimizer.1'", "weight.sum().backward()`"),
+        ("step 2 of gradient exchange 'optimizer.2'", "optimizer.step()`"),
     ):
         report = next(line for line in reports if words in line)
         ready, missing = report.split("; missing: ")

@@ -141,9 +141,13 @@ std::string failure_block(const FailureReport& report, bool colour) {
                               describe_ranks(report.ended_because)));
   }
   if (!report.finished_before.empty()) {
-    row("before it", fmt::format("rank{} {} had already ended with exit code 0{}",
-                                 report.finished_before.size() == 1 ? "" : "s", describe_ranks(report.finished_before),
-                                 report.they_left_a_group ? " (uneven number of batches? see join())" : ""));
+    row("before it",
+        fmt::format("rank{} {} had already ended with exit code 0{}", report.finished_before.size() == 1 ? "" : "s",
+                    describe_ranks(report.finished_before),
+                    report.they_left_a_group
+                        ? " (uneven number of batches? see join(); or a collective on some ranks only, such as "
+                          "evaluation on rank 0)"
+                        : ""));
   }
   row("log file", report.log_file.value_or("none; `--log-dir DIR` keeps one for each rank"));
   text += report.last_lines.empty() ? "  it wrote nothing\n" : "  its last lines\n";

@@ -11,7 +11,7 @@ namespace gyre::launch {
 class TailBuffer {
  public:
   static constexpr std::size_t kMostLines = 15;
-  static constexpr std::size_t kLongestLineBytes = 2000;
+  static constexpr std::size_t kLongestLineBytes = 4000;
 
   /// A longer line keeps its beginning and shows how much is left out.
   void add(std::string_view line);

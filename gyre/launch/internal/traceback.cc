@@ -6,6 +6,8 @@
 #include <array>
 #include <utility>
 
+#include "gyre/launch/internal/tail_buffer.h"
+
 namespace gyre::launch {
 
 namespace {
@@ -14,7 +16,9 @@ constexpr std::string_view kHeading = "Traceback (most recent call last):";
 /// How torch passes on what was raised in a worker of a DataLoader, below its own error.
 constexpr std::string_view kWorkersHeading = "Original Traceback (most recent call last):";
 constexpr std::size_t kMostFrames = 2000;  // Python's own limit of depth is 1000.
-constexpr std::size_t kLongestTextBytes = 500;
+constexpr std::size_t kLongestSourceBytes = 500;
+/// A message of ours about several ranks ends with what to do.
+constexpr std::size_t kLongestErrorBytes = TailBuffer::kLongestLineBytes;
 
 enum class Owner { kUser, kPackage, kEngine, kPython };
 
@@ -33,8 +37,8 @@ Owner owner_of(std::string_view path) {
   return library || path.starts_with("<frozen ") ? Owner::kPython : Owner::kUser;
 }
 
-std::string shortened(std::string_view text) {
-  return text.size() <= kLongestTextBytes ? std::string(text) : fmt::format("{} …", text.substr(0, kLongestTextBytes));
+std::string shortened(std::string_view text, std::size_t longest) {
+  return text.size() <= longest ? std::string(text) : fmt::format("{} …", text.substr(0, longest));
 }
 
 std::string_view without_indent(std::string_view line) {
@@ -92,13 +96,13 @@ void TracebackReader::add_inside(std::string_view line) {
   } else if (line.starts_with(' ')) {
     const bool indented = line.starts_with("    ") && !is_marks(line);
     if (indented && !frames_.empty() && frames_.back().source.empty()) {
-      frames_.back().source = shortened(without_indent(line));
+      frames_.back().source = shortened(without_indent(line), kLongestSourceBytes);
     }
   } else {
     inside_ = false;
     if (line.empty()) return;
     child_failed_to_import_ = child_failed_to_import_ || std::ranges::any_of(frames_, imports_script_again);
-    PythonError error{.place = {}, .source = {}, .error = shortened(line)};
+    PythonError error{.place = {}, .source = {}, .error = shortened(line, kLongestErrorBytes)};
     if (const Frame* frame = users_frame()) {
       error.place = fmt::format("{}:{}", frame->path, frame->line);
       if (!frame->function.empty() && frame->function != "<module>") error.place += ", in " + frame->function;

@@ -16,6 +16,18 @@ TracebackReader read(const std::string& text) {
   return reader;
 }
 
+// Our own longest messages, of deadlocks and disagreements, end with what to do.
+TEST(traceback, a_long_message_is_kept_up_to_its_advice_and_a_flood_is_cut) {
+  const auto error_of = [](const std::string& message) {
+    return read("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    f()\n" + message + "\n")
+        .latest()
+        ->error;
+  };
+  const std::string advice = "MismatchError: " + std::string(2'000, 'x') + ". Call it on all ranks";
+  EXPECT_EQ(error_of(advice), advice);
+  EXPECT_LT(error_of("ValueError: " + std::string(100'000, 'x')).size(), 5'000U);
+}
+
 TEST(traceback, the_innermost_frame_outside_gyre_and_torch_is_the_users) {
   const TracebackReader reader = read(R"([W gyre] slow
 Traceback (most recent call last):

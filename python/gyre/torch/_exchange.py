@@ -303,7 +303,7 @@ class GradientExchange:
         # In the order of registration, as people know them.
         replicas = [Replica(slot.name, slot.parameter, slot.passes > 0) for slot in reversed(self._slots)]
         self._ends_in_backward = self._first_step.agree(
-            f"optimizer.{self._options_number}.complete",
+            f"optimizer.{self._options_number}.first_step",
             replicas,
             complete=complete and self.options.end_in_backward,
         )

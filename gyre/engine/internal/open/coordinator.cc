@@ -20,6 +20,17 @@ const Signature& first_signature(const std::vector<std::optional<Signature>>& si
   return **std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
 }
 
+/// What may have made ranks disagree about an operation whose name tells only which call it is.
+constexpr const char* kNumberedAdvice =
+    "Probably a collective is called on some ranks only (inside `if rank == 0:`, say), so that it meets another call "
+    "of "
+    "the other ranks: call every collective on all ranks, in the same order";
+
+/// `refusal` for another member of its group.
+Refusal of_member(const std::string& name, const Refusal& refusal, const std::string& message) {
+  return {name, refusal.code, message, refusal.disagreement};
+}
+
 }  // namespace
 
 void Coordinator::announce(int rank, Announced announced, SteadyClock::time_point now) {
@@ -57,8 +68,8 @@ std::string Coordinator::impossible_for_joined(const std::string& name, const Wa
     const bool is_root = signature.kind == OperationKind::kBroadcast && signature.root == rank;
     const bool always = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kBarrier;
     if (is_root || (!always && !joined_[static_cast<std::size_t>(rank)]->every_operation)) {
-      return fmt::format("{} '{}' cannot run: rank {} has joined and takes part only in {}{}",
-                         operation_name(signature.kind), name, name_of(rank),
+      return fmt::format("{} cannot run: rank {} has joined and takes part only in {}{}",
+                         describe_operation(signature.kind, name), name_of(rank),
                          is_root ? "what needs nothing from it, and it is the root" : "allreduce and barrier",
                          is_root ? "" : "; with join(every_operation=True) it takes part in all");
     }
@@ -71,10 +82,14 @@ void Coordinator::finish_waiting(const std::string& name) {
   ready.waiting.by_contributors = std::any_of(
       joined_.begin(), joined_.end(), [](const auto& one) { return one.has_value() && one->divide_by_contributors; });
   const auto& signatures = ready.waiting.signatures;
-  if (std::string message = describe_mismatch(name, signatures, options_.rank_names); !message.empty()) {
-    refuse(name, signatures, ErrorCode::kMismatch, std::move(message));
-  } else if (message = impossible_for_joined(name, ready.waiting); !message.empty()) {
-    refuse(name, signatures, ErrorCode::kUnsupported, std::move(message));
+  if (auto mismatch = find_mismatch(name, signatures, options_.rank_names)) {
+    Refusal refusal{name, ErrorCode::kMismatch, std::move(mismatch->message)};
+    // A rank whose call has raised shows its line by itself, and is about to end.
+    const bool raised = std::ranges::any_of(signatures, [](const auto& one) { return one && one->withdrawn(); });
+    if (!raised) refusal.disagreement = {std::move(mismatch->ranks), ready.waiting.transient ? kNumberedAdvice : ""};
+    refuse(signatures, refusal);
+  } else if (std::string message = impossible_for_joined(name, ready.waiting); !message.empty()) {
+    refuse(signatures, {name, ErrorCode::kUnsupported, std::move(message)});
   } else {
     complete(std::move(ready));
   }
@@ -144,8 +159,8 @@ void Coordinator::count_in_group(const std::string& group, std::uint32_t group_s
   if (refusal && !progress.refusal) progress.refusal = refusal;
   if (progress.refusal) {
     for (const Ready& member : progress.members) {
-      refusals_.push_back({member.name, progress.refusal->code,
-                           fmt::format("group '{}' fails as a whole: {}", group, progress.refusal->message)});
+      refusals_.push_back(of_member(member.name, *progress.refusal,
+                                    fmt::format("group '{}' fails as a whole: {}", group, progress.refusal->message)));
     }
     progress.members.clear();
   }
@@ -181,20 +196,19 @@ void Coordinator::refuse_if_hopeless(const std::string& name) {
       if (waiting.signatures[static_cast<std::size_t>(other)]) ready.push_back(other);
     }
     std::string message = fmt::format(
-        "{} '{}' can never complete: rank {} has shut down (or ended early) without taking part; "
+        "{} can never complete: rank {} has shut down (or ended early) without taking part; "
         "rank{} {} waited for it. {}",
-        operation_name(first_signature(waiting.signatures).kind), name, name_of(rank), ready.size() > 1 ? "s" : "",
+        describe_operation(first_signature(waiting.signatures).kind, name), name_of(rank), ready.size() > 1 ? "s" : "",
         fmt::join(names_of(ready), ", "), kLeftEarly);
     // Taken before its group may be refused as a whole, and with it whatever waits.
-    refuse(name, waiting_.take(name).signatures, ErrorCode::kPeerLeft, std::move(message));
+    const auto signatures = waiting_.take(name).signatures;
+    refuse(signatures, {name, ErrorCode::kPeerLeft, std::move(message)});
     return;
   }
 }
 
-void Coordinator::refuse(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
-                         ErrorCode code, std::string message) {
-  refusals_.push_back({name, code, std::move(message)});
-  const Refusal refusal = refusals_.back();
+void Coordinator::refuse(const std::vector<std::optional<Signature>>& signatures, const Refusal& refusal) {
+  refusals_.push_back(refusal);
   // Ranks may disagree even about the group; every group that was named loses a member.
   std::map<std::string, std::set<std::uint32_t>> groups;
   for (const auto& signature : signatures) {
@@ -225,7 +239,7 @@ void Coordinator::spoil(const std::string& group, const std::vector<std::optiona
   }
   if (groups_.contains(group)) {
     for (const Ready& member : groups_.at(group).members) {
-      refusals_.push_back({member.name, spoiled.refusal.code, spoiled.refusal.message});
+      refusals_.push_back(of_member(member.name, spoiled.refusal, spoiled.refusal.message));
     }
     groups_.erase(group);
   }
@@ -238,7 +252,7 @@ void Coordinator::spoil(const std::string& group, const std::vector<std::optiona
     for (std::size_t rank = 0; rank < announced.size(); ++rank) {
       if (belongs(announced[rank]) && spoiled.missing[rank] > 0) --spoiled.missing[rank];
     }
-    refusals_.push_back({name, spoiled.refusal.code, spoiled.refusal.message});
+    refusals_.push_back(of_member(name, spoiled.refusal, spoiled.refusal.message));
   }
   if (std::ranges::any_of(spoiled.missing, [](std::uint32_t count) { return count > 0; })) {
     spoiled_.emplace(group, std::move(spoiled));
@@ -252,7 +266,7 @@ bool Coordinator::refuse_spoiled(int rank, const Announced& announced) {
   std::uint32_t& missing = spoiled.missing[static_cast<std::size_t>(rank)];
   if (missing == 0) return false;  // The next group of this name.
   --missing;
-  refusals_.push_back({announced.name, spoiled.refusal.code, spoiled.refusal.message});
+  refusals_.push_back(of_member(announced.name, spoiled.refusal, spoiled.refusal.message));
   if (std::ranges::all_of(spoiled.missing, [](std::uint32_t count) { return count == 0; })) spoiled_.erase(found);
   return true;
 }
@@ -328,7 +342,7 @@ std::string Coordinator::last_announced(int rank, SteadyClock::time_point now) c
   const auto found = last_announced_.find(rank);
   if (found == last_announced_.end()) return "nothing yet";
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - found->second.when).count();
-  return fmt::format("{} '{}' {} s ago", operation_name(found->second.kind), found->second.name, seconds);
+  return fmt::format("{} {} s ago", describe_operation(found->second.kind, found->second.name), seconds);
 }
 
 }  // namespace gyre::engine::internal

@@ -89,8 +89,8 @@ class Coordinator {
     SteadyClock::time_point when;
   };
 
-  void refuse(const std::string& name, const std::vector<std::optional<Signature>>& signatures, ErrorCode code,
-              std::string message);
+  /// `signatures`: what the ranks had announced of it.
+  void refuse(const std::vector<std::optional<Signature>>& signatures, const Refusal& refusal);
   void count_in_group(const std::string& group, std::uint32_t group_size, std::optional<Ready> ready,
                       const std::optional<Refusal>& refusal);
   void refuse_if_hopeless(const std::string& name);

@@ -8,12 +8,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
+#include <ranges>
 #include <set>
 #include <utility>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/random.h"
 #include "gyre/base/thread.h"
+#include "gyre/engine/internal/failure.h"
 
 namespace gyre::engine::internal {
 
@@ -23,6 +26,8 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 /// A rank that does not read its orders while so much is waiting for it has stopped working.
 constexpr std::size_t kMostOutgoingBytes = std::size_t{256} << 20;
 constexpr const char* kAboutMissingRanks = "The missing ranks run other code, are slower, or wait for something else";
+/// Of a circle of waits; a report must stay readable.
+constexpr std::ptrdiff_t kMostWaitsShown = 6;
 /// Between looks for a deadlock, at most: they come ever more rarely, but one may begin while an old wait goes on.
 constexpr std::chrono::seconds kMostBetweenLooks{60};
 
@@ -87,7 +92,11 @@ void CoordinatorService::serve() {
   send_to_all(first);
   for (;;) {
     const std::vector<short> events = poll_peers();
-    if (stopping_ || group_.abort_signal().triggered()) return;
+    if (group_.abort_signal().triggered()) return;
+    if (stopping_) {
+      std::ranges::move(std::exchange(disputed_, {}), std::back_inserter(asked_));
+      return refuse_with_places(std::exchange(asked_, {}));
+    }
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       if ((events[rank] & ~POLLOUT) != 0) receive_from(static_cast<int>(rank));
     }
@@ -176,7 +185,11 @@ void CoordinatorService::note_stalled(StalledStep stalled) {
 }
 
 void CoordinatorService::send_orders() {
-  const Order order = coordinator_.take_order();
+  Order order = coordinator_.take_order();
+  std::erase_if(order.refusals, [this](Refusal& refusal) {
+    if (refusal.disagreement) disputed_.push_back(std::move(refusal));
+    return refusal.disagreement.has_value();
+  });
   if (!order.empty()) {
     timeline_.mark_cycle();
     send_to_all(order);
@@ -229,9 +242,12 @@ int CoordinatorService::poll_timeout_ms() const {
 void CoordinatorService::look_into_stalls() {
   const auto now = SteadyClock::now();
   if (!inquiry_.is_open()) {
-    if (stall_is_due(now)) ask_ranks();
+    if (disputed_.empty() && !stall_is_due(now)) return;
+    asked_ = std::exchange(disputed_, {});
+    ask_ranks();
   } else if (inquiry_.is_over(now)) {
     inquiry_.close();
+    refuse_with_places(std::exchange(asked_, {}));
     if (proven_) return group_.abort(proven_->error());
     if (!end_deadlock() && !report_stalled_steps()) report_stalls();
   }
@@ -268,6 +284,23 @@ void CoordinatorService::ask_ranks() {
   send_to_all(order);
 }
 
+void CoordinatorService::refuse_with_places(std::vector<Refusal> refusals) {
+  if (refusals.empty()) return;
+  Order order;
+  for (Refusal& refusal : refusals) {
+    std::vector<std::string> places;
+    for (const int rank : refusal.disagreement->ranks) {
+      const std::string place = inquiry_.first_place_of({rank});
+      if (!place.empty()) places.push_back(fmt::format("{} is {}", format_ranks(names_of({rank})), place));
+    }
+    if (!places.empty()) refusal.message += fmt::format("; {}", fmt::join(places, "; "));
+    if (!refusal.disagreement->advice.empty()) refusal.message += ". " + refusal.disagreement->advice;
+    refusal.disagreement.reset();
+    order.refusals.push_back(std::move(refusal));
+  }
+  send_to_all(order);
+}
+
 std::vector<int> CoordinatorService::names_of(const std::vector<int>& ranks) const {
   std::vector<int> names;
   for (const int rank : ranks) names.push_back(group_.topology().member(rank).rank_in_job.value_or(rank));
@@ -287,7 +320,7 @@ std::string CoordinatorService::describe(const Stall& stall) const {
     missing.push_back(fmt::format("{}, {}{}whose last was {}", group_.topology().describe(rank), place,
                                   place.empty() ? "" : ", ", coordinator_.last_announced(rank, now)));
   }
-  return fmt::format("{} '{}' has waited {:.1f} s: ready on {}; missing: {}", operation_name(stall.kind), stall.name,
+  return fmt::format("{} has waited {:.1f} s: ready on {}; missing: {}", describe_operation(stall.kind, stall.name),
                      static_cast<double>(stall.waited.count()) / 1000, describe_waiting(stall.ready_ranks),
                      fmt::join(missing, "; "));
 }
@@ -299,9 +332,9 @@ std::string CoordinatorService::describe(const StalledStep& stalled, const std::
     const std::string place = inquiry_.place_of(rank);
     missing.push_back(fmt::format("{}{}{}", group_.topology().describe(rank), place.empty() ? "" : ", ", place));
   }
-  return fmt::format("step {} of plan '{}' has waited {:.1f} s for its end: on {}; missing: {}", stalled.step.step + 1,
-                     stalled.plan_name, static_cast<double>(stalled.waited.count()) / 1000, describe_waiting(waiting),
-                     fmt::join(missing, "; "));
+  return fmt::format("step {} of gradient exchange '{}' has waited {:.1f} s for its end: on {}; missing: {}",
+                     stalled.step.step + 1, stalled.plan_name, static_cast<double>(stalled.waited.count()) / 1000,
+                     describe_waiting(waiting), fmt::join(missing, "; "));
 }
 
 bool CoordinatorService::deserves_report(const StalledStep& stalled) const {
@@ -361,25 +394,26 @@ std::string CoordinatorService::describe_places(const std::vector<int>& ranks) c
 std::string CoordinatorService::describe(const CycleOfWaits& cycle) const {
   std::string text = "deadlock: ";
   bool with_step = false;
-  for (const CycleOfWaits::Wait& wait : cycle.waits) {
+  for (const CycleOfWaits::Wait& wait : cycle.waits | std::views::take(kMostWaitsShown)) {
     text += fmt::format("{} wait{} for {}, which needs {}{}; ", format_ranks(names_of(wait.ranks)),
                         wait.ranks.size() == 1 ? "s" : "", wait.awaited.description,
                         format_ranks(names_of(wait.needed_ranks)), describe_places(wait.ranks));
     with_step |= wait.awaited.step.has_value();
   }
+  if (std::ssize(cycle.waits) > kMostWaitsShown)
+    text += fmt::format("and {} more; ", std::ssize(cycle.waits) - kMostWaitsShown);
   text +=
       "none of them can ever go on. Probably an operation is called on some ranks only (evaluation, logging or "
-      "saving on rank 0 alone)";
+      "saving on rank 0 alone): call it on all ranks or on none";
   if (with_step) {
     return text +
-           ", or a rank skipped backward() in this step (an empty batch, a loss that is not finite). Call every "
-           "operation on all ranks or on none, and let all ranks decide alike; or have a rank that skips backward() "
-           "call optimizer.step() before any other operation; or pass end_in_backward=False to DistributedOptimizer "
-           "and call such operations between backward() and step() on all ranks";
+           ". Or a rank skipped backward() in this step (an empty batch, a loss that is not finite): let all ranks "
+           "decide alike, or have that rank call optimizer.step() before any other operation, or pass "
+           "end_in_backward=False to DistributedOptimizer and call such operations between backward() and step()";
   }
   return text +
-         ", or the ranks call the same ones in different orders. Call every operation on all ranks, in one order, or "
-         "give the ranks that need it a process set (torch.distributed: a group) of their own";
+         ". Or the ranks call the same ones in different orders: call them in one order, or give the ranks that need "
+         "one a process set (torch.distributed: a group) of their own";
 }
 
 bool CoordinatorService::report_stalled_steps() {

@@ -53,6 +53,8 @@ class CoordinatorService {
   void receive_from(int rank);
   void take_announcement(int rank, const net::Message& message);
   void send_orders();
+  /// Sends what waited for the answers to the question where all ranks are.
+  void refuse_with_places(std::vector<Refusal> refusals);
   void send_to_all(const Order& order);
   void flush(Peer& peer);
   int poll_timeout_ms() const;
@@ -89,6 +91,8 @@ class CoordinatorService {
   OrderEncoder encoder_;
   SteadyClock::time_point last_stall_report_{};
   StallInquiry inquiry_;
+  std::vector<Refusal> disputed_;  // Of operations about which ranks disagree: not asked yet where these are,
+  std::vector<Refusal> asked_;     // and asked.
   std::map<std::uint64_t, StalledStep> stalled_steps_;   // By plan; not yet looked into,
   std::map<std::uint64_t, StalledStep> checked_steps_;   // the last that was,
   std::map<std::uint64_t, StalledStep> reported_steps_;  // and the last that was reported.

@@ -140,7 +140,7 @@ TEST_F(CoordinatorTest, a_group_with_a_mismatch_fails_as_a_whole) {
   ASSERT_EQ(order.refusals.size(), 2U);
   EXPECT_EQ(order.refusals[0].name, "y");
   EXPECT_EQ(order.refusals[1].name, "x");
-  EXPECT_THAT(order.refusals[1].message, HasSubstr("[2] on rank 0; float32 [3] on rank 1"));
+  EXPECT_THAT(order.refusals[1].message, HasSubstr("[2] on rank 0; allreduce of float32 [3] on rank 1"));
 }
 
 TEST_F(CoordinatorTest, a_group_of_different_sizes_fails_with_all_that_is_announced_of_it) {
@@ -196,15 +196,16 @@ TEST_F(CoordinatorTest, a_mismatch_shows_both_sides_with_their_ranks) {
   Signature withdrawn;
   withdrawn.root = -1;
   const std::vector<Case> cases = {
-      {floats({3, 4}), floats({4, 3}), "float32 [3, 4] on ranks 0, 2; float32 [4, 3] on rank 1"},
-      {floats({3, 4}), doubles, "float32 [3, 4] on ranks 0, 2; float64 [3, 4] on rank 1"},
+      {floats({3, 4}), floats({4, 3}),
+       "allreduce of float32 [3, 4] on ranks 0, 2; allreduce of float32 [4, 3] on rank 1"},
+      {floats({3, 4}), doubles, "allreduce of float32 [3, 4] on ranks 0, 2; allreduce of float64 [3, 4] on rank 1"},
       {floats({3, 4}), average, "sum on ranks 0, 2; average on rank 1"},
       {floats({3, 4}), scaled, "prescale 1, postscale 1 on ranks 0, 2; prescale 0.5, postscale 1 on rank 1"},
-      {floats({3, 4}), gather, "allreduce on ranks 0, 2; allgather on rank 1"},
-      {gather, wide_gather, "float32 [3, 4] on ranks 0, 2; float32 [9, 5] on rank 1"},
+      {floats({3, 4}), gather, "allreduce of float32 [3, 4] on ranks 0, 2; allgather of float32 [3, 4] on rank 1"},
+      {gather, wide_gather, "allgather of float32 [3, 4] on ranks 0, 2; allgather of float32 [9, 5] on rank 1"},
       {broadcast, broadcast_from_1, "root 0 on ranks 0, 2; root 1 on rank 1"},
       {floats({3, 4}), kept_by_1, "root 0 on ranks 0, 2; root 1 on rank 1"},
-      {gather, withdrawn, "allgather on ranks 0, 2; a call that raised an error there on rank 1"},
+      {gather, withdrawn, "allgather of float32 [3, 4] on ranks 0, 2; a call that raised an error there on rank 1"},
       {barrier, withdrawn, "barrier on ranks 0, 2; a call that raised an error there on rank 1"},
   };
   for (const Case& one : cases) {

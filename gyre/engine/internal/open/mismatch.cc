@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "gyre/engine/internal/failure.h"
 #include "gyre/engine/internal/open/signature_check.h"
 
 namespace gyre::engine::internal {
@@ -29,21 +30,25 @@ struct Difference {
   std::string second;
 };
 
-std::string_view operation_of(const Signature& signature) {
-  return signature.withdrawn() ? "a call that raised an error there" : operation_name(signature.kind);
+/// "allreduce of float32 [3]".
+std::string call_of(const Signature& signature) {
+  if (signature.withdrawn()) return "a call that raised an error there";
+  const std::string_view operation = operation_name(signature.kind);
+  if (signature.kind == OperationKind::kBarrier) return std::string(operation);
+  return fmt::format("{} of {}", operation, describe_tensor(signature.type, signature.shape));
 }
 
 std::optional<Difference> difference(const Signature& a, const Signature& b) {
   if (a.kind != b.kind || a.withdrawn() != b.withdrawn()) {
-    return Difference{"the operation", std::string(operation_of(a)), std::string(operation_of(b))};
+    return Difference{"the operation", call_of(a), call_of(b)};
   }
   if (a.kind == OperationKind::kBarrier) return std::nullopt;
   if (a.type != b.type) {
-    return Difference{"the data type", describe_tensor(a.type, a.shape), describe_tensor(b.type, b.shape)};
+    return Difference{"the data type", call_of(a), call_of(b)};
   }
   if (!same_shape(a, b)) {
-    return Difference{ragged(a.kind) ? "the shape (only the first dimension may differ)" : "the shape",
-                      describe_tensor(a.type, a.shape), describe_tensor(b.type, b.shape)};
+    return Difference{ragged(a.kind) ? "the shape (only the first dimension may differ)" : "the shape", call_of(a),
+                      call_of(b)};
   }
   if (reduces(a.kind) && a.operation != b.operation) {
     return Difference{"the reduction", std::string(name(a.operation)), std::string(name(b.operation))};
@@ -64,9 +69,10 @@ std::optional<Difference> difference(const Signature& a, const Signature& b) {
   return std::nullopt;
 }
 
-/// Of an all-to-all: whoever sends a rank something else than that rank expects; empty: nobody.
-std::string describe_split_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
-                                    const std::vector<int>& rank_names) {
+/// Of an all-to-all: whoever sends a rank something else than that rank expects.
+std::optional<Mismatch> find_split_mismatch(const std::string& name,
+                                            const std::vector<std::optional<Signature>>& signatures,
+                                            const std::vector<int>& rank_names) {
   const auto shown = [&](std::size_t rank) {
     return rank_names.empty() ? static_cast<int>(rank) : rank_names.at(rank);
   };
@@ -79,20 +85,22 @@ std::string describe_split_mismatch(const std::string& name, const std::vector<s
       const std::int64_t sent = receiver < rows.size() ? rows[receiver] : 0;
       const std::int64_t wanted = sender < expected.size() ? expected[sender] : 0;
       if (sent == wanted) continue;
-      return fmt::format(
-          "the ranks disagree about '{}': rank {} sends {} elements to rank {}, which expects {} from it; a rank's "
-          "input splits must be the other ranks' output splits (rank {} sends [{}], rank {} expects [{}])",
-          name, shown(sender), sent, shown(receiver), wanted, shown(sender), fmt::join(rows, ", "), shown(receiver),
-          fmt::join(expected, ", "));
+      return Mismatch{
+          fmt::format(
+              "the ranks disagree about {}: rank {} sends {} elements to rank {}, which expects {} from it; a rank's "
+              "input splits must be the other ranks' output splits (rank {} sends [{}], rank {} expects [{}])",
+              shown_name(name), shown(sender), sent, shown(receiver), wanted, shown(sender), fmt::join(rows, ", "),
+              shown(receiver), fmt::join(expected, ", ")),
+          {static_cast<int>(sender), static_cast<int>(receiver)}};
     }
   }
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
-                              const std::vector<int>& rank_names) {
+std::optional<Mismatch> find_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                                      const std::vector<int>& rank_names) {
   const auto first =
       std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
   for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
@@ -108,12 +116,14 @@ std::string describe_mismatch(const std::string& name, const std::vector<std::op
       if (!versus_first) first_side.push_back(shown);
       if (versus_first && versus_first->second == found->second) second_side.push_back(shown);
     }
-    return fmt::format("the ranks disagree about '{}': {} differs: {} on rank{} {}; {} on rank{} {}", name, found->what,
-                       found->first, first_side.size() > 1 ? "s" : "", fmt::join(first_side, ", "), found->second,
-                       second_side.size() > 1 ? "s" : "", fmt::join(second_side, ", "));
+    return Mismatch{
+        fmt::format("the ranks disagree about {}: {} differs: {} on rank{} {}; {} on rank{} {}", shown_name(name),
+                    found->what, found->first, first_side.size() > 1 ? "s" : "", fmt::join(first_side, ", "),
+                    found->second, second_side.size() > 1 ? "s" : "", fmt::join(second_side, ", ")),
+        {static_cast<int>(first - signatures.begin()), static_cast<int>(rank)}};
   }
   const bool exchanges = first != signatures.end() && (*first)->kind == OperationKind::kAllToAll;
-  return exchanges ? describe_split_mismatch(name, signatures, rank_names) : std::string();
+  return exchanges ? find_split_mismatch(name, signatures, rank_names) : std::nullopt;
 }
 
 }  // namespace gyre::engine::internal

@@ -8,9 +8,14 @@
 
 namespace gyre::engine::internal {
 
-/// Empty when all ranks agree; otherwise one message that shows both sides of the first difference.
-/// `rank_names`: how the message calls the ranks; empty: by their own numbers.
-std::string describe_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
-                              const std::vector<int>& rank_names = {});
+/// How ranks disagree about an operation.
+struct Mismatch {
+  std::string message;     ///< Both sides of the first difference.
+  std::vector<int> ranks;  ///< One of each side, by its own number.
+};
+
+/// Nothing when all ranks agree. `rank_names`: how the message calls the ranks; empty: by their own numbers.
+std::optional<Mismatch> find_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+                                      const std::vector<int>& rank_names = {});
 
 }  // namespace gyre::engine::internal

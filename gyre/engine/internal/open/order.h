@@ -37,11 +37,18 @@ struct OrderedOperation {
 /// Operations that run as one collective; more than one only for allreduce.
 using Bucket = std::vector<OrderedOperation>;
 
+/// Of a refusal because ranks disagree: what its message still lacks. Stays with the coordinator.
+struct Disagreement {
+  std::vector<int> ranks;  ///< One of each side: the message is to say where their programs are.
+  std::string advice;      ///< Ends the message; may be empty.
+};
+
 /// An operation that cannot run; it fails with this on every rank that announced it.
 struct Refusal {
   std::string name;
   ErrorCode code;
   std::string message;
+  std::optional<Disagreement> disagreement{};
 };
 
 /// A step of a plan that ranks have begun; the plan is named by its lane's channel, steps count from 0.
@@ -90,5 +97,8 @@ struct Order {
 
 /// How the handle of a join is called among the operations in flight.
 constexpr std::string_view kJoinName = "gyre.join";
+/// The operations in which ranks compare a plan that they make, before its name.
+constexpr std::string_view kPlanProposalName = "gyre.plan.";
+constexpr std::string_view kPlanDescriptionName = "gyre.plan.description.";
 
 }  // namespace gyre::engine::internal

@@ -200,7 +200,7 @@ std::optional<std::pair<std::thread::id, Awaited>> PlanLane::wait() const {
   const MutexLock lock(mutex_);
   Awaited awaited;
   awaited.step = step;
-  awaited.description = fmt::format("the end of step {} of plan '{}'", step->step + 1, options_.name);
+  awaited.description = fmt::format("the end of step {} of gradient exchange '{}'", step->step + 1, options_.name);
   return std::pair(closer_, std::move(awaited));
 }
 
@@ -303,7 +303,7 @@ void PlanLane::reduce(const PlanBucket& bucket) {
 
 std::string PlanLane::describe(const PlanBucket& bucket) const {
   const std::size_t others = bucket.tensors.size() - 1;
-  return fmt::format("sum of '{}'{} in step {} of plan '{}'", tensors_[bucket.tensors.front()].name,
+  return fmt::format("sum of '{}'{} in step {} of gradient exchange '{}'", tensors_[bucket.tensors.front()].name,
                      others == 0 ? "" : fmt::format(" and {} more", others), step_mark_.ended() + 1, options_.name);
 }
 
@@ -325,9 +325,10 @@ void PlanLane::shutdown() {
     }
   }
   if (stuck) {
-    group_.abort(Error(ErrorCode::kAborted, fmt::format("{} ended in the middle of a step of plan '{}', and not all "
-                                                        "ranks took part in what it had begun",
-                                                        group_.topology().describe(group_.rank()), options_.name)));
+    group_.abort(Error(ErrorCode::kAborted,
+                       fmt::format("{} ended in the middle of a step of gradient exchange '{}', and not all "
+                                   "ranks took part in what it had begun",
+                                   group_.topology().describe(group_.rank()), options_.name)));
   }
   if (thread_.joinable()) thread_.join();
   fail(Error(ErrorCode::kShutDown, "the engine was shut down on this rank"));

@@ -87,7 +87,7 @@ class PlanLane final : public Plan {
     return next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0;
   }
   void reduce(const PlanBucket& bucket);
-  /// "sum of 'fc.weight' and 3 more in step 7 of plan 'optimizer.1'".
+  /// "sum of 'fc.weight' and 3 more in step 7 of gradient exchange 'optimizer.1'".
   std::string describe(const PlanBucket& bucket) const;
   void begin_step() GYRE_REQUIRES(mutex_);
   void mark_step_begun();

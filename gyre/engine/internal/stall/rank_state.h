@@ -18,7 +18,7 @@ struct Awaited {
   std::string operation;           ///< Its name; empty of a step.
   std::optional<PlanStep> step{};  ///< The step; nothing of an operation.
   std::uint64_t serial = 0;        ///< Tells the uses of an operation's name apart.
-  std::string description{};       ///< "allreduce 'loss'", "the end of step 3 of plan 'optimizer.1'".
+  std::string description{};       ///< "allreduce 'loss'", "the end of step 3 of gradient exchange 'optimizer.1'".
 
   friend bool operator==(const Awaited&, const Awaited&) = default;
 };
