@@ -1,10 +1,8 @@
 #include "gyre/data/image_set.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -14,21 +12,6 @@
 namespace gyre::data {
 namespace {
 
-void read_at(const ImageRecords& records, std::uint64_t offset, std::span<std::byte> out) {
-  while (!out.empty()) {
-    const ssize_t count = ::pread(records.file.get(), out.data(), out.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw system_error(fmt::format("cannot read {}", records.path.string()), errno);
-    if (count == 0) {
-      throw Error(ErrorCode::kCorruptData,
-                  fmt::format("{} ends at offset {}, before the image that was there when training began",
-                              records.path.string(), offset));
-    }
-    out = out.subspan(static_cast<std::size_t>(count));
-    offset += static_cast<std::uint64_t>(count);
-  }
-}
-
 std::uint8_t read_record(const ImageRecords& records, std::uint64_t index, std::span<std::byte> pixels) {
   const std::uint64_t offset = records.offset_bytes + index * records.stride_bytes;
   if (!records.memory.empty()) {
@@ -36,11 +19,11 @@ std::uint8_t read_record(const ImageRecords& records, std::uint64_t index, std::
     return records.labels[index];
   }
   if (!records.labels.empty()) {
-    read_at(records, offset, pixels);
+    records.file->read_at(offset, pixels);
     return records.labels[index];
   }
   std::array<std::byte, 1 + kImageBytes> record;  // The label stands in front of its image: one read for both.
-  read_at(records, offset - 1, record);
+  records.file->read_at(offset - 1, record);
   std::memcpy(pixels.data(), record.data() + 1, kImageBytes);
   return static_cast<std::uint8_t>(record[0]);
 }

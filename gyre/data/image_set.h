@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gyre/base/bytes.h"
-#include "gyre/base/file.h"
+#include "gyre/data/readable_file.h"
 
 namespace gyre::data {
 
@@ -21,12 +21,12 @@ inline constexpr std::uint8_t kImageClasses = 10;
 
 /// A run of images in one place: `count` records of kImageBytes, `stride_bytes` apart from `offset_bytes` on.
 struct ImageRecords {
-  std::filesystem::path path;        ///< For messages, and the file read from when `memory` is empty.
-  UniqueFd file;                     ///< Open when the images are read from the file when they are asked for.
-  Bytes memory;                      ///< Else the images themselves, one after the other.
-  std::uint64_t offset_bytes = 0;    ///< Of the first image in the file.
-  std::uint64_t stride_bytes = 0;    ///< From one image to the next.
-  std::uint64_t count = 0;           ///< Number of images.
+  std::filesystem::path path;                  ///< For messages, and the file read from when `memory` is empty.
+  std::unique_ptr<const ReadableFile> file{};  ///< Where the images are read from the file when they are asked for.
+  Bytes memory;                                ///< Else the images themselves, one after the other.
+  std::uint64_t offset_bytes = 0;              ///< Of the first image in the file.
+  std::uint64_t stride_bytes = 0;              ///< From one image to the next.
+  std::uint64_t count = 0;                     ///< Number of images.
   std::vector<std::uint8_t> labels;  ///< One per image; empty when each label stands in the byte before its image.
 };
 

@@ -4,13 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <thread>
 #include <utility>
 
 #include "gyre/base/error.h"
-#include "gyre/base/thread.h"
-#include "gyre/base/thread_annotations.h"
+#include "gyre/data/internal/parallel.h"
 
 namespace gyre::data {
 namespace {
@@ -53,26 +50,8 @@ RecordSet::RecordSet(std::vector<std::string> names, FileOpener open, const Reco
 }
 
 void RecordSet::count_records(int threads) {
-  std::atomic<std::size_t> next{0};
-  Mutex mutex;
-  std::optional<std::pair<std::size_t, Error>> failure;  // Of the first file that has one, whoever meets it first.
-  const auto work = [&] {
-    for (std::size_t i = next++; i < files_.size(); i = next++) {
-      try {
-        count_records_of(files_[i]);
-      } catch (const std::exception& exception) {
-        const MutexLock lock(mutex);
-        if (!failure || i < failure->first) failure.emplace(i, as_error(exception));
-        return;
-      }
-    }
-  };
-  std::vector<std::thread> helpers;
-  const auto wanted = std::min<std::size_t>(static_cast<std::size_t>(std::max(threads, 1)), files_.size());
-  for (std::size_t i = 1; i < wanted; ++i) helpers.push_back(start_thread("counting records", work));
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  if (failure) throw Error(failure->second);
+  internal::for_each_index(files_.size(), threads, "counting records",
+                           [this](std::size_t i) { count_records_of(files_[i]); });
 }
 
 void RecordSet::count_records_of(File& file) const {

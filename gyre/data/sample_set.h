@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gyre/data/formats/example.h"
 #include "gyre/data/scratch_buffer.h"
@@ -33,6 +34,8 @@ class SampleSet {
   virtual std::uint64_t count() const = 0;
   /// Samples of the largest file: a block that is best read together.
   virtual std::uint64_t largest_file() const = 0;
+  /// The names of the classes, by label, where the files say them.
+  virtual std::vector<std::string> classes() const { return {}; }
   /// Refers to the set, which must outlive it. What it keeps in memory counts in `budget`, where there is one.
   virtual std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const = 0;
 };

@@ -1,18 +1,15 @@
 #include "gyre/data/formats/cifar10.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
-#include <array>
-#include <cerrno>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/base/file.h"
 #include "gyre/data/formats/pickle_subset.h"
 
 namespace gyre::data {
@@ -28,17 +25,9 @@ std::vector<std::string> file_names(std::string_view suffix) {
   return names;
 }
 
-UniqueFd open_for_reading(const std::filesystem::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) throw system_error(fmt::format("cannot read {}", path.string()), errno);
-  return fd;
-}
-
 ImageRecords open_binary(const std::filesystem::path& path) {
-  UniqueFd fd = open_for_reading(path);
-  struct stat status{};
-  if (::fstat(fd.get(), &status) != 0) throw system_error(fmt::format("cannot read {}", path.string()), errno);
-  const auto size = static_cast<std::uint64_t>(status.st_size);
+  auto file = open_local_file(path.string());
+  const std::uint64_t size = file->size_bytes();
   if (size == 0 || size % kRecordBytes != 0) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{} has {} bytes, which is no whole number of {}-byte records; it was cut short or is not "
@@ -47,7 +36,7 @@ ImageRecords open_binary(const std::filesystem::path& path) {
   }
   ImageRecords records;
   records.path = path;
-  records.file = std::move(fd);
+  records.file = std::move(file);
   records.offset_bytes = 1;
   records.stride_bytes = kRecordBytes;
   records.count = size / kRecordBytes;
@@ -101,7 +90,7 @@ ImageRecords open_python(const std::filesystem::path& path) {
   records.labels = std::move(labels);
   if (document.decoded.empty()) {
     // The pixels stand in the file as they are: read each when it is needed, and keep none.
-    records.file = open_for_reading(path);
+    records.file = open_local_file(path.string());
     records.offset_bytes = static_cast<std::uint64_t>(pixels.data() - bytes.data());
   } else {
     records.memory.assign(pixels.begin(), pixels.end());
@@ -138,6 +127,12 @@ ImageRecords parse_cifar10_pickle(std::span<const std::byte> bytes, std::string_
   records.count = labels.size();
   records.labels = std::move(labels);
   return records;
+}
+
+ImageSet open_cifar10_files(std::span<const std::string> names) {
+  std::vector<ImageRecords> records;
+  for (const std::string& name : names) records.push_back(open_file(name));
+  return ImageSet(std::move(records));
 }
 
 Cifar10 open_cifar10(const std::filesystem::path& folder) {

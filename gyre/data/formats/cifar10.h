@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "gyre/data/image_set.h"
@@ -23,6 +24,9 @@ struct Cifar10 {
 /// Error(kNotFound) names what is missing, Error(kCorruptData) the damaged file and where.
 /// Source of the layout: https://www.cs.toronto.edu/~kriz/cifar.html
 Cifar10 open_cifar10(const std::filesystem::path& folder);
+
+/// Some files of such a set, in either layout, as one; told by their names (.bin is binary).
+ImageSet open_cifar10_files(std::span<const std::string> names);
 
 /// One file of the python layout, already in memory; its pixels are in the result's memory. For tests and fuzzing.
 ImageRecords parse_cifar10_pickle(std::span<const std::byte> bytes, std::string_view name);

@@ -88,8 +88,12 @@ Bytes framed_tfrecord(std::span<const std::byte> payload) {
   return record.take();
 }
 
+bool begins_with_record(std::span<const std::byte> first) {
+  return first.size() >= kHeaderBytes && length_of(first.first<kHeaderBytes>()).has_value();
+}
+
 Compression tfrecord_compression(std::span<const std::byte> first) {
-  if (first.size() >= kHeaderBytes && length_of(first.first<kHeaderBytes>())) return Compression::kNone;
+  if (begins_with_record(first)) return Compression::kNone;
   return sniff_compression(first);
 }
 

@@ -31,6 +31,9 @@ struct RecordPlace {
 /// beginning of a record, even where its bytes look like a compressed file's.
 Compression tfrecord_compression(std::span<const std::byte> first);
 
+/// Whether the first bytes of a file are a record's length with its checksum.
+bool begins_with_record(std::span<const std::byte> first);
+
 /// The records of a file that is not compressed: lengths are read and checked, payloads are not. Errors are those of
 /// next_tfrecord().
 std::vector<RecordPlace> index_tfrecords(const ReadableFile& file);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -16,7 +17,8 @@ namespace gyre::data::internal {
 /// From an image's bytes to its place in a batch. Not thread-safe: one per thread.
 class ImageMaker {
  public:
-  explicit ImageMaker(const std::shared_ptr<MemoryBudget>& budget) : buffer_(budget) {}
+  explicit ImageMaker(const std::shared_ptr<MemoryBudget>& budget, std::uint64_t most_pixels = kMostPixels)
+      : decoder_(most_pixels), buffer_(budget) {}
 
   /// Decodes what `options` take of the image `stored` (JPEG or PNG; raw pixels where `layout` says how they lie), and
   /// writes what they make of it. Errors are those of ImageDecoder.

@@ -68,6 +68,7 @@ class DataLoader:
         self,
         files: Sequence[str],
         *,
+        format: str,
         records_per_file: int,
         fields: Sequence[tuple[str, str, str, str, Sequence[int], str, str, int, tuple[Any, ...] | None]],
         batch_size: int,
@@ -82,6 +83,8 @@ class DataLoader:
     ) -> None: ...
     @property
     def count(self) -> int: ...
+    @property
+    def classes(self) -> list[str]: ...
     @property
     def steps(self) -> int: ...
     @property

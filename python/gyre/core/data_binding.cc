@@ -24,7 +24,7 @@
 #include "gyre/data/formats/example.h"
 #include "gyre/data/formats/tfrecord.h"
 #include "gyre/data/loader.h"
-#include "gyre/data/record_set.h"
+#include "gyre/data/open_samples.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
 
@@ -68,6 +68,12 @@ constexpr std::array kTransforms = {std::pair("", data::ValueTransform::kNone),
 constexpr std::array kShufflings = {std::pair("none", data::Shuffling::kNone),
                                     std::pair("full", data::Shuffling::kFull),
                                     std::pair("block", data::Shuffling::kBlocks)};
+constexpr std::array kFormats = {std::pair("auto", data::SampleFormat::kByContent),
+                                 std::pair("tfrecord", data::SampleFormat::kTfRecord),
+                                 std::pair("folder", data::SampleFormat::kImageFolder),
+                                 std::pair("tar", data::SampleFormat::kTar),
+                                 std::pair("idx", data::SampleFormat::kIdx),
+                                 std::pair("cifar10", data::SampleFormat::kCifar10)};
 constexpr std::array kCompressions = {std::pair("", data::Compression::kNone),
                                       std::pair("gzip", data::Compression::kGzip),
                                       std::pair("zlib", data::Compression::kZlib)};
@@ -108,12 +114,13 @@ std::vector<data::Field> to_fields(const std::vector<FieldTuple>& tuples) {
 /// A loader and what Python asks of it.
 class DataLoader {
  public:
-  DataLoader(std::vector<std::string> files, std::uint64_t records_per_file, const std::vector<FieldTuple>& fields,
+  DataLoader(std::vector<std::string> files, const data::SampleOptions& samples, const std::vector<FieldTuple>& fields,
              const data::LoaderOptions& options, bool by_file)
-      : loader_(open(std::move(files), records_per_file, to_fields(fields), options, by_file)) {}
+      : loader_(open(std::move(files), samples, to_fields(fields), options, by_file)) {}
 
   data::Loader& loader() { return *loader_; }
   const std::uint64_t& count() const { return count_; }
+  const std::vector<std::string>& classes() const { return classes_; }
 
   /// (fields, step, samples that count), or nothing.
   std::optional<std::tuple<std::vector<Memory>, std::uint64_t, std::uint64_t>> next() {
@@ -134,22 +141,22 @@ class DataLoader {
     });
   }
 
-  std::unique_ptr<data::Loader> open(std::vector<std::string> files, std::uint64_t records_per_file,
+  std::unique_ptr<data::Loader> open(std::vector<std::string> files, const data::SampleOptions& samples,
                                      std::vector<data::Field> fields, data::LoaderOptions options, bool by_file) {
     // Counting the records of a large set takes its time; Ctrl-C ends the wait for it.
-    auto [loader, count] = run_interruptibly(
-        [files = std::move(files), records_per_file, fields = std::move(fields), options, by_file]() mutable {
-          const auto set = std::make_shared<const data::RecordSet>(
-              std::move(files), data::open_local_file,
-              data::RecordSetOptions{.records_per_file = records_per_file, .threads = options.threads});
-          if (by_file) options.sampling.block = set->largest_file();
-          return std::pair(std::make_unique<data::Loader>(set, std::move(fields), options), set->count());
+    auto [loader, set] =
+        run_interruptibly([files = std::move(files), samples, fields = std::move(fields), options, by_file]() mutable {
+          auto opened = data::open_samples(std::move(files), data::open_local_file, samples);
+          if (by_file) options.sampling.block = opened->largest_file();
+          return std::pair(std::make_unique<data::Loader>(opened, std::move(fields), options), opened);
         });
-    count_ = count;
+    count_ = set->count();
+    classes_ = set->classes();
     return std::move(loader);
   }
 
   std::uint64_t count_ = 0;
+  std::vector<std::string> classes_;
   std::unique_ptr<data::Loader> loader_;
 };
 
@@ -210,13 +217,13 @@ nanobind::bytes encode_example(const std::vector<std::tuple<std::string, std::st
 
 void bind_data(nanobind::module_& module) {
   namespace nb = nanobind;
-  nb::class_<DataLoader>(module, "DataLoader", "gyre::data::Loader over TFRecord files; see gyre.data.")
+  nb::class_<DataLoader>(module, "DataLoader", "gyre::data::Loader; see gyre.data.")
       .def(
           "__init__",
-          [](DataLoader* self, std::vector<std::string> files, std::uint64_t records_per_file,
-             const std::vector<FieldTuple>& fields, std::uint64_t batch_size, const std::string& shuffle,
-             std::uint64_t seed, bool drop_last, int rank, int ranks, int threads, std::uint64_t memory_budget,
-             std::uint64_t prefetch) {
+          [](DataLoader* self, std::vector<std::string> files, const std::string& format,
+             std::uint64_t records_per_file, const std::vector<FieldTuple>& fields, std::uint64_t batch_size,
+             const std::string& shuffle, std::uint64_t seed, bool drop_last, int rank, int ranks, int threads,
+             std::uint64_t memory_budget, std::uint64_t prefetch) {
             data::LoaderOptions options;
             options.sampling = {.seed = seed,
                                 .shuffling = named(kShufflings, shuffle, "shuffle"),
@@ -227,12 +234,15 @@ void bind_data(nanobind::module_& module) {
             options.threads = threads;
             options.memory_budget_bytes = memory_budget;
             options.prefetch_batches = prefetch;
-            new (self) DataLoader(std::move(files), records_per_file, fields, options, shuffle == "block");
+            const data::SampleOptions samples{
+                .format = named(kFormats, format, "format"), .records_per_file = records_per_file, .threads = threads};
+            new (self) DataLoader(std::move(files), samples, fields, options, shuffle == "block");
           },
-          nb::arg("files"), nb::kw_only(), nb::arg("records_per_file"), nb::arg("fields"), nb::arg("batch_size"),
-          nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("rank"), nb::arg("ranks"),
-          nb::arg("threads"), nb::arg("memory_budget"), nb::arg("prefetch"))
+          nb::arg("files"), nb::kw_only(), nb::arg("format"), nb::arg("records_per_file"), nb::arg("fields"),
+          nb::arg("batch_size"), nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("rank"),
+          nb::arg("ranks"), nb::arg("threads"), nb::arg("memory_budget"), nb::arg("prefetch"))
       .def_prop_ro("count", &DataLoader::count, "Samples of the set.")
+      .def_prop_ro("classes", &DataLoader::classes, "Names by label, where the files say them.")
       .def_prop_ro("steps", [](DataLoader& self) { return self.loader().steps(); })
       .def_prop_ro("memory_bytes", [](DataLoader& self) { return self.loader().memory_bytes(); })
       .def(

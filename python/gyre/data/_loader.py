@@ -50,10 +50,12 @@ class Batch(dict[str, Any]):
 
 
 class Loader:
-    """An iterable of batches over TFRecord files of tf.train.Examples; each `for` loop over it is one epoch.
+    """An iterable of batches over files of samples; each `for` loop over it is one epoch.
 
     files: a pattern ("train/*.tfrecord*"), a folder, or a list of paths; patterns and folders in the order of their
-        names. gzip and zlib are told by content.
+        names. A folder that has only folders is an image folder: one for each class.
+    format: "tfrecord" (of tf.train.Examples; gzip and zlib are told by content), "folder", "tar" (webdataset's layout),
+        "idx" (MNIST's), "cifar10"; "auto" tells by content.
     fields: by the names of the features, or of your own choice with `key=`: see `image`, `raw`, `floats` and `ints`.
     batch_size: samples per rank and batch.
     shuffle: True ("full": any sample anywhere), "block" (files in random order, and the samples within each; for
@@ -90,6 +92,7 @@ class Loader:
         memory_budget: int = 1 << 30,
         prefetch: int = 0,
         records_per_file: int | None = None,
+        format: str = "auto",
         output: str = "torch",
     ) -> None:
         if shuffle not in _ORDERS:
@@ -111,6 +114,7 @@ class Loader:
         self._seed = seed
         self._core = _core.DataLoader(
             _paths(files),
+            format=format,
             records_per_file=records_per_file or 0,
             fields=[as_tuple(name, field) for name, field in self._fields.items()],
             batch_size=batch_size,
@@ -136,6 +140,11 @@ class Loader:
     def samples(self) -> int:
         """Samples of the whole set."""
         return self._core.count
+
+    @property
+    def classes(self) -> list[str]:
+        """Their names, by label, where the files say them (image folders); else empty."""
+        return self._core.classes
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next loop is; without it they are counted from 0."""
@@ -206,6 +215,8 @@ def _paths(files: Files) -> list[str]:
         name = os.fspath(files)
         found = glob.glob(os.path.join(glob.escape(name), "*") if os.path.isdir(name) else name)
         paths = sorted(path for path in found if not os.path.isdir(path))
+        if not paths and found and os.path.isdir(name):
+            return [name]
         if not paths:
             raise InvalidArgumentError(f"no file is called {name!r}")
         return paths

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/data/readable_file.h"
+#include "gyre/data/sample_set.h"
+
+namespace gyre::data {
+
+/// A folder with a folder for each class, as torchvision's ImageFolder: the label is the number of the class among the
+/// sorted names. A sample has the features "image" (bytes) and "label". Files that are neither .jpg, .jpeg nor .png are
+/// passed over; folders within a class's folder belong to the class.
+class ImageFolder : public SampleSet {
+ public:
+  /// Reads names, no files. Error(kNotFound, kIo), kInvalidArgument where there are no classes or one has no image.
+  ImageFolder(std::string root, FileOpener open);
+
+  std::uint64_t count() const override { return labels_.size(); }
+  std::uint64_t largest_file() const override { return 1; }
+  std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
+
+  std::vector<std::string> classes() const override { return classes_; }
+
+ private:
+  class Reader;
+
+  void add_class(const std::string& name);
+  /// Below the root.
+  std::string_view name_of(std::uint64_t sample) const;
+
+  std::string root_;
+  FileOpener open_;
+  std::vector<std::string> classes_;
+  // One string for all: a million strings would take twice as much.
+  std::string names_;
+  std::vector<std::uint64_t> ends_;  // Of each name.
+  std::vector<std::uint32_t> labels_;
+};
+
+}  // namespace gyre::data

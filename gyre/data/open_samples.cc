@@ -1,0 +1,69 @@
+#include "gyre/data/open_samples.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/data/formats/idx.h"
+#include "gyre/data/formats/inflate.h"
+#include "gyre/data/formats/tar.h"
+#include "gyre/data/image_folder.h"
+#include "gyre/data/pixel_sets.h"
+#include "gyre/data/record_set.h"
+#include "gyre/data/tar_set.h"
+
+namespace gyre::data {
+namespace {
+
+bool is_folder(const std::string& name) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(name, ignored);
+}
+
+SampleFormat format_of(const std::string& name, const FileOpener& open) {
+  if (is_folder(name)) return SampleFormat::kImageFolder;
+  const std::string file_name = std::filesystem::path(name).filename().string();
+  if (file_name.starts_with("data_batch_") || file_name == "test_batch" || file_name == "test_batch.bin") {
+    return SampleFormat::kCifar10;
+  }
+  const auto file = open(name);
+  std::array<std::byte, kTarBlockBytes> first{};
+  const auto bytes = std::span(first).first(std::min<std::uint64_t>(first.size(), file->size_bytes()));
+  file->read_at(0, bytes);
+  if (is_tar_header(bytes)) return SampleFormat::kTar;
+  const bool compressed_idx =
+      file_name.find("-ubyte") != std::string::npos && sniff_compression(bytes) == Compression::kGzip;
+  // A TFRecord file could begin with an IDX file's bytes: with a record of 0x…080000 bytes. Its checksum tells.
+  return compressed_idx || (is_idx(bytes) && !begins_with_record(bytes)) ? SampleFormat::kIdx : SampleFormat::kTfRecord;
+}
+
+}  // namespace
+
+std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, const FileOpener& open,
+                                              const SampleOptions& options) {
+  if (names.empty()) throw Error(ErrorCode::kInvalidArgument, "a set of samples needs at least one file");
+  const SampleFormat format =
+      options.format == SampleFormat::kByContent ? format_of(names.front(), open) : options.format;
+  switch (format) {
+    case SampleFormat::kImageFolder:
+      if (names.size() > 1) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("an image folder is one folder, with a folder for each class; {} names were given",
+                                names.size()));
+      }
+      return std::make_shared<ImageFolder>(std::move(names.front()), open);
+    case SampleFormat::kTar: return std::make_shared<TarSet>(std::move(names), open, options.threads);
+    case SampleFormat::kIdx: return std::make_shared<IdxSet>(names, open);
+    case SampleFormat::kCifar10: return std::make_shared<Cifar10Set>(names);
+    default:
+      return std::make_shared<RecordSet>(
+          std::move(names), open,
+          RecordSetOptions{.records_per_file = options.records_per_file, .threads = options.threads});
+  }
+}
+
+}  // namespace gyre::data

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gyre/data/readable_file.h"
+#include "gyre/data/sample_set.h"
+
+namespace gyre::data {
+
+enum class SampleFormat {
+  kByContent,  ///< A folder with folders, tar archives, IDX, CIFAR-10's file names, else TFRecord.
+  kTfRecord,
+  kImageFolder,
+  kTar,
+  kIdx,
+  kCifar10,
+};
+
+struct SampleOptions {
+  SampleFormat format = SampleFormat::kByContent;
+  std::uint64_t records_per_file = 0;  ///< Of TFRecord files, see RecordSetOptions.
+  int threads = 1;                     ///< That look through the files.
+};
+
+/// The samples of `names`: files, or one folder with a folder for each class. Errors are those of the format's set.
+std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, const FileOpener& open,
+                                              const SampleOptions& options);
+
+}  // namespace gyre::data

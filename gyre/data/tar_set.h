@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/data/formats/tar.h"
+#include "gyre/data/readable_file.h"
+#include "gyre/data/sample_set.h"
+
+namespace gyre::data {
+
+/// Tar archives in the layout of webdataset: neighbours that are called alike up to the first dot of the file's name
+/// are one sample, and what follows the dot, in lower case, names the feature: "000017.jpg", "000017.cls". "cls",
+/// "cls2", "class", "count", "index", "inx" and "id" are integers where their text is one; of "json" the integers of
+/// the outermost object are features as well, "json/NAME". "image" is another name of jpg, jpeg or png, and "label" of
+/// cls.
+class TarSet : public SampleSet {
+ public:
+  /// Reads the headers of all archives, on `threads` threads. Errors are those of index_tar(), and kCorruptData for two
+  /// files of one name in a sample; kInvalidArgument without samples.
+  TarSet(std::vector<std::string> names, FileOpener open, int threads);
+
+  std::uint64_t count() const override { return samples_.empty() ? 0 : samples_.size() - 1; }
+  std::uint64_t largest_file() const override;
+  std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
+
+ private:
+  class Reader;
+
+  struct Archive {
+    std::string name;
+    std::uint64_t first = 0;  ///< Sample.
+  };
+  struct Part {
+    std::uint64_t offset_bytes = 0;
+    std::uint64_t size_bytes = 0;
+    std::uint32_t feature = 0;  ///< In features_.
+  };
+
+  void add_archive(const std::string& name, const std::vector<TarMember>& members);
+  std::uint32_t feature_number(const std::string& name);
+
+  FileOpener open_;
+  std::vector<Archive> archives_;
+  std::vector<std::string> features_;
+  std::vector<Part> parts_;
+  std::vector<std::uint64_t> samples_;  // The first part of each, and the end.
+};
+
+}  // namespace gyre::data
