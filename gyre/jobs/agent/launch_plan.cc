@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -128,9 +129,21 @@ std::vector<NodePlan> torch_plan(const WorkOrder& order, const spec::PyTorchSett
                   spec::process_count(order.job), variables);
 }
 
+/// Whether the words are a shell and a line for it, `bash -c LINE`.
+bool are_shell_line(const std::vector<std::string>& words) {
+  constexpr std::array kShells = {"bash", "sh", "dash", "zsh", "ksh"};
+  if (words.size() < 3 || words[1] != "-c") return false;
+  return std::ranges::find(kShells, words.front().substr(words.front().rfind('/') + 1)) != kShells.end();
+}
+
 std::string gyre_line(const WorkOrder& order, const spec::GyreSettings& settings) {
+  const bool shell_line = are_shell_line(settings.program);
   std::vector<std::string> words;
-  for (const std::string& word : settings.program) words.push_back(internal::in_double_quotes(word));
+  for (const std::string& word : settings.program) {
+    // A shell has the job's variables, and those of its own node; a value that stood in its line would be read as code.
+    const bool line = shell_line && words.size() == 2;
+    words.push_back(line ? internal::in_single_quotes(word) : internal::program_word(word, order));
+  }
   const int processes = settings.processes_per_node * static_cast<int>(order.nodes.size());
   return internal::gyre_run_line(order, fmt::format("{}", fmt::join(words, " ")), processes, settings.restarts);
 }

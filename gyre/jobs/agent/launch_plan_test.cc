@@ -144,11 +144,28 @@ TEST(LaunchPlan, tensorflow_roles_get_ports_indices_and_a_whole_tf_config) {
 }
 
 TEST(LaunchPlan, a_gyre_program_runs_under_gyre_run_word_by_word) {
-  const spec::GyreSettings settings{{"python", "my train.py", "$HOME/x", "$(date) \"a\" `b`"}, 2, 1};
+  const spec::GyreSettings settings{{"python", "my train.py", "$AZ_BATCHAI_JOB_TEMP/x", "$(date) \"a\" `b`"}, 2, 1};
   const std::string line = only(plan_of(settings, 2)).shell_line;
   EXPECT_THAT(line, HasSubstr("run -n 4 -H 10.0.0.4:2,10.0.0.5:2"));
-  EXPECT_THAT(line, HasSubstr(R"("python" "my train.py" "$HOME/x" "\$(date) \"a\" \`b\`")"));
+  EXPECT_THAT(line, HasSubstr(R"("python" "my train.py" "${AZ_BATCHAI_JOB_TEMP}/x" "\$(date) \"a\" \`b\`")"));
   EXPECT_THAT(line, HasSubstr("left=1; until "));
+}
+
+TEST(LaunchPlan, words_of_a_gyre_program_reach_it_as_they_are_but_for_the_jobs_own_variables) {
+  WorkOrder order = order_of(spec::GyreSettings{{"awk", "$i ${i} $HOME $LR ${TOKEN} $$ ${LR:-1}"}, 1, 0}, 1);
+  order.job.environment_variables = {{"LR", "0.1"}};
+  order.job.secrets = {{"TOKEN", {"hunter2", std::nullopt}}};
+  EXPECT_THAT(only(launch_plan(order, facts_of(order))).shell_line,
+              HasSubstr(R"("awk" "\$i \${i} \$HOME ${LR} ${TOKEN} \$\$ \${LR:-1}")"));
+}
+
+// `bash -c 'for i in 1 2; do echo $i; done'` printed nothing: the node's shell had replaced $i before.
+TEST(LaunchPlan, the_line_of_a_shell_is_left_to_that_shell) {
+  WorkOrder order =
+      order_of(spec::GyreSettings{{"/bin/bash", "-c", "for i in 1; do echo $i '$LR'; done", "$LR"}, 1, 0}, 1);
+  order.job.environment_variables = {{"LR", "`date`"}};
+  EXPECT_THAT(only(launch_plan(order, facts_of(order))).shell_line,
+              HasSubstr(R"("/bin/bash" "-c" 'for i in 1; do echo $i '\''$LR'\''; done' "${LR}")"));
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace gyre::jobs::spec {
 
 /// A job without a file: `-- python train.py`, as typed.
 struct CommandJob {
-  std::vector<std::string> program;  ///< At least one; no shell reads them, and variables are expanded on the node.
+  std::vector<std::string>
+      program;  ///< At least one; no shell reads them; GyreSettings says which variables are expanded.
   int nodes = 1;
   int processes_per_node = 1;
   int restarts = 0;

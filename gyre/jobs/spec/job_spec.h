@@ -143,7 +143,9 @@ struct TensorFlowSettings {
 
 /// Our own block: a program under `gyre run` on every node.
 struct GyreSettings {
-  std::vector<std::string> program;  ///< Arguments, at least one; no shell reads them.
+  /// Arguments, at least one; no shell reads them. $NAME and ${NAME} are replaced on the first node where NAME begins
+  /// with "AZ_" or is a variable or a secret of the job; every other "$" stays, as does all of LINE in `bash -c LINE`.
+  std::vector<std::string> program;
   int processes_per_node = 1;
   int restarts = 0;  ///< How often all ranks are started again after a rank has failed.
 

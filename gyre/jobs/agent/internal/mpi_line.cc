@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gyre/jobs/agent/job_environment.h"
+#include "gyre/jobs/spec/variable_references.h"
 
 namespace gyre::jobs::agent::internal {
 
@@ -68,6 +69,13 @@ std::string hydra_line(const WorkOrder& order, const std::string& line, int proc
       processes, std::max(1, counts.front()), in_bash(line));
 }
 
+/// What the job itself has a value for, as against the shell, or whoever reads the word.
+bool is_known(std::string_view name, const spec::JobSpec& job) {
+  const auto is_it = [&](const auto& variable) { return variable.name == name; };
+  return name.starts_with("AZ_") || std::ranges::any_of(job.environment_variables, is_it) ||
+         std::ranges::any_of(job.secrets, is_it);
+}
+
 }  // namespace
 
 std::string in_double_quotes(std::string_view text) {
@@ -80,6 +88,23 @@ std::string in_double_quotes(std::string_view text) {
     const bool reference = c == '$' && after.size() > name && begins_name(after[name]);
     if (c == '"' || c == '\\' || c == '`' || (c == '$' && !reference)) quoted += '\\';
     quoted += c;
+  }
+  return quoted + "\"";
+}
+
+std::string program_word(std::string_view text, const WorkOrder& order) {
+  std::string quoted = "\"";
+  while (!text.empty()) {
+    const char c = text.front();
+    const auto reference = c == '$' ? spec::variable_reference_at(text) : std::nullopt;
+    if (reference && is_known(reference->name, order.job)) {
+      quoted += fmt::format("${{{}}}", reference->name);
+      text.remove_prefix(reference->length);
+      continue;
+    }
+    if (c == '"' || c == '\\' || c == '`' || c == '$') quoted += '\\';
+    quoted += c;
+    text.remove_prefix(1);
   }
   return quoted + "\"";
 }

@@ -15,6 +15,9 @@ inline const std::string kSharedFileUrl = "file://$AZ_BATCHAI_SHARED_JOB_TEMP/";
 /// Variables in it are expanded by the shell, all else is as it stands.
 std::string in_double_quotes(std::string_view text);
 std::string in_single_quotes(std::string_view text);
+/// One word, as it stands, but for the variables that a job of `order` knows ("AZ_…", its own variables and secrets):
+/// the shell expands those. What the word's program does with any other "$" is its own business.
+std::string program_word(std::string_view text, const WorkOrder& order);
 
 /// The interpreter ("python" of the PATH, or python3 where there is no python, when none is named) and the script.
 std::string python_command(const spec::PythonScript& python);
