@@ -16,6 +16,7 @@
 #include "gyre/base/cores.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
+#include "gyre/base/reach.h"
 #include "gyre/net/network.h"
 
 namespace gyre::app {
@@ -27,6 +28,25 @@ using Json = nlohmann::json;
 constexpr int kDefaultMasterPort = 29'500;
 constexpr int kMostNodes = 4096;
 
+/// Which way to the program, or to the interpreter that a script names, is closed to us.
+std::string obstacle_hint(const std::string& command) {
+  std::error_code failure;
+  const std::filesystem::path program = std::filesystem::absolute(command, failure);
+  if (failure) return {};
+  const UserId own = own_user();
+  if (const auto obstacle = obstacle_before(program, own); obstacle && obstacle->folder) {
+    return "; " + explain(*obstacle, program, user_name(own.user));
+  }
+  std::string line;
+  std::getline(std::ifstream(program), line);
+  if (!line.starts_with("#!")) return {};
+  const std::size_t begin = line.find_first_not_of(' ', 2);
+  const std::string interpreter = begin == std::string::npos ? "" : line.substr(begin, line.find(' ', begin) - begin);
+  if (!interpreter.starts_with('/')) return {};
+  const auto obstacle = obstacle_before(interpreter, own);
+  return obstacle ? "; " + explain(*obstacle, interpreter, user_name(own.user)) : "";
+}
+
 std::string hint_for(const SpawnError& error, const std::string& command) {
   if (error.errno_value() == EAGAIN)
     return "; no more processes may be started here (`ulimit -u`, a container's limit)";
@@ -36,6 +56,9 @@ std::string hint_for(const SpawnError& error, const std::string& command) {
     return fmt::format("; a Python script is started as `python {}`", command);
   }
   if (here) return fmt::format("; the file of that name in this folder is started as `./{}`", command);
+  if (error.errno_value() == EACCES) {
+    if (std::string hint = obstacle_hint(command); !hint.empty()) return hint;
+  }
   if (error.errno_value() == EACCES) return fmt::format("; `chmod +x {}` makes a program executable", command);
   if (command.find('/') == std::string::npos) return " in any folder of PATH";
   return {};

@@ -170,6 +170,17 @@ TEST(errors, references_to_variables_that_the_job_lacks_are_warnings) {
           "have and which will be empty; it has AZ_BATCHAI_INPUT_DATA"));
 }
 
+// It exists, and is empty all the same where the toolkit has no tasks with numbers.
+TEST(errors, a_variable_of_another_toolkit_is_a_warning_that_says_whose_it_is) {
+  const auto parsed = parse_job(job_file(
+      R"("environmentVariables": [{"name": "T", "value": "$AZ_BATCHAI_TASK_INDEX of $AZ_BATCHAI_NUM_NODES"}])"));
+  EXPECT_THAT(problems_of(parsed),
+              ElementsAre("1: warning: /properties/environmentVariables/0/value refers to AZ_BATCHAI_TASK_INDEX, which "
+                          "this job does not have and which will be empty; it is for TensorFlow, Caffe2, PyTorch "
+                          "without MPI",
+                          HasSubstr("refers to AZ_BATCHAI_NUM_NODES, which this job does not have")));
+}
+
 TEST(errors, a_property_that_is_looked_at_twice_is_reported_once) {
   std::vector<std::string> warnings;
   tolerated_job(job_file("", R"("cntkSettings": {"configFilePath": 5})"), warnings);

@@ -233,8 +233,9 @@ void NodeRun::run_preparation() {
   const std::string& node = state_.order.here().id;
   throw AttemptEnds{ended.exit_code,
                     JobError{error_code::kPreparationFailed,
-                             fmt::format("the job's preparation failed on node {} with exit code {}; its output: {}",
-                                         node, ended.exit_code, preparation_log("stderr", state_.order)),
+                             fmt::format("the job's preparation failed on node {} with exit code {}{}; its output: {}",
+                                         node, ended.exit_code, obstacles({*line}, ended.exit_code),
+                                         preparation_log("stderr", state_.order)),
                              {{"node", node}}}};
 }
 

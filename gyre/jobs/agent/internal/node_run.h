@@ -73,6 +73,8 @@ class NodeRun {
   AttemptEnds run_processes();
   AttemptEnds hold_until_finished();
   AttemptEnds failed_with(int exit_code) const;
+  /// "; user 'nobody' cannot …", where that may be why these shell lines failed; else empty.
+  std::string obstacles(const std::vector<std::string>& lines, int exit_code) const;
   void write_shell_table() const;
   void write_programs() const;
   void stop_at(const AttemptEnds& end);

@@ -12,9 +12,11 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/reach.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/node_run.h"
+#include "gyre/jobs/agent/internal/unreachable.h"
 #include "gyre/jobs/agent/remote_shell.h"
 #include "gyre/jobs/spec/duration.h"
 
@@ -241,8 +243,20 @@ AttemptEnds NodeRun::failed_with(int exit_code) const {
     how += fmt::format(" ({})", details["signal"]);
   }
   if (exit_code == 127) how += ", by which a shell says that a command was not found";
+  how += obstacles(program_paths(state_.order.job), exit_code);
   return {exit_code, JobError{error_code::kJobFailed, fmt::format("{} failed on node {} with {}", who, node, how),
                               std::move(details)}};
+}
+
+std::string NodeRun::obstacles(const std::vector<std::string>& lines, int exit_code) const {
+  const JobUser user = options_.user ? *options_.user : JobUser{own_user(), user_name(::geteuid())};
+  Variables variables = environment_of({}).variables;
+  for (const spec::SecretVariable& secret : state_.order.job.secrets) variables.erase(secret.name);
+  auto sentence = unreachable(lines, variables, user);
+  // What a shell, or Python without its modules, ends with.
+  const bool may_be_another = exit_code == 1 || exit_code == 126 || exit_code == 127;
+  if (!sentence && may_be_another && !lines.empty()) sentence = passed_over(lines.front(), variables, user);
+  return sentence ? "; " + *sentence : "";
 }
 
 std::optional<StopReason> NodeRun::must_stop() const {

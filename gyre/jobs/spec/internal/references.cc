@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <iterator>
 #include <optional>
@@ -14,6 +13,7 @@
 
 #include "gyre/cli/suggest.h"
 #include "gyre/jobs/spec/variable_references.h"
+#include "gyre/jobs/spec/variables.h"
 
 namespace gyre::jobs::spec {
 
@@ -25,34 +25,6 @@ constexpr std::string_view kInput = "AZ_BATCHAI_INPUT_";
 constexpr std::string_view kOutput = "AZ_BATCHAI_OUTPUT_";
 constexpr std::string_view kPrevious = "AZ_BATCHAI_PREV_OUTPUT_";
 
-/// What every job has, whatever it declares.
-constexpr std::array<std::string_view, 26> kAlwaysSet = {"AZ_BATCHAI_MOUNT_ROOT",
-                                                         "AZ_BATCHAI_JOB_MOUNT_ROOT",
-                                                         "AZ_BATCHAI_JOB_TEMP_DIR",
-                                                         "AZ_BATCHAI_JOB_TEMP",
-                                                         "AZ_BATCHAI_SHARED_JOB_TEMP",
-                                                         "AZ_BATCHAI_STDOUTERR_DIR",
-                                                         "AZ_BATCHAI_MPI_HOST_FILE",
-                                                         "AZ_BATCH_HOST_LIST",
-                                                         "AZ_BATCHAI_NUM_GPUS",
-                                                         "AZ_BATCHAI_NUM_GPUS_PER_NODE",
-                                                         "AZ_BATCHAI_PS_HOSTS",
-                                                         "AZ_BATCHAI_WORKER_HOSTS",
-                                                         "AZ_BATCHAI_TASK_INDEX",
-                                                         "AZ_BATCHAI_PYTORCH_INIT_METHOD",
-                                                         "AZ_BATCHAI_PYTORCH_BACKEND",
-                                                         "AZ_BATCHAI_JOB_WORK_DIR",
-                                                         "AZ_BATCHAI_GPU_COUNT_FOUND",
-                                                         "AZ_BATCHAI_TASK_TYPE",
-                                                         "AZ_BATCHAI_CLUSTER_NAME",
-                                                         "AZ_BATCHAI_JOB_MASTER_NODE_IP",
-                                                         "AZ_BATCHAI_JOB_CONFIG",
-                                                         "AZ_BATCHAI_RUN_STATUS",
-                                                         "AZ_BATCHAI_LOG_UPLOAD_FAILED",
-                                                         "AZ_BATCH_MASTER_NODE",
-                                                         "AZ_BATCH_NODE_ID",
-                                                         "AZ_BATCH_IS_CURRENT_NODE_MASTER"};
-
 class Check {
  public:
   Check(const JobSpec& job, ProblemLog& log) : log_(log) {
@@ -61,7 +33,9 @@ class Check {
       known_.push_back(std::string(kOutput) + output.id);
       known_.push_back(std::string(kPrevious) + output.id);
     }
-    known_.insert(known_.end(), kAlwaysSet.begin(), kAlwaysSet.end());
+    for (const JobVariable& variable : job_variables()) {
+      if (has_variable(variable, job)) known_.emplace_back(variable.name);
+    }
     for (const EnvironmentVariable& variable : job.environment_variables) known_.push_back(variable.name);
     for (const SecretVariable& secret : job.secrets) known_.push_back(secret.name);
   }
@@ -92,6 +66,8 @@ class Check {
     for (const std::string_view directories : {kInput, kOutput}) {
       if (name.starts_with(directories)) return directory_hint(name, directories);
     }
+    const auto other = std::ranges::find(job_variables(), name, &JobVariable::name);
+    if (other != job_variables().end()) return fmt::format("; it is for {}", owner_name(other->whose));
     const auto meant = nearest_with_prefix(name, name.starts_with(kService) ? kService : kBatch);
     return meant ? fmt::format(" (did you mean {}?)", *meant) : "";
   }
