@@ -100,7 +100,8 @@ class Agent::Work {
       pipe_.emplace(connect_securely(service, options_.key, Purpose::kService,
                                      Deadline::after(std::max(as_ms(limit_s), std::chrono::milliseconds(100)))));
       pause_s_ = kFirstPauseS;
-      Registration registration{options_.node_id, ::getpid(), {}, own_address(service), usable_cores(), count_gpus()};
+      Registration registration{options_.node_id,     ::getpid(),     {},
+                                own_address(service), usable_cores(), count_gpus(options_.node.base)};
       for (auto& [attempt, report] : all_reports()) registration.reports.push_back(std::move(report));
       pipe_->send(message_type::kRegister, as_bytes(encode(registration)));
       registered_s_ = boot_time_s();

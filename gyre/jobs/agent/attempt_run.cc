@@ -61,10 +61,11 @@ void AttemptRun::report(int node, const NodeReport& report) {
         {error_code::kInternal, fmt::format("node {} let the job go before the others were done", id), {{"node", id}}});
 }
 
-void AttemptRun::lose(int node, const std::string& why) {
+void AttemptRun::lose(int node, const std::string& why, NodeLoss loss) {
   NodeState& state = nodes_[static_cast<std::size_t>(node)];
   if (state.over()) return;
   state.lost = why;
+  state.hopeless = loss == NodeLoss::kHopeless;
   if (stop_ && stop_->reason == StopReason::kRequest) {
     return blame(kCodeWithoutCommand, {error_code::kJobFailed, "the job was terminated", {{"reason", "request"}}});
   }
@@ -120,6 +121,7 @@ AttemptResult AttemptRun::result() const {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const NodeState& node = nodes_[i];
     if (node.lost) result.lost.push_back(order_.nodes[i].id);
+    result.hopeless = result.hopeless || node.hopeless;
     if (!node.report) continue;
     if (result.log_folder.empty()) result.log_folder = node.report->log_folder;
     if (result.outputs.empty()) result.outputs = node.report->outputs;

@@ -17,7 +17,8 @@ struct AttemptResult {
   int exit_code = 0;
   std::optional<JobError> error;  ///< Exactly one where it failed; nothing where it succeeded or was preempted.
   bool preempted = false;         ///< It was ended for others and may be queued again.
-  std::vector<std::string> lost;  ///< Nodes that were lost with it; it may be queued again.
+  std::vector<std::string> lost;  ///< Nodes that were lost with it; it may be queued again, unless `hopeless`.
+  bool hopeless = false;          ///< A node's agent died again and again: the next node's would, too.
   std::int64_t started_us = 0;
   std::int64_t ended_us = 0;
   std::string log_folder;                      ///< Where its logs are.
@@ -25,6 +26,11 @@ struct AttemptResult {
 
   bool succeeded() const { return !error && !preempted; }
   bool operator==(const AttemptResult&) const = default;
+};
+
+enum class NodeLoss {
+  kByChance,  ///< The attempt may fare better on another node.
+  kHopeless,  ///< Agents do not live here.
 };
 
 /// What the service wants of a node.
@@ -52,7 +58,7 @@ class AttemptRun {
 
   void report(int node, const NodeReport& report);
   /// Its agent has not renewed its lease: nothing of the attempt can run there any more.
-  void lose(int node, const std::string& why);
+  void lose(int node, const std::string& why, NodeLoss loss = NodeLoss::kByChance);
   void stop(StopReason reason, std::chrono::seconds grace);
   /// The result is known to whoever has to know; the nodes may forget.
   void acknowledge() { acknowledged_ = true; }
@@ -82,6 +88,7 @@ class AttemptRun {
   struct NodeState {
     std::optional<NodeReport> report;
     std::optional<std::string> lost;  ///< Why.
+    bool hopeless = false;
     bool forgotten = false;
     bool over() const { return lost || (report && report->phase == Phase::kEnded); }
   };

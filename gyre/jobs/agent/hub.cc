@@ -216,8 +216,8 @@ void Hub::report(const std::string& node, const NodeReport& report) {
   work_->change([=](internal::HubState& state) { state.report(node, report); });
 }
 
-void Hub::lose_node(const std::string& node, const std::string& why) {
-  work_->change([=](internal::HubState& state) { state.lose_node(node, why); });
+void Hub::lose_node(const std::string& node, const std::string& why, NodeLoss loss) {
+  work_->change([=](internal::HubState& state) { state.lose_node(node, why, loss); });
 }
 
 void Hub::dismiss(const std::string& node) { work_->dismiss(node); }

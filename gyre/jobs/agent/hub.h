@@ -67,7 +67,7 @@ class Hub {
   /// What an agent has left written that will not come any more.
   void report(const std::string& node, const NodeReport& report);
   /// What is known of it already: a driver's agent could not be started, say.
-  void lose_node(const std::string& node, const std::string& why);
+  void lose_node(const std::string& node, const std::string& why, NodeLoss loss = NodeLoss::kByChance);
   /// Tells the node's agent that it may end, once it has nothing to do.
   void dismiss(const std::string& node);
 

@@ -19,15 +19,7 @@ std::unique_ptr<Driver> make_local(const DriverOptions& driver_options, const Dr
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("driver 'local' has no driverOptions, and '{}' was given", driver_options.begin()->first));
   }
-  local::LocalOptions options;
-  options.folder = settings.folder;
-  options.gyre_program = settings.gyre_program;
-  options.environment = settings.environment;
-  options.job_user = settings.job_user;
-  options.lease = settings.lease;
-  options.margin = settings.margin;
-  options.logger = settings.logger;
-  return std::make_unique<local::LocalDriver>(options);
+  return std::make_unique<local::LocalDriver>(local::LocalOptions{settings});
 }
 
 std::unique_ptr<Driver> make_slurm(const DriverOptions& driver_options, const DriverSettings& settings) {

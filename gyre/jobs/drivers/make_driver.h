@@ -1,27 +1,13 @@
 #pragma once
 
-#include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 
-#include "gyre/base/log.h"
-#include "gyre/jobs/agent/expansion.h"
 #include "gyre/jobs/drivers/driver.h"
+#include "gyre/jobs/drivers/driver_settings.h"
 
 namespace gyre::jobs::drivers {
-
-/// What a service gives to each of its drivers.
-struct DriverSettings {
-  std::filesystem::path folder;
-  std::string gyre_program;
-  agent::Variables environment;
-  std::string job_user;
-  std::chrono::milliseconds lease;
-  std::chrono::milliseconds margin;
-  Logger logger = null_logger();
-};
 
 using DriverOptions = std::map<std::string, std::string>;
 

@@ -1,34 +1,22 @@
 #pragma once
 
-#include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gyre/base/clock.h"
-#include "gyre/base/log.h"
-#include "gyre/jobs/agent/expansion.h"
 #include "gyre/jobs/api/service.h"
+#include "gyre/jobs/drivers/driver_settings.h"
 
 namespace gyre::jobs::service {
 
-struct ServiceOptions {
-  /// The catalog and everything of the nodes; absolute and short, because sockets are made in it. The users as whom
-  /// jobs run must be able to reach it.
-  std::filesystem::path folder;
-  std::string gyre_program;         ///< Absolute: agents are started from it.
-  agent::Variables environment;     ///< Of the agents.
-  std::string job_user = "nobody";  ///< As whom jobs run where the service is root.
-  std::chrono::milliseconds lease{
-      10'000};  ///< Of an agent that is not heard of; its node is lost after it and `margin`.
-  std::chrono::milliseconds margin{3'000};
+/// Of the service and of its nodes; in the folder the catalog lies, too.
+struct ServiceOptions : drivers::DriverSettings {
   std::string subscription = "00000000-0000-0000-0000-000000000000";  ///< First part of the paths of logs and outputs.
   std::string resource_group = "gyre";                                ///< Second part.
   /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.
   std::function<api::TimeUs()> wall_clock = wall_clock_us;
-  Logger logger = null_logger();
 };
 
 /// The job service: catalog, scheduler and nodes behind one interface. Clusters are virtual nodes of this machine.

@@ -354,5 +354,25 @@ TEST(FullDiskTest, a_full_disk_refuses_changes_and_nothing_is_lost) {
   EXPECT_EQ(status, 0);
 }
 
+// A service whose agents could not live lost job after job, each twenty times, as fast as it could.
+TEST_F(StatesTest, agents_that_die_at_once_are_started_ever_more_slowly_and_the_job_fails_with_the_reason) {
+  service_.reset();
+  options_.gyre_program = (folder_.path() / "broken-gyre").string();
+  drivers::conformance::write_file(options_.gyre_program, "#!/bin/sh\necho one >&2\necho two >&2\nexit 3\n");
+  options_.agent_restart_pause = std::chrono::milliseconds(5);
+  start();
+  make_cluster(1);
+  submit("j", job_of(1, "true"));
+  const api::Job job = ended("j");
+  EXPECT_EQ(job.execution_state, ExecutionState::kFailed);
+  ASSERT_EQ(job.execution_info.errors.size(), 1U);
+  EXPECT_EQ(job.execution_info.errors[0].code, "InternalError");
+  EXPECT_THAT(job.execution_info.errors[0].message,
+              HasSubstr("its agent was started 6 times and ended each time: one | two"));
+  EXPECT_EQ(job.attempts, 1);
+  EXPECT_THAT(events_of("j"), HasSubstr("its agent ended: one | two; it is started again in 0.0 s, start 3 of 6"));
+  EXPECT_THAT(events_of("j"), HasSubstr("start 6 of 6"));
+}
+
 }  // namespace
 }  // namespace gyre::jobs::service

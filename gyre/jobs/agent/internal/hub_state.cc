@@ -87,14 +87,14 @@ void HubState::settle(const std::string& node, const NodeReport& report) {
                              : encode(StopAttempt{report.attempt, StopReason::kRequest, std::chrono::seconds(0)})});
 }
 
-void HubState::lose_node(const std::string& node, const std::string& why) {
+void HubState::lose_node(const std::string& node, const std::string& why, NodeLoss loss) {
   NodeContact& contact = nodes_[node];
   if (!contact.lost) events_.push_back({HubEvent::Kind::kNodeLost, "", node, why, std::nullopt});
   contact.lost = true;
   for (auto& [name, entry] : attempts_) {
     const auto index = entry.run.index_of(node);
     if (!index) continue;
-    entry.run.lose(*index, why);
+    entry.run.lose(*index, why, loss);
     update(entry);
   }
 }

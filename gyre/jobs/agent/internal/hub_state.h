@@ -36,7 +36,7 @@ class HubState {
   void agent_gone(const std::string& node);
   void renewed(const std::string& node, Time now);
   void report(const std::string& node, const NodeReport& report);
-  void lose_node(const std::string& node, const std::string& why);
+  void lose_node(const std::string& node, const std::string& why, NodeLoss loss = NodeLoss::kByChance);
   /// Nodes whose time is over are lost.
   void look_at_clock(Time now);
 

@@ -12,9 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/agent/job_environment.h"
@@ -101,9 +99,9 @@ Mpi find_mpi(const Variables& environment, const std::optional<JobUser>& user) {
   return Mpi::kNone;
 }
 
-int count_gpus() {
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
-    const std::string_view list(visible);
+int count_gpus(const Variables& environment) {
+  if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES"); visible != environment.end()) {
+    const std::string& list = visible->second;
     return list.empty() || list == "-1" || list == "NoDevFiles" ? 0
                                                                 : 1 + static_cast<int>(std::ranges::count(list, ','));
   }

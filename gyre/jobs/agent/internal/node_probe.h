@@ -15,7 +15,7 @@ namespace gyre::jobs::agent::internal {
 Mpi find_mpi(const Variables& environment, const std::optional<JobUser>& user);
 
 /// GPUs that a job here could use: those of CUDA_VISIBLE_DEVICES where an engine has set it, else the machine's.
-int count_gpus();
+int count_gpus(const Variables& environment);
 
 /// Ports of one address of this host. Nobody who asks for any free port gets one of them while this object lives; a
 /// process that asks for one by number does once release() has been called.

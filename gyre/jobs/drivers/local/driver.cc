@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "gyre/base/bytes.h"
@@ -31,8 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using agent::NodePlace;
 
-constexpr int kFirstAddress = 2;              // 127.0.0.1 is everybody's.
-constexpr std::chrono::seconds kPatience{1};  // With an agent that was started and has not come.
+constexpr int kFirstAddress = 2;  // 127.0.0.1 is everybody's.
 
 /// Whether process `pid` is the agent that works in `root`.
 bool is_agent_of(int pid, const fs::path& root) {
@@ -40,6 +39,12 @@ bool is_agent_of(int pid, const fs::path& root) {
   std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::ranges::replace(words, '\0', '\n');
   return words.find("\nagent\n") != std::string::npos && words.find("\n" + root.string() + "\n") != std::string::npos;
+}
+
+/// What a program has said at its end, for a sentence.
+std::string one_line(std::string text) {
+  for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at)) text.replace(at, 1, " | ");
+  return text;
 }
 
 /// The same for equal tables of mounts, and for no others: nodes without mount namespaces share the links below it.
@@ -151,9 +156,10 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
     fs::create_directories(options_.folder / "mounts");
     hub_->submit(order);
     for (const NodePlace& node : order.nodes) {
-      if (!absent_.contains(node.id) && known_.contains(node.id)) continue;  // It is connected.
-      known_.insert(node.id);
-      absent_[node.id] = SteadyClock::now();
+      const auto [restarts, is_new] = restarts_.try_emplace(node.id, options_.agent_restart_pause);
+      if (!is_new && !absent_.contains(node.id)) continue;  // It is connected.
+      absent_.insert(node.id);
+      restarts->second = internal::Restarts(options_.agent_restart_pause);
       ensure_agent(node.id);
     }
   }
@@ -161,13 +167,38 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
 }
 
 void LocalDriver::ensure_agent(const std::string& node) {
+  internal::Restarts& restarts = restarts_.at(node);
+  const auto now = SteadyClock::now();
   try {
     const agent::Words words = agent::start_detached(agent_command(places_.at(node)), options_.environment);
-    // One that is there already keeps the new one out, and comes to the hub by itself.
-    if (!words.out.empty() || words.error.find("another agent") != std::string::npos) return;
-    hub_->lose_node(node, words.error.empty() ? "its agent ended at once" : words.error);
+    if (words.error.find("another agent") != std::string::npos) return restarts.is_coming(now);
+    restarts.started(now);
+    if (words.out.empty()) agent_ended(node, one_line(words.error));
   } catch (const Error& error) {
-    hub_->lose_node(node, fmt::format("its agent cannot be started: {}", error.what()));
+    restarts.started(now);
+    agent_ended(node, fmt::format("it cannot be started: {}", error.what()));
+  }
+}
+
+void LocalDriver::agent_ended(const std::string& node, const std::string& words) {
+  internal::Restarts& restarts = restarts_.at(node);
+  restarts.ended(SteadyClock::now());
+  if (!in_use(node)) return;
+  const std::string said = words.empty() ? "" : ": " + words;
+  if (restarts.exhausted()) {
+    hub_->lose_node(node,
+                    fmt::format("its agent was started {} times and ended each time{} (its log: {})", restarts.starts(),
+                                said, (node_folder(node) / "agent/agent.log").string()),
+                    agent::NodeLoss::kHopeless);
+    return;
+  }
+  if (restarts.pause().count() == 0) return;
+  const std::string text = fmt::format("node {}: its agent ended{}; it is started again in {:.1f} s, start {} of {}",
+                                       node, said, std::chrono::duration<double>(restarts.pause()).count(),
+                                       restarts.starts() + 1, internal::kMostStarts);
+  for (const auto& [attempt, nodes] : attempts_) {
+    if (std::ranges::find(nodes, node) == nodes.end()) continue;
+    notes_.push_back({Event::Kind::kNote, attempt, node, text, std::nullopt});
   }
 }
 
@@ -188,29 +219,42 @@ bool LocalDriver::in_use(const std::string& node) const {
       attempts_, [&](const auto& attempt) { return std::ranges::find(attempt.second, node) != attempt.second.end(); });
 }
 
-/// An agent that was killed before it had come to the hub leaves no trace there.
+/// Also one that was killed before it had come to the hub, and left no trace there.
 void LocalDriver::ensure_absent_agents() {
-  for (auto& [node, since] : absent_) {
-    if (!in_use(node) || SteadyClock::now() - since < kPatience) continue;
-    since = SteadyClock::now();
-    ensure_agent(node);
+  for (const std::string& node : absent_) {
+    const internal::Restarts& restarts = restarts_.at(node);
+    if (in_use(node) && !restarts.exhausted() && restarts.is_due(SteadyClock::now())) ensure_agent(node);
   }
+}
+
+Deadline LocalDriver::next_start(Deadline deadline) const {
+  auto next = deadline.when();
+  for (const std::string& node : absent_) {
+    const internal::Restarts& restarts = restarts_.at(node);
+    if (in_use(node) && !restarts.exhausted()) next = std::min(next.value_or(restarts.next()), restarts.next());
+  }
+  if (!next) return Deadline::never();
+  return Deadline::after(std::chrono::ceil<std::chrono::milliseconds>(*next - SteadyClock::now()));
 }
 
 std::vector<Event> LocalDriver::watch(Deadline deadline) {
   std::vector<Event> told;
   do {
-    const bool all_here = std::ranges::none_of(absent_, [&](const auto& node) { return in_use(node.first); });
-    const Deadline slice = Deadline::after(kPatience);
-    for (Event& event :
-         hub_->take_events(all_here || *slice.when() > deadline.when().value_or(*slice.when()) ? deadline : slice)) {
+    for (Event& event : hub_->take_events(next_start(deadline))) {
+      const auto restarts = restarts_.find(event.node);
       if (event.kind == Event::Kind::kAgentCame) absent_.erase(event.node);
-      if (event.kind == Event::Kind::kAgentGone) absent_[event.node] = SteadyClock::now();
-      if (event.kind == Event::Kind::kAgentGone && in_use(event.node)) ensure_agent(event.node);
+      if (event.kind == Event::Kind::kAgentCame && restarts != restarts_.end()) {
+        restarts->second.came(SteadyClock::now());
+      }
+      if (event.kind == Event::Kind::kAgentGone && restarts != restarts_.end()) {
+        absent_.insert(event.node);
+        agent_ended(event.node, "");
+      }
       if (event.kind == Event::Kind::kNodeLost) end_node(event.node);
       told.push_back(std::move(event));
     }
     ensure_absent_agents();
+    std::ranges::move(std::exchange(notes_, {}), std::back_inserter(told));
   } while (told.empty() && !deadline.passed());
   return told;
 }
@@ -221,7 +265,12 @@ void LocalDriver::cancel(const std::string& attempt, StopReason reason, std::chr
 
 void LocalDriver::acknowledge(const std::string& attempt) {
   hub_->acknowledge(attempt);
-  attempts_.erase(attempt);
+  if (const auto ended = attempts_.find(attempt); ended != attempts_.end()) {
+    for (const std::string& node : ended->second) {
+      if (!absent_.contains(node)) restarts_.at(node) = internal::Restarts(options_.agent_restart_pause);
+    }
+    attempts_.erase(ended);
+  }
   std::error_code ignored;
   fs::remove_all(attempt_folder(attempt), ignored);
 }

@@ -8,25 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "gyre/base/log.h"
-#include "gyre/jobs/agent/expansion.h"
 #include "gyre/jobs/agent/hub.h"
 #include "gyre/jobs/drivers/driver.h"
+#include "gyre/jobs/drivers/driver_settings.h"
+#include "gyre/jobs/drivers/local/internal/restarts.h"
 
 namespace gyre::jobs::drivers::local {
 
 inline constexpr int kMostNodes = 250;
 
-struct LocalOptions {
-  std::filesystem::path folder;  ///< Everything of the nodes lies here; absolute, and not long: sockets are made in it.
-  std::string gyre_program;      ///< Absolute.
-  agent::Variables environment;  ///< Of the agents; what jobs find of it, `gyre agent` decides.
-  std::string job_user = "nobody";  ///< As whom jobs run where the service is root; else they run as we do.
-  std::chrono::milliseconds lease{10'000};
-  std::chrono::milliseconds margin{3'000};
+struct LocalOptions : DriverSettings {
   std::chrono::milliseconds longest_start{30'000};
   std::chrono::seconds give_up{60};  ///< Agents without a job and a service end after so long.
-  Logger logger = null_logger();
 };
 
 /// `count` nodes of this machine: "node-0" at 127.0.0.2, and so on. All of them have all its cores. Error(
@@ -34,7 +27,8 @@ struct LocalOptions {
 std::vector<agent::NodePlace> local_nodes(int count);
 
 /// Virtual nodes on this machine. Each has an address of its own, a folder of its own below `folder`/nodes, and an
-/// agent, which is started when the node's first attempt comes, and started again when it is killed.
+/// agent, which is started when the node's first attempt comes, and started again when it is killed; more and more
+/// slowly, and not for ever, where it dies at once.
 class LocalDriver final : public Driver {
  public:
   /// Error(kInvalidArgument | kIo). One driver at a time in a folder: the caller sees to that.
@@ -63,8 +57,12 @@ class LocalDriver final : public Driver {
     return options_.folder / "attempts" / attempt;
   }
   std::vector<std::string> agent_command(const agent::NodePlace& node) const;
+  /// Where its time has come.
   void ensure_agent(const std::string& node);
   void ensure_absent_agents();
+  void agent_ended(const std::string& node, const std::string& words);
+  /// Until an absent agent is to be started; `deadline` where that is earlier, or none is.
+  Deadline next_start(Deadline deadline) const;
   bool in_use(const std::string& node) const;
   void end_node(const std::string& node);
 
@@ -72,9 +70,10 @@ class LocalDriver final : public Driver {
   net::JobKey key_;
   std::unique_ptr<agent::Hub> hub_;
   std::map<std::string, agent::NodePlace> places_;            // By id; of all nodes that were ever used.
-  std::set<std::string> known_;                               // Nodes whose agents were started once.
-  std::map<std::string, SteadyClock::time_point> absent_;     // Those of them that are not connected, since when.
+  std::map<std::string, internal::Restarts> restarts_;        // Of nodes whose agents were started once.
+  std::set<std::string> absent_;                              // Those of them that are not connected.
   std::map<std::string, std::vector<std::string>> attempts_;  // The nodes of those whose end is not acknowledged.
+  std::vector<Event> notes_;                                  // That watch() is yet to tell.
 };
 
 }  // namespace gyre::jobs::drivers::local

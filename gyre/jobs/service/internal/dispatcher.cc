@@ -343,7 +343,8 @@ void Dispatcher::record_end(const Attempt& attempt, const agent::AttemptResult& 
   }
   catalog::AttemptEnd end;
   const bool terminated = attempt.end_intent == EndIntent::kTerminate;
-  const bool again = result.preempted || (!result.lost.empty() && attempt.number < kMostAttempts);
+  const bool lost = !result.lost.empty() && !result.hopeless;
+  const bool again = result.preempted || (lost && attempt.number < kMostAttempts);
   if (!terminated && again) {
     end.outcome = catalog::AttemptEnd::Outcome::kRequeued;
     end.cause = result.preempted ? Cause{"preempted", "its nodes were wanted otherwise"}

@@ -5,15 +5,7 @@ namespace gyre::jobs::service {
 drivers::Driver& Drivers::of(const spec::ClusterSpec& cluster) {
   const Key key{cluster.gyre.driver, cluster.gyre.driver_options};
   if (const auto found = drivers_.find(key); found != drivers_.end()) return *found->second;
-  drivers::DriverSettings settings;
-  settings.folder = options_.folder;
-  settings.gyre_program = options_.gyre_program;
-  settings.environment = options_.environment;
-  settings.job_user = options_.job_user;
-  settings.lease = options_.lease;
-  settings.margin = options_.margin;
-  settings.logger = options_.logger;
-  auto driver = drivers::make_driver(key.first, key.second, settings);
+  auto driver = drivers::make_driver(key.first, key.second, options_);
   drivers::Driver& made = *driver;
   new_.push_back(&made);
   drivers_.emplace(key, std::move(driver));
