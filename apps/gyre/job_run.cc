@@ -21,6 +21,7 @@
 #include "apps/gyre/mount_table.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
+#include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/jobs/spec/parse.h"
 
@@ -136,8 +137,14 @@ void release_nodes(jobs::service::Service& service) {
   while (service.cluster(kCluster).current_node_count > 0 && !deadline.passed()) ::poll(nullptr, 0, 10);
 }
 
+bool exists(const jobs::api::OutputDirectory& directory) {
+  std::error_code ignored;
+  return fs::exists(directory.root / directory.relative, ignored);
+}
+
 int report(const jobs::api::Job& job, const std::vector<jobs::api::OutputDirectory>& directories) {
   for (const jobs::api::OutputDirectory& directory : directories) {
+    if (!exists(directory)) continue;  // No attempt came so far.
     fmt::print(stderr, "  {:12} {}\n", directory.id, (directory.root / directory.relative).string());
   }
   const int code = job.execution_info.exit_code.value_or(1);
@@ -213,6 +220,13 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   for (const auto& [mount, directory] : mount_table(mounts_, MountCheck::kDirectory))
     cluster.gyre.mounts[mount] = directory;
 
+  try {
+    jobs::agent::check_mounts(*parsed.spec, cluster);
+  } catch (const Error& error) {
+    fmt::print(stderr, "gyre job run: {}\n", error.what());
+    return kUnusableExitCode;
+  }
+
   const EndSignals signals;  // Before the service's threads, so that none of them gets these signals.
   jobs::service::ServiceOptions options;
   ServiceFolder folder(folder_);
@@ -238,7 +252,7 @@ int JobRun::run(const std::vector<std::string>& environment) const {
     release_nodes(service);
   }
   const bool inside = std::ranges::any_of(directories, [&](const jobs::api::OutputDirectory& directory) {
-    return directory.root.string().starts_with(folder.path().string());
+    return exists(directory) && directory.root.string().starts_with(folder.path().string());
   });
   if (inside) folder.keep();
   return report(job, directories);

@@ -103,12 +103,20 @@ def test_ctrl_c_terminates_the_job(gyre: Path, tmp_path: Path, share: Path) -> N
     [
         (["--mount", "external"], "NAME=DIR"),
         (["--mount", "external=/no/such/folder"], "/no/such/folder is not a directory"),
-        ([], "external"),
+        ([], "with --mount external=DIR"),
+        (["--mount", "other=/tmp"], "with --mount external=DIR"),
     ],
 )
-def test_a_mount_that_is_wrong_or_missing_is_named(gyre: Path, tmp_path: Path, options: list[str], words: str) -> None:
+def test_a_mount_that_is_wrong_or_missing_is_named_before_anything_starts(
+    gyre: Path, tmp_path: Path, options: list[str], words: str
+) -> None:
+    """It was found by an attempt, which left a folder behind and named directories that were not there."""
+    before = set(Path("/tmp").glob("gyre-job-*"))
     job = start(gyre, tmp_path, *options)
     out, errors = job.communicate(timeout=60)
-    assert job.returncode != 0
+    assert job.returncode == 2
     assert words in errors
+    assert "attempt" not in errors
+    assert "stdouterr" not in errors
     assert out == ""
+    assert set(Path("/tmp").glob("gyre-job-*")) <= before

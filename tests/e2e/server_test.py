@@ -97,6 +97,7 @@ def test_the_articles_job_goes_through_the_service_from_submission_to_download(p
     assert [(pool.tmp_path / path).read_text() for path in there] == ["{}\n"]
     pool.ok("job", "download", name, "stdout.txt", "--to", "logs")
     assert "2 x 4" in (pool.tmp_path / "logs" / "stdout.txt").read_text()
+    assert pool.ok("job", "why", name) == "succeeded: the job has succeeded, in its first attempt\n"
     table = pool.ok("job", "list")
     assert table.splitlines()[0].startswith("JOB ")
     assert f"{name}  succeeded" in table
@@ -119,6 +120,15 @@ def test_a_bare_command_is_a_job_and_its_exit_code_comes_back(pool: JobServer) -
     assert pool.verb("job", "wait", job["name"], "-q").returncode == 7
     why = pool.ok("job", "why", job["name"])
     assert why.startswith("JobFailed: ")
+
+
+def test_a_command_gets_its_words_as_they_were_typed_with_the_jobs_own_variables_in_them(pool: JobServer) -> None:
+    """The node's shell replaced every $NAME in them, and a loop printed empty lines."""
+    ask = ("job", "submit", "--follow", "--env", "LR=0 1", "--")
+    assert pool.ok(*ask, "bash", "-c", 'for i in 1 2; do echo "$i $LR"; done') == "[0] 1 0 1\n[0] 2 0 1\n"
+    words = ("$HOME", "${LR}/$AZ_BATCHAI_JOB_NAME_", "`date` \\ '\"", "$AZ_BATCHAI_CLUSTER_NAME")
+    said = pool.ok(*ask, "printf", "%s\n", *words)
+    assert said.replace("[0] ", "").splitlines() == ["$HOME", "0 1/", "`date` \\ '\"", "pool"]
 
 
 def test_why_a_job_waits_and_what_would_start_it(pool: JobServer) -> None:
@@ -363,6 +373,43 @@ def test_a_wrong_job_file_and_a_wrong_name_are_told_before_anything_starts(pool:
     assert again.returncode == 1
     assert "jobs cannot be changed" in again.stderr
     assert pool.verb("job", "wait", "nothing").returncode == NOT_THE_JOBS
+
+
+def test_a_cluster_or_workspace_that_is_not_there_is_answered_with_the_nearest_one(pool: JobServer) -> None:
+    assert "there is no cluster 'poll'; did you mean 'pool'?" in pool.verb("cluster", "show", "poll").stderr
+    assert "no workspace 'defualt' that you may use; did you mean 'default'?" in (
+        pool.verb("job", "list", "-w", "defualt").stderr
+    )
+    submitted = pool.verb("job", "submit", "-c", "poool", "--", "true")
+    assert "did you mean 'pool'?" in submitted.stderr
+
+
+@pytest.mark.needs_root
+def test_a_script_that_the_jobs_user_cannot_reach_is_named_with_the_folder_that_is_in_the_way(
+    pool: JobServer,
+) -> None:
+    """The advice was to chmod +x the interpreter."""
+    closed = pool.share / "closed"
+    (closed / "bin").mkdir(parents=True)
+    closed.chmod(0o700)
+    (closed / "train.py").write_text("print('trained')\n")
+    (closed / "bin" / "python").symlink_to("/usr/bin/python3")
+    why = f"user 'nobody' cannot enter the folder {closed}, on the way to {closed}"
+    for words in (["python3", str(closed / "train.py")], [str(closed / "bin" / "python"), "-c", "pass"]):
+        done = pool.verb("job", "submit", "-f", "--", *words)
+        assert done.returncode not in (0, NOT_THE_JOBS)
+        assert why in done.stderr.splitlines()[-1], done.stderr
+        assert "--job-user" in done.stderr
+        assert "chmod" not in done.stdout + done.stderr
+
+
+def test_a_mount_that_the_cluster_lacks_is_told_to_the_one_who_submits(pool: JobServer) -> None:
+    file = pool.job_file({**pool.custom("true"), "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/extrenal"})
+    refused = pool.verb("job", "submit", str(file))
+    assert refused.returncode == 1
+    assert "cannot run on cluster 'pool': stdOutErrPathPrefix of the job lies at $AZ_BATCHAI_MOUNT_ROOT/extrenal" in (
+        refused.stderr
+    )
 
 
 def test_experiments_group_jobs_and_a_name_is_found_in_any_of_them(pool: JobServer) -> None:

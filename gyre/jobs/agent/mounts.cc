@@ -143,6 +143,17 @@ void check_places(const JobEnvironment& environment, const MountPlan& mounts) {
   for (const OutputPlace& output : environment.outputs) check("output directory " + output.id, output.path);
 }
 
+void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
+  WorkOrder order;
+  order.attempt = order.job_name = order.path_segment = "job";
+  order.job = job;
+  order.cluster = cluster;
+  order.nodes = {{.id = "node", .address = "127.0.0.1"}};
+  order.shared_folder = "/shared";
+  const NodeFolders folders("/node");
+  check_places(job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}), plan_mounts(order, folders));
+}
+
 fs::path resolved(const fs::path& path, const MountPlan& mounts) {
   for (const auto* all : {&mounts.cluster, &mounts.job}) {
     for (const Mount& mount : *all) {

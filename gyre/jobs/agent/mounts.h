@@ -39,6 +39,9 @@ MountPlan plan_mounts(const WorkOrder& order, const NodeFolders& folders);
 /// lost with the node. Pure.
 void check_places(const JobEnvironment& environment, const MountPlan& mounts);
 
+/// What both of them would refuse of a job on whatever node of the cluster, before there is an order. Pure.
+void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster);
+
 /// Where a path of the job lies for those who do not see its mounts. Pure.
 std::filesystem::path resolved(const std::filesystem::path& path, const MountPlan& mounts);
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/api/errors.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/work.h"
@@ -20,6 +21,28 @@ void check_node_count(const spec::JobSpec& job, const spec::ClusterSpec& cluster
   throw ServiceError(ServiceError::Kind::kInvalid, "NodeCountTooLarge",
                      fmt::format("nodeCount is {}, and cluster '{}' grows to at most {} nodes", job.node_count, name,
                                  automatic->maximum_node_count));
+}
+
+std::string state_sentence(catalog::ExecutionState state, int attempts) {
+  const std::string times = attempts == 1 ? "in its first attempt" : fmt::format("in attempt {}", attempts);
+  switch (state) {
+    case catalog::ExecutionState::kQueued: return "the job waits";
+    case catalog::ExecutionState::kRunning: return "the job runs, " + times;
+    case catalog::ExecutionState::kTerminating: return "the job is being ended";
+    case catalog::ExecutionState::kSucceeded: return "the job has succeeded, " + times;
+    case catalog::ExecutionState::kFailed: return "the job has failed";
+  }
+  return "the job is in no known state";
+}
+
+/// A mount that the cluster lacks would be found by the first attempt; it is better told to the one who submits.
+void check_places(const spec::JobSpec& job, const spec::ClusterSpec& cluster, const std::string& name) {
+  try {
+    agent::check_mounts(job, cluster);
+  } catch (const Error& error) {
+    throw ServiceError(ServiceError::Kind::kInvalid, "UnusablePath",
+                       fmt::format("the job cannot run on cluster '{}': {}", name, error.what()));
+  }
 }
 
 }  // namespace
@@ -75,7 +98,9 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
       throw ServiceError(ServiceError::Kind::kConflict, "ClusterDeleting",
                          fmt::format("cluster '{}' is being deleted", cluster.name));
     }
-    check_node_count(submission.spec, cluster_spec(cluster.spec, cluster.scale), cluster.name);
+    const spec::ClusterSpec its_cluster = cluster_spec(cluster.spec, cluster.scale);
+    check_node_count(submission.spec, its_cluster, cluster.name);
+    check_places(submission.spec, its_cluster, cluster.name);
     const catalog::Job made = ledger.catalog.jobs().create({.experiment = experiment.id,
                                                             .cluster = cluster.id,
                                                             .name = name.job,
@@ -120,7 +145,7 @@ api::Explanation Service::why(const api::JobName& name) {
   if (job.execution_state == catalog::ExecutionState::kFailed && job.error) {
     return {.reason = job.error->code, .message = job.error->message};
   }
-  return {.reason = state, .message = fmt::format("the job is {} since its attempt {}", state, job.attempts)};
+  return {.reason = state, .message = state_sentence(job.execution_state, job.attempts)};
 }
 
 std::vector<api::OutputDirectory> Service::output_directories(const api::JobName& name) {

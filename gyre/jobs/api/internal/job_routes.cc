@@ -41,7 +41,7 @@ ClusterName cluster_of(JobService& service, const spec::JobSpec& spec, const std
   }
   ClusterName name = parse_cluster_id(spec.cluster_id, workspace);
   if (name.workspace != workspace && !service.may_use(sender, name.workspace)) {
-    throw workspace_not_found(name.workspace);
+    throw workspace_not_found(service, sender, name.workspace);
   }
   return name;
 }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "gyre/cli/suggest.h"
+
 namespace gyre::jobs::api::internal {
 namespace {
 
@@ -78,14 +80,22 @@ void add_in_workspace(Router& router, const Interface& interface, Method method,
       [handler, service = interface.service](Request& request, const User& sender) {
         const std::string& workspace = request.parameter("workspace");
         // A name that cannot be one is no different from one that nobody has.
-        if (!is_name(workspace) || !service->may_use(sender, workspace)) throw workspace_not_found(workspace);
+        if (!is_name(workspace) || !service->may_use(sender, workspace)) {
+          throw workspace_not_found(*service, sender, workspace);
+        }
         return handler(request, sender);
       },
       options);
 }
 
-HttpError workspace_not_found(const std::string& workspace) {
-  return {404, "WorkspaceNotFound", fmt::format("there is no workspace '{}' that you may use", workspace), workspace};
+HttpError workspace_not_found(JobService& service, const User& sender, const std::string& workspace) {
+  std::vector<std::string> known;
+  for (const Workspace& each : service.workspaces(sender, {.limit = kLongestPage}).items) known.push_back(each.name);
+  const auto meant = cli::nearest(workspace, known);
+  return {404, "WorkspaceNotFound",
+          fmt::format("there is no workspace '{}' that you may use{}", workspace,
+                      meant ? fmt::format("; did you mean '{}'?", *meant) : ""),
+          workspace};
 }
 
 HttpError as_answer(const ServiceError& error) {

@@ -44,7 +44,8 @@ void add_for_administrators(Router& router, const Interface& interface, Method m
 void add_in_workspace(Router& router, const Interface& interface, Method method, const std::string& pattern,
                       const SenderHandler& handler, const std::function<void(Route&)>& options = {});
 
-HttpError workspace_not_found(const std::string& workspace);
+/// A similar name is suggested, of a workspace that the sender may use.
+HttpError workspace_not_found(JobService& service, const User& sender, const std::string& workspace);
 /// The answer that a service's error is.
 HttpError as_answer(const ServiceError& error);
 

@@ -2,15 +2,30 @@
 
 #include <fmt/format.h>
 
+#include "gyre/cli/suggest.h"
 #include "gyre/jobs/api/errors.h"
 
 namespace gyre::jobs::service {
 
 namespace {
 
-/// "JobNotFound", "there is no job 'x' …".
-api::ServiceError not_found(const std::string& kind, const std::string& what, const std::string& name) {
-  return {api::ServiceError::Kind::kNotFound, kind + "NotFound", fmt::format("there is no {} '{}'", what, name), name};
+/// "JobNotFound", "there is no job 'x'; did you mean 'y'?".
+api::ServiceError not_found(const std::string& kind, const std::string& what, const std::string& name,
+                            const std::vector<std::string>& known = {}) {
+  const auto meant = cli::nearest(name, known);
+  return {api::ServiceError::Kind::kNotFound, kind + "NotFound",
+          fmt::format("there is no {} '{}'{}", what, name, meant ? fmt::format("; did you mean '{}'?", *meant) : ""),
+          name};
+}
+
+/// Of the first so many, a similar one is suggested.
+constexpr catalog::PageRequest kLookedThrough{.limit = catalog::kLongestPage};
+
+template <typename Kept>
+std::vector<std::string> names_of(const catalog::Page<Kept>& page) {
+  std::vector<std::string> names;
+  for (const Kept& item : page.items) names.push_back(item.name);
+  return names;
 }
 
 }  // namespace
@@ -21,13 +36,16 @@ catalog::Workspace Ledger::workspace(const std::string& name) {
 }
 
 catalog::Cluster Ledger::cluster(const api::ClusterName& name) {
-  if (auto found = catalog.clusters().find(workspace(name.workspace).id, name.cluster)) return *found;
-  throw not_found("Cluster", "cluster", name.cluster);
+  const catalog::Id owner = workspace(name.workspace).id;
+  if (auto found = catalog.clusters().find(owner, name.cluster)) return *found;
+  throw not_found("Cluster", "cluster", name.cluster, names_of(catalog.clusters().list(owner, kLookedThrough)));
 }
 
 catalog::Experiment Ledger::experiment(const api::ExperimentName& name) {
-  if (auto found = catalog.experiments().find(workspace(name.workspace).id, name.experiment)) return *found;
-  throw not_found("Experiment", "experiment", name.experiment);
+  const catalog::Id owner = workspace(name.workspace).id;
+  if (auto found = catalog.experiments().find(owner, name.experiment)) return *found;
+  throw not_found("Experiment", "experiment", name.experiment,
+                  names_of(catalog.experiments().list(owner, kLookedThrough)));
 }
 
 catalog::Job Ledger::job(const api::JobName& name) {
