@@ -25,6 +25,7 @@
 #include "gyre/data/formats/tfrecord.h"
 #include "gyre/data/loader.h"
 #include "gyre/data/open_samples.h"
+#include "gyre/data/synthetic_images.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
 
@@ -191,6 +192,17 @@ void write_records(const std::string& path, const std::vector<nanobind::bytes>& 
   data::write_tfrecords(path, payloads, kind, level);
 }
 
+/// (JPEG, label, width, height)
+std::tuple<nanobind::bytes, std::uint32_t, std::uint32_t, std::uint32_t> make_image(
+    std::uint64_t seed, std::uint32_t classes, std::uint32_t size, std::uint32_t stream, std::uint64_t index) {
+  data::SyntheticImage image;
+  {
+    const nanobind::gil_scoped_release released;
+    image = data::synthetic_image({.seed = seed, .classes = classes, .long_side = size}, stream, index);
+  }
+  return {nanobind::bytes(image.jpeg.data(), image.jpeg.size()), image.label, image.width, image.height};
+}
+
 template <typename T>
 std::vector<T> values_of(std::span<const std::byte> bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
@@ -255,6 +267,8 @@ void bind_data(nanobind::module_& module) {
       .def("next", &DataLoader::next, "(fields, step, samples that count), or None at the end of the epoch.")
       .def("ledger", [](DataLoader& self) { return to_dict(self.loader().ledger()); });
   module.def("encode_example", &encode_example, nb::arg("features"));
+  module.def("synthetic_image", &make_image, nb::arg("seed"), nb::arg("classes"), nb::arg("size"), nb::arg("stream"),
+             nb::arg("index"));
   module.def("usable_cores", &usable_cores);
   module.def("write_tfrecords", &write_records, nb::arg("path"), nb::arg("records"), nb::arg("compression") = "",
              nb::arg("level") = 6);

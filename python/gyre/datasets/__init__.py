@@ -2,6 +2,7 @@
 
     python -m gyre.datasets digits --out DIR    # real: scikit-learn's digits, as CIFAR-10
     python -m gyre.datasets cosmo --out DIR     # synthetic: dark-matter volumes, as CosmoFlow's TFRecords
+    python -m gyre.datasets imagenet --out DIR  # synthetic: JPEGs in ImageNet's layouts
 
 The files' contents follow from the arguments alone, however many processes write them.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from gyre.datasets.cifar10 import digits, write_dataset
 from gyre.datasets.errors import DatasetError
@@ -56,7 +57,30 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     )
     cosmo.add_argument("--plain", action="store_true", help="without gzip")
     cosmo.add_argument("--processes", type=positive, default=1, metavar="N", help="that write at once (default: 1)")
+    add_imagenet(sets, out)
     return parser.parse_args(arguments)
+
+
+def add_imagenet(sets: Any, out: argparse.ArgumentParser) -> None:
+    images = sets.add_parser(
+        "imagenet",
+        parents=[out],
+        help="synthetic JPEGs of about ImageNet's sizes, in TFRecords, tar shards, or a folder for each class",
+        allow_abbrev=False,
+    )
+    images.add_argument(
+        "--train", type=positive, default=1024, metavar="N", help="images to train with (default: 1024)"
+    )
+    images.add_argument("--validation", type=positive, default=128, metavar="N", help="to validate with (default: 128)")
+    images.add_argument("--classes", type=positive, default=10, metavar="N", help="1 to 1000 (default: 10)")
+    images.add_argument("--size", type=positive, default=500, metavar="N", help="long side in pixels (default: 500)")
+    images.add_argument(
+        "--layout", choices=["tfrecord", "folder", "tar"], default="tfrecord", help="of the files (default: tfrecord)"
+    )
+    images.add_argument("--per-shard", type=positive, default=512, metavar="N", help="images in a file (default: 512)")
+    images.add_argument(
+        "--seed", type=not_negative, default=0, metavar="N", help="of everything that is random (default: 0)"
+    )
 
 
 def write_digits(folder: Path) -> str:
@@ -76,10 +100,22 @@ def write_cosmo(options: argparse.Namespace) -> str:
     return f"cosmo: {options.train} volumes to train with, {options.validation} to validate with, in {options.out}"
 
 
+def write_imagenet(options: argparse.Namespace) -> str:
+    from gyre.datasets.imagenet import Recipe, write_images  # noqa: PLC0415 - likewise
+
+    images = {"train": options.train, "validation": options.validation}
+    recipe = Recipe(options.seed, options.classes, options.size)
+    write_images(options.out, images, recipe, layout=options.layout, images_per_shard=options.per_shard)
+    return f"imagenet: {options.train} images to train with, {options.validation} to validate with, in {options.out}"
+
+
+WRITERS = {"digits": lambda options: write_digits(options.out), "cosmo": write_cosmo, "imagenet": write_imagenet}
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     try:
-        print(write_digits(options.out) if options.name == "digits" else write_cosmo(options))
+        print(WRITERS[options.name](options))
     except DatasetError as error:
         print(f"gyre.datasets: {error}", file=sys.stderr)
         return 1

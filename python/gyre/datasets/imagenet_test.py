@@ -1,0 +1,69 @@
+"""Trainings and benchmarks without a download stand on these files: every layout must hold the same images, and they
+must be learnable from parts of them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from gyre.data import Loader, image, ints
+from gyre.datasets import main
+
+KEYS = {
+    "tfrecord": ("image/encoded", "image/class/label", -1),
+    "tar": ("jpg", "cls", 0),
+    "folder": ("image", "label", 0),
+}
+
+
+def fields(layout: str, size: int, augment: bool) -> dict[str, object]:
+    picture, label, offset = KEYS[layout]
+    return {"image": image(size, augment=augment, key=picture), "label": ints(key=label, offset=offset)}
+
+
+def files(folder: Path, layout: str, which: str) -> Path:
+    return folder / which if layout == "folder" else folder / f"{which}-*"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("imagenet")
+    for layout in KEYS:
+        arguments = f"imagenet --out {folder / layout} --train 240 --validation 60 --size 64 --layout {layout}"
+        assert main([*arguments.split(), "--per-shard", "100"]) == 0
+    return folder
+
+
+def test_every_layout_holds_the_same_images(folder: Path) -> None:
+    sums = {}
+    for layout in KEYS:
+        loader = Loader(files(folder / layout, layout, "train"), fields(layout, 32, False), batch_size=240)  # type: ignore[arg-type]
+        batch = next(iter(loader))
+        values = [image.double().sum().item() + 1e6 * label for image, label in zip(batch["image"], batch["label"])]  # noqa: B905
+        sums[layout] = sorted(float(value) for value in values)
+    assert sums["tfrecord"] == sums["tar"] == sums["folder"]
+
+
+def test_a_small_network_tells_the_classes_apart_from_random_parts(folder: Path) -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(3, 16, 5, 2, 2), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    train = Loader(folder / "tfrecord" / "train-*", fields("tfrecord", 32, True), batch_size=24)  # type: ignore[arg-type]
+    for _ in range(8):
+        for batch in train:
+            optimizer.zero_grad()
+            torch.autograd.backward(nn.functional.cross_entropy(network(batch["image"]), batch["label"]))
+            optimizer.step()
+    validation = Loader(folder / "tfrecord" / "validation-*", fields("tfrecord", 32, False), batch_size=60)  # type: ignore[arg-type]
+    batch = next(iter(validation))
+    right = (network(batch["image"]).argmax(1) == batch["label"]).float().mean()
+    assert right > 0.7
+
+
+def test_what_cannot_be_made_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["imagenet", "--out", str(tmp_path), "--classes", "2000"]) == 1
+    assert "images of 2000 classes cannot be made; 1 to 1000 can" in capsys.readouterr().err
