@@ -7,7 +7,9 @@ from collections import OrderedDict
 from typing import Protocol
 
 # How many that are still under way one call looks at: an operation costs the same however many there are.
-_MOST_LOOKED_AT = 4
+_LOOKED_AT = 4
+# A new one pays for a single look, which is enough: for each that comes one that is done can go.
+_LOOKED_AT_BY_A_NEW_ONE = 1
 
 
 class Operation(Protocol):
@@ -28,8 +30,9 @@ class Unfinished:
 
     def add(self, operation: Operation) -> None:
         with self._lock:
+            finished = self._take_finished(_LOOKED_AT_BY_A_NEW_ONE)
             self._operations[operation] = None
-        self.let_go_of_finished()
+        del finished  # Outside the lock, as below.
 
     def discard(self, operation: Operation) -> None:
         with self._lock:
@@ -45,14 +48,24 @@ class Unfinished:
         operation begins, so that nothing stays for long after its end."""
         if not self._operations:
             return
-        finished = []
         with self._lock:
-            looked_at = 0
-            while self._operations and looked_at < _MOST_LOOKED_AT:
-                operation, _ = self._operations.popitem(last=False)
-                if operation.done():
-                    finished.append(operation)
-                else:
-                    self._operations[operation] = None
-                    looked_at += 1
+            finished = self._take_finished(_LOOKED_AT)
         del finished  # Here, because the last reference to a tensor may go with it, and anything may run then.
+
+    def _take_finished(self, looks: int) -> list[Operation] | None:
+        """Of the front: those that are done, up to so many others, which go to the back."""
+        operations = self._operations
+        finished = None
+        while operations:
+            operation = next(iter(operations))
+            if operation.done():
+                del operations[operation]
+                if finished is None:
+                    finished = []
+                finished.append(operation)
+                continue
+            operations.move_to_end(operation)
+            looks -= 1
+            if looks == 0:
+                break
+        return finished

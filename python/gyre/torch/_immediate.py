@@ -13,7 +13,7 @@ from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense
 from gyre._tensors.requests import Kind, ReduceOperation
 from gyre.core import _core
 from gyre.torch._submissions import OneTimeName, copy_back
-from gyre.torch.handle import Handle
+from gyre.torch.handle import Handle, TensorHandle
 
 # Numbers, because members of an IntEnum take longer to convert.
 _ALLREDUCE, _BROADCAST, _BARRIER = int(Kind.ALLREDUCE), int(Kind.BROADCAST), int(Kind.BARRIER)
@@ -90,7 +90,7 @@ def submit_allreduce(
         postscale,
         0,
     )
-    return Handle(runtime, [pending], (source, target), lambda _: target)
+    return TensorHandle(runtime, pending, source, target)
 
 
 def run_broadcast(runtime: Runtime, tensor: torch.Tensor, in_place: bool, name: str | None, root: int) -> torch.Tensor:

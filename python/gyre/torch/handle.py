@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from gyre._runtime import Runtime
 from gyre.core import _core
 
@@ -15,6 +17,8 @@ class Handle:
 
     The tensors of the operation stay alive until it is done, also when the handle is dropped before.
     """
+
+    __slots__ = ("__weakref__", "_before", "_core_handles", "_finish", "_lock", "_memory", "_result", "_runtime")
 
     def __init__(
         self,
@@ -73,6 +77,34 @@ class Handle:
         self._finish = None
         self._memory = None
         self._runtime.unfinished.discard(self)
+
+
+class TensorHandle(Handle):
+    """Of one operation from one tensor's memory into another's, which is the result.
+
+    Thousands may be under way at once, and the garbage collector visits each object that may refer to others: this one
+    needs no list, closure, tuple or lock."""
+
+    __slots__ = ("_core_handle",)
+
+    def __init__(self, runtime: Runtime, core_handle: _core.Handle, source: torch.Tensor, target: torch.Tensor) -> None:
+        self._runtime = runtime
+        self._core_handle = core_handle
+        self._memory = source
+        self._result = target
+        runtime.unfinished.add(self)
+
+    def done(self) -> bool:
+        return self._core_handle.done()
+
+    def wait(self) -> Any:
+        try:
+            self._core_handle.wait()
+        finally:
+            if self._memory is not None and self._core_handle.done():
+                self._memory = None
+                self._runtime.unfinished.discard(self)
+        return self._result
 
 
 def poll(handle: Handle) -> bool:
