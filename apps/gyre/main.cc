@@ -70,7 +70,7 @@ constexpr std::array kPythonVerbs = {
     PythonVerb{"bench", "gyre.bench.__main__",
                "Measure the exchange, compared with its bound and with what others take"},
     PythonVerb{"doctor", "gyre.doctor", "Say what was built and found, what is wrong, and what mends it"},
-    PythonVerb{"completion", "gyre.completion", "Write the shell's completion of gyre and gyre-cifar10"},
+    PythonVerb{"completion", "gyre.completion", "Write the shell's completion of gyre and its training programs"},
 };
 
 /// `gyre help run` is `gyre run --help`, `gyre version` is `gyre --version`.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include <charconv>
 #include <string>
 #include <system_error>
@@ -17,6 +19,19 @@ CLI::Validator whole_number_from(std::int64_t lowest) {
     return fmt::format("'{}' is not a whole number of {} or more", text, lowest);
   };
   return {check, "", ""};
+}
+
+std::string check_rate(const std::string& text, bool may_be_zero) {
+  double rate = 0;
+  const bool number = CLI::detail::lexical_cast(text, rate) && std::isfinite(rate);
+  if (number && (rate > 0 || (may_be_zero && rate == 0))) return {};
+  return fmt::format("'{}' is not a number {}", text, may_be_zero ? "of 0 or more" : "above 0");
+}
+
+std::string check_share(const std::string& text) {
+  double share = 0;
+  if (CLI::detail::lexical_cast(text, share) && share >= 0 && share <= 1) return {};
+  return fmt::format("'{}' is not a number from 0 to 1", text);
 }
 
 }  // namespace gyre::cli

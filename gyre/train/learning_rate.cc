@@ -1,11 +1,25 @@
 #include "gyre/train/learning_rate.h"
 
+#include <iterator>
+
 namespace gyre::train {
 
 double LearningRateSchedule::at(std::uint64_t step) const {
   const double full = base * scale;
   if (step >= warmup_steps) return full;
   return base + (full - base) * static_cast<double>(step) / static_cast<double>(warmup_steps);
+}
+
+double EpochSchedule::at(std::uint64_t step) const {
+  const std::uint64_t epoch = step / steps_per_epoch;
+  if (epoch < warmup_epochs) {
+    const double done = warmup_unit == WarmupUnit::kEpoch
+                            ? static_cast<double>(epoch)
+                            : static_cast<double>(step) / static_cast<double>(steps_per_epoch);
+    return base + (peak - base) * done / static_cast<double>(warmup_epochs);
+  }
+  const auto next = factors.upper_bound(epoch);
+  return next == factors.begin() ? peak : peak * std::prev(next)->second;
 }
 
 }  // namespace gyre::train

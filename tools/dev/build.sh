@@ -29,12 +29,12 @@ build() {
   if [[ "$preset" == release ]]; then link_into_venv; fi
 }
 
-# After this, .venv/bin/gyre and .venv/bin/gyre-cifar10 are the ones just built, `import gyre` is python/gyre of this checkout, and
+# After this, the programs in .venv/bin are the ones just built, `import gyre` is python/gyre of this checkout, and
 # torch knows the backend as where the wheel is installed. A .venv that is itself a link belongs to another checkout and is left alone.
 link_into_venv() {
   [[ -L "$VENV" ]] && return
   local program
-  for program in gyre gyre-cifar10; do
+  for program in gyre gyre-cifar10 gyre-cosmoflow; do
     local target="$ROOT/build/release/bin/$program"
     if [[ -x "$target" && "$(readlink "$VENV/bin/$program")" != "$target" ]]; then ln -sfn "$target" "$VENV/bin/$program"; fi
   done

@@ -6,19 +6,11 @@
 #include <cstdint>
 #include <string>
 
-#include "gyre/base/check.h"
 #include "gyre/base/random.h"
 #include "gyre/train/tensors.h"
+#include "workloads/training/dropout.h"
 
 namespace gyre::cifar10 {
-
-/// Names the random choices of one rank's forward pass. A sample's dropout depends on the seed, the step and its
-/// position in the global batch, so it is the same whichever rank computes it.
-struct DropoutKey {
-  std::uint64_t seed;
-  std::uint64_t step;
-  std::uint64_t first_position;  ///< In the global batch, of the first image.
-};
 
 /// The CIFAR-10 network of keras' examples/cifar10_cnn.py:
 ///   conv 3x3, 32, same, ReLU     896 parameters   32x32x32
@@ -36,7 +28,7 @@ class Cifar10Cnn {
   const train::NamedTensors& parameters() const { return parameters_; }
 
   /// Images [n, 3, 32, 32], values 0 to 1 -> logits [n, 10]. Dropout only with a key.
-  at::Tensor forward(const at::Tensor& images, const DropoutKey* dropout) const;
+  at::Tensor forward(const at::Tensor& images, const training::DropoutKey* dropout) const;
 
  private:
   const at::Tensor& weight(std::size_t layer) const { return parameters_[2 * layer].tensor; }
@@ -47,9 +39,6 @@ class Cifar10Cnn {
 
   train::NamedTensors parameters_;
 };
-
-/// Positions in a global batch must be below this, so that they fit into the streams of the generator.
-inline constexpr std::uint64_t kMostPositions = std::uint64_t{1} << 22;
 
 namespace internal {
 
@@ -64,36 +53,17 @@ inline constexpr std::array<Layer, 6> kLayers = {{{"conv1", {32, 3, 3, 3}},
                                                   {"dense1", {512, 2304, 1, 1}},
                                                   {"dense2", {10, 512, 1, 1}}}};
 
-// Keep dropout's draws and the first weights' apart from the shuffle's, which may use the same seed.
+// Keeps the first weights' draws apart from those of the shuffle and of dropout, which may use the same seed.
 inline constexpr std::uint64_t kWeightDomain = 0x7765696768740000;
-inline constexpr std::uint64_t kDropoutDomain = 0x64726f706f757400;
-
-/// A mask of zeros and 1 / (1 - p) for [n, values]: p = zero_of_256 / 256. Sample i draws from a stream of its own.
-inline at::Tensor dropout_mask(std::int64_t samples, std::int64_t values, unsigned zero_of_256, std::uint64_t layer,
-                               const DropoutKey& key) {
-  GYRE_CHECK(values % 4 == 0);
-  const float keep = 256.0F / static_cast<float>(256 - zero_of_256);
-  const at::Tensor mask = at::empty({samples, values});
-  auto* out = mask.mutable_data_ptr<float>();
-  for (std::int64_t sample = 0; sample < samples; ++sample) {
-    const std::uint64_t position = key.first_position + static_cast<std::uint64_t>(sample);
-    GYRE_CHECK(position < kMostPositions);
-    Random random(key.seed ^ kDropoutDomain, key.step << 24 | position << 2 | layer);
-    for (std::int64_t i = 0; i < values; i += 4, out += 4) {
-      const std::uint32_t bits = random.next_u32();  // One byte decides about one value.
-      for (int k = 0; k < 4; ++k) out[k] = (bits >> (8 * k) & 0xffU) < zero_of_256 ? 0.0F : keep;
-    }
-  }
-  return mask;
-}
 
 /// The mask in the memory order of `activations`: pixel by pixel, all channels of a pixel together.
 inline at::Tensor spatial_dropout_mask(const at::Tensor& activations, unsigned zero_of_256, std::uint64_t layer,
-                                       const DropoutKey& key) {
+                                       const training::DropoutKey& key) {
   const std::int64_t channels = activations.size(1);
   const std::int64_t height = activations.size(2);
   const std::int64_t width = activations.size(3);
-  const at::Tensor flat = dropout_mask(activations.size(0), channels * height * width, zero_of_256, layer, key);
+  const at::Tensor flat =
+      training::dropout_mask(activations.size(0), channels * height * width, zero_of_256, layer, key);
   return flat.view({activations.size(0), height, width, channels}).permute({0, 3, 1, 2});
 }
 
@@ -111,7 +81,7 @@ inline Cifar10Cnn::Cifar10Cnn(std::uint64_t seed) {
   }
 }
 
-inline at::Tensor Cifar10Cnn::forward(const at::Tensor& images, const DropoutKey* dropout) const {
+inline at::Tensor Cifar10Cnn::forward(const at::Tensor& images, const training::DropoutKey* dropout) const {
   constexpr unsigned kQuarter = 64;
   constexpr unsigned kHalf = 128;
   at::Tensor x = convolution(images, 0, 1);
@@ -121,7 +91,7 @@ inline at::Tensor Cifar10Cnn::forward(const at::Tensor& images, const DropoutKey
   x = at::max_pool2d(convolution(x, 3, 0), 2);
   if (dropout != nullptr) x = x * internal::spatial_dropout_mask(x, kQuarter, 1, *dropout);
   x = at::relu(at::linear(x.flatten(1), weight(4), bias(4)));
-  if (dropout != nullptr) x = x * internal::dropout_mask(x.size(0), x.size(1), kHalf, 2, *dropout);
+  if (dropout != nullptr) x = x * training::dropout_mask(x.size(0), x.size(1), kHalf, 2, *dropout);
   return at::linear(x, weight(5), bias(5));
 }
 

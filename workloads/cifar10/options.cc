@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "gyre/cli/option_table.h"
-#include "gyre/cli/suggest.h"
+#include "gyre/cli/number_check.h"
+#include "gyre/cli/program_options.h"
 
 namespace gyre::cifar10 {
 namespace {
@@ -25,23 +23,6 @@ examples:
   gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 50 --resume
 
 exit codes: 0 done, 1 failed, 2 wrong options, 3 (rank 0 alone) the target accuracy was not reached)";
-
-/// Prints the options as JSON, for `gyre completion`.
-constexpr std::string_view kTableOption = "--option-table";
-
-/// CLI11's own checks let NaN pass.
-std::string check_rate(const std::string& text, bool may_be_zero) {
-  double rate = 0;
-  if (CLI::detail::lexical_cast(text, rate) && std::isfinite(rate) && (rate > 0 || (may_be_zero && rate == 0)))
-    return {};
-  return fmt::format("'{}' is not a number {}", text, may_be_zero ? "of 0 or more" : "above 0");
-}
-
-std::string check_share(const std::string& text) {
-  double share = 0;
-  if (CLI::detail::lexical_cast(text, share) && share >= 0 && share <= 1) return {};
-  return fmt::format("'{}' is not a number from 0 to 1", text);
-}
 
 void add_places(CLI::App& app, Options& options) {
   app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout; required")
@@ -67,10 +48,10 @@ void add_recipe(CLI::App& app, Options& options, std::vector<std::string>& augme
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--lr", options.learning_rate, "Learning rate of RMSprop")
-      ->check([](const std::string& text) { return check_rate(text, false); })
+      ->check([](const std::string& text) { return cli::check_rate(text, false); })
       ->capture_default_str();
   app.add_option("--decay", options.decay, "Rate at step i is lr / (1 + decay * i)")
-      ->check([](const std::string& text) { return check_rate(text, true); })
+      ->check([](const std::string& text) { return cli::check_rate(text, true); })
       ->capture_default_str();
   app.add_flag("--scale-lr", options.scale_learning_rate, "Multiply the learning rate by the number of ranks");
   app.add_option("--warmup-epochs", options.warmup_epochs, "Climb to the scaled rate over so many epochs, step by step")
@@ -91,19 +72,12 @@ void add_reporting(CLI::App& app, Options& options) {
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
   app.add_option("--target-accuracy", options.target_accuracy, "Stop when the test accuracy is this high (0 to 1)")
-      ->check(check_share);
+      ->check(cli::check_share);
   app.add_flag("--print-hashes", options.print_hashes, "Every rank prints the hash of its state after each step");
   app.add_flag("--check-replicas", options.check_replicas, "Compare the ranks' state after each step, not each epoch");
   app.add_option("--play-ranks", options.play_ranks, "One process does the work of so many ranks (for comparisons)")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-}
-
-/// The first word that is neither an option nor an option's value.
-std::string describe_extra(const CLI::App& app) {
-  const std::string word = app.remaining().front();
-  if (!word.starts_with('-')) return fmt::format("'{}' is neither an option nor an option's value", word);
-  return cli::no_such_option(word.substr(0, word.find('=')), cli::option_names(app));
 }
 
 }  // namespace
@@ -132,23 +106,11 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   add_places(app, options);
   add_recipe(app, options, augment, compat);
   add_reporting(app, options);
-  if (argc == 2 && std::string_view(argv[1]) == kTableOption) {
-    fmt::print("{}\n", cli::option_table(app).dump());
-    return {std::nullopt, 0};
-  }
-  try {
-    app.parse(argc, argv);
+  const auto ended = cli::parse_program_options(app, argc, argv, [&] {
     // Not required(), which is looked at before words that are no options.
     if (options.data_dir.empty()) throw CLI::RequiredError("--data-dir");
-  } catch (const CLI::ExtrasError&) {
-    fmt::print(stderr, "gyre-cifar10: {}\nSee `gyre-cifar10 --help`.\n", describe_extra(app));
-    return {std::nullopt, 2};
-  } catch (const CLI::Success& help) {
-    return {std::nullopt, app.exit(help)};
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "gyre-cifar10: {}\nSee `gyre-cifar10 --help`.\n", error.what());
-    return {std::nullopt, 2};
-  }
+  });
+  if (ended) return {std::nullopt, *ended};
   for (const std::string& word : augment) (word == "flip" ? options.flip : options.shift) = true;
   options.every_rank_all_images = compat == "smarker";
   if (options.checkpoint_dir.empty()) options.checkpoint_dir = options.model_dir / "checkpoints";

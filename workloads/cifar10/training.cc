@@ -1,8 +1,6 @@
 #include "workloads/cifar10/training.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -22,11 +20,12 @@
 #include "gyre/data/image_batch.h"
 #include "gyre/data/sampler.h"
 #include "gyre/data/tensorboard.h"
-#include "gyre/train/checkpoint.h"
 #include "gyre/train/gradient_exchange.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/rmsprop.h"
 #include "workloads/cifar10/model.h"
+#include "workloads/training/dropout.h"
+#include "workloads/training/run_state.h"
 
 namespace gyre::cifar10 {
 namespace {
@@ -81,7 +80,6 @@ class Training {
 
   void announce() const;
   void start_or_resume();
-  void load(const train::CheckpointFolder::Found& found);
   Sums train_epoch(std::uint64_t epoch);
   void train_step(const data::EpochOrder& order, std::uint64_t epoch, std::uint64_t step, Sums& sums);
   Sums compute_gradients(const data::RankBatch& batch, std::uint64_t epoch);
@@ -90,21 +88,18 @@ class Training {
   void check_step(std::uint64_t epoch, std::uint64_t step);
   void finish_epoch(std::uint64_t epoch, const Sums& trained, const Sums& tested, double seconds);
   Outcome outcome_of(const Sums& trained, const Sums& tested) const;
-  train::Checkpoint checkpoint() const;
-  std::uint64_t state_hash() const { return train::hash_tensors(state_); }
+  training::Progress progress() const;
 
   Options options_;
   train::GradientExchange& exchange_;
   data::Cifar10 data_;
   Cifar10Cnn network_;
   train::Rmsprop optimizer_;
-  train::NamedTensors state_;  // Parameters and mean squares, without autograd: what is saved, sent and hashed.
+  training::RunState state_;
   data::SamplerOptions sampling_;
   std::uint64_t steps_per_epoch_;
   train::LearningRateSchedule schedule_;
   std::uint64_t epochs_done_ = 0;
-  std::optional<train::CheckpointFolder> checkpoints_;  // Rank 0 only, as is what follows.
-  std::unique_ptr<data::TensorboardWriter> tensorboard_;
 };
 
 data::SamplerOptions sampling_of(const Options& options, std::uint64_t count, int ranks) {
@@ -116,12 +111,31 @@ data::SamplerOptions sampling_of(const Options& options, std::uint64_t count, in
           .sharing = options.every_rank_all_images ? data::Sharing::kEveryRankAll : data::Sharing::kSharded};
 }
 
+training::RunOptions run_options(const Options& options, int ranks) {
+  return {.program = kProgram,
+          .checkpoint_dir = options.checkpoint_dir,
+          .tensorboard_dir = options.tensorboard_dir,
+          .keep_checkpoints = options.keep_checkpoints,
+          .resume = options.resume,
+          .talks = options.verbose > 0,
+          .recipe = result_options(options, ranks)};
+}
+
+/// What is saved, sent and hashed: parameters and mean squares, without autograd.
+train::NamedTensors state_of(const Cifar10Cnn& network, const train::Rmsprop& optimizer) {
+  train::NamedTensors state;
+  for (const auto& [name, tensor] : network.parameters()) state.push_back({name, tensor.detach()});
+  state.insert(state.end(), optimizer.state().begin(), optimizer.state().end());
+  return state;
+}
+
 Training::Training(const Options& options, train::GradientExchange& exchange)
     : options_(options),
       exchange_(exchange),
       data_(data::open_cifar10(options.data_dir)),
       network_(options.seed),
       optimizer_(network_.parameters(), {.decay = options.decay}),
+      state_(run_options(options, ranks()), exchange, state_of(network_, optimizer_)),
       sampling_(sampling_of(options, data_.train.count(), ranks())),
       steps_per_epoch_(data::steps_per_epoch(sampling_)) {
   if (options_.play_ranks > 1 && exchange_.size() > 1) {
@@ -130,15 +144,13 @@ Training::Training(const Options& options, train::GradientExchange& exchange)
   if (options_.play_ranks > 1 && options_.every_rank_all_images) {
     throw Error(ErrorCode::kInvalidArgument, "--play-ranks shares the images out; with --compat smarker nobody does");
   }
-  if (options_.batch_size * static_cast<std::uint64_t>(ranks()) > kMostPositions) {
+  if (options_.batch_size * static_cast<std::uint64_t>(ranks()) > training::kMostPositions) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("a global batch of {} x {} images is more than {}", ranks(),
-                                                         options_.batch_size, kMostPositions));
+                                                         options_.batch_size, training::kMostPositions));
   }
   schedule_ = {.base = options_.learning_rate,
                .scale = options_.scale_learning_rate ? static_cast<double>(ranks()) : 1.0,
                .warmup_steps = options_.warmup_epochs * steps_per_epoch_};
-  for (const auto& [name, tensor] : network_.parameters()) state_.push_back({name, tensor.detach()});
-  state_.insert(state_.end(), optimizer_.state().begin(), optimizer_.state().end());
 }
 
 void Training::say(const std::string& line) const {
@@ -159,57 +171,15 @@ void Training::announce() const {
                   options_.tensorboard_dir.string()));
 }
 
-/// Rank 0 decides where training starts; the others receive its state, restored or fresh.
+training::Progress Training::progress() const {
+  return {{"epoch", static_cast<double>(epochs_done_)}, {"step", static_cast<double>(optimizer_.iteration())}};
+}
+
 void Training::start_or_resume() {
-  if (leader()) {
-    checkpoints_.emplace(options_.checkpoint_dir, options_.keep_checkpoints);
-    if (options_.resume) {
-      if (const auto found = checkpoints_->find_latest_valid()) load(*found);
-    } else if (!checkpoints_->numbers().empty()) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} holds the checkpoints of an earlier run: go on with --resume, or choose another "
-                              "folder with --model-dir",
-                              options_.checkpoint_dir.string()));
-    }
-    tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.tensorboard_dir);
-  }
-  std::vector<double> progress(2, 0.0);
-  if (leader()) progress = {static_cast<double>(epochs_done_), static_cast<double>(optimizer_.iteration())};
-  exchange_.sum(progress);
-  epochs_done_ = static_cast<std::uint64_t>(progress[0]);
-  optimizer_.set_iteration(static_cast<std::uint64_t>(progress[1]));
-  exchange_.broadcast(state_);
-}
-
-void Training::load(const train::CheckpointFolder::Found& found) {
-  const train::Checkpoint& saved = found.checkpoint;
-  const std::string where = found.path.string();
-  for (const std::string& reason : found.rejected) fmt::print(stderr, "{}: passed over {}\n", kProgram, reason);
-  try {
-    train::restore_from_checkpoint(saved, state_);
-    constexpr std::int64_t kMost = std::int64_t{1} << 52;
-    epochs_done_ = static_cast<std::uint64_t>(parse_integer(saved.value("epoch"), "epoch", 0, kMost));
-    optimizer_.set_iteration(static_cast<std::uint64_t>(parse_integer(saved.value("step"), "step", 0, kMost)));
-  } catch (Error& error) {
-    throw error.add_context(fmt::format("cannot resume from {}", where));
-  }
-  if (options_.verbose > 0) say(fmt::format("resumed after epoch {} from {}", epochs_done_, where));
-  for (const auto& [name, value] : result_options(options_, ranks())) {
-    const auto before = saved.metadata.find(name);
-    if (before == saved.metadata.end() || before->second == value) continue;
-    fmt::print(stderr, "{}: {} was '{}' before the checkpoint and is '{}' now\n", kProgram, name, before->second,
-               value);
-  }
-}
-
-train::Checkpoint Training::checkpoint() const {
-  train::Checkpoint result;
-  result.metadata = result_options(options_, ranks());
-  result.metadata["program"] = fmt::format("{} {}", kProgram, GYRE_VERSION);
-  result.metadata["epoch"] = fmt::format("{}", epochs_done_);
-  result.metadata["step"] = fmt::format("{}", optimizer_.iteration());
-  train::add_to_checkpoint(result, state_);
-  return result;
+  training::Progress found = progress();
+  state_.start_or_resume(found);
+  epochs_done_ = static_cast<std::uint64_t>(found[0].second);
+  optimizer_.set_iteration(static_cast<std::uint64_t>(found[1].second));
 }
 
 /// Forward and backward over this rank's part of the global batch. The loss is scaled so that the average of the
@@ -219,7 +189,7 @@ Sums Training::compute_gradients(const data::RankBatch& batch, std::uint64_t epo
   const data::Augmentation augmentation{.flip = options_.flip, .shift = options_.shift, .seed = options_.seed};
   const auto [images, labels] =
       read_batch(data_.train, std::span(batch.samples).first(batch.counted), augmentation, epoch);
-  const DropoutKey dropout{options_.seed, optimizer_.iteration(), batch.first_position};
+  const training::DropoutKey dropout{options_.seed, optimizer_.iteration(), batch.first_position};
   const at::Tensor scores = at::log_softmax(network_.forward(images, &dropout), 1);
   const at::Tensor loss = at::nll_loss(scores, labels, {}, at::Reduction::Sum);
   const double share = static_cast<double>(ranks()) / static_cast<double>(batch.counted_globally);
@@ -267,7 +237,7 @@ Sums Training::train_epoch(std::uint64_t epoch) {
 void Training::check_step(std::uint64_t epoch, std::uint64_t step) {
   const bool check = options_.check_replicas || step + 1 == steps_per_epoch_;
   if (!check && !options_.print_hashes) return;
-  const std::uint64_t hash = state_hash();
+  const std::uint64_t hash = state_.hash();
   if (options_.print_hashes) {
     say(fmt::format("hash epoch {} step {} rank {} {:016x}", epoch + 1, step + 1, exchange_.rank(), hash));
   }
@@ -302,7 +272,7 @@ Sums Training::reduced(const Sums& sums) const {
 /// On rank 0: the checkpoint, the curves, the line.
 void Training::finish_epoch(std::uint64_t epoch, const Sums& trained, const Sums& tested, double seconds) {
   if (!leader()) return;
-  checkpoints_->save(epochs_done_, checkpoint());
+  state_.save(epochs_done_, progress());
   const double rate = trained.images / seconds;
   const std::array<data::Scalar, 6> scalars = {{{"train/loss", trained.mean_loss()},
                                                 {"train/accuracy", trained.accuracy()},
@@ -310,7 +280,7 @@ void Training::finish_epoch(std::uint64_t epoch, const Sums& trained, const Sums
                                                 {"train/learning_rate", schedule_.at(optimizer_.iteration() - 1)},
                                                 {"test/loss", tested.mean_loss()},
                                                 {"test/accuracy", tested.accuracy()}}};
-  tensorboard_->add_scalars(static_cast<std::int64_t>(epochs_done_), scalars);
+  state_.add_scalars(epochs_done_, scalars);
   if (!talks()) return;
   say(
       fmt::format("epoch {}/{}  loss {:.4f}  accuracy {:.4f}  test loss {:.4f}  test accuracy {:.4f}  {:.0f} images/s  "
@@ -325,7 +295,7 @@ Outcome Training::outcome_of(const Sums& trained, const Sums& tested) const {
           .test_loss = tested.mean_loss(),
           .test_accuracy = tested.accuracy(),
           .target_reached = options_.target_accuracy && tested.accuracy() >= *options_.target_accuracy,
-          .state_hash = state_hash()};
+          .state_hash = state_.hash()};
 }
 
 Outcome Training::run() {
@@ -354,13 +324,6 @@ Outcome Training::run() {
 
 Outcome run_training(const Options& options, train::GradientExchange& exchange) {
   return Training(options, exchange).run();
-}
-
-void configure_libtorch_from_environment() {
-  if (const auto threads = environment_variable("OMP_NUM_THREADS")) {
-    at::set_num_threads(static_cast<int>(parse_integer(*threads, "OMP_NUM_THREADS", 1, 4096)));
-  }
-  at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
 }  // namespace gyre::cifar10

@@ -23,7 +23,4 @@ struct Outcome {
 /// and writes TensorBoard files. Errors are those of its parts and say what to do.
 Outcome run_training(const Options& options, train::GradientExchange& exchange);
 
-/// Edge, once, before training: as many threads as OMP_NUM_THREADS says, and only operations whose results repeat.
-void configure_libtorch_from_environment();
-
 }  // namespace gyre::cifar10

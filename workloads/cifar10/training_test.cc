@@ -91,14 +91,14 @@ TEST(Network, starts_from_the_same_bits_everywhere) {
 
 TEST(Network, dropout_depends_on_the_place_in_the_global_batch_and_not_on_the_rank) {
   const auto mask = [](std::int64_t samples, std::uint64_t first, std::uint64_t step) {
-    return internal::dropout_mask(samples, 512, 128, 2, {.seed = 1, .step = step, .first_position = first});
+    return training::dropout_mask(samples, 512, 128, 2, {.seed = 1, .step = step, .first_position = first});
   };
   const at::Tensor whole = mask(6, 0, 5);
   EXPECT_TRUE(at::equal(whole.narrow(0, 0, 2), mask(2, 0, 5)));
   EXPECT_TRUE(at::equal(whole.narrow(0, 2, 4), mask(4, 2, 5)));
   EXPECT_FALSE(at::equal(whole, mask(6, 0, 6)));
   EXPECT_NEAR(mask(100, 0, 0).mean().item<double>(), 1.0, 0.02);
-  const at::Tensor quarter = internal::dropout_mask(100, 512, 64, 0, {.seed = 1, .step = 0, .first_position = 0});
+  const at::Tensor quarter = training::dropout_mask(100, 512, 64, 0, {.seed = 1, .step = 0, .first_position = 0});
   EXPECT_NEAR(quarter.eq(0).to(at::kDouble).mean().item<double>(), 0.25, 0.01);
 }
 

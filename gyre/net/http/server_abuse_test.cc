@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -36,6 +38,20 @@ Router small_router() {
 }
 
 void expect_alive(const Server& server) { EXPECT_EQ(body_of(RawClient(server.endpoints()[0]).ask(get("/"))), "here"); }
+
+/// This process's, which holds both ends of each connection.
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+}
+
+bool becomes_true(const std::function<bool()>& condition) {
+  const Deadline deadline = Deadline::after(seconds(60));
+  while (!condition()) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return true;
+}
 
 TEST(ServerUnderAbuse, garbage_gets_one_answer_and_the_connection_ends) {
   const Server server(loopback_options(), small_router());
@@ -143,9 +159,12 @@ TEST(ServerUnderAbuse, a_client_that_does_not_read_is_cut_off) {
   ServerOptions options = loopback_options();
   options.limits.write = milliseconds(300);
   const Server server(std::move(options), small_router());
+  const std::ptrdiff_t before = open_descriptors();
   RawClient client(server.endpoints()[0]);
   client.write(get("/large"));
-  std::this_thread::sleep_for(milliseconds(800));  // Reading nothing is what is tested; there is nothing to wait for.
+  // The client's end and the server's, and then no more the server's.
+  ASSERT_TRUE(becomes_true([&] { return open_descriptors() == before + 2; })) << "nobody accepted the connection";
+  ASSERT_TRUE(becomes_true([&] { return open_descriptors() == before + 1; })) << "the server did not cut it off";
   EXPECT_LT(client.read_all().size(), std::size_t{64} << 20);
   expect_alive(server);
 }

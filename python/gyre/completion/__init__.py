@@ -1,4 +1,4 @@
-"""`gyre completion`: the shell's completion of gyre and gyre-cifar10, from the tables that their parsers have.
+"""`gyre completion`: the shell's completion of gyre and its training programs, from the tables that their parsers have.
 
 `tables` asks the programs; `bash`, `zsh` and `fish` write what each shell reads.
 """
@@ -27,7 +27,7 @@ For this one:
 def parser() -> Parser:
     whole = Parser(
         prog="gyre completion",
-        description="Writes what makes a shell complete the verbs and options of gyre and gyre-cifar10.",
+        description="Writes what makes a shell complete the verbs and options of gyre and its training programs.",
         epilog=_EPILOG,
         raw=True,
     )

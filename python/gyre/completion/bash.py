@@ -66,7 +66,6 @@ _gyre_complete_command() {
   fi
 }
 
-complete -F _gyre gyre gyre-cifar10
 """
 
 
@@ -91,10 +90,11 @@ def script(places: list[Place]) -> str:
                 values += [(f"{place.name} {name}", f"echo {shlex.quote(wanted)}") for name in option.names]
     commands = [(place.name, "return 0") for place in places if place.runs_a_command]
     return (
-        "# Completion of gyre and gyre-cifar10 for bash, written by `gyre completion bash`.\n"
+        "# Completion of gyre and its training programs for bash, written by `gyre completion bash`.\n"
         + _function("_gyre_verbs", verbs)
         + _function("_gyre_options", options)
         + _function("_gyre_value", values, "return 1")
         + _function("_gyre_runs", commands, "return 1")
         + _WALK
+        + f"complete -F _gyre {' '.join(place.name for place in places if ' ' not in place.name)}\n"
     )

@@ -72,7 +72,7 @@ def _lines(place: Place) -> list[str]:
 def script(places: list[Place]) -> str:
     """The whole script."""
     values = [f"{place.name} {name}" for place in places for one in place.options if one.kind for name in one.names]
-    lines = ["# Completion of gyre and gyre-cifar10 for fish, written by `gyre completion fish`."]
+    lines = ["# Completion of gyre and its training programs for fish, written by `gyre completion fish`."]
     lines.append("set -g __gyre_places " + " ".join(_quoted(place.name) for place in places))
     lines.append("set -g __gyre_values " + " ".join(map(_quoted, values)))
     return "\n".join(lines) + _WALK + "\n" + "\n".join(line for place in places for line in _lines(place)) + "\n"

@@ -20,7 +20,9 @@ from gyre.launch.program import find_program
 _ASK_SECONDS = 60
 # After their options stands a command.
 _RUN_COMMANDS = ("gyre run", "gyre explain")
-_FILES = ("FILE", "PATH")
+# Whose options are completed too, where they were built.
+_TRAINING_PROGRAMS = ("gyre-cifar10", "gyre-cosmoflow")
+_FILES = ("FILE", "PATH", "CONFIG")
 _FOLDERS = ("DIR",)
 
 
@@ -56,15 +58,16 @@ class Place:
 
 
 def places(own: Parser) -> list[Place]:
-    """Of gyre and, where it can run, gyre-cifar10. `own`: the parser of the verb that asks."""
+    """Of gyre and, where they can run, of the training programs. `own`: the parser of the verb that asks."""
     program = find_program()
     table = _ask(program)
     parsers = {"bench": bench_parser(), "explain": explain_parser(), "doctor": doctor.parser(), "completion": own}
     for verb, parser in parsers.items():
         table["verbs"][verb] = {**parser.table(), "description": table["verbs"][verb]["description"]}
     found = list(_flattened("gyre", table))
-    training = program.resolve().parent / "gyre-cifar10"
-    if training.exists():
+    for training in (program.resolve().parent / name for name in _TRAINING_PROGRAMS):
+        if not training.exists():
+            continue
         # Where it cannot run (another torch), gyre itself is completed all the same.
         with contextlib.suppress(Error):
             found += _flattened(training.name, _ask(training))

@@ -1,0 +1,213 @@
+"""gyre-cosmoflow as a person runs it: the network that PyTorch computes too, the same curve for any number of ranks, a
+run killed in the middle of an epoch, and (--long) as good as a regression on power spectra."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from power_spectrum import mean_absolute_errors
+from running_job import wait_until
+from safetensors.torch import load_file
+from torch import nn
+
+from gyre.data import Loader, floats, raw
+
+SIZE = 32
+PROGRAM = "gyre-cosmoflow"
+# Small enough for a test, and still the published shape.
+NETWORK = ("--conv-size", 2, "--fc1-size", 16, "--fc2-size", 8)
+LONG_RECIPE = (
+    "--batch-size",
+    4,
+    "--base-batch-size",
+    8,
+    "--lr",
+    0.003,
+    "--n-warmup-epochs",
+    0,
+    "--dropout",
+    0,
+    "--n-epochs",
+    20,
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cosmo")
+    subprocess.run(
+        [
+            "python",
+            "-m",
+            "gyre.datasets",
+            "cosmo",
+            "--out",
+            folder,
+            "--size",
+            str(SIZE),
+            "--train",
+            "22",
+            "--validation",
+            "6",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+def command(ranks: int, *arguments: object) -> list[str]:
+    program = shutil.which(PROGRAM)
+    assert program, f"{PROGRAM} is not on PATH: run ./dev build, or put build/release/bin there"
+    launcher = ["gyre", "run", "-n", str(ranks), "--"] if ranks > 1 else []
+    return [*launcher, program, *map(str, arguments)]
+
+
+def train(ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command(ranks, *arguments), capture_output=True, text=True, timeout=240, check=False, env=environment
+    )
+
+
+def checkpoint(folder: Path, steps: int) -> Path:
+    return folder / "checkpoints" / f"checkpoint-{steps:08}.safetensors"
+
+
+def of_run(output: str, name: str) -> list[float]:
+    return [float(value) for value in re.findall(rf"(?:^| ){name} ([0-9.]+)", output, re.MULTILINE)]
+
+
+class Twin(nn.Module):
+    """The network of mlcommons/hpc in PyTorch's own layers, with the names of our checkpoints."""
+
+    def __init__(self, conv_size: int, fc1_size: int, fc2_size: int, kernel_size: int) -> None:
+        super().__init__()
+        channels = 4
+        for layer in range(1, 6):
+            out = conv_size << (layer - 1)
+            setattr(self, f"conv{layer}", nn.Conv3d(channels, out, kernel_size, padding="same"))
+            channels = out
+        self.fc1 = nn.Linear(channels, fc1_size)
+        self.fc2 = nn.Linear(fc1_size, fc2_size)
+        self.out = nn.Linear(fc2_size, 4)
+
+    def forward(self, volumes: torch.Tensor) -> torch.Tensor:
+        activation = nn.LeakyReLU(0.3)
+        for layer in range(1, 6):
+            volumes = nn.functional.max_pool3d(activation(getattr(self, f"conv{layer}")(volumes)), 2)
+        hidden = activation(self.fc2(activation(self.fc1(volumes.flatten(1)))))
+        answers: torch.Tensor = 1.2 * torch.tanh(self.out(hidden))
+        return answers
+
+
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_one_step_is_the_step_that_pytorch_computes(data: Path, tmp_path: Path, kernel: int) -> None:
+    """Forward, backward and Keras' momentum with an L2 penalty, against layers and gradients that are not ours."""
+    shared = ("--data-dir", data, *NETWORK, "--kernel-size", kernel, "--dropout", 0, "--batch-size", 4, "--n-train", 4)
+    shared += ("--base-batch-size", 4, "--n-warmup-epochs", 0, "--verbose", 2, "--l2", 0.01)
+    first = train(1, *shared, "--lr", 0, "--n-epochs", 1, "--output-dir", tmp_path / "first")
+    stepped = train(1, *shared, "--lr", 0.1, "--n-epochs", 1, "--output-dir", tmp_path / "stepped")
+    assert stepped.returncode == 0, stepped.stderr
+    before, after = (load_file(checkpoint(tmp_path / run, 1)) for run in ("first", "stepped"))
+    twin = Twin(2, 16, 8, kernel)
+    twin.load_state_dict({name: before[name] for name in twin.state_dict()})
+    loader = Loader(
+        [str(path) for path in sorted((data / "train").iterdir())[:4]],
+        {"x": raw("int16", (SIZE, SIZE, SIZE, 4), dtype="float32", transform="log1p"), "y": floats(4)},
+        batch_size=4,
+        shuffle=False,
+        records_per_file=1,
+    )
+    batch = next(iter(loader))
+    error = twin(torch.as_tensor(batch["x"]).permute(0, 4, 1, 2, 3)) - torch.as_tensor(batch["y"])
+    loss = error.square().mean()
+    (loss + 0.01 * (twin.fc1.weight.square().sum() + twin.fc2.weight.square().sum())).backward()  # type: ignore[no-untyped-call]
+    assert of_run(stepped.stdout, "loss")[0] == pytest.approx(loss.item(), abs=1e-4)
+    assert of_run(first.stdout, "mae")[0] == pytest.approx(error.abs().mean().item(), abs=1e-4)
+    for name, parameter in twin.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(after[name], parameter.detach() - 0.1 * parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_any_number_of_ranks_gives_the_same_curve(data: Path, tmp_path: Path) -> None:
+    """With dropout, and with a last batch that is not full: what a sample contributes must not depend on its rank."""
+    curves = []
+    for ranks in (1, 2, 4):
+        result = train(
+            ranks, "--data-dir", data, *NETWORK, "--output-dir", tmp_path / f"run{ranks}", "--batch-size", 8 // ranks,
+            "--n-epochs", 2, "--base-batch-size", 8, "--n-warmup-epochs", 0, "--lr", 0.01, "--verbose", 2,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        curves.append(of_run(result.stdout, "loss") + of_run(result.stdout, "test mae"))
+        assert len(curves[-1]) == 6, result.stdout
+    assert curves[1] == pytest.approx(curves[0], abs=2e-3)
+    assert curves[2] == pytest.approx(curves[0], abs=2e-3)
+
+
+def test_killed_in_the_middle_of_an_epoch_it_goes_on_to_the_same_weights(data: Path, tmp_path: Path) -> None:
+    """What nobody does by hand before they need it."""
+    shared = ("--data-dir", data, *NETWORK, "--batch-size", 1, "--checkpoint-steps", 1, "--verbose", 2)
+    whole = train(1, *shared, "--output-dir", tmp_path / "whole", "--n-epochs", 3)
+    assert whole.returncode == 0, whole.stderr
+    killed = subprocess.Popen(
+        command(1, *shared, "--output-dir", tmp_path / "killed", "--n-epochs", 3),
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until("a checkpoint of the second epoch", lambda: checkpoint(tmp_path / "killed", 24).exists())
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL, "it was faster"
+    resumed = train(1, *shared, "--output-dir", tmp_path / "killed", "--n-epochs", 3, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed after epoch 1, step " in resumed.stdout
+    left, right = (load_file(checkpoint(tmp_path / run, 66)) for run in ("whole", "killed"))
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert whole.stdout.splitlines()[-1].split("  ")[:6] == resumed.stdout.splitlines()[-1].split("  ")[:6]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--bach-size", "4"], "did you mean --batch-size?"),
+        ([], "--data-dir"),
+        (["--data-dir", "/nowhere", "--dropout", "nan"], "'nan' is not a number"),
+        (["absent.yaml", "--data-dir", "/nowhere"], "absent.yaml"),
+    ],
+)
+def test_wrong_options_get_one_sentence(arguments: list[str], message: str) -> None:
+    result = train(1, *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr + result.stdout
+
+
+def test_data_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    result = train(1, "--data-dir", tmp_path, "--output-dir", tmp_path / "out")
+    assert result.returncode == 1
+    assert "python -m gyre.datasets cosmo" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+if os.environ.get("GYRE_TEST_LONG"):  # ./dev test --long: half an hour.
+
+    def test_it_comes_near_a_regression_on_power_spectra(tmp_path: Path) -> None:
+        """The measure of a network that has learned what is in the volumes."""
+        folder = tmp_path / "cosmo"
+        size = ("--size", "32", "--train", "1024", "--validation", "256")
+        subprocess.run(["python", "-m", "gyre.datasets", "cosmo", "--out", folder, *size], check=True)
+        regression, trivial = mean_absolute_errors(folder, 32)
+        print(f"regression {regression:.4f}, the mean of the targets {trivial:.4f}")
+        result = subprocess.run(
+            command(2, "--data-dir", folder, *LONG_RECIPE, "--output-dir", tmp_path / "run"),
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        assert of_run(result.stdout, "test mae")[-1] <= 1.1 * regression

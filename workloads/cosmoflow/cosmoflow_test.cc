@@ -1,0 +1,206 @@
+// The promises of the second workload: the network as published, runs that repeat bit for bit, and that go on in the
+// middle of an epoch as if they had never stopped.
+#include "workloads/cosmoflow/cosmoflow.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gyre/base/error.h"
+#include "gyre/base/random.h"
+#include "gyre/data/formats/example.h"
+#include "gyre/data/formats/tfrecord.h"
+
+namespace gyre::cosmoflow {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSize = 8;
+
+std::int64_t parameters_of(const Network& network) {
+  std::int64_t total = 0;
+  for (const auto& [name, tensor] : network.parameters()) total += tensor.numel();
+  return total;
+}
+
+TEST(CosmoflowNetwork, has_the_published_parameters) {
+  const Network version_1(NetworkOptions{}, 1);
+  EXPECT_EQ(parameters_of(version_1), 8'907'556);
+  EXPECT_EQ(version_1.parameters().size(), 16U);
+  EXPECT_EQ(parameters_of(Network({.kernel_size = 2}, 1)), 5'597'604);
+}
+
+TEST(CosmoflowNetwork, answers_within_its_range_whatever_the_kernel) {
+  for (const std::int64_t kernel : {1, 2, 3, 4}) {
+    const Network network({.size = 8, .convolutions = 3, .conv_size = 4, .kernel_size = kernel}, 1);
+    const at::Tensor answers = network.forward(at::rand({2, 4, 8, 8, 8}) * 1000, nullptr);
+    EXPECT_EQ(answers.sizes(), (std::vector<std::int64_t>{2, 4}));
+    EXPECT_LE(answers.abs().max().item<float>(), 1.2F);
+  }
+}
+
+TEST(CosmoflowNetwork, pads_as_tensorflow_does) {
+  // A kernel of two: padding stands at the end, so a voxel sees itself and its successor, and the last one itself.
+  const Network network({.size = 2, .channels = 1, .convolutions = 1, .conv_size = 1, .kernel_size = 2}, 1);
+  const auto& parameters = network.parameters();
+  const c10::NoGradGuard no_grad;
+  at::Tensor(parameters[0].tensor).fill_(0);
+  at::Tensor(parameters[0].tensor)[0][0][0][0][1] = 1;  // The successor along the last axis.
+  at::Tensor(parameters[2].tensor).fill_(1);
+  at::Tensor(parameters[4].tensor).fill_(0.1 / 64);
+  at::Tensor(parameters[6].tensor).fill_(1);
+  at::Tensor volume = at::zeros({1, 1, 2, 2, 2});
+  volume[0][0][0][0][0] = 100;  // No voxel comes before it: nothing sees it.
+  EXPECT_EQ(network.forward(volume, nullptr).abs().max().item<double>(), 0);
+  volume[0][0][0][0][1] = 0.01;
+  EXPECT_GT(network.forward(volume, nullptr).abs().max().item<double>(), 0);
+}
+
+TEST(CosmoflowNetwork, sizes_that_make_no_network_are_refused) {
+  const auto refusal = [](const NetworkOptions& options) -> std::string {
+    try {
+      check_network(options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "it was accepted";
+  };
+  EXPECT_THAT(refusal({.size = 48}), HasSubstr("multiple of 32"));
+  EXPECT_THAT(refusal({.dropout = 1.0}), HasSubstr("below 1"));
+  EXPECT_THAT(refusal({.fc1_size = 6}), HasSubstr("multiples of 4"));
+  EXPECT_THAT(refusal({.conv_size = 0}), HasSubstr("conv_size is 0"));
+  EXPECT_THAT(refusal({.size = 4096, .fc1_size = 1 << 20}), HasSubstr("fc1"));
+}
+
+/// Counts that are the larger the larger the four targets are, each in a channel of its own.
+void write_volumes(const fs::path& folder, std::uint64_t count, std::uint64_t seed) {
+  fs::create_directories(folder);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Random random(seed, i);
+    std::vector<float> targets(4);
+    for (float& target : targets) target = random.uniform(-1.0F, 1.0F);
+    std::vector<std::int16_t> counts(kSize * kSize * kSize * 4);
+    for (std::size_t k = 0; k < counts.size(); ++k) {
+      counts[k] = static_cast<std::int16_t>(random.below(3 + static_cast<std::uint64_t>(40 * (1 + targets[k % 4]))));
+    }
+    data::ExampleWriter writer;
+    writer.add_bytes("x", std::as_bytes(std::span(counts)));
+    writer.add_floats("y", targets);
+    const std::vector<Bytes> records = {writer.take()};
+    data::write_tfrecords(folder / fmt::format("univ_{:03}.tfrecord", i), records, data::Compression::kNone);
+  }
+}
+
+class CosmoflowTest : public testing::Test {
+ protected:
+  CosmoflowTest() {
+    std::string pattern = (fs::temp_directory_path() / "gyre-cosmoflow-test-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    write_volumes(folder_ / "train", 42, 1);
+    write_volumes(folder_ / "validation", 9, 2);
+  }
+  ~CosmoflowTest() override { fs::remove_all(folder_); }
+
+  Recipe recipe(const std::string& run) const {
+    Recipe recipe;
+    recipe.data_dir = folder_;
+    recipe.output_dir = folder_ / run;
+    recipe.network = {.size = 0, .convolutions = 2, .conv_size = 4, .fc1_size = 16, .fc2_size = 8, .dropout = 0.25};
+    recipe.n_epochs = 2;
+    recipe.base_batch_size = 4;
+    recipe.base_lr = 0.004;
+    recipe.n_warmup_epochs = 1;
+    recipe.verbose = 0;
+    return recipe;
+  }
+  static training::Outcome train(const Recipe& recipe) {
+    train::LocalExchange exchange;
+    return run_training(recipe, exchange);
+  }
+  std::string failure(const Recipe& recipe) const {
+    try {
+      train(recipe);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing failed";
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(CosmoflowTest, learns_and_stops_at_the_target) {
+  Recipe learn = recipe("learn");
+  learn.n_epochs = 60;
+  learn.network.dropout = 0;
+  learn.target_mae = 0.37;
+  const training::Outcome outcome = train(learn);
+  EXPECT_TRUE(outcome.target_reached) << "MAE " << outcome.test[kMae];
+  EXPECT_LT(outcome.epochs, 60U);
+  EXPECT_GT(outcome.test[kMaeOfZeros], 0.45);
+}
+
+TEST_F(CosmoflowTest, the_same_run_gives_the_same_bits_whatever_the_threads) {
+  Recipe second = recipe("second");
+  second.threads = 3;
+  EXPECT_EQ(train(recipe("first")).state_hash, train(second).state_hash);
+  Recipe other = recipe("third");
+  other.seed = 9;
+  EXPECT_NE(train(other).state_hash, train(recipe("fourth")).state_hash);
+}
+
+TEST_F(CosmoflowTest, stopped_in_the_middle_of_an_epoch_and_resumed_equals_never_stopped_bit_for_bit) {
+  const training::Outcome whole = train(recipe("whole"));
+  Recipe stopped = recipe("stopped");
+  stopped.checkpoint_steps = 4;
+  stopped.keep_checkpoints = 100;
+  train(stopped);
+  // 42 samples in batches of 4 are 11 steps; what was written after step 8 of the second epoch is what a kill leaves.
+  const fs::path checkpoints = folder_ / "stopped" / "checkpoints";
+  ASSERT_TRUE(fs::remove(checkpoints / "checkpoint-00000022.safetensors"));
+  ASSERT_TRUE(fs::exists(checkpoints / "checkpoint-00000019.safetensors"));
+  stopped.resume = true;
+  const training::Outcome resumed = train(stopped);
+  EXPECT_EQ(resumed.state_hash, whole.state_hash);
+  EXPECT_EQ(resumed.train, whole.train);
+  EXPECT_EQ(resumed.test, whole.test);
+}
+
+TEST_F(CosmoflowTest, a_resume_with_other_batches_in_the_middle_of_an_epoch_is_refused_where_it_cannot_go_on) {
+  Recipe run = recipe("run");
+  run.checkpoint_steps = 9;
+  run.n_epochs = 1;
+  train(run);
+  fs::remove(folder_ / "run" / "checkpoints" / "checkpoint-00000011.safetensors");
+  run.resume = true;
+  run.batch_size = 8;
+  EXPECT_THAT(failure(run), HasSubstr("step 9 of an epoch, which has 6 steps now"));
+}
+
+TEST_F(CosmoflowTest, mistakes_in_the_data_are_named) {
+  Recipe nowhere = recipe("nowhere");
+  nowhere.data_dir = folder_ / "absent";
+  EXPECT_THAT(failure(nowhere), testing::AllOf(HasSubstr("absent/train"), HasSubstr("gyre.datasets cosmo")));
+  Recipe greedy = recipe("greedy");
+  greedy.n_train = 1000;
+  EXPECT_THAT(failure(greedy), HasSubstr("n_train asks for 1000 samples"));
+  Recipe other = recipe("other");
+  other.network.size = 16;
+  EXPECT_THAT(failure(other), HasSubstr("[16, 16, 16, 4] values of int16"));
+  fs::resize_file(folder_ / "train" / "univ_000.tfrecord", 100);
+  EXPECT_THAT(failure(recipe("cut")), HasSubstr("univ_000.tfrecord: record 0"));
+}
+
+}  // namespace
+}  // namespace gyre::cosmoflow

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "workloads/cosmoflow/model.h"
+
+namespace gyre::cosmoflow {
+
+/// How the learning rate grows with the global batch.
+enum class Scaling { kNone, kLinear, kSqrt };
+
+/// Everything that gyre-cosmoflow can be told. The defaults are those of MLPerf HPC's configuration of version 1.0.
+struct Recipe {
+  std::filesystem::path data_dir;  ///< With folders train and validation, of TFRecord files.
+  std::filesystem::path output_dir = "results/cosmo-000";
+  std::uint64_t n_train = 0;  ///< Samples; 0: all that are there.
+  std::uint64_t n_valid = 0;
+  std::uint64_t samples_per_file = 1;
+  std::uint64_t batch_size = 4;  ///< Per rank.
+  std::uint64_t n_epochs = 128;
+  bool apply_log = true;  ///< log(1 + x); false: divided by the volume's mean.
+
+  NetworkOptions network{.size = 0};  ///< size 0: that of the first volume.
+  double l2 = 0;                      ///< Keras' factor of the two hidden dense layers' squared weights.
+
+  double momentum = 0.9;
+  double base_lr = 0.001;
+  Scaling scaling = Scaling::kLinear;
+  std::uint64_t base_batch_size = 64;
+  std::uint64_t n_warmup_epochs = 4;
+  /// After which epoch, counted from 0, the peak rate has which factor.
+  std::map<std::uint64_t, double> decay_schedule = {{32, 0.25}, {64, 0.125}};
+
+  std::optional<double> target_mae;
+
+  std::uint64_t seed = 1;
+  bool resume = false;
+  std::uint64_t keep_checkpoints = 3;
+  std::uint64_t checkpoint_steps = 0;
+  int threads = 1;                                             ///< That load data.
+  std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;  ///< Of the loader.
+  int verbose = 1;
+  bool check_replicas = false;
+};
+
+/// The rate after the warm-up.
+double peak_learning_rate(const Recipe& recipe, std::uint64_t global_batch);
+
+/// A configuration of the public benchmark (mlcommons/hpc, cosmoflow/configs), put into `recipe`. Errors name the file,
+/// the line and what would be right: kInvalidArgument for unknown names and for values that mean something that this
+/// program does not do; kNotFound, kIo.
+void read_config(const std::filesystem::path& path, Recipe& recipe);
+
+/// What changes the results, as names and values: kept in checkpoints and compared on --resume.
+std::map<std::string, std::string> result_options(const Recipe& recipe, int ranks);
+
+}  // namespace gyre::cosmoflow

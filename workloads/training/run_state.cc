@@ -1,0 +1,93 @@
+#include "workloads/training/run_state.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "gyre/base/error.h"
+
+namespace gyre::training {
+namespace {
+
+constexpr double kMostProgress = 0x1p52;  // Counts up to here are exact.
+
+double parse_number(const std::string& text, const std::string& name) {
+  double value = -1;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = problem == std::errc() && end == text.data() + text.size();
+  if (!whole || !(value >= 0 && value <= kMostProgress)) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("{} is '{}'; a number from 0 to 2^52 is needed", name, text));
+  }
+  return value;
+}
+
+}  // namespace
+
+RunState::RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors state)
+    : options_(std::move(options)), exchange_(exchange), state_(std::move(state)) {}
+
+void RunState::start_or_resume(Progress& progress) {
+  const bool leader = exchange_.rank() == 0;
+  if (leader) {
+    checkpoints_.emplace(options_.checkpoint_dir, options_.keep_checkpoints);
+    if (options_.resume) {
+      if (const auto found = checkpoints_->find_latest_valid()) load(*found, progress);
+    } else if (!checkpoints_->numbers().empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} holds the checkpoints of an earlier run: go on with --resume, or choose another "
+                              "folder with --model-dir",
+                              options_.checkpoint_dir.string()));
+    }
+    tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.tensorboard_dir);
+  }
+  std::vector<double> values(progress.size(), 0.0);
+  for (std::size_t i = 0; leader && i < values.size(); ++i) values[i] = progress[i].second;
+  exchange_.sum(values);
+  for (std::size_t i = 0; i < values.size(); ++i) progress[i].second = values[i];
+  exchange_.broadcast(state_);
+}
+
+void RunState::load(const train::CheckpointFolder::Found& found, Progress& progress) const {
+  const train::Checkpoint& saved = found.checkpoint;
+  const std::string where = found.path.string();
+  for (const std::string& reason : found.rejected) {
+    fmt::print(stderr, "{}: passed over {}\n", options_.program, reason);
+  }
+  try {
+    train::restore_from_checkpoint(saved, state_);
+    for (auto& [name, value] : progress) value = parse_number(saved.value(name), name);
+  } catch (Error& error) {
+    throw error.add_context(fmt::format("cannot resume from {}", where));
+  }
+  if (options_.talks) {
+    std::string at;
+    for (const auto& [name, value] : progress) {
+      if (name.find('/') == std::string::npos) at += fmt::format("{}{} {}", at.empty() ? "" : ", ", name, value);
+    }
+    fmt::print("resumed after {} from {}\n", at, where);
+    std::fflush(stdout);
+  }
+  for (const auto& [name, value] : options_.recipe) {
+    const auto before = saved.metadata.find(name);
+    if (before == saved.metadata.end() || before->second == value) continue;
+    fmt::print(stderr, "{}: {} was '{}' before the checkpoint and is '{}' now\n", options_.program, name,
+               before->second, value);
+  }
+}
+
+void RunState::save(std::uint64_t number, const Progress& progress) const {
+  if (!checkpoints_) return;
+  train::Checkpoint checkpoint;
+  checkpoint.metadata = options_.recipe;
+  checkpoint.metadata["program"] = fmt::format("{} {}", options_.program, GYRE_VERSION);
+  for (const auto& [name, value] : progress) checkpoint.metadata[name] = fmt::format("{}", value);
+  train::add_to_checkpoint(checkpoint, state_);
+  checkpoints_->save(number, checkpoint);
+}
+
+void RunState::add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars) {
+  if (tensorboard_) tensorboard_->add_scalars(static_cast<std::int64_t>(step), scalars);
+}
+
+}  // namespace gyre::training

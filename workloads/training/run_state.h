@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gyre/data/tensorboard.h"
+#include "gyre/train/checkpoint.h"
+#include "gyre/train/gradient_exchange.h"
+
+namespace gyre::training {
+
+/// Where a run stands, as names and numbers from 0 to 2^52: "epoch", "step", …. In checkpoints they are text. Names
+/// with a slash ("sum/loss") are not mentioned when a run goes on.
+using Progress = std::vector<std::pair<std::string, double>>;
+
+struct RunOptions {
+  std::string program;  ///< In messages and checkpoints.
+  std::filesystem::path checkpoint_dir;
+  std::filesystem::path tensorboard_dir;
+  std::uint64_t keep_checkpoints = 3;
+  bool resume = false;  ///< Go on from the newest whole checkpoint, if there is one.
+  bool talks = true;    ///< Whether rank 0 says where it goes on.
+  /// What changes the results, as names and values: kept in checkpoints and compared when a run goes on.
+  std::map<std::string, std::string> recipe{};
+};
+
+/// What a run leaves behind and goes on from: rank 0 reads and writes the folders, the others receive its state. Not
+/// thread-safe.
+class RunState {
+ public:
+  /// `state` is what a checkpoint holds: parameters, buffers, the optimizer's tensors, without autograd; they share
+  /// memory with those in use. The exchange must outlive this.
+  RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors state);
+
+  /// Collective, once: restored from the newest checkpoint or as it is, rank 0's state becomes everybody's, and so does
+  /// its `progress`, whose names stay. Error(kInvalidArgument) where checkpoints of an earlier run lie there and
+  /// `resume` was not asked for, on rank 0 alone; those of checkpoint.h.
+  void start_or_resume(Progress& progress);
+
+  /// On rank 0 writes checkpoint `number`; elsewhere nothing.
+  void save(std::uint64_t number, const Progress& progress) const;
+  /// On rank 0; elsewhere nothing.
+  void add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars);
+
+  std::uint64_t hash() const { return train::hash_tensors(state_); }
+
+ private:
+  void load(const train::CheckpointFolder::Found& found, Progress& progress) const;
+
+  RunOptions options_;
+  train::GradientExchange& exchange_;
+  train::NamedTensors state_;
+  std::optional<train::CheckpointFolder> checkpoints_;  // Rank 0 only, as is what follows.
+  std::unique_ptr<data::TensorboardWriter> tensorboard_;
+};
+
+}  // namespace gyre::training

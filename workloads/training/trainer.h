@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/data/loader.h"
+#include "gyre/train/gradient_exchange.h"
+#include "gyre/train/learning_rate.h"
+#include "gyre/train/sgd.h"
+#include "workloads/training/run_state.h"
+
+namespace gyre::training {
+
+/// What is trained, and how a batch is turned into gradients and sums of metrics. Not thread-safe.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  /// In the order of the forward pass.
+  virtual const train::NamedTensors& parameters() const = 0;
+  /// Running statistics and the like, which have no gradients: rank 0's are saved, and used by all to evaluate.
+  virtual const train::NamedTensors& buffers() const = 0;
+  /// What the sums are called; the first is the loss.
+  virtual std::span<const std::string_view> metrics() const = 0;
+
+  /// Forward and backward over the samples of `batch` that count. The gradients are those of the sum of the samples'
+  /// losses times `scale`. Returns the metrics, summed over the samples. `step` counts from 0 over the whole run.
+  virtual std::vector<double> train(const data::Batch& batch, std::uint64_t step, double scale) = 0;
+  /// The metrics alone, summed over the samples that count.
+  virtual std::vector<double> evaluate(const data::Batch& batch) = 0;
+};
+
+/// When a run may stop early.
+struct Target {
+  std::size_t metric = 0;  ///< Index into Task::metrics().
+  double value = 0;
+  bool at_most = true;  ///< Reached when the metric over the test set is at most `value`; false: at least.
+};
+
+struct TrainerOptions {
+  RunOptions run;
+  std::string samples = "samples";  ///< What they are called in messages: "images", "volumes".
+  std::uint64_t epochs = 1;         ///< Up to this one, counting those before a resume.
+  /// Save a checkpoint after so many steps too, not only after each epoch. 0: after epochs alone.
+  std::uint64_t checkpoint_steps = 0;
+  int verbose = 1;              ///< 0 nothing, 1 progress bar and a line per epoch, 2 the lines only: as Keras has it.
+  bool check_replicas = false;  ///< Compare the ranks' parameters after each step, not only after each epoch.
+  std::optional<Target> target{};
+};
+
+struct Outcome {
+  std::uint64_t epochs = 0;      ///< Finished, counting those before a resume.
+  std::vector<double> train;     ///< The last epoch's metrics, means over all ranks' samples.
+  std::vector<double> test;      ///< Over the test set, after the last epoch.
+  bool target_reached = false;   ///< False when no target was given.
+  std::uint64_t state_hash = 0;  ///< Of parameters, buffers and optimizer: equal for equal runs, on rank 0.
+};
+
+/// Trains a task together with the other ranks: epochs over the train loader, an evaluation after each, checkpoints,
+/// curves, and a run that goes on at the sample at which it stopped. Rank 0 prints and writes.
+class Trainer {
+ public:
+  /// All must outlive it. The loaders are this rank's: `train` in a sampler's order for exchange.size() ranks, `test`
+  /// unshuffled and padded.
+  Trainer(TrainerOptions options, train::GradientExchange& exchange, Task& task, train::Sgd& optimizer,
+          train::EpochSchedule schedule, data::Loader& train, data::Loader& test);
+
+  /// Collective. Errors are those of its parts.
+  Outcome run();
+
+ private:
+  /// Metrics summed over samples, and how many samples.
+  struct Sums {
+    std::vector<double> metrics;
+    double samples = 0;
+    void add(const std::vector<double>& others, std::uint64_t count);
+    std::vector<double> means() const;
+  };
+
+  bool talks() const { return exchange_.rank() == 0 && options_.verbose > 0; }
+  Sums no_sums() const { return {std::vector<double>(task_.metrics().size(), 0.0), 0}; }
+  /// Over all ranks.
+  Sums reduced(Sums sums) const;
+  Progress progress(const Sums& sums) const;
+  void start_or_resume();
+  Sums train_epoch();
+  void train_step(const data::Batch& batch, Sums& sums);
+  Sums evaluate();
+  void check_replicas() const;
+  void save_within_epoch(Sums& sums);
+  void finish_epoch(const Sums& trained, const Sums& tested, double seconds);
+  bool reached(const Sums& tested) const;
+  std::string describe(std::string_view prefix, const Sums& sums) const;
+
+  TrainerOptions options_;
+  train::GradientExchange& exchange_;
+  Task& task_;
+  train::Sgd& optimizer_;
+  train::EpochSchedule schedule_;
+  data::Loader& train_;
+  data::Loader& test_;
+  RunState state_;
+  std::uint64_t epoch_ = 0;          // That is being trained, or comes next.
+  std::uint64_t step_in_epoch_ = 0;  // That comes next.
+  Sums resumed_;                     // Of the epoch in which a resumed run had stopped: on rank 0 alone.
+};
+
+}  // namespace gyre::training
