@@ -68,10 +68,10 @@ std::shared_ptr<const data::RecordSet> open_set(const fs::path& folder, std::uin
 }
 
 /// The edge of the volumes, from the size of the first one.
-std::int64_t size_of_volumes(const std::shared_ptr<const data::RecordSet>& set, const NetworkOptions& network) {
+std::int64_t size_of_volumes(const data::RecordSet& set, const NetworkOptions& network) {
   data::RecordReader reader(set, std::make_shared<data::MemoryBudget>(kMostSampleBytes));
   data::StageTimes times;
-  const data::Example example(reader.read(0, times));
+  const data::Example example = reader.read_sample(0, times);
   const data::Feature* feature = example.find("x");
   if (feature == nullptr || feature->kind() != data::FeatureKind::kBytes || feature->bytes().size() != 1) {
     throw Error(ErrorCode::kCorruptData, fmt::format("{}: no bytes named 'x'", reader.position()));
@@ -230,7 +230,7 @@ training::Outcome run_training(Recipe recipe, train::GradientExchange& exchange)
   }
   const auto train_set = open_set(recipe.data_dir / "train", recipe.n_train, recipe, "n_train");
   const auto valid_set = open_set(recipe.data_dir / "validation", recipe.n_valid, recipe, "n_valid");
-  if (recipe.network.size == 0) recipe.network.size = size_of_volumes(train_set, recipe.network);
+  if (recipe.network.size == 0) recipe.network.size = size_of_volumes(*train_set, recipe.network);
   check_network(recipe.network);
   const std::uint64_t n_train = recipe.n_train > 0 ? recipe.n_train : train_set->count();
   const std::uint64_t n_valid = recipe.n_valid > 0 ? recipe.n_valid : valid_set->count();
