@@ -21,6 +21,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/cores.h"
 #include "gyre/data/loader.h"
+#include "gyre/data/record_set.h"
 
 namespace gyre::data {
 namespace {
