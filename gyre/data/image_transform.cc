@@ -27,34 +27,38 @@ T* elements(std::span<std::byte> bytes) {
 void ImageTransform::plan(Axis& axis, double begin, double length, std::uint32_t available, std::uint32_t wanted) {
   const double scale = length / wanted;
   const double reach = std::max(scale, 1.0);
-  const auto low_of = [&](double centre) { return std::clamp(std::floor(centre - reach + 0.5), 0.0, available - 1.0); };
-  const auto high_of = [&](double centre, double low) {
-    return std::clamp(std::floor(centre + reach + 0.5), low + 1, double(available));
+  const double inverse_reach = 1 / reach;
+  // Not floor(), which is a call; what is cut off is positive.
+  const auto low_of = [&](double centre) {
+    return std::min(static_cast<std::size_t>(std::max(centre - reach + 0.5, 0.0)), std::size_t{available} - 1);
+  };
+  const auto high_of = [&](double centre, std::size_t low) {
+    return std::clamp(static_cast<std::size_t>(std::max(centre + reach + 0.5, 0.0)), low + 1, std::size_t{available});
   };
   axis.taps = 1;
   for (std::uint32_t i = 0; i < wanted; ++i) {
     const double centre = begin + (i + 0.5) * scale;
-    const double low = low_of(centre);
-    axis.taps = std::max(axis.taps, static_cast<std::size_t>(high_of(centre, low) - low));
+    const std::size_t low = low_of(centre);
+    axis.taps = std::max(axis.taps, high_of(centre, low) - low);
   }
   axis.first.resize(wanted);
   axis.weights.assign(wanted * axis.taps, 0);
   for (std::uint32_t i = 0; i < wanted; ++i) {
     const double centre = begin + (i + 0.5) * scale;
-    const double low = low_of(centre);
-    const auto count = static_cast<std::size_t>(high_of(centre, low) - low);
+    const std::size_t low = low_of(centre);
+    const std::size_t count = high_of(centre, low) - low;
     // Those that are not used must be there as well: they are read, and weigh nothing.
-    const auto first = std::min(static_cast<std::size_t>(low), available - axis.taps);
-    const auto behind = static_cast<std::size_t>(low) - first;
-    float* const weights = axis.weights.data() + i * axis.taps + behind;
+    const std::size_t first = std::min(low, available - axis.taps);
+    float* const weights = axis.weights.data() + i * axis.taps + (low - first);
     double sum = 0;
     for (std::size_t k = 0; k < count; ++k) {
-      const double weight = std::max(0.0, 1 - std::abs((low + double(k) - centre + 0.5) / reach));
+      const double weight = std::max(0.0, 1 - std::abs(double(low + k) - centre + 0.5) * inverse_reach);
       weights[k] = static_cast<float>(weight);
       sum += weight;
     }
     if (sum > 0) {
-      for (std::size_t k = 0; k < count; ++k) weights[k] = static_cast<float>(double{weights[k]} / sum);
+      const double factor = 1 / sum;
+      for (std::size_t k = 0; k < count; ++k) weights[k] = static_cast<float>(double{weights[k]} * factor);
     } else {
       weights[0] = 1;
     }
@@ -70,7 +74,8 @@ void ImageTransform::apply(const Pixels& pixels, const Sampling& sampling, const
   line_.resize(std::size_t{pixels.width} * kPixelBytes + kKernelSlack);
   pixels_.resize(std::size_t{options.width} * kLanesPerPixel + kKernelSlack);
   planes_.resize(std::size_t{options.width} * kPixelBytes + kKernelSlack);
-  const internal::Taps taps{across_.first, across_.weights, across_.taps};
+  internal::spread_weights(across_.weights, across_.taps, spread_weights_);
+  const internal::Taps taps{across_.first, spread_weights_, across_.taps};
   for (std::size_t y = 0; y < options.height; ++y) {
     const std::span weights = std::span(down_.weights).subspan(y * down_.taps, down_.taps);
     const auto weighs = [](float weight) { return weight > 0; };
@@ -84,6 +89,7 @@ void ImageTransform::apply(const Pixels& pixels, const Sampling& sampling, const
     internal::blend_pixels(line_.data(), taps, sampling.mirrored, pixels_.data());
     store_row(options, type, y, into);
   }
+  internal::finish_stores();
 }
 
 void ImageTransform::store_row(const ImageOptions& options, ElementType type, std::size_t y,
@@ -103,7 +109,7 @@ void ImageTransform::store_row(const ImageOptions& options, ElementType type, st
   for (std::size_t c = 0; c < planes.size(); ++c) {
     planes[c] = in_place ? elements<float>(into) + c * plane + y * width : planes_.data() + c * width;
   }
-  internal::split_planes(pixels_.data(), width, scale, shift, planes);
+  internal::split_planes(pixels_.data(), width, scale, shift, in_place, planes);
   if (in_place) return;
   if (options.channels_first) {
     for (std::size_t c = 0; c < planes.size(); ++c) {

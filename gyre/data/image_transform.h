@@ -32,6 +32,7 @@ class ImageTransform {
 
   Axis across_;
   Axis down_;
+  std::vector<float> spread_weights_;
   std::vector<float> line_;    // A row of the result's height and the image's width.
   std::vector<float> pixels_;  // A row of the result, kLanesPerPixel floats each.
   std::vector<float> planes_;  // The same as three planes.
