@@ -292,7 +292,7 @@ def test_the_table_of_steps_has_the_whole_step_and_what_is_exposed_of_it() -> No
     ("arguments", "message"),
     [
         (["alreduce"], "gyre bench: there is no verb 'alreduce'; did you mean 'allreduce'?"),
-        (["train"], "gyre bench: there is no verb 'train'; there are: allreduce, exchange, step, jobs"),
+        (["train"], "gyre bench: there is no verb 'train'; there are: allreduce, exchange, step, jobs, loader"),
         (["allreduce", "--sise", "4"], "gyre bench allreduce: there is no option --sise; did you mean --sizes?"),
         (["step", "--rank", "2"], "gyre bench step: there is no option --rank; did you mean --ranks?"),
         (["allreduce", "4"], "gyre bench allreduce: '4' is neither an option nor an option's value"),
@@ -319,6 +319,21 @@ def test_jobs_tells_what_a_job_server_does_and_costs(bench: Bench, tmp_path: Pat
     refused = bench("jobs", "--jobs", "0")
     assert refused.returncode == 2
     assert "--jobs is 0; 1 to" in refused.stderr
+
+
+def test_loader_compares_with_a_bare_decoder_and_with_other_loaders(bench: Bench, tmp_path: Path) -> None:
+    few = ("--images", "64", "--size", "64", "--seconds", "0.1", "--repeats", "1", "--threads", "1")
+    done = bench("loader", "images", *few, "--json", str(tmp_path / "rows.json"))
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads((tmp_path / "rows.json").read_text())
+    assert row["ours_per_second"] > 0
+    assert row["bound_per_second"] > 0
+    assert row["peers_per_second"]["torch + Pillow"] > 0
+    assert 0 < row["memory_bytes"] <= 1 << 30
+    assert "JPEG in TFRecord" in done.stdout
+    refused = bench("loader", "volumes")
+    assert refused.returncode == 2
+    assert "there is no case 'volumes'; there are: images, folder, cold" in refused.stderr
 
 
 def test_jobs_measures_plain_sbatch_as_well(bench: Bench) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gyre._command_line import Parser
-from gyre.bench import allreduce, exchange, jobs, step
+from gyre.bench import allreduce, exchange, jobs, loader, step
 from gyre.bench.errors import BenchError, UsageError
 from gyre.bench.launch import Interrupted, launcher
 from gyre.bench.report import check_writable, table, write_json
@@ -25,6 +25,7 @@ Examples:
   gyre bench exchange resnet50 --json exchange.json
   gyre bench step vgg16 --image-size 32 --batch 32
   gyre bench jobs --jobs 1000 --nodes 8
+  gyre bench loader images
 
 Exit code: 0 when everything was measured and every answer was right; 1 when a program failed; 2 for a wrong option;
 130 after Ctrl-C."""
@@ -33,12 +34,12 @@ Exit code: 0 when everything was measured and every answer was right; 1 when a p
 def parser() -> Parser:
     whole = Parser(
         prog="gyre bench",
-        description="Measures Gyre's exchange on this machine, compared with its bound and the peers.",
+        description="Measures Gyre's exchange, jobs and loader on this machine, compared with bounds and peers.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in (allreduce, exchange, step, jobs):
+    for verb in (allreduce, exchange, step, jobs, loader):
         verb.add_verb(verbs)
     return whole
 

@@ -67,6 +67,20 @@ JOBS_COLUMNS = (
 )
 
 
+LOADER_COLUMNS = (
+    "what",
+    "threads",
+    "ours",
+    "bound",
+    "of it",
+    "peer",
+    "its rate",
+    "ours/peer",
+    "first batch",
+    "memory",
+)
+
+
 def size_text(size_bytes: float) -> str:
     """ "4 B", "64 KB", "102.2 MB" """
     for unit in ("B", "KB", "MB"):
@@ -156,6 +170,23 @@ def jobs_cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def loader_cells(row: Row) -> list[tuple[str, ...]]:
+    """The lines of one case in the table of loaders, one for each peer: LOADER_COLUMNS."""
+    ours: float = row["ours_per_second"]
+    bound: float | None = row["bound_per_second"]
+    figures = (
+        row["what"], str(row["threads"]), f"{ours:.0f}/s", f"{bound:.0f}/s" if bound else "-",
+        f"{ours / bound:.0%}" if bound else "-",
+    )  # fmt: skip
+    memory = size_text(row["memory_bytes"]) if "memory_bytes" in row else "-"
+    rest = (time_text(1e6 * row["start_s"]) if "start_s" in row else "-", memory)
+    lines: list[tuple[str, ...]] = []
+    for name, rate in (row["peers_per_second"] or {"-": None}).items():
+        versus = (name, f"{rate:.0f}/s", f"{ours / rate:.2f}") if rate else (name, "-", "-")
+        lines.append((*figures, *versus, *rest) if not lines else ("", "", "", "", "", *versus, "", ""))
+    return lines
+
+
 def table(rows: Sequence[Row]) -> str:
     """Times of ours and of the peers, their ratio (above 1: ours is faster), and how near ours is to the bound; of
     steps, what they take with and without exchange. The rows of one verb."""
@@ -163,6 +194,8 @@ def table(rows: Sequence[Row]) -> str:
         lines = [STEP_COLUMNS, *(step_cells(row) for row in rows)]
     elif rows and rows[0]["bench"] == "jobs":
         lines = [JOBS_COLUMNS, *(jobs_cells(row) for row in rows)]
+    elif rows and rows[0]["bench"] == "loader":
+        lines = [LOADER_COLUMNS, *(line for row in rows for line in loader_cells(row))]
     else:
         lines = [COLUMNS, *(cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

@@ -1,0 +1,208 @@
+"""`gyre bench loader`: how fast samples become batches, beside what users would take instead and beside a bound.
+
+A case is one set of files and what is to be made of it: our program, those of the peers, and the program that only does
+what nobody can leave out. Each is a command that prints {"per_second": …} (gyre.bench.loaders). CASES is the list; more
+cases, and more peers of a case, are entries there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gyre.bench.errors import BenchError, UsageError
+from gyre.bench.launch import Launcher, program
+from gyre.bench.report import Row
+
+_TIMEOUT_SECONDS = 900
+_LAST_WORDS = 2000
+_MOST_IMAGES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all programs of a run are given."""
+
+    data: Path
+    threads: int
+    seconds: float
+
+    @property
+    def options(self) -> list[str]:
+        return ["--threads", str(self.threads), "--seconds", f"{self.seconds:g}"]
+
+
+Command = Callable[[Setting], list[str]]
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """A program in Python of gyre.bench.loaders."""
+    return [sys.executable, "-P", "-m", f"gyre.bench.loaders.{name}", *arguments]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another way to load a case's files. `needs`: modules without which it is left out, with a note."""
+
+    command: Command
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """`prepare` writes the files it needs below a folder, where they are not there yet."""
+
+    what: str
+    prepare: Callable[[Path, argparse.Namespace], None]
+    ours: Command
+    bound: Command | None = None
+    peers: Mapping[str, Peer] = field(default_factory=dict)
+
+
+def write_images(layout: str) -> Callable[[Path, argparse.Namespace], None]:
+    def prepare(data: Path, arguments: argparse.Namespace) -> None:
+        from gyre.datasets.imagenet import Recipe, write_images  # noqa: PLC0415 - loads torch
+
+        if not (data / layout).exists():
+            write_images(data / layout, {"train": arguments.images}, Recipe(size=arguments.size), layout=layout)
+
+    return prepare
+
+
+def both_layouts(data: Path, arguments: argparse.Namespace) -> None:
+    for layout in ("tfrecord", "folder"):
+        write_images(layout)(data, arguments)
+
+
+def shards(setting: Setting, *more: str) -> list[str]:
+    keys = ("--key", "image/encoded", "--label", "image/class/label")
+    return module("gyre_images", str(setting.data / "tfrecord" / "train-*"), *keys, *setting.options, *more)
+
+
+def folder(setting: Setting, *more: str) -> list[str]:
+    return module("gyre_images", str(setting.data / "folder" / "train"), *setting.options, *more)
+
+
+def bare_decode(setting: Setting) -> list[str]:
+    files = sorted(str(path) for path in (setting.data / "tfrecord").glob("train-*"))
+    return [str(program("gyre-bench-decode")), *files, "--key", "image/encoded", *setting.options]
+
+
+def pillow(setting: Setting) -> list[str]:
+    return module("pillow_images", str(setting.data / "folder" / "train"), *setting.options)
+
+
+PILLOW = Peer(pillow, needs=("PIL",))
+
+CASES = {
+    "images": Case("JPEG in TFRecord", both_layouts, shards, bound=bare_decode, peers={"torch + Pillow": PILLOW}),
+    "folder": Case("JPEG, a file each", both_layouts, folder, bound=bare_decode, peers={"shards": Peer(shards)}),
+    "cold": Case(
+        "JPEG, a file each, not in the page cache",
+        both_layouts,
+        lambda setting: folder(setting, "--cold"),
+        peers={"shards": Peer(lambda setting: shards(setting, "--cold"))},
+    ),
+}
+
+
+def add_verb(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "loader",
+        help="samples to batches per second, beside a bare decoder and other loaders",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: gyre bench loader images --threads 2 --repeats 3",
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all)")
+    parser.add_argument("--threads", type=int, help="of each loader (default: the cores of this process)")
+    parser.add_argument("--images", type=int, default=1024, help="that are read (default: 1024, about 100 MB)")
+    parser.add_argument("--size", type=int, default=500, help="their long side in pixels (default: 500)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep the files there, for the next run")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of measuring per figure (default: 4)")
+    parser.add_argument("--repeats", type=int, default=3, help="turns of every program; medians (default: 3)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there as well")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="what to print (default: table)"
+    )
+    parser.set_defaults(measure=measure)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    for name in arguments.cases:
+        if name not in CASES:
+            raise UsageError(f"there is no case '{name}'; there are: {', '.join(CASES)}")
+    limits = {"threads": (1, 1024), "images": (64, _MOST_IMAGES), "size": (16, 4096), "repeats": (1, 100)}
+    for name, (least, most) in limits.items():
+        value = getattr(arguments, name)
+        if value is not None and not least <= value <= most:
+            raise UsageError(f"--{name} is {value}; {least} to {most} are possible")
+    if not 0 < arguments.seconds <= 60:
+        raise UsageError(f"--seconds is {arguments.seconds:g}; more than 0 and at most 60 are needed")
+
+
+def run(command: Sequence[str]) -> dict[str, float]:
+    """What the program prints. BenchError has its last words."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"{command[0]} has not ended within {_TIMEOUT_SECONDS} seconds") from error
+    if done.returncode != 0:
+        raise BenchError(f"{' '.join(command)} failed ({done.returncode}):\n{done.stderr[-_LAST_WORDS:].strip()}")
+    figures = json.loads(done.stdout.strip().splitlines()[-1])
+    if not isinstance(figures, dict) or not figures.get("per_second", 0) > 0:
+        raise BenchError(f"{' '.join(command)} printed no rate: {done.stdout[-_LAST_WORDS:].strip()}")
+    return figures
+
+
+def _row(name: str, case: Case, setting: Setting, repeats: int, launcher: Launcher) -> Row:
+    commands: dict[str, list[str]] = {"ours": case.ours(setting)}
+    if case.bound is not None:
+        commands["bound"] = case.bound(setting)
+    for peer_name, peer in case.peers.items():
+        missing = [module for module in peer.needs if importlib.util.find_spec(module) is None]
+        if missing:
+            launcher.notes.append(f"{peer_name} is not measured: this Python has no {', '.join(missing)}")
+        else:
+            commands[f"peer {peer_name}"] = peer.command(setting)
+    turns: dict[str, list[dict[str, float]]] = {which: [] for which in commands}
+    for _ in range(repeats):  # In turns, so that what else the machine does meets all of them.
+        for which, command in commands.items():
+            turns[which].append(run(command))
+    rates = {which: statistics.median(turn["per_second"] for turn in taken) for which, taken in turns.items()}
+    ours = {key: statistics.median(turn[key] for turn in turns["ours"]) for key in turns["ours"][0]}
+    return {
+        "bench": "loader",
+        "case": name,
+        "what": case.what,
+        "threads": setting.threads,
+        "ours_per_second": rates["ours"],
+        "bound_per_second": rates.get("bound"),
+        "peers_per_second": {peer: rates.get(f"peer {peer}") for peer in case.peers},
+        **{key: value for key, value in ours.items() if key != "per_second"},
+    }
+
+
+def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
+    _check(arguments)
+    from gyre.core import _core  # noqa: PLC0415 - only this verb needs it here
+
+    threads = arguments.threads or _core.usable_cores()
+    with tempfile.TemporaryDirectory(prefix="gyre-bench-") as temporary:
+        setting = Setting(arguments.data or Path(temporary), threads, arguments.seconds)
+        rows = []
+        for name in arguments.cases or CASES:
+            CASES[name].prepare(setting.data, arguments)
+            rows.append(_row(name, CASES[name], setting, arguments.repeats, launcher))
+    return rows
