@@ -178,8 +178,8 @@ FieldDecoder::FieldDecoder(std::vector<Field> fields) : fields_(std::move(fields
   }
 }
 
-FieldScratch::FieldScratch(std::shared_ptr<MemoryBudget> budget)
-    : images_(std::make_unique<internal::ImageMaker>(std::move(budget))) {}
+FieldScratch::FieldScratch(const std::shared_ptr<MemoryBudget>& budget)
+    : images_(std::make_unique<internal::ImageMaker>(budget)) {}
 FieldScratch::~FieldScratch() = default;
 
 std::size_t FieldScratch::bytes() const { return images_->scratch_bytes(); }

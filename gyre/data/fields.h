@@ -66,7 +66,7 @@ class ImageMaker;
 /// What a thread needs to decode fields, kept from sample to sample. Not thread-safe: one per thread.
 class FieldScratch {
  public:
-  explicit FieldScratch(std::shared_ptr<MemoryBudget> budget = nullptr);
+  explicit FieldScratch(const std::shared_ptr<MemoryBudget>& budget = nullptr);
   ~FieldScratch();
 
   internal::ImageMaker& images() { return *images_; }

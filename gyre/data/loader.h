@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gyre/base/clock.h"
@@ -23,6 +24,9 @@ struct LoaderOptions {
   /// For batches and for what the threads work with; what is read into it counts, the page cache does not.
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   std::uint64_t prefetch_batches = 0;  ///< That are read ahead at most; 0: as many as keep all threads busy.
+  /// A sample that is damaged gives way to another one, and is counted: sample n to n + 1, n + 3, n + 7 …, which leads
+  /// out of a damaged file. Else it is an error.
+  bool replace_damaged = false;
 };
 
 /// What the loading of an epoch has cost so far.
@@ -32,6 +36,8 @@ struct StallLedger {
   StageTimes waited_for;                    ///< `waited`, split as each batch's own work was.
   StageTimes worked;                        ///< All threads together, for the batches returned.
   std::chrono::nanoseconds first_batch{0};  ///< From start_epoch() to the first batch.
+  std::uint64_t damaged = 0;                ///< Samples that gave way to others (LoaderOptions::replace_damaged) …
+  std::string first_damage;                 ///< … and what was wrong with the first one.
 };
 
 namespace internal {

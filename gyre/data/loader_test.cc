@@ -175,6 +175,29 @@ TEST(Loader, images_are_augmented_by_seed_epoch_and_sample_whatever_threads_rank
   EXPECT_GT(worked.spent[static_cast<std::size_t>(Stage::kDecode)].count(), 0);
 }
 
+TEST(Loader, damaged_samples_give_way_to_others_and_are_counted_where_that_is_wished) {
+  RecordFiles files;
+  files.add(6);
+  std::vector<Bytes> records;
+  for (std::int64_t i = 0; i < 5; ++i) {
+    ExampleWriter writer;
+    writer.add_ints("label", std::array{i});  // Without "x".
+    records.push_back(writer.take());
+  }
+  write_tfrecords(files.path("damaged"), records, Compression::kNone);
+  const auto set = std::make_shared<RecordSet>(std::vector{files.path("damaged"), files.names()[0]}, open_local_file,
+                                               RecordSetOptions{});
+  LoaderOptions options = options_of(4, 3);
+  options.sampling.shuffling = Shuffling::kNone;
+  EXPECT_THROW(Loader(set, kFields, options), Error);
+  options.replace_damaged = true;
+  Loader loader(set, kFields, options);
+  // Samples 0 to 4 are damaged, 5 to 10 have the labels 0 to 5.
+  EXPECT_THAT(epoch_of(loader, 0), ::testing::ElementsAre(2, 3, 0, 1, 0, 0, 1, 2, 3, 4, 5));
+  EXPECT_EQ(loader.ledger().damaged, 6U);  // The last batch is filled up with sample 0.
+  EXPECT_THAT(loader.ledger().first_damage, HasSubstr("damaged, record 0"));
+}
+
 TEST(Loader, an_image_that_cannot_be_decoded_is_named_with_file_record_and_place) {
   RecordFiles files;
   ExampleWriter writer;
@@ -219,7 +242,8 @@ TEST(Loader, batches_outlive_their_loader) {
 
 TEST(Loader, memory_stays_within_the_budget_and_a_caller_who_holds_everything_is_told) {
   RecordFiles files;
-  files.add(400, Compression::kNone, 8);
+  // All batches take more than the budget, whichever of the threads have read a file.
+  for (int i = 0; i < 10; ++i) files.add(100);
   LoaderOptions options = options_of(1, 2);
   options.memory_budget_bytes = 100'000;
   Loader loader(open_set(files), kFields, options);

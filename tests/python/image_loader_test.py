@@ -122,6 +122,11 @@ def test_a_damaged_image_is_named_with_file_record_and_place(files: Path) -> Non
     fields = {"image": image(32, augment=False, key="image/encoded")}
     with pytest.raises(CorruptDataError, match=r"train-00002, record 0, .* byte 12: field 'image': .*end too early"):
         list(Loader(files, fields, batch_size=1, shuffle=False))
+    loader = Loader(files, fields, batch_size=13, damaged="replace")
+    assert [batch["image"].shape[0] for batch in loader] == [13]
+    assert loader.ledger().damaged == 1
+    assert "1 damaged samples were replaced, first" in str(loader.ledger())
+    assert "train-00002, record 0" in loader.ledger().first_damage
 
 
 @pytest.mark.parametrize(

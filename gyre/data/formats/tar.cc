@@ -184,7 +184,7 @@ void TarIndexer::take_entry(const Block& block) {
   auto size = number_at(block, 124, 12);
   if (!size) fail("has a size that is no number");
   const bool is_extension = type == 'x' || type == 'g' || type == 'L' || type == 'K';
-  if (!is_extension && extension_.size_bytes) size = *extension_.size_bytes;
+  if (!is_extension && extension_.size_bytes) size = extension_.size_bytes;
   const bool has_contents = type != '1' && type != '2' && type != '3' && type != '4' && type != '5' && type != '6';
   if (!has_contents) size = 0;
   if (*size > file_.size_bytes() - next_) {

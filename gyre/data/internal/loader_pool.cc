@@ -184,16 +184,15 @@ void LoaderPool::work() {
     }
     ++working_;
     lock.unlock();
-    StageTimes times;
-    std::exception_ptr failure;
+    Outcome outcome;
     try {
-      times = read_sample(worker, *task);
+      outcome = read_sample(worker, *task);
     } catch (const std::exception& exception) {
-      failure = std::make_exception_ptr(as_error(exception));
+      outcome.failure = std::make_exception_ptr(as_error(exception));
     }
     lock.lock();
     --working_;
-    finish(*task, times, failure);
+    finish(*task, outcome);
   }
 }
 
@@ -226,16 +225,34 @@ BatchSlot* LoaderPool::begin_batch() {
   slot->begun = 0;
   slot->finished = 0;
   slot->times = {};
+  slot->damaged = 0;
+  slot->first_damaged.reset();
   slot->failed.reset();
   slot->failure = nullptr;
   filling_.push_back(slot);
   return slot;
 }
 
-StageTimes LoaderPool::read_sample(Worker& worker, const Task& task) const {
-  StageTimes times;
-  const SampleIdentity identity{options_.sampling.seed, task.slot->epoch, task.slot->batch.samples[task.position]};
-  const Example sample = worker.reader->read_sample(identity.sample, times);
+LoaderPool::Outcome LoaderPool::read_sample(Worker& worker, const Task& task) const {
+  constexpr int kMostReplacements = 24;
+  const std::uint64_t wanted = task.slot->batch.samples[task.position];
+  Outcome outcome;
+  for (int attempt = 0;; ++attempt) {
+    try {
+      const std::uint64_t further = (std::uint64_t{1} << attempt) - 1;
+      read_into_place(worker, task, (wanted + further) % set_->count(), outcome.times);
+      return outcome;
+    } catch (const Error& error) {
+      const bool damaged = error.code() == ErrorCode::kCorruptData || error.code() == ErrorCode::kUnsupported;
+      if (!options_.replace_damaged || !damaged || attempt == kMostReplacements) throw;
+      if (attempt == 0) outcome.damage = error.what();
+    }
+  }
+}
+
+void LoaderPool::read_into_place(Worker& worker, const Task& task, std::uint64_t sample, StageTimes& times) const {
+  const SampleIdentity identity{options_.sampling.seed, task.slot->epoch, sample};
+  const Example example = worker.reader->read_sample(sample, times);
   StageClock clock(times);
   std::vector<std::span<std::byte>> into;
   for (std::size_t i = 0; i < decoder_.fields().size(); ++i) {
@@ -243,21 +260,27 @@ StageTimes LoaderPool::read_sample(Worker& worker, const Task& task) const {
     into.push_back(std::span(task.slot->fields[i].get() + task.position * bytes, bytes));
   }
   try {
-    decoder_.decode(sample, identity, worker.scratch, clock, into);
+    decoder_.decode(example, identity, worker.scratch, clock, into);
   } catch (Error& error) {
     error.add_context(worker.reader->position());
     throw;
   }
-  return times;
 }
 
-void LoaderPool::finish(const Task& task, const StageTimes& times, const std::exception_ptr& failure) {
+void LoaderPool::finish(const Task& task, const Outcome& outcome) {
   BatchSlot& slot = *task.slot;
-  slot.times += times;
+  slot.times += outcome.times;
   ++slot.finished;
-  if (failure && (!slot.failed || task.position < *slot.failed)) {
+  if (!outcome.damage.empty()) {
+    ++slot.damaged;
+    if (!slot.first_damaged || task.position < *slot.first_damaged) {
+      slot.first_damaged = task.position;
+      slot.damage = outcome.damage;
+    }
+  }
+  if (outcome.failure && (!slot.failed || task.position < *slot.failed)) {
     slot.failed = task.position;
-    slot.failure = failure;
+    slot.failure = outcome.failure;
     failed_ = true;
   }
   if (slot.ready() || working_ == 0) ready_.notify_all();
@@ -300,6 +323,8 @@ void LoaderPool::account(const BatchSlot& slot, std::chrono::nanoseconds waited)
   if (ledger_.batches++ == 0) ledger_.first_batch = SteadyClock::now() - epoch_began_;
   ledger_.waited += waited;
   ledger_.worked += slot.times;
+  if (slot.damaged > 0 && ledger_.damaged == 0) ledger_.first_damage = slot.damage;
+  ledger_.damaged += slot.damaged;
   const auto total = static_cast<double>(std::max<std::int64_t>(slot.times.total().count(), 1));
   for (std::size_t i = 0; i < kStages; ++i) {
     const double share = static_cast<double>(slot.times.spent[i].count()) / total;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -30,8 +31,11 @@ struct BatchSlot {
   std::size_t begun = 0;     ///< Samples that a thread has taken.
   std::size_t finished = 0;  ///< Samples that are done, or have failed.
   StageTimes times;
-  std::optional<std::size_t> failed;  ///< The first sample that could not be read …
-  std::exception_ptr failure;         ///< … and why.
+  std::uint64_t damaged = 0;                 ///< Samples that gave way to others …
+  std::optional<std::size_t> first_damaged;  ///< … the first of them …
+  std::string damage;                        ///< … and what was wrong with it.
+  std::optional<std::size_t> failed;         ///< The first sample that could not be read …
+  std::exception_ptr failure;                ///< … and why.
 
   bool ready() const { return finished == batch.samples.size(); }
 };
@@ -82,8 +86,16 @@ class LoaderPool {
 
     std::uint64_t scratch_bytes() const { return reader->scratch_bytes() + scratch.bytes(); }
   };
-  StageTimes read_sample(Worker& worker, const Task& task) const;
-  void finish(const Task& task, const StageTimes& times, const std::exception_ptr& failure) GYRE_REQUIRES(mutex_);
+  /// What became of a sample.
+  struct Outcome {
+    StageTimes times;
+    std::exception_ptr failure;
+    std::string damage;  ///< Of the sample whose place another one has taken.
+  };
+  /// The task's sample, or the one that takes its place.
+  Outcome read_sample(Worker& worker, const Task& task) const;
+  void read_into_place(Worker& worker, const Task& task, std::uint64_t sample, StageTimes& times) const;
+  void finish(const Task& task, const Outcome& outcome) GYRE_REQUIRES(mutex_);
   void account(const BatchSlot& slot, std::chrono::nanoseconds waited) GYRE_REQUIRES(mutex_);
 
   const std::shared_ptr<const SampleSet> set_;

@@ -80,6 +80,7 @@ class DataLoader:
         threads: int,
         memory_budget: int,
         prefetch: int,
+        replace_damaged: bool,
     ) -> None: ...
     @property
     def count(self) -> int: ...

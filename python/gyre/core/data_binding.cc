@@ -175,6 +175,8 @@ nanobind::dict to_dict(const data::StallLedger& ledger) {
   result["batches"] = ledger.batches;
   result["waited"] = seconds(ledger.waited);
   result["first_batch"] = seconds(ledger.first_batch);
+  result["damaged"] = ledger.damaged;
+  result["first_damage"] = ledger.first_damage;
   result["waited_for"] = waits;
   result["worked"] = stages;
   return result;
@@ -235,7 +237,7 @@ void bind_data(nanobind::module_& module) {
           [](DataLoader* self, std::vector<std::string> files, const std::string& format,
              std::uint64_t records_per_file, const std::vector<FieldTuple>& fields, std::uint64_t batch_size,
              const std::string& shuffle, std::uint64_t seed, bool drop_last, int rank, int ranks, int threads,
-             std::uint64_t memory_budget, std::uint64_t prefetch) {
+             std::uint64_t memory_budget, std::uint64_t prefetch, bool replace_damaged) {
             data::LoaderOptions options;
             options.sampling = {.seed = seed,
                                 .shuffling = named(kShufflings, shuffle, "shuffle"),
@@ -246,13 +248,15 @@ void bind_data(nanobind::module_& module) {
             options.threads = threads;
             options.memory_budget_bytes = memory_budget;
             options.prefetch_batches = prefetch;
+            options.replace_damaged = replace_damaged;
             const data::SampleOptions samples{
                 .format = named(kFormats, format, "format"), .records_per_file = records_per_file, .threads = threads};
             new (self) DataLoader(std::move(files), samples, fields, options, shuffle == "block");
           },
           nb::arg("files"), nb::kw_only(), nb::arg("format"), nb::arg("records_per_file"), nb::arg("fields"),
           nb::arg("batch_size"), nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("rank"),
-          nb::arg("ranks"), nb::arg("threads"), nb::arg("memory_budget"), nb::arg("prefetch"))
+          nb::arg("ranks"), nb::arg("threads"), nb::arg("memory_budget"), nb::arg("prefetch"),
+          nb::arg("replace_damaged"))
       .def_prop_ro("count", &DataLoader::count, "Samples of the set.")
       .def_prop_ro("classes", &DataLoader::classes, "Names by label, where the files say them.")
       .def_prop_ro("steps", [](DataLoader& self) { return self.loader().steps(); })

@@ -20,11 +20,16 @@ class StallLedger:
     """By all threads together, likewise split."""
     first_batch: float
     """From the start of the epoch to its first batch."""
+    damaged: int = 0
+    """Samples that gave way to others (`damaged="replace"`)."""
+    first_damage: str = ""
+    """What was wrong with the first of them."""
 
     def __str__(self) -> str:
         total = sum(self.worked.values()) or 1.0
         split = ", ".join(f"{stage} {100 * time / total:.0f} %" for stage, time in self.worked.items())
+        damage = f"; {self.damaged} damaged samples were replaced, first {self.first_damage}" if self.damaged else ""
         return (
             f"{self.batches} batches, the first after {self.first_batch:.2f} s; waited {self.waited:.2f} s for data; "
-            f"the threads worked {sum(self.worked.values()):.2f} s: {split}"
+            f"the threads worked {sum(self.worked.values()):.2f} s: {split}{damage}"
         )

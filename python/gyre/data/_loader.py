@@ -71,6 +71,8 @@ class Loader:
     prefetch: batches read ahead; default: as many as keep all threads busy.
     records_per_file: where it is known, no file is opened before it is needed; else the records are counted first, and
         compressed files decompressed for that.
+    damaged: "error", or "replace": a sample that cannot be read or decoded gives way to another one, the same in every
+        run, and the ledger counts it and says what was wrong with the first.
     output: "torch" or "numpy".
 
     Raises gyre.errors.Error: INVALID_ARGUMENT, NOT_FOUND, CORRUPT_DATA (with file, record and offset),
@@ -93,10 +95,13 @@ class Loader:
         prefetch: int = 0,
         records_per_file: int | None = None,
         format: str = "auto",
+        damaged: str = "error",
         output: str = "torch",
     ) -> None:
         if shuffle not in _ORDERS:
             raise InvalidArgumentError(f"shuffle={shuffle!r} is none of True, False, 'full', 'block', 'none'")
+        if damaged not in ("error", "replace"):
+            raise InvalidArgumentError(f"damaged={damaged!r} is neither 'error' nor 'replace'")
         if output not in ("torch", "numpy"):
             raise InvalidArgumentError(f"output={output!r} is neither 'torch' nor 'numpy'")
         _check_number("batch_size", batch_size, least=1)
@@ -126,6 +131,7 @@ class Loader:
             threads=threads or _default_threads(),
             memory_budget=memory_budget,
             prefetch=prefetch,
+            replace_damaged=damaged == "replace",
         )
         self._start: tuple[int, int] | None = None  # Epoch and step of the next loop, where somebody has said so.
         self._epoch = -1  # Of the loop that runs or ran last …
