@@ -23,6 +23,7 @@
 #include "apps/gyre/verb_group.h"
 #include "gyre/base/error.h"
 #include "gyre/cli/option_table.h"
+#include "gyre/cli/parse_error.h"
 #include "gyre/cli/suggest.h"
 #include "gyre/net/http/error.h"
 
@@ -162,8 +163,9 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
   arguments = with_options_for_help(std::move(arguments));
   const std::string first = arguments.front();
   if (std::ranges::find(line.words, first) == line.words.end()) {
+    if (first.starts_with('-')) return usage_failure("gyre", gyre::cli::no_such_option(first, {"--help", "--version"}));
     const auto meant = gyre::cli::nearest(first, line.words);
-    return usage_failure("gyre", fmt::format("there is no {} '{}'{}", first.starts_with('-') ? "option" : "verb", first,
+    return usage_failure("gyre", fmt::format("there is no verb '{}'{}", first,
                                              meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
   }
   if (first == kTableOption) {
@@ -178,7 +180,8 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
   } catch (const CLI::Success& help) {
     return line.app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return usage_failure(where, error.what());
+    const auto verbs = line.app.get_subcommands([&](const CLI::App* verb) { return verb->get_name() == first; });
+    return usage_failure(where, gyre::cli::describe(error, verbs.empty() ? line.app : *verbs.front()));
   } catch (const gyre::app::UsageError& error) {
     return usage_failure(where, error.what());
   } catch (const gyre::Error& error) {

@@ -24,6 +24,8 @@ from gyre.launch.program import MOST_RANKS_PER_HOST
 
 _USAGE_EXIT_CODE = 2
 _SIGNALLED_EXIT_CODE = 128
+# Of a command that cannot be run, or is not found.
+_NOT_STARTED = (126, 127)
 _LONGEST_SECONDS = 86400
 _END_SECONDS = 20
 
@@ -147,6 +149,8 @@ def run(arguments: argparse.Namespace, programs: Launcher) -> tuple[Ended, Path]
 
 def print_report(arguments: argparse.Namespace, ended: Ended, path: Path) -> int:
     if not path.exists():
+        if ended.code in _NOT_STARTED:  # `gyre run` has said so.
+            return ended.code
         print(
             "gyre explain: there is no report: the job ended before rank 0 had joined it, or rank 0 was killed before "
             "it left (a program that is not Python's must end by itself)",
