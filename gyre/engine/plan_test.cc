@@ -92,7 +92,7 @@ TEST(PlanFailureTest, different_plans_fail_on_every_rank_with_both_sides) {
     if (runtime.rank() == 2) tensors[3].shape = {9};
     const std::string failure =
         failure_of([&] { static_cast<void>(runtime.engine().make_plan(tensors, {.name = "p"})); });
-    EXPECT_THAT(failure, HasSubstr("MISMATCH: the ranks disagree about the plan 'p'"));
+    EXPECT_THAT(failure, HasSubstr("MISMATCH: the ranks disagree about gradient exchange 'p'"));
     EXPECT_THAT(failure, HasSubstr("'w3' float32 [1, 5] on rank 0; 'w3' float32 [9] on rank 2"));
   });
 }

@@ -45,7 +45,7 @@ def check_tensor(tensor: object, action: str) -> torch.Tensor:
     if _exchangeable(tensor):
         return tensor
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{action}: expected a torch.Tensor, got {type(tensor).__name__}")
+        raise TypeError(f"{action}: expected a torch.Tensor, got {type(tensor).__name__}; pass torch.as_tensor(value)")
     if tensor.layout != torch.strided:
         kind = str(tensor.layout).removeprefix("torch.")
         raise UnsupportedError(f"{action}: a {kind} tensor cannot be exchanged; pass tensor.to_dense()")

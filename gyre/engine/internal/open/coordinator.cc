@@ -22,9 +22,10 @@ const Signature& first_signature(const std::vector<std::optional<Signature>>& si
 
 /// What may have made ranks disagree about an operation whose name tells only which call it is.
 constexpr const char* kNumberedAdvice =
-    "Probably a collective is called on some ranks only (inside `if rank == 0:`, say), so that it meets another call "
-    "of "
-    "the other ranks: call every collective on all ranks, in the same order";
+    "Probably a collective is called on some ranks only (inside `if rank == 0:`, say), or some ranks have fewer "
+    "batches, "
+    "so that it meets another call of the other ranks: call every collective on all ranks, in the same order, and give "
+    "all ranks the same number of batches (or see join())";
 
 /// `refusal` for another member of its group.
 Refusal of_member(const std::string& name, const Refusal& refusal, const std::string& message) {

@@ -288,17 +288,27 @@ void CoordinatorService::refuse_with_places(std::vector<Refusal> refusals) {
   if (refusals.empty()) return;
   Order order;
   for (Refusal& refusal : refusals) {
-    std::vector<std::string> places;
-    for (const int rank : refusal.disagreement->ranks) {
-      const std::string place = inquiry_.first_place_of({rank});
-      if (!place.empty()) places.push_back(fmt::format("{} is {}", format_ranks(names_of({rank})), place));
-    }
-    if (!places.empty()) refusal.message += fmt::format("; {}", fmt::join(places, "; "));
-    if (!refusal.disagreement->advice.empty()) refusal.message += ". " + refusal.disagreement->advice;
-    refusal.disagreement.reset();
+    complete(refusal);
     order.refusals.push_back(std::move(refusal));
   }
   send_to_all(order);
+}
+
+void CoordinatorService::complete(Refusal& refusal) const {
+  const Disagreement disagreement = *std::exchange(refusal.disagreement, std::nullopt);
+  const std::string place = inquiry_.first_place_of({disagreement.ranks.front()});
+  const bool all_there = !place.empty() && std::ranges::all_of(disagreement.ranks, [&](int rank) {
+    return inquiry_.first_place_of({rank}) == place;
+  });
+  if (all_there) {  // It is the same call: the arguments differ.
+    refusal.message += fmt::format("; {} are {}", format_ranks(names_of(disagreement.ranks)), place);
+    return;
+  }
+  for (const int rank : disagreement.ranks) {
+    const std::string own = inquiry_.first_place_of({rank});
+    if (!own.empty()) refusal.message += fmt::format("; {} is {}", format_ranks(names_of({rank})), own);
+  }
+  if (!disagreement.advice.empty()) refusal.message += ". " + disagreement.advice;
 }
 
 std::vector<int> CoordinatorService::names_of(const std::vector<int>& ranks) const {
@@ -403,17 +413,22 @@ std::string CoordinatorService::describe(const CycleOfWaits& cycle) const {
   if (std::ssize(cycle.waits) > kMostWaitsShown)
     text += fmt::format("and {} more; ", std::ssize(cycle.waits) - kMostWaitsShown);
   text +=
-      "none of them can ever go on. Probably an operation is called on some ranks only (evaluation, logging or "
-      "saving on rank 0 alone): call it on all ranks or on none";
+      "none of them can ever go on. Usual causes: an operation on some ranks only (evaluation, logging or saving on "
+      "rank "
+      "0 alone): call it on all ranks or on none; fewer batches on some ranks: give all the same number, or call "
+      "join() "
+      "where they have run out; ";
   if (with_step) {
     return text +
-           ". Or a rank skipped backward() in this step (an empty batch, a loss that is not finite): let all ranks "
-           "decide alike, or have that rank call optimizer.step() before any other operation, or pass "
-           "end_in_backward=False to DistributedOptimizer and call such operations between backward() and step()";
+           "backward() skipped in this step (an empty batch, a loss that is not finite): let all ranks decide alike, "
+           "or "
+           "have that rank call optimizer.step() before any other operation, or pass end_in_backward=False to "
+           "DistributedOptimizer and call such operations between backward() and step()";
   }
   return text +
-         ". Or the ranks call the same ones in different orders: call them in one order, or give the ranks that need "
-         "one a process set (torch.distributed: a group) of their own";
+         "the same operations in different orders: call them in one order, or give the ranks that need one a process "
+         "set "
+         "(torch.distributed: a group) of their own";
 }
 
 bool CoordinatorService::report_stalled_steps() {

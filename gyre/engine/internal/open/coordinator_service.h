@@ -55,6 +55,7 @@ class CoordinatorService {
   void send_orders();
   /// Sends what waited for the answers to the question where all ranks are.
   void refuse_with_places(std::vector<Refusal> refusals);
+  void complete(Refusal& refusal) const;
   void send_to_all(const Order& order);
   void flush(Peer& peer);
   int poll_timeout_ms() const;

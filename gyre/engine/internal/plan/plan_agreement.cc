@@ -78,8 +78,9 @@ void check_descriptions(const std::string& plan_name, const std::vector<std::vec
     };
     std::size_t line = 0;
     while (line < lowest.size() && line < other.size() && lowest[line] == other[line]) ++line;
-    throw Error(ErrorCode::kMismatch, fmt::format("the ranks disagree about the plan '{}': {} on rank 0; {} on rank {}",
-                                                  plan_name, line_of(lowest, line), line_of(other, line), rank));
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("the ranks disagree about gradient exchange '{}': {} on rank 0; {} on rank {}", plan_name,
+                            line_of(lowest, line), line_of(other, line), rank));
   }
 }
 

@@ -49,7 +49,7 @@ TEST(PlanAgreementTest, one_line_shows_both_sides_of_a_difference) {
     return std::string("none");
   };
   EXPECT_EQ(failure_of({"a", "b"}, {"a", "b"}), "none");
-  EXPECT_THAT(failure_of({"a", "b"}, {"a", "c"}), HasSubstr("the plan 'p': b on rank 0; c on rank 1"));
+  EXPECT_THAT(failure_of({"a", "b"}, {"a", "c"}), HasSubstr("gradient exchange 'p': b on rank 0; c on rank 1"));
   EXPECT_THAT(failure_of({"a", "b"}, {"a"}), HasSubstr("b on rank 0; nothing more on rank 1"));
   EXPECT_NE(hash_description({"a", "b"}), hash_description({"a", "c"}));
 }
