@@ -1,5 +1,6 @@
 #include "gyre/base/checksum.h"
 
+#include <fmt/format.h>
 #include <isa-l/crc.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -42,6 +43,12 @@ Sha256 sha256(std::span<const std::byte> bytes) {
                             EVP_sha256(), nullptr);
   GYRE_CHECK(ok == 1);
   return result;
+}
+
+std::string hex(const Sha256& digest) {
+  std::string digits;
+  for (const std::byte byte : digest) digits += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return digits;
 }
 
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {

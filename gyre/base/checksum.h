@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace gyre {
 
@@ -18,6 +19,8 @@ std::uint64_t xxh3_64(std::span<const std::byte> bytes, std::uint64_t seed = 0);
 
 using Sha256 = std::array<std::byte, 32>;
 Sha256 sha256(std::span<const std::byte> bytes);
+/// 64 lower-case digits.
+std::string hex(const Sha256& digest);
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
 
 /// Takes the same time whatever differs.

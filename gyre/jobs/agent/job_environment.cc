@@ -27,7 +27,7 @@ void set_places(const WorkOrder& order, const NodeFolders& folders, Variables& v
   variables["AZ_BATCHAI_JOB_MOUNT_ROOT"] = job_mount_root(order, folders);
   variables["AZ_BATCHAI_JOB_TEMP_DIR"] = folders.jobs();
   variables["AZ_BATCHAI_JOB_TEMP"] = folders.job(order.job_name);
-  variables["AZ_BATCHAI_JOB_WORK_DIR"] = folders.job(order.job_name);
+  variables["AZ_BATCHAI_JOB_WORK_DIR"] = work_folder(order, folders);
   variables["AZ_BATCHAI_SHARED_JOB_TEMP"] = order.shared_folder;
   variables["AZ_BATCHAI_MPI_HOST_FILE"] = folders.host_file(order.job_name);
   variables["AZ_BATCHAI_CLUSTER_NAME"] = order.cluster_name;

@@ -209,6 +209,27 @@ void remove_folder(const fs::path& folder) {
   if (failure) throw system_error(fmt::format("cannot remove {}", folder.string()), failure.value());
 }
 
+void remove_node(const fs::path& root) {
+  std::error_code failure;
+  remove_mounts(root);
+  const auto holds_files_of_jobs = [](const fs::path& folder) {
+    std::error_code ignored;
+    for (const auto& group : fs::directory_iterator(folder, ignored)) {
+      if (fs::exists(group.path() / "workspaces", ignored)) return true;
+    }
+    return false;
+  };
+  const fs::path jobs = NodeFolders(root).jobs();
+  for (const fs::path& folder : {root, jobs}) {
+    for (const auto& entry : fs::directory_iterator(folder, failure)) {
+      if (entry.path() == jobs || (folder == jobs && holds_files_of_jobs(entry.path()))) continue;
+      fs::remove_all(entry.path(), failure);
+      if (failure) throw system_error(fmt::format("cannot remove {}", entry.path().string()), failure.value());
+    }
+  }
+  if (fs::is_empty(jobs, failure) || failure) fs::remove_all(root, failure);
+}
+
 bool enter_own_mount_namespace() {
   if (::unshare(CLONE_NEWNS) != 0) return false;
   return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;

@@ -56,6 +56,10 @@ void remove_mounts(const std::filesystem::path& folder);
 /// Error(kIo) when a mount stays. A folder that is not there is fine.
 void remove_folder(const std::filesystem::path& folder);
 
+/// The folder of a node that nobody will use again, but for logs and outputs that jobs have kept on it: what the
+/// folders of its jobs have in Batch AI's places, SUBSCRIPTION/GROUP/workspaces. Error(kIo).
+void remove_node(const std::filesystem::path& root);
+
 /// Mount points at and below `folder`, the deepest first.
 std::vector<std::filesystem::path> mount_points_below(const std::filesystem::path& folder);
 

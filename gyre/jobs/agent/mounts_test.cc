@@ -122,5 +122,26 @@ TEST_F(MountsOnDisk, a_source_that_is_no_directory_is_named) {
   EXPECT_THAT(refusal_of([&] { make_mount(mount, MountMethod::kLink); }), HasSubstr("nothing is not a directory"));
 }
 
+// Folders of nodes that are not used any more piled up; what jobs have written to be read later must stay.
+TEST(Mounts, of_a_node_that_is_given_up_only_logs_and_outputs_stay) {
+  std::string name = "/tmp/gyre-node-XXXXXX";
+  const fs::path root = ::mkdtemp(name.data());
+  const fs::path log = root / "jobs/sub/group/workspaces/w/experiments/e/jobs/j/uuid/stdouterr/stdout.txt";
+  for (const fs::path& file : {root / "agent/agent.log", root / "agent.lock", root / "jobs/j/code/train.py", log}) {
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << "x";
+  }
+  fs::create_directory_symlink("/etc", root / "jobs/j/shared");
+  remove_node(root);
+  EXPECT_TRUE(fs::exists(log));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root), {}), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(root / "jobs"), {}), 1);
+  EXPECT_TRUE(fs::exists("/etc/passwd"));
+  fs::remove_all(root / "jobs/sub");
+  remove_node(root);
+  EXPECT_FALSE(fs::exists(root));
+  remove_node(root);
+}
+
 }  // namespace
 }  // namespace gyre::jobs::agent

@@ -22,6 +22,10 @@ std::filesystem::path job_mount_root(const WorkOrder& order, const NodeFolders& 
                                       : std::filesystem::path(order.job_mount_root);
 }
 
+std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders) {
+  return order.code_archive.empty() ? folders.job(order.job_name) : folders.code(order.job_name);
+}
+
 std::string output_folder(const std::string& prefix, const std::string& segment) {
   return below(prefix, segment, "outputs");
 }

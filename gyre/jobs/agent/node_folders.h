@@ -17,9 +17,11 @@ class NodeFolders {
   const Path& root() const { return root_; }
 
   // What jobs see.
-  Path mounts() const { return root_ / "mounts"; }                                         ///< mount_root() without one
-  Path jobs() const { return root_ / "jobs"; }                                             ///< …_JOB_TEMP_DIR
-  Path job(const std::string& job_name) const { return jobs() / job_name; }                ///< …_JOB_TEMP
+  Path mounts() const { return root_ / "mounts"; }                           ///< mount_root() without one
+  Path jobs() const { return root_ / "jobs"; }                               ///< …_JOB_TEMP_DIR
+  Path job(const std::string& job_name) const { return jobs() / job_name; }  ///< …_JOB_TEMP
+  /// The job's code, where it came with some; its work folder then.
+  Path code(const std::string& job_name) const { return job(job_name) / "code"; }
   Path shared(const std::string& job_name) const { return job(job_name) / "shared"; }      ///< The shared folder again
   Path job_mounts(const std::string& job_name) const { return job(job_name) / "mounts"; }  ///< job_mount_root() so
   Path host_file(const std::string& job_name) const { return job(job_name) / "hostfile"; }
@@ -48,6 +50,9 @@ class NodeFolders {
 
 std::filesystem::path mount_root(const WorkOrder& order, const NodeFolders& folders);      ///< AZ_BATCHAI_MOUNT_ROOT
 std::filesystem::path job_mount_root(const WorkOrder& order, const NodeFolders& folders);  ///< …_JOB_MOUNT_ROOT
+
+/// Where the job's processes start: in its code, else in AZ_BATCHAI_JOB_TEMP.
+std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders);
 
 // Where the files of a job lie, once the prefix is expanded (reference: Batch AI's own layout).
 std::string output_folder(const std::string& prefix, const std::string& segment);  ///< PREFIX/SEGMENT/outputs

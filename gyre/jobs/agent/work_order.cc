@@ -124,6 +124,8 @@ Json to_json(const WorkOrder& order) {
           {"shared_folder", order.shared_folder},
           {"mount_root", order.mount_root},
           {"job_mount_root", order.job_mount_root},
+          {"code_archive", order.code_archive},
+          {"code_sha256", order.code_sha256},
           {"key", order.key}};
 }
 
@@ -143,6 +145,8 @@ WorkOrder work_order_from_json(const Json& json) {
   if (!order.shared_folder.starts_with('/')) fields.refuse("shared_folder", "must be an absolute path");
   order.mount_root = folder_or_nothing(fields, "mount_root");
   order.job_mount_root = folder_or_nothing(fields, "job_mount_root");
+  if (json.contains("code_archive")) order.code_archive = folder_or_nothing(fields, "code_archive");
+  order.code_sha256 = fields.text_or("code_sha256", "");
   order.key = fields.text("key");
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (order.key.size() != kKeyDigits || !std::ranges::all_of(order.key, is_digit)) {

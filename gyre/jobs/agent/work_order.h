@@ -41,6 +41,9 @@ struct WorkOrder {
   /// Empty: in the node's own folder, which has the same path on all nodes then.
   std::string mount_root;
   std::string job_mount_root;
+  /// An archive that all nodes can read, and its SHA-256 (64 digits): what each of them unpacks for the job. Or empty.
+  std::string code_archive;
+  std::string code_sha256;
   std::string key;  ///< 64 hexadecimal digits: the secret that the nodes of this attempt share.
 
   const NodePlace& here() const { return nodes[static_cast<std::size_t>(node)]; }

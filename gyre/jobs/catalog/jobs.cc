@@ -38,10 +38,10 @@ Job Jobs::create(const NewJob& job) {
   }
   store_.database.run(
       "INSERT INTO jobs (uuid, workspace_id, experiment_id, cluster_id, name, spec, created_us, provisioning_state, "
-      "provisioning_us, execution_state, execution_us, attempts) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?7, ?9, ?7, "
-      "0)",
+      "provisioning_us, execution_state, execution_us, attempts, code) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?7, ?9, "
+      "?7, 0, ?10)",
       new_uuid(), experiment.integer(0), job.experiment, job.cluster, job.name, job.spec, store_.now(),
-      name(ProvisioningState::kSucceeded), name(ExecutionState::kQueued));
+      name(ProvisioningState::kSucceeded), name(ExecutionState::kQueued), job.code);
   const Id id = store_.database.last_insert_id();
   keep_secrets(store_, {.job = id}, job.secrets);
   const Job made = get(id);
@@ -140,6 +140,12 @@ void Jobs::remove(Id id) {
   event.from = name(ProvisioningState::kDeleting);
   record(store_, event);
   transaction.commit();
+}
+
+bool Jobs::uses_code(Id workspace, std::string_view code) {
+  Query query(store_.database, "SELECT 1 FROM jobs WHERE code = ?1 AND code <> '' AND workspace_id = ?2 LIMIT 1", code,
+              workspace);
+  return query.next();
 }
 
 void Jobs::remark(Id id, const Cause& cause) { record(store_, job_event(get(id), "job", cause)); }

@@ -46,6 +46,9 @@ class Jobs {
   /// Deletes all but the events of a job that is being deleted and has finished.
   void remove(Id id);
 
+  /// Whether a job of the workspace came with this code.
+  bool uses_code(Id workspace, std::string_view code);
+
   /// A remark in its events, without any change: "containerSettings is ignored on this cluster".
   void remark(Id id, const Cause& cause);
 

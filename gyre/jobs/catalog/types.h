@@ -101,6 +101,7 @@ struct NewJob {
   std::string name{};
   std::string spec{};  ///< Without values of secrets; kept as it is.
   std::vector<Secret> secrets{};
+  std::string code{};  ///< The SHA-256 of an archive, or empty.
 };
 
 struct Job {
@@ -121,6 +122,7 @@ struct Job {
   std::optional<TimeUs> end{};
   std::optional<int> exit_code{};
   std::optional<JobError> error{};
+  std::string code{};  ///< The SHA-256 of an archive, or empty.
 };
 
 /// Microseconds since the machine started, sleep included, and in which of its lives. Two of the same boot tell how

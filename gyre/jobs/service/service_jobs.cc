@@ -78,9 +78,6 @@ api::Job Service::job(const api::JobName& name) {
 }
 
 api::Created<api::Job> Service::submit(const api::JobName& name, const api::Submission& submission) {
-  if (!submission.code.empty()) {
-    throw Error(ErrorCode::kUnsupported, "this service does not unpack code for its nodes yet; put it on a mount");
-  }
   const KeptSpec text = kept(submission.spec);
   api::Created<api::Job> created;
   {
@@ -89,7 +86,8 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
     const catalog::Experiment experiment = ledger.experiment({name.workspace, name.experiment});
     const catalog::Cluster cluster = ledger.cluster(submission.cluster);
     if (const auto found = ledger.catalog.jobs().find(experiment.id, name.job)) {
-      if (found->spec == text.text && found->cluster == cluster.id) return {work_->shown(*found, name), false};
+      const bool same = found->spec == text.text && found->cluster == cluster.id && found->code == submission.code;
+      if (same) return {work_->shown(*found, name), false};
       throw ServiceError(ServiceError::Kind::kConflict, "JobExists",
                          fmt::format("job '{}' exists in experiment '{}' with other properties; jobs cannot be changed",
                                      name.job, name.experiment));
@@ -98,6 +96,11 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
       throw ServiceError(ServiceError::Kind::kConflict, "ClusterDeleting",
                          fmt::format("cluster '{}' is being deleted", cluster.name));
     }
+    if (!submission.code.empty() && !ledger.code.has(experiment.workspace, submission.code)) {
+      throw ServiceError(ServiceError::Kind::kNotFound, "CodeNotFound",
+                         fmt::format("there is no archive of code {}; upload it before", submission.code),
+                         submission.code);
+    }
     const spec::ClusterSpec its_cluster = cluster_spec(cluster.spec, cluster.scale);
     check_node_count(submission.spec, its_cluster, cluster.name);
     check_places(submission.spec, its_cluster, cluster.name);
@@ -105,7 +108,8 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
                                                             .cluster = cluster.id,
                                                             .name = name.job,
                                                             .spec = text.text,
-                                                            .secrets = text.secrets});
+                                                            .secrets = text.secrets,
+                                                            .code = submission.code});
     created = {work_->shown(made, name), true};
   }
   work_->changed();
@@ -162,11 +166,20 @@ bool Service::files_are_complete(const api::JobName& name) {
   return catalog::is_finished(work_->ledger.job(name).execution_state);
 }
 
-void Service::store_code(const std::string& /*workspace*/, const std::string& /*sha256*/, UniqueFd /*archive*/,
-                         std::uint64_t /*bytes*/) {
-  throw Error(ErrorCode::kUnsupported, "this service does not keep code yet; put it on a mount");
+void Service::store_code(const std::string& workspace, const std::string& sha256, UniqueFd archive,
+                         std::uint64_t bytes) {
+  Ledger& ledger = work_->ledger;
+  const catalog::Id id = [&] {
+    const MutexLock lock(ledger.mutex);
+    return ledger.workspace(workspace).id;
+  }();
+  ledger.code.store(id, sha256, archive, bytes);
 }
 
-bool Service::has_code(const std::string& /*workspace*/, const std::string& /*sha256*/) { return false; }
+bool Service::has_code(const std::string& workspace, const std::string& sha256) {
+  Ledger& ledger = work_->ledger;
+  const MutexLock lock(ledger.mutex);
+  return ledger.code.has(ledger.workspace(workspace).id, sha256);
+}
 
 }  // namespace gyre::jobs::service

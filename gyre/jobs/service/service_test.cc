@@ -214,5 +214,55 @@ TEST_F(JobServiceTest, an_event_wakes_those_who_watch_its_job_its_cluster_or_its
   EXPECT_EQ(other_workspace, 0);
 }
 
+// initialNodeCount was read and forgotten.
+TEST_F(JobServiceTest, a_new_cluster_that_scales_by_itself_begins_with_its_initial_nodes_until_a_job_has_come) {
+  service_->create_cluster(kCluster, cluster_of(spec::AutoScale{0, 3, 2}));
+  EXPECT_TRUE(wait_until([&] { return service_->cluster(kCluster).current_node_count == 2; }));
+  submit("j", job_of(1, "true"));
+  EXPECT_EQ(ended("j").execution_state, ExecutionState::kSucceeded);
+  EXPECT_TRUE(wait_until([&] { return service_->cluster(kCluster).current_node_count == 0; }));
+}
+
+// They stayed for ever.
+TEST_F(JobServiceTest, the_folder_of_a_node_that_was_released_goes_and_the_logs_that_a_job_left_there_stay) {
+  make_cluster(2);
+  spec::JobSpec job = job_of(1, "echo kept");
+  job.std_out_err_path_prefix = "$AZ_BATCHAI_JOB_TEMP_DIR";
+  submit("here", job);
+  submit("elsewhere", job_of(2, "true"));
+  ended("here");
+  ended("elsewhere");
+  service_->scale_cluster(kCluster, spec::ManualScale{0, spec::NodeDeallocationOption::kTerminate});
+  const fs::path nodes = options_.folder / "nodes";
+  EXPECT_TRUE(wait_until([&] { return std::distance(fs::directory_iterator(nodes), {}) == 1; }));
+  const fs::path left = fs::directory_iterator(nodes)->path();
+  EXPECT_TRUE(wait_until([&] { return std::distance(fs::directory_iterator(left), {}) == 1; }));
+  EXPECT_EQ(log_of("here"), "kept\n");
+}
+
+// The whole service did not start.
+TEST_F(JobServiceTest, a_cluster_whose_shared_folder_is_missing_is_unusable_until_it_is_back_and_others_work) {
+  const fs::path shared = folder_.path() / "shared";
+  fs::create_directories(shared);
+  spec::ClusterSpec slurm = cluster_of(spec::ManualScale{1});
+  slurm.gyre.driver = "slurm";
+  slurm.gyre.driver_options = {{"shared_folder", shared.string()}, {"address", "127.0.0.1"}};
+  service_->create_cluster({"w", "far"}, slurm);
+  make_cluster(1);
+  service_.reset();
+  fs::rename(shared, folder_.path() / "away");
+  start();
+  ASSERT_EQ(service_->cluster({"w", "far"}).errors.size(), 1U);
+  EXPECT_THAT(service_->cluster({"w", "far"}).errors[0].message, HasSubstr(shared.string() + " is not a directory"));
+  service_->submit(named("waits"), {job_of(1, "true"), {"w", "far"}, ""});
+  EXPECT_THAT(service_->why(named("waits")).message, HasSubstr("its cluster cannot be used: "));
+  EXPECT_THAT(service_->nodes({"w", "far"}), testing::SizeIs(1));
+  submit("here", job_of(1, "true"));
+  EXPECT_EQ(ended("here").execution_state, ExecutionState::kSucceeded);
+  service_->terminate(named("waits"));
+  fs::rename(folder_.path() / "away", shared);
+  EXPECT_TRUE(wait_until([&] { return service_->cluster({"w", "far"}).errors.empty(); }));
+}
+
 }  // namespace
 }  // namespace gyre::jobs::service

@@ -17,6 +17,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/jobs/agent/code.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/spec/write.h"
@@ -99,6 +100,7 @@ AttemptEnds NodeRun::run_steps() {
   }
   prepare_folders();
   if (state_.step == Step::kPreparing) {
+    unpack_code();
     run_setup();
     run_preparation();
     find_facts();
@@ -177,6 +179,15 @@ void NodeRun::prepare_folders() {
   for (const std::string& warning : environment.warnings) note(warning);
 }
 
+void NodeRun::unpack_code() {
+  const WorkOrder& order = state_.order;
+  const fs::path folder = folders_.code(order.job_name);
+  if (order.code_archive.empty() || fs::exists(folder)) return;
+  agent::unpack_code(order.code_archive, order.code_sha256, folder,
+                     options_.user ? std::optional(options_.user->id) : std::nullopt);
+  log("the job's code is unpacked");
+}
+
 void NodeRun::run_setup() {
   const auto& task = state_.order.cluster.setup_task;
   if (!task) return;
@@ -225,7 +236,7 @@ void NodeRun::run_preparation() {
   log("the job's preparation begins");
   Json specification =
       launch_specification({started_process(*line, false, environment.variables, logs)}, folders_.socket("prep"),
-                           folders_.job(state_.order.job_name), options_.user);
+                           work_folder(state_.order, folders_), options_.user);
   LaunchedSet set = start_or_find("prep", specification);
   const Ended ended = follow(set, {logs}, 1);
   if (ended.stopped) throw stopped_because(*must_stop());

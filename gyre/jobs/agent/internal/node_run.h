@@ -65,6 +65,7 @@ class NodeRun {
   AttemptEnds run_steps();
   void accept();
   void prepare_folders();
+  void unpack_code();
   void run_setup();
   void run_preparation();
   void find_facts();

@@ -218,7 +218,7 @@ AttemptEnds NodeRun::run_processes() {
   }
   remember_log_lengths(logs);
   Json specification =
-      launch_specification(processes, folders_.socket("ranks"), folders_.job(order.job_name), options_.user);
+      launch_specification(processes, folders_.socket("ranks"), work_folder(order, folders_), options_.user);
   if (plan.ranks) add_ranks(specification, order, plans);
   first_rank_ = plan.ranks && specification.contains("job") ? plan.first_rank : 0;
   LaunchedSet set = start_or_find("ranks", specification);

@@ -23,9 +23,7 @@ std::string sha256_of(const UniqueFd& file, std::uint64_t bytes) {
     digest = sha256({static_cast<const std::byte*>(mapped), bytes});
     ::munmap(mapped, bytes);
   }
-  std::string text;
-  for (const std::byte byte : digest) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  return text;
+  return hex(digest);
 }
 
 Response put_code(JobService& service, Request& request) {

@@ -162,6 +162,12 @@ ALTER TABLE attempts ADD COLUMN planned_boot TEXT NOT NULL DEFAULT '';
 ALTER TABLE attempts ADD COLUMN planned_boot_us INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+/// Jobs come with code: the SHA-256 of an archive, which the service keeps beside the catalog.
+constexpr const char* kThirdVersion = R"sql(
+ALTER TABLE jobs ADD COLUMN code TEXT NOT NULL DEFAULT '';
+CREATE INDEX jobs_by_code ON jobs (code) WHERE code <> '';
+)sql";
+
 std::int64_t pragma(Database& database, const char* sql) {
   Query query(database, sql);
   return query.next() ? query.integer(0) : 0;
@@ -175,7 +181,7 @@ bool is_empty(Database& database) {
 }  // namespace
 
 std::span<const std::string> schema_steps() {
-  static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion};
+  static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion, kThirdVersion};
   return kSteps;
 }
 

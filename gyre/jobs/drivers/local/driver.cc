@@ -250,6 +250,7 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
         absent_.insert(event.node);
         agent_ended(event.node, "");
       }
+      if (event.kind == Event::Kind::kAgentGone && released_.contains(event.node)) forget_node(event.node);
       if (event.kind == Event::Kind::kNodeLost) end_node(event.node);
       told.push_back(std::move(event));
     }
@@ -257,6 +258,29 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
     std::ranges::move(std::exchange(notes_, {}), std::back_inserter(told));
   } while (told.empty() && !deadline.passed());
   return told;
+}
+
+void LocalDriver::release(const std::string& node) {
+  hub_->dismiss(node);
+  int pid = 0;
+  std::ifstream(agent::NodeFolders(node_folder(node)).lock()) >> pid;
+  if (pid > 1 && is_agent_of(pid, node_folder(node))) {
+    released_.insert(node);
+  } else {
+    forget_node(node);
+  }
+}
+
+void LocalDriver::forget_node(const std::string& node) {
+  released_.erase(node);
+  restarts_.erase(node);
+  absent_.erase(node);
+  places_.erase(node);
+  try {
+    agent::remove_node(node_folder(node));
+  } catch (const Error& error) {
+    options_.logger->warn("{}", error.what());
+  }
 }
 
 void LocalDriver::cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) {
@@ -267,7 +291,7 @@ void LocalDriver::acknowledge(const std::string& attempt) {
   hub_->acknowledge(attempt);
   if (const auto ended = attempts_.find(attempt); ended != attempts_.end()) {
     for (const std::string& node : ended->second) {
-      if (!absent_.contains(node)) restarts_.at(node) = internal::Restarts(options_.agent_restart_pause);
+      if (!absent_.contains(node)) restarts_.insert_or_assign(node, internal::Restarts(options_.agent_restart_pause));
     }
     attempts_.erase(ended);
   }

@@ -43,7 +43,8 @@ class LocalDriver final : public Driver {
   void cancel(const std::string& attempt, StopReason reason, std::chrono::seconds grace) override;
   void reattach(const std::vector<WorkOrder>& orders) override;
   void acknowledge(const std::string& attempt) override;
-  void release(const std::string& node) override { hub_->dismiss(node); }
+  /// Its folder goes with its agent, but for logs and outputs that jobs have kept there.
+  void release(const std::string& node) override;
 
   agent::NodePlace place(const std::string& node, std::int64_t number) const override;
   WorkOrder completed(WorkOrder order) const override;
@@ -65,6 +66,7 @@ class LocalDriver final : public Driver {
   Deadline next_start(Deadline deadline) const;
   bool in_use(const std::string& node) const;
   void end_node(const std::string& node);
+  void forget_node(const std::string& node);
 
   LocalOptions options_;
   net::JobKey key_;
@@ -73,6 +75,7 @@ class LocalDriver final : public Driver {
   std::map<std::string, internal::Restarts> restarts_;        // Of nodes whose agents were started once.
   std::set<std::string> absent_;                              // Those of them that are not connected.
   std::map<std::string, std::vector<std::string>> attempts_;  // The nodes of those whose end is not acknowledged.
+  std::set<std::string> released_;                            // Whose agents are yet to go.
   std::vector<Event> notes_;                                  // That watch() is yet to tell.
 };
 

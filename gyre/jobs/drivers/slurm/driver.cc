@@ -152,6 +152,7 @@ class SlurmDriver::Work {
 
   WorkOrder completed(WorkOrder order) const {
     order.shared_folder = home_.shared(order.attempt).string();
+    if (!order.code_archive.empty()) order.code_archive = home_.code(order.attempt).string();
     order.key = key_of_attempt(key_, order.attempt);
     order.node = 0;
     for (std::size_t node = 0; node < order.nodes.size(); ++node) {
@@ -249,6 +250,11 @@ class SlurmDriver::Work {
     attempt.taken_over = known;
     fs::create_directories(home_.records(name));
     fs::permissions(home_.records(name), fs::perms::owner_all);
+    if (!incomplete.code_archive.empty() && !fs::exists(home_.code(name))) {
+      const fs::path draft = home_.code(name).string() + ".part";
+      fs::copy_file(incomplete.code_archive, draft, fs::copy_options::overwrite_existing);
+      fs::rename(draft, home_.code(name));
+    }
     write_text(home_.batch_script(name), batch_script(home_, order));
     write_text(home_.node_script(name), node_script(options_, home_, order));
     hub_.submit(order);

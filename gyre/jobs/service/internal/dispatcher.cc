@@ -32,6 +32,8 @@ constexpr std::chrono::seconds kGrace{10};
 constexpr int kTurnMs = 1'000;
 /// Of a job whose processes were ended by SIGTERM.
 constexpr int kTerminatedExitCode = 128 + SIGTERM;
+/// At the drivers of clusters that could not be used.
+constexpr std::chrono::seconds kBetweenLooks{1};
 /// After a catalog that cannot be written.
 constexpr int kPauseAfterFailureMs = 1'000;
 
@@ -58,11 +60,38 @@ Dispatcher::~Dispatcher() {
   thread_.join();
 }
 
-/// New ones have nothing to find again.
+/// New ones have nothing to find again, but where they could not be made before.
 std::vector<drivers::Driver*> Dispatcher::all_drivers() {
   const MutexLock lock(ledger_.mutex);
-  for (drivers::Driver* driver : drivers_.take_new()) driver->reattach({});
+  for (drivers::Driver* driver : drivers_.take_new()) {
+    std::vector<agent::WorkOrder> orders;
+    for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
+      const bool is_its =
+          orphans_.contains(attempt.id) && !unusable_.contains(cluster_of(attempt)) && &driver_of(attempt) == driver;
+      if (!is_its) continue;
+      orphans_.erase(attempt.id);
+      orders.push_back(order_of(attempt));
+    }
+    driver->reattach(orders);
+  }
   return drivers_.all();
+}
+
+/// Once in a while: a folder may be there again.
+void Dispatcher::look_at_unusable() {
+  const MutexLock lock(ledger_.mutex);
+  if (unusable_.empty() || SteadyClock::now() - looked_at_unusable_ < kBetweenLooks) return;
+  looked_at_unusable_ = SteadyClock::now();
+  for (const Id id : unusable_.all()) {
+    const catalog::Cluster cluster = ledger_.catalog.clusters().get(id);
+    try {
+      static_cast<void>(drivers_.of(cluster_spec(cluster.spec, cluster.scale)));
+      options_.logger->info("cluster '{}' can be used again", cluster.name);
+      unusable_.erase(id);
+    } catch (const Error& error) {
+      unusable_.set(id, error.what());
+    }
+  }
 }
 
 /// What a service before this one had handed to its drivers, or was about to.
@@ -71,7 +100,14 @@ void Dispatcher::take_over() {
   catalog::PageRequest request{.limit = catalog::kLongestPage};
   for (bool more = true; more;) {
     const auto page = ledger_.catalog.clusters().list_all(request);
-    for (const catalog::Cluster& cluster : page.items) static_cast<void>(driver_of(cluster));
+    for (const catalog::Cluster& cluster : page.items) {
+      try {
+        static_cast<void>(driver_of(cluster));
+      } catch (const Error& error) {
+        options_.logger->error("cluster '{}' cannot be used: {}", cluster.name, error.what());
+        unusable_.set(cluster.id, error.what());
+      }
+    }
     more = page.next.has_value();
     request.after = page.next.value_or(0);
   }
@@ -81,11 +117,18 @@ void Dispatcher::take_over() {
     const bool same_boot = attempt.planned_boot.boot == boot;
     const std::chrono::microseconds age(same_boot ? boot_clock_us() - attempt.planned_boot.time_us : 0);
     started_[attempt.id] = SteadyClock::now() - age;
-    orders[&driver_of(attempt)].push_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true));
+    if (unusable_.contains(cluster_of(attempt))) {
+      orphans_.insert(attempt.id);
+    } else {
+      orders[&driver_of(attempt)].push_back(order_of(attempt));
+    }
     // Whether a planned one was handed over is not known; doing it again does not start it twice.
     if (attempt.state != AttemptState::kPlanned) submitted_.insert(attempt.id);
   }
   for (drivers::Driver* driver : drivers_.take_new()) driver->reattach(orders[driver]);
+  ledger_.code.remove_unused([&](Id workspace, const std::string& code) GYRE_REQUIRES(ledger_.mutex) {
+    return ledger_.catalog.jobs().uses_code(workspace, code);
+  });
 }
 
 void Dispatcher::run() {
@@ -94,7 +137,7 @@ void Dispatcher::run() {
     try {
       turn();
       const MutexLock lock(ledger_.mutex);
-      if (!started_.empty()) pause_ms = kTurnMs;
+      if (!started_.empty() || !unusable_.empty()) pause_ms = kTurnMs;
     } catch (const std::exception& error) {
       options_.logger->error("the job service cannot go on for the moment: {}", error.what());
       pause_ms = kPauseAfterFailureMs;
@@ -112,6 +155,7 @@ void Dispatcher::wait(int limit_ms) {
 }
 
 void Dispatcher::turn() {
+  look_at_unusable();
   for (drivers::Driver* driver : all_drivers()) {
     for (drivers::Event& event : driver->watch(Deadline::after(std::chrono::milliseconds(0)))) {
       unheard_.push_back(std::move(event));
@@ -193,7 +237,9 @@ void Dispatcher::allocate(const scheduler::AllocateNodes& action, const Cause& c
 
 void Dispatcher::release(const catalog::Node& node, const Cause& cause) {
   ledger_.catalog.nodes().change(node.id, NodeState::kLeaving, cause);
-  driver_of(ledger_.catalog.clusters().get(node.cluster)).release(node.name);
+  if (!unusable_.contains(node.cluster)) {
+    driver_of(ledger_.catalog.clusters().get(node.cluster)).release(node.name);
+  }
   ledger_.catalog.nodes().remove(node.id, cause);
 }
 
@@ -224,13 +270,15 @@ void Dispatcher::settle_clusters() {
 
 void Dispatcher::remove_deleted() {
   for (const catalog::Job& job : ledger_.catalog.jobs().deleting()) {
-    if (catalog::is_finished(job.execution_state)) ledger_.catalog.jobs().remove(job.id);
+    if (catalog::is_finished(job.execution_state)) ledger_.remove_job(job);
   }
   for (const catalog::Cluster& cluster : ledger_.catalog.clusters().deleting()) {
     for (const catalog::Node& node : ledger_.catalog.nodes().list(cluster.id)) {
       if (!node.attempt && node.state != NodeState::kLost) release(node, {"clusterDeleted", ""});
     }
-    if (ledger_.catalog.nodes().list(cluster.id).empty()) ledger_.catalog.clusters().remove(cluster.id);
+    if (!ledger_.catalog.nodes().list(cluster.id).empty()) continue;
+    ledger_.catalog.clusters().remove(cluster.id);
+    unusable_.erase(cluster.id);
   }
 }
 
@@ -242,11 +290,11 @@ void Dispatcher::submit_planned() {
   {
     const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
-      if (attempt.state != AttemptState::kPlanned) continue;
+      if (attempt.state != AttemptState::kPlanned || unusable_.contains(cluster_of(attempt))) continue;
       if (submitted_.contains(attempt.id)) {
         handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
       } else {
-        orders.emplace_back(order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true), &driver_of(attempt));
+        orders.emplace_back(order_of(attempt), &driver_of(attempt));
       }
     }
   }
@@ -279,6 +327,7 @@ void Dispatcher::cancel_ending() {
     const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
       if (attempt.state != AttemptState::kEnding || cancelled_.contains(attempt.id)) continue;
+      if (unusable_.contains(cluster_of(attempt))) continue;
       const auto known = reasons_.find(attempt.id);
       const auto otherwise =
           attempt.end_intent == EndIntent::kRequeue ? agent::StopReason::kPreempted : agent::StopReason::kRequest;

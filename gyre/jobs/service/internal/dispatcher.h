@@ -14,6 +14,7 @@
 #include "gyre/jobs/scheduler/decide.h"
 #include "gyre/jobs/service/internal/drivers.h"
 #include "gyre/jobs/service/internal/ledger.h"
+#include "gyre/jobs/service/internal/unusable_clusters.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/net/notifier.h"
 
@@ -44,6 +45,8 @@ class Dispatcher {
   /// Where a node of the cluster is; empty where only attempts have addresses.
   std::string address_of(const spec::ClusterSpec& cluster, const std::string& node, catalog::Id id)
       GYRE_EXCLUDES(ledger_.mutex);
+  /// Why nobody provides the cluster's nodes at present; nothing where somebody does.
+  std::optional<std::string> problem_of(catalog::Id cluster) const { return unusable_.problem_of(cluster); }
   /// Why a waiting job waits; nothing when it does not wait.
   std::optional<api::Explanation> explain(catalog::Id job) GYRE_EXCLUDES(ledger_.mutex);
   CoresInUse cores_in_use(const std::string& workspace) GYRE_EXCLUDES(ledger_.mutex);
@@ -62,12 +65,17 @@ class Dispatcher {
   void hear_all();
   void wait(int limit_ms);
   std::vector<drivers::Driver*> all_drivers() GYRE_EXCLUDES(ledger_.mutex);
+  void look_at_unusable();
+  agent::WorkOrder order_of(const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex);
+  /// Error where nobody provides its nodes at present.
   drivers::Driver& driver_of(const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex);
+  catalog::Id cluster_of(const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex);
   drivers::Driver& driver_of(const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex);
 
   // What the catalog wants.
   scheduler::State state() GYRE_REQUIRES(ledger_.mutex);
   std::map<catalog::Id, std::string> add_workspaces(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
+  api::Scale scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec) GYRE_REQUIRES(ledger_.mutex);
   void add_clusters(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
   scheduler::Job waiting_job(const catalog::Job& job, const std::string& workspace) GYRE_REQUIRES(ledger_.mutex);
   void decide();
@@ -101,6 +109,9 @@ class Dispatcher {
   /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.
   std::map<std::string, SteadyClock::time_point> started_ GYRE_GUARDED_BY(ledger_.mutex);
   std::map<std::string, agent::StopReason> reasons_ GYRE_GUARDED_BY(ledger_.mutex);  // Of ending attempts.
+  UnusableClusters unusable_;  // Their jobs wait, and their attempts, `orphans_`, are left as they are.
+  std::set<std::string> orphans_ GYRE_GUARDED_BY(ledger_.mutex);
+  SteadyClock::time_point looked_at_unusable_{};
   std::deque<drivers::Event> unheard_;  // The thread's own, as what follows.
   std::set<std::string> submitted_;     // To the driver.
   std::set<std::string> cancelled_;

@@ -20,11 +20,24 @@ int Dispatcher::most_nodes(const spec::ClusterSpec& cluster) {
 
 std::string Dispatcher::address_of(const spec::ClusterSpec& cluster, const std::string& node, Id id) {
   const MutexLock lock(ledger_.mutex);
-  return drivers_.of(cluster).place(node, id).address;
+  try {
+    return drivers_.of(cluster).place(node, id).address;
+  } catch (const Error&) {
+    return "";  // What is wrong stands with the cluster.
+  }
 }
 
 drivers::Driver& Dispatcher::driver_of(const catalog::Cluster& cluster) {
+  if (const auto problem = problem_of(cluster.id)) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cluster '{}' cannot be used: {}", cluster.name, *problem));
+  }
   return drivers_.of(cluster_spec(cluster.spec, cluster.scale));
+}
+
+Id Dispatcher::cluster_of(const Attempt& attempt) { return ledger_.catalog.jobs().get(attempt.job).cluster; }
+
+agent::WorkOrder Dispatcher::order_of(const Attempt& attempt) {
+  return order_of(attempt, ledger_.catalog.jobs().get(attempt.job), true);
 }
 
 drivers::Driver& Dispatcher::driver_of(const Attempt& attempt) {
@@ -51,6 +64,10 @@ agent::WorkOrder Dispatcher::order_of(const Attempt& attempt, const catalog::Job
   order.cluster = with_secrets
                       ? cluster_spec(cluster.spec, cluster.scale, ledger_.catalog.clusters().secrets(cluster.id))
                       : cluster_spec(cluster.spec, cluster.scale);
+  if (!job.code.empty()) {
+    order.code_archive = ledger_.code.path(job.workspace, job.code).string();
+    order.code_sha256 = job.code;
+  }
   const drivers::Driver& driver = driver_of(cluster);
   for (const catalog::AttemptNode& node : attempt.nodes) order.nodes.push_back(driver.place(node.name, node.id));
   return order;

@@ -50,6 +50,18 @@ std::map<Id, std::string> Dispatcher::add_workspaces(scheduler::State& state) {
   return names;
 }
 
+/// A new cluster that scales by itself keeps the nodes that it was to begin with until its first job comes.
+api::Scale Dispatcher::scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec) {
+  api::Scale scale = spec.scale_settings;
+  auto* automatic = std::get_if<spec::AutoScale>(&scale);
+  if (automatic == nullptr || automatic->initial_node_count <= automatic->minimum_node_count) return scale;
+  const bool is_new = ledger_.catalog.jobs().list({.cluster = cluster.id}, {.limit = 1}).items.empty();
+  if (is_new) {
+    automatic->minimum_node_count = std::min(automatic->initial_node_count, automatic->maximum_node_count);
+  }
+  return scale;
+}
+
 void Dispatcher::add_clusters(scheduler::State& state) {
   catalog::PageRequest request{.limit = catalog::kLongestPage};
   for (bool more = true; more;) {
@@ -62,7 +74,7 @@ void Dispatcher::add_clusters(scheduler::State& state) {
                                                      ? scheduler::NodePriority::kDedicated
                                                      : scheduler::NodePriority::kLowPriority,
                                 .cores_per_node = usable_cores(),
-                                .scale = scheduled(spec.scale_settings)});
+                                .scale = scheduled(scale_of(cluster, spec))});
     }
     more = page.next.has_value();
     request.after = page.next.value_or(0);
@@ -78,7 +90,10 @@ scheduler::State Dispatcher::state() {
   const std::map<Id, std::string> workspaces = add_workspaces(state);
   add_clusters(state);
   for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
-    state.nodes.push_back({.id = node.id, .cluster = node.cluster, .state = scheduled(node.state)});
+    const bool stuck = node.state == catalog::NodeState::kIdle && unusable_.contains(node.cluster);
+    state.nodes.push_back({.id = node.id,
+                           .cluster = node.cluster,
+                           .state = stuck ? scheduler::NodeState::kUnusable : scheduled(node.state)});
   }
   std::map<Id, const Attempt*> busy;
   const std::vector<Attempt> attempts = ledger_.catalog.attempts().unended();
@@ -118,6 +133,9 @@ std::optional<api::Explanation> Dispatcher::explain(Id job) {
   const scheduler::State now = state();
   const auto found = scheduler::explain(job, now);
   if (!found) return std::nullopt;
+  if (const auto problem = problem_of(ledger_.catalog.jobs().get(job).cluster)) {
+    return api::Explanation{.reason = "clusterUnusable", .message = "its cluster cannot be used: " + *problem};
+  }
   api::Explanation explanation{.reason = std::string(scheduler::wait_reason_name(found->reason)),
                                .message = found->text};
   if (found->startable_node_count) {

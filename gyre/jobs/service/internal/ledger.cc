@@ -64,6 +64,11 @@ catalog::EventFilter Ledger::filter(const api::EventScope& scope) {
   return {.workspace = workspace(scope.workspace).id};
 }
 
+void Ledger::remove_job(const catalog::Job& job) {
+  catalog.jobs().remove(job.id);
+  if (!job.code.empty() && !catalog.jobs().uses_code(job.workspace, job.code)) code.remove(job.workspace, job.code);
+}
+
 void Ledger::remove_experiment(catalog::Id id) {
   const auto some = [&]() GYRE_REQUIRES(mutex) {
     return catalog.jobs().list({.experiment = id}, {.limit = catalog::kLongestPage}).items;
@@ -71,7 +76,7 @@ void Ledger::remove_experiment(catalog::Id id) {
   for (auto jobs = some(); !jobs.empty(); jobs = some()) {
     for (const catalog::Job& job : jobs) {
       catalog.jobs().start_deletion(job.id, {"experimentDeleted", ""});
-      catalog.jobs().remove(job.id);
+      remove_job(job);
     }
   }
   catalog.experiments().remove(id);

@@ -1,19 +1,24 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
+#include <utility>
 
 #include "gyre/base/thread_annotations.h"
 #include "gyre/jobs/api/resources.h"
 #include "gyre/jobs/catalog/catalog.h"
+#include "gyre/jobs/service/internal/code_store.h"
 
 namespace gyre::jobs::service {
 
 /// The catalog, for several threads.
 struct Ledger {
-  explicit Ledger(catalog::Catalog opened) : catalog(std::move(opened)) {}
+  Ledger(catalog::Catalog opened, std::filesystem::path code_folder)
+      : catalog(std::move(opened)), code(std::move(code_folder)) {}
 
   Mutex mutex;
   catalog::Catalog catalog GYRE_GUARDED_BY(mutex);
+  CodeStore code;
 
   // By name; api::ServiceError(kNotFound) where there is none. What is being deleted is still there.
   catalog::Workspace workspace(const std::string& name) GYRE_REQUIRES(mutex);
@@ -23,6 +28,8 @@ struct Ledger {
   catalog::User user(const std::string& name) GYRE_REQUIRES(mutex);
   catalog::EventFilter filter(const api::EventScope& scope) GYRE_REQUIRES(mutex);
 
+  /// With its code, where no other job has it. It is being deleted and has finished.
+  void remove_job(const catalog::Job& job) GYRE_REQUIRES(mutex);
   /// With its jobs, all of which have finished.
   void remove_experiment(catalog::Id id) GYRE_REQUIRES(mutex);
   /// Of a workspace.

@@ -92,7 +92,7 @@ void Watchers::call(Ledger& ledger) {
 
 Service::Work::Work(const ServiceOptions& service_options)
     : options(service_options),
-      ledger(open_catalog(options)),
+      ledger(open_catalog(options), options.folder / "code"),
       dispatcher(options, ledger, [this] { watchers.call(ledger); }) {}
 
 void Service::Work::changed() {
@@ -139,6 +139,9 @@ api::Cluster Service::Work::shown(const catalog::Cluster& cluster, const std::st
         result.errors.push_back(std::move(error));
       }
     }
+  }
+  if (const auto problem = dispatcher.problem_of(cluster.id)) {
+    result.errors.push_back({.code = "ClusterUnusable", .message = *problem});
   }
   return result;
 }

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "gyre/base/file.h"
+#include "gyre/jobs/catalog/types.h"
+
+namespace gyre::jobs::service {
+
+/// The archives of code that users have uploaded, by workspace and SHA-256. Thread-safe where two do not work on one
+/// archive; two uploads of one may.
+class CodeStore {
+ public:
+  /// Of all archives of a workspace.
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{20} << 30;
+
+  explicit CodeStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  std::filesystem::path path(catalog::Id workspace, const std::string& sha256) const;
+  bool has(catalog::Id workspace, const std::string& sha256) const;
+  /// ServiceError(kQuota) beyond kMostBytes; Error(kIo | kResourceExhausted).
+  void store(catalog::Id workspace, const std::string& sha256, const UniqueFd& archive, std::uint64_t bytes);
+  void remove(catalog::Id workspace, const std::string& sha256);
+  /// Removes what was uploaded more than a day ago and `is_used` does not know.
+  void remove_unused(const std::function<bool(catalog::Id workspace, const std::string& sha256)>& is_used);
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace gyre::jobs::service
