@@ -17,6 +17,7 @@
 #include "gyre/base/process.h"
 #include "gyre/base/random.h"
 #include "gyre/cli/number_check.h"
+#include "gyre/jobs/client/code_archive.h"
 #include "gyre/jobs/client/log_tail.h"
 #include "gyre/jobs/spec/command.h"
 #include "gyre/jobs/spec/duration.h"
@@ -38,7 +39,7 @@ exit code is the job's (125 where the fault is not the job's). Ctrl-C leaves the
 
 Examples:
   gyre job submit job.json --cluster pool --follow
-  gyre job submit --nodes 2 --processes 4 -- python train.py --epochs 3
+  gyre job submit --code . --nodes 2 --processes 4 -- python train.py --epochs 3
   gyre job submit --name try-1 --env LR=0.1 --secret WANDB_API_KEY -- python train.py
   gyre job wait $(gyre job submit job.json))";
 
@@ -93,6 +94,12 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
   };
   add_list("--env", variables_, "Set a variable for the job; may be given again", "NAME=VALUE");
   add_list("--secret", secrets_, "Hand over this variable of yours as a secret; may be given again", "NAME");
+  verb_
+      ->add_option(
+          "--code", code_,
+          "Upload this folder; the job runs in a copy of it on every node. .gyreignore, else .gitignore, leaves "
+          "files out")
+      ->type_name("DIR");
   verb_->add_option("--logs", logs_, "stdOutErrPathPrefix (of a command: default on the node)")->type_name("DIR");
   verb_->add_option("--priority", priority_, "low, normal or high")
       ->check(CLI::IsMember({"low", "normal", "high"}))
@@ -186,6 +193,16 @@ std::string JobSubmit::cluster_of(Session& session, const JobSpec& spec, const s
   throw UsageError(fmt::format("name a cluster with -c: {}", fmt::join(names, ", ")));
 }
 
+std::string JobSubmit::upload_code(Session& session, const std::string& workspace) const {
+  jobs::client::CodeArchive archive = jobs::client::archive_code(code_);
+  const jobs::client::Path path = {"workspaces", workspace, "code", archive.sha256};
+  if (session.exists(path)) return archive.sha256;
+  fmt::print(stderr, "gyre job submit: uploads {} files of {}, {}\n", archive.files, code_,
+             shown_bytes(archive.bytes.size()));
+  session.put_bytes(path, std::move(archive.bytes));
+  return archive.sha256;
+}
+
 int JobSubmit::run(const std::vector<std::string>& environment) {
   std::optional<JobSpec> read = has_command_ ? spec_of_command() : spec_of_file(environment);
   if (!read) return kUnusableExitCode;
@@ -202,7 +219,9 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
                        name_.empty() ? new_name(stem) : name_};
   session.put({"workspaces", workspace, "experiments", place.experiment});
   const Json body = {{"properties", jobs::spec::to_json(spec, jobs::spec::Secrets::kIncluded)}};
-  const Json job = session.put(path_of(place), body);
+  jobs::client::Query query;
+  if (!code_.empty()) query.emplace_back("code", upload_code(session, workspace));
+  const Json job = session.put(path_of(place), body, query);
   const std::string shown = shown_place(place);
   if (!follow_) {
     remote_.print(job, [&] { return shown + "\n"; });

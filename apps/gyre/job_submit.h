@@ -27,6 +27,8 @@ class JobSubmit {
   /// Nothing where the file is wrong; its problems were shown.
   std::optional<jobs::spec::JobSpec> spec_of_file(const std::vector<std::string>& environment) const;
   void apply_options(jobs::spec::JobSpec& spec, const std::vector<std::string>& environment) const;
+  /// Unless the server has it already; returns its SHA-256.
+  std::string upload_code(jobs::client::Session& session, const std::string& workspace) const;
   std::string cluster_of(jobs::client::Session& session, const jobs::spec::JobSpec& spec,
                          const std::string& workspace) const;
 
@@ -42,6 +44,7 @@ class JobSubmit {
   std::string preparation_;
   std::vector<std::string> variables_;
   std::vector<std::string> secrets_;
+  std::string code_;
   std::string logs_;
   std::string priority_;
   std::string time_limit_;

@@ -131,6 +131,38 @@ def test_a_command_gets_its_words_as_they_were_typed_with_the_jobs_own_variables
     assert said.replace("[0] ", "").splitlines() == ["$HOME", "0 1/", "`date` \\ '\"", "pool"]
 
 
+def test_code_is_uploaded_once_and_every_node_runs_in_its_copy(pool: JobServer, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    (code / "lib").mkdir(parents=True)
+    (code / "train.py").write_text("import os, lib.model\nprint(lib.model.NAME, sorted(os.listdir('.')), flush=True)\n")
+    (code / "lib" / "model.py").write_text("NAME = 'net'\n")
+    (code / "data.bin").write_bytes(bytes(1000))
+    (code / ".gyreignore").write_text("*.bin\n")
+    ask = ("job", "submit", "--code", str(code), "--nodes", "2", "-f", "-n")
+    first = pool.verb(*ask, "first", "--", "python3", "train.py")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "uploads 3 files" in first.stderr
+    assert (
+        first.stdout.count("net ['.gyreignore', '__pycache__', 'lib', 'train.py']")
+        + (first.stdout.count("net ['.gyreignore', 'lib', 'train.py']"))
+        == 2
+    ), first.stdout
+    assert pool.verb("job", "submit", "--code", str(code / "none"), "--", "true").returncode == 2
+    # The same again is not uploaded, a job file may use it, and the archive goes with the last job that has it.
+    file = pool.job_file(pool.custom("cat lib/model.py; pwd; echo $AZ_BATCHAI_JOB_WORK_DIR"))
+    second = pool.verb("job", "submit", "--code", str(code), "-f", "-n", "second", str(file))
+    assert second.returncode == 0, second.stderr
+    assert "uploads" not in second.stderr
+    text, here, there = second.stdout.splitlines()
+    assert (text, here) == ("NAME = 'net'", there)
+    archives = list(pool.folder.glob("code/*/*.tar"))
+    assert len(archives) == 1
+    pool.ok("job", "delete", "-y", "first")
+    assert archives[0].exists()
+    pool.ok("job", "delete", "-y", "second")
+    assert not archives[0].exists()
+
+
 def test_why_a_job_waits_and_what_would_start_it(pool: JobServer) -> None:
     big = pool.job_file(pool.custom("true", nodes=3))
     pool.ok("job", "submit", str(big), "-n", "big")

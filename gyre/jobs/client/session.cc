@@ -117,6 +117,10 @@ Json Session::put(const Path& path, const Json& body, const Query& query) {
       send({.method = Method::kPut, .target = {path, query}, .body = body.is_null() ? std::string() : body.dump()}));
 }
 
+void Session::put_bytes(const Path& path, std::string bytes) {
+  send({.method = Method::kPut, .target = {path, {}}, .body = std::move(bytes)});
+}
+
 Json Session::patch(const Path& path, const Json& body) {
   return json_of(send({.method = Method::kPatch, .target = {path, {}}, .body = body.dump()}));
 }

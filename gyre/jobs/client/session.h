@@ -59,6 +59,8 @@ class Session {
   /// All of a list, at most `most` items; `more`: whether there are others.
   std::vector<Json> list(const Path& path, Query query = {}, std::size_t most = SIZE_MAX, bool* more = nullptr);
   Json put(const Path& path, const Json& body = {}, const Query& query = {});
+  /// Bytes that are not JSON.
+  void put_bytes(const Path& path, std::string bytes);
   Json patch(const Path& path, const Json& body);
   Json post(const Path& path);
   void remove(const Path& path);

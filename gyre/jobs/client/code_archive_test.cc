@@ -1,0 +1,109 @@
+// What is uploaded must be what the user would have copied by hand: all that is needed, nothing that is not.
+#include "gyre/jobs/client/code_archive.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "gyre/base/error.h"
+
+namespace gyre::jobs::client {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class CodeArchiveTest : public testing::Test {
+ protected:
+  CodeArchiveTest() {
+    std::string name = "/tmp/gyre-code-XXXXXX";
+    folder_ = fs::path(::mkdtemp(name.data())) / "code";
+    fs::create_directories(folder_);
+  }
+  ~CodeArchiveTest() override { fs::remove_all(folder_.parent_path()); }
+
+  void write(const std::string& path, const std::string& text = "x") const {
+    fs::create_directories((folder_ / path).parent_path());
+    std::ofstream(folder_ / path) << text;
+  }
+  /// As another program lists it.
+  std::vector<std::string> listed() const {
+    const fs::path file = folder_.parent_path() / "code.tar";
+    std::ofstream(file, std::ios::binary) << archive_code(folder_).bytes;
+    std::FILE* tar = ::popen(("tar -tf " + file.string()).c_str(), "r");
+    std::string text;
+    for (int c = std::fgetc(tar); c != EOF; c = std::fgetc(tar)) text += static_cast<char>(c);
+    EXPECT_EQ(::pclose(tar), 0);
+    std::vector<std::string> names;
+    for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+      names.push_back(text.substr(at, text.find('\n', at) - at));
+    }
+    return names;
+  }
+  std::string refusal() const {
+    try {
+      archive_code(folder_);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "it was accepted";
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(CodeArchiveTest, tar_reads_it_and_equal_folders_are_equal_archives) {
+  const std::string deep = std::string(90, 'a') + "/" + std::string(90, 'b');
+  write("train.py");
+  write(deep);
+  fs::create_symlink("train.py", folder_ / "link");
+  EXPECT_THAT(listed(), ElementsAre(std::string(90, 'a') + "/", deep, "link", "train.py"));
+  const CodeArchive first = archive_code(folder_);
+  EXPECT_EQ(first.sha256, archive_code(folder_).sha256);
+  EXPECT_EQ(first.files, 3U);
+  write("train.py", "other");
+  EXPECT_NE(first.sha256, archive_code(folder_).sha256);
+}
+
+TEST_F(CodeArchiveTest, gyreignore_leaves_out_and_git_is_never_taken) {
+  for (const char* path :
+       {".git/HEAD", "data/big", "a/data/x", "a/keep.log", "a/b.log", "train.py", "out/x", "a/out/y"}) {
+    write(path);
+  }
+  write(".gitignore", "train.py\n");
+  EXPECT_THAT(listed(), testing::Not(testing::Contains("train.py")));
+  write(".gyreignore", "# comment\ndata/\n*.log\n!keep.log\n/out\n.gitignore\n");
+  EXPECT_THAT(listed(), ElementsAre(".gyreignore", "a/", "a/keep.log", "a/out/", "a/out/y", "train.py"));
+}
+
+TEST_F(CodeArchiveTest, a_link_out_of_the_folder_is_named_with_the_remedy) {
+  fs::create_symlink("/etc/passwd", folder_ / "secrets");
+  EXPECT_THAT(refusal(), HasSubstr("secrets is a link to /etc/passwd, out of the folder"));
+  EXPECT_THAT(refusal(), HasSubstr(".gyreignore"));
+  write(".gyreignore", "secrets\n");
+  EXPECT_THAT(listed(), ElementsAre(".gyreignore"));
+}
+
+TEST_F(CodeArchiveTest, a_folder_that_is_too_large_names_its_largest_part) {
+  write("train.py");
+  fs::create_directories(folder_ / "images");
+  fs::resize_file((write("images/all"), folder_ / "images/all"), kMostCodeBytes + 1);
+  EXPECT_THAT(refusal(), HasSubstr("The largest part so far is images (256 MB)"));
+}
+
+TEST(IgnoreRules, are_read_as_git_reads_them) {
+  const IgnoreRules rules("**/cache\nbuild/**\nnotes/*.txt\n[ab].tmp\n");
+  for (const char* path : {"cache", "x/cache", "notes/a.txt", "d/a.tmp"}) EXPECT_TRUE(rules.leaves_out(path, false));
+  EXPECT_TRUE(rules.leaves_out("build", true));
+  for (const char* path : {"x/notes/a.txt", "notes/d/a.txt", "c.tmp", "cached"}) {
+    EXPECT_FALSE(rules.leaves_out(path, false)) << path;
+  }
+}
+
+}  // namespace
+}  // namespace gyre::jobs::client
