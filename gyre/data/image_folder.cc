@@ -21,22 +21,23 @@ bool is_image_name(const fs::path& path) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
+struct Entry {
+  fs::path path;
+  bool is_folder;  ///< As the folder's listing says, without a look at each file.
+};
+
 /// What stands in `folder`, sorted.
-std::vector<fs::path> entries_of(const fs::path& folder) {
+std::vector<Entry> entries_of(const fs::path& folder) {
   std::error_code error;
-  std::vector<fs::path> entries;
+  std::vector<Entry> entries;
   for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
-    entries.push_back(entry->path());
+    std::error_code ignored;  // Of a link that leads nowhere, which is no folder.
+    entries.push_back({entry->path(), entry->is_directory(ignored)});
   }
   if (error) throw system_error(fmt::format("cannot read the folder {}", folder.string()), error.value());
-  std::ranges::sort(entries);
+  std::ranges::sort(entries, {}, &Entry::path);
   return entries;
-}
-
-bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
 }
 
 /// Below `folder`, in the order of their names; links to a folder above would have no end, hence `depth`.
@@ -46,11 +47,11 @@ void find_images(const fs::path& folder, int depth, std::vector<fs::path>& image
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} is more than {} folders deep; does a link lead back?", folder.string(), kMostDepth));
   }
-  for (const fs::path& entry : entries_of(folder)) {
-    if (is_folder(entry)) {
-      find_images(entry, depth + 1, images);
-    } else if (is_image_name(entry)) {
-      images.push_back(entry);
+  for (Entry& entry : entries_of(folder)) {
+    if (entry.is_folder) {
+      find_images(entry.path, depth + 1, images);
+    } else if (is_image_name(entry.path)) {
+      images.push_back(std::move(entry.path));
     }
   }
 }
@@ -86,9 +87,12 @@ class ImageFolder::Reader : public SampleReader {
 };
 
 ImageFolder::ImageFolder(std::string root, FileOpener open) : root_(std::move(root)), open_(std::move(open)) {
-  if (!is_folder(root_)) throw Error(ErrorCode::kNotFound, fmt::format("the folder {} does not exist", root_));
-  for (const fs::path& entry : entries_of(root_)) {
-    if (is_folder(entry)) add_class(entry.filename().string());
+  std::error_code ignored;
+  if (!fs::is_directory(root_, ignored)) {
+    throw Error(ErrorCode::kNotFound, fmt::format("the folder {} does not exist", root_));
+  }
+  for (const Entry& entry : entries_of(root_)) {
+    if (entry.is_folder) add_class(entry.path.filename().string());
   }
   if (classes_.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
