@@ -236,6 +236,15 @@ def test_every_verb_says_its_version(gyre: Path, verb: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, whole.stdout, "")
 
 
+@pytest.mark.parametrize("words", [[], ["bench"], ["explain"], ["doctor"]])
+def test_help_says_compared_with_and_not_beside(gyre: Path, words: list[str]) -> None:
+    """A figure "beside" another one was taken for a place."""
+    environment = {**os.environ, "GYRE_PYTHON": sys.executable}
+    command = [str(gyre), *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    assert " beside " not in done.stdout.replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("words", "abbreviated"),
     [

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gyre.errors import InvalidArgumentError
 
 import gyre
 
@@ -41,6 +42,11 @@ def test_the_first_failed_ranks_traceback_comes_back() -> None:
         gyre.run(fail, np=2)
     assert caught.value.rank == 1
     assert "ArithmeticError: only here" in caught.value.traceback
+
+
+def test_a_number_in_the_place_of_the_arguments_is_told_where_it_belongs() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"args is 2; .* the number of ranks is np=2"):
+        gyre.run(print, 2)  # type: ignore[arg-type]
 
 
 def test_the_rank_that_the_launcher_names_is_the_one_that_is_raised(

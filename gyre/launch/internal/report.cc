@@ -50,6 +50,22 @@ bool wanted_input(const FailureReport& report) {
                           report.error->error.starts_with("bdb.BdbQuit"));
 }
 
+/// What a script that was written for something else lacks here; empty: nothing of that kind.
+std::string explain_import(const FailureReport& report) {
+  if (!report.error) return {};
+  const std::string& error = report.error->error;
+  if (error == "ModuleNotFoundError: No module named 'horovod'") {
+    return "Horovod is not installed; `gyre run --horovod-compat` runs its scripts unchanged, or write `import "
+           "gyre.torch "
+           "as hvd` (docs/guide/from_horovod.md)";
+  }
+  if (error.find("Distributed package doesn't have NCCL built in") != std::string::npos) {
+    return "this torch has no NCCL; for tensors in host memory write init_process_group(\"gyre\") "
+           "(docs/guide/from_ddp.md)";
+  }
+  return {};
+}
+
 std::string explain(const FailureReport& report) {
   if (wanted_input(report)) {
     return fmt::format(
@@ -66,6 +82,7 @@ std::string explain(const FailureReport& report) {
     return "gyre-train is not installed where this Python looks, so torch does not know the backend; write `import "
            "gyre.distributed` before init_process_group, or install it (in a checkout: `./dev build`)";
   }
+  if (std::string what = explain_import(report); !what.empty()) return what;
   if (report.status.signal != 0) return explain_signal(report.status.signal, report.out_of_memory_kills);
   const int code = report.status.code;
   if (code == 126) return "a shell could not run a command: not executable";

@@ -69,6 +69,17 @@ TEST(report, a_script_without_a_guard_is_told_to_have_one) {
   EXPECT_THAT(failure_block(report, false), HasSubstr("put what the script does under `if __name__ == '__main__':`"));
 }
 
+// The first try of somebody who comes from there.
+TEST(report, a_script_for_horovod_or_nccl_is_told_what_to_write_here) {
+  FailureReport report = killed_rank();
+  report.error = PythonError{.place = {}, .source = {}, .error = "ModuleNotFoundError: No module named 'horovod'"};
+  EXPECT_THAT(failure_block(report, false), HasSubstr("`gyre run --horovod-compat` runs its scripts unchanged"));
+  report.error->error = "ModuleNotFoundError: No module named 'horovod.mxnet'";  // Of the compatible modules.
+  EXPECT_THAT(failure_block(report, false), Not(HasSubstr("--horovod-compat")));
+  report.error->error = "RuntimeError: Distributed package doesn't have NCCL built in";
+  EXPECT_THAT(failure_block(report, false), HasSubstr("write init_process_group(\"gyre\")"));
+}
+
 TEST(report, a_file_below_the_folder_is_named_from_there) {
   EXPECT_EQ(place_seen_from("/home/ada/", "/home/ada/src/train.py:3"), "src/train.py:3");
   EXPECT_EQ(place_seen_from("/home/ada/", "/home/adam/train.py:3"), "/home/adam/train.py:3");

@@ -1,4 +1,4 @@
-"""`gyre bench loader`: how fast samples become batches, beside what users would take instead and beside a bound.
+"""`gyre bench loader`: how fast samples become batches, compared with what users would take instead and with a bound.
 
 A case is one set of files and what is to be made of it: our program, those of the peers, and the program that only does
 what nobody can leave out. Each is a command that prints {"per_second": …} (gyre.bench.loaders). CASES is the list; more
@@ -118,7 +118,7 @@ CASES = {
 def add_verb(verbs: Any) -> None:
     parser = verbs.add_parser(
         "loader",
-        help="samples to batches per second, beside a bare decoder and other loaders",
+        help="samples to batches per second, compared with a bare decoder and other loaders",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="example: gyre bench loader images --threads 2 --repeats 3",

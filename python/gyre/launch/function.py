@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,6 +50,10 @@ def run(
     """
     if np < 1:
         raise InvalidArgumentError(f"np is {np}; at least one rank is needed")
+    if isinstance(args, str) or not isinstance(args, Iterable):
+        raise InvalidArgumentError(
+            f"args is {args!r}; it takes the function's arguments, as in args=(1,); the number of ranks is np=2"
+        )
     call = _pickled((function, tuple(args), dict(kwargs or {})))
     # Private to this user: what the ranks leave there is unpickled.
     with tempfile.TemporaryDirectory(prefix="gyre-run-") as name:
