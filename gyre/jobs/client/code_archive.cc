@@ -117,7 +117,7 @@ class Collector {
     }
     if (failure) throw system_error(fmt::format("cannot list {}", (folder_ / below).string()), failure.value());
     std::ranges::sort(names);
-    for (const std::string& name : names) add(below.empty() ? name : below + "/" + name);
+    for (const std::string& name : names) add((fs::path(below) / name).string());
   }
 
   void add(const std::string& path) {

@@ -3,6 +3,7 @@
 // Behaviour that every driver must show, written against the interface alone. A driver's test gives the suite a fixture
 // and instantiates it:  INSTANTIATE_TYPED_TEST_SUITE_P(Local, DriverConformance, LocalFixture);
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -19,6 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/random.h"
 #include "gyre/jobs/drivers/driver.h"
@@ -158,6 +161,37 @@ TYPED_TEST_P(DriverConformance, a_missing_program_is_a_job_that_failed_with_127)
   EXPECT_EQ(result.exit_code, 127);
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code, "JobFailed");
+}
+
+// Every node unpacks what the user has uploaded, before preparation, and for the job's user.
+TYPED_TEST_P(DriverConformance, the_jobs_code_is_unpacked_on_every_node_and_it_runs_there) {
+  conformance::write_file(this->folder_.path() / "code/lib/say.sh", "echo $1 in $(basename $(pwd))\n");
+  const std::filesystem::path archive = this->folder_.path() / "code.tar";
+  ASSERT_EQ(
+      std::system(fmt::format("tar -cf {} -C {}/code .", archive.string(), this->folder_.path().string()).c_str()), 0);
+  WorkOrder order =
+      this->order("code", 2,
+                  R"("jobPreparation": {"commandLine": "sh lib/say.sh prepared > said"},)" +
+                      this->line("cat said; sh lib/say.sh job; echo $AZ_BATCHAI_JOB_WORK_DIR > $AZ_BATCHAI_"
+                                 "MOUNT_ROOT/share/place"));
+  order.code_archive = archive.string();
+  order.code_sha256 = hex(sha256(as_bytes(conformance::content_of(archive))));
+  const auto result = this->run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  EXPECT_EQ(this->log(order, "stdout.txt"), "prepared in code\njob in code\n");
+  EXPECT_TRUE(conformance::content_of(this->share_ / "place").ends_with("jobs/code/code\n"));
+  this->expect_nothing_left(order);
+}
+
+TYPED_TEST_P(DriverConformance, code_that_was_exchanged_fails_the_job_before_it_starts) {
+  WorkOrder order = this->order("exchanged", 1, this->line("touch $AZ_BATCHAI_MOUNT_ROOT/share/ran"));
+  order.code_archive = (this->folder_.path() / "code.tar").string();
+  order.code_sha256 = std::string(64, '0');
+  conformance::write_file(order.code_archive, "not what was uploaded");
+  const auto result = this->run(order);
+  ASSERT_TRUE(result.error);
+  EXPECT_THAT(result.error->message, testing::HasSubstr("is not what was uploaded"));
+  EXPECT_FALSE(this->exists("ran"));
 }
 
 // Preparation runs on every node before the job starts on any, and the job sees the same variables.
@@ -426,6 +460,7 @@ TYPED_TEST_P(DriverConformance, what_a_job_leaves_behind_is_removed_and_told) {
 REGISTER_TYPED_TEST_SUITE_P(
     DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belong,
     a_failing_command_gives_its_exit_code_and_one_error, a_missing_program_is_a_job_that_failed_with_127,
+    the_jobs_code_is_unpacked_on_every_node_and_it_runs_there, code_that_was_exchanged_fails_the_job_before_it_starts,
     all_nodes_are_prepared_before_the_job_starts, a_failed_preparation_fails_the_job_which_never_starts,
     what_the_first_node_expands_is_there_on_the_others, logs_are_complete_to_the_last_line,
     secrets_reach_the_job_and_no_log, a_job_is_cancelled_in_every_phase,

@@ -52,6 +52,19 @@ agent::Variables for_slurm(const agent::Variables& all) {
   return some;
 }
 
+/// To where the nodes see it, once.
+void copy_code(const fs::path& archive, const fs::path& copy) {
+  const fs::path draft = copy.string() + ".part";
+  try {
+    if (fs::exists(copy)) return;
+    fs::create_directories(copy.parent_path());
+    fs::copy_file(archive, draft, fs::copy_options::overwrite_existing);
+    fs::rename(draft, copy);
+  } catch (const fs::filesystem_error& error) {
+    throw system_error(fmt::format("cannot copy the job's code to {}", copy.string()), error.code().value());
+  }
+}
+
 void write_text(const fs::path& file, const std::string& text) { write_file_atomically(file, as_bytes(text)); }
 
 /// A folder of this service's own in the shared one; the same again after a restart.
@@ -245,16 +258,12 @@ class SlurmDriver::Work {
     if (attempts_.contains(incomplete.attempt)) return;
     const WorkOrder order = completed(incomplete);
     const std::string& name = order.attempt;
+    if (!incomplete.code_archive.empty()) copy_code(incomplete.code_archive, home_.code(name));
     Attempt& attempt = attempts_[name];
     attempt.order = order;
     attempt.taken_over = known;
     fs::create_directories(home_.records(name));
     fs::permissions(home_.records(name), fs::perms::owner_all);
-    if (!incomplete.code_archive.empty() && !fs::exists(home_.code(name))) {
-      const fs::path draft = home_.code(name).string() + ".part";
-      fs::copy_file(incomplete.code_archive, draft, fs::copy_options::overwrite_existing);
-      fs::rename(draft, home_.code(name));
-    }
     write_text(home_.batch_script(name), batch_script(home_, order));
     write_text(home_.node_script(name), node_script(options_, home_, order));
     hub_.submit(order);

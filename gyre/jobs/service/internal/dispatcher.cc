@@ -22,7 +22,6 @@ namespace {
 using catalog::AttemptState;
 using catalog::Cause;
 using catalog::EndIntent;
-using catalog::ExecutionState;
 using catalog::Id;
 using catalog::NodeState;
 
