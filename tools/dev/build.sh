@@ -34,7 +34,7 @@ build() {
 link_into_venv() {
   [[ -L "$VENV" ]] && return
   local program
-  for program in gyre gyre-cifar10 gyre-cosmoflow; do
+  for program in gyre gyre-cifar10 gyre-cosmoflow gyre-resnet50; do
     local target="$ROOT/build/release/bin/$program"
     if [[ -x "$target" && "$(readlink "$VENV/bin/$program")" != "$target" ]]; then ln -sfn "$target" "$VENV/bin/$program"; fi
   done

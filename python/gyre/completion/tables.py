@@ -21,7 +21,7 @@ _ASK_SECONDS = 60
 # After their options stands a command.
 _RUN_COMMANDS = ("gyre run", "gyre explain")
 # Whose options are completed too, where they were built.
-_TRAINING_PROGRAMS = ("gyre-cifar10", "gyre-cosmoflow")
+_TRAINING_PROGRAMS = ("gyre-cifar10", "gyre-cosmoflow", "gyre-resnet50")
 _FILES = ("FILE", "PATH", "CONFIG")
 _FOLDERS = ("DIR",)
 
