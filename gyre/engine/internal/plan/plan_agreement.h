@@ -20,8 +20,8 @@ struct PlanProposal {
 std::uint64_t hash_description(const std::vector<std::string>& description);
 
 Bytes encode_proposal(const PlanProposal& proposal);
-/// The proposals of all ranks, by rank, out of the concatenation of what encode_proposal() gave. Error(kProtocol) for
-/// damaged bytes.
+/// The proposals of all ranks, by rank, out of the concatenation of what encode_proposal() gave. Error(kProtocol,
+/// kCorruptData) for damaged bytes.
 std::vector<PlanProposal> decode_proposals(std::span<const std::byte> bytes, int size);
 
 /// The longest one, of the first rank that has it: another's may lack tensors whose gradients it did not compute.

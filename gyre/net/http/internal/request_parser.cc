@@ -69,7 +69,7 @@ std::size_t RequestParser::put(std::string_view bytes) {
   beast::error_code failure;
   std::size_t consumed = 0;
   while (consumed < bytes.size() && !done() && head_done() != in_head) {
-    consumed += beast_->put(boost::asio::buffer(bytes.data() + consumed, bytes.size() - consumed), failure);
+    consumed += beast_->put_some(bytes.substr(consumed), failure);
     if (failure == BeastError::need_more) break;
     if (failure) throw failure_of(failure);
   }

@@ -48,7 +48,7 @@ std::size_t ResponseParser::put(std::string_view bytes) {
   const bool in_head = !head_done();
   while (consumed < bytes.size() && !done() && head_done() != in_head) {
     beast::error_code failure;
-    consumed += beast_->put(boost::asio::buffer(bytes.data() + consumed, bytes.size() - consumed), failure);
+    consumed += beast_->put_some(bytes.substr(consumed), failure);
     if (failure == BeastError::need_more) break;
     if (failure) throw malformed(failure.message());
   }
