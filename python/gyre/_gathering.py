@@ -13,12 +13,14 @@ import re
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlparse
 
+from gyre._program_position import stacklevel_of_program
 from gyre.errors import PeerLostError
 
 # How often a rank that waits looks. All of them do, and the launcher ends the last of them soon after the first one has
@@ -60,11 +62,14 @@ def _watched(handler: Handler) -> Handler:
         refuse_second_import()
         place = _place_in(url)
         ranks = launchers_ranks(place.world_size) if place is not None else ()
-        if place is None or not ranks:
+        if place is None:
             yield next(iterator)
+        elif not ranks:
+            _warn_of_more_ranks(place)
+            yield _with_own_store(place, functools.partial(next, iterator))
         elif place.rank == 0:
             # Its store waits until all have come.
-            yield _wait_beside(functools.partial(next, iterator), ranks)
+            yield _with_own_store(place, functools.partial(_wait_beside, functools.partial(next, iterator), ranks))
         else:
             # Theirs waits for rank 0's, and then for nobody.
             limit = options.get("timeout", LONGEST_WAIT)
@@ -112,6 +117,34 @@ def _place_in(url: str) -> _Place | None:
         return None
     rank, world_size, port = map(int, words)
     return _Place(rank, world_size, host, port)
+
+
+def _warn_of_more_ranks(place: _Place) -> None:
+    """Than the launcher has started: torch waits for them for half an hour, without a word."""
+    started = os.environ.get("GYRE_SIZE", "")
+    if started.isdecimal() and place.world_size > int(started):
+        warnings.warn(
+            f"init_process_group() waits for {place.world_size} ranks, and `gyre run` has started {started}: leave out "
+            "world_size and rank, which it hands down, or start as many",
+            RuntimeWarning,
+            stacklevel=stacklevel_of_program(),
+        )
+
+
+def _with_own_store(place: _Place, wait: Callable[[], Result]) -> Result:
+    """wait(), which opens the store if this is rank 0. Where another process has done so, torch's exception says why
+    that may be."""
+    try:
+        return wait()
+    except RuntimeError as failure:
+        if place.rank != 0 or "EADDRINUSE" not in str(failure):
+            raise
+        raise type(failure)(
+            f"another process listens at rank 0's address, {place.host}:{place.port}, already: another program, or a "
+            "rank that calls itself rank 0 in init_process_group(), as this one does (for `gyre run` it is rank "
+            f"{os.environ.get('GYRE_RANK', 'unknown')}); leave out rank and world_size, which `gyre run` hands down, "
+            f"or choose another port ({failure})"
+        ) from failure
 
 
 def launchers_ranks(world_size: int, members: Sequence[int] = ()) -> Sequence[int]:

@@ -44,7 +44,11 @@ def test_the_first_failed_ranks_traceback_comes_back() -> None:
     assert "ArithmeticError: only here" in caught.value.traceback
 
 
-def test_a_number_in_the_place_of_the_arguments_is_told_where_it_belongs() -> None:
+def test_what_cannot_be_run_is_said_before_anything_starts() -> None:
+    with pytest.raises(InvalidArgumentError, match="'train' cannot be called"):
+        gyre.run("train", np=2)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="np is '2'; a whole number"):
+        gyre.run(print, np="2")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match=r"args is 2; .* the number of ranks is np=2"):
         gyre.run(print, 2)  # type: ignore[arg-type]
 

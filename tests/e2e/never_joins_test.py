@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
-from running_job import Job, StartJob
+from running_job import Job, StartJob, wait_until
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "python"
 ENVIRONMENT = {"PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "GYRE_START_TIMEOUT_SECONDS": "600"}
@@ -133,3 +134,30 @@ def test_ranks_that_all_end_without_joining_are_a_success(start_job: StartJob) -
     job = start_job("-n", "4", "--", "hostname", timeout=LONGEST_SECONDS)
     assert job.wait() == 0
     assert job.stderr == ""
+
+
+def test_ranks_that_all_call_themselves_rank_zero_are_told_so(start_job: StartJob) -> None:
+    """A script of one process, with the place of that one: torch says that an address is in use."""
+    script = "import torch.distributed as dist, gyre.distributed\ndist.init_process_group('gyre', rank=0, world_size=2)"
+    job = start(start_job, 2, script)
+    assert job.wait() == 1
+    assert "or a rank that calls itself rank 0 in init_process_group(), as this one does" in job.stderr
+    assert "leave out rank and world_size, which `gyre run` hands down" in job.stderr.partition("  error ")[2], (
+        job.stderr
+    )
+
+
+def test_a_wait_for_ranks_that_nobody_has_started_is_announced(start_job: StartJob) -> None:
+    """torch waits for them for half an hour."""
+    script = (
+        "import os, torch.distributed as dist, gyre.distributed\n"
+        "dist.init_process_group('gyre', rank=int(os.environ['RANK']), world_size=3)"
+    )
+    job = start(start_job, 2, script)
+    wait_until(
+        "both ranks warn",
+        lambda: job.stderr.count("waits for 3 ranks, and `gyre run` has started 2: leave out world_size") == 2,
+        LONGEST_SECONDS,
+    )
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() == 130

@@ -48,8 +48,10 @@ def run(
     ranks. `options`: of `gyre run`. RunError carries the traceback of the rank that failed first; the others have
     ended then.
     """
-    if np < 1:
-        raise InvalidArgumentError(f"np is {np}; at least one rank is needed")
+    if not callable(function):
+        raise InvalidArgumentError(f"{function!r} cannot be called; a function is needed, as in gyre.run(train, np=2)")
+    if not isinstance(np, int) or np < 1:
+        raise InvalidArgumentError(f"np is {np!r}; a whole number of ranks is needed, one at least")
     if isinstance(args, str) or not isinstance(args, Iterable):
         raise InvalidArgumentError(
             f"args is {args!r}; it takes the function's arguments, as in args=(1,); the number of ranks is np=2"
