@@ -117,9 +117,10 @@ Json follow_events(Session& session, const JobPlace& job, const std::string& ver
 }
 
 void say_why_it_waits(Session& session, const JobPlace& job, const std::string& verb) {
-  if (text_at(session.get(path_of(job)), "/properties/executionState") != "queued") return;
   const Json why = session.get(below(path_of(job), "why"));
   if (text_at(why, "/reason") == "startsNow") return;
+  // It may have started while it was asked about; what was said before is about waiting.
+  if (text_at(session.get(path_of(job)), "/properties/executionState") != "queued") return;
   fmt::print(stderr, "{}: {} waits: {}\n", verb, shown_place(job), cli::printable(text_at(why, "/message")));
 }
 

@@ -197,8 +197,8 @@ std::string JobSubmit::upload_code(Session& session, const std::string& workspac
   jobs::client::CodeArchive archive = jobs::client::archive_code(code_);
   const jobs::client::Path path = {"workspaces", workspace, "code", archive.sha256};
   if (session.exists(path)) return archive.sha256;
-  fmt::print(stderr, "gyre job submit: uploads {} files of {}, {}\n", archive.files, code_,
-             shown_bytes(archive.bytes.size()));
+  fmt::print(stderr, "gyre job submit: uploads {} {} of {}, {}\n", archive.files, archive.files == 1 ? "file" : "files",
+             code_, shown_bytes(archive.bytes.size()));
   session.put_bytes(path, std::move(archive.bytes));
   return archive.sha256;
 }

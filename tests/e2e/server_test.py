@@ -131,7 +131,7 @@ def test_a_command_gets_its_words_as_they_were_typed_with_the_jobs_own_variables
     assert said.replace("[0] ", "").splitlines() == ["$HOME", "0 1/", "`date` \\ '\"", "pool"]
 
 
-def test_code_is_uploaded_once_and_every_node_runs_in_its_copy(pool: JobServer, tmp_path: Path) -> None:
+def test_code_is_uploaded_once_and_jobs_start_in_a_copy_of_it(pool: JobServer, tmp_path: Path) -> None:
     code = tmp_path / "code"
     (code / "lib").mkdir(parents=True)
     (code / "train.py").write_text("import os, lib.model\nprint(lib.model.NAME, sorted(os.listdir('.')), flush=True)\n")
