@@ -163,8 +163,10 @@ Json parse_header(std::string_view text, std::string_view name) {
 std::vector<const CheckpointTensor*> in_order_of_file(const std::vector<CheckpointTensor>& tensors) {
   std::vector<const CheckpointTensor*> ordered;
   for (const CheckpointTensor& tensor : tensors) ordered.push_back(&tensor);
-  std::stable_sort(ordered.begin(), ordered.end(), [](const CheckpointTensor* a, const CheckpointTensor* b) {
-    return find_type(a->type, &Type::name)->bytes > find_type(b->type, &Type::name)->bytes;
+  // Where they lie decides among equals; Clang finds something deprecated in std::stable_sort.
+  std::ranges::sort(ordered, [](const CheckpointTensor* a, const CheckpointTensor* b) {
+    const auto bytes = [](const CheckpointTensor* tensor) { return find_type(tensor->type, &Type::name)->bytes; };
+    return bytes(a) != bytes(b) ? bytes(a) > bytes(b) : a < b;
   });
   return ordered;
 }

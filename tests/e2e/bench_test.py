@@ -331,9 +331,21 @@ def test_loader_compares_with_a_bare_decoder_and_with_other_loaders(bench: Bench
     assert row["peers_per_second"]["torch + Pillow"] > 0
     assert 0 < row["memory_bytes"] <= 1 << 30
     assert "JPEG in TFRecord" in done.stdout
-    refused = bench("loader", "volumes")
+    refused = bench("loader", "volume")
     assert refused.returncode == 2
-    assert "there is no case 'volumes'; there are: images, folder, cold" in refused.stderr
+    assert "there is no case 'volume'" in refused.stderr
+
+
+def test_loader_reads_volumes_and_says_where_tensorflow_is_missing(bench: Bench) -> None:
+    few = ("--volumes", "4", "--volume-size", "16", "--seconds", "0.1", "--repeats", "1", "--threads", "1")
+    done = bench("loader", "volumes", "volumes-log", "volumes-plain", *few, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["ours_per_second"] > 0 for row in rows] == [True] * 3
+    assert all(row["peers_per_second"] == {"tf.data": None} for row in rows)
+    assert "tf.data is not measured" in done.stderr
+    refused = bench("loader", "volumes", "--volume-size", "33")
+    assert "--volume-size is 33; 16, 32, 64, 128 are possible" in refused.stderr
 
 
 def test_jobs_measures_plain_sbatch_as_well(bench: Bench) -> None:

@@ -26,6 +26,7 @@ from gyre.bench.report import Row
 _TIMEOUT_SECONDS = 900
 _LAST_WORDS = 2000
 _MOST_IMAGES = 1_000_000
+VOLUME_SIZES = (16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Setting:
     data: Path
     threads: int
     seconds: float
+    volume_size: int = 128
+    tensorflow: str | None = None  # The Python that has it.
 
     @property
     def options(self) -> list[str]:
@@ -51,10 +54,15 @@ def module(name: str, *arguments: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another way to load a case's files. `needs`: modules without which it is left out, with a note."""
+    """Another way to load a case's files. `needs`: modules without which it is left out, with a note; those of
+    `tensorflow` may be another Python's."""
 
     command: Command
     needs: tuple[str, ...] = ()
+
+    def missing(self, setting: Setting) -> list[str]:
+        elsewhere = ["tensorflow"] if setting.tensorflow else []
+        return [name for name in self.needs if name not in elsewhere and importlib.util.find_spec(name) is None]
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,42 @@ def pillow(setting: Setting) -> list[str]:
 
 PILLOW = Peer(pillow, needs=("PIL",))
 
+
+def write_volumes(plain: bool) -> Callable[[Path, argparse.Namespace], None]:
+    def prepare(data: Path, arguments: argparse.Namespace) -> None:
+        from gyre.datasets.cosmo import write_volumes as write  # noqa: PLC0415 - only these cases need it
+
+        folder = data / volumes_folder(plain)
+        if not folder.exists():
+            counts = {"train": arguments.volumes, "validation": 1}
+            write(folder, counts, arguments.volume_size, seed=0, plain=plain, processes=1)
+
+    return prepare
+
+
+def volumes_folder(plain: bool) -> str:
+    return "volumes-plain" if plain else "volumes"
+
+
+def volumes(setting: Setting, *more: str, plain: bool = False) -> list[str]:
+    files = str(setting.data / volumes_folder(plain) / "train" / "*.tfrecord*")
+    return module("gyre_volumes", files, "--size", str(setting.volume_size), *setting.options, *more)
+
+
+def tensorflow_volumes(*more: str, plain: bool = False) -> Peer:
+    """By the file's path: the Python that has TensorFlow need not have Gyre."""
+
+    def command(setting: Setting) -> list[str]:
+        program_file = Path(__file__).parent / "loaders" / "tensorflow_volumes.py"
+        python = setting.tensorflow or sys.executable
+        files = str(setting.data / volumes_folder(plain) / "train" / "*.tfrecord*")
+        compression = ["--compression", "" if plain else "GZIP"]
+        size = ["--size", str(setting.volume_size)]
+        return [python, "-P", str(program_file), files, *size, *compression, *setting.options, *more]
+
+    return Peer(command, needs=("tensorflow",))
+
+
 CASES = {
     "images": Case("JPEG in TFRecord", both_layouts, shards, bound=bare_decode, peers={"torch + Pillow": PILLOW}),
     "folder": Case("JPEG, a file each", both_layouts, folder, bound=bare_decode, peers={"shards": Peer(shards)}),
@@ -111,6 +155,21 @@ CASES = {
         both_layouts,
         lambda setting: folder(setting, "--cold"),
         peers={"shards": Peer(lambda setting: shards(setting, "--cold"))},
+    ),
+    "volumes": Case(
+        "volumes in gzip TFRecord, int16", write_volumes(False), volumes, peers={"tf.data": tensorflow_volumes()}
+    ),
+    "volumes-log": Case(
+        "the same, float32 log(1 + x)",
+        write_volumes(False),
+        lambda setting: volumes(setting, "--log"),
+        peers={"tf.data": tensorflow_volumes("--log")},
+    ),
+    "volumes-plain": Case(
+        "volumes in TFRecord, int16",
+        write_volumes(True),
+        lambda setting: volumes(setting, plain=True),
+        peers={"tf.data": tensorflow_volumes(plain=True)},
     ),
 }
 
@@ -127,6 +186,9 @@ def add_verb(verbs: Any) -> None:
     parser.add_argument("--threads", type=int, help="of each loader (default: the cores of this process)")
     parser.add_argument("--images", type=int, default=1024, help="that are read (default: 1024, about 100 MB)")
     parser.add_argument("--size", type=int, default=500, help="their long side in pixels (default: 500)")
+    parser.add_argument("--volumes", type=int, default=32, help="that are read (default: 32)")
+    parser.add_argument("--volume-size", type=int, default=128, help="voxels along a side (default: 128)")
+    parser.add_argument("--tensorflow", metavar="PYTHON", help="the Python that has TensorFlow, if another one")
     parser.add_argument("--data", type=Path, metavar="DIR", help="keep the files there, for the next run")
     parser.add_argument("--seconds", type=float, default=4.0, help="of measuring per figure (default: 4)")
     parser.add_argument("--repeats", type=int, default=3, help="turns of every program; medians (default: 3)")
@@ -141,11 +203,19 @@ def _check(arguments: argparse.Namespace) -> None:
     for name in arguments.cases:
         if name not in CASES:
             raise UsageError(f"there is no case '{name}'; there are: {', '.join(CASES)}")
-    limits = {"threads": (1, 1024), "images": (64, _MOST_IMAGES), "size": (16, 4096), "repeats": (1, 100)}
+    limits = {
+        "threads": (1, 1024),
+        "images": (64, _MOST_IMAGES),
+        "size": (16, 4096),
+        "volumes": (4, _MOST_IMAGES),
+        "repeats": (1, 100),
+    }
     for name, (least, most) in limits.items():
         value = getattr(arguments, name)
         if value is not None and not least <= value <= most:
             raise UsageError(f"--{name} is {value}; {least} to {most} are possible")
+    if arguments.volume_size not in VOLUME_SIZES:
+        raise UsageError(f"--volume-size is {arguments.volume_size}; {', '.join(map(str, VOLUME_SIZES))} are possible")
     if not 0 < arguments.seconds <= 60:
         raise UsageError(f"--seconds is {arguments.seconds:g}; more than 0 and at most 60 are needed")
 
@@ -171,7 +241,7 @@ def _row(name: str, case: Case, setting: Setting, repeats: int, launcher: Launch
     if case.bound is not None:
         commands["bound"] = case.bound(setting)
     for peer_name, peer in case.peers.items():
-        missing = [module for module in peer.needs if importlib.util.find_spec(module) is None]
+        missing = peer.missing(setting)
         if missing:
             launcher.notes.append(f"{peer_name} is not measured: this Python has no {', '.join(missing)}")
         else:
@@ -200,7 +270,8 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
 
     threads = arguments.threads or _core.usable_cores()
     with tempfile.TemporaryDirectory(prefix="gyre-bench-") as temporary:
-        setting = Setting(arguments.data or Path(temporary), threads, arguments.seconds)
+        data = arguments.data or Path(temporary)
+        setting = Setting(data, threads, arguments.seconds, arguments.volume_size, arguments.tensorflow)
         rows = []
         for name in arguments.cases or CASES:
             CASES[name].prepare(setting.data, arguments)
