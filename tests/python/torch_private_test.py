@@ -27,7 +27,7 @@ PACKAGE = Path(_torch_private.__file__).parent
 # Where torch's private names may stand.
 FILES = {PACKAGE / "_torch_private.py"}
 # Python's own and Enum's.
-NOT_TORCHS = {"_getframe", "_current_frames", "_name_"}
+NOT_TORCHS = {"_getframe", "_current_frames", "_name_", "_exit"}
 
 
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
