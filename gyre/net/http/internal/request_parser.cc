@@ -66,6 +66,8 @@ std::string RequestParser::take_body() { return std::exchange(beast_->body, {});
 std::size_t RequestParser::put(std::string_view bytes) {
   const bool in_head = !head_done();
   if (in_head && !scan_head(bytes)) return 0;
+  // What follows the head has no say in how the head is read, whether it is here already or not.
+  if (in_head) bytes = bytes.substr(0, scanned_ + 1);
   beast::error_code failure;
   std::size_t consumed = 0;
   while (consumed < bytes.size() && !done() && head_done() != in_head) {

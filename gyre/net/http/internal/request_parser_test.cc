@@ -90,6 +90,12 @@ TEST(RequestParser, a_last_chunk_that_comes_byte_by_byte_is_read) {
   }
 }
 
+TEST(RequestParser, what_follows_the_head_does_not_change_the_answer) {
+  // Found by fuzzing: Beast looked for the version beyond the line.
+  EXPECT_EQ(refusal("PUT /w-Length: 1\r\n\r\n{"), 400);
+  EXPECT_EQ(refusal("PUT /w-Length: 1\r\n\r\n{ and more than a version has"), 400);
+}
+
 TEST(RequestParser, head_and_continue_are_recognised) {
   RequestParser parser(kMostHeaderBytes);
   parse(parser, "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 7);
