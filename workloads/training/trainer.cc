@@ -107,6 +107,7 @@ void Trainer::train_step(const data::Batch& batch, Sums& sums) {
     // the ranks' parts differ in size.
     const double scale = static_cast<double>(exchange_.size()) / static_cast<double>(samples.counted_globally);
     sums.add(task_.train(batch, step, scale), samples.counted);
+    samples_here_ += samples.counted;
   }
   exchange_.synchronize();
   optimizer_.step(schedule_.at(step));
@@ -120,7 +121,7 @@ Trainer::Sums Trainer::train_epoch() {
   const auto start = SteadyClock::now();
   Sums sums = resumed_;
   resumed_ = no_sums();
-  const double samples_before = sums.samples;
+  samples_here_ = 0;
   train_.start_epoch(epoch_, step_in_epoch_);
   while (step_in_epoch_ < steps) {
     auto batch = train_.next();
@@ -131,7 +132,7 @@ Trainer::Sums Trainer::train_epoch() {
     const bool due = options_.checkpoint_steps > 0 && step_in_epoch_ % options_.checkpoint_steps == 0;
     if (due && step_in_epoch_ < steps) save_within_epoch(sums);
     if (talks() && options_.verbose == 1) {
-      const double rate = (sums.samples - samples_before) * exchange_.size() / seconds_since(start);
+      const double rate = rate_after(seconds_since(start));
       bar.update(step_in_epoch_,
                  fmt::format("{}  {:.{}f} {}/s", describe("", sums), rate, rate < 10 ? 1 : 0, options_.samples));
     }
@@ -156,6 +157,11 @@ Trainer::Sums Trainer::evaluate() {
     if (batch->samples().counted > 0) sums.add(task_.evaluate(*batch), batch->samples().counted);
   }
   return reduced(sums);
+}
+
+/// Samples per second of all ranks, which have as many as this one within a batch.
+double Trainer::rate_after(double seconds) const {
+  return static_cast<double>(samples_here_) * exchange_.size() / seconds;
 }
 
 void Trainer::check_replicas() const {
@@ -194,7 +200,7 @@ void Trainer::finish_epoch(const Sums& trained, const Sums& tested, double secon
     add(fmt::format("test/{}", task_.metrics()[i]), tested.means()[i]);
   }
   const data::StallLedger ledger = train_.ledger();
-  add(fmt::format("train/{}_per_second", options_.samples), trained.samples / seconds);
+  add(fmt::format("train/{}_per_second", options_.samples), rate_after(seconds));
   add("train/learning_rate", schedule_.at(epoch_ * train_.steps() - 1));
   add("train/waited_for_data_seconds", in_seconds(ledger.waited));
   std::vector<data::Scalar> scalars;
@@ -202,7 +208,7 @@ void Trainer::finish_epoch(const Sums& trained, const Sums& tested, double secon
   state_.add_scalars(epoch_, scalars);
   if (!talks()) return;
   say(fmt::format("epoch {}/{}  {}  {}  {:.1f} {}/s  {:.1f} s, {:.1f} of them waiting for data", epoch_,
-                  options_.epochs, describe("", trained), describe("test ", tested), trained.samples / seconds,
+                  options_.epochs, describe("", trained), describe("test ", tested), rate_after(seconds),
                   options_.samples, seconds, in_seconds(ledger.waited)));
 }
 

@@ -92,6 +92,7 @@ class Trainer {
   Sums train_epoch();
   void train_step(const data::Batch& batch, Sums& sums);
   Sums evaluate();
+  double rate_after(double seconds) const;
   void check_replicas() const;
   void save_within_epoch(Sums& sums);
   void finish_epoch(const Sums& trained, const Sums& tested, double seconds);
@@ -108,6 +109,7 @@ class Trainer {
   RunState state_;
   std::uint64_t epoch_ = 0;          // That is being trained, or comes next.
   std::uint64_t step_in_epoch_ = 0;  // That comes next.
+  std::uint64_t samples_here_ = 0;   // Of this epoch, by this rank, since the start or a resume.
   Sums resumed_;                     // Of the epoch in which a resumed run had stopped: on rank 0 alone.
 };
 
