@@ -197,7 +197,7 @@ TEST_F(CosmoflowTest, mistakes_in_the_data_are_named) {
   EXPECT_THAT(failure(greedy), HasSubstr("n_train asks for 1000 samples"));
   Recipe other = recipe("other");
   other.network.size = 16;
-  EXPECT_THAT(failure(other), HasSubstr("[16, 16, 16, 4] values of int16"));
+  EXPECT_THAT(failure(other), HasSubstr("[16, 16, 16, 4] of int16"));
   fs::resize_file(folder_ / "train" / "univ_000.tfrecord", 100);
   EXPECT_THAT(failure(recipe("cut")), HasSubstr("univ_000.tfrecord: record 0"));
 }
