@@ -55,4 +55,4 @@ def test_the_rank_that_ends_itself_is_named_and_its_code_is_the_jobs(start_job: 
     assert job.wait() == 3, job.stderr
     assert "rank 2 of 3 failed first" in job.stderr
     if script == GROUP_OF_SOME:  # Where rank 2 is the second of two; people know it as rank 2.
-        assert "process group '1'' can never complete: rank 2 has shut down" in job.stderr
+        assert "process group '1' (allreduce) can never complete: rank 2 has shut down" in job.stderr

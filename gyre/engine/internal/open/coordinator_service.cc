@@ -200,7 +200,7 @@ void CoordinatorService::send_orders() {
 void CoordinatorService::send_to_all(const Order& order) {
   const Bytes message = net::encode_message(kOrderMessage, encoder_.encode(order));
   for (Peer& peer : peers_) {
-    if (!peer.gone) peer.outgoing.insert(peer.outgoing.end(), message.begin(), message.end());
+    if (!peer.gone && !peer.deaf) peer.outgoing.insert(peer.outgoing.end(), message.begin(), message.end());
     flush(peer);
   }
 }
@@ -212,7 +212,9 @@ void CoordinatorService::flush(Peer& peer) {
     peer.outgoing.erase(peer.outgoing.begin(), peer.outgoing.begin() + static_cast<std::ptrdiff_t>(count));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
-    peer.gone = true;
+    // What it has said before, its goodbye perhaps, is still to be read.
+    peer.deaf = true;
+    peer.outgoing.clear();
     return;
   }
   if (peer.outgoing.size() > kMostOutgoingBytes) {

@@ -42,6 +42,7 @@ class CoordinatorService {
     AnnouncementDecoder decoder;
     Bytes outgoing;  // Not yet taken by the link.
     bool leaving = false;
+    bool deaf = false;  // Takes no orders any more; what it has said may still have to be read.
     bool gone = false;
   };
 
