@@ -82,6 +82,8 @@ def main() -> None:
         num_workers=options.threads,
         drop_last=True,
         persistent_workers=True,
+        # Not forked from a process that has threads, whose locks a child would inherit.
+        multiprocessing_context="spawn",
     )
     print(json.dumps({"per_second": measure(loader, options.batch, options.seconds)}))
 
