@@ -32,7 +32,7 @@ std::vector<Entry> entries_of(const fs::path& folder) {
   std::vector<Entry> entries;
   for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
-    std::error_code ignored;  // Of a link that leads nowhere, which is no folder.
+    std::error_code ignored;  // Of a link that leads nowhere, which is not a folder.
     entries.push_back({entry->path(), entry->is_directory(ignored)});
   }
   if (error) throw system_error(fmt::format("cannot read the folder {}", folder.string()), error.value());

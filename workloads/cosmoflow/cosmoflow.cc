@@ -81,7 +81,7 @@ std::int64_t size_of_volumes(const data::RecordSet& set, const NetworkOptions& n
   const auto size = static_cast<std::int64_t>(std::lround(std::cbrt(static_cast<double>(bytes / per_voxel))));
   if (static_cast<std::uint64_t>(size * size * size) * per_voxel != bytes) {
     throw Error(ErrorCode::kCorruptData,
-                fmt::format("{}: 'x' has {} bytes, which is no cube of {} int16 values per voxel", reader.position(),
+                fmt::format("{}: 'x' has {} bytes, which is not a cube of {} int16 values per voxel", reader.position(),
                             bytes, network.channels));
   }
   return size;

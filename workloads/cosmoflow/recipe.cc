@@ -103,7 +103,7 @@ void read_shape(const Value& value, NetworkOptions& network) {
   if (!node.IsSequence() || node.size() != 4) value.refuse("has to be a list like [128, 128, 128, 4]");
   std::vector<std::int64_t> sides;
   for (const auto& side : node) sides.push_back(Value(value.file(), value.name(), side).size());
-  if (sides[0] != sides[1] || sides[0] != sides[2]) value.refuse("is no cube");
+  if (sides[0] != sides[1] || sides[0] != sides[2]) value.refuse("is not a cube");
   if (network.size != 0 && (network.size != sides[0] || network.channels != sides[3])) {
     value.refuse("differs from the other shape in this file");
   }

@@ -117,7 +117,7 @@ TEST_F(RecipeTest, mistakes_are_named_with_their_line) {
   EXPECT_THAT(refusal("data:\n  batch_size: -1\n"), HasSubstr("'-1'"));
   EXPECT_THAT(refusal("model: {name: cosmoflow_v1}"), HasSubstr("has cosmoflow only"));
   EXPECT_THAT(refusal("model: {hidden_activation: ReLU}"), HasSubstr("LeakyReLU"));
-  EXPECT_THAT(refusal("data: {sample_shape: [128, 128, 64, 4]}"), HasSubstr("no cube"));
+  EXPECT_THAT(refusal("data: {sample_shape: [128, 128, 64, 4]}"), HasSubstr("is not a cube"));
   EXPECT_THAT(refusal("data: {stage_dir: /tmp}"), HasSubstr("copy the data there"));
   EXPECT_THAT(refusal("model: {dropout: .nan}"), HasSubstr("a number from 0"));
   EXPECT_THAT(refusal("data: [1]"), HasSubstr("has to be a mapping"));

@@ -35,7 +35,7 @@ std::vector<std::string> files_in(const fs::path& folder, std::string_view prefi
   return names;
 }
 
-/// What open_samples() is given: shards beside each other, shards in a folder, or the folder of an image folder.
+/// What open_samples() is given: the shards of one folder, or of a folder for each set, or an image folder.
 std::vector<std::string> names_of(const fs::path& data_dir, const std::vector<std::string>& sets) {
   for (const std::string& set : sets) {
     if (fs::is_directory(data_dir / set)) {

@@ -113,7 +113,7 @@ void TarIndexer::fail_at_start(const Block& block) const {
                     "of it; decompress it (images do not become smaller by it)",
                     file_.name()));
   }
-  throw Error(ErrorCode::kCorruptData, fmt::format("{} is damaged, or no tar archive: its first entry has a wrong "
+  throw Error(ErrorCode::kCorruptData, fmt::format("{} is damaged, or not a tar archive: its first entry has a wrong "
                                                    "checksum",
                                                    file_.name()));
 }
@@ -125,7 +125,7 @@ bool TarIndexer::read_header(Block& block) {
   if (left == 0) return false;
   if (left < kTarBlockBytes) {
     if (entry_at_ == 0) {
-      throw Error(ErrorCode::kCorruptData, fmt::format("{} has {} bytes: it is no tar archive", file_.name(), left));
+      throw Error(ErrorCode::kCorruptData, fmt::format("{} has {} bytes: it is not a tar archive", file_.name(), left));
     }
     fail("is cut off");
   }
@@ -165,7 +165,7 @@ void TarIndexer::read_pax(std::uint64_t size_bytes) {
     if (key == "path") extension_.name = std::string(value);
     if (key == "size") {
       extension_.size_bytes = parse_number(value, 10);
-      if (!extension_.size_bytes) fail("is a pax header with a size that is no number");
+      if (!extension_.size_bytes) fail("is a pax header with a size that is not a number");
     }
     if (key.starts_with("GNU.sparse.")) extension_.sparse = true;
   }
@@ -182,7 +182,7 @@ std::string TarIndexer::name_of(const Block& block) {
 void TarIndexer::take_entry(const Block& block) {
   const char type = static_cast<char>(block[kTypeAt]);
   auto size = number_at(block, 124, 12);
-  if (!size) fail("has a size that is no number");
+  if (!size) fail("has a size that is not a number");
   const bool is_extension = type == 'x' || type == 'g' || type == 'L' || type == 'K';
   if (!is_extension && extension_.size_bytes) size = extension_.size_bytes;
   const bool has_contents = type != '1' && type != '2' && type != '3' && type != '4' && type != '5' && type != '6';

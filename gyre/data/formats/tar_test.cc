@@ -77,8 +77,8 @@ TEST(Tar, damage_is_named_with_its_place) {
   std::string damaged = good;
   damaged[1030] ^= 1;
   EXPECT_THAT(error_of(damaged), HasSubstr("the entry at byte 1024 has a wrong checksum"));
-  EXPECT_THAT(error_of(std::string(600, 'x')), HasSubstr("no tar archive"));
-  EXPECT_THAT(error_of("short"), HasSubstr("no tar archive"));
+  EXPECT_THAT(error_of(std::string(600, 'x')), HasSubstr("not a tar archive"));
+  EXPECT_THAT(error_of("short"), HasSubstr("not a tar archive"));
   EXPECT_THAT(error_of("\x1f\x8b\x08" + std::string(600, 'x')), HasSubstr("compressed archive"));
   EXPECT_THAT(error_of(tar_entry("x", "99 size=3\n", 'x')), HasSubstr("at byte 0 is a pax header that cannot be read"));
   EXPECT_THAT(error_of(tar_entry("s", "data", 'S')), HasSubstr("sparse"));

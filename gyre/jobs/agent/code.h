@@ -16,7 +16,7 @@ struct CodeLimits {
 };
 
 /// Unpacks the tar archive (ustar, pax, GNU's long names), which anybody may have made, into `folder`, which is made,
-/// and gives all of it to `owner`. When it throws there is no folder.
+/// and gives all of it to `owner`. When it throws, the folder does not exist.
 ///
 /// Nothing is written outside: names are relative and without "..", no link is followed, and links lead to places
 /// inside; files and folders, and such links, are all that there is. Error(kCorruptData) names the entry, also where
