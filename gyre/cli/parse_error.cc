@@ -40,7 +40,7 @@ std::string describe_choice(const std::string& text) {
 }  // namespace
 
 std::string describe(const CLI::ParseError& error, const CLI::App& app) {
-  const std::string text = error.what();
+  std::string text = error.what();
   const bool has_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !app.remaining().empty();
   if (has_extra) return describe_extra(app);
   if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) return describe_choice(text);

@@ -78,7 +78,8 @@ std::int64_t size_of_volumes(const data::RecordSet& set, const NetworkOptions& n
   }
   const std::uint64_t bytes = feature->bytes().front().size();
   const auto per_voxel = static_cast<std::uint64_t>(network.channels) * sizeof(std::int16_t);
-  const auto size = static_cast<std::int64_t>(std::lround(std::cbrt(static_cast<double>(bytes / per_voxel))));
+  const std::uint64_t voxels = bytes / per_voxel;
+  const auto size = static_cast<std::int64_t>(std::lround(std::cbrt(static_cast<double>(voxels))));
   if (static_cast<std::uint64_t>(size * size * size) * per_voxel != bytes) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{}: 'x' has {} bytes, which is not a cube of {} int16 values per voxel", reader.position(),

@@ -22,8 +22,8 @@ constexpr std::int64_t kMostCount = std::int64_t{1} << 48;
 /// One value of the file; its accessors say what is wrong with it and where.
 class Value {
  public:
-  Value(const std::string& file, std::string name, YAML::Node node)
-      : file_(file), name_(std::move(name)), node_(std::move(node)) {}
+  Value(const std::string& file, std::string name, const YAML::Node& node)
+      : file_(file), name_(std::move(name)), node_(node) {}
 
   const std::string& file() const { return file_; }
   const std::string& name() const { return name_; }

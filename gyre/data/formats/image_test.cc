@@ -19,7 +19,6 @@
 namespace gyre::data {
 namespace {
 
-using ::testing::AnyOf;
 using testing::encode_png;
 using ::testing::HasSubstr;
 using testing::Picture;

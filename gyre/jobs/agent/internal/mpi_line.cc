@@ -52,6 +52,11 @@ std::string open_mpi_line(const WorkOrder& order, const std::string& line, int p
                                     "--bind-to none",
                                     "--mca plm_rsh_agent \"$GYRE_REMOTE_SHELL\"",
                                     interfaces};
+  if (all_on_loopback(order)) {
+    // Daemons of one job that share a machine's /tmp make the same folders there and write the same topology file: one
+    // start in twelve failed. The variable is replaced on the daemon's own node.
+    words.emplace_back(R"(--mca orte_launch_agent 'orted --mca orte_tmpdir_base "$AZ_BATCHAI_JOB_TEMP"')");
+  }
   for (const std::string& name : names_to_hand_on(order)) {
     // A name that is not set would be an error to mpirun.
     words.push_back(fmt::format("${{{0}+-x {0}}}", name));
