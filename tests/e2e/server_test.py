@@ -297,9 +297,10 @@ def test_one_server_works_in_a_folder_and_the_second_says_who(server: JobServer)
     server.ok("workspace", "list")  # It left the first one's files alone.
 
 
-def test_a_port_that_is_taken_is_named_with_the_way_out(server: JobServer, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named_with_the_way_out(server: JobServer) -> None:
     port = server.url.rpartition(":")[2]
-    second = server.verb("server", "--folder", str(tmp_path / "other"), "--listen", f"127.0.0.1:{port}")
+    other = server.folder.parent / "other"
+    second = server.verb("server", "--folder", str(other), "--listen", f"127.0.0.1:{port}")
     assert second.returncode == 1
     assert len(second.stderr.splitlines()) == 1
     assert f"127.0.0.1:{port}" in second.stderr

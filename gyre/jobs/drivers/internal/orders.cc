@@ -29,6 +29,13 @@ net::JobKey key_in(const std::filesystem::path& file) {
     if (!made) throw system_error(fmt::format("cannot write {}", file.string()), errno);
     write_all(made.get(), as_bytes(agent::hex_of(net::make_random_key())), file.string());
   }
+  struct stat status{};
+  if (::stat(file.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("others than its user can read {}, the key of the agents; `chmod 600 {}`, or remove it, "
+                            "and the jobs that run now start again under a new one",
+                            file.string(), file.string()));
+  }
   const Bytes bytes = read_file(file, kMostKeyBytes);
   return agent::key_from_hex(std::string(as_text(bytes)));
 }

@@ -1,6 +1,7 @@
 #include "gyre/jobs/service/internal/work.h"
 
 #include <fmt/format.h>
+#include <spdlog/logger.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,6 +12,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/service/internal/folder_rights.h"
 #include "gyre/jobs/service/internal/names.h"
 #include "gyre/jobs/service/internal/records.h"
 
@@ -18,10 +20,8 @@ namespace gyre::jobs::service {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 catalog::Catalog open_catalog(const ServiceOptions& options) {
-  fs::create_directories(options.folder);
+  for (const std::string& sentence : guard_folder(options)) options.logger->warn("{}", sentence);
   return catalog::Catalog::open(options.folder / "catalog.db", {.now = options.wall_clock});
 }
 
