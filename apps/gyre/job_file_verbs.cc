@@ -7,6 +7,7 @@
 
 #include "apps/gyre/job_place.h"
 #include "apps/gyre/job_verbs.h"
+#include "apps/gyre/job_view.h"
 #include "apps/gyre/remote.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
@@ -55,13 +56,18 @@ Examples:
   gyre job logs train-1 --file execution.log)";
 
 int show_logs(const FileOptions& options, const Environment& environment) {
-  Session session = options.job.remote.session(environment, options.follow ? kPatience : std::chrono::milliseconds(0));
+  RemoteJobView view(options.job.remote, environment);
+  Session session = options.job.remote.session(environment, options.follow ? kPatience : std::chrono::milliseconds(0),
+                                               [&] { view.tick(); });
   const JobPlace job = options.job.find(session, environment);
-  LogTail tail(session, job, {options.names.begin(), options.names.end()}, show_log);
+  LogTail tail(session, job, {options.names.begin(), options.names.end()},
+               [&](auto stream, auto text) { options.follow ? view.show_log(stream, text) : show_log(stream, text); });
   bool is_complete = true;
   if (options.follow) {
     say_why_it_waits(session, job, "gyre job logs");
+    view.watch(job);
     tail.follow();
+    view.end();
   } else {
     is_complete = tail.read_all();
   }

@@ -102,15 +102,15 @@ std::string shown_end(const Json& job) {
   return cli::printable(text);
 }
 
-Json follow_events(Session& session, const JobPlace& job, const std::string& verb, bool quiet) {
+Json follow_events(Session& session, const JobPlace& job, const std::function<void(const std::string&)>& say) {
   session.events(below(path_of(job), "events"), [&](const net::http::ServerEvent& server_event) {
     const Json event = Json::parse(server_event.data, nullptr, false);
     const std::string to = text_at(event, "/to");
     const std::string message = text_at(event, "/message");
-    if (quiet || (to.empty() && message.empty())) return true;
+    if (to.empty() && message.empty()) return true;
     const std::string what = to.empty() ? text_at(event, "/subject") : text_at(event, "/subject") + " " + to;
-    fmt::print(stderr, "{}: {}  {}{}{}\n", verb, shown_time(text_at(event, "/time")), what, message.empty() ? "" : ": ",
-               cli::printable(message));
+    say(fmt::format("{}  {}{}{}", shown_time(text_at(event, "/time")), what, message.empty() ? "" : ": ",
+                    cli::printable(message)));
     return true;
   });
   return session.get(path_of(job));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,9 +37,9 @@ bool has_ended(const Json& job);
 /// "job 'x' failed with exit code 7: JobFailed: …", or that it succeeded.
 std::string shown_end(const Json& job);
 
-/// Shows what happens to a job on stderr until it has ended; returns it. Across restarts of the server.
-Json follow_events(jobs::client::Session& session, const jobs::client::JobPlace& job, const std::string& verb,
-                   bool quiet);
+/// Hands on what happens to a job, a line each, until it has ended; returns it. Across restarts of the server.
+Json follow_events(jobs::client::Session& session, const jobs::client::JobPlace& job,
+                   const std::function<void(const std::string&)>& say);
 /// Where it waits: one line on stderr that says why.
 void say_why_it_waits(jobs::client::Session& session, const jobs::client::JobPlace& job, const std::string& verb);
 /// Writes a job's logs to stdout and stderr. For LogTail.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,11 +18,15 @@
 #include "apps/gyre/end_signals.h"
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/job_user.h"
+#include "apps/gyre/job_view.h"
 #include "apps/gyre/log_follower.h"
 #include "apps/gyre/mount_table.h"
 #include "apps/gyre/run_command.h"
+#include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/file.h"
 #include "gyre/jobs/agent/mounts.h"
+#include "gyre/jobs/client/code_archive.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/jobs/spec/parse.h"
 
@@ -45,6 +50,7 @@ Ctrl-C terminates the job. Exit code: the job's; 2 when the file or an option is
 Examples:
   gyre job run job.json --mount external=/data/share
   gyre job run job.yaml --name first-try --folder /scratch/gyre
+  gyre job run job.json --code .
   gyre job run job.json --cluster slurm.json)";
 
 constexpr int kUnusableExitCode = 2;
@@ -91,7 +97,10 @@ class ServiceFolder {
 class Console {
  public:
   Console(jobs::service::Service& service, jobs::api::JobName name, bool quiet)
-      : service_(service), name_(std::move(name)), quiet_(quiet) {}
+      : service_(service),
+        name_(std::move(name)),
+        quiet_(quiet),
+        block_(quiet ? cli::LiveOptions() : cli::live_options_from_environment()) {}
 
   jobs::api::Job follow(const EndSignals& signals) {
     while (true) {
@@ -99,36 +108,75 @@ class Console {
       const bool ended = service_.files_are_complete(name_);
       show(ended);
       if (ended) return job;
+      if (block_.draws()) block_.show(block_of(glance(job)));
       if (!signals.wait(kPollMs)) continue;
-      fmt::print(stderr, "gyre job run: terminating the job\n");
+      say("terminating the job");
       service_.terminate(name_);
     }
   }
 
  private:
+  void say(const std::string& sentence) { block_.write(stderr, fmt::format("gyre job run: {}\n", sentence)); }
+
   void show(bool ended) {
     for (const auto& event : service_.events({name_.workspace, "", name_.experiment, name_.job}, last_event_, 1'000)) {
       last_event_ = event.sequence;
       if (quiet_ || (event.to.empty() && event.message.empty())) continue;
       const std::string what = event.to.empty() ? event.subject : fmt::format("{} {}", event.subject, event.to);
-      fmt::print(stderr, "gyre job run: {}{}{}\n", what, event.message.empty() ? "" : ": ", event.message);
+      const std::string sentence = fmt::format("{}{}{}", what, event.message.empty() ? "" : ": ", event.message);
+      // The block says how far the job has come; remarks stay.
+      if (block_.draws() && !event.to.empty()) {
+        news_ = sentence;
+      } else {
+        say(sentence);
+      }
     }
     for (const jobs::api::OutputDirectory& directory : service_.output_directories(name_)) {
       if (directory.id != "stdouterr") continue;
       const fs::path folder = directory.root / directory.relative;
+      if (logs_ && folder == log_folder_) continue;
       // A job that was queued again has logs of its own; those before are complete.
-      if (!logs_ || folder != log_folder_) logs_.emplace(log_folder_ = folder);
+      logs_.emplace(log_folder_ = folder, [this](std::FILE* to, std::string_view text) { block_.write(to, text); });
     }
     if (logs_) ended ? logs_->finish() : logs_->show_new();
+  }
+
+  JobGlance glance(const jobs::api::Job& job) {
+    const bool waits = job.execution_state == ExecutionState::kQueued;
+    const jobs::api::TimeUs since = waits ? job.creation_time : job.execution_info.start_time.value_or(0);
+    JobGlance glance{.name = name_.job,
+                     .state = std::string(jobs::api::state_name(job.execution_state)),
+                     .nodes = job.spec.node_count,
+                     .attempts = job.attempts,
+                     .since = shown_seconds((wall_clock_us() - since) / 1'000'000),
+                     .detail = waits ? "waits: " + service_.why(name_).message : news_};
+    for (const jobs::api::Node& node : service_.nodes(kCluster)) {
+      if (!node.job) continue;
+      glance.node_names.push_back(node.address.empty() ? node.name : fmt::format("{} ({})", node.name, node.address));
+    }
+    return glance;
   }
 
   jobs::service::Service& service_;
   jobs::api::JobName name_;
   bool quiet_;
+  cli::LiveBlock block_;
+  std::string news_;  // What has happened last.
   std::int64_t last_event_ = 0;
   fs::path log_folder_;
   std::optional<LogFollower> logs_;
 };
+
+/// As an upload would; returns its SHA-256.
+std::string store_code(jobs::service::Service& service, const std::optional<jobs::client::CodeArchive>& code) {
+  if (!code) return "";
+  UniqueFd file(::memfd_create("code", MFD_CLOEXEC));
+  if (!file) throw system_error("cannot keep the code in memory", errno);
+  write_all(file.get(), as_bytes(code->bytes), "the archive of code");
+  ::lseek(file.get(), 0, SEEK_SET);
+  service.store_code(kCluster.workspace, code->sha256, std::move(file), code->bytes.size());
+  return code->sha256;
+}
 
 /// Nodes go, so that no agent outlives the service.
 void release_nodes(jobs::service::Service& service) {
@@ -171,6 +219,11 @@ JobRun::JobRun(CLI::App& group)
       ->add_option("--cluster", cluster_,
                    "cluster.json, whose driver provides the nodes (default: virtual nodes of this machine)")
       ->type_name("FILE");
+  verb_
+      ->add_option(
+          "--code", code_,
+          "The job runs in a copy of this folder on every node. .gyreignore, else .gitignore, leaves files out")
+      ->type_name("DIR");
   verb_->add_option("--name", name_, "Name of the job (default: that of FILE)")->type_name("NAME");
   verb_
       ->add_option("--folder", folder_,
@@ -227,6 +280,14 @@ int JobRun::run(const std::vector<std::string>& environment) const {
     return kUnusableExitCode;
   }
 
+  std::optional<jobs::client::CodeArchive> code;
+  try {
+    if (!code_.empty()) code = jobs::client::archive_code(code_);
+  } catch (const Error& error) {
+    fmt::print(stderr, "gyre job run: --code {}: {}\n", code_, error.what());
+    return kUnusableExitCode;
+  }
+
   const EndSignals signals;  // Before the service's threads, so that none of them gets these signals.
   jobs::service::ServiceOptions options;
   ServiceFolder folder(folder_);
@@ -246,7 +307,7 @@ int JobRun::run(const std::vector<std::string>& environment) const {
     service.create_workspace({"", true}, {kCluster.workspace, ""});
     service.create_experiment({kCluster.workspace, kExperiment});
     service.create_cluster(kCluster, cluster);
-    service.submit(name, {*parsed.spec, kCluster, ""});
+    service.submit(name, {*parsed.spec, kCluster, store_code(service, code)});
     job = Console(service, name, quiet_).follow(signals);
     directories = service.output_directories(name);
     release_nodes(service);

@@ -26,6 +26,7 @@ class JobRun {
   std::string file_;
   std::vector<std::string> mounts_;
   std::string cluster_;
+  std::string code_;
   std::string folder_;
   std::string name_;
   std::string job_user_ = "nobody";

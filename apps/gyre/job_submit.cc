@@ -12,6 +12,7 @@
 
 #include "apps/gyre/job_file.h"
 #include "apps/gyre/job_place.h"
+#include "apps/gyre/job_view.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
@@ -232,13 +233,22 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
     return 0;
   }
   fmt::print(stderr, "gyre job submit: {} is submitted; Ctrl-C leaves it running\n", shown);
+  return follow(place, environment);
+}
+
+int JobSubmit::follow(const JobPlace& place, const std::vector<std::string>& environment) const {
+  RemoteJobView view(remote_, environment);
   try {
+    Session session = remote_.session(environment, kPatience, [&] { view.tick(); });
     say_why_it_waits(session, place, "gyre job submit");
-    jobs::client::LogTail(session, place, {}, show_log).follow();
+    view.watch(place);
+    jobs::client::LogTail(session, place, {}, [&](auto stream, auto text) { view.show_log(stream, text); }).follow();
     const Json ended = session.get(path_of(place));
+    view.end();
     fmt::print(stderr, "gyre job submit: {}\n", shown_end(ended));
     return exit_code_of(ended);
   } catch (const Error& error) {
+    view.end();
     fmt::print(stderr, "gyre job submit: {}\n", error.what());
     return kNotTheJobsExitCode;
   }

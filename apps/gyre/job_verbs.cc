@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/gyre/job_place.h"
+#include "apps/gyre/job_view.h"
 #include "apps/gyre/remote.h"
 #include "apps/gyre/run_command.h"
 #include "gyre/base/error.h"
@@ -84,6 +85,27 @@ std::shared_ptr<JobOptions> add_job(CLI::App& verb, unsigned options = Remote::k
   auto job = std::make_shared<JobOptions>();
   job->add_options(verb, options);
   return job;
+}
+
+int wait_for_job(const JobOptions& options, bool quiet, const Environment& environment) {
+  const std::string where = "gyre job wait";
+  RemoteJobView view(options.remote, environment);
+  try {
+    Session session = options.remote.session(environment, kPatience, [&] { view.tick(); });
+    const JobPlace place = options.find(session, environment);
+    if (!quiet) view.watch(place);
+    const Json job = follow_events(session, place, [&](const std::string& line) {
+      if (!quiet) view.say(where + ": " + line);
+    });
+    view.end();
+    if (options.remote.output != "table") options.remote.print(job, [] { return ""; });
+    if (!quiet) fmt::print(stderr, "{}: {}\n", where, shown_end(job));
+    return exit_code_of(job);
+  } catch (const Error& error) {
+    view.end();
+    fmt::print(stderr, "{}: {}\n", where, error.what());
+    return kNotTheJobsExitCode;
+  }
 }
 
 }  // namespace
@@ -181,20 +203,8 @@ void add_job_wait(VerbGroup& group) {
       "\nAcross restarts of the server. Exit code: the job's; 125 where the fault is not the job's: it does not exist, "
       "or the\nserver cannot be reached for five minutes.\n\nExamples:\n  gyre job wait train-1 && gyre job download "
       "train-1 -d MODEL");
-  group.add(verb, [options, quiet](const Environment& environment) {
-    const std::string where = "gyre job wait";
-    try {
-      Session session = options->remote.session(environment, kPatience);
-      const JobPlace place = options->find(session, environment);
-      const Json job = follow_events(session, place, where, *quiet);
-      if (options->remote.output != "table") options->remote.print(job, [] { return ""; });
-      if (!*quiet) fmt::print(stderr, "{}: {}\n", where, shown_end(job));
-      return exit_code_of(job);
-    } catch (const Error& error) {
-      fmt::print(stderr, "{}: {}\n", where, error.what());
-      return kNotTheJobsExitCode;
-    }
-  });
+  group.add(verb,
+            [options, quiet](const Environment& environment) { return wait_for_job(*options, *quiet, environment); });
 }
 
 void add_job_stop(VerbGroup& group) {

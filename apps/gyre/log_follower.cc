@@ -28,11 +28,6 @@ bool is_log(std::string_view name, std::string& prefix) {
   return false;
 }
 
-void write_out(std::FILE* to, std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), to);
-  std::fflush(to);
-}
-
 }  // namespace
 
 void LogFollower::show_new() {
@@ -58,7 +53,7 @@ void LogFollower::show(const std::filesystem::path& file) {
     log.shown += static_cast<std::uint64_t>(count);
     const std::string_view text(block.data(), static_cast<std::size_t>(count));
     if (prefix.empty()) {
-      write_out(to, text);
+      sink_(to, text);
       continue;
     }
     log.line += text;
@@ -67,7 +62,7 @@ void LogFollower::show(const std::filesystem::path& file) {
       lines += fmt::format("[{}] {}\n", prefix, log.line.substr(0, end));
       log.line.erase(0, end + 1);
     }
-    write_out(to, lines);
+    sink_(to, lines);
   }
 }
 
@@ -76,7 +71,7 @@ void LogFollower::finish() {
   for (auto& [name, log] : logs_) {
     std::string prefix;
     if (log.line.empty() || !is_log(name, prefix)) continue;
-    write_out(name.starts_with("stdout") ? stdout : stderr, fmt::format("[{}] {}\n", prefix, log.line));
+    sink_(name.starts_with("stdout") ? stdout : stderr, fmt::format("[{}] {}\n", prefix, log.line));
     log.line.clear();
   }
 }

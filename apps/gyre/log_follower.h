@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace gyre::app {
 
@@ -11,7 +14,10 @@ namespace gyre::app {
 /// are, any other file line by line with its name in front ("[job_prep] …"). Not thread-safe.
 class LogFollower {
  public:
-  explicit LogFollower(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  /// Gets text, and whether it is for stdout or stderr.
+  using Sink = std::function<void(std::FILE* to, std::string_view text)>;
+
+  LogFollower(std::filesystem::path folder, Sink sink) : folder_(std::move(folder)), sink_(std::move(sink)) {}
 
   /// What is new since the last call. A folder or file that is not there yet comes later.
   void show_new();
@@ -27,6 +33,7 @@ class LogFollower {
   void show(const std::filesystem::path& file);
 
   std::filesystem::path folder_;
+  Sink sink_;
   std::map<std::string, Log> logs_;  // By file name.
 };
 

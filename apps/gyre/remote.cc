@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <ctime>
 #include <iostream>
+#include <utility>
 
 #include "apps/gyre/run_command.h"
 #include "gyre/base/clock.h"
@@ -50,10 +51,11 @@ void Remote::add_options(CLI::App& verb, unsigned options) {
   add("--token-file", token_file, "A file with the token, for its user alone (else GYRE_TOKEN)", "FILE");
 }
 
-jobs::client::Session Remote::session(const std::vector<std::string>& environment,
-                                      std::chrono::milliseconds patience) const {
-  return jobs::client::Session(
-      {.connection = jobs::client::find_connection({server, token_file}, environment), .patience = patience});
+jobs::client::Session Remote::session(const std::vector<std::string>& environment, std::chrono::milliseconds patience,
+                                      std::function<void()> meanwhile) const {
+  return jobs::client::Session({.connection = jobs::client::find_connection({server, token_file}, environment),
+                                .patience = patience,
+                                .meanwhile = std::move(meanwhile)});
 }
 
 std::string Remote::workspace_in(const std::vector<std::string>& environment) const {
@@ -95,7 +97,11 @@ std::string shown_duration(const std::string& from, const std::string& to) {
   const auto begin = seconds_of(from);
   const auto end = to.empty() ? std::optional<std::int64_t>(std::time(nullptr)) : seconds_of(to);
   if (!begin || !end) return "";
-  const std::int64_t seconds = std::max<std::int64_t>(0, *end - *begin);
+  return shown_seconds(*end - *begin);
+}
+
+std::string shown_seconds(std::int64_t seconds) {
+  seconds = std::max<std::int64_t>(0, seconds);
   constexpr std::int64_t kMinute = 60;
   constexpr std::int64_t kHour = 3'600;
   constexpr std::int64_t kDay = 86'400;

@@ -19,9 +19,10 @@ struct Remote {
 
   void add_options(CLI::App& verb, unsigned options = kWorkspace | kOutput);
 
-  /// `patience`: for how long a server that is away is asked again.
-  jobs::client::Session session(const std::vector<std::string>& environment,
-                                std::chrono::milliseconds patience = std::chrono::milliseconds(0)) const;
+  /// `patience`: for how long a server that is away is asked again; `meanwhile`: as SessionOptions::meanwhile.
+  jobs::client::Session session(
+      const std::vector<std::string>& environment, std::chrono::milliseconds patience = std::chrono::milliseconds(0),
+      std::function<void()> meanwhile = [] {}) const;
   /// -w, else GYRE_WORKSPACE, else "default".
   std::string workspace_in(const std::vector<std::string>& environment) const;
 
@@ -44,6 +45,8 @@ std::string text_at(const Json& json, const std::string& pointer);
 std::string shown_time(const std::string& iso_8601);
 /// "2m10s" between two of them; up to now where `to` is empty; empty where `from` is.
 std::string shown_duration(const std::string& from, const std::string& to);
+/// "2m10s"
+std::string shown_seconds(std::int64_t seconds);
 std::string shown_bytes(std::uint64_t bytes);
 /// A line for each name with a value, in two columns.
 std::string shown_fields(const std::vector<std::pair<std::string, std::string>>& fields);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -72,6 +73,8 @@ struct Usage {
 enum class ProvisioningState { kCreating, kSucceeded, kFailed, kDeleting };
 enum class AllocationState { kSteady, kResizing };
 enum class ExecutionState { kQueued, kRunning, kTerminating, kSucceeded, kFailed };
+/// "queued", "running", … as answers have it.
+std::string_view state_name(ExecutionState state);
 enum class NodeState { kAllocating, kPreparing, kIdle, kRunning, kUnusable, kLeaving, kLost };
 
 /// BatchAIError: what went wrong inside a cluster or a job.

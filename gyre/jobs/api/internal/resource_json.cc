@@ -75,13 +75,6 @@ std::string_view state_name(ProvisioningState state) {
 
 std::string_view state_name(AllocationState state) { return state == AllocationState::kSteady ? "steady" : "resizing"; }
 
-std::string_view state_name(ExecutionState state) {
-  for (const auto& [known, name] : kExecutionStates) {
-    if (known == state) return name;
-  }
-  return "";
-}
-
 std::string_view state_name(NodeState state) {
   switch (state) {
     case NodeState::kAllocating: return "allocating";
@@ -202,3 +195,14 @@ json to_json(const Event& event) {
 }
 
 }  // namespace gyre::jobs::api::internal
+
+namespace gyre::jobs::api {
+
+std::string_view state_name(ExecutionState state) {
+  for (const auto& [known, name] : internal::kExecutionStates) {
+    if (known == state) return name;
+  }
+  return "";
+}
+
+}  // namespace gyre::jobs::api

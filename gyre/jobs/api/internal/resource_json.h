@@ -15,7 +15,6 @@ std::string iso_8601_time(TimeUs time);
 
 std::string_view state_name(ProvisioningState state);
 std::string_view state_name(AllocationState state);
-std::string_view state_name(ExecutionState state);
 std::string_view state_name(NodeState state);
 /// Without case. Nothing for a word that is no state.
 std::optional<ExecutionState> execution_state_named(std::string_view text);
