@@ -120,3 +120,38 @@ def test_a_mount_that_is_wrong_or_missing_is_named_before_anything_starts(
     assert "stdouterr" not in errors
     assert out == ""
     assert set(Path("/tmp").glob("gyre-job-*")) <= before
+
+
+def test_code_is_copied_to_every_node_and_what_cannot_be_is_refused_before_anything_starts(
+    gyre: Path, tmp_path: Path, share: Path
+) -> None:
+    code = tmp_path / "code"
+    (code / "lib").mkdir(parents=True)
+    (code / "lib" / "model.py").write_text("NAME = 'net'\n")
+    (code / "left-out").touch()
+    (code / ".gyreignore").write_text("left-out\n")
+    file = tmp_path / "job.json"
+    line = "ls; cat lib/model.py; pwd"
+    properties = {
+        "nodeCount": 2,
+        "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external",
+        "jobPreparation": {"commandLine": "cat lib/model.py"},
+        "customToolkitSettings": {"commandLine": line},
+    }
+    file.write_text(json.dumps({"properties": properties}))
+    command = [str(gyre), "job", "run", str(file), "--mount", f"external={share}", "--quiet", "--code"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [*command, str(code)], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("NAME = 'net'") == 3, done.stdout
+    assert "left-out" not in done.stdout
+    (code / "passwd").symlink_to("/etc/passwd")
+    for folder, why in ((code, "passwd is a link to /etc/passwd"), (tmp_path / "none", "none is not a folder")):
+        refused = subprocess.run(
+            [*command, str(folder)], capture_output=True, text=True, env=environment, timeout=60, check=False
+        )
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+        assert why in refused.stderr

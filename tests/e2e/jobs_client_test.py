@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from gyre.errors import InvalidArgumentError, NotFoundError
+from gyre.jobs._code_archive import archive_code
 from job_server import JobServer
 
-from gyre.jobs import Client, Job, NoServerError, ServerError, find_connection
+from gyre.jobs import Client, Job, NoServerError, ServerError, _code_archive, find_connection
 
 
 @pytest.fixture
@@ -49,6 +50,54 @@ def test_a_job_is_submitted_followed_waited_for_and_its_files_are_copied(
     (copied,) = client.download(job, "MODEL", to=tmp_path / "got")
     assert copied.read_text() == "1\n"
     assert [one.name for one in client.jobs(state="succeeded")] == [job.name]
+
+
+def test_code_goes_with_a_job_in_the_same_archive_as_the_verbs(server: JobServer, client: Client) -> None:
+    """Two programs make it; one that differed in a byte would be uploaded and kept twice."""
+    code = server.share / "code"
+    deep = code / ("a" * 90) / ("b" * 90)
+    deep.parent.mkdir(parents=True)
+    deep.write_text("deep")
+    (code / "lib").mkdir()
+    (code / "lib" / "größe.py").write_text("NAME = 'net'\n")
+    (code / "train.sh").write_text("#!/bin/sh\necho it runs; ls -A . lib notes\n")
+    (code / "train.sh").chmod(0o755)
+    (code / "link").symlink_to("lib/größe.py")
+    for left_out in ("data/big", "x.tmp", "build/lib/y", "notes/a.txt", "notes/[b]"):
+        (code / left_out).parent.mkdir(parents=True, exist_ok=True)
+        (code / left_out).write_text("0" * 1000)
+    (code / "notes" / "kept.txt").write_text("kept")
+    rules = ["# comment", "data/", "*.tmp", "/build/**", "notes/*", "!notes/[^ab]*.txt", "**/\\[b]"]
+    (code / ".gyreignore").write_text("\n".join(rules))
+    server.ok("job", "submit", "--code", str(code), "-n", "first", "--", "./train.sh")
+    second = client.submit(command=["./train.sh"], name="second", code=code)
+    assert client.wait(second).exit_code == 0, client.why(second)
+    text = "".join(client.logs(second))
+    assert "it runs" in text
+    assert "größe.py" in text
+    assert "kept.txt" in text
+    assert not any(name in text for name in ("data", "x.tmp", "build", "a.txt", "[b]"))
+    assert len(list(server.folder.glob("code/*/*.tar"))) == 1
+    (code / "passwd").symlink_to("/etc/passwd")
+    with pytest.raises(InvalidArgumentError) as refused:
+        client.submit(command=["true"], code=code)
+    assert str(refused.value) in server.verb("job", "submit", "--code", str(code), "--", "true").stderr
+    with pytest.raises(InvalidArgumentError, match="none is not a folder"):
+        client.submit(command=["true"], code=code / "none")
+
+
+@pytest.mark.parametrize("most", ["MOST_BYTES", "MOST_FILES"])
+def test_code_beyond_the_limits_is_refused_by_its_largest_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str
+) -> None:
+    (tmp_path / "images").mkdir()
+    for i in range(3):
+        (tmp_path / "images" / str(i)).write_bytes(bytes(1 << 20))
+    (tmp_path / "train.py").touch()
+    archive_code(tmp_path)
+    monkeypatch.setattr(_code_archive, most, 2)
+    with pytest.raises(InvalidArgumentError, match=r"The largest part so far is images \([1-3] MB\)"):
+        archive_code(tmp_path)
 
 
 def test_a_command_that_fails_says_why(client: Client) -> None:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from gyre.errors import Error, InvalidArgumentError, NotFoundError, TimeoutError
+from gyre.jobs._code_archive import archive_code
 from gyre.jobs._connection import find_connection
 from gyre.jobs._session import ServerError, Session, path_of
 
@@ -107,10 +108,12 @@ class Client:
         experiment: str = DEFAULT,
         cluster: str | None = None,
         environment: Mapping[str, str] | None = None,
+        code: str | os.PathLike[str] | None = None,
     ) -> Job:
         """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run` with
         so many `processes` on each of so many `nodes`. Without `cluster`, and where the job names none, the workspace's
-        only one."""
+        only one. `code`: a folder, in a copy of which the job runs on every node; .gyreignore, else .gitignore, leaves
+        files out."""
         if (job is None) == (command is None):
             raise InvalidArgumentError("submit() takes a job or a command")
         properties = _properties_of_command(command, processes) if command is not None else _properties_of(job)
@@ -124,8 +127,21 @@ class Client:
             properties["cluster"] = {"id": cluster or self._only_cluster()}
         place = (self.workspace, experiment, name or _new_name(_stem_of(job, command)))
         self._session.json("PUT", path_of("workspaces", self.workspace, "experiments", experiment))
-        resource = self._session.json("PUT", self._path(place), body={"properties": properties})
+        query = None if code is None else {"code": self._upload(code)}
+        resource = self._session.json("PUT", self._path(place), query, {"properties": properties})
         return Job(*place, resource)
+
+    def _upload(self, folder: str | os.PathLike[str]) -> str:
+        """Unless the server has it already; its SHA-256."""
+        archive = archive_code(folder)
+        place = path_of("workspaces", self.workspace, "code", archive.sha256)
+        try:
+            self._session.json("GET", place)
+        except ServerError as missing:
+            if missing.status != _NOT_FOUND:
+                raise
+            self._session.json("PUT", place, body=archive.data)
+        return archive.sha256
 
     def job(self, name: str, experiment: str = DEFAULT) -> Job:
         """ServerError with the code JobNotFound where there is none."""

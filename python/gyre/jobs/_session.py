@@ -74,9 +74,10 @@ class Session:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> http.client.HTTPResponse:
-        """The answer, with its body still to be read. ServerError, NoServerError."""
+        """The answer, with its body still to be read. `body`: bytes as they are, all else as JSON. ServerError,
+        NoServerError."""
         target = path + ("?" + urlencode(query) if query else "")
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         may_repeat = method not in ("POST", "PATCH")
         deadline = time.monotonic() + self._patience
         pause = _SHORTEST_PAUSE_SECONDS
