@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -65,3 +66,58 @@ def test_mpi_starts_ranks_on_all_nodes_and_each_has_the_jobs_and_its_nodes_varia
         assert words[3] == "4"
         assert words[7:10] == ["mpi's", "and", "***"], done.stdout
         assert words[11].endswith("/external/data")
+
+
+@pytest.mark.needs_programs("mpiexec.hydra")
+@pytest.mark.parametrize(
+    ("breaks", "reason"),
+    [
+        (
+            "echo libfabric.so.1 is missing >&2; exit 127",
+            "exit code 127: the program, or a library of it, is not there",
+        ),
+        ("kill -9 $PPID", "its remote shell failed"),
+    ],
+    ids=["not_there", "out_of_reach"],
+)
+def test_a_job_whose_mpi_cannot_start_on_one_node_fails_with_the_node_and_the_reason(
+    gyre: Path, tmp_path: Path, breaks: str, reason: str
+) -> None:
+    """MPICH's mpiexec waits for ever for a proxy whose remote shell has failed."""
+    with make_share() as share:
+        programs = share / "mpich"
+        programs.mkdir()
+        programs.chmod(0o755)
+        # Proxies are looked for beside mpiexec.
+        shutil.copy(shutil.which("mpiexec.hydra") or "", programs / "mpiexec.hydra")
+        start = f'[ $AZ_BATCH_IS_CURRENT_NODE_MASTER = true ] && exec {shutil.which("hydra_pmi_proxy")} "$@"'
+        for name, text in {
+            "mpirun": 'exec "${0%/*}/mpiexec.hydra" "$@"',
+            "mpiexec": 'exec "${0%/*}/mpiexec.hydra" "$@"',
+            "hydra_pmi_proxy": f"{start}\n{breaks}",
+        }.items():
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+        mounted = "$AZ_BATCHAI_MOUNT_ROOT/external"
+        properties = {
+            "nodeCount": 2,
+            "environmentVariables": [{"name": "PATH", "value": f"{mounted}/mpich:$PATH"}],
+            "customMpiSettings": {"commandLine": "echo started", "processCount": 4},
+            "stdOutErrPathPrefix": mounted,
+        }
+        file = tmp_path / "mpi.json"
+        file.write_text(json.dumps({"properties": properties}))
+        done = subprocess.run(
+            [str(gyre), "job", "run", str(file), "--mount", f"external={share}"],
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode not in (0, 2), done.stdout + done.stderr
+    failed = done.stderr.splitlines()[-1]
+    assert "JobFailed" in failed
+    assert "mpiexec's proxy on node node-" in failed
+    assert "(127.0.0.3) could not be started" in failed
+    assert reason in failed

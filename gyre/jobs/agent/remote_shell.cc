@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -19,6 +20,7 @@
 #include "gyre/base/process.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/shell_session.h"
+#include "gyre/jobs/agent/internal/waiting_launcher.h"
 #include "gyre/jobs/agent/secure_connection.h"
 #include "gyre/net/socket.h"
 
@@ -31,6 +33,8 @@ using Json = nlohmann::json;
 namespace shell_message = internal::shell_message;
 
 constexpr int kUnreachable = 255;  // What ssh itself returns.
+/// Until a launcher whose proxy has failed is ended; one that knows of it ends by itself.
+constexpr std::chrono::seconds kLaunchersPatience{3};
 constexpr std::chrono::seconds kLongestConnect{10};
 constexpr std::size_t kMostTableBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostInputBytes = std::size_t{1} << 20;  // On the way; then stdin has to wait.
@@ -73,6 +77,17 @@ int converse(MessagePipe& pipe, bool with_stdin) {
       const int fd = message->type == shell_message::kOutput ? STDOUT_FILENO : STDERR_FILENO;
       write_all(fd, message->payload, "the output of a remote command");
     }
+  }
+}
+
+int run_there(const net::Endpoint& endpoint, const net::JobKey& key, const ShellRequest& request) {
+  try {
+    MessagePipe pipe(connect_securely(endpoint, key, Purpose::kShell, Deadline::after(kLongestConnect)));
+    pipe.send(shell_message::kCommand, as_bytes(request.command));
+    return converse(pipe, !request.without_stdin);
+  } catch (const Error& error) {
+    fmt::print(stderr, "ssh: node {}: {}\n", request.host, error.what());
+    return kUnreachable;
   }
 }
 
@@ -153,16 +168,15 @@ int run_remote_shell(const std::vector<std::string>& arguments, const std::strin
   const auto port = table.ports.find(address);
   if (port == table.ports.end())
     become_real_ssh(arguments, environment, variable_of(environment, kRemoteShellVariable));
-  try {
-    const net::Endpoint endpoint{net::Endpoint::Kind::kTcp, address, static_cast<std::uint16_t>(port->second)};
-    MessagePipe pipe(
-        connect_securely(endpoint, key_from_hex(table.key), Purpose::kShell, Deadline::after(kLongestConnect)));
-    pipe.send(shell_message::kCommand, as_bytes(request.command));
-    return converse(pipe, !request.without_stdin);
-  } catch (const Error& error) {
-    fmt::print(stderr, "ssh: node {}: {}\n", request.host, error.what());
-    return kUnreachable;
+  const auto named = std::ranges::find(table.addresses, address, [](const auto& node) { return node.second; });
+  const auto launcher = internal::WaitingLauncher::of_parent(
+      request.command, named == table.addresses.end() ? address : fmt::format("{} ({})", named->first, address));
+  const int code = run_there({net::Endpoint::Kind::kTcp, address, static_cast<std::uint16_t>(port->second)},
+                             key_from_hex(table.key), request);
+  if (launcher && code != 0) {
+    launcher->proxy_failed(code, std::filesystem::path(table_file).parent_path() / kFailureNote, kLaunchersPatience);
   }
+  return code;
 }
 
 void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key,

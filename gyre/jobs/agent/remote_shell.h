@@ -20,6 +20,8 @@ constexpr const char* kShellTableVariable = "GYRE_JOB_SHELLS";
 
 /// Names the program that reaches other nodes as ssh does: our `ssh`.
 constexpr const char* kRemoteShellVariable = "GYRE_REMOTE_SHELL";
+/// Beside the table of shells: why a launcher was ended that waited for a node.
+constexpr const char* kFailureNote = "failure";
 
 /// Where the shells of a job's nodes are. Its file is for the job's user alone.
 struct ShellTable {

@@ -2,6 +2,13 @@
 #include "gyre/jobs/agent/remote_shell.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "gyre/jobs/agent/internal/waiting_launcher.h"
 
 #include "gyre/base/error.h"
 
@@ -26,6 +33,23 @@ TEST(RemoteShell, options_of_ssh_are_skipped_with_their_values) {
 TEST(RemoteShell, without_a_host_it_says_how_it_is_used) {
   EXPECT_THROW(parse_ssh_arguments({"-o", "BatchMode=yes"}), Error);
   EXPECT_THROW(parse_ssh_arguments({}), Error);
+}
+
+// The folder is the job's user's, and the agent, which reads the note, may be root.
+TEST(RemoteShell, a_note_about_a_failure_is_read_where_it_is_a_plain_file_of_the_jobs_user) {
+  std::string name = "/tmp/gyre-note-XXXXXX";
+  const std::filesystem::path folder = ::mkdtemp(name.data());
+  const std::filesystem::path note = folder / kFailureNote;
+  EXPECT_EQ(internal::failure_noted(note, ::geteuid()), "");
+  std::ofstream(folder / "other") << "hidden";
+  std::filesystem::create_symlink(folder / "other", note);
+  EXPECT_EQ(internal::failure_noted(note, ::geteuid()), "");
+  std::filesystem::remove(note);
+  std::ofstream(note) << "node-1\x1b[2J " << std::string(5'000, 'x');
+  EXPECT_EQ(internal::failure_noted(note, ::geteuid()).substr(0, 14), "node-1\\x1b[2J ");
+  EXPECT_LE(internal::failure_noted(note, ::geteuid()).size(), 1'100U);
+  EXPECT_EQ(internal::failure_noted(note, ::geteuid() + 1), "");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/node_run.h"
 #include "gyre/jobs/agent/internal/unreachable.h"
+#include "gyre/jobs/agent/internal/waiting_launcher.h"
 #include "gyre/jobs/agent/remote_shell.h"
 #include "gyre/jobs/spec/duration.h"
 
@@ -238,12 +239,16 @@ AttemptEnds NodeRun::failed_with(int exit_code) const {
     details["rank"] = last_finished_["first_failed_rank"].dump();
   }
   std::string how = fmt::format("exit code {}", exit_code);
-  if (exit_code > 128) {
+  if (exit_code > 128 && exit_code <= 128 + SIGRTMAX) {
     details["signal"] = signal_name(exit_code - 128);
     how += fmt::format(" ({})", details["signal"]);
   }
   if (exit_code == 127) how += ", by which a shell says that a command was not found";
   how += obstacles(program_paths(state_.order.job), exit_code);
+  const uid_t user = options_.user ? options_.user->id.user : ::geteuid();
+  if (const std::string noted = failure_noted(folders_.private_to_job() / kFailureNote, user); !noted.empty()) {
+    how += "; " + noted;
+  }
   return {exit_code, JobError{error_code::kJobFailed, fmt::format("{} failed on node {} with {}", who, node, how),
                               std::move(details)}};
 }

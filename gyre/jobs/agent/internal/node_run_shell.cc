@@ -72,6 +72,8 @@ void NodeRun::write_shell_table() const {
   }
   fs::create_directories(folders_.private_to_job());
   fs::permissions(folders_.private_to_job(), fs::perms::owner_all);
+  std::error_code missing;
+  fs::remove(folders_.private_to_job() / kFailureNote, missing);
   write_file_atomically(folders_.shell_table(), as_bytes(to_json(table).dump()));
   for (const fs::path& path : {folders_.shell_table(), folders_.private_to_job()}) {
     if (!options_.user) break;
