@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,8 @@ class Driver {
   virtual void acknowledge(const std::string& attempt) = 0;
   /// The caller does not want the node any more, and will not name another one so.
   virtual void release(const std::string& node) = 0;
+  /// After reattach(): the caller's nodes. Others were released before the restart; what is left of them goes.
+  virtual void retain(const std::set<std::string>& /*nodes*/) {}
 };
 
 }  // namespace gyre::jobs::drivers

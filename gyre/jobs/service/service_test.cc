@@ -5,6 +5,7 @@
 #include <atomic>
 #include <vector>
 
+#include "gyre/jobs/catalog/catalog.h"
 #include "gyre/jobs/service/service_test_support.h"
 
 namespace gyre::jobs::service {
@@ -262,6 +263,30 @@ TEST_F(JobServiceTest, a_cluster_whose_shared_folder_is_missing_is_unusable_unti
   service_->terminate(named("waits"));
   fs::rename(folder_.path() / "away", shared);
   EXPECT_TRUE(wait_until([&] { return service_->cluster({"w", "far"}).errors.empty(); }));
+}
+
+// The catalog had let the node go, and nobody would ever have looked for its folder again.
+TEST_F(JobServiceTest, what_a_killed_service_had_released_is_gone_after_the_next_start) {
+  make_cluster(2);
+  submit("first", job_of(2, "true"));
+  ASSERT_EQ(ended("first").execution_state, ExecutionState::kSucceeded) << events_of("first");
+  service_.reset();
+  std::vector<fs::path> nodes;
+  for (const auto& entry : fs::directory_iterator(options_.folder / "nodes")) nodes.push_back(entry.path());
+  ASSERT_EQ(nodes.size(), 2U);
+  {
+    // As far as a release comes that is killed before it is written down, and one killed before the agent has ended.
+    catalog::Catalog catalog = catalog::Catalog::open(options_.folder / "catalog.db");
+    for (const fs::path& node : nodes) {
+      const auto known = catalog.nodes().find(node.filename().string());
+      catalog.nodes().change(known->id, catalog::NodeState::kLeaving, {"scale", ""});
+      if (node == nodes.front()) catalog.nodes().remove(known->id, {"scale", ""});
+    }
+  }
+  start();
+  for (const fs::path& node : nodes) EXPECT_TRUE(wait_until([&] { return !fs::exists(node); })) << node;
+  submit("second", job_of(2, "true"));
+  EXPECT_EQ(ended("second").execution_state, ExecutionState::kSucceeded) << events_of("second");
 }
 
 }  // namespace

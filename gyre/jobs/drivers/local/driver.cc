@@ -244,6 +244,7 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
     for (Event& event : hub_->take_events(next_start(deadline))) {
       const auto restarts = restarts_.find(event.node);
       if (event.kind == Event::Kind::kAgentCame) absent_.erase(event.node);
+      if (event.kind == Event::Kind::kAgentCame && released_.contains(event.node)) hub_->dismiss(event.node);
       if (event.kind == Event::Kind::kAgentCame && restarts != restarts_.end()) {
         restarts->second.came(SteadyClock::now());
       }
@@ -256,19 +257,41 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
       told.push_back(std::move(event));
     }
     ensure_absent_agents();
+    forget_released();
     std::ranges::move(std::exchange(notes_, {}), std::back_inserter(told));
   } while (told.empty() && !deadline.passed());
   return told;
 }
 
-void LocalDriver::release(const std::string& node) {
-  hub_->dismiss(node);
+bool LocalDriver::has_agent(const std::string& node) const {
   int pid = 0;
   std::ifstream(agent::NodeFolders(node_folder(node)).lock()) >> pid;
-  if (pid > 1 && is_agent_of(pid, node_folder(node))) {
+  return pid > 1 && is_agent_of(pid, node_folder(node));
+}
+
+void LocalDriver::release(const std::string& node) {
+  hub_->dismiss(node);
+  if (has_agent(node)) {
     released_.insert(node);
   } else {
     forget_node(node);
+  }
+}
+
+void LocalDriver::retain(const std::set<std::string>& nodes) {
+  std::set<std::string> left;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(options_.folder / "nodes", ignored)) {
+    const std::string node = entry.path().filename().string();
+    if (!nodes.contains(node) && !in_use(node)) left.insert(node);
+  }
+  for (const std::string& node : left) release(node);
+}
+
+/// Also those whose agents ended without having come to this hub.
+void LocalDriver::forget_released() {
+  for (const std::string& node : std::set<std::string>(released_)) {
+    if (!has_agent(node)) forget_node(node);
   }
 }
 

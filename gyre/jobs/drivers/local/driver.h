@@ -45,6 +45,7 @@ class LocalDriver final : public Driver {
   void acknowledge(const std::string& attempt) override;
   /// Its folder goes with its agent, but for logs and outputs that jobs have kept there.
   void release(const std::string& node) override;
+  void retain(const std::set<std::string>& nodes) override;
 
   agent::NodePlace place(const std::string& node, std::int64_t number) const override;
   WorkOrder completed(WorkOrder order) const override;
@@ -66,7 +67,9 @@ class LocalDriver final : public Driver {
   Deadline next_start(Deadline deadline) const;
   bool in_use(const std::string& node) const;
   void end_node(const std::string& node);
+  bool has_agent(const std::string& node) const;
   void forget_node(const std::string& node);
+  void forget_released();
 
   LocalOptions options_;
   net::JobKey key_;

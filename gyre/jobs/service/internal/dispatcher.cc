@@ -72,6 +72,7 @@ std::vector<drivers::Driver*> Dispatcher::all_drivers() {
       orders.push_back(order_of(attempt));
     }
     driver->reattach(orders);
+    driver->retain(node_names());
   }
   return drivers_.all();
 }
@@ -125,9 +126,24 @@ void Dispatcher::take_over() {
     if (attempt.state != AttemptState::kPlanned) submitted_.insert(attempt.id);
   }
   for (drivers::Driver* driver : drivers_.take_new()) driver->reattach(orders[driver]);
+  finish_releases();
   ledger_.code.remove_unused([&](Id workspace, const std::string& code) GYRE_REQUIRES(ledger_.mutex) {
     return ledger_.catalog.jobs().uses_code(workspace, code);
   });
+}
+
+std::set<std::string> Dispatcher::node_names() {
+  std::set<std::string> names;
+  for (const catalog::Node& node : ledger_.catalog.nodes().list()) names.insert(node.name);
+  return names;
+}
+
+void Dispatcher::finish_releases() {
+  for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
+    if (node.state == NodeState::kLeaving) ledger_.catalog.nodes().remove(node.id, {"released", ""});
+  }
+  const std::set<std::string> names = node_names();
+  for (drivers::Driver* driver : drivers_.all()) driver->retain(names);
 }
 
 void Dispatcher::run() {

@@ -61,6 +61,9 @@ class Dispatcher {
 
   void run();
   void take_over();
+  /// What a service before this one has released, or was about to, goes.
+  void finish_releases() GYRE_REQUIRES(ledger_.mutex);
+  std::set<std::string> node_names() GYRE_REQUIRES(ledger_.mutex);
   void turn();
   void hear_all();
   void wait(int limit_ms);
