@@ -152,6 +152,9 @@ TEST(DistributedOptimizerGradientTest, what_is_kept_of_a_gradient_keeps_its_valu
 }
 
 TEST(DistributedOptimizerWireTest, hosts_that_exchange_in_half_precision_end_with_equal_weights) {
+  // First, in one thread: where three threads begin with libtorch at once in a new process, one of some 200 times a
+  // thread's first results differ from the fifth digit on. Ranks are processes everywhere but here.
+  const std::uint64_t unrounded = train_playing_ranks(3);
   for (const bool error_feedback : {false, true}) {
     std::vector<std::uint64_t> hashes(3);
     const auto body = [&](engine::Runtime& runtime) {
@@ -167,10 +170,10 @@ TEST(DistributedOptimizerWireTest, hosts_that_exchange_in_half_precision_end_wit
       hashes[static_cast<std::size_t>(runtime.rank())] = hash_of(network);
     };
     engine::run_ranks(3, body);
-    EXPECT_EQ(hashes, std::vector<std::uint64_t>(3, train_playing_ranks(3))) << "on one host nothing is rounded";
+    EXPECT_EQ(hashes, std::vector<std::uint64_t>(3, unrounded)) << "on one host nothing is rounded";
     engine::run_ranks(3, body, {}, {"a", "b", "b"});
     EXPECT_EQ(hashes, std::vector<std::uint64_t>(3, hashes[0]));
-    EXPECT_NE(hashes[0], train_playing_ranks(3)) << "between hosts it is";
+    EXPECT_NE(hashes[0], unrounded) << "between hosts it is";
   }
 }
 

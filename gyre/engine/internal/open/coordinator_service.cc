@@ -186,10 +186,10 @@ void CoordinatorService::note_stalled(StalledStep stalled) {
 
 void CoordinatorService::send_orders() {
   Order order = coordinator_.take_order();
-  std::erase_if(order.refusals, [this](Refusal& refusal) {
-    if (refusal.disagreement) disputed_.push_back(std::move(refusal));
-    return refusal.disagreement.has_value();
-  });
+  const auto disputed =
+      std::ranges::stable_partition(order.refusals, [](const Refusal& refusal) { return !refusal.disagreement; });
+  std::ranges::move(disputed, std::back_inserter(disputed_));
+  order.refusals.erase(disputed.begin(), disputed.end());
   if (!order.empty()) {
     timeline_.mark_cycle();
     send_to_all(order);
