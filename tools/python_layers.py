@@ -30,6 +30,7 @@ LEVELS = {
     "gyre": 3,
     "_registration": 3,
     "datasets": 3,
+    "models": 3,
     "distributed": 4,
     "torch_backend": 5,
     "_horovod": 5,

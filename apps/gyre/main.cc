@@ -70,6 +70,8 @@ constexpr std::array kPythonVerbs = {
     PythonVerb{"explain", "gyre.explain.__main__", "Run a job and say where the time of its exchange goes"},
     PythonVerb{"bench", "gyre.bench.__main__",
                "Measure the exchange, compared with its bound and with what others take"},
+    PythonVerb{"export", "gyre.models.export", "Write a trained network for others to use"},
+    PythonVerb{"score", "gyre.models.score", "Predict with a trained network, on one rank or many"},
     PythonVerb{"doctor", "gyre.doctor", "Say what was built and found, what is wrong, and what mends it"},
     PythonVerb{"completion", "gyre.completion", "Write the shell's completion of gyre and its training programs"},
 };

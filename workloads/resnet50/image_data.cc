@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <string>
 
@@ -64,7 +65,7 @@ std::vector<data::Field> fields_of(const data::SampleSet& set, const Options& op
                     .image = data::ImageOptions{.width = side,
                                                 .height = side,
                                                 .augment = augment,
-                                                .resize = side * 8 / 7,
+                                                .resize = static_cast<std::uint32_t>(std::lround(side * 8 / 7.0)),
                                                 .channels_first = false,
                                                 .mean = kMean,
                                                 .deviation = kDeviation}};

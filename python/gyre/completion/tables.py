@@ -16,6 +16,8 @@ from gyre.bench.__main__ import parser as bench_parser
 from gyre.errors import Error
 from gyre.explain.__main__ import parser as explain_parser
 from gyre.launch.program import find_program
+from gyre.models.export import parser as export_parser
+from gyre.models.score import parser as score_parser
 
 _ASK_SECONDS = 60
 # After their options stands a command.
@@ -61,7 +63,14 @@ def places(own: Parser) -> list[Place]:
     """Of gyre and, where they can run, of the training programs. `own`: the parser of the verb that asks."""
     program = find_program()
     table = _ask(program)
-    parsers = {"bench": bench_parser(), "explain": explain_parser(), "doctor": doctor.parser(), "completion": own}
+    parsers = {
+        "bench": bench_parser(),
+        "explain": explain_parser(),
+        "export": export_parser(),
+        "score": score_parser(),
+        "doctor": doctor.parser(),
+        "completion": own,
+    }
     for verb, parser in parsers.items():
         table["verbs"][verb] = {**parser.table(), "description": table["verbs"][verb]["description"]}
     found = list(_flattened("gyre", table))

@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 
+#include "python/gyre/core/checkpoint_binding.h"
 #include "python/gyre/core/data_binding.h"
 #include "python/gyre/core/distributed_binding.h"
 #include "python/gyre/core/engine_binding.h"
@@ -16,6 +17,7 @@ NB_MODULE(_core, module) {
   gyre::python::bind_errors(module);
   gyre::python::bind_memory(module);
   gyre::python::bind_data(module);
+  gyre::python::bind_checkpoints(module);
   gyre::python::bind_engine(module);
   gyre::python::bind_distributed(module);
 }

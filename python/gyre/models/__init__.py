@@ -1,0 +1,16 @@
+"""The networks of Gyre's training programs in PyTorch, and what they have learnt.
+
+    from gyre.models import load_model
+
+    model = load_model("/tmp/resnet")  # A run's folder, a checkpoint, or what `gyre export` wrote.
+    logits = model.network(images)
+
+`gyre export` writes a run's network for others to use, `gyre score` predicts with it.
+"""
+
+from gyre.models.cifar10 import Cifar10Cnn
+from gyre.models.cosmoflow import CosmoFlow
+from gyre.models.resnet import ResNet
+from gyre.models.saved import Description, SavedModel, load_model
+
+__all__ = ["Cifar10Cnn", "CosmoFlow", "Description", "ResNet", "SavedModel", "load_model"]

@@ -1,0 +1,207 @@
+"""Trained networks in files: the training programs' checkpoints, and what `gyre export` writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gyre.core import _core
+from gyre.data import IMAGENET_MEAN, IMAGENET_STD
+from gyre.errors import CorruptDataError, InvalidArgumentError, NotFoundError
+from gyre.models.cifar10 import Cifar10Cnn
+from gyre.models.cosmoflow import CosmoFlow
+from gyre.models.resnet import BLOCKS, ResNet
+
+DESCRIPTION = "model.json"
+WEIGHTS = "model.safetensors"
+PROGRAM = "model.pt2"
+DEFINITION = "model.py"
+# Under which name exported weights and programs carry the description with them.
+INSIDE = "gyre.json"
+
+_CHECKPOINT = re.compile(r"checkpoint-[0-9]{8,}\.safetensors")
+_COSMOFLOW = re.compile(
+    r"size (?P<size>\d+) channels (?P<channels>\d+) conv (?P<convolutions>\d+)x(?P<conv_size>\d+) "
+    r"kernel (?P<kernel_size>\d+) fc (?P<fc1_size>\d+) (?P<fc2_size>\d+) out (?P<targets>\d+)"
+)
+_TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
+# Batch normalisation counts its batches, and nothing depends on it.
+_NOT_SAVED = "num_batches_tracked"
+
+NETWORKS: dict[str, type[nn.Module]] = {cls.__name__: cls for cls in (Cifar10Cnn, CosmoFlow, ResNet)}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a network is, and what it takes.
+
+    network: its class in gyre.models, called with `arguments`.
+    trained_by: the program and its version.
+    input: "image" (normalised with `mean` and `std`), or "volume" (`transform`: "log1p", or "mean": divided by their
+        mean).
+    shape: of one input, without the batch.
+    """
+
+    network: str
+    arguments: dict[str, int | str]
+    trained_by: str
+    input: str
+    shape: tuple[int, ...]
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    transform: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Description:
+        try:
+            fields: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(text).items()
+            }
+            made = cls(**fields)
+            if made.network not in NETWORKS or made.input not in ("image", "volume"):
+                raise ValueError(f"network {made.network!r}, input {made.input!r}")
+        except (TypeError, ValueError, AttributeError) as error:
+            raise CorruptDataError(f"{where} does not describe a network of this version: {error}") from error
+        return made
+
+    def make(self) -> nn.Module:
+        """The network, with other weights."""
+        return NETWORKS[self.network](**self.arguments)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """network: with its weights, ready to predict. description: what it is."""
+
+    network: Callable[[Tensor], Tensor]
+    description: Description
+    path: Path
+
+
+def load_model(path: str | os.PathLike[str]) -> SavedModel:
+    """The network in `path`: a checkpoint, a run's folder (its newest checkpoint), a folder or a .pt2 file of
+    `gyre export`. Errors: NOT_FOUND, CORRUPT_DATA (with the file), INVALID_ARGUMENT where it is none of these."""
+    place = Path(path)
+    if place.suffix == ".pt2":
+        return _load_program(place)
+    if (place / DESCRIPTION).is_file():
+        description = Description.from_json((place / DESCRIPTION).read_text(encoding="utf-8"), str(place / DESCRIPTION))
+        return SavedModel(_with_weights(description, place / WEIGHTS), description, place)
+    checkpoint = newest_checkpoint(place)
+    description = describe(_core.read_checkpoint(str(checkpoint))[0], checkpoint)
+    return SavedModel(_with_weights(description, checkpoint), description, checkpoint)
+
+
+def newest_checkpoint(place: Path) -> Path:
+    """`place` itself, or the newest checkpoint in it or in its folder checkpoints."""
+    if place.is_file():
+        return place
+    if not place.exists():
+        raise NotFoundError(f"{place} does not exist")
+    for folder in (place, place / "checkpoints"):
+        found = sorted(file for file in folder.glob("checkpoint-*.safetensors") if _CHECKPOINT.fullmatch(file.name))
+        if found:
+            return max(found, key=lambda file: int(file.stem.rpartition("-")[2]))
+    raise NotFoundError(f"{place} holds neither a checkpoint nor what `gyre export` writes")
+
+
+def describe(metadata: Mapping[str, str], where: Path) -> Description:
+    """What a checkpoint, or a file of exported weights, holds."""
+    if INSIDE in metadata:
+        return Description.from_json(metadata[INSIDE], str(where))
+    trained_by = metadata.get("program", "")
+    describer = _DESCRIBERS.get(trained_by.partition(" ")[0])
+    if describer is None:
+        raise InvalidArgumentError(
+            f"{where} was not written by one of {', '.join(_DESCRIBERS)}; only their networks are known here"
+        )
+    try:
+        return describer(metadata, trained_by)
+    except (KeyError, ValueError, AttributeError) as error:
+        raise CorruptDataError(f"{where} does not say which network it holds: {error}") from error
+
+
+def _describe_cifar10(_: Mapping[str, str], trained_by: str) -> Description:
+    none, all_of_it = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    return Description("Cifar10Cnn", {}, trained_by, "image", (3, 32, 32), mean=none, std=all_of_it)
+
+
+def _describe_resnet50(metadata: Mapping[str, str], trained_by: str) -> Description:
+    side = int(metadata["--image-size"])
+    depth = int(metadata["--depth"])
+    if depth not in BLOCKS:
+        raise ValueError(f"there is no ResNet-{depth}")
+    arguments: dict[str, int | str] = {
+        "depth": depth,
+        "version": metadata["--resnet-version"],
+        "classes": int(metadata["--classes"]),
+    }
+    return Description(
+        "ResNet", arguments, trained_by, "image", (3, side, side), mean=tuple(IMAGENET_MEAN), std=tuple(IMAGENET_STD)
+    )
+
+
+def _describe_cosmoflow(metadata: Mapping[str, str], trained_by: str) -> Description:
+    found = _COSMOFLOW.fullmatch(metadata["network"])
+    if found is None:
+        raise ValueError(f"network {metadata['network']!r}")
+    arguments: dict[str, int | str] = {name: int(value) for name, value in found.groupdict().items()}
+    side = int(found["size"])
+    transform = "log1p" if metadata["--apply-log"] == "true" else "mean"
+    shape = (int(found["channels"]), side, side, side)
+    return Description("CosmoFlow", arguments, trained_by, "volume", shape, transform=transform)
+
+
+_DESCRIBERS = {
+    "gyre-cifar10": _describe_cifar10,
+    "gyre-resnet50": _describe_resnet50,
+    "gyre-cosmoflow": _describe_cosmoflow,
+}
+
+
+def _with_weights(description: Description, path: Path) -> nn.Module:
+    network = description.make()
+    saved = {name: (kind, shape, data) for name, kind, shape, data in _core.read_checkpoint(str(path))[1]}
+    weights = {}
+    for name, tensor in network.state_dict().items():
+        if name not in saved:
+            if name.endswith(_NOT_SAVED):
+                continue
+            raise CorruptDataError(f"{path} has no tensor '{name}', which {description.network} needs")
+        kind, shape, data = saved[name]
+        if _TYPES.get(kind) != tensor.dtype or shape != list(tensor.shape):
+            raise CorruptDataError(
+                f"{path}: '{name}' is {kind} {shape}; {description.network} needs {tensor.dtype} {list(tensor.shape)}"
+            )
+        # frombuffer() takes no empty buffer, and no tensor here is empty.
+        weights[name] = torch.frombuffer(bytearray(data), dtype=tensor.dtype).view(tensor.shape)
+    network.load_state_dict(weights, strict=False)
+    return network.eval()
+
+
+def _load_program(path: Path) -> SavedModel:
+    if not path.is_file():
+        raise NotFoundError(f"{path} does not exist")
+    inside: dict[str, Any] = {INSIDE: ""}
+    try:
+        # torch.export logs a traceback of its own where it is none.
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no archive, or cut short")
+        program = torch.export.load(path, extra_files=inside)
+    except Exception as error:  # Whatever torch says of a file that is none of its own.
+        raise CorruptDataError(f"{path} is not a program of torch.export: {error}") from error
+    if not inside[INSIDE]:
+        raise InvalidArgumentError(f"{path} was not written by `gyre export`: it does not say what its input is")
+    return SavedModel(program.module(), Description.from_json(inside[INSIDE], str(path)), path)

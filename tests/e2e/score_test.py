@@ -1,0 +1,162 @@
+"""`gyre export` and `gyre score` on what the training programs wrote: PyTorch's layers must predict what the C++
+network predicted, on one rank and on several, from a checkpoint and from every file that is exported."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from gyre.models import load_model
+from safetensors.torch import load_file
+
+IMAGES = 34  # No multiple of any batch below.
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    words = [str(word) for word in command]
+    assert shutil.which(words[0]), f"{words[0]} is not on PATH: run ./dev build, or put build/release/bin there"
+    return subprocess.run(words, capture_output=True, text=True, timeout=240, check=False, env=ENVIRONMENT)
+
+
+def make(*arguments: object) -> None:
+    done = run(sys.executable, "-m", "gyre.datasets", *arguments)
+    assert done.returncode == 0, done.stderr
+
+
+def trained(*command: object) -> str:
+    done = run(*command, "--verbose", 2)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def last(name: str, output: str) -> float:
+    return float(re.findall(rf"{name} ([0-9.]+)", output)[-1])
+
+
+def rows(path: Path) -> list[list[float]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return [[float(value) for value in row] for row in list(csv.reader(file))[1:]]
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder, and what the training printed."""
+    folder = tmp_path_factory.mktemp("resnet")
+    for layout in ("tfrecord", "folder"):
+        size = ("--size", 48, "--classes", 4, "--train", 32, "--validation", IMAGES)
+        make("imagenet", "--out", folder / layout, "--layout", layout, *size)
+    network = ("--depth", 14, "--image-size", 32, "--batch-size", 16, "--epochs", 1, "--warmup-epochs", 0)
+    data = ("--data-dir", folder / "folder", "--model-dir", folder / "run")
+    return folder, trained("gyre-resnet50", *data, *network)
+
+
+def test_a_checkpoint_scores_as_its_program_did(resnet: tuple[Path, str], tmp_path: Path) -> None:
+    folder, output = resnet
+    out = tmp_path / "scores.csv"
+    done = run("gyre", "score", "--model", folder / "run", "--data", folder / "folder" / "validation", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert f"{IMAGES} images" in done.stdout
+    assert last("accuracy", done.stdout) == last("test accuracy", output)
+    assert out.read_text().splitlines()[0] == "sample,label,predicted,probability"
+    assert [row[0] for row in rows(out)] == list(range(IMAGES))
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_ranks_share_the_data_and_rank_0_writes_it_in_order(resnet: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = resnet
+    score = ("gyre", "score", "--model", folder / "run", "--data", folder / "tfrecord" / "validation-*")
+    alone = run(*score, "--out", tmp_path / "alone.csv")
+    assert alone.returncode == 0, alone.stderr
+    together = run("gyre", "run", "-n", 3, "--", *score, "--batch-size", 5, "--out", tmp_path / "together.csv")
+    assert together.returncode == 0, together.stderr
+    assert together.stdout.count("accuracy") == 1
+    torch.testing.assert_close(
+        torch.tensor(rows(tmp_path / "together.csv")), torch.tensor(rows(tmp_path / "alone.csv")), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_every_exported_file_predicts_the_same(resnet: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = resnet
+    out = tmp_path / "exported"
+    done = run("gyre", "export", folder / "run", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "ResNet (depth 14, version v1.5, classes 4)" in done.stdout
+    assert {file.name for file in out.iterdir()} == {"model.json", "model.pt2", "model.py", "model.safetensors"}
+    assert json.loads((out / "model.json").read_text())["shape"] == [3, 32, 32]
+    assert load_file(out / "model.safetensors")["fc.weight"].shape == (4, 2048)
+    images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    expected = load_model(folder / "run").network(images)
+    for exported in (out, out / "model.pt2", out / "model.safetensors"):
+        torch.testing.assert_close(load_model(exported).network(images), expected)
+    # The definition, in a Python that knows nothing of Gyre.
+    torch.save(images, tmp_path / "images.pt")
+    script = "import model, torch; print(model.load('.')(torch.load('../images.pt')).tolist())"
+    alone = subprocess.run(
+        [sys.executable, "-c", script], cwd=out, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin"}
+    )
+    torch.testing.assert_close(torch.tensor(json.loads(alone.stdout)), expected.detach(), rtol=1e-4, atol=1e-5)
+    again = run("gyre", "export", folder / "run", "--out", out)
+    assert again.returncode == 1
+    assert "holds an exported network already" in again.stderr
+
+
+def test_volumes_score_as_gyre_cosmoflow_did(tmp_path: Path) -> None:
+    make("cosmo", "--out", tmp_path / "data", "--size", 32, "--train", 4, "--validation", 6)
+    network = ("--conv-size", 2, "--fc1-size", 16, "--fc2-size", 8, "--batch-size", 2, "--n-epochs", 1)
+    output = trained("gyre-cosmoflow", "--data-dir", tmp_path / "data", "--output-dir", tmp_path / "run", *network)
+    out = tmp_path / "scores.csv"
+    data = tmp_path / "data" / "validation"
+    done = run("gyre", "score", "--model", tmp_path / "run", "--data", data, "--batch-size", 4, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert last("mean absolute error", done.stdout) == pytest.approx(last("test mae", output), abs=1e-4)
+    assert out.read_text().splitlines()[0].split(",") == ["sample", *(f"y{i}" for i in range(1, 5)), *PREDICTED]
+
+
+PREDICTED = [f"predicted{i}" for i in range(1, 5)]
+
+
+def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
+    output = trained("gyre-cifar10", "--data-dir", data, "--model-dir", tmp_path / "run", "--epochs", 1)
+    tests = list(data.rglob("test_batch*"))
+    done = run("gyre", "score", "--model", tmp_path / "run", "--data", tests[0])
+    assert done.returncode == 0, done.stderr
+    assert last("accuracy", done.stdout) == last("test accuracy", output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("score", "--model", "nowhere", "--data", "."), 1, "nowhere does not exist"),
+        (("score", "--model", "empty", "--data", "."), 1, "empty holds neither a checkpoint nor what `gyre export`"),
+        (("score", "--model", "cut.safetensors", "--data", "."), 1, "cut.safetensors: the checkpoint is cut short"),
+        (("score", "--model", "text.pt2", "--data", "."), 1, "text.pt2 is not a program of torch.export"),
+        (("score", "--model", "run", "--data", "nowhere"), 1, "'nowhere'"),
+        (("score", "--model", "run", "--data", "folder/validation", "--out", "no/x.csv"), 1, "no/x.csv cannot be writ"),
+        (("score", "--model", "run", "--data", ".", "--batch-size", "0"), 2, "--batch-size is 0; at least 1 is needed"),
+        (("score", "--modle", "run"), 2, "--model"),
+        (("export", "run"), 2, "--out"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    resnet: tuple[Path, str], arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    folder, _ = resnet
+    (folder / "empty").mkdir(exist_ok=True)
+    (folder / "text.pt2").write_text("not a program")
+    checkpoint = next((folder / "run" / "checkpoints").iterdir())
+    (folder / "cut.safetensors").write_bytes(checkpoint.read_bytes()[:100_000])
+    done = subprocess.run(
+        ["gyre", *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT
+    )
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
