@@ -67,6 +67,8 @@ Unconfirmed Catalog::unconfirmed() {
   return found;
 }
 
+std::uint64_t Catalog::rows_read() const { return store_->database.rows_read(); }
+
 void Catalog::together(const std::function<void()>& work) {
   Transaction transaction(store_->database);
   work();

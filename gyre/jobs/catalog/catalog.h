@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -70,6 +71,9 @@ class Catalog {
   /// Makes one change of all that `work` does; when it throws, nothing is changed. For many changes at once, which
   /// share the wait for the disk.
   void together(const std::function<void()>& work);
+
+  /// How many rows all questions so far have been answered with: what they cost.
+  std::uint64_t rows_read() const;
 
  private:
   explicit Catalog(std::unique_ptr<Store> store);

@@ -53,4 +53,14 @@ Id Events::latest() {
   return query.next() ? query.integer(0) : 0;
 }
 
+std::set<Id> Events::jobs_changed_after(Id sequence) {
+  // By their numbers, not by an index of all jobs' events.
+  Query query(store_.database, "SELECT job_id FROM events NOT INDEXED WHERE sequence > ?1", sequence);
+  std::set<Id> jobs;
+  while (query.next()) {
+    if (const auto job = query.maybe_integer(0)) jobs.insert(*job);
+  }
+  return jobs;
+}
+
 }  // namespace gyre::jobs::catalog

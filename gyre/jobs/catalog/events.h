@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "gyre/jobs/catalog/types.h"
@@ -24,6 +25,8 @@ class Events {
   Page<Event> list(const EventFilter& filter, const PageRequest& request = {});
   /// The number of the latest event; 0 when there is none.
   Id latest();
+  /// The jobs that events behind this one are about. Each change of a job, and of its attempts, is one.
+  std::set<Id> jobs_changed_after(Id sequence);
 
  private:
   Store& store_;

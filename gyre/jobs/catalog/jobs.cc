@@ -66,9 +66,20 @@ Page<Job> Jobs::list(const JobFilter& filter, const PageRequest& request) {
   return read_page<Job>(query, request, read_job, [](const Job& one) { return one.id; });
 }
 
+std::optional<Job> Jobs::find(Id id) {
+  Query query(store_.database, select_jobs() + "id = ?1", id);
+  return query.next() ? std::optional(read_job(query)) : std::nullopt;
+}
+
 std::vector<Job> Jobs::unfinished() {
+  std::vector<Job> found;
+  for_each_unfinished([&](const Job& job) { found.push_back(job); });
+  return found;
+}
+
+void Jobs::for_each_unfinished(const std::function<void(const Job&)>& visit) {
   Query query(store_.database, select_jobs() + "execution_state IN ('queued', 'running', 'terminating') ORDER BY id");
-  return read_jobs(query);
+  while (query.next()) visit(read_job(query));
 }
 
 std::vector<Job> Jobs::deleting() {

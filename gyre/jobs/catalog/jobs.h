@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -31,8 +32,12 @@ class Jobs {
   Job get(Id id);
   /// A page takes as long wherever in the list it stands.
   Page<Job> list(const JobFilter& filter, const PageRequest& request = {});
+  /// Nothing where it does not exist.
+  std::optional<Job> find(Id id);
   /// Queued, running or terminating, of all clusters, in the order of submission.
   std::vector<Job> unfinished();
+  /// The same, one at a time: there may be very many. `visit` changes nothing in the catalog.
+  void for_each_unfinished(const std::function<void(const Job&)>& visit);
   /// Being deleted, of all clusters.
   std::vector<Job> deleting();
   /// How many jobs there are in each state.

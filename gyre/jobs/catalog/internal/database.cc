@@ -132,6 +132,7 @@ Query::~Query() { database_.give_back(std::move(statement_)); }
 bool Query::next() {
   const int result = sqlite3_step(statement_.get());
   if (result != SQLITE_ROW && result != SQLITE_DONE) database_.fail(result);
+  if (result == SQLITE_ROW) ++database_.rows_read_;
   return result == SQLITE_ROW;
 }
 

@@ -39,6 +39,7 @@ class Database {
   int run(std::string_view sql, const Values&... values);
   std::int64_t last_insert_id() const;
   int changes() const;
+  std::uint64_t rows_read() const { return rows_read_; }
 
  private:
   friend class Query;
@@ -58,7 +59,8 @@ class Database {
   sqlite3* handle_ = nullptr;
   std::multimap<std::string, Statement, std::less<>> statements_;  ///< Prepared and not in use.
   int depth_ = 0;                                                  ///< Of transactions.
-  bool spoiled_ = false;                                           ///< A part of the open transaction failed.
+  std::uint64_t rows_read_ = 0;
+  bool spoiled_ = false;  ///< A part of the open transaction failed.
 };
 
 /// A statement on its way through its rows. Values are bound to ?1, ?2, …

@@ -388,7 +388,6 @@ void Dispatcher::finish(const std::string& id, const agent::AttemptResult& resul
     driver = &driver_of(attempt);
     if (attempt.state != AttemptState::kEnded) {
       ledger_.catalog.together([&]() GYRE_REQUIRES(ledger_.mutex) { record_end(attempt, result); });
-      specs_.erase(attempt.job);
     }
     started_.erase(id);
     reasons_.erase(id);

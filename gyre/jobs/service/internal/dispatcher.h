@@ -14,6 +14,7 @@
 #include "gyre/jobs/scheduler/decide.h"
 #include "gyre/jobs/service/internal/drivers.h"
 #include "gyre/jobs/service/internal/ledger.h"
+#include "gyre/jobs/service/internal/queue.h"
 #include "gyre/jobs/service/internal/unusable_clusters.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/net/notifier.h"
@@ -56,9 +57,6 @@ class Dispatcher {
  private:
   using Attempt = catalog::Attempt;
 
-  /// How often a job starts at most where its nodes get lost.
-  static constexpr int kMostAttempts = 20;
-
   void run();
   void take_over();
   /// What a service before this one has released, or was about to, goes.
@@ -77,10 +75,10 @@ class Dispatcher {
 
   // What the catalog wants.
   scheduler::State state() GYRE_REQUIRES(ledger_.mutex);
-  std::map<catalog::Id, std::string> add_workspaces(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
+  void add_quotas(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
+  void add_nodes(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
   api::Scale scale_of(const catalog::Cluster& cluster, const spec::ClusterSpec& spec) GYRE_REQUIRES(ledger_.mutex);
   void add_clusters(scheduler::State& state) GYRE_REQUIRES(ledger_.mutex);
-  scheduler::Job waiting_job(const catalog::Job& job, const std::string& workspace) GYRE_REQUIRES(ledger_.mutex);
   void decide();
   void act(const scheduler::Decision& decision) GYRE_REQUIRES(ledger_.mutex);
   void start(const scheduler::StartJob& action, const catalog::Cause& cause) GYRE_REQUIRES(ledger_.mutex);
@@ -101,14 +99,13 @@ class Dispatcher {
 
   agent::WorkOrder order_of(const Attempt& attempt, const catalog::Job& job, bool with_secrets)
       GYRE_REQUIRES(ledger_.mutex);
-  const spec::JobSpec& spec_of(const catalog::Job& job) GYRE_REQUIRES(ledger_.mutex);
 
   const ServiceOptions& options_;
   Ledger& ledger_;
   std::function<void()> changed_;
   Drivers drivers_ GYRE_GUARDED_BY(ledger_.mutex);
   net::Notifier notifier_;
-  std::map<catalog::Id, spec::JobSpec> specs_ GYRE_GUARDED_BY(ledger_.mutex);  // Of unfinished jobs.
+  Queue queue_ GYRE_GUARDED_BY(ledger_.mutex);
   /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.
   std::map<std::string, SteadyClock::time_point> started_ GYRE_GUARDED_BY(ledger_.mutex);
   std::map<std::string, agent::StopReason> reasons_ GYRE_GUARDED_BY(ledger_.mutex);  // Of ending attempts.

@@ -44,11 +44,6 @@ drivers::Driver& Dispatcher::driver_of(const Attempt& attempt) {
   return driver_of(ledger_.catalog.clusters().get(ledger_.catalog.jobs().get(attempt.job).cluster));
 }
 
-const spec::JobSpec& Dispatcher::spec_of(const catalog::Job& job) {
-  const auto known = specs_.find(job.id);
-  return known != specs_.end() ? known->second : specs_.emplace(job.id, job_spec(job.spec)).first->second;
-}
-
 agent::WorkOrder Dispatcher::order_of(const Attempt& attempt, const catalog::Job& job, bool with_secrets) {
   const catalog::Cluster cluster = ledger_.catalog.clusters().get(job.cluster);
   agent::WorkOrder order;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "gyre/base/cores.h"
@@ -13,31 +14,13 @@
 namespace gyre::jobs::service {
 
 using catalog::AttemptState;
-using catalog::ExecutionState;
 using catalog::Id;
 
-scheduler::Job Dispatcher::waiting_job(const catalog::Job& job, const std::string& workspace) {
-  const spec::JobSpec& spec = spec_of(job);
-  return {.id = job.id,
-          .name = job.name,
-          .workspace = workspace,
-          .cluster = job.cluster,
-          .priority = scheduled(spec.scheduling_priority),
-          .sequence = job.id,
-          .node_count = spec.node_count,
-          .wall_clock_limit = spec.max_wall_clock_time,
-          .attempts = job.attempts,
-          .max_attempts = kMostAttempts};
-}
-
-/// Their quotas; returns their names.
-std::map<Id, std::string> Dispatcher::add_workspaces(scheduler::State& state) {
-  std::map<Id, std::string> names;
+void Dispatcher::add_quotas(scheduler::State& state) {
   catalog::PageRequest request{.limit = catalog::kLongestPage};
   for (bool more = true; more;) {
     const auto page = ledger_.catalog.workspaces().list(request);
     for (const catalog::Workspace& workspace : page.items) {
-      names[workspace.id] = workspace.name;
       const auto add = [&](scheduler::NodePriority priority, const std::optional<std::int64_t>& cores) {
         if (cores) state.quotas.push_back({workspace.name, priority, static_cast<int>(*cores)});
       };
@@ -47,7 +30,6 @@ std::map<Id, std::string> Dispatcher::add_workspaces(scheduler::State& state) {
     more = page.next.has_value();
     request.after = page.next.value_or(0);
   }
-  return names;
 }
 
 /// A new cluster that scales by itself keeps the nodes that it was to begin with until its first job comes.
@@ -81,34 +63,35 @@ void Dispatcher::add_clusters(scheduler::State& state) {
   }
 }
 
-scheduler::State Dispatcher::state() {
-  scheduler::State state;
-  const auto since_start = [](SteadyClock::time_point when) {
-    return std::chrono::duration_cast<scheduler::Time>(when.time_since_epoch());
-  };
-  state.now = since_start(SteadyClock::now());
-  const std::map<Id, std::string> workspaces = add_workspaces(state);
-  add_clusters(state);
+void Dispatcher::add_nodes(scheduler::State& state) {
   for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
     const bool stuck = node.state == catalog::NodeState::kIdle && unusable_.contains(node.cluster);
     state.nodes.push_back({.id = node.id,
                            .cluster = node.cluster,
                            .state = stuck ? scheduler::NodeState::kUnusable : scheduled(node.state)});
   }
-  std::map<Id, const Attempt*> busy;
+}
+
+scheduler::State Dispatcher::state() {
+  scheduler::State state;
+  const auto since_start = [](SteadyClock::time_point when) {
+    return std::chrono::duration_cast<scheduler::Time>(when.time_since_epoch());
+  };
+  state.now = since_start(SteadyClock::now());
+  add_quotas(state);
+  add_clusters(state);
+  add_nodes(state);
   const std::vector<Attempt> attempts = ledger_.catalog.attempts().unended();
-  for (const Attempt& attempt : attempts) busy[attempt.job] = &attempt;
-  for (const catalog::Job& job : ledger_.catalog.jobs().unfinished()) {
-    scheduler::Job described = waiting_job(job, workspaces.at(job.workspace));
-    const auto attempt = busy.find(job.id);
-    if (attempt == busy.end()) {
-      if (job.execution_state == ExecutionState::kQueued) state.waiting.push_back(std::move(described));
-      continue;
-    }
-    scheduler::RunningJob running{.job = std::move(described),
-                                  .ending = attempt->second->state == AttemptState::kEnding};
-    for (const catalog::AttemptNode& node : attempt->second->nodes) running.nodes.push_back(node.id);
-    const auto known = started_.find(attempt->second->id);
+  std::set<Id> busy;
+  for (const Attempt& attempt : attempts) busy.insert(attempt.job);
+  queue_.refresh(ledger_.catalog, busy);
+  state.waiting = queue_.waiting();
+  for (const Attempt& attempt : attempts) {
+    const auto job = queue_.busy().find(attempt.job);
+    if (job == queue_.busy().end()) continue;
+    scheduler::RunningJob running{.job = job->second, .ending = attempt.state == AttemptState::kEnding};
+    for (const catalog::AttemptNode& node : attempt.nodes) running.nodes.push_back(node.id);
+    const auto known = started_.find(attempt.id);
     running.started = known == started_.end() ? state.now : since_start(known->second);
     state.running.push_back(std::move(running));
   }

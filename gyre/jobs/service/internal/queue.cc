@@ -1,0 +1,64 @@
+#include "gyre/jobs/service/internal/queue.h"
+
+#include <utility>
+
+#include "gyre/jobs/service/internal/records.h"
+
+namespace gyre::jobs::service {
+
+using catalog::Id;
+
+void Queue::refresh(catalog::Catalog& catalog, const std::set<Id>& busy) {
+  const Id latest = catalog.events().latest();
+  if (!last_event_) {
+    catalog.jobs().for_each_unfinished([&](const catalog::Job& job) { put(catalog, job, busy.contains(job.id)); });
+  } else {
+    for (const Id id : catalog.events().jobs_changed_after(*last_event_)) {
+      if (const auto job = catalog.jobs().find(id)) {
+        put(catalog, *job, busy.contains(id));
+      } else {
+        forget(id);
+      }
+    }
+  }
+  last_event_ = latest;
+}
+
+void Queue::put(catalog::Catalog& catalog, const catalog::Job& job, bool busy) {
+  forget(job.id);
+  if (catalog::is_finished(job.execution_state)) return;
+  std::string& workspace = workspaces_[job.workspace];
+  if (workspace.empty()) workspace = catalog.workspaces().get(job.workspace).name;
+  const spec::JobSpec spec = job_spec(job.spec);
+  scheduler::Job described{.id = job.id,
+                           .name = job.name,
+                           .workspace = workspace,
+                           .cluster = job.cluster,
+                           .priority = scheduled(spec.scheduling_priority),
+                           .sequence = job.id,
+                           .node_count = spec.node_count,
+                           .wall_clock_limit = spec.max_wall_clock_time,
+                           .attempts = job.attempts,
+                           .max_attempts = kMostAttempts};
+  if (busy || job.execution_state != catalog::ExecutionState::kQueued) {
+    busy_.emplace(job.id, std::move(described));
+  } else {
+    places_[job.id] = waiting_.size();
+    waiting_.push_back(std::move(described));
+  }
+}
+
+void Queue::forget(Id id) {
+  busy_.erase(id);
+  const auto found = places_.find(id);
+  if (found == places_.end()) return;
+  const std::size_t place = found->second;
+  places_.erase(found);
+  if (place + 1 < waiting_.size()) {
+    waiting_[place] = std::move(waiting_.back());
+    places_[waiting_[place].id] = place;
+  }
+  waiting_.pop_back();
+}
+
+}  // namespace gyre::jobs::service

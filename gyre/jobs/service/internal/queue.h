@@ -1,0 +1,42 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/catalog/catalog.h"
+#include "gyre/jobs/scheduler/state.h"
+
+namespace gyre::jobs::service {
+
+/// How often a job starts at most where its nodes get lost.
+inline constexpr int kMostAttempts = 20;
+
+/// The jobs that have not finished, as the scheduler sees them. They are read from the catalog once, and later only
+/// where an event says that a job has changed, so that a turn costs the same however long the queue is. Not
+/// thread-safe.
+class Queue {
+ public:
+  /// What has changed since the last call. `busy`: the jobs with an attempt that has not ended. Outside transactions of
+  /// the catalog. When it throws, the next call reads the same again.
+  void refresh(catalog::Catalog& catalog, const std::set<catalog::Id>& busy);
+
+  /// Queued, and not busy; in no order.
+  const std::vector<scheduler::Job>& waiting() const { return waiting_; }
+  /// The other jobs that have not finished.
+  const std::map<catalog::Id, scheduler::Job>& busy() const { return busy_; }
+
+ private:
+  void put(catalog::Catalog& catalog, const catalog::Job& job, bool busy);
+  void forget(catalog::Id id);
+
+  std::optional<catalog::Id> last_event_;  // That was looked at.
+  std::vector<scheduler::Job> waiting_;
+  std::map<catalog::Id, std::size_t> places_;  // Of those in waiting_.
+  std::map<catalog::Id, scheduler::Job> busy_;
+  std::map<catalog::Id, std::string> workspaces_;  // Their names.
+};
+
+}  // namespace gyre::jobs::service
