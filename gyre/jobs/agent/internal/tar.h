@@ -19,6 +19,10 @@ struct TarEntry {
 };
 
 /// The entries of a tar archive in memory, in their order. Error(kCorruptData) names the entry.
+///
+/// Not gyre/data/formats/tar: `jobs` does not include `data` (ARCHITECTURE.md), and the two want the opposite of each
+/// other. That one finds samples in files of any program, passes over what is no file, and needs no more than names and
+/// places; this one is given what anybody may have uploaded, and refuses all that it does not unpack.
 class TarReader {
  public:
   explicit TarReader(std::span<const std::byte> archive) : rest_(archive) {}

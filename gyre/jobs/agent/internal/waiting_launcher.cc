@@ -61,7 +61,8 @@ void WaitingLauncher::proxy_failed(int exit_code, const fs::path& note, std::chr
   std::fflush(stderr);
   try {
     write_file_atomically(note, as_bytes(sentence));
-  } catch (const Error&) {  // It stands in the log.
+  } catch (const Error& error) {
+    fmt::print(stderr, "ssh: {}\n", error.what());
   }
   send_signal(process_, SIGTERM);
   if (!has_ended(process_, kGrace)) send_signal(process_, SIGKILL);
