@@ -163,12 +163,22 @@ std::string state_of(const Json& cluster) {
 }
 
 std::string cluster_table(const std::vector<Json>& clusters) {
-  cli::Table table({"NAME", "STATE", "TARGET", "NODES", "DRIVER", "CREATED"});
-  for (const Json& one : clusters) {
-    table.add({text_at(one, "/name"), state_of(one), scale_of(one), nodes_of(one),
-               text_at(one, "/properties/gyreSettings/driver"), shown_time(text_at(one, "/properties/creationTime"))});
-  }
-  return table.text();
+  return table_of(clusters, {column("NAME", "/name"),
+                             {"STATE", state_of},
+                             {"TARGET", scale_of},
+                             {"NODES", nodes_of},
+                             column("DRIVER", "/properties/gyreSettings/driver"),
+                             time_column("CREATED", "/properties/creationTime")});
+}
+
+std::string node_table(const std::vector<Json>& nodes) {
+  const auto since = [](const Json& node) { return shown_duration(text_at(node, "/stateTransitionTime"), ""); };
+  return table_of(nodes, {column("NODE", "/nodeId"),
+                          column("STATE", "/state"),
+                          {"FOR", since},
+                          column("ADDRESS", "/ipAddress"),
+                          column("JOB", "/job"),
+                          column("PROBLEM", "/problem")});
 }
 
 std::string cluster_fields(const Json& cluster) {
@@ -252,15 +262,7 @@ void add_list_and_show(VerbGroup& group) {
   auto of = add_named(*nodes);
   group.add(nodes, [of](const Environment& environment) {
     const auto all = of->remote.session(environment).list(below(path_of(*of, environment), "nodes"));
-    of->remote.print(all, [&] {
-      cli::Table table({"NODE", "STATE", "FOR", "ADDRESS", "JOB", "PROBLEM"});
-      for (const Json& node : all) {
-        table.add({text_at(node, "/nodeId"), text_at(node, "/state"),
-                   shown_duration(text_at(node, "/stateTransitionTime"), ""), text_at(node, "/ipAddress"),
-                   text_at(node, "/job"), text_at(node, "/problem")});
-      }
-      return table.text();
-    });
+    of->remote.print(all, [&] { return node_table(all); });
     return 0;
   });
 }

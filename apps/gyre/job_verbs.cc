@@ -44,15 +44,28 @@ std::string shown_run_time(const Json& job) {
 }
 
 std::string job_table(const std::vector<Json>& jobs) {
-  cli::Table table({"JOB", "STATE", "NODES", "CLUSTER", "SUBMITTED", "RAN", "ATTEMPTS", "EXIT"});
-  for (const Json& job : jobs) {
-    const std::string& name = shown_place({"", experiment_of(job), text_at(job, "/name")});
-    table.add({name, text_at(job, "/properties/executionState"), text_at(job, "/properties/nodeCount"),
-               text_at(job, "/properties/cluster/id"), shown_time(text_at(job, "/properties/creationTime")),
-               shown_run_time(job), text_at(job, "/gyre/attempts"),
-               text_at(job, "/properties/executionInfo/exitCode")});
-  }
-  return table.text();
+  const auto name = [](const Json& job) { return shown_place({"", experiment_of(job), text_at(job, "/name")}); };
+  return table_of(jobs, {{"JOB", name},
+                         column("STATE", "/properties/executionState"),
+                         column("NODES", "/properties/nodeCount"),
+                         column("CLUSTER", "/properties/cluster/id"),
+                         time_column("SUBMITTED", "/properties/creationTime"),
+                         {"RAN", shown_run_time},
+                         column("ATTEMPTS", "/gyre/attempts"),
+                         column("EXIT", "/properties/executionInfo/exitCode")});
+}
+
+std::string event_table(const std::vector<Json>& events) {
+  const auto what = [](const Json& event) {
+    const std::string attempt = text_at(event, "/attempt");
+    const std::string subject = text_at(event, "/subject");
+    return attempt.empty() ? subject : fmt::format("{} {}", subject, attempt);
+  };
+  return table_of(events, {time_column("TIME", "/time"),
+                           {"WHAT", what},
+                           column("TO", "/to"),
+                           column("REASON", "/reason"),
+                           column("MESSAGE", "/message")});
 }
 
 std::string job_fields(const Json& job) {
@@ -179,17 +192,7 @@ void add_job_events(VerbGroup& group) {
   group.add(verb, [options](const Environment& environment) {
     Session session = options->remote.session(environment);
     const auto events = session.list(below(path_of(options->find(session, environment)), "events"));
-    options->remote.print(events, [&] {
-      cli::Table table({"TIME", "WHAT", "TO", "REASON", "MESSAGE"});
-      for (const Json& event : events) {
-        const std::string attempt = text_at(event, "/attempt");
-        const std::string subject = text_at(event, "/subject");
-        table.add({shown_time(text_at(event, "/time")),
-                   attempt.empty() ? subject : fmt::format("{} {}", subject, attempt), text_at(event, "/to"),
-                   text_at(event, "/reason"), text_at(event, "/message")});
-      }
-      return table.text();
-    });
+    options->remote.print(events, [&] { return event_table(events); });
     return 0;
   });
 }

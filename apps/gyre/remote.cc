@@ -82,6 +82,27 @@ std::string text_at(const Json& json, const std::string& pointer) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+Column column(std::string heading, std::string pointer) {
+  return {std::move(heading), [place = std::move(pointer)](const Json& resource) { return text_at(resource, place); }};
+}
+
+Column time_column(std::string heading, std::string pointer) {
+  return {std::move(heading),
+          [place = std::move(pointer)](const Json& resource) { return shown_time(text_at(resource, place)); }};
+}
+
+std::string table_of(const std::vector<Json>& resources, const std::vector<Column>& columns) {
+  std::vector<std::string> headings;
+  for (const Column& each : columns) headings.push_back(each.heading);
+  cli::Table table(std::move(headings));
+  for (const Json& resource : resources) {
+    std::vector<std::string> cells;
+    for (const Column& each : columns) cells.push_back(each.value(resource));
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
 std::string shown_time(const std::string& iso_8601) {
   const auto seconds = seconds_of(iso_8601);
   if (!seconds) return iso_8601;

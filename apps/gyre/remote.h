@@ -41,6 +41,17 @@ inline constexpr const char* kDefaultExperiment = "default";
 /// A text, number or nothing of a resource: text_at(job, "/properties/executionState"). Empty where it is null or
 /// missing.
 std::string text_at(const Json& json, const std::string& pointer);
+/// Of a table of resources.
+struct Column {
+  std::string heading{};
+  std::function<std::string(const Json&)> value{};
+};
+/// What stands at `pointer`, as text_at().
+Column column(std::string heading, std::string pointer);
+/// The time there, as shown_time().
+Column time_column(std::string heading, std::string pointer);
+std::string table_of(const std::vector<Json>& resources, const std::vector<Column>& columns);
+
 /// "2026-01-02 03:04:05" of an ISO 8601 time.
 std::string shown_time(const std::string& iso_8601);
 /// "2m10s" between two of them; up to now where `to` is empty; empty where `from` is.

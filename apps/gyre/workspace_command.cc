@@ -45,23 +45,15 @@ void add_deletion_options(CLI::App& verb, Named& named) {
 }
 
 std::string workspace_table(const std::vector<Json>& workspaces) {
-  cli::Table table({"NAME", "LOCATION", "CORES", "LOW-PRIORITY", "CREATED"});
-  for (const Json& one : workspaces) {
-    const std::string cores = text_at(one, "/properties/quotas/cores");
-    const std::string low_priority = text_at(one, "/properties/quotas/lowPriorityCores");
-    table.add({text_at(one, "/name"), text_at(one, "/location"), cores, low_priority,
-               shown_time(text_at(one, "/properties/creationTime"))});
-  }
-  return table.text();
+  return table_of(workspaces, {column("NAME", "/name"), column("LOCATION", "/location"),
+                               column("CORES", "/properties/quotas/cores"),
+                               column("LOW-PRIORITY", "/properties/quotas/lowPriorityCores"),
+                               time_column("CREATED", "/properties/creationTime")});
 }
 
 std::string experiment_table(const std::vector<Json>& experiments) {
-  cli::Table table({"NAME", "STATE", "CREATED"});
-  for (const Json& one : experiments) {
-    table.add({text_at(one, "/name"), text_at(one, "/properties/provisioningState"),
-               shown_time(text_at(one, "/properties/creationTime"))});
-  }
-  return table.text();
+  return table_of(experiments, {column("NAME", "/name"), column("STATE", "/properties/provisioningState"),
+                                time_column("CREATED", "/properties/creationTime")});
 }
 
 int remove(const Named& named, const Environment& environment, const Path& path, const std::string& what) {
@@ -78,11 +70,7 @@ void add_workspace_owners(VerbGroup& group) {
   group.add(list, [listed](const Environment& environment) {
     Session session = listed->remote.session(environment);
     const auto owners = session.list({"workspaces", listed->name, "owners"});
-    listed->remote.print(owners, [&] {
-      cli::Table table({"USER"});
-      for (const Json& owner : owners) table.add({text_at(owner, "/name")});
-      return table.text();
-    });
+    listed->remote.print(owners, [&] { return table_of(owners, {column("USER", "/name")}); });
     return 0;
   });
   for (const bool adds : {true, false}) {
@@ -254,11 +242,10 @@ std::unique_ptr<VerbGroup> user_verbs(CLI::App& app) {
   group->add(list, [listed](const Environment& environment) {
     const auto users = listed->remote.session(environment).list({"users"});
     listed->remote.print(users, [&] {
-      cli::Table table({"NAME", "ADMINISTRATOR"});
-      for (const Json& user : users) {
-        table.add({text_at(user, "/name"), text_at(user, "/isAdministrator") == "true" ? "yes" : "no"});
-      }
-      return table.text();
+      return table_of(users, {column("NAME", "/name"), {"ADMINISTRATOR", [](const Json& user) {
+                                                          return text_at(user, "/isAdministrator") == "true" ? "yes"
+                                                                                                             : "no";
+                                                        }}});
     });
     return 0;
   });
@@ -283,11 +270,8 @@ int UsageCommand::run(const std::vector<std::string>& environment) const {
   Session session = remote_.session(environment);
   const auto usages = session.list({"workspaces", remote_.workspace_in(environment), "usages"});
   remote_.print(usages, [&] {
-    cli::Table table({"WHAT", "USED", "LIMIT"});
-    for (const Json& usage : usages) {
-      table.add({text_at(usage, "/name/value"), text_at(usage, "/currentValue"), text_at(usage, "/limit")});
-    }
-    return table.text();
+    return table_of(usages,
+                    {column("WHAT", "/name/value"), column("USED", "/currentValue"), column("LIMIT", "/limit")});
   });
   return 0;
 }
