@@ -100,6 +100,7 @@ class AttemptRun {
   bool all_at_least(Phase phase) const;
   bool placed() const;
   void blame(int exit_code, const JobError& error);
+  void blame_who_left_early();
 
   WorkOrder order_;
   std::vector<NodeState> nodes_;

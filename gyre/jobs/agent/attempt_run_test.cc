@@ -116,5 +116,30 @@ TEST(AttemptRun, a_preempted_attempt_has_no_error) {
   EXPECT_FALSE(run.result().succeeded());
 }
 
+// A job that had succeeded on all nodes failed when the service was killed just then.
+TEST(AttemptRun, after_a_restart_of_the_service_the_first_nodes_end_may_come_before_any_news_of_the_others) {
+  AttemptRun run(two_nodes());
+  run.report(0, ended(0));
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kPrepare));
+  run.report(1, at(Phase::kDone));
+  EXPECT_THAT(commands(run), ElementsAre(kNone, kFinish));
+  run.report(1, ended(0));
+  ASSERT_TRUE(run.ended());
+  EXPECT_TRUE(run.result().succeeded());
+}
+
+TEST(AttemptRun, a_node_that_lets_the_job_go_while_others_go_on_is_an_internal_error) {
+  for (const bool early : {true, false}) {
+    AttemptRun run(two_nodes());
+    if (early) run.report(0, ended(0));
+    run.report(1, at(Phase::kRunning));
+    if (!early) run.report(0, ended(0));
+    EXPECT_THAT(commands(run), ElementsAre(kNone, kStop));
+    run.report(1, ended(143, nullptr, true));
+    EXPECT_EQ(run.result().error->code, "InternalError");
+    EXPECT_EQ(run.result().error->message, "node n0 let the job go before the others were done");
+  }
+}
+
 }  // namespace
 }  // namespace gyre::jobs::agent
