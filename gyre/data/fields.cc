@@ -110,6 +110,27 @@ std::span<const std::byte> only_value(const Feature& feature) {
   return values.front();
 }
 
+/// Whether numbers lie in memory as a field of elements of that type has them.
+bool lies_as(NumberType type, ElementType stored) {
+  switch (type) {
+    case NumberType::kUint8: return stored == ElementType::kUint8;
+    case NumberType::kInt16: return stored == ElementType::kInt16;
+    case NumberType::kInt32: return stored == ElementType::kInt32;
+    case NumberType::kInt64: return stored == ElementType::kInt64;
+    case NumberType::kFloat32: return stored == ElementType::kFloat32;
+    default: return false;
+  }
+}
+
+/// Lists in lists have the field's shape, or the field has them flat.
+void check_extents(const Feature& feature, const Field& field) {
+  if (feature.numbers() == nullptr || field.shape.size() < 2) return;
+  const std::vector<std::uint64_t>& extents = feature.numbers()->extents;
+  if (extents.empty() || extents == field.shape) return;
+  throw Error(ErrorCode::kCorruptData, fmt::format("the lists there have the shape [{}], and the field [{}]",
+                                                   fmt::join(extents, ", "), fmt::join(field.shape, ", ")));
+}
+
 }  // namespace
 
 std::size_t size_bytes(ElementType type) {
@@ -211,12 +232,22 @@ const Feature& FieldDecoder::feature_of(const Example& sample, const Field& fiel
     throw Error(ErrorCode::kCorruptData, fmt::format("the record has no feature '{}'; it has: {}", field.feature_name(),
                                                      fmt::join(sample.names(), ", ")));
   }
-  if (feature->kind() != field.kind) {
-    throw Error(ErrorCode::kCorruptData,
-                fmt::format("the record holds {} there, not {}", feature_kind_name(feature->kind()),
-                            feature_kind_name(field.kind)));
+  check_extents(*feature, field);
+  const bool as_bytes = field.kind == FeatureKind::kBytes && !field.image && feature->numbers() != nullptr;
+  if (feature->kind() != field.kind && !(as_bytes && lies_as(feature->numbers()->type, field.stored))) {
+    throw Error(
+        ErrorCode::kCorruptData,
+        fmt::format(
+            "the record holds {}{} there, not {}", feature_kind_name(feature->kind()),
+            feature->numbers() == nullptr ? "" : fmt::format(" ({})", number_type_name(feature->numbers()->type)),
+            feature_kind_name(field.kind)));
   }
   return *feature;
+}
+
+std::span<const std::byte> FieldDecoder::stored_bytes(const Feature& feature, const Field& field) {
+  return field.kind == FeatureKind::kBytes && feature.numbers() != nullptr ? feature.numbers()->values
+                                                                           : only_value(feature);
 }
 
 void FieldDecoder::decode_field(const Feature& feature, std::size_t index, std::span<std::byte> into) const {
@@ -240,7 +271,7 @@ void FieldDecoder::decode_field(const Feature& feature, std::size_t index, std::
     if (!feature.copy_floats(values)) throw wrong_size();
     return convert(field, index, std::as_bytes(std::span(values)), into);
   }
-  const auto values = only_value(feature);
+  const auto values = stored_bytes(feature, field);
   if (values.size() != count * size_bytes(field.stored)) {
     throw Error(
         ErrorCode::kCorruptData,

@@ -31,7 +31,8 @@ enum class ValueTransform {
 /// One field of a sample, and so of a batch: where it comes from in a tf.train.Example, and what is made of it.
 struct Field {
   std::string name;  ///< The field's, and the feature's where that has none.
-  /// kBytes: the feature's one value holds the elements as they lie, little-endian, of type `stored`.
+  /// kBytes: the feature's one value holds the elements as they lie, little-endian, of type `stored`; or they are
+  /// numbers of that type.
   FeatureKind kind = FeatureKind::kBytes;
   ElementType stored = ElementType::kUint8;  ///< Floats are always kFloat32, integers kInt64.
   ElementType type = ElementType::kUint8;    ///< In the batch.
@@ -94,6 +95,8 @@ class FieldDecoder {
 
  private:
   static const Feature& feature_of(const Example& sample, const Field& field);
+  /// Of a kBytes feature, or of its numbers.
+  static std::span<const std::byte> stored_bytes(const Feature& feature, const Field& field);
   void decode_field(const Feature& feature, std::size_t index, std::span<std::byte> into) const;
   void convert(const Field& field, std::size_t index, std::span<const std::byte> values,
                std::span<std::byte> into) const;

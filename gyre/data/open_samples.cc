@@ -12,6 +12,7 @@
 #include "gyre/data/formats/inflate.h"
 #include "gyre/data/formats/tar.h"
 #include "gyre/data/image_folder.h"
+#include "gyre/data/parquet_set.h"
 #include "gyre/data/pixel_sets.h"
 #include "gyre/data/record_set.h"
 #include "gyre/data/tar_set.h"
@@ -34,6 +35,7 @@ SampleFormat format_of(const std::string& name, const FileOpener& open) {
   std::array<std::byte, kTarBlockBytes> first{};
   const auto bytes = std::span(first).first(std::min<std::uint64_t>(first.size(), file->size_bytes()));
   file->read_at(0, bytes);
+  if (is_parquet(bytes) && !begins_with_record(bytes)) return SampleFormat::kParquet;
   if (is_tar_header(bytes)) return SampleFormat::kTar;
   const bool compressed_idx =
       file_name.find("-ubyte") != std::string::npos && sniff_compression(bytes) == Compression::kGzip;
@@ -58,6 +60,10 @@ std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, co
       return std::make_shared<ImageFolder>(std::move(names.front()), open);
     case SampleFormat::kTar: return std::make_shared<TarSet>(std::move(names), open, options.threads);
     case SampleFormat::kIdx: return std::make_shared<IdxSet>(names, open);
+    case SampleFormat::kParquet:
+      return open_parquet(
+          std::move(names), open,
+          {.columns = options.features, .pyarrow_folder = options.pyarrow_folder, .threads = options.threads});
     case SampleFormat::kCifar10: return std::make_shared<Cifar10Set>(names);
     default:
       return std::make_shared<RecordSet>(

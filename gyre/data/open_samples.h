@@ -11,18 +11,22 @@
 namespace gyre::data {
 
 enum class SampleFormat {
-  kByContent,  ///< A folder with folders, tar archives, IDX, CIFAR-10's file names, else TFRecord.
+  kByContent,  ///< A folder with folders, Parquet, tar archives, IDX, CIFAR-10's file names, else TFRecord.
   kTfRecord,
   kImageFolder,
   kTar,
   kIdx,
   kCifar10,
+  kParquet,
 };
 
 struct SampleOptions {
   SampleFormat format = SampleFormat::kByContent;
   std::uint64_t records_per_file = 0;  ///< Of TFRecord files, see RecordSetOptions.
   int threads = 1;                     ///< That look through the files.
+  /// The features that are asked for, where that is known: others need not be read. Empty: all.
+  std::vector<std::string> features{};
+  std::string pyarrow_folder{};  ///< Of Parquet files, see ParquetOptions.
 };
 
 /// The samples of `names`: files, or one folder with a folder for each class. Errors are those of the format's set.

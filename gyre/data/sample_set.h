@@ -32,10 +32,14 @@ class SampleSet {
   virtual ~SampleSet() = default;
 
   virtual std::uint64_t count() const = 0;
-  /// Samples of the largest file: a block that is best read together.
+  /// Samples of the largest file, or of the largest part of one that is read as a whole: a block that is best read
+  /// together.
   virtual std::uint64_t largest_file() const = 0;
   /// The names of the classes, by label, where the files say them.
   virtual std::vector<std::string> classes() const { return {}; }
+  /// What a person should know who reads the samples in any order within a budget of so much: empty where that costs
+  /// nothing.
+  virtual std::string advice_on_full_shuffle(std::uint64_t /*budget_bytes*/) const { return {}; }
   /// Refers to the set, which must outlive it. What it keeps in memory counts in `budget`, where there is one.
   virtual std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const = 0;
 };

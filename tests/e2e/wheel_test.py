@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import clean_tree
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from clean_tree import CleanTree, command_in
-from linked_packages import make_venv
+from linked_packages import link_distribution, make_venv
 from outside_programs import GUIDE, LIBTORCH_PROGRAM, README_PROGRAM, build_with_cmake, fitted_the_same, write
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -57,6 +59,15 @@ for step in range(40):
     optimizer.zero_grad()
     model(torch.ones(4, 64)).sum().backward()
     optimizer.step()
+"""
+
+PARQUET = """
+import sys, gyre.data, gyre.errors
+try:
+    loader = gyre.data.Loader(sys.argv[1], {"label": gyre.data.ints()}, batch_size=3, shuffle=False)
+    print([batch["label"].tolist() for batch in loader])
+except gyre.errors.UnsupportedError as error:
+    print(error)
 """
 
 
@@ -196,7 +207,8 @@ def test_programs_in_c_plus_plus_build_with_gyre_config(place: Place, tmp_path: 
 def test_the_header_files_and_libraries_are_no_larger_than_they_must(place: Place) -> None:
     """Everybody downloads them; few need them."""
     sizes = {path.name: path.stat().st_size for path in (place.packages / "gyre" / "lib").glob("libgyre*")}
-    assert set(sizes) == {"libgyre.so.0.1", "libgyre_train.so.0.1"}, "a wheel has no links: each would be a copy"
+    names = {"libgyre.so.0.1", "libgyre_train.so.0.1", "libgyre_parquet.so"}
+    assert set(sizes) == names, "a wheel has no links: each would be a copy"
     assert sum(sizes.values()) < 6_000_000, sizes
 
 
@@ -207,6 +219,16 @@ def test_benchmarks_and_explanations(place: Place) -> None:
     assert json.loads(place.run(["gyre", "bench", "step", "cifar10", "--via", "cpp", *quick]))
     script = place.put("explained.py", EXPLAINED.encode())
     assert "bucket" in place.run(["gyre", "explain", "-n", "2", "--", "python3", script]).lower()
+
+
+def test_parquet_files_are_read_as_soon_as_pyarrow_is_there(place: Place, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"label": [4, 5, 6]}), tmp_path / "a.parquet")
+    command = ["python3", place.put("parquet.py", PARQUET.encode())]
+    command += [place.put("a.parquet", (tmp_path / "a.parquet").read_bytes())]
+    assert "pip install 'gyre-train[parquet]'" in place.run(command)
+    if isinstance(place, Venv):
+        link_distribution("pyarrow", place.packages)
+        assert place.run(command) == "[[4, 5, 6]]\n"
 
 
 def test_the_doctor_finds_nothing_wrong(place: Place) -> None:

@@ -44,6 +44,7 @@ std::string_view feature_kind_name(FeatureKind kind) {
 
 std::vector<std::span<const std::byte>> Feature::bytes() const {
   if (value_) return {*value_};
+  if (strings_) return *strings_;
   std::vector<std::span<const std::byte>> values;
   for (const auto& list : lists_) {
     for (ProtobufReader reader(list); !reader.at_end();) {
@@ -55,6 +56,10 @@ std::vector<std::span<const std::byte>> Feature::bytes() const {
 }
 
 bool Feature::copy_floats(std::span<float> values) const {
+  if (numbers_) {
+    if (values.size() == numbers_->count()) copy_numbers(*numbers_, values);
+    return values.size() == numbers_->count();
+  }
   std::size_t count = 0;
   for (const auto& list : lists_) {
     for (ProtobufReader reader(list); !reader.at_end();) {
@@ -97,7 +102,25 @@ Feature Feature::of_int(std::int64_t value) {
   return feature;
 }
 
+Feature Feature::of_strings(std::vector<std::span<const std::byte>> values) {
+  Feature feature;
+  feature.kind_ = FeatureKind::kBytes;
+  feature.strings_ = std::move(values);
+  return feature;
+}
+
+Feature Feature::of_numbers(NumberList numbers) {
+  Feature feature;
+  feature.kind_ = is_float(numbers.type) ? FeatureKind::kFloats : FeatureKind::kInts;
+  feature.numbers_ = std::move(numbers);
+  return feature;
+}
+
 bool Feature::copy_ints(std::span<std::int64_t> values) const {
+  if (numbers_) {
+    if (values.size() == numbers_->count()) copy_numbers(*numbers_, values);
+    return values.size() == numbers_->count();
+  }
   if (number_) {
     if (values.size() == 1) values[0] = *number_;
     return values.size() == 1;
@@ -123,6 +146,8 @@ bool Feature::copy_ints(std::span<std::int64_t> values) const {
 
 std::size_t Feature::count() const {
   if (value_ || number_) return 1;
+  if (strings_) return strings_->size();
+  if (numbers_) return numbers_->count();
   std::size_t count = 0;
   for (const auto& list : lists_) {
     for (ProtobufReader reader(list); !reader.at_end();) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gyre/base/bytes.h"
+#include "gyre/data/formats/number_list.h"
 #include "gyre/data/formats/pixels.h"
 #include "gyre/data/internal/protobuf_writer.h"
 
@@ -30,14 +31,19 @@ struct PixelLayout {
 /// One feature, as views into the Example's bytes. Errors are kCorruptData.
 class Feature {
  public:
-  /// Features of other formats than Example: a view of one byte string, which may be raw pixels, or one integer.
+  /// Features of other formats than Example, as views: one byte string, which may be raw pixels; one integer.
   static Feature of_bytes(std::span<const std::byte> value);
   static Feature of_pixels(std::span<const std::byte> value, const PixelLayout& layout);
   static Feature of_int(std::int64_t value);
+  /// Several byte strings, and numbers, which are kFloats or kInts.
+  static Feature of_strings(std::vector<std::span<const std::byte>> values);
+  static Feature of_numbers(NumberList numbers);
 
   FeatureKind kind() const { return kind_; }
   /// Null where the bytes are not raw pixels.
   const PixelLayout* pixel_layout() const { return layout_ ? &*layout_ : nullptr; }
+  /// Null where there is no type but that of the kind.
+  const NumberList* numbers() const { return numbers_ ? &*numbers_ : nullptr; }
 
   /// The values of a kBytes feature.
   std::vector<std::span<const std::byte>> bytes() const;
@@ -56,6 +62,8 @@ class Feature {
   std::vector<std::span<const std::byte>> lists_;    // Parts of one BytesList, FloatList or Int64List.
   std::optional<std::span<const std::byte>> value_;  // Instead, of other formats.
   std::optional<std::int64_t> number_;               // Likewise.
+  std::optional<std::vector<std::span<const std::byte>>> strings_;
+  std::optional<NumberList> numbers_;
   std::optional<PixelLayout> layout_;
 };
 

@@ -81,7 +81,10 @@ class DataLoader:
         memory_budget: int,
         prefetch: int,
         replace_damaged: bool,
+        pyarrow_folder: str = ...,
     ) -> None: ...
+    @property
+    def advice(self) -> str: ...
     @property
     def count(self) -> int: ...
     @property

@@ -74,7 +74,8 @@ constexpr std::array kFormats = {std::pair("auto", data::SampleFormat::kByConten
                                  std::pair("folder", data::SampleFormat::kImageFolder),
                                  std::pair("tar", data::SampleFormat::kTar),
                                  std::pair("idx", data::SampleFormat::kIdx),
-                                 std::pair("cifar10", data::SampleFormat::kCifar10)};
+                                 std::pair("cifar10", data::SampleFormat::kCifar10),
+                                 std::pair("parquet", data::SampleFormat::kParquet)};
 constexpr std::array kCompressions = {std::pair("", data::Compression::kNone),
                                       std::pair("gzip", data::Compression::kGzip),
                                       std::pair("zlib", data::Compression::kZlib)};
@@ -115,13 +116,17 @@ std::vector<data::Field> to_fields(const std::vector<FieldTuple>& tuples) {
 /// A loader and what Python asks of it.
 class DataLoader {
  public:
-  DataLoader(std::vector<std::string> files, const data::SampleOptions& samples, const std::vector<FieldTuple>& fields,
-             const data::LoaderOptions& options, bool by_file)
-      : loader_(open(std::move(files), samples, to_fields(fields), options, by_file)) {}
+  DataLoader(std::vector<std::string> files, data::SampleOptions samples, const std::vector<FieldTuple>& fields,
+             const data::LoaderOptions& options, bool by_file) {
+    std::vector<data::Field> wanted = to_fields(fields);
+    for (const data::Field& field : wanted) samples.features.push_back(field.feature_name());
+    loader_ = open(std::move(files), samples, std::move(wanted), options, by_file);
+  }
 
   data::Loader& loader() { return *loader_; }
   const std::uint64_t& count() const { return count_; }
   const std::vector<std::string>& classes() const { return classes_; }
+  const std::string& advice() const { return advice_; }
 
   /// (fields, step, samples that count), or nothing.
   std::optional<std::tuple<std::vector<Memory>, std::uint64_t, std::uint64_t>> next() {
@@ -145,19 +150,26 @@ class DataLoader {
   std::unique_ptr<data::Loader> open(std::vector<std::string> files, const data::SampleOptions& samples,
                                      std::vector<data::Field> fields, data::LoaderOptions options, bool by_file) {
     // Counting the records of a large set takes its time; Ctrl-C ends the wait for it.
-    auto [loader, set] =
+    auto [opened_loader, set, found_advice] =
         run_interruptibly([files = std::move(files), samples, fields = std::move(fields), options, by_file]() mutable {
           auto opened = data::open_samples(std::move(files), data::open_local_file, samples);
           if (by_file) options.sampling.block = opened->largest_file();
-          return std::pair(std::make_unique<data::Loader>(opened, std::move(fields), options), opened);
+          std::string advice;
+          if (options.sampling.shuffling == data::Shuffling::kFull) {
+            advice = opened->advice_on_full_shuffle(options.memory_budget_bytes);
+          }
+          auto loader = std::make_unique<data::Loader>(opened, std::move(fields), options);
+          return std::tuple(std::move(loader), opened, std::move(advice));
         });
     count_ = set->count();
     classes_ = set->classes();
-    return std::move(loader);
+    advice_ = std::move(found_advice);
+    return std::move(opened_loader);
   }
 
   std::uint64_t count_ = 0;
   std::vector<std::string> classes_;
+  std::string advice_;
   std::unique_ptr<data::Loader> loader_;
 };
 
@@ -237,7 +249,8 @@ void bind_data(nanobind::module_& module) {
           [](DataLoader* self, std::vector<std::string> files, const std::string& format,
              std::uint64_t records_per_file, const std::vector<FieldTuple>& fields, std::uint64_t batch_size,
              const std::string& shuffle, std::uint64_t seed, bool drop_last, int rank, int ranks, int threads,
-             std::uint64_t memory_budget, std::uint64_t prefetch, bool replace_damaged) {
+             std::uint64_t memory_budget, std::uint64_t prefetch, bool replace_damaged,
+             const std::string& pyarrow_folder) {
             data::LoaderOptions options;
             options.sampling = {.seed = seed,
                                 .shuffling = named(kShufflings, shuffle, "shuffle"),
@@ -249,16 +262,19 @@ void bind_data(nanobind::module_& module) {
             options.memory_budget_bytes = memory_budget;
             options.prefetch_batches = prefetch;
             options.replace_damaged = replace_damaged;
-            const data::SampleOptions samples{
-                .format = named(kFormats, format, "format"), .records_per_file = records_per_file, .threads = threads};
+            const data::SampleOptions samples{.format = named(kFormats, format, "format"),
+                                              .records_per_file = records_per_file,
+                                              .threads = threads,
+                                              .pyarrow_folder = pyarrow_folder};
             new (self) DataLoader(std::move(files), samples, fields, options, shuffle == "block");
           },
           nb::arg("files"), nb::kw_only(), nb::arg("format"), nb::arg("records_per_file"), nb::arg("fields"),
           nb::arg("batch_size"), nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("rank"),
           nb::arg("ranks"), nb::arg("threads"), nb::arg("memory_budget"), nb::arg("prefetch"),
-          nb::arg("replace_damaged"))
+          nb::arg("replace_damaged"), nb::arg("pyarrow_folder") = "")
       .def_prop_ro("count", &DataLoader::count, "Samples of the set.")
       .def_prop_ro("classes", &DataLoader::classes, "Names by label, where the files say them.")
+      .def_prop_ro("advice", &DataLoader::advice, "What the shuffle costs, where that is much; else empty.")
       .def_prop_ro("steps", [](DataLoader& self) { return self.loader().steps(); })
       .def_prop_ro("memory_bytes", [](DataLoader& self) { return self.loader().memory_bytes(); })
       .def(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -54,12 +56,12 @@ class Loader:
 
     files: a pattern ("train/*.tfrecord*"), a folder, or a list of paths; patterns and folders in the order of their
         names. A folder that has only folders is an image folder: one for each class.
-    format: "tfrecord" (of tf.train.Examples; gzip and zlib are told by content), "folder", "tar" (webdataset's layout),
-        "idx" (MNIST's), "cifar10"; "auto" tells by content.
+    format: "tfrecord" (of tf.train.Examples; gzip and zlib are told by content), "parquet", "folder", "tar"
+        (webdataset's layout), "idx" (MNIST's), "cifar10"; "auto" tells by content.
     fields: by the names of the features, or of your own choice with `key=`: see `image`, `raw`, `floats` and `ints`.
     batch_size: samples per rank and batch.
     shuffle: True ("full": any sample anywhere), "block" (files in random order, and the samples within each; for
-        compressed files that hold many samples), or False.
+        compressed files that hold many samples; of Parquet files their row groups instead), or False.
     seed: of the shuffle.
     drop_last: leave out the samples that do not fill the last global batch; otherwise it is filled up from the front
         of the order, and `batch.counted` says how many count. Every rank has equally many batches either way.
@@ -75,8 +77,8 @@ class Loader:
         run, and the ledger counts it and says what was wrong with the first.
     output: "torch" or "numpy".
 
-    Raises gyre.errors.Error: INVALID_ARGUMENT, NOT_FOUND, CORRUPT_DATA (with file, record and offset),
-    RESOURCE_EXHAUSTED. Not thread-safe.
+    Raises gyre.errors.Error: INVALID_ARGUMENT, NOT_FOUND, CORRUPT_DATA (with file, record and offset), UNSUPPORTED,
+    RESOURCE_EXHAUSTED. Warns of a full shuffle that reads most of the set for each sample. Not thread-safe.
     """
 
     def __init__(
@@ -132,7 +134,10 @@ class Loader:
             memory_budget=memory_budget,
             prefetch=prefetch,
             replace_damaged=damaged == "replace",
+            pyarrow_folder=_pyarrow_folder(),
         )
+        if self._core.advice:
+            warnings.warn(self._core.advice, stacklevel=2)
         self._start: tuple[int, int] | None = None  # Epoch and step of the next loop, where somebody has said so.
         self._epoch = -1  # Of the loop that runs or ran last …
         self._step = 0  # … and how many of its batches have been taken.
@@ -230,6 +235,15 @@ def _paths(files: Files) -> list[str]:
     if not paths:
         raise InvalidArgumentError("the list of files is empty")
     return paths
+
+
+def _pyarrow_folder() -> str:
+    """Where the package stands whose libraries read Parquet files; it is not imported. Empty where there is none, or
+    the environment names it."""
+    if "GYRE_PYARROW" in os.environ:
+        return ""
+    found = importlib.util.find_spec("pyarrow")
+    return next(iter(found.submodule_search_locations or ()), "") if found else ""
 
 
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -1,0 +1,177 @@
+#include "gyre/data/internal/row_group_cache.h"
+
+#include <algorithm>
+
+namespace gyre::data::internal {
+
+RowGroupCache::RowGroupCache(const parquet::Interface& arrow, std::shared_ptr<MemoryBudget> budget,
+                             std::uint64_t most_bytes)
+    : budget_(std::move(budget)), most_bytes_(most_bytes), memory_(arrow, *this) {}
+
+bool RowGroupCache::try_reserve(std::uint64_t bytes) {
+  std::uint64_t used = used_bytes_.load(std::memory_order_relaxed);
+  do {
+    if (used > most_bytes_ || bytes > most_bytes_ - used) return false;
+  } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  if (!budget_) return true;
+  try {
+    budget_->reserve(bytes);
+    return true;
+  } catch (const Error&) {
+    used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    return false;
+  }
+}
+
+bool RowGroupCache::reserve(std::uint64_t bytes) {
+  while (!try_reserve(bytes)) {
+    if (bytes > most_bytes_ || !evict()) return false;
+  }
+  return true;
+}
+
+void RowGroupCache::release(std::uint64_t bytes) {
+  used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (budget_) budget_->release(bytes);
+}
+
+bool RowGroupCache::evict() {
+  std::shared_ptr<Entry> oldest;  // Destroyed without the mutex.
+  const MutexLock lock(mutex_);
+  auto found = entries_.end();
+  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    if (!it->second->group || it->second->users > 0) continue;
+    if (found == entries_.end() || it->second->last_use < found->second->last_use) found = it;
+  }
+  if (found == entries_.end()) return false;
+  oldest = std::move(found->second);
+  entries_.erase(found);
+  return true;
+}
+
+void RowGroupCache::with(const RowGroupName& name, const Load& load, const std::function<void(const RowGroup&)>& use) {
+  std::shared_ptr<Entry> entry = acquire(name, load);
+  const auto leave = [&] {
+    MutexLock lock(mutex_);
+    --entry->users;
+    lock.unlock();
+    entry.reset();  // Which gives back its memory where it has left the cache: first that, then one user less.
+    lock.lock();
+    --users_;
+    lock.unlock();
+    changed_.notify_all();
+  };
+  try {
+    use(*entry->group);
+  } catch (...) {
+    leave();
+    throw;
+  }
+  leave();
+}
+
+std::shared_ptr<RowGroupCache::Entry> RowGroupCache::acquire(const RowGroupName& name, const Load& load) {
+  MutexLock lock(mutex_);
+  for (;;) {
+    const auto found = entries_.find(name);
+    if (found != entries_.end()) {
+      const std::shared_ptr<Entry> entry = found->second;
+      if (entry->damage) throw Error(*entry->damage);
+      if (entry->group) {
+        add_user(*entry);
+        return entry;
+      }
+    } else if (alone_ == 0) {
+      const auto entry = std::make_shared<Entry>();
+      entries_.emplace(name, entry);
+      ++loading_;
+      lock.unlock();
+      try {
+        fill(*entry, load);
+      } catch (...) {
+        lock.lock();
+        if (!entry->damage) entries_.erase(name);
+        lock.unlock();
+        changed_.notify_all();
+        throw;
+      }
+      return entry;
+    }
+    changed_.wait(mutex_);
+  }
+}
+
+void RowGroupCache::add_user(Entry& entry) {
+  ++entry.users;
+  ++users_;
+  entry.last_use = ++uses_;
+}
+
+void RowGroupCache::fill(Entry& entry, const Load& load) {
+  std::optional<RowGroup> group;
+  std::optional<Error> failure;
+  bool alone = false;
+  try {
+    group = load();
+  } catch (const std::exception& exception) {
+    failure = as_error(exception);
+    alone = failure->code() == ErrorCode::kResourceExhausted;
+  }
+  const auto finish = [&] {
+    const MutexLock lock(mutex_);
+    const bool damaged =
+        failure && (failure->code() == ErrorCode::kCorruptData || failure->code() == ErrorCode::kUnsupported);
+    if (damaged) entry.damage = failure;
+    if (group) {
+      entry.group = std::move(group);
+      add_user(entry);
+    }
+    --loading_;
+  };
+  if (alone) {
+    failure.reset();
+    try {
+      group = load_alone(load);
+    } catch (const std::exception& exception) {
+      failure = as_error(exception);
+    }
+  }
+  finish();
+  changed_.notify_all();
+  if (failure) throw Error(*failure);
+}
+
+RowGroup RowGroupCache::load_alone(const Load& load) {
+  {
+    MutexLock lock(mutex_);
+    ++alone_;
+    --loading_;
+    while (loading_ > 0) changed_.wait(mutex_);
+    ++loading_;
+    // New row groups are not read from here on; those that are there are left by their users, and none comes back.
+    std::map<RowGroupName, std::shared_ptr<Entry>> left;
+    std::erase_if(entries_, [&](auto& entry) {
+      if (!entry.second->group) return false;
+      left.insert(entry);
+      return true;
+    });
+    lock.unlock();
+    changed_.notify_all();
+    lock.lock();
+    while (users_ > 0) changed_.wait(mutex_);
+  }
+  const auto finish = [this] {
+    const MutexLock lock(mutex_);
+    --alone_;
+  };
+  try {
+    RowGroup group = load();
+    finish();
+    return group;
+  } catch (...) {
+    finish();
+    throw;
+  }
+}
+
+}  // namespace gyre::data::internal

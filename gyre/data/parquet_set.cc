@@ -1,0 +1,365 @@
+#include "gyre/data/parquet_set.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/thread_annotations.h"
+#include "gyre/data/internal/parallel.h"
+#include "gyre/data/internal/parquet_file.h"
+#include "gyre/data/internal/parquet_library.h"
+#include "gyre/data/internal/row_group_cache.h"
+
+namespace gyre::data {
+namespace {
+
+using internal::ArrowMemory;
+using internal::ArrowRow;
+using internal::ListedColumn;
+using internal::ParquetFile;
+using internal::RowGroup;
+using internal::RowGroupCache;
+
+/// Of row groups, where there is no budget, and of what a footer needs besides.
+constexpr std::uint64_t kUnbudgetedBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 62;
+constexpr std::size_t kAlignment = 8;
+
+/// A column that is read, and the features that it is.
+struct Column {
+  ListedColumn listed;
+  std::vector<std::string> names;
+};
+
+struct File {
+  std::string name;
+  std::uint64_t first = 0;            ///< Row, of all.
+  std::vector<std::uint64_t> ends{};  ///< Of each row group: the row behind its last one, within the file.
+  std::vector<Column> columns{};
+  std::uint64_t bytes = 0;  ///< Of these columns before compression, as the footer says.
+
+  std::uint64_t rows() const { return ends.empty() ? 0 : ends.back(); }
+  std::uint64_t rows_of(std::uint64_t group) const { return ends[group] - (group == 0 ? 0 : ends[group - 1]); }
+};
+
+struct Place {
+  std::size_t file = 0;
+  std::uint64_t row = 0;  ///< Within the file.
+  std::uint64_t row_group = 0;
+  std::uint64_t row_in_group = 0;
+};
+
+/// What a footer takes from Arrow's memory.
+class FooterGrant : public ArrowMemory::Grant {
+ public:
+  bool reserve(std::uint64_t bytes) override {
+    if (bytes > kUnbudgetedBytes - used_) return false;
+    used_ += bytes;
+    return true;
+  }
+  void release(std::uint64_t bytes) override { used_ -= bytes; }
+
+ private:
+  std::uint64_t used_ = 0;
+};
+
+bool is_string(const ListedColumn& column) {
+  using Values = internal::ArrowColumn::Values;
+  return column.type && (column.type->values == Values::kStrings || column.type->values == Values::kLargeStrings);
+}
+
+constexpr std::string_view kBytesWithin = ".bytes";
+
+const ListedColumn* find(const std::vector<ListedColumn>& all, const std::string& name) {
+  const auto found = std::ranges::find(all, name, &ListedColumn::path);
+  if (found != all.end()) return &*found;
+  const auto within = std::ranges::find(all, name + std::string(kBytesWithin), &ListedColumn::path);
+  return within != all.end() && is_string(*within) ? &*within : nullptr;
+}
+
+/// The columns of those names, once each.
+std::vector<Column> wanted_columns(const std::vector<ListedColumn>& all, const std::vector<std::string>& names,
+                                   const std::string& file) {
+  std::vector<Column> columns;
+  for (const std::string& name : names) {
+    const ListedColumn* const listed = find(all, name);
+    if (listed == nullptr) {
+      std::vector<std::string_view> known;
+      for (const ListedColumn& column : all) known.push_back(column.path);
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} has no column '{}'; it has: {}", file, name, fmt::join(known, ", ")));
+    }
+    if (!listed->type) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: column '{}' is of the type {}, which is not read: numbers, byte strings, text and "
+                              "lists of these are",
+                              file, listed->path, listed->type_name));
+    }
+    const auto again =
+        std::ranges::find_if(columns, [&](const Column& column) { return column.listed.leaf == listed->leaf; });
+    if (again == columns.end()) {
+      columns.push_back({*listed, {name}});
+    } else {
+      again->names.push_back(name);
+    }
+  }
+  return columns;
+}
+
+std::vector<Column> all_columns(const std::vector<ListedColumn>& all, const std::string& file) {
+  std::vector<Column> columns;
+  for (const ListedColumn& listed : all) {
+    if (!listed.type) continue;
+    columns.push_back({listed, {listed.path}});
+    if (listed.path.ends_with(kBytesWithin) && is_string(listed)) {
+      columns.back().names.push_back(listed.path.substr(0, listed.path.size() - kBytesWithin.size()));
+    }
+  }
+  if (columns.empty()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("{} has no column of a type that is read", file));
+  }
+  return columns;
+}
+
+class ParquetSet : public SampleSet {
+ public:
+  ParquetSet(std::vector<std::string> names, FileOpener open, const ParquetOptions& options)
+      : arrow_(internal::parquet_library(options.pyarrow_folder)), open_(std::move(open)) {
+    if (names.empty()) throw Error(ErrorCode::kInvalidArgument, "a set of Parquet files needs at least one file");
+    for (std::string& name : names) files_.push_back({.name = std::move(name)});
+    internal::for_each_index(files_.size(), options.threads, "reading footers",
+                             [&](std::size_t i) { read_footer(files_[i], options.columns); });
+    for (File& file : files_) {
+      file.first = count_;
+      if (file.rows() > kMostRows - count_) {
+        throw Error(ErrorCode::kCorruptData, fmt::format("{} is said to have {} rows", file.name, file.rows()));
+      }
+      count_ += file.rows();
+      std::uint64_t begin = 0;
+      for (const std::uint64_t end : file.ends) {
+        largest_row_group_ = std::max(largest_row_group_, end - begin);
+        begin = end;
+      }
+    }
+    if (count_ == 0) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} file{} ({}, …) hold no row", files_.size(),
+                                                           files_.size() == 1 ? "" : "s", files_.front().name));
+    }
+  }
+
+  std::uint64_t count() const override { return count_; }
+  std::uint64_t largest_file() const override { return largest_row_group_; }
+  std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override;
+  std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
+
+ private:
+  friend class ParquetReader;
+
+  void read_footer(File& file, const std::vector<std::string>& columns) const;
+  Place place_of(std::uint64_t sample) const;
+  /// The one of all readers with this budget.
+  std::shared_ptr<RowGroupCache> cache_of(const std::shared_ptr<MemoryBudget>& budget) const GYRE_EXCLUDES(mutex_);
+
+  const parquet::Interface& arrow_;
+  const FileOpener open_;
+  std::vector<File> files_;
+  std::uint64_t count_ = 0;
+  std::uint64_t largest_row_group_ = 1;
+
+  struct Shared {
+    std::weak_ptr<MemoryBudget> budget;
+    std::weak_ptr<RowGroupCache> cache;
+  };
+  mutable Mutex mutex_;
+  mutable std::vector<Shared> caches_ GYRE_GUARDED_BY(mutex_);
+};
+
+class ParquetReader : public SampleReader {
+ public:
+  ParquetReader(const ParquetSet& set, std::shared_ptr<RowGroupCache> cache, std::shared_ptr<MemoryBudget> budget)
+      : set_(set), cache_(std::move(cache)), values_(std::move(budget)) {}
+
+  Example read_sample(std::uint64_t index, StageTimes& times) override;
+  std::string position() const override;
+  std::size_t scratch_bytes() const override { return values_.capacity_bytes(); }
+
+ private:
+  RowGroup load(StageTimes& times);
+  Example copy_row(const RowGroup& group);
+
+  const ParquetSet& set_;
+  const std::shared_ptr<RowGroupCache> cache_;
+  ScratchBuffer values_;
+  std::optional<Place> place_;
+  std::size_t open_file_ = 0;
+  std::unique_ptr<ParquetFile> open_;  // The file that was read last.
+};
+
+void ParquetSet::read_footer(File& file, const std::vector<std::string>& columns) const {
+  FooterGrant grant;
+  ArrowMemory memory(arrow_, grant);
+  const ParquetFile opened(arrow_, open_(file.name), memory);
+  const std::vector<ListedColumn> all = opened.columns();
+  file.columns = columns.empty() ? all_columns(all, file.name) : wanted_columns(all, columns, file.name);
+  for (std::uint64_t group = 0; group < opened.row_groups(); ++group) {
+    const std::uint64_t rows = opened.rows(group);
+    if (rows > kMostRows - file.rows()) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{}: row group {} is said to have {} rows", file.name, group, rows));
+    }
+    file.ends.push_back(file.rows() + rows);
+    for (const Column& column : file.columns) {
+      const std::uint64_t bytes = opened.leaf_bytes(group, column.listed.leaf);
+      file.bytes += std::min(bytes, std::numeric_limits<std::uint64_t>::max() - file.bytes);
+    }
+  }
+}
+
+Place ParquetSet::place_of(std::uint64_t sample) const {
+  const auto behind = std::ranges::upper_bound(files_, sample, {}, &File::first);
+  Place place;
+  place.file = static_cast<std::size_t>(behind - files_.begin()) - 1;
+  const File& file = files_[place.file];
+  place.row = sample - file.first;
+  const auto end = std::ranges::upper_bound(file.ends, place.row);
+  place.row_group = static_cast<std::uint64_t>(end - file.ends.begin());
+  place.row_in_group = place.row - (place.row_group == 0 ? 0 : *(end - 1));
+  return place;
+}
+
+std::string ParquetSet::advice_on_full_shuffle(std::uint64_t budget_bytes) const {
+  double bytes = 0;
+  for (const File& file : files_) bytes += static_cast<double>(file.bytes);
+  if (2 * bytes <= static_cast<double>(budget_bytes) || largest_row_group_ == 1) return {};
+  return fmt::format(
+      "a full shuffle takes each sample from another row group, and the {:.1f} GB of the Parquet files' row groups do "
+      "not "
+      "fit into the half of the memory budget ({}) that keeps them, so most samples decode a row group of up to {} "
+      "rows "
+      "anew; shuffle in blocks, give the loader more memory, or write smaller row groups",
+      bytes / 1e9, format_bytes(budget_bytes), largest_row_group_);
+}
+
+std::shared_ptr<RowGroupCache> ParquetSet::cache_of(const std::shared_ptr<MemoryBudget>& budget) const {
+  if (!budget) return std::make_shared<RowGroupCache>(arrow_, nullptr, kUnbudgetedBytes);
+  const MutexLock lock(mutex_);
+  std::erase_if(caches_, [](const Shared& shared) { return shared.cache.expired(); });
+  for (const Shared& shared : caches_) {
+    if (shared.budget.lock() != budget) continue;
+    if (auto cache = shared.cache.lock()) return cache;
+  }
+  auto cache = std::make_shared<RowGroupCache>(arrow_, budget, budget->total_bytes() / 2);
+  caches_.push_back({budget, cache});
+  return cache;
+}
+
+std::unique_ptr<SampleReader> ParquetSet::make_reader(std::shared_ptr<MemoryBudget> budget) const {
+  auto cache = cache_of(budget);
+  return std::make_unique<ParquetReader>(*this, std::move(cache), std::move(budget));
+}
+
+RowGroup ParquetReader::load(StageTimes& times) {
+  StageClock clock(times);
+  const File& file = set_.files_[place_->file];
+  const std::uint64_t group = place_->row_group;
+  RowGroup loaded;
+  std::chrono::nanoseconds source{0};
+  try {
+    if (!open_ || open_file_ != place_->file) {
+      open_.reset();
+      open_ = std::make_unique<ParquetFile>(set_.arrow_, set_.open_(file.name), cache_->memory());
+      open_file_ = place_->file;
+    }
+    source -= open_->source_time();
+    if (group >= open_->row_groups() || open_->rows(group) != file.rows_of(group)) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("{} has changed since its footer was read: row group {} had {} rows", file.name, group,
+                              file.rows_of(group)));
+    }
+    for (const Column& column : file.columns) loaded.columns.push_back(open_->read(group, column.listed));
+    source += open_->source_time();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kResourceExhausted) throw;
+    throw Error(
+        ErrorCode::kResourceExhausted,
+        fmt::format("{}: row group {}, of {} rows, does not fit into the {} that decoded row groups may take, half "
+                    "of the memory budget; give the loader more, read fewer columns, or write smaller row "
+                    "groups (pyarrow: row_group_size)",
+                    file.name, group, file.rows_of(group), format_bytes(cache_->most_bytes())));
+  }
+  clock.finish(Stage::kDecode);
+  times.spent.at(static_cast<std::size_t>(Stage::kSource)) += source;
+  times.spent.at(static_cast<std::size_t>(Stage::kDecode)) -= source;
+  return loaded;
+}
+
+Example ParquetReader::read_sample(std::uint64_t index, StageTimes& times) {
+  place_ = set_.place_of(index);
+  Example sample;
+  StageTimes spent_loading;
+  StageTimes spent;
+  StageClock clock(spent);
+  cache_->with(
+      {place_->file, place_->row_group}, [&] { return load(spent_loading); },
+      [&](const RowGroup& group) { sample = copy_row(group); });
+  clock.finish(Stage::kDecode);  // Also what it waited for another thread that decoded the row group.
+  spent.spent.at(static_cast<std::size_t>(Stage::kDecode)) -= spent_loading.total();
+  times += spent_loading;
+  times += spent;
+  return sample;
+}
+
+Example ParquetReader::copy_row(const RowGroup& group) {
+  const File& file = set_.files_[place_->file];
+  std::vector<ArrowRow> rows;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < file.columns.size(); ++i) {
+    std::uint64_t row = place_->row_in_group;
+    auto part = group.columns[i].begin();
+    for (; row >= static_cast<std::uint64_t>(part->array().length); ++part) {
+      row -= static_cast<std::uint64_t>(part->array().length);
+    }
+    try {
+      rows.emplace_back(part->array(), *file.columns[i].listed.type, row);
+    } catch (Error& error) {
+      error.add_context(fmt::format("{}, column '{}'", position(), file.columns[i].listed.path));
+      throw;
+    }
+    bytes += (rows.back().bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  const auto values = values_.take(bytes);
+  Example sample;
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Feature feature = rows[i].copy_to(values.subspan(used, rows[i].bytes()));
+    for (const std::string& name : file.columns[i].names) sample.add(name, feature);
+    used += (rows[i].bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return sample;
+}
+
+std::string ParquetReader::position() const {
+  if (!place_) return "no row";
+  return fmt::format("{}, row {} (row {} of row group {})", set_.files_[place_->file].name, place_->row,
+                     place_->row_in_group, place_->row_group);
+}
+
+}  // namespace
+
+bool is_parquet(std::span<const std::byte> first_bytes) {
+  return as_text(first_bytes).starts_with("PAR1") || as_text(first_bytes).starts_with("PARE");
+}
+
+std::shared_ptr<const SampleSet> open_parquet(std::vector<std::string> names, FileOpener open,
+                                              const ParquetOptions& options) {
+  return std::make_shared<ParquetSet>(std::move(names), std::move(open), options);
+}
+
+}  // namespace gyre::data
