@@ -2,11 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "gyre/base/clock.h"
@@ -15,6 +19,16 @@
 
 namespace gyre::jobs::catalog {
 namespace {
+
+/// A service that is killed while it starts a program leaves a process that has the lock until it becomes that program.
+constexpr std::chrono::seconds kLongestInheritance{5};
+constexpr int kLockPauseMs = 10;
+
+/// Whether there is a process of that number; a word that is no number counts as one.
+bool is_alive(const char* number) {
+  const long pid = std::strtol(number, nullptr, 10);
+  return pid <= 0 || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH;
+}
 
 /// Two services with one catalog would each start what the other one started. The lock goes with its process.
 UniqueFd take_lock(const std::filesystem::path& path) {
@@ -26,9 +40,15 @@ UniqueFd take_lock(const std::filesystem::path& path) {
                                    path.string(), lock_path),
                        errno);
   }
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  const Deadline deadline = Deadline::after(kLongestInheritance);
+  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     std::array<char, 32> owner{};
     const ssize_t size = ::pread(lock.get(), owner.data(), owner.size() - 1, 0);
+    const bool is_dead = size > 0 && !is_alive(owner.data());
+    if (is_dead && !deadline.passed()) {
+      ::poll(nullptr, 0, kLockPauseMs);
+      continue;
+    }
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("catalog {} is in use by process {}; end that one first, or use another catalog",
                             path.string(), size > 0 ? owner.data() : "(unknown)"));

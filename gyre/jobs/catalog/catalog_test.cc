@@ -2,15 +2,19 @@
 // the further back it stands.
 #include "gyre/jobs/catalog/catalog.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <set>
+#include <thread>
 
 #include "gyre/jobs/catalog/catalog_test_support.h"
 #include "gyre/jobs/catalog/internal/job_rows.h"
@@ -121,6 +125,35 @@ TEST_F(CatalogTest, a_second_service_is_refused_and_told_who_has_it) {
   const Error error = error_of([&] { Catalog::open(folder_.file()); });
   EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
   EXPECT_THAT(error.what(), HasSubstr("is in use by process " + std::to_string(::getpid())));
+}
+
+// A service that was killed between the fork and the exec of an agent: the fork has its lock for a moment longer.
+TEST_F(CatalogTest, a_lock_that_a_dead_service_has_left_to_a_process_it_was_starting_is_waited_for) {
+  const TemporaryFolder folder;
+  const std::string lock = folder.file().string() + ".lock";
+  std::array<int, 2> hold{};
+  std::array<int, 2> held{};
+  ASSERT_EQ(::pipe(hold.data()), 0);
+  ASSERT_EQ(::pipe(held.data()), 0);
+  const pid_t service = ::fork();
+  if (service == 0) {
+    const int fd = ::open(lock.c_str(), O_RDWR | O_CREAT, 0600);
+    const std::string self = std::to_string(::getpid());
+    const bool ready = ::flock(fd, LOCK_EX) == 0 && ::write(fd, self.data(), self.size()) > 0;
+    if (ready && ::fork() > 0) ::_exit(0);
+    ::close(hold[1]);
+    char byte = 0;
+    [[maybe_unused]] const ssize_t told = ::write(held[1], "x", 1);
+    [[maybe_unused]] const ssize_t end = ::read(hold[0], &byte, 1);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(service, &status, 0), service);
+  char byte = 0;
+  ASSERT_EQ(::read(held[0], &byte, 1), 1);
+  std::thread next([&] { EXPECT_EQ(Catalog::open(folder.file()).events().latest(), 0); });
+  for (const int fd : {hold[1], hold[0], held[0], held[1]}) ::close(fd);
+  next.join();
 }
 
 TEST_F(CatalogTest, events_can_be_followed_from_any_number) {
