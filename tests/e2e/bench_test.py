@@ -336,6 +336,15 @@ def test_loader_compares_with_a_bare_decoder_and_with_other_loaders(bench: Bench
     assert "there is no case 'volume'" in refused.stderr
 
 
+def test_loader_reads_parquet_files_beside_pyarrow(bench: Bench) -> None:
+    few = ("--images", "64", "--size", "64", "--seconds", "0.1", "--repeats", "1", "--threads", "1")
+    done = bench("loader", "parquet", *few, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)
+    assert row["ours_per_second"] > 0
+    assert row["peers_per_second"]["pyarrow + Pillow"] > 0
+
+
 def test_loader_reads_volumes_and_says_where_tensorflow_is_missing(bench: Bench) -> None:
     few = ("--volumes", "4", "--volume-size", "16", "--seconds", "0.1", "--repeats", "1", "--threads", "1")
     done = bench("loader", "volumes", "volumes-log", "volumes-plain", *few, "-o", "json")

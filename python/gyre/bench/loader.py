@@ -112,6 +112,43 @@ def pillow(setting: Setting) -> list[str]:
 PILLOW = Peer(pillow, needs=("PIL",))
 
 
+_ARRAY_VALUES = 32 * 1024
+_ARRAY_ROWS_PER_GROUP = 128  # 8 MB.
+
+
+def write_arrays(data: Path, arguments: argparse.Namespace) -> None:
+    """Of int16, 64 KB each."""
+    if (data / "arrays").exists():
+        return
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - these cases alone need it
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise BenchError("the Parquet cases need pyarrow: pip install 'gyre-train[parquet]'") from error
+    import numpy as np  # noqa: PLC0415
+
+    (data / "arrays").mkdir(parents=True)
+    values = np.random.default_rng(0).poisson(20, arguments.images * _ARRAY_VALUES).astype(np.int16)
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(values), _ARRAY_VALUES)})
+    pq.write_table(table, data / "arrays" / "train-0.parquet", row_group_size=_ARRAY_ROWS_PER_GROUP)
+
+
+def parquet_images(setting: Setting) -> list[str]:
+    return module("gyre_images", str(setting.data / "parquet" / "train-*"), "--blocks", *setting.options)
+
+
+def parquet_arrays(setting: Setting) -> list[str]:
+    files = str(setting.data / "arrays" / "train-*")
+    return module("gyre_arrays", files, "--values", str(_ARRAY_VALUES), *setting.options)
+
+
+def pyarrow_rows(layout: str, *more: str) -> Peer:
+    def command(setting: Setting) -> list[str]:
+        return module("pyarrow_rows", str(setting.data / layout), *setting.options, *more)
+
+    return Peer(command, needs=("pyarrow", "PIL"))
+
+
 def write_volumes(plain: bool) -> Callable[[Path, argparse.Namespace], None]:
     def prepare(data: Path, arguments: argparse.Namespace) -> None:
         from gyre.datasets.cosmo import write_volumes as write  # noqa: PLC0415 - only these cases need it
@@ -155,6 +192,12 @@ CASES = {
         both_layouts,
         lambda setting: folder(setting, "--cold"),
         peers={"shards": Peer(lambda setting: shards(setting, "--cold"))},
+    ),
+    "parquet": Case(
+        "JPEG in Parquet", write_images("parquet"), parquet_images, peers={"pyarrow + Pillow": pyarrow_rows("parquet")}
+    ),
+    "parquet-arrays": Case(
+        "int16 arrays in Parquet", write_arrays, parquet_arrays, peers={"pyarrow": pyarrow_rows("arrays", "--arrays")}
     ),
     "volumes": Case(
         "volumes in gzip TFRecord, int16", write_volumes(False), volumes, peers={"tf.data": tensorflow_volumes()}

@@ -65,7 +65,7 @@ def add_imagenet(sets: Any, out: argparse.ArgumentParser) -> None:
     images = sets.add_parser(
         "imagenet",
         parents=[out],
-        help="synthetic JPEGs of about ImageNet's sizes, in TFRecords, tar shards, or a folder for each class",
+        help="synthetic JPEGs of about ImageNet's sizes, in TFRecords, Parquet, tar shards, or a folder for each class",
         allow_abbrev=False,
     )
     images.add_argument(
@@ -74,9 +74,8 @@ def add_imagenet(sets: Any, out: argparse.ArgumentParser) -> None:
     images.add_argument("--validation", type=positive, default=128, metavar="N", help="to validate with (default: 128)")
     images.add_argument("--classes", type=positive, default=10, metavar="N", help="1 to 1000 (default: 10)")
     images.add_argument("--size", type=positive, default=500, metavar="N", help="long side in pixels (default: 500)")
-    images.add_argument(
-        "--layout", choices=["tfrecord", "folder", "tar"], default="tfrecord", help="of the files (default: tfrecord)"
-    )
+    layouts = ["tfrecord", "folder", "tar", "parquet"]
+    images.add_argument("--layout", choices=layouts, default="tfrecord", help="of the files (default: tfrecord)")
     images.add_argument("--per-shard", type=positive, default=512, metavar="N", help="images in a file (default: 512)")
     images.add_argument(
         "--seed", type=not_negative, default=0, metavar="N", help="of everything that is random (default: 0)"

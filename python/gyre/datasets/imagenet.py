@@ -4,7 +4,8 @@ The images are drawn in C++ (gyre/data/synthetic_images.h): objects of one kind 
 JPEGs of about ImageNet's sizes and bytes. What an image is follows from the seed, its set and its number alone.
 
 Layouts: "tfrecord" has ImageNet's keys in files train-00000-of-00004 (labels from 1), "folder" a folder for each class
-in FOLDER/train and FOLDER/validation, "tar" webdataset's shards train-00000.tar (labels from 0).
+in FOLDER/train and FOLDER/validation, "tar" webdataset's shards train-00000.tar (labels from 0), "parquet" the columns
+of Hugging Face's image sets in train-00000-of-00004.parquet (needs pyarrow).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from gyre.data import write_tfrecords
 from gyre.datasets.errors import DatasetError
 from gyre.errors import Error
 
-LAYOUTS = ("tfrecord", "folder", "tar")
+LAYOUTS = ("tfrecord", "folder", "tar", "parquet")
+ROWS_PER_GROUP = 128  # Of Parquet: about 14 MB of images.
 IMAGES_PER_SHARD = 512
 _SETS = ("train", "validation")
 
@@ -75,6 +77,20 @@ def _write_tar(path: Path, recipe: Recipe, which: str, indices: range) -> None:
                 archive.addfile(member, io.BytesIO(contents))
 
 
+def _write_parquet(path: Path, recipe: Recipe, which: str, indices: range) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - this layout alone needs it
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    images, labels = [], []
+    for index in indices:
+        jpeg, label, _, _ = recipe.image(which, index)
+        images.append({"bytes": jpeg, "path": f"{class_name(label)}_{index}.JPEG"})
+        labels.append(label)
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({"image": pa.array(images, kind), "label": pa.array(labels, pa.int64())})
+    pq.write_table(table, path, row_group_size=ROWS_PER_GROUP)
+
+
 def _write_folder(folder: Path, recipe: Recipe, which: str, indices: range) -> None:
     for index in indices:
         jpeg, label, _, _ = recipe.image(which, index)
@@ -85,6 +101,8 @@ def _write_shard(folder: Path, recipe: Recipe, layout: str, which: str, shard: i
     indices = range(shard * count // shards, (shard + 1) * count // shards)
     if layout == "tfrecord":
         _write_tfrecords(folder / f"{which}-{shard:05}-of-{shards:05}", recipe, which, indices)
+    elif layout == "parquet":
+        _write_parquet(folder / f"{which}-{shard:05}-of-{shards:05}.parquet", recipe, which, indices)
     elif layout == "tar":
         _write_tar(folder / f"{which}-{shard:05}.tar", recipe, which, indices)
     else:
@@ -115,5 +133,7 @@ def write_images(
                     waiting.append(pool.submit(_write_shard, folder, recipe, layout, which, shard, shards, count))
             for shard_written in waiting:
                 shard_written.result()
+    except ModuleNotFoundError as error:
+        raise DatasetError("the layout 'parquet' needs pyarrow: pip install 'gyre-train[parquet]'") from error
     except (OSError, Error) as error:
         raise DatasetError(f"cannot write the images to {folder}: {error}") from error

@@ -15,6 +15,7 @@ KEYS = {
     "tfrecord": ("image/encoded", "image/class/label", -1),
     "tar": ("jpg", "cls", 0),
     "folder": ("image", "label", 0),
+    "parquet": ("image", "label", 0),
 }
 
 
@@ -52,7 +53,7 @@ def test_every_layout_holds_the_same_images(folder: Path) -> None:
         batch = next(iter(loader))
         values = [image.double().sum().item() + 1e6 * label for image, label in zip(batch["image"], batch["label"])]  # noqa: B905
         sums[layout] = sorted(float(value) for value in values)
-    assert sums["tfrecord"] == sums["tar"] == sums["folder"]
+    assert sums["tfrecord"] == sums["tar"] == sums["folder"] == sums["parquet"]
 
 
 @pytest.mark.usefixtures("one_thread")

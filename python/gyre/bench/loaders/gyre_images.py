@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--budget", type=int, default=1 << 30)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--blocks", action="store_true", help="shuffle in blocks")
     options = parser.parse_args()
     began = time.perf_counter()
     loader = Loader(
@@ -61,6 +62,7 @@ def main() -> None:
         {"image": image(224, augment=True, key=options.key), "label": ints(key=options.label)},
         batch_size=options.batch,
         threads=options.threads,
+        shuffle="block" if options.blocks else True,
         drop_last=True,
         memory_budget=options.budget,
     )

@@ -37,6 +37,16 @@ def random_area(width: int, height: int) -> tuple[int, int, int, int]:
     return (width - side) // 2, (height - side) // 2, (width + side) // 2, (height + side) // 2
 
 
+def augmented(opened: Image.Image) -> torch.Tensor:
+    """A random part of it, flipped or not, as 224 x 224 float32."""
+    whole = opened.convert("RGB")
+    part = whole.crop(random_area(*whole.size)).resize((224, 224), Image.Resampling.BILINEAR)
+    if float(torch.rand(1)) < 0.5:
+        part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    values = torch.from_numpy(np.array(part)).permute(2, 0, 1).contiguous().to(torch.float32).div(255)
+    return values.sub_(MEAN).div_(STD)
+
+
 class Images(Dataset[tuple[torch.Tensor, int]]):
     def __init__(self, folder: Path) -> None:
         classes = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -48,12 +58,7 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         path, label = self.samples[index]
         with Image.open(path) as opened:
-            whole = opened.convert("RGB")
-        part = whole.crop(random_area(*whole.size)).resize((224, 224), Image.Resampling.BILINEAR)
-        if float(torch.rand(1)) < 0.5:
-            part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        values = torch.from_numpy(np.array(part)).permute(2, 0, 1).contiguous().to(torch.float32).div(255)
-        return values.sub_(MEAN).div_(STD), label
+            return augmented(opened), label
 
 
 def measure(loader: DataLoader[Any], batch: int, seconds: float) -> float:
