@@ -24,8 +24,8 @@ examples:
   gyre run -n 2 -- gyre-resnet50 --data-dir imagenet --image-size 64 --classes 10 --epochs 10 --warmup-epochs 1
   gyre run -n 4 -- gyre-resnet50 --synthetic --batch-size 32
 
---data-dir holds TFRecord files train-* and validation-* with ImageNet's keys, tar archives of these names, or folders train and
-validation with a folder for each class.
+--data-dir holds TFRecord files train-* and validation-* with ImageNet's keys, Parquet files of these names with the columns image
+and label, tar archives of these names, or folders train and validation with a folder for each class.
 exit codes: 0 done, 1 failed, 2 wrong options, 3 (rank 0 alone) the target accuracy was not reached)";
 
 constexpr std::int64_t kMostCount = std::int64_t{1} << 48;

@@ -112,11 +112,17 @@ train::EpochSchedule schedule_of(const Options& options, int ranks) {
   return schedule;
 }
 
-data::LoaderOptions loader_options(const Options& options, std::uint64_t count, bool training,
+data::Shuffling shuffling_of(const data::SampleSet& images, const Options& options) {
+  return images.advice_on_full_shuffle(options.memory_budget_bytes).empty() ? data::Shuffling::kFull
+                                                                            : data::Shuffling::kBlocks;
+}
+
+data::LoaderOptions loader_options(const Options& options, const data::SampleSet& images, bool training,
                                    const train::GradientExchange& exchange) {
-  return {.sampling = {.count = count,
+  return {.sampling = {.count = images.count(),
                        .seed = options.seed,
-                       .shuffling = training ? data::Shuffling::kFull : data::Shuffling::kNone,
+                       .shuffling = training ? shuffling_of(images, options) : data::Shuffling::kNone,
+                       .block = images.largest_file(),
                        .ranks = exchange.size(),
                        .batch_per_rank = options.batch_size,
                        // Batch normalisation needs whole batches.
@@ -160,6 +166,10 @@ void announce(const Options& options, const train::NamedTensors& parameters, con
              options.image_size, options.image_size, schedule.peak,
              schedule.warmup_epochs > 0 ? fmt::format(" after {} epochs of warm-up", schedule.warmup_epochs) : "",
              options.seed, options.model_dir.string());
+  if (shuffling_of(*images.train, options) == data::Shuffling::kBlocks) {
+    fmt::print("the images are shuffled in blocks: {}\n",
+               images.train->advice_on_full_shuffle(options.memory_budget_bytes));
+  }
   std::fflush(stdout);
 }
 
@@ -170,9 +180,9 @@ training::Outcome run_training(Options options, train::GradientExchange& exchang
   const std::vector<std::string> classes = images.train->classes();
   if (!classes.empty()) options.network.classes = static_cast<std::int64_t>(classes.size());
   check_network(options.network);
-  data::Loader train(images.train, images.train_fields, loader_options(options, images.train->count(), true, exchange));
+  data::Loader train(images.train, images.train_fields, loader_options(options, *images.train, true, exchange));
   data::Loader validation(images.validation, images.validation_fields,
-                          loader_options(options, images.validation->count(), false, exchange));
+                          loader_options(options, *images.validation, false, exchange));
   ResnetTask task(options);
   train::Sgd optimizer = make_optimizer(task.parameters(), options);
   const train::EpochSchedule schedule = schedule_of(options, exchange.size());
