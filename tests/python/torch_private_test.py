@@ -266,3 +266,13 @@ def test_importing_torch_changes_nothing_else_and_cannot_fail(break_it: str, wor
     assert done.stdout.strip() == "False False"
     assert words in done.stderr
     assert bool(words) == bool(done.stderr.strip())
+
+
+@pytest.mark.parametrize("name", ["gyre.distributed", "gyre.torch", "gyre.data", "gyre.models"])
+def test_gyre_may_be_imported_before_torch(name: str) -> None:
+    """torch then calls register() in the middle of Gyre's own import, and once warned of a circle that was none."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, sys.argv[1]); import {name}", str(PACKAGE.parent)]
+    variables = {key: value for key, value in os.environ.items() if key != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""

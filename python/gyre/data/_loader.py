@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import torch
@@ -42,13 +42,26 @@ class Batch(dict[str, Any]):
     epoch, step: which batch this is.
 
     The tensors lie in the loader's memory, which it takes back when the last of them is gone; `clone()` what you keep.
+
+    Lightning hands over a copy, made of the fields alone: its `counted`, `epoch` and `step` raise AttributeError.
+    There, leave out what does not fill a batch (`drop_last=True`).
     """
 
-    def __init__(self, fields: dict[str, Any], *, counted: int, epoch: int, step: int) -> None:
+    counted: int
+    epoch: int
+    step: int
+
+    def __init__(
+        self,
+        fields: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        *,
+        counted: int | None = None,
+        epoch: int | None = None,
+        step: int | None = None,
+    ) -> None:
         super().__init__(fields)
-        self.counted = counted
-        self.epoch = epoch
-        self.step = step
+        if counted is not None and epoch is not None and step is not None:
+            self.counted, self.epoch, self.step = counted, epoch, step
 
 
 class Loader:
@@ -163,14 +176,13 @@ class Loader:
         self._start = (epoch, 0)
 
     def __iter__(self) -> Iterator[Batch]:
+        """The epoch begins when its first batch is asked for: Lightning makes iterators that it never uses."""
         epoch, step = self._start or (self._epoch + 1, 0)
         self._core.start_epoch(epoch, step)
         self._start = None
         self._epoch, self._step = epoch, step
         self._loop += 1
-        return self._batches(epoch, self._loop)
-
-    def _batches(self, epoch: int, loop: int) -> Iterator[Batch]:
+        loop = self._loop
         while self._loop == loop:  # A later loop has ended this one.
             found = self._core.next()
             if found is None:

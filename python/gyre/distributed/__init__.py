@@ -5,6 +5,8 @@ sizes and the store come from torch, so it works under `gyre run`, torchrun and 
 docs/guide/from_ddp.md.
 """
 
+import torch  # noqa: F401 - it makes the backend known by itself where Gyre is installed, which has to be over first
+
 from gyre._registration import register
 from gyre.distributed.process_group import ProcessGroup, create
 

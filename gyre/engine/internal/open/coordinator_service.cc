@@ -186,10 +186,11 @@ void CoordinatorService::note_stalled(StalledStep stalled) {
 
 void CoordinatorService::send_orders() {
   Order order = coordinator_.take_order();
-  const auto disputed =
-      std::ranges::stable_partition(order.refusals, [](const Refusal& refusal) { return !refusal.disagreement; });
-  std::ranges::move(disputed, std::back_inserter(disputed_));
-  order.refusals.erase(disputed.begin(), disputed.end());
+  std::vector<Refusal> undisputed;
+  for (Refusal& refusal : order.refusals) {
+    (refusal.disagreement ? disputed_ : undisputed).push_back(std::move(refusal));
+  }
+  order.refusals = std::move(undisputed);
   if (!order.empty()) {
     timeline_.mark_cycle();
     send_to_all(order);
