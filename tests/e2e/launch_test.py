@@ -251,7 +251,8 @@ def test_requests_that_make_no_sense_harm_nobody(launched: Any) -> None:
 def test_the_oldest_records_go_when_nobody_reads_them_and_a_reader_is_told(launched: Any, tmp_path: Path) -> None:
     lines = 100_000
     script = f"seq 1 {lines}; until [ -e go ]; do sleep 0.01; done"
-    job = launched({"ranks": shells(script, 1), "keep_bytes": 65536})
+    # More than one record, which has at most what a pipe holds: the last one of output would go when the ends come.
+    job = launched({"ranks": shells(script, 1), "keep_bytes": 262144})
     late = job.connect()
 
     def has_dropped_some() -> bool:

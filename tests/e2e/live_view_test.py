@@ -39,7 +39,13 @@ class Terminal:
         self._end = end
         # The terminal becomes the program's own: Ctrl-C reaches it.
         self.process = subprocess.Popen(
-            ["setsid", "--ctty", *command], stdin=end, stdout=end, stderr=end, env=environment
+            ["setsid", "--ctty", *command],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            env=environment,
+            # A shell that starts the tests in the background has SIGINT ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
     def read(self, seconds: float = 0.05) -> None:

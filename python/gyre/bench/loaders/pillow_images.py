@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -61,6 +62,13 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
             return augmented(opened), label
 
 
+def keep_socket_names_short() -> None:
+    """A DataLoader's worker that cannot make its socket in the folder for temporary files loses its batches silently,
+    and the loader waits for ever or ends early. Workers find the other folder whether they are forked or spawned."""
+    if len(tempfile.gettempdir() + _SOCKET_IN_FOLDER) > _LONGEST_SOCKET_NAME:
+        os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+
+
 def measure(loader: DataLoader[Any], batch: int, seconds: float) -> float:
     """Images per second of whole epochs; the first one starts the workers and warms up."""
     images = 0
@@ -84,9 +92,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if len(tempfile.gettempdir() + _SOCKET_IN_FOLDER) > _LONGEST_SOCKET_NAME:
-        # A worker that cannot make its socket there loses its batches silently, and the loader waits for ever.
-        tempfile.tempdir = "/tmp"
+    keep_socket_names_short()
     loader = DataLoader(
         Images(options.folder),
         batch_size=options.batch,

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from gyre.bench.loaders.pillow_images import augmented, measure
+from gyre.bench.loaders.pillow_images import augmented, keep_socket_names_short, measure
 
 
 class Rows(IterableDataset[Any]):
@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_socket_names_short()
     loader = DataLoader(
         Rows(sorted(options.folder.glob("train-*.parquet")), options.arrays),
         batch_size=options.batch,
