@@ -139,6 +139,8 @@ def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
         (("score", "--model", "empty", "--data", "."), 1, "empty holds neither a checkpoint nor what `gyre export`"),
         (("score", "--model", "cut.safetensors", "--data", "."), 1, "cut.safetensors: the checkpoint is cut short"),
         (("score", "--model", "text.pt2", "--data", "."), 1, "text.pt2 is not a program of torch.export"),
+        (("score", "--model", "other", "--data", "."), 1, "there is no ResNet with {'depth': 51}"),
+        (("score", "--model", "bytes", "--data", "."), 1, "model.json does not describe a network"),
         (("score", "--model", "run", "--data", "nowhere"), 1, "'nowhere'"),
         (("score", "--model", "run", "--data", "folder/validation", "--out", "no/x.csv"), 1, "no/x.csv cannot be writ"),
         (("score", "--model", "run", "--data", ".", "--batch-size", "0"), 2, "--batch-size is 0; at least 1 is needed"),
@@ -152,6 +154,11 @@ def test_mistakes_get_one_sentence(
     folder, _ = resnet
     (folder / "empty").mkdir(exist_ok=True)
     (folder / "text.pt2").write_text("not a program")
+    shape = {"trained_by": "", "input": "image", "shape": [3, 32, 32]}
+    other = json.dumps({"network": "ResNet", "arguments": {"depth": 51}, **shape})
+    for name, content in (("other", other.encode()), ("bytes", b"\xff\xfe{")):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "model.json").write_bytes(content)
     checkpoint = next((folder / "run" / "checkpoints").iterdir())
     (folder / "cut.safetensors").write_bytes(checkpoint.read_bytes()[:100_000])
     done = subprocess.run(

@@ -76,9 +76,12 @@ class Description:
             raise CorruptDataError(f"{where} does not describe a network of this version: {error}") from error
         return made
 
-    def make(self) -> nn.Module:
-        """The network, with other weights."""
-        return NETWORKS[self.network](**self.arguments)
+    def make(self, where: Path) -> nn.Module:
+        """The network, with other weights. CORRUPT_DATA, with `where`, where there is none of these arguments."""
+        try:
+            return NETWORKS[self.network](**self.arguments)
+        except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
+            raise CorruptDataError(f"{where}: there is no {self.network} with {self.arguments}: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ def load_model(path: str | os.PathLike[str]) -> SavedModel:
     if place.suffix == ".pt2":
         return _load_program(place)
     if (place / DESCRIPTION).is_file():
-        description = Description.from_json((place / DESCRIPTION).read_text(encoding="utf-8"), str(place / DESCRIPTION))
+        text = (place / DESCRIPTION).read_text(encoding="utf-8", errors="replace")
+        description = Description.from_json(text, str(place / DESCRIPTION))
         return SavedModel(_with_weights(description, place / WEIGHTS), description, place)
     checkpoint = newest_checkpoint(place)
     description = describe(_core.read_checkpoint(str(checkpoint))[0], checkpoint)
@@ -172,7 +176,7 @@ _DESCRIBERS = {
 
 
 def _with_weights(description: Description, path: Path) -> nn.Module:
-    network = description.make()
+    network = description.make(path)
     saved = {name: (kind, shape, data) for name, kind, shape, data in _core.read_checkpoint(str(path))[1]}
     weights = {}
     for name, tensor in network.state_dict().items():
