@@ -23,6 +23,8 @@ std::uint64_t Batch::step() const { return slot_->step; }
 
 const RankBatch& Batch::samples() const { return slot_->batch; }
 
+const BatchWait& Batch::wait() const { return slot_->wait; }
+
 Loader::Loader(std::shared_ptr<const SampleSet> set, std::vector<Field> fields, const LoaderOptions& options)
     : pool_(std::make_shared<internal::LoaderPool>(std::move(set), std::move(fields), options)) {
   pool_->start_threads();

@@ -40,6 +40,16 @@ struct StallLedger {
   std::string first_damage;                 ///< … and what was wrong with the first one.
 };
 
+/// The wait for one batch: its line of the ledger.
+struct BatchWait {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  SteadyClock::time_point began;       ///< When next() was called …
+  std::chrono::nanoseconds waited{0};  ///< … and how long it took until the batch was ready.
+  StageTimes waited_for{};             ///< `waited`, split as the work on the batch was.
+  StageTimes worked{};                 ///< All threads together, on this batch.
+};
+
 namespace internal {
 class LoaderPool;
 struct BatchSlot;
@@ -58,6 +68,8 @@ class Batch {
   std::uint64_t step() const;
   /// Which samples they are, and how many of them count.
   const RankBatch& samples() const;
+  /// What the caller has waited for it.
+  const BatchWait& wait() const;
 
  private:
   std::shared_ptr<internal::LoaderPool> pool_;

@@ -350,6 +350,12 @@ void Engine::start_timeline(const std::filesystem::path& path, bool mark_cycles)
 
 void Engine::stop_timeline() { implementation_->own_timeline().stop(); }
 
+bool Engine::timeline_runs() const { return implementation_->timeline_.enabled(); }
+
+void Engine::add_to_timeline(std::string_view row, const PastPhase& phase) {
+  implementation_->timeline_.add(row, phase);
+}
+
 TimelineRows Engine::timeline_of_process_set(std::string_view name) const {
   return implementation_->timeline_.of_process_set(name);
 }

@@ -75,6 +75,10 @@ class Engine {
   /// Rank 0 writes `path`, the others nothing. Error(kInvalidArgument) in a process set: its rows stand in the job's.
   void start_timeline(const std::filesystem::path& path, bool mark_cycles);
   void stop_timeline();
+  /// Whether this rank writes a timeline now.
+  bool timeline_runs() const;
+  /// Something beside the operations, in a row of its own of the timeline, where that runs.
+  void add_to_timeline(std::string_view row, const PastPhase& phase);
   /// The rows of a process set of these ranks, while this engine's timeline runs.
   TimelineRows timeline_of_process_set(std::string_view name) const;
 

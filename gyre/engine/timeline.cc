@@ -97,12 +97,33 @@ void Timeline::mark_cycle() {
   if (enabled() && mark_cycles_) append("", 'i', "CYCLE_START");
 }
 
+bool Timeline::has_room() {
+  if (queue_.size() < kMostQueuedEvents) return true;
+  ++dropped_;
+  return false;
+}
+
+void Timeline::add(std::string_view row, const PastPhase& phase) {
+  if (!enabled()) return;
+  const MutexLock lock(mutex_);
+  if (phase.began < started_ || !has_room()) return;
+  const bool writer_sleeps = queue_.empty();
+  // Both ends are rounded alike, so that what lies within another phase does so still.
+  const auto microseconds = [&](SteadyClock::time_point when) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(when - started_).count();
+  };
+  const std::int64_t began_us = microseconds(phase.began);
+  std::string event = fmt::format(R"({{"ph":"X","pid":{},"tid":0,"ts":{},"dur":{},"name":{})", row_of(row, began_us),
+                                  began_us, microseconds(phase.began + phase.lasted) - began_us, json_text(phase.name));
+  if (!phase.detail.empty()) event += fmt::format(R"(,"args":{{"detail":{}}})", json_text(phase.detail));
+  event += '}';
+  queue_.push_back(std::move(event));
+  if (writer_sleeps) changed_.notify_all();
+}
+
 void Timeline::append(std::string_view tensor, char phase, std::string_view name) {
   const MutexLock lock(mutex_);
-  if (queue_.size() >= kMostQueuedEvents) {
-    ++dropped_;
-    return;
-  }
+  if (!has_room()) return;
   const bool writer_sleeps = queue_.empty();
   const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(SteadyClock::now() - started_).count();
   const std::optional<std::string_view> group = group_in(tensor);
@@ -206,6 +227,10 @@ void TimelineRows::end(std::string_view tensor) const {
 
 void TimelineRows::instant(std::string_view tensor, std::string_view what) const {
   if (enabled()) timeline_->instant(row(tensor), what);
+}
+
+void TimelineRows::add(std::string_view tensor, const PastPhase& phase) const {
+  if (enabled()) timeline_->add(row(tensor), phase);
 }
 
 }  // namespace gyre::engine

@@ -19,6 +19,14 @@
 
 namespace gyre::engine {
 
+/// What has happened beside the tensors, such as a wait for data, and is over when it is written down.
+struct PastPhase {
+  std::string_view name;
+  SteadyClock::time_point began;
+  std::chrono::nanoseconds lasted{0};
+  std::string detail{};  ///< Shown with it; may be empty.
+};
+
 /// Writes what happens to each tensor as a Chrome trace (chrome://tracing, Perfetto): one row per tensor, with the
 /// phases NEGOTIATE_ALLREDUCE, QUEUE, MEMCPY_IN_FUSION_BUFFER, … that Horovod's users know. Names of the form
 /// "collective 17 of GROUP" never come again; they share the row GROUP, those under way at the same time in lines below
@@ -42,12 +50,17 @@ class Timeline {
   void end(std::string_view tensor);
   /// A moment in a tensor's life, such as a rank's announcement.
   void instant(std::string_view tensor, std::string_view what);
+  /// A phase in a row of any name. Those of one row follow each other, or one lies within the other. What was before
+  /// start() is left out.
+  void add(std::string_view row, const PastPhase& phase) GYRE_EXCLUDES(mutex_);
   /// CYCLE_START, when asked for.
   void mark_cycle();
 
  private:
   void stop_running() GYRE_REQUIRES(control_mutex_);
   void append(std::string_view tensor, char phase, std::string_view name) GYRE_EXCLUDES(mutex_);
+  /// Whether one more event may wait for the disk; counts it as dropped if not.
+  bool has_room() GYRE_REQUIRES(mutex_);
   int row_of(std::string_view row, std::int64_t now_us) GYRE_REQUIRES(mutex_);
   int line_of(std::string_view tensor, std::string_view row, char phase) GYRE_REQUIRES(mutex_);
   void write_loop();
@@ -89,6 +102,7 @@ class TimelineRows {
   void begin(std::string_view tensor, std::string_view phase) const;
   void end(std::string_view tensor) const;
   void instant(std::string_view tensor, std::string_view what) const;
+  void add(std::string_view tensor, const PastPhase& phase) const;
   void mark_cycle() const { timeline_->mark_cycle(); }
 
  private:

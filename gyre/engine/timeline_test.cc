@@ -74,6 +74,32 @@ TEST_F(TimelineTest, each_tensor_has_a_row_with_its_phases) {
   EXPECT_TRUE(events.at(0).at("args").contains("start_time_since_epoch_in_micros"));
 }
 
+// Waits for data are known when they are over; their parts must not stick out of them, whatever is rounded.
+TEST_F(TimelineTest, a_phase_that_is_over_contains_its_parts) {
+  using std::chrono::nanoseconds;
+  Timeline timeline(null_logger());
+  const auto before = SteadyClock::now();
+  timeline.start(path(), false);
+  const auto began = SteadyClock::now() + nanoseconds(700);
+  timeline.add("data: train", {.name = "TOO_EARLY", .began = before, .lasted = nanoseconds(1)});
+  timeline.add("data: train", {.name = "WAIT", .began = began, .lasted = nanoseconds(2'500), .detail = "step \"3\""});
+  timeline.add("data: train", {.name = "SOURCE", .began = began, .lasted = nanoseconds(1'200)});
+  timeline.add("data: train", {.name = "INFLATE", .began = began + nanoseconds(1'200), .lasted = nanoseconds(1'300)});
+  timeline.stop();
+  timeline.add("data: train", {.name = "TOO_LATE", .began = began, .lasted = nanoseconds(1)});
+  std::vector<nlohmann::json> phases;
+  for (const auto& event : parse()) {
+    if (event.at("ph") == "X") phases.push_back(event);
+  }
+  ASSERT_EQ(phases.size(), 3U);
+  EXPECT_EQ(phases[0].at("args").at("detail"), "step \"3\"");
+  const auto end = [](const nlohmann::json& phase) { return phase.at("ts").get<int>() + phase.at("dur").get<int>(); };
+  EXPECT_EQ(phases[1].at("ts"), phases[0].at("ts"));
+  EXPECT_EQ(phases[2].at("ts"), end(phases[1]));
+  EXPECT_EQ(end(phases[2]), end(phases[0]));
+  EXPECT_EQ(phases[2].at("pid"), phases[0].at("pid"));
+}
+
 // A training with DDP has tens of thousands of collectives; a row for each made the trace unreadable.
 TEST_F(TimelineTest, the_collectives_of_a_process_group_share_a_row_in_which_none_hides_another) {
   Timeline timeline(null_logger());

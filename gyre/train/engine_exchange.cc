@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/train/data_timeline.h"
 
 namespace gyre::train {
 
@@ -266,6 +267,10 @@ void EngineExchange::sum(std::span<double> values) {
   request.output = std::as_writable_bytes(values);
   request.transient = true;
   static_cast<void>(runtime_.engine().run(std::move(request)));
+}
+
+void EngineExchange::note_wait(std::string_view row, const data::BatchWait& wait) {
+  add_wait_to_timeline(runtime_.engine(), row, wait);
 }
 
 }  // namespace gyre::train

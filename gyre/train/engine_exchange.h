@@ -51,6 +51,7 @@ class EngineExchange final : public GradientExchange {
   bool has_new_gradients() const { return has_new_gradients_; }
   void broadcast(const NamedTensors& tensors) override;
   void sum(std::span<double> values) override;
+  void note_wait(std::string_view row, const data::BatchWait& wait) override;
 
  private:
   class Hook;

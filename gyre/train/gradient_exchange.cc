@@ -5,11 +5,17 @@
 #include <fmt/ranges.h>
 
 #include "gyre/base/error.h"
+#include "gyre/engine/runtime.h"
+#include "gyre/train/data_timeline.h"
 
 namespace gyre::train {
 
 void LocalExchange::zero_gradients() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+}
+
+void LocalExchange::note_wait(std::string_view row, const data::BatchWait& wait) {
+  if (runtime_ != nullptr) add_wait_to_timeline(runtime_->engine(), row, wait);
 }
 
 std::vector<std::uint64_t> gather_hashes(GradientExchange& exchange, std::uint64_t hash) {

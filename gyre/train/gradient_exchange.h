@@ -1,8 +1,16 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "gyre/train/tensors.h"
+
+namespace gyre::data {
+struct BatchWait;
+}
+namespace gyre::engine {
+class Runtime;
+}
 
 namespace gyre::train {
 
@@ -32,11 +40,18 @@ class GradientExchange {
 
   /// Adds up the ranks' values, in rank order, in place. For a handful of metrics.
   virtual void sum(std::span<double> values) = 0;
+
+  /// What this rank has waited for a batch goes into the job's timeline, in the row `row`, where there is a timeline.
+  /// Not collective.
+  virtual void note_wait(std::string_view /*row*/, const data::BatchWait& /*wait*/) {}
 };
 
 /// A world of one rank: gradients stay where autograd puts them.
 class LocalExchange final : public GradientExchange {
  public:
+  /// `runtime`: whose timeline it is that note_wait() writes to, if any; outlives it.
+  explicit LocalExchange(engine::Runtime* runtime = nullptr) : runtime_(runtime) {}
+
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void attach(const NamedTensors& parameters) override { parameters_ = parameters; }
@@ -44,8 +59,10 @@ class LocalExchange final : public GradientExchange {
   void synchronize() override {}
   void broadcast(const NamedTensors& /*tensors*/) override {}
   void sum(std::span<double> /*values*/) override {}
+  void note_wait(std::string_view row, const data::BatchWait& wait) override;
 
  private:
+  engine::Runtime* runtime_;
   NamedTensors parameters_;
 };
 

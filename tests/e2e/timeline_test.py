@@ -1,13 +1,19 @@
-"""A timeline of a training with torch.distributed is for people: a row for each process group, not for each call."""
+"""A timeline is for people: a training with torch.distributed has a row for each process group, not for each call, and
+the waits of its loader stand there too, by stage."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from running_job import StartJob
+
+from gyre.data import write_tfrecords
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python"
 
@@ -48,3 +54,72 @@ def test_process_groups_have_a_row_each(start_job: StartJob, tmp_path: Path) -> 
             assert line, event
             line.pop()
     assert not any(open_in.values())
+
+
+LOAD = """
+import sys, torch
+from gyre.data import Loader, floats, write_tfrecords
+{start}
+path = sys.argv[1] + f"/rank-{{rank}}.tfrecord.gz"
+write_tfrecords(path, [{{"x": [float(i)] * 4096}} for i in range(24)], compression="gzip")
+Loader([path], {{"x": floats(4096)}}, batch_size=2)  # Nobody asks it for a batch.
+for batch in Loader([path], {{"x": floats(4096)}}, batch_size=4, rank=0, world_size=1):
+    batch["x"].sum()
+{stop}
+"""
+FACES = {
+    "gyre.torch": ("import gyre.torch as face; face.init(); rank = face.rank()", "face.shutdown()"),
+    "torch.distributed": (
+        "import torch.distributed as dist, gyre.distributed; dist.init_process_group('gyre'); rank = dist.get_rank()",
+        "dist.destroy_process_group()",
+    ),
+}
+
+
+def waits(trace: Path) -> dict[str, list[dict[str, Any]]]:
+    """The phases of the rows of data, by row."""
+    events = json.loads(trace.read_text())
+    rows = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            found.setdefault(rows[event["pid"]], []).append(event)
+    return found
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_loaders_waits_have_a_row_by_stage(start_job: StartJob, tmp_path: Path, face: str) -> None:
+    variables = {"PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
+    start, stop = FACES[face]
+    program = [sys.executable, "-c", LOAD.format(start=start, stop=stop), str(tmp_path)]
+    job = start_job("-n", "2", "--timeline", "trace.json", "--", *program, env=variables, timeout=120)
+    assert job.wait() == 0, job.stderr
+    (row, phases), *others = waits(tmp_path / "trace.json").items()
+    assert not others
+    assert row == f"data: {tmp_path}/rank-0.tfrecord.gz"
+    whole = [phase for phase in phases if phase["name"] == "WAIT_FOR_DATA"]
+    assert [phase["args"]["detail"].split(";")[0] for phase in whole] == [f"epoch 0, step {i}" for i in range(6)]
+    assert {"INFLATE", "DECODE"} < {phase["name"] for phase in phases}
+    for first, then in itertools.pairwise(whole):
+        assert first["ts"] + first["dur"] <= then["ts"]
+        parts = [p for p in phases if p is not first and first["ts"] <= p["ts"] and p["ts"] < then["ts"]]
+        assert sum(part["dur"] for part in parts if part["name"] != "WAIT_FOR_DATA") <= first["dur"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_programs_show_what_they_wait_for(start_job: StartJob, tmp_path: Path, ranks: int) -> None:
+    folder = tmp_path / "cosmo"
+    for name, volumes in (("train", 4), ("validation", 2)):
+        (folder / name).mkdir(parents=True)
+        for i in range(volumes):
+            volume = {"x": bytes(32**3 * 4 * 2), "y": [0.0] * 4}
+            write_tfrecords(folder / name / f"{i}.tfrecord.gz", [volume], compression="gzip")
+    network = ("--conv-size", "2", "--fc1-size", "16", "--fc2-size", "8", "--batch-size", "1", "--n-epochs", "1")
+    program = ["gyre-cosmoflow", "--data-dir", str(folder), "--output-dir", str(tmp_path / "out"), *network]
+    environment = {"OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
+    job = start_job("-n", str(ranks), "--timeline", "trace.json", "--", *program, env=environment, timeout=120)
+    assert job.wait() == 0, job.stderr
+    found = waits(tmp_path / "trace.json")
+    steps = {row: sum(phase["name"] == "WAIT_FOR_DATA" for phase in phases) for row, phases in found.items()}
+    assert steps == {"data: train": 4 // ranks, "data: test": 2 // ranks}
+    assert all("INFLATE" in {phase["name"] for phase in phases} for phases in found.values())

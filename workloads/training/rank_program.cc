@@ -29,7 +29,7 @@ void configure_libtorch_from_environment() {
 
 /// A job of one needs no exchange: gradients stay where autograd puts them.
 std::unique_ptr<train::GradientExchange> make_exchange(engine::Runtime& runtime) {
-  if (runtime.size() == 1) return std::make_unique<train::LocalExchange>();
+  if (runtime.size() == 1) return std::make_unique<train::LocalExchange>(&runtime);
   return std::make_unique<train::EngineExchange>(runtime);
 }
 

@@ -126,6 +126,7 @@ Trainer::Sums Trainer::train_epoch() {
   while (step_in_epoch_ < steps) {
     auto batch = train_.next();
     if (!batch) break;
+    exchange_.note_wait("data: train", batch->wait());
     train_step(*batch, sums);
     batch.reset();
     if (options_.check_replicas) check_replicas();
@@ -154,6 +155,7 @@ Trainer::Sums Trainer::evaluate() {
   Sums sums = no_sums();
   test_.start_epoch(0);
   while (const auto batch = test_.next()) {
+    exchange_.note_wait("data: test", batch->wait());
     if (batch->samples().counted > 0) sums.add(task_.evaluate(*batch), batch->samples().counted);
   }
   return reduced(sums);

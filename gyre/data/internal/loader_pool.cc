@@ -301,7 +301,7 @@ BatchSlot* LoaderPool::next(const std::function<void()>& meanwhile) {
   if (filling_.empty()) return nullptr;
   BatchSlot* const slot = filling_.front();
   if (slot->failure) std::rethrow_exception(slot->failure);
-  account(*slot, SteadyClock::now() - asked);
+  account(*slot, asked);
   filling_.pop_front();
   return slot;
 }
@@ -319,7 +319,10 @@ void LoaderPool::make_room() {
   work_.notify_all();
 }
 
-void LoaderPool::account(const BatchSlot& slot, std::chrono::nanoseconds waited) {
+void LoaderPool::account(BatchSlot& slot, SteadyClock::time_point asked) {
+  const std::chrono::nanoseconds waited = SteadyClock::now() - asked;
+  slot.wait = {
+      .epoch = slot.epoch, .step = slot.step, .began = asked, .waited = waited, .waited_for = {}, .worked = slot.times};
   if (ledger_.batches++ == 0) ledger_.first_batch = SteadyClock::now() - epoch_began_;
   ledger_.waited += waited;
   ledger_.worked += slot.times;
@@ -328,9 +331,10 @@ void LoaderPool::account(const BatchSlot& slot, std::chrono::nanoseconds waited)
   const auto total = static_cast<double>(std::max<std::int64_t>(slot.times.total().count(), 1));
   for (std::size_t i = 0; i < kStages; ++i) {
     const double share = static_cast<double>(slot.times.spent[i].count()) / total;
-    ledger_.waited_for.spent[i] +=
+    slot.wait.waited_for.spent[i] =
         std::chrono::nanoseconds(static_cast<std::int64_t>(share * static_cast<double>(waited.count())));
   }
+  ledger_.waited_for += slot.wait.waited_for;
 }
 
 void LoaderPool::give_back(BatchSlot* slot) {

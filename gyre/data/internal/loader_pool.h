@@ -31,6 +31,7 @@ struct BatchSlot {
   std::size_t begun = 0;     ///< Samples that a thread has taken.
   std::size_t finished = 0;  ///< Samples that are done, or have failed.
   StageTimes times;
+  BatchWait wait;                            ///< Known when it goes to the caller.
   std::uint64_t damaged = 0;                 ///< Samples that gave way to others …
   std::optional<std::size_t> first_damaged;  ///< … the first of them …
   std::string damage;                        ///< … and what was wrong with it.
@@ -96,7 +97,8 @@ class LoaderPool {
   Outcome read_sample(Worker& worker, const Task& task) const;
   void read_into_place(Worker& worker, const Task& task, std::uint64_t sample, StageTimes& times) const;
   void finish(const Task& task, const Outcome& outcome) GYRE_REQUIRES(mutex_);
-  void account(const BatchSlot& slot, std::chrono::nanoseconds waited) GYRE_REQUIRES(mutex_);
+  /// Writes down what the caller, which asked at that moment, has waited for the batch.
+  void account(BatchSlot& slot, SteadyClock::time_point asked) GYRE_REQUIRES(mutex_);
 
   const std::shared_ptr<const SampleSet> set_;
   const FieldDecoder decoder_;

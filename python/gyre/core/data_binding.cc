@@ -26,8 +26,10 @@
 #include "gyre/data/loader.h"
 #include "gyre/data/open_samples.h"
 #include "gyre/data/synthetic_images.h"
+#include "gyre/train/data_timeline.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
+#include "python/gyre/core/process_bound.h"
 
 namespace gyre::python {
 namespace {
@@ -133,9 +135,15 @@ class DataLoader {
     auto batch = next_batch();
     if (!batch) return std::nullopt;
     const auto owner = std::make_shared<const data::Batch>(std::move(*batch));
+    wait_ = owner->wait();
     std::vector<Memory> fields;
     for (std::size_t i = 0; i < loader_->fields().size(); ++i) fields.push_back({owner->field(i), owner});
     return std::tuple(std::move(fields), owner->step(), owner->samples().counted);
+  }
+
+  /// Shows the wait for the last batch in the timeline of the job.
+  void add_wait_to_timeline(const RuntimeOwner& runtime, const std::string& row) const {
+    if (runtime.is_here()) train::add_wait_to_timeline(runtime.get().engine(), row, wait_);
   }
 
  private:
@@ -170,6 +178,7 @@ class DataLoader {
   std::uint64_t count_ = 0;
   std::vector<std::string> classes_;
   std::string advice_;
+  data::BatchWait wait_;
   std::unique_ptr<data::Loader> loader_;
 };
 
@@ -285,6 +294,8 @@ void bind_data(nanobind::module_& module) {
           },
           nb::arg("epoch"), nb::arg("step") = 0)
       .def("next", &DataLoader::next, "(fields, step, samples that count), or None at the end of the epoch.")
+      .def("add_wait_to_timeline", &DataLoader::add_wait_to_timeline, nb::arg("runtime"), nb::arg("row"),
+           "Shows the wait for the last batch in the job's timeline, where that runs.")
       .def("ledger", [](DataLoader& self) { return to_dict(self.loader().ledger()); });
   module.def("encode_example", &encode_example, nb::arg("features"));
   module.def("synthetic_image", &make_image, nb::arg("seed"), nb::arg("classes"), nb::arg("size"), nb::arg("stream"),

@@ -29,6 +29,9 @@ class ProcessBound {
           if (own_process() == process) destroy(pointer);
         }) {}
 
+  /// Whether this process made it.
+  bool is_here() const { return own_process() == process_; }
+
   Object& get() const {
     if (const pid_t here = own_process(); here != process_) {
       throw Error(ErrorCode::kUnsupported,

@@ -155,6 +155,7 @@ class Loader:
         self._epoch = -1  # Of the loop that runs or ran last …
         self._step = 0  # … and how many of its batches have been taken.
         self._loop = 0
+        self._row = f"data: {_shown(files)}"  # Of a job's timeline.
 
     def __len__(self) -> int:
         """Batches of an epoch, equal on every rank."""
@@ -188,6 +189,8 @@ class Loader:
             if found is None:
                 return
             memories, step, counted = found
+            if (runtime := _runtime_here()) is not None:
+                self._core.add_wait_to_timeline(runtime, self._row)
             fields = {
                 name: self._view(memory, field)
                 for (name, field), memory in zip(self._fields.items(), memories, strict=True)
@@ -247,6 +250,25 @@ def _paths(files: Files) -> list[str]:
     if not paths:
         raise InvalidArgumentError("the list of files is empty")
     return paths
+
+
+def _shown(files: Files) -> str:
+    if isinstance(files, (str, os.PathLike)):
+        return os.fspath(files)
+    return f"{os.fspath(files[0])} and {len(files) - 1} more" if len(files) > 1 else os.fspath(files[0])
+
+
+def _runtime_here() -> _core.Runtime | None:
+    """This process as a rank of Gyre's, if it is one: that of gyre.torch, or of torch.distributed's world. Neither is
+    imported for its own sake."""
+    face = sys.modules.get("gyre._runtime")
+    if face is None:
+        return None
+    if (runtime := face.current_or_none()) is not None:
+        return runtime.core  # type: ignore[no-any-return]
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        runtime = getattr(torch.distributed.group.WORLD, "gyre_runtime", None)
+    return None if runtime is None else runtime.core
 
 
 def _pyarrow_folder() -> str:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from gyre import _step_record
+from gyre._runtime import Runtime
 from gyre._tensors.requests import NOT_PEER_MAPPED, Kind, Reduction, make_request
 from gyre._torch_private import backend_options, keep_out_of_graphs
 from gyre.core import _core
@@ -116,6 +117,11 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     def name(self) -> str:
         return "gyre"
+
+    @property
+    def gyre_runtime(self) -> Runtime:
+        """This process as one of the group's ranks; gyre.data writes its waits into its timeline."""
+        return self._runtime
 
     def getBackendName(self) -> str:  # noqa: N802  torch's name.
         return "gyre"

@@ -1,0 +1,43 @@
+#include "gyre/train/data_timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "gyre/data/loader.h"
+
+namespace gyre::train {
+namespace {
+
+double milliseconds(std::chrono::nanoseconds time) { return std::chrono::duration<double, std::milli>(time).count(); }
+
+std::string upper(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](char c) { return static_cast<char>(c - 'a' + 'A'); });
+  return result;
+}
+
+}  // namespace
+
+void add_wait_to_timeline(engine::Engine& engine, std::string_view row, const data::BatchWait& wait) {
+  if (!engine.timeline_runs()) return;
+  std::string detail = fmt::format("epoch {}, step {}; the threads worked {:.3f} ms:", wait.epoch, wait.step,
+                                   milliseconds(wait.worked.total()));
+  for (std::size_t i = 0; i < data::kStages; ++i) {
+    detail += fmt::format("{} {} {:.3f}", i == 0 ? "" : ",", data::kStageNames[i], milliseconds(wait.worked.spent[i]));
+  }
+  engine.add_to_timeline(
+      row, {.name = "WAIT_FOR_DATA", .began = wait.began, .lasted = wait.waited, .detail = std::move(detail)});
+  auto began = wait.began;
+  for (std::size_t i = 0; i < data::kStages; ++i) {
+    const std::chrono::nanoseconds lasted = wait.waited_for.spent[i];
+    if (lasted.count() == 0) continue;
+    const std::string name = upper(data::kStageNames[i]);
+    engine.add_to_timeline(row, {.name = name, .began = began, .lasted = lasted});
+    began += lasted;
+  }
+}
+
+}  // namespace gyre::train
