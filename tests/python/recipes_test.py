@@ -65,7 +65,7 @@ def frozen_parameters() -> None:
     before = hvd.broadcast(model[0].weight.detach().clone(), 0)
     run_recipe("requires_grad_(False)\noptimizer =", model=model, batches=batches(3))
     same_on_all_ranks(model)
-    assert not torch.equal(model[0].weight, before), "it was thawed, and did not train"
+    assert not torch.equal(model[0].weight, before), "it was unfrozen, and did not train"
 
 
 def evaluation() -> None:
