@@ -16,7 +16,7 @@ namespace gyre::data {
 namespace {
 
 constexpr std::uint64_t kMostContentsBytes = std::uint64_t{16} << 30;  // Of a compressed IDX file.
-constexpr PixelLayout kCifarLayout{.size = {kImageSide, kImageSide}, .channels = kImageChannels, .planes = true};
+constexpr PixelLayout kCifarLayout{.size = {kCifar10Side, kCifar10Side}, .channels = kCifar10Channels, .planes = true};
 
 Example sample_of(std::span<const std::byte> pixels, const PixelLayout& layout, std::optional<std::int64_t> label) {
   Example sample;
@@ -145,7 +145,7 @@ class Cifar10Set::Reader : public SampleReader {
 
  private:
   const Cifar10Set& set_;
-  std::array<std::byte, kImageBytes> pixels_{};
+  std::array<std::byte, kCifar10ImageBytes> pixels_{};
   std::uint64_t index_ = 0;
 };
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "gyre/data/formats/cifar10_images.h"
 #include "gyre/data/formats/idx.h"
 #include "gyre/data/formats/pixels.h"
-#include "gyre/data/image_set.h"
 #include "gyre/data/readable_file.h"
 #include "gyre/data/sample_set.h"
 #include "gyre/data/scratch_buffer.h"
@@ -59,7 +59,7 @@ class Cifar10Set : public SampleSet {
   class Reader;
 
   std::string name_;  // For messages.
-  ImageSet images_;
+  Cifar10Images images_;
 };
 
 }  // namespace gyre::data

@@ -202,3 +202,41 @@ def test_a_checkpoint_is_read_from_python(data: Path, tmp_path: Path) -> None:
     assert re.fullmatch("xxh3:[0-9a-f]{16}", metadata["checksum"])
     assert tensors["conv1.weight"].shape == (32, 3, 3, 3), sorted(tensors)
     assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+def test_it_learns_from_a_folder_of_images_of_another_size_and_number_of_classes(tmp_path: Path) -> None:
+    """Satellite images, the first article's, are neither 32 pixels wide nor of 10 classes."""
+    make = ["python", "-m", "gyre.datasets", "imagenet", "--out", tmp_path / "images", "--layout", "folder"]
+    size = ["--size", "40", "--classes", "4", "--train", "192", "--validation", "48"]
+    subprocess.run([*make, *size], check=True, capture_output=True)
+    places = ("--data-dir", tmp_path / "images", "--model-dir", tmp_path / "model")
+    recipe = ("--image-size", 24, "--lr", 0.001, "--epochs", 20, "--target-accuracy", 0.8, "--augment", "flip")
+    result = train(*places, *recipe, "--verbose", 2)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "192 images to train with, 48 to test with, of 4 classes" in result.stdout
+    # The first weights of dense1 are 64 channels of 4 x 4: 24 - 2 = 22, 11, 9, 4.
+    newest = max((tmp_path / "model" / "checkpoints").iterdir())
+    scored = subprocess.run(
+        ["gyre", "score", "--model", newest, "--data", tmp_path / "images" / "validation"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert scored.returncode == 0, scored.stderr
+    accuracy = re.findall(r"test accuracy ([0-9.]+)", result.stdout)[-1]
+    assert f"accuracy {accuracy}" in scored.stdout
+
+
+def test_labels_beyond_the_classes_and_folders_without_images_are_one_sentence(tmp_path: Path) -> None:
+    make = ["python", "-m", "gyre.datasets", "imagenet", "--out", tmp_path / "images"]
+    size = ["--size", "40", "--classes", "4", "--train", "32", "--validation", "8"]
+    subprocess.run([*make, *size], check=True, capture_output=True)
+    few = train("--data-dir", tmp_path / "images", "--model-dir", tmp_path / "model", "--classes", 2)
+    assert few.returncode == 1
+    assert re.search(r"a sample has the label [23], and the network has 2 classes", few.stderr)
+    (tmp_path / "empty").mkdir()
+    empty = train("--data-dir", tmp_path / "empty", "--model-dir", tmp_path / "model")
+    assert empty.returncode == 1
+    assert "nor a folder train or files train-*" in empty.stderr
+    assert "python -m gyre.datasets digits --out" in empty.stderr
+    assert len(empty.stderr.splitlines()) == 1

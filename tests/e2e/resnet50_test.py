@@ -200,4 +200,4 @@ def test_a_label_without_a_class_is_named(data: Path, tmp_path: Path) -> None:
         1, "--data-dir", data / "tfrecord", *TINY, "--classes", 3, "--epochs", 1, "--model-dir", tmp_path / "model"
     )
     assert result.returncode == 1
-    assert "label 3, and the network 3 classes" in result.stderr
+    assert "label 3, and the network has 3 classes" in result.stderr

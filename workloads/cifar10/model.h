@@ -19,15 +19,17 @@ namespace gyre::cifar10 {
 ///   conv 3x3, 64, ReLU        36,928              13x13x64, max pool 2, dropout .25: 6x6x64
 ///   dense 512, ReLU        1,180,160              dropout .5
 ///   dense 10                   5,130              1,250,858 parameters in all
+/// For images of another size or another number of classes the dense layers have other sizes.
 class Cifar10Cnn {
  public:
   /// Weights are drawn from Glorot's uniform distribution, each tensor from its own stream of `seed`; biases are zero.
-  explicit Cifar10Cnn(std::uint64_t seed);
+  /// `image_size`: pixels along each side, at least 10.
+  explicit Cifar10Cnn(std::uint64_t seed, std::int64_t image_size = 32, std::int64_t classes = 10);
 
   /// The twelve parameters, in the order of the table, weight before bias.
   const train::NamedTensors& parameters() const { return parameters_; }
 
-  /// Images [n, 3, 32, 32], values 0 to 1 -> logits [n, 10]. Dropout only with a key.
+  /// Images [n, 3, size, size], values 0 to 1 -> logits [n, classes]. Dropout only with a key.
   at::Tensor forward(const at::Tensor& images, const training::DropoutKey* dropout) const;
 
  private:
@@ -46,12 +48,19 @@ struct Layer {
   const char* name;
   std::array<std::int64_t, 4> shape;  // Dense layers: {out, in, 1, 1}.
 };
-inline constexpr std::array<Layer, 6> kLayers = {{{"conv1", {32, 3, 3, 3}},
-                                                  {"conv2", {32, 32, 3, 3}},
-                                                  {"conv3", {64, 32, 3, 3}},
-                                                  {"conv4", {64, 64, 3, 3}},
-                                                  {"dense1", {512, 2304, 1, 1}},
-                                                  {"dense2", {10, 512, 1, 1}}}};
+
+/// Along each side behind the last pooling: two convolutions take two pixels each, and each pooling halves.
+inline std::int64_t pooled_size(std::int64_t image_size) { return ((image_size - 2) / 2 - 2) / 2; }
+
+inline std::array<Layer, 6> layers(std::int64_t image_size, std::int64_t classes) {
+  const std::int64_t side = pooled_size(image_size);
+  return {{{"conv1", {32, 3, 3, 3}},
+           {"conv2", {32, 32, 3, 3}},
+           {"conv3", {64, 32, 3, 3}},
+           {"conv4", {64, 64, 3, 3}},
+           {"dense1", {512, 64 * side * side, 1, 1}},
+           {"dense2", {classes, 512, 1, 1}}}};
+}
 
 // Keeps the first weights' draws apart from those of the shuffle and of dropout, which may use the same seed.
 inline constexpr std::uint64_t kWeightDomain = 0x7765696768740000;
@@ -69,9 +78,10 @@ inline at::Tensor spatial_dropout_mask(const at::Tensor& activations, unsigned z
 
 }  // namespace internal
 
-inline Cifar10Cnn::Cifar10Cnn(std::uint64_t seed) {
-  for (std::size_t layer = 0; layer < internal::kLayers.size(); ++layer) {
-    const auto& [name, shape] = internal::kLayers[layer];
+inline Cifar10Cnn::Cifar10Cnn(std::uint64_t seed, std::int64_t image_size, std::int64_t classes) {
+  const std::array<internal::Layer, 6> layers = internal::layers(image_size, classes);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const auto& [name, shape] = layers.at(layer);
     const bool dense = shape[2] == 1;
     const at::Tensor weight = at::empty(at::IntArrayRef(shape.data(), dense ? 2 : 4));
     Random random(seed ^ internal::kWeightDomain, layer);

@@ -12,8 +12,12 @@
 namespace gyre::cifar10 {
 namespace {
 
+constexpr std::int64_t kLeastImageSize = 10;  // Leaves one value of each channel behind the last pooling.
+constexpr std::int64_t kMostImageSize = 1024;
+
 constexpr const char* kDescription =
-    "Trains the CIFAR-10 network (1,250,858 parameters) on one rank, or on many when started by `gyre run`.";
+    "Trains the CIFAR-10 network (1,250,858 parameters for 10 classes of 32x32 images) on one rank, or on many when "
+    "started by `gyre run`.";
 
 constexpr const char* kFooter = R"(
 examples:
@@ -21,12 +25,15 @@ examples:
   gyre run -n 4 -- gyre-cifar10 --data-dir digits --lr 0.001 --epochs 30 --target-accuracy 0.95
   gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 25 --augment flip --augment shift
   gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 50 --resume
+  gyre run -n 4 -- gyre-cifar10 --data-dir satellite --image-size 64 --augment flip
 
+--data-dir holds CIFAR-10's files, binary or python layout; or folders train and test with a folder of JPEG or PNG images
+for each class; or TFRecord, Parquet, tar or IDX files named train-* and test-*. Images of another size are resized, and
+the middle of those that are not square is cut out.
 exit codes: 0 done, 1 failed, 2 wrong options, 3 (rank 0 alone) the target accuracy was not reached)";
 
 void add_places(CLI::App& app, Options& options) {
-  app.add_option("--data-dir", options.data_dir, "Folder with CIFAR-10's files, binary or python layout; required")
-      ->type_name("DIR");
+  app.add_option("--data-dir", options.data_dir, "Folder with the images; required")->type_name("DIR");
   app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
       ->capture_default_str()
       ->type_name("DIR");
@@ -40,7 +47,22 @@ void add_places(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-void add_recipe(CLI::App& app, Options& options, std::vector<std::string>& augment, std::string& compat) {
+void add_images(CLI::App& app, Options& options, std::vector<std::string>& augment) {
+  app.add_option("--image-size", options.image_size, "Pixels along each side")
+      ->check(CLI::Range(kLeastImageSize, kMostImageSize))
+      ->capture_default_str();
+  app.add_option("--classes", options.classes, "Of the labels; those of an image folder are counted")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "Threads that load images")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--augment", augment, "Change training images at random: flip, shift; may be repeated")
+      ->check(CLI::IsMember({"flip", "shift"}))
+      ->allow_extra_args(false);
+}
+
+void add_recipe(CLI::App& app, Options& options, std::string& compat) {
   app.add_option("--batch-size", options.batch_size, "Images per rank and step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -59,9 +81,6 @@ void add_recipe(CLI::App& app, Options& options, std::vector<std::string>& augme
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Of the first weights, dropout and augmentation")->capture_default_str();
   app.add_option("--shuffle-seed", options.shuffle_seed, "Of the order of the images (the value of --seed)");
-  app.add_option("--augment", augment, "Change training images at random: flip, shift; may be repeated")
-      ->check(CLI::IsMember({"flip", "shift"}))
-      ->allow_extra_args(false);
   app.add_flag("--drop-last", options.drop_last, "Leave out the last, incomplete global batch of an epoch");
   app.add_option("--compat", compat, "smarker: every rank runs all images, as the article's script does")
       ->check(CLI::IsMember({"smarker"}));
@@ -92,6 +111,8 @@ std::map<std::string, std::string> result_options(const Options& options, int ra
           {"--shuffle-seed", fmt::format("{}", options.effective_shuffle_seed())},
           {"--augment", fmt::format("{}{}", options.flip ? "flip " : "", options.shift ? "shift" : "")},
           {"--drop-last", fmt::format("{}", options.drop_last)},
+          {"--image-size", fmt::format("{}", options.image_size)},
+          {"--classes", fmt::format("{}", options.classes)},
           {"--compat smarker", fmt::format("{}", options.every_rank_all_images)},
           {"ranks", fmt::format("{}", ranks)}};
 }
@@ -104,7 +125,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", GYRE_VERSION);
   add_places(app, options);
-  add_recipe(app, options, augment, compat);
+  add_images(app, options, augment);
+  add_recipe(app, options, compat);
   add_reporting(app, options);
   const auto ended = cli::parse_program_options(app, argc, argv, [&] {
     // Not required(), which is looked at before words that are no options.

@@ -5,24 +5,26 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "gyre/base/check.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/progress_bar.h"
-#include "gyre/data/formats/cifar10.h"
-#include "gyre/data/image_batch.h"
+#include "gyre/data/image_augmentation.h"
+#include "gyre/data/loader.h"
 #include "gyre/data/sampler.h"
 #include "gyre/data/tensorboard.h"
 #include "gyre/train/gradient_exchange.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/rmsprop.h"
+#include "workloads/cifar10/image_data.h"
 #include "workloads/cifar10/model.h"
 #include "workloads/training/dropout.h"
 #include "workloads/training/run_state.h"
@@ -32,6 +34,7 @@ namespace {
 
 constexpr const char* kProgram = "gyre-cifar10";
 constexpr std::uint64_t kTestBatch = 256;
+constexpr std::uint64_t kMemoryBudgetBytes = std::uint64_t{1} << 30;  // Of each loader.
 
 /// Loss and hits of some images; sums, so that ranks can be added up.
 struct Sums {
@@ -49,23 +52,6 @@ struct Sums {
   double accuracy() const { return images > 0 ? correct / images : 0; }
 };
 
-struct Batch {
-  at::Tensor images;  // [n, 3, 32, 32], channels last in memory: convolutions are faster that way.
-  at::Tensor labels;
-};
-
-Batch read_batch(const data::ImageSet& set, std::span<const std::uint64_t> samples,
-                 const data::Augmentation& augmentation, std::uint64_t epoch) {
-  const auto count = static_cast<std::int64_t>(samples.size());
-  const auto side = static_cast<std::int64_t>(data::kImageSide);
-  const at::Tensor images = at::empty({count, static_cast<std::int64_t>(data::kImageChannels), side, side});
-  const at::Tensor labels = at::empty({count}, at::kLong);
-  data::read_images(set, samples, augmentation, epoch,
-                    {images.mutable_data_ptr<float>(), samples.size() * data::kImageValues},
-                    {labels.mutable_data_ptr<std::int64_t>(), samples.size()});
-  return {images.contiguous(at::MemoryFormat::ChannelsLast), labels};
-}
-
 class Training {
  public:
   Training(const Options& options, train::GradientExchange& exchange);
@@ -81,9 +67,9 @@ class Training {
   void announce() const;
   void start_or_resume();
   Sums train_epoch(std::uint64_t epoch);
-  void train_step(const data::EpochOrder& order, std::uint64_t epoch, std::uint64_t step, Sums& sums);
-  Sums compute_gradients(const data::RankBatch& batch, std::uint64_t epoch);
-  Sums evaluate() const;
+  void train_step(std::uint64_t epoch, Sums& sums);
+  Sums compute_gradients(const data::Batch& read, std::uint64_t epoch);
+  Sums evaluate();
   Sums reduced(const Sums& sums) const;
   void check_step(std::uint64_t epoch, std::uint64_t step);
   void finish_epoch(std::uint64_t epoch, const Sums& trained, const Sums& tested, double seconds);
@@ -92,26 +78,50 @@ class Training {
 
   Options options_;
   train::GradientExchange& exchange_;
-  data::Cifar10 data_;
+  ImageData data_;
   Cifar10Cnn network_;
   train::Rmsprop optimizer_;
   training::RunState state_;
-  data::SamplerOptions sampling_;
+  std::vector<std::unique_ptr<data::Loader>> train_;  // One for each rank that this process plays.
+  data::Loader test_;
   std::uint64_t steps_per_epoch_;
   train::LearningRateSchedule schedule_;
   std::uint64_t epochs_done_ = 0;
 };
 
-data::SamplerOptions sampling_of(const Options& options, std::uint64_t count, int ranks) {
-  return {.count = count,
-          .seed = options.effective_shuffle_seed(),
-          .ranks = ranks,
-          .batch_per_rank = options.batch_size,
-          .remainder = options.drop_last ? data::Remainder::kDrop : data::Remainder::kPad,
-          .sharing = options.every_rank_all_images ? data::Sharing::kEveryRankAll : data::Sharing::kSharded};
+data::Shuffling shuffling_of(const data::SampleSet& images) {
+  return images.advice_on_full_shuffle(kMemoryBudgetBytes).empty() ? data::Shuffling::kFull : data::Shuffling::kBlocks;
 }
 
-training::RunOptions run_options(const Options& options, int ranks) {
+/// Of one of the `ranks`.
+std::unique_ptr<data::Loader> train_loader(const ImageData& images, const Options& options, int rank, int ranks) {
+  const data::SamplerOptions sampling{
+      .count = images.train->count(),
+      .seed = options.effective_shuffle_seed(),
+      .shuffling = shuffling_of(*images.train),
+      .block = images.train->largest_file(),
+      .ranks = ranks,
+      .batch_per_rank = options.batch_size,
+      .remainder = options.drop_last ? data::Remainder::kDrop : data::Remainder::kPad,
+      .sharing = options.every_rank_all_images ? data::Sharing::kEveryRankAll : data::Sharing::kSharded};
+  const data::LoaderOptions how{
+      .sampling = sampling, .rank = rank, .threads = options.threads, .memory_budget_bytes = kMemoryBudgetBytes};
+  return std::make_unique<data::Loader>(images.train, images.train_fields, how);
+}
+
+data::LoaderOptions test_options(const ImageData& images, const Options& options, int rank, int ranks) {
+  return {.sampling = {.count = images.test->count(),
+                       .shuffling = data::Shuffling::kNone,
+                       .ranks = ranks,
+                       .batch_per_rank = kTestBatch,
+                       .remainder = data::Remainder::kPad},
+          .rank = rank,
+          .threads = options.threads,
+          .memory_budget_bytes = kMemoryBudgetBytes};
+}
+
+training::RunOptions run_options(Options options, const ImageData& images, int ranks) {
+  options.classes = images.classes;
   return {.program = kProgram,
           .checkpoint_dir = options.checkpoint_dir,
           .tensorboard_dir = options.tensorboard_dir,
@@ -132,12 +142,11 @@ train::NamedTensors state_of(const Cifar10Cnn& network, const train::Rmsprop& op
 Training::Training(const Options& options, train::GradientExchange& exchange)
     : options_(options),
       exchange_(exchange),
-      data_(data::open_cifar10(options.data_dir)),
-      network_(options.seed),
+      data_(open_images(options)),
+      network_(options.seed, options.image_size, data_.classes),
       optimizer_(network_.parameters(), {.decay = options.decay}),
-      state_(run_options(options, ranks()), exchange, state_of(network_, optimizer_)),
-      sampling_(sampling_of(options, data_.train.count(), ranks())),
-      steps_per_epoch_(data::steps_per_epoch(sampling_)) {
+      state_(run_options(options_, data_, ranks()), exchange, state_of(network_, optimizer_)),
+      test_(data_.test, data_.test_fields, test_options(data_, options, exchange.rank(), exchange.size())) {
   if (options_.play_ranks > 1 && exchange_.size() > 1) {
     throw Error(ErrorCode::kInvalidArgument, "--play-ranks is for a single process; this job has several");
   }
@@ -148,6 +157,10 @@ Training::Training(const Options& options, train::GradientExchange& exchange)
     throw Error(ErrorCode::kInvalidArgument, fmt::format("a global batch of {} x {} images is more than {}", ranks(),
                                                          options_.batch_size, training::kMostPositions));
   }
+  for (int played = 0; played < options_.play_ranks; ++played) {
+    train_.push_back(train_loader(data_, options_, exchange_.rank() * options_.play_ranks + played, ranks()));
+  }
+  steps_per_epoch_ = train_.front()->steps();
   schedule_ = {.base = options_.learning_rate,
                .scale = options_.scale_learning_rate ? static_cast<double>(ranks()) : 1.0,
                .warmup_steps = options_.warmup_epochs * steps_per_epoch_};
@@ -159,8 +172,8 @@ void Training::say(const std::string& line) const {
 }
 
 void Training::announce() const {
-  say(fmt::format("{}: {} images to train with, {} to test with, from {}", kProgram, data_.train.count(),
-                  data_.test.count(), data_.folder.string()));
+  say(fmt::format("{}: {} images to train with, {} to test with, of {} classes, from {}", kProgram,
+                  data_.train->count(), data_.test->count(), data_.classes, data_.folder.string()));
   say(fmt::format("{} {} x batch {}{}: {} steps an epoch; RMSprop, learning rate {}{}, decay {}; seed {}", ranks(),
                   ranks() == 1 ? "rank" : "ranks", options_.batch_size,
                   options_.every_rank_all_images ? ", every rank runs all images" : "", steps_per_epoch_,
@@ -184,11 +197,11 @@ void Training::start_or_resume() {
 
 /// Forward and backward over this rank's part of the global batch. The loss is scaled so that the average of the
 /// ranks' gradients is the gradient of the mean over all images of the step, also when parts differ in size.
-Sums Training::compute_gradients(const data::RankBatch& batch, std::uint64_t epoch) {
+Sums Training::compute_gradients(const data::Batch& read, std::uint64_t epoch) {
+  const data::RankBatch& batch = read.samples();
   if (batch.counted == 0) return {};
   const data::Augmentation augmentation{.flip = options_.flip, .shift = options_.shift, .seed = options_.seed};
-  const auto [images, labels] =
-      read_batch(data_.train, std::span(batch.samples).first(batch.counted), augmentation, epoch);
+  const auto [images, labels] = make_batch(read, options_.image_size, data_.classes, augmentation, epoch);
   const training::DropoutKey dropout{options_.seed, optimizer_.iteration(), batch.first_position};
   const at::Tensor scores = at::log_softmax(network_.forward(images, &dropout), 1);
   const at::Tensor loss = at::nll_loss(scores, labels, {}, at::Reduction::Sum);
@@ -198,11 +211,14 @@ Sums Training::compute_gradients(const data::RankBatch& batch, std::uint64_t epo
   return {loss.item<double>(), static_cast<double>(correct), static_cast<double>(batch.counted)};
 }
 
-void Training::train_step(const data::EpochOrder& order, std::uint64_t epoch, std::uint64_t step, Sums& sums) {
+void Training::train_step(std::uint64_t epoch, Sums& sums) {
   exchange_.zero_gradients();
-  for (int played = 0; played < options_.play_ranks; ++played) {
+  for (const auto& played : train_) {
+    const std::optional<data::Batch> read = played->next();
+    GYRE_CHECK(read.has_value());
+    exchange_.note_wait("data: train", read->wait());
     // Backward adds to the gradients that are there: several played ranks are summed in rank order.
-    sums += compute_gradients(order.batch(step, exchange_.rank() * options_.play_ranks + played), epoch);
+    sums += compute_gradients(*read, epoch);
   }
   exchange_.synchronize();
   if (options_.play_ranks > 1) {
@@ -214,13 +230,13 @@ void Training::train_step(const data::EpochOrder& order, std::uint64_t epoch, st
 }
 
 Sums Training::train_epoch(std::uint64_t epoch) {
-  const data::EpochOrder order(sampling_, epoch, exchange_.rank());
+  for (const auto& played : train_) played->start_epoch(epoch);
   ProgressBar bar(fmt::format("epoch {}/{}", epoch + 1, options_.epochs), steps_per_epoch_,
                   progress_options_from_environment(STDOUT_FILENO));
   const auto start = SteadyClock::now();
   Sums sums;
   for (std::uint64_t step = 0; step < steps_per_epoch_; ++step) {
-    train_step(order, epoch, step, sums);
+    train_step(epoch, sums);
     check_step(epoch, step);
     if (leader() && options_.verbose == 1) {
       const double seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
@@ -247,18 +263,18 @@ void Training::check_step(std::uint64_t epoch, std::uint64_t step) {
 }
 
 /// The whole test set, each rank its share of it.
-Sums Training::evaluate() const {
+Sums Training::evaluate() {
   const c10::NoGradGuard no_grad;
-  const data::Share share = data::share_of(data_.test.count(), exchange_.rank(), exchange_.size());
   Sums sums;
-  for (std::uint64_t first = share.first; first < share.last; first += kTestBatch) {
-    std::vector<std::uint64_t> samples;
-    for (std::uint64_t i = first; i < std::min(share.last, first + kTestBatch); ++i) samples.push_back(i);
-    const auto [images, labels] = read_batch(data_.test, samples, {}, 0);
+  test_.start_epoch(0);
+  while (const std::optional<data::Batch> read = test_.next()) {
+    exchange_.note_wait("data: test", read->wait());
+    if (read->samples().counted == 0) continue;
+    const auto [images, labels] = make_batch(*read, options_.image_size, data_.classes, {}, 0);
     const at::Tensor scores = at::log_softmax(network_.forward(images, nullptr), 1);
     sums += {at::nll_loss(scores, labels, {}, at::Reduction::Sum).item<double>(),
              static_cast<double>(scores.argmax(1).eq(labels).sum().item<std::int64_t>()),
-             static_cast<double>(samples.size())};
+             static_cast<double>(labels.numel())};
   }
   return reduced(sums);
 }

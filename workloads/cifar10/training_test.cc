@@ -12,7 +12,7 @@
 #include <string>
 
 #include "gyre/base/error.h"
-#include "gyre/data/image_set.h"
+#include "gyre/data/formats/cifar10_images.h"
 #include "gyre/train/checkpoint.h"
 #include "gyre/train/gradient_exchange.h"
 #include "workloads/cifar10/model.h"
@@ -31,9 +31,9 @@ void write_squares(const fs::path& folder, std::uint64_t images_per_file) {
     std::ofstream out(folder / name, std::ios::binary);
     for (std::uint64_t i = 0; i < images_per_file; ++i) {
       const auto label = static_cast<std::size_t>(random.below(10));
-      std::string record(1 + data::kImageBytes, '\0');
+      std::string record(1 + data::kCifar10ImageBytes, '\0');
       record[0] = static_cast<char>(label);
-      for (std::size_t value = 0; value < data::kImageBytes; ++value) {
+      for (std::size_t value = 0; value < data::kCifar10ImageBytes; ++value) {
         const std::size_t row = value % 1024 / 32;
         const std::size_t column = value % 32;
         const bool inside = row / 8 == label / 4 && column / 8 == label % 4;

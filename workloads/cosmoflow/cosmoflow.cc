@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "gyre/data/record_set.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/sgd.h"
+#include "workloads/cosmoflow/symmetry.h"
 
 namespace gyre::cosmoflow {
 namespace {
@@ -118,7 +120,9 @@ class CosmoflowTask final : public training::Task {
   std::span<const std::string_view> metrics() const override { return kMetrics; }
 
   std::vector<double> train(const data::Batch& batch, std::uint64_t step, double scale) override {
-    const auto [volumes, targets] = samples_of(batch);
+    const auto [stored, targets] = samples_of(batch);
+    const auto samples = std::span(batch.samples().samples).first(batch.samples().counted);
+    const at::Tensor volumes = recipe_.augment ? turned_at_random(stored, samples, recipe_.seed, step) : stored;
     const training::DropoutKey dropout{recipe_.seed, step, batch.samples().first_position};
     const at::Tensor answers = network_.forward(volumes, &dropout);
     const at::Tensor loss = (answers - targets).square().mean(1).sum();

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "gyre/base/random.h"
 #include "gyre/data/formats/example.h"
 #include "gyre/data/formats/tfrecord.h"
+#include "workloads/cosmoflow/symmetry.h"
 
 namespace gyre::cosmoflow {
 namespace {
@@ -65,6 +67,27 @@ TEST(CosmoflowNetwork, pads_as_tensorflow_does) {
   EXPECT_EQ(network.forward(volume, nullptr).abs().max().item<double>(), 0);
   volume[0][0][0][0][1] = 0.01;
   EXPECT_GT(network.forward(volume, nullptr).abs().max().item<double>(), 0);
+}
+
+TEST(CosmoflowSymmetry, a_cube_has_48_and_each_keeps_its_neighbourhoods) {
+  const at::Tensor volume = at::arange(2 * 27, at::kFloat).view({2, 3, 3, 3});
+  std::set<std::vector<float>> seen;
+  for (std::uint64_t symmetry = 0; symmetry < kCubeSymmetries; ++symmetry) {
+    const at::Tensor copy = turned(volume, symmetry).contiguous();
+    seen.emplace(copy.const_data_ptr<float>(), copy.const_data_ptr<float>() + copy.numel());
+    EXPECT_TRUE(at::equal(std::get<0>(copy[0].flatten().sort()), volume[0].flatten())) << "channels stay apart";
+    EXPECT_EQ(copy[0][1][1][1].item<float>(), 13) << "the centre stays";
+  }
+  EXPECT_EQ(seen.size(), kCubeSymmetries);
+  EXPECT_TRUE(at::equal(turned(volume, 0), volume));
+}
+
+TEST(CosmoflowSymmetry, how_a_sample_is_turned_does_not_depend_on_its_batch) {
+  const at::Tensor volumes = at::arange(4 * 8, at::kFloat).view({4, 1, 2, 2, 2});
+  const at::Tensor together = turned_at_random(volumes, std::vector<std::uint64_t>{7, 8, 9, 10}, 1, 5);
+  const at::Tensor alone = turned_at_random(volumes.narrow(0, 2, 1), std::vector<std::uint64_t>{9}, 1, 5);
+  EXPECT_TRUE(at::equal(together[2], alone[0]));
+  EXPECT_FALSE(at::equal(together, turned_at_random(volumes, std::vector<std::uint64_t>{7, 8, 9, 10}, 1, 6)));
 }
 
 TEST(CosmoflowNetwork, sizes_that_make_no_network_are_refused) {
@@ -149,6 +172,16 @@ TEST_F(CosmoflowTest, learns_and_stops_at_the_target) {
   EXPECT_TRUE(outcome.target_reached) << "MAE " << outcome.test[kMae];
   EXPECT_LT(outcome.epochs, 60U);
   EXPECT_GT(outcome.test[kMaeOfZeros], 0.45);
+}
+
+TEST_F(CosmoflowTest, turned_volumes_train_too_and_the_same_run_gives_the_same_bits) {
+  Recipe recipe = this->recipe("turned");
+  recipe.augment = true;
+  const auto first = train(recipe);
+  Recipe again = this->recipe("turned again");
+  again.augment = true;
+  EXPECT_EQ(train(again).state_hash, first.state_hash);
+  EXPECT_NE(train(this->recipe("not turned")).state_hash, first.state_hash);
 }
 
 TEST_F(CosmoflowTest, the_same_run_gives_the_same_bits_whatever_the_threads) {

@@ -19,7 +19,7 @@ constexpr const char* kDescription =
 constexpr const char* kFooter = R"(
 examples:
   python -m gyre.datasets cosmo --out cosmo --size 32 --train 1024 --validation 256
-  gyre run -n 2 -- gyre-cosmoflow --data-dir cosmo --output-dir run1 --base-batch-size 8 --lr 0.002 --n-epochs 30
+  gyre run -n 2 -- gyre-cosmoflow --data-dir cosmo --output-dir run1 --base-batch-size 8 --lr 0.005 --augment
   gyre run -n 2 -- gyre-cosmoflow configs/cosmo.yaml --data-dir cosmo --target-mae 0.124
 
 CONFIG is a YAML file of the public benchmark (mlcommons/hpc, cosmoflow/configs); options win over it.
@@ -70,6 +70,7 @@ void add_data(CLI::App& app, Given& given, Recipe& recipe) {
   app.add_option("--n-epochs", given.n_epochs, "Train up to this epoch (128)")->check(CLI::Range(1, 1'000'000));
   app.add_option("--apply-log", given.apply_log, "1: log(1 + x); 0: divide each volume by its mean (1)")
       ->check(CLI::IsMember({0, 1}));
+  app.add_flag("--augment", recipe.augment, "Turn and mirror each training volume at random: 48 ways");
   app.add_option("--threads", recipe.threads, "Threads that load data")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -222,6 +222,7 @@ std::map<std::string, std::string> result_options(const Recipe& recipe, int rank
   std::map<std::string, std::string> options = {{"--batch-size", fmt::format("{}", recipe.batch_size)},
                                                 {"--n-train", fmt::format("{}", recipe.n_train)},
                                                 {"--apply-log", fmt::format("{}", recipe.apply_log)},
+                                                {"--augment", fmt::format("{}", recipe.augment)},
                                                 {"--dropout", fmt::format("{}", recipe.network.dropout)},
                                                 {"--l2", fmt::format("{}", recipe.l2)},
                                                 {"--lr", fmt::format("{}", recipe.base_lr)},

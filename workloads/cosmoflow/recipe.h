@@ -24,6 +24,8 @@ struct Recipe {
   std::uint64_t n_epochs = 128;
   bool apply_log = true;  ///< log(1 + x); false: divided by the volume's mean.
 
+  bool augment = false;  ///< Each volume turned and mirrored at random, anew in every epoch.
+
   NetworkOptions network{.size = 0};  ///< size 0: that of the first volume.
   double l2 = 0;                      ///< Keras' factor of the two hidden dense layers' squared weights.
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -13,10 +14,10 @@ namespace gyre::resnet50 {
 struct ImageData {
   std::shared_ptr<const data::SampleSet> train;
   std::shared_ptr<const data::SampleSet> validation;
+  std::int64_t classes = 0;
   std::vector<data::Field> train_fields;  ///< The image, [height, width, 3] float32, and its label, from 0.
   std::vector<data::Field> validation_fields;
 };
-enum FieldIndex : std::size_t { kImage, kLabel };
 
 /// Error(kNotFound) where there is nothing that looks like images; those of data::open_samples().
 ImageData open_images(const Options& options);

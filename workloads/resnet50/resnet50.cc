@@ -14,6 +14,7 @@
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/sgd.h"
 #include "workloads/resnet50/image_data.h"
+#include "workloads/training/image_samples.h"
 
 namespace gyre::resnet50 {
 namespace {
@@ -60,15 +61,10 @@ class ResnetTask final : public training::Task {
   Samples samples_of(const data::Batch& batch) const {
     const auto count = static_cast<std::int64_t>(batch.samples().counted);
     const at::Tensor images =
-        at::from_blob(batch.field(kImage).data(), {count, options_.image_size, options_.image_size, 3});
-    const at::Tensor labels = at::from_blob(batch.field(kLabel).data(), {count}, at::TensorOptions(at::kLong));
-    const auto highest = labels.max().item<std::int64_t>();
-    const auto lowest = labels.min().item<std::int64_t>();
-    if (lowest < 0 || highest >= options_.network.classes) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("a sample has label {}, and the network {} classes, from 0: see --classes",
-                              lowest < 0 ? lowest : highest, options_.network.classes));
-    }
+        at::from_blob(batch.field(training::kImage).data(), {count, options_.image_size, options_.image_size, 3});
+    const at::Tensor labels =
+        at::from_blob(batch.field(training::kLabel).data(), {count}, at::TensorOptions(at::kLong));
+    training::check_labels(labels, options_.network.classes);
     return {images.permute({0, 3, 1, 2}), labels};
   }
 
@@ -177,8 +173,7 @@ void announce(const Options& options, const train::NamedTensors& parameters, con
 
 training::Outcome run_training(Options options, train::GradientExchange& exchange) {
   const ImageData images = open_images(options);
-  const std::vector<std::string> classes = images.train->classes();
-  if (!classes.empty()) options.network.classes = static_cast<std::int64_t>(classes.size());
+  options.network.classes = images.classes;
   check_network(options.network);
   data::Loader train(images.train, images.train_fields, loader_options(options, *images.train, true, exchange));
   data::Loader validation(images.validation, images.validation_fields,

@@ -16,7 +16,7 @@ namespace gyre::data {
 namespace {
 
 constexpr int kTrainFiles = 5;
-constexpr std::uint64_t kRecordBytes = 1 + kImageBytes;
+constexpr std::uint64_t kRecordBytes = 1 + kCifar10ImageBytes;
 
 std::vector<std::string> file_names(std::string_view suffix) {
   std::vector<std::string> names;
@@ -25,7 +25,7 @@ std::vector<std::string> file_names(std::string_view suffix) {
   return names;
 }
 
-ImageRecords open_binary(const std::filesystem::path& path) {
+Cifar10Records open_binary(const std::filesystem::path& path) {
   auto file = open_local_file(path.string());
   const std::uint64_t size = file->size_bytes();
   if (size == 0 || size % kRecordBytes != 0) {
@@ -34,7 +34,7 @@ ImageRecords open_binary(const std::filesystem::path& path) {
                             "CIFAR-10's binary layout. Copy or download it again",
                             path.string(), size, kRecordBytes));
   }
-  ImageRecords records;
+  Cifar10Records records;
   records.path = path;
   records.file = std::move(file);
   records.offset_bytes = 1;
@@ -48,9 +48,9 @@ std::vector<std::uint8_t> read_labels(const PickleDocument& document, const Pick
   labels.reserve(list.items.size());
   for (const std::uint32_t index : list.items) {
     const PickleObject& label = document.objects[index];
-    if (label.kind != PickleObject::Kind::kInteger || label.integer < 0 || label.integer >= kImageClasses) {
+    if (label.kind != PickleObject::Kind::kInteger || label.integer < 0 || label.integer >= kCifar10Classes) {
       throw Error(ErrorCode::kCorruptData,
-                  fmt::format("{}: label {} is not a number from 0 to {}", name, labels.size(), kImageClasses - 1));
+                  fmt::format("{}: label {} is not a number from 0 to {}", name, labels.size(), kCifar10Classes - 1));
     }
     labels.push_back(static_cast<std::uint8_t>(label.integer));
   }
@@ -68,9 +68,9 @@ std::pair<std::vector<std::uint8_t>, std::span<const std::byte>> read_batch(cons
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{}: a dict with the array `data` and the list `labels` is needed", name));
   }
-  if (images->shape.size() != 2 || images->shape[1] != kImageBytes || images->shape[0] == 0) {
+  if (images->shape.size() != 2 || images->shape[1] != kCifar10ImageBytes || images->shape[0] == 0) {
     throw Error(ErrorCode::kCorruptData, fmt::format("{}: `data` has the shape ({}); n x {} is needed", name,
-                                                     fmt::join(images->shape, ", "), kImageBytes));
+                                                     fmt::join(images->shape, ", "), kCifar10ImageBytes));
   }
   if (labels->items.size() != images->shape[0]) {
     throw Error(ErrorCode::kCorruptData,
@@ -79,13 +79,13 @@ std::pair<std::vector<std::uint8_t>, std::span<const std::byte>> read_batch(cons
   return {read_labels(document, *labels, name), as_bytes(images->text)};
 }
 
-ImageRecords open_python(const std::filesystem::path& path) {
+Cifar10Records open_python(const std::filesystem::path& path) {
   const Bytes bytes = read_file(path, kMostPickleBytes);
   const PickleDocument document = parse_pickle(bytes, path.string());
   auto [labels, pixels] = read_batch(document, path.string());
-  ImageRecords records;
+  Cifar10Records records;
   records.path = path;
-  records.stride_bytes = kImageBytes;
+  records.stride_bytes = kCifar10ImageBytes;
   records.count = labels.size();
   records.labels = std::move(labels);
   if (document.decoded.empty()) {
@@ -98,7 +98,7 @@ ImageRecords open_python(const std::filesystem::path& path) {
   return records;
 }
 
-ImageRecords open_file(const std::filesystem::path& path) {
+Cifar10Records open_file(const std::filesystem::path& path) {
   return path.extension() == ".bin" ? open_binary(path) : open_python(path);
 }
 
@@ -117,25 +117,25 @@ bool holds_layout(const std::filesystem::path& folder, const std::vector<std::st
 
 }  // namespace
 
-ImageRecords parse_cifar10_pickle(std::span<const std::byte> bytes, std::string_view name) {
+Cifar10Records parse_cifar10_pickle(std::span<const std::byte> bytes, std::string_view name) {
   const PickleDocument document = parse_pickle(bytes, name);
   auto [labels, pixels] = read_batch(document, name);
-  ImageRecords records;
+  Cifar10Records records;
   records.path = name;
   records.memory.assign(pixels.begin(), pixels.end());
-  records.stride_bytes = kImageBytes;
+  records.stride_bytes = kCifar10ImageBytes;
   records.count = labels.size();
   records.labels = std::move(labels);
   return records;
 }
 
-ImageSet open_cifar10_files(std::span<const std::string> names) {
-  std::vector<ImageRecords> records;
+Cifar10Images open_cifar10_files(std::span<const std::string> names) {
+  std::vector<Cifar10Records> records;
   for (const std::string& name : names) records.push_back(open_file(name));
-  return ImageSet(std::move(records));
+  return Cifar10Images(std::move(records));
 }
 
-Cifar10 open_cifar10(const std::filesystem::path& folder) {
+std::optional<Cifar10Files> find_cifar10(const std::filesystem::path& folder) {
   if (std::error_code ignored; !std::filesystem::is_directory(folder, ignored)) {
     throw Error(ErrorCode::kNotFound, fmt::format("the data folder {} does not exist", folder.string()));
   }
@@ -144,18 +144,14 @@ Cifar10 open_cifar10(const std::filesystem::path& folder) {
     for (const std::filesystem::path& place : {folder, folder / subfolder}) {
       const std::vector<std::string> names = file_names(suffix);
       if (!holds_layout(place, names)) continue;
-      std::vector<ImageRecords> train;
-      for (int i = 0; i < kTrainFiles; ++i) train.push_back(open_file(place / names[static_cast<std::size_t>(i)]));
-      std::vector<ImageRecords> test;
-      test.push_back(open_file(place / names.back()));
-      return {ImageSet(std::move(train)), ImageSet(std::move(test)), place};
+      Cifar10Files files{.train = {}, .test = {}, .folder = place};
+      for (const std::string& name : names) files.train.push_back((place / name).string());
+      files.test.push_back(std::move(files.train.back()));
+      files.train.pop_back();
+      return files;
     }
   }
-  throw Error(ErrorCode::kNotFound,
-              fmt::format("{} holds no CIFAR-10: neither data_batch_1.bin … nor data_batch_1 …, also not in "
-                          "cifar-10-batches-bin or cifar-10-batches-py. `python -m gyre.datasets digits --out {}` "
-                          "writes a small real set in this layout",
-                          folder.string(), folder.string()));
+  return std::nullopt;
 }
 
 }  // namespace gyre::data

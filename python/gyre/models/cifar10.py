@@ -8,16 +8,19 @@ from torch.nn import functional
 
 
 class Cifar10Cnn(nn.Module):
-    """Images [n, 3, 32, 32], values 0 to 1 -> logits [n, 10]."""
+    """Images [n, 3, size, size], values 0 to 1 -> logits [n, classes]."""
 
-    def __init__(self) -> None:
+    def __init__(self, image_size: int = 32, classes: int = 10) -> None:
         super().__init__()
+        if image_size < 10:
+            raise ValueError(f"images of {image_size} pixels are too small for four convolutions and two poolings")
+        pooled = ((image_size - 2) // 2 - 2) // 2
         self.conv1 = nn.Conv2d(3, 32, 3, padding=1)
         self.conv2 = nn.Conv2d(32, 32, 3)
         self.conv3 = nn.Conv2d(32, 64, 3, padding=1)
         self.conv4 = nn.Conv2d(64, 64, 3)
-        self.dense1 = nn.Linear(2304, 512)
-        self.dense2 = nn.Linear(512, 10)
+        self.dense1 = nn.Linear(64 * pooled**2, 512)
+        self.dense2 = nn.Linear(512, classes)
         self.after_convolutions = nn.Dropout(0.25)
         self.after_dense = nn.Dropout(0.5)
 

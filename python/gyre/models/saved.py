@@ -137,9 +137,12 @@ def describe(metadata: Mapping[str, str], where: Path) -> Description:
         raise CorruptDataError(f"{where} does not say which network it holds: {error}") from error
 
 
-def _describe_cifar10(_: Mapping[str, str], trained_by: str) -> Description:
+def _describe_cifar10(metadata: Mapping[str, str], trained_by: str) -> Description:
     none, all_of_it = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    return Description("Cifar10Cnn", {}, trained_by, "image", (3, 32, 32), mean=none, std=all_of_it)
+    # Checkpoints of version 0.1 do not say what it could not change.
+    side = int(metadata.get("--image-size", "32"))
+    arguments: dict[str, int | str] = {"image_size": side, "classes": int(metadata.get("--classes", "10"))}
+    return Description("Cifar10Cnn", arguments, trained_by, "image", (3, side, side), mean=none, std=all_of_it)
 
 
 def _describe_resnet50(metadata: Mapping[str, str], trained_by: str) -> Description:

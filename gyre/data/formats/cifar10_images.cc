@@ -1,4 +1,4 @@
-#include "gyre/data/image_set.h"
+#include "gyre/data/formats/cifar10_images.h"
 
 #include <fmt/format.h>
 
@@ -12,42 +12,42 @@
 namespace gyre::data {
 namespace {
 
-std::uint8_t read_record(const ImageRecords& records, std::uint64_t index, std::span<std::byte> pixels) {
+std::uint8_t read_record(const Cifar10Records& records, std::uint64_t index, std::span<std::byte> pixels) {
   const std::uint64_t offset = records.offset_bytes + index * records.stride_bytes;
   if (!records.memory.empty()) {
-    std::memcpy(pixels.data(), records.memory.data() + offset, kImageBytes);
+    std::memcpy(pixels.data(), records.memory.data() + offset, kCifar10ImageBytes);
     return records.labels[index];
   }
   if (!records.labels.empty()) {
     records.file->read_at(offset, pixels);
     return records.labels[index];
   }
-  std::array<std::byte, 1 + kImageBytes> record;  // The label stands in front of its image: one read for both.
+  std::array<std::byte, 1 + kCifar10ImageBytes> record;  // The label stands in front of its image: one read for both.
   records.file->read_at(offset - 1, record);
-  std::memcpy(pixels.data(), record.data() + 1, kImageBytes);
+  std::memcpy(pixels.data(), record.data() + 1, kCifar10ImageBytes);
   return static_cast<std::uint8_t>(record[0]);
 }
 
 }  // namespace
 
-ImageSet::ImageSet(std::vector<ImageRecords> records) : records_(std::move(records)) {
-  for (const ImageRecords& run : records_) {
+Cifar10Images::Cifar10Images(std::vector<Cifar10Records> records) : records_(std::move(records)) {
+  for (const Cifar10Records& run : records_) {
     GYRE_CHECK((run.labels.empty() || run.labels.size() == run.count));
     count_ += run.count;
   }
 }
 
-std::uint8_t ImageSet::read(std::uint64_t index, std::span<std::byte> pixels) const {
+std::uint8_t Cifar10Images::read(std::uint64_t index, std::span<std::byte> pixels) const {
   GYRE_CHECK(index < count_);
-  GYRE_CHECK(pixels.size() == kImageBytes);
+  GYRE_CHECK(pixels.size() == kCifar10ImageBytes);
   auto run = records_.begin();
   while (index >= run->count) index -= (run++)->count;
   const std::uint8_t label = read_record(*run, index, pixels);
-  if (label >= kImageClasses) {
+  if (label >= kCifar10Classes) {
     throw Error(
         ErrorCode::kCorruptData,
         fmt::format("{}: image {} has the label {}; labels go from 0 to {}. The file is damaged or not CIFAR-10",
-                    run->path.string(), index, label, kImageClasses - 1));
+                    run->path.string(), index, label, kCifar10Classes - 1));
   }
   return label;
 }

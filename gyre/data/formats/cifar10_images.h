@@ -14,13 +14,13 @@
 namespace gyre::data {
 
 /// Height and width 32, three planes (red, green, blue), one byte per value: a CIFAR-10 image.
-inline constexpr std::size_t kImageSide = 32;
-inline constexpr std::size_t kImageChannels = 3;
-inline constexpr std::size_t kImageBytes = kImageChannels * kImageSide * kImageSide;
-inline constexpr std::uint8_t kImageClasses = 10;
+inline constexpr std::size_t kCifar10Side = 32;
+inline constexpr std::size_t kCifar10Channels = 3;
+inline constexpr std::size_t kCifar10ImageBytes = kCifar10Channels * kCifar10Side * kCifar10Side;
+inline constexpr std::uint8_t kCifar10Classes = 10;
 
-/// A run of images in one place: `count` records of kImageBytes, `stride_bytes` apart from `offset_bytes` on.
-struct ImageRecords {
+/// A run of images in one place: `count` records of kCifar10ImageBytes, `stride_bytes` apart from `offset_bytes` on.
+struct Cifar10Records {
   std::filesystem::path path;                  ///< For messages, and the file read from when `memory` is empty.
   std::unique_ptr<const ReadableFile> file{};  ///< Where the images are read from the file when they are asked for.
   Bytes memory;                                ///< Else the images themselves, one after the other.
@@ -30,20 +30,20 @@ struct ImageRecords {
   std::vector<std::uint8_t> labels;  ///< One per image; empty when each label stands in the byte before its image.
 };
 
-/// Images with labels, numbered 0 to count()-1 through all its records in their order. An image is read when it is
-/// asked for, so a rank reads only its own share of a file. Immutable and thread-safe.
-class ImageSet {
+/// CIFAR-10's images with their labels, numbered 0 to count()-1 through all its records in their order. An image is
+/// read when it is asked for, so a rank reads only its own share of a file. Immutable and thread-safe.
+class Cifar10Images {
  public:
-  explicit ImageSet(std::vector<ImageRecords> records);
+  explicit Cifar10Images(std::vector<Cifar10Records> records);
 
   std::uint64_t count() const { return count_; }
 
-  /// Copies image `index` to `pixels` (kImageBytes) and returns its label, 0 to 9. Error(kCorruptData) names the file
-  /// and the record when the label is out of range or the file has become shorter.
+  /// Copies image `index` to `pixels` (kCifar10ImageBytes) and returns its label, 0 to 9. Error(kCorruptData) names the
+  /// file and the record when the label is out of range or the file has become shorter.
   std::uint8_t read(std::uint64_t index, std::span<std::byte> pixels) const;
 
  private:
-  std::vector<ImageRecords> records_;
+  std::vector<Cifar10Records> records_;
   std::uint64_t count_ = 0;
 };
 
