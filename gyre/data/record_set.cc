@@ -62,12 +62,7 @@ void RecordSet::count_records_of(File& file) const {
     file.count = file.places.size();
     return;
   }
-  ScratchBuffer stored;
-  ScratchBuffer contents;
-  Inflater inflater;
-  const auto inflated =
-      inflater.inflate(compression, read_whole(*opened, stored), most_contents_bytes_, file.name, contents);
-  file.count = index_tfrecords(inflated, file.name).size();
+  file.count = count_tfrecords(*opened, compression);
 }
 
 std::uint64_t RecordSet::largest_file() const { return std::ranges::max_element(files_, {}, &File::count)->count; }

@@ -21,9 +21,10 @@ std::uint8_t byte_at(std::span<const std::byte> bytes, std::size_t index) {
   return std::to_integer<std::uint8_t>(bytes[index]);
 }
 
-/// What gzip's last four bytes say of the length of the last member, modulo 2^32; a hint and no more.
-std::uint64_t hinted_size(Compression compression, std::span<const std::byte> stored) {
-  if (compression != Compression::kGzip || stored.size() < kGzipTrailerBytes) return stored.size() * 4;
+/// What gzip's last four bytes say of the length of the last member, modulo 2^32; a hint and no more. libdeflate begins
+/// anew where the memory was too little.
+std::uint64_t hinted_size(Compression compression, std::span<const std::byte> stored, std::uint64_t zlib_ratio) {
+  if (compression != Compression::kGzip || stored.size() < kGzipTrailerBytes) return stored.size() * zlib_ratio;
   std::uint64_t size = 0;
   for (std::size_t i = 4; i >= 1; --i) size = size << 8 | byte_at(stored, stored.size() - 5 + i);
   return size;
@@ -117,7 +118,7 @@ void Inflater::inflate_member(Compression compression, std::span<const std::byte
 std::span<const std::byte> Inflater::inflate(Compression compression, std::span<const std::byte> stored,
                                              std::uint64_t most_bytes, std::string_view name, ScratchBuffer& buffer) {
   if (compression == Compression::kNone) return stored;
-  const std::uint64_t hint = std::max<std::uint64_t>(hinted_size(compression, stored), 1);
+  const std::uint64_t hint = std::max<std::uint64_t>(hinted_size(compression, stored, zlib_ratio_), 1);
   Output output(buffer, std::min(hint, stored.size() * kMostRatio), most_bytes, name);
   std::span<const std::byte> left = stored;
   for (int member = 1; member == 1 || !is_padding(left); ++member) {
@@ -135,6 +136,8 @@ std::span<const std::byte> Inflater::inflate(Compression compression, std::span<
                                                        left.size(), stored.size() - left.size()));
     }
   }
+  if (compression == Compression::kZlib)
+    zlib_ratio_ = output.result().size() / std::max<std::size_t>(stored.size(), 1) + 1;
   return output.result();
 }
 

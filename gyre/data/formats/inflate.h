@@ -38,6 +38,7 @@ class Inflater {
   void inflate_member(Compression compression, std::span<const std::byte>& left, Output& output) const;
 
   std::unique_ptr<void, void (*)(void*)> decompressor_;
+  std::uint64_t zlib_ratio_ = 4;  ///< A guess; that of the last object, for a set's files are alike.
 };
 
 /// `contents` as one member. Level 1 (fast) to 12 (small); kNone returns a copy.

@@ -30,21 +30,27 @@ std::optional<std::uint64_t> length_of(std::span<const std::byte, kHeaderBytes> 
   return length;
 }
 
+[[noreturn]] void throw_wrong_length(std::string_view name, std::uint64_t record, std::uint64_t offset) {
+  throw_corrupt(name, record, offset,
+                record == 0 ? "has a length whose checksum is wrong: it is damaged, or no TFRecord file"
+                            : "has a length whose checksum is wrong");
+}
+
+/// `left`: what the file holds behind the header.
+[[noreturn]] void throw_cut_off(std::string_view name, std::uint64_t record, std::uint64_t offset, std::uint64_t length,
+                                std::uint64_t left) {
+  throw_corrupt(name, record, offset,
+                fmt::format("has {} bytes of which the file holds {}: it was cut off", length,
+                            left < kChecksumBytes ? 0 : left - kChecksumBytes));
+}
+
 /// Where the record behind `header`, at `offset` of a file of `size_bytes`, has its payload.
 RecordPlace place_of(std::span<const std::byte, kHeaderBytes> header, std::uint64_t offset, std::uint64_t size_bytes,
                      std::string_view name, std::uint64_t record) {
   const auto length = length_of(header);
-  if (!length) {
-    throw_corrupt(name, record, offset,
-                  record == 0 ? "has a length whose checksum is wrong: it is damaged, or no TFRecord file"
-                              : "has a length whose checksum is wrong");
-  }
+  if (!length) throw_wrong_length(name, record, offset);
   const std::uint64_t left = size_bytes - offset - kHeaderBytes;
-  if (left < kChecksumBytes || *length > left - kChecksumBytes) {
-    throw_corrupt(name, record, offset,
-                  fmt::format("has {} bytes of which the file holds {}: it was cut off", *length,
-                              left < kChecksumBytes ? 0 : left - kChecksumBytes));
-  }
+  if (left < kChecksumBytes || *length > left - kChecksumBytes) throw_cut_off(name, record, offset, *length, left);
   return {offset + kHeaderBytes, *length};
 }
 
@@ -64,6 +70,58 @@ std::vector<RecordPlace> index(std::uint64_t size_bytes, std::string_view name, 
   }
   return places;
 }
+
+/// The contents of a compressed file, of which most are passed over.
+class Contents {
+ public:
+  Contents(const ReadableFile& file, Compression compression) : stream_(file, compression), piece_(kPieceBytes) {}
+
+  std::uint64_t offset() const { return offset_; }
+
+  /// Fewer bytes at the end alone.
+  std::size_t read(std::span<std::byte> into) {
+    std::size_t done = 0;
+    while (done < into.size() && fill()) {
+      const std::size_t count = std::min(into.size() - done, end_ - begin_);
+      std::copy_n(piece_.begin() + static_cast<std::ptrdiff_t>(begin_), count,
+                  into.begin() + static_cast<std::ptrdiff_t>(done));
+      pass(count);
+      done += count;
+    }
+    return done;
+  }
+
+  /// How many bytes it was; fewer at the end alone.
+  std::uint64_t skip(std::uint64_t bytes) {
+    std::uint64_t done = 0;
+    while (done < bytes && fill()) {
+      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes - done, end_ - begin_));
+      pass(count);
+      done += count;
+    }
+    return done;
+  }
+
+ private:
+  static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+
+  bool fill() {
+    if (begin_ < end_) return true;
+    begin_ = 0;
+    end_ = stream_.read(piece_);
+    return end_ > 0;
+  }
+  void pass(std::size_t bytes) {
+    begin_ += bytes;
+    offset_ += bytes;
+  }
+
+  InflateStream stream_;
+  std::vector<std::byte> piece_;
+  std::size_t begin_ = 0;  // Of piece_: what has not been passed.
+  std::size_t end_ = 0;
+  std::uint64_t offset_ = 0;
+};
 
 /// `bytes`: a payload and its checksum, which is compared.
 std::span<const std::byte> without_checksum(std::span<const std::byte> bytes, const RecordPlace& place,
@@ -106,6 +164,24 @@ std::vector<RecordPlace> index_tfrecords(std::span<const std::byte> contents, st
   return index(contents.size(), name, [&](std::uint64_t offset, std::span<std::byte> header) {
     std::ranges::copy(contents.subspan(static_cast<std::size_t>(offset), header.size()), header.begin());
   });
+}
+
+std::uint64_t count_tfrecords(const ReadableFile& file, Compression compression) {
+  Contents contents(file, compression);
+  std::array<std::byte, kHeaderBytes> header;
+  for (std::uint64_t record = 0;; ++record) {
+    const std::uint64_t offset = contents.offset();
+    const std::size_t bytes = contents.read(header);
+    if (bytes == 0) return record;
+    if (bytes < header.size()) {
+      throw_corrupt(file.name(), record, offset, fmt::format("is cut off: {} bytes are left in the file", bytes));
+    }
+    const auto length = length_of(header);
+    if (!length) throw_wrong_length(file.name(), record, offset);
+    const std::uint64_t payload = contents.skip(*length);
+    const std::uint64_t checksum = contents.skip(kChecksumBytes);
+    if (checksum < kChecksumBytes) throw_cut_off(file.name(), record, offset, *length, payload + checksum);
+  }
 }
 
 std::span<const std::byte> checked_payload(std::span<const std::byte> contents, const RecordPlace& place,

@@ -10,6 +10,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/data/formats/inflate.h"
+#include "gyre/data/formats/inflate_stream.h"
 #include "gyre/data/readable_file.h"
 
 namespace gyre::data {
@@ -40,6 +41,9 @@ std::vector<RecordPlace> index_tfrecords(const ReadableFile& file);
 
 /// The records of a whole file's uncompressed contents, likewise.
 std::vector<RecordPlace> index_tfrecords(std::span<const std::byte> contents, std::string_view name);
+
+/// How many records a compressed file holds. Errors are those of InflateStream and index_tfrecords().
+std::uint64_t count_tfrecords(const ReadableFile& file, Compression compression);
 
 /// The payload at `place`, read with its checksum into `buffer`. Error(kCorruptData) names file, record and offset.
 std::span<const std::byte> read_tfrecord(const ReadableFile& file, const RecordPlace& place, std::uint64_t record,
