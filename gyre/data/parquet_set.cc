@@ -11,6 +11,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/parse.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/data/internal/parallel.h"
 #include "gyre/data/internal/parquet_file.h"
@@ -356,6 +357,8 @@ std::string ParquetReader::position() const {
 bool is_parquet(std::span<const std::byte> first_bytes) {
   return as_text(first_bytes).starts_with("PAR1") || as_text(first_bytes).starts_with("PARE");
 }
+
+std::string pyarrow_folder_from_environment() { return environment_variable("GYRE_PYARROW").value_or(""); }
 
 std::shared_ptr<const SampleSet> open_parquet(std::vector<std::string> names, FileOpener open,
                                               const ParquetOptions& options) {

@@ -14,11 +14,15 @@ namespace gyre::data {
 /// Whether a file begins as Parquet files do.
 bool is_parquet(std::span<const std::byte> first_bytes);
 
+/// GYRE_PYARROW: the folder of the package pyarrow, where it stands in another environment; else empty.
+std::string pyarrow_folder_from_environment();
+
 struct ParquetOptions {
   /// The columns that are read: by name, "outer.inner" within structs. "outer" alone is its "outer.bytes", where data
   /// sets of Hugging Face keep an image. Empty: all columns of a type that is read.
   std::vector<std::string> columns{};
-  /// Where the Python package stands; empty: as internal/parquet_library.h says.
+  /// Where the Python package pyarrow stands, whose libraries read the files; empty: where the build or the wheel has
+  /// it. See pyarrow_folder_from_environment().
   std::string pyarrow_folder{};
   int threads = 1;  ///< That read footers.
 };

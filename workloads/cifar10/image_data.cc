@@ -9,6 +9,7 @@
 #include "gyre/base/error.h"
 #include "gyre/data/formats/cifar10.h"
 #include "gyre/data/open_samples.h"
+#include "gyre/data/parquet_set.h"
 #include "gyre/data/readable_file.h"
 #include "workloads/training/image_samples.h"
 
@@ -26,7 +27,8 @@ std::shared_ptr<const data::SampleSet> open_set(const Options& options, const st
                             "gyre.datasets digits --out {}` writes a small real set",
                             options.data_dir.string(), sets.front(), sets.front(), options.data_dir.string()));
   }
-  return data::open_samples(files, data::open_local_file, {.threads = options.threads});
+  return data::open_samples(files, data::open_local_file,
+                            {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});
 }
 
 std::shared_ptr<const data::SampleSet> open_cifar10(const std::vector<std::string>& files, const Options& options) {

@@ -9,6 +9,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/data/open_samples.h"
+#include "gyre/data/parquet_set.h"
 #include "gyre/data/readable_file.h"
 #include "workloads/training/image_samples.h"
 
@@ -26,7 +27,8 @@ std::shared_ptr<const data::SampleSet> open_set(const Options& options, const st
         fmt::format("{} has neither a folder {} nor files {}-*; `python -m gyre.datasets imagenet` makes such a set",
                     options.data_dir.string(), fmt::join(sets, " or "), sets.front()));
   }
-  return data::open_samples(files, data::open_local_file, {.threads = options.threads});
+  return data::open_samples(files, data::open_local_file,
+                            {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});
 }
 
 data::ImageOptions image_options(const Options& options, bool augment) {

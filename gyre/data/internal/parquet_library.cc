@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 
@@ -36,14 +35,12 @@ void load_arrow(const std::string& folder) {
   }
 }
 
-const parquet::Interface& load(std::string pyarrow_folder) {
+const parquet::Interface& load(const std::string& pyarrow_folder) {
   if (std::string_view(GYRE_ARROW_SONAME).empty()) {
     throw Error(ErrorCode::kUnsupported,
                 "this build of Gyre reads no Parquet files, because pyarrow was missing when it was built; install "
                 "pyarrow and build it again");
   }
-  const char* const from_environment = std::getenv("GYRE_PYARROW");
-  if (pyarrow_folder.empty() && from_environment != nullptr) pyarrow_folder = from_environment;
   if (!pyarrow_folder.empty()) load_arrow(pyarrow_folder);
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

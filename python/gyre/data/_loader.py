@@ -272,10 +272,10 @@ def _runtime_here() -> _core.Runtime | None:
 
 
 def _pyarrow_folder() -> str:
-    """Where the package stands whose libraries read Parquet files; it is not imported. Empty where there is none, or
-    the environment names it."""
-    if "GYRE_PYARROW" in os.environ:
-        return ""
+    """Where the package stands whose libraries read Parquet files: as the environment says, or in this Python's; it is
+    not imported. Empty where there is none."""
+    if folder := os.environ.get("GYRE_PYARROW"):
+        return folder
     found = importlib.util.find_spec("pyarrow")
     return next(iter(found.submodule_search_locations or ()), "") if found else ""
 
