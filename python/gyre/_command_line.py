@@ -1,4 +1,4 @@
-"""What the verbs that are written in Python share: a parser whose errors help, and the table of its options."""
+"""Shared by the commands that are written in Python: a parser with helpful errors, and the table of its options."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Table = dict[str, Any]
 
 
 def _suggestion(word: str, known: Iterable[str], quote: str = "") -> str:
-    """ "; did you mean X?", or nothing where nothing resembles it."""
+    """ "; did you mean X?", or nothing if no known word resembles it."""
     found = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {quote}{found[0]}{quote}?" if found else ""
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that suggests what a mistyped verb or option was meant to be, in the words of `gyre` itself,
-    and takes no abbreviations: what they stand for changes with every option that is added."""
+    """An ArgumentParser that suggests corrections for mistyped commands and options, in the words of `gyre` itself, and
+    rejects abbreviations, whose meaning would change with every new option."""
 
     def __init__(self, *arguments: Any, raw: bool = False, **options: Any) -> None:
         """`raw`: the description and the epilog keep their lines."""
         if raw:
             options["formatter_class"] = argparse.RawDescriptionHelpFormatter
         options["allow_abbrev"] = False
-        self.actions: list[argparse.Action] = []  # All that were added to the parser itself.
+        self.actions: list[argparse.Action] = []  # All actions that were added to the parser itself.
         super().__init__(*arguments, **options)
         self.verbs: dict[str, Parser] = {}
 
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         }
 
     def _words(self) -> list[str]:
-        """Choices of arguments that are no options."""
+        """Choices of positional arguments."""
         arguments = [action for action in self.actions if not action.option_strings]
         return [str(choice) for action in arguments for choice in action.choices or ()]
 

@@ -1,8 +1,8 @@
-"""Ends the wait for ranks that can no longer come, where it is torch that waits.
+"""Ends torch's own waits for ranks that can no longer arrive.
 
-torch's rendezvous waits in its store until all ranks are there, before any backend is asked, up to a time limit of its
-own (30 minutes, unless the script says otherwise). Only `gyre run` knows that a rank's program has ended, and notes it
-in a file in memory (GYRE_ENDED_FD, docs/guide/launchers.md).
+torch's rendezvous waits in its store until all ranks are there, before it calls any backend, up to a time limit of its
+own (30 minutes, unless the script sets another). Only `gyre run` knows that a rank's program has ended, and records it
+in a memory file (GYRE_ENDED_FD, docs/guide/launchers.md).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from urllib.parse import parse_qs, urlparse
 from gyre._program_position import stacklevel_of_program
 from gyre.errors import PeerLostError
 
-# How often a rank that waits looks. All of them do, and the launcher ends the last of them soon after the first one has
-# failed: each should have said why by then.
+# How often a waiting rank checks. All of them do, and the launcher kills the last of them soon after the first one has
+# failed: each should have reported the reason by then.
 LOOK_SECONDS = 0.05
 FIRST_PAUSE_SECONDS = 0.001
 CONNECT_SECONDS = 2.0
@@ -37,8 +37,8 @@ Handler = Callable[..., Iterator[Any]]
 
 
 def watch_rendezvous() -> None:
-    """Has torch's own ways to gather (`env://`, `tcp://`) end early under `gyre run`, for the backend gyre; elsewhere
-    does nothing. Call it once. A torch that keeps them in another place has its own time limit only."""
+    """Makes torch's own rendezvous (`env://`, `tcp://`) end early under `gyre run`, for the backend gyre; elsewhere
+    does nothing. Call it once. If torch keeps its handlers elsewhere, only its own time limit applies."""
     if "GYRE_ENDED_FD" not in os.environ:
         return
     from gyre._torch_private import rendezvous_handlers  # noqa: PLC0415  It needs torch; the launcher's side does not.
@@ -68,10 +68,10 @@ def _watched(handler: Handler) -> Handler:
             _warn_of_more_ranks(place)
             yield _with_own_store(place, functools.partial(next, iterator))
         elif place.rank == 0:
-            # Its store waits until all have come.
+            # Its store waits until all ranks have come.
             yield _with_own_store(place, functools.partial(_wait_beside, functools.partial(next, iterator), ranks))
         else:
-            # Theirs waits for rank 0's, and then for nobody.
+            # Their stores wait for rank 0's, and for nothing else.
             limit = options.get("timeout", LONGEST_WAIT)
             wait_until(place.is_listening, ranks, time.monotonic() + limit.total_seconds())
             yield next(iterator)
@@ -81,7 +81,7 @@ def _watched(handler: Handler) -> Handler:
 
 
 def _is_for_gyre() -> bool:
-    """Whether the group to be made names Gyre among its backends: others gather as torch has them do."""
+    """Whether the group to be made names Gyre among its backends: other groups use torch's own rendezvous."""
     from gyre._torch_private import backend_being_initialised  # noqa: PLC0415
 
     return "gyre" in re.split("[:,]", (backend_being_initialised() or "").lower())
@@ -104,7 +104,7 @@ class _Place:
 
 
 def _place_in(url: str) -> _Place | None:
-    """As torch will read it; None where it will find something wrong, and say so."""
+    """As torch will read it; None if it is invalid, which torch will report."""
     parts = urlparse(url)
     query = parse_qs(parts.query)
     words = [
@@ -120,20 +120,20 @@ def _place_in(url: str) -> _Place | None:
 
 
 def _warn_of_more_ranks(place: _Place) -> None:
-    """Than the launcher has started: torch waits for them for half an hour, without a word."""
+    """More ranks than the launcher has started: torch would wait for them for half an hour, silently."""
     started = os.environ.get("GYRE_SIZE", "")
     if started.isdecimal() and place.world_size > int(started):
         warnings.warn(
             f"init_process_group() waits for {place.world_size} ranks, and `gyre run` has started {started}: leave out "
-            "world_size and rank, which it hands down, or start as many",
+            "world_size and rank, which it sets, or start as many",
             RuntimeWarning,
             stacklevel=stacklevel_of_program(),
         )
 
 
 def _with_own_store(place: _Place, wait: Callable[[], Result]) -> Result:
-    """wait(), which opens the store if this is rank 0. Where another process has done so, torch's exception says why
-    that may be."""
+    """wait(), which opens the store if this is rank 0. If another process has already opened it, likely reasons are
+    added to torch's exception."""
     try:
         return wait()
     except RuntimeError as failure:
@@ -142,28 +142,28 @@ def _with_own_store(place: _Place, wait: Callable[[], Result]) -> Result:
         raise type(failure)(
             f"another process listens at rank 0's address, {place.host}:{place.port}, already: another program, or a "
             "rank that calls itself rank 0 in init_process_group(), as this one does (for `gyre run` it is rank "
-            f"{os.environ.get('GYRE_RANK', 'unknown')}); leave out rank and world_size, which `gyre run` hands down, "
+            f"{os.environ.get('GYRE_RANK', 'unknown')}); leave out rank and world_size, which `gyre run` sets, "
             f"or choose another port ({failure})"
         ) from failure
 
 
 def launchers_ranks(world_size: int, members: Sequence[int] = ()) -> Sequence[int]:
-    """What the launcher calls `members` of torch's world (all, if none are named). None when the world is not the whole
-    job (then only its maker knows which ranks it has), or no launcher tells who has ended."""
+    """The launcher's numbers of `members` of torch's world (all, if none are named). None if the world is not the whole
+    job (then only its creator knows its ranks), or no launcher reports which ranks have ended."""
     if "GYRE_ENDED_FD" not in os.environ or str(world_size) != os.environ.get("GYRE_SIZE"):
         return ()
     return members or range(world_size)
 
 
 def wait_until(come: Callable[[], bool], ranks: Sequence[int], until: float) -> None:
-    """Returns when come() is true, or at `until`. It cannot be without all of `ranks` (as the launcher counts them):
-    PeerLostError when one of them has ended with exit code 0."""
+    """Returns when come() is true, or at `until`. come() needs all of `ranks` (the launcher's numbers): PeerLostError
+    when one of them has ended with exit code 0."""
     pause = FIRST_PAUSE_SECONDS
     while time.monotonic() < until:
         try:
             if come():
                 return
-        except RuntimeError:  # torch's: its store has gone with a rank that gave up a moment earlier.
+        except RuntimeError:  # torch's: its store disappeared with a rank that gave up a moment earlier.
             _give_up_without(ranks)
             raise
         _give_up_without(ranks)
@@ -172,9 +172,9 @@ def wait_until(come: Callable[[], bool], ranks: Sequence[int], until: float) -> 
 
 
 def _wait_beside(wait: Callable[[], Result], ranks: Sequence[int]) -> Result:
-    """wait(), which is without end once one of `ranks` has ended: then PeerLostError, and wait() stays behind on a
-    thread of its own, because torch's waits cannot be interrupted. It must not come back then: an interpreter that is
-    ending has no place for it, and aborts the process."""
+    """wait(), which would never return once one of `ranks` has ended: then PeerLostError, and wait() stays behind on a
+    thread of its own, because torch's waits cannot be interrupted. It must not return later: a thread that re-enters an
+    interpreter that is shutting down would abort the process."""
     results: list[Result] = []
     failures: list[BaseException] = []
     done = threading.Event()
@@ -182,14 +182,14 @@ def _wait_beside(wait: Callable[[], Result], ranks: Sequence[int]) -> Result:
     def run() -> None:
         try:
             results.append(wait())
-        except BaseException as failure:  # Raised again by the thread that asked.
+        except BaseException as failure:  # Raised again by the calling thread.
             failures.append(failure)
         done.set()
 
     # A daemon: the process need not wait for it.
     threading.Thread(target=run, name="gyre-gathering", daemon=True).start()
     while not done.wait(LOOK_SECONDS):
-        # Who has ended may have been the last one to come: then the wait ends by itself.
+        # The rank that has ended may have been the last one to arrive: then the wait ends by itself.
         if ended_rank(ranks) is not None and not done.wait(LOOK_SECONDS):
             _give_up_without(ranks)
     if not failures:
@@ -198,13 +198,13 @@ def _wait_beside(wait: Callable[[], Result], ranks: Sequence[int]) -> Result:
 
 
 def ended_rank(ranks: Sequence[int]) -> str | None:
-    """The launcher's words about the first of `ranks` that has ended with exit code 0; None while there is none."""
+    """The launcher's line about the first of `ranks` that has ended with exit code 0; None while there is none."""
     text = os.environ.get("GYRE_ENDED_FD", "")
     if not text.isdecimal():
         return None
     try:
         notes = os.pread(int(text), MOST_BYTES, 0).decode(errors="replace")
-    except OSError:  # Closed on the way here, by a program between `gyre run` and us.
+    except OSError:  # Closed by a program between `gyre run` and this process.
         return None
     found = re.finditer(r"^rank (\d+) \(host .*\n", notes, re.MULTILINE)
     return next((match[0].strip() for match in found if int(match[1]) in ranks), None)

@@ -1,4 +1,4 @@
-"""Where this process's program is now: what the report of a stall says of every rank."""
+"""Where this process's program is now, as shown for every rank in a stall report."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 # How many threads besides the main one are described, and how long a line of source may be.
 _MOST_THREADS = 2
 _LONGEST_LINE = 80
-# Packages whose functions say nothing more of where a program is than its own line.
+# Packages whose functions add nothing to the program's own line.
 _TELL_NOTHING = ("gyre", "torch")
 
 
 def describe() -> str:
     """ "train.py:41 in main(): `loss.backward()`" for the main thread, and what other threads wait for in Gyre."""
     frames = sys._current_frames()
-    # This function's own would hold `frames`, and so all of them with everything in them, until a garbage collection.
+    # This function's own frame would keep `frames`, and with it all of their contents, alive until a garbage
+    # collection.
     frames.pop(threading.get_ident(), None)
     main = threading.main_thread()
     positions = [_position(frames[main.ident])] if main.ident in frames else []
@@ -36,7 +37,7 @@ def describe() -> str:
 
 
 def stacklevel_of_program() -> int:
-    """For warnings.warn(), called where this is: the innermost line of the user's own code."""
+    """The stacklevel for a warnings.warn() in the caller that points to the innermost line of the user's own code."""
     for level, frame in enumerate(_stack(sys._getframe(1)), start=1):
         if _is_of_the_user(frame):
             return level
@@ -51,7 +52,7 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_of_a_program_in_gyre(innermost: FrameType) -> bool:
-    """Of a thread: whether it is the program's, and has called Gyre."""
+    """Whether a thread belongs to the program and has called Gyre."""
     frames = list(_stack(innermost))
     return any(frame.f_code.co_filename.startswith(_PACKAGE) for frame in frames) and any(map(_is_of_the_user, frames))
 

@@ -1,4 +1,4 @@
-"""Making torch.distributed know the backend "gyre"."""
+"""Registration of the backend "gyre" with torch.distributed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "gyre"
 
 
 def register(create: Callable[[Any, object], Any]) -> None:
-    """Once; `create` makes a process group when one is asked for. Does nothing where torch has no torch.distributed."""
+    """Registers once; `create` makes a process group on request. Does nothing if torch has no torch.distributed."""
     if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])

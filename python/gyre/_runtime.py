@@ -25,20 +25,20 @@ from gyre.errors import (
     UnsupportedError,
 )
 
-# What every rank of a failing job sees by itself: dying of one of these tells the others nothing new.
+# Errors that every rank of a failing job gets by itself: if a rank dies of one of these, the others learn nothing new.
 SHARED_FAILURES = (AbortedError, MismatchError, PeerLeftError, PeerLostError, ShutDownError)
 
-# Between two joins a job makes fewer operations of one kind.
+# A job makes fewer operations of one kind than this between two joins.
 _NUMBERS_PER_JOIN = 10**12
 
 
 class Runtime:
-    """This process as a rank of its job, with what the Python side must remember about it. Thread-safe."""
+    """This process as a rank of its job, with the Python side's state for it. Thread-safe."""
 
     def __init__(self, core: _core.Runtime, *, whole: Runtime | None = None, set_id: int = 0) -> None:
-        """`whole`: whose ranks these are a part of, with that `set_id`."""
+        """`whole`: the runtime that this one is a subset of, under `set_id`."""
         self.core = core
-        self.run_in_memory = core.run_in_memory  # Bound once: small operations come often.
+        self.run_in_memory = core.run_in_memory  # Bound once, because small operations are frequent.
         self.set_id = set_id
         self.place = core.place
         self._lock = threading.Lock()
@@ -46,9 +46,9 @@ class Runtime:
         self._joins = 0
         self._subsets: weakref.WeakSet[Runtime] = weakref.WeakSet()
         self.unfinished = Unfinished()
-        self.process_sets: dict[int, Any] = {}  # gyre.torch.process_sets keeps them, by number;
+        self.process_sets: dict[int, Any] = {}  # Kept by gyre.torch.process_sets, by number;
         self.sets_made = 0  # counted from 1.
-        # Of the optimizers that live, also of those of the parts: a parameter is exchanged by one of them at most.
+        # Of the live optimizers, including those of subsets: a parameter is exchanged by at most one of them.
         self.exchanges: weakref.WeakSet[Any] = whole.exchanges if whole else weakref.WeakSet()
 
     @property
@@ -60,21 +60,21 @@ class Runtime:
         return self.place["size"]
 
     def next_number(self, kind: str) -> int:
-        """1, 2, … for each kind: makes names that agree between ranks which make them in the same order."""
+        """1, 2, … for each kind, for names that agree between ranks that make them in the same order."""
         counter = self._counters.get(kind)
-        if counter is None:  # A thread that is as early gets the same one.
+        if counter is None:  # A thread that arrives at the same time gets the same one.
             counter = self._counters.setdefault(kind, itertools.count(self._joins * _NUMBERS_PER_JOIN + 1))
         return next(counter)
 
     def align_numbers(self) -> None:
-        """All ranks have joined, after unequal numbers of operations: from here on their numbers agree again."""
+        """All ranks have joined, after unequal numbers of operations: from here on their counters agree again."""
         with self._lock:
             self._joins += 1
             self._counters = {}
 
     def subset(self, ranks: Sequence[int], set_id: int, name: str) -> Runtime:
         """These ranks as a runtime of their own, numbered in the order given: see _core.Runtime.subset. Collective
-        among them alone. Whoever makes sets takes `set_id` from a range of its own: process sets count from 1 << 24."""
+        among them alone. Each creator of sets takes `set_id` from a range of its own: process sets start at 1 << 24."""
         part = Runtime(self.core.subset(ranks, set_id, name), whole=self, set_id=set_id)
         with self._lock:
             self._subsets.add(part)
@@ -96,7 +96,7 @@ class Runtime:
 
 
 class _Default:
-    """Which runtime init() made, and in which process."""
+    """The runtime that init() made, and the process that it was made in."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -111,9 +111,9 @@ _default = _Default()
 def init() -> None:
     """Makes this process a rank of the job that its launcher describes (`gyre run`, torchrun, mpirun or srun).
 
-    Without a launcher it becomes a job of one rank. Returns when all ranks have appeared. A second call does nothing;
-    after shutdown() it joins again. Errors: gyre.errors.TimeoutError names the ranks that did not appear;
-    InvalidArgumentError names the environment variable that is wrong. Thread-safe.
+    Without a launcher it becomes a job of one rank. Returns when all ranks have joined. A second call does nothing;
+    after shutdown() it joins again. Errors: gyre.errors.TimeoutError names the ranks that did not join;
+    InvalidArgumentError names the invalid environment variable. Thread-safe.
     """
     with _default.lock:
         if _default.forked_from is not None:
@@ -132,27 +132,28 @@ def _start() -> _core.Runtime:
     try:
         return _core.start()
     except InvalidArgumentError as error:
-        # What the launcher gave the rank is not inherited by what multiprocessing spawns.
+        # Processes spawned by multiprocessing do not inherit the descriptors that the launcher gave to the rank.
         if _multiprocessing_parent() is None:
             raise
         raise UnsupportedError(
-            f"{_child_words()} It cannot take part in the job; do that in the process that `gyre run` has started."
+            f"{_child_words()} It cannot take part in the job; only the process that `gyre run` has started can."
         ) from error
 
 
 def _multiprocessing_parent() -> int | None:
-    """The process that has started this one through multiprocessing, if one has."""
+    """The process that started this one through multiprocessing, if any."""
     process = sys.modules.get("multiprocessing.process")
     parent = process.parent_process() if process is not None else None
     if parent is not None:
         return int(parent.pid)
-    # While a spawned child imports the script, multiprocessing has not noted its parent yet. A fork server, if it was
-    # one, stands between them.
+    # While a spawned child imports the script, multiprocessing has not recorded its parent yet. A fork server, if one
+    # was used, is in between.
     return os.getppid() if _imports_again() and "multiprocessing.forkserver" not in sys.modules else None
 
 
 def _imports_again() -> bool:
-    """Whether this is a child that multiprocessing has spawned, in what its own error calls the bootstrapping phase."""
+    """Whether this is a child spawned by multiprocessing, in what multiprocessing's own error calls the bootstrapping
+    phase."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and bool(getattr(process.current_process(), "_inheriting", False))
 
@@ -166,8 +167,8 @@ def _child_words() -> str:
 
 
 def refuse_second_import() -> None:
-    """A child that multiprocessing spawns imports the script again, and a script without a guard would become a rank
-    again. UnsupportedError says how to guard it."""
+    """A child spawned by multiprocessing imports the script again, and a script without a main guard would become a
+    rank again. UnsupportedError says how to add one."""
     if _imports_again():
         raise UnsupportedError(
             f"{_child_words()} It imports the script again: put what the script does under `if __name__ == "
@@ -176,8 +177,8 @@ def refuse_second_import() -> None:
 
 
 def shutdown() -> None:
-    """Leaves the job in good order: what is in flight here fails with ShutDownError, and other ranks that need this one
-    fail with PeerLeftError. Does nothing when there is nothing to shut down. Thread-safe."""
+    """Leaves the job in good order: operations in flight here fail with ShutDownError, and other ranks that need this
+    one fail with PeerLeftError. Does nothing if there is nothing to shut down. Thread-safe."""
     with _default.lock:
         if _default.forked_from is not None:
             return
@@ -192,7 +193,7 @@ def is_initialized() -> bool:
 
 
 def current_or_none() -> Runtime | None:
-    """The runtime that init() made in this process, while there is one."""
+    """The runtime that init() made in this process; None if there is none."""
     return _default.runtime if _default.forked_from is None else None
 
 
@@ -209,27 +210,27 @@ def current() -> Runtime:
 def _fork_error(parent: int) -> UnsupportedError:
     return UnsupportedError(
         f"process {os.getpid()} is a fork of process {parent}, which is the member of the job. A forked process "
-        "(a DataLoader worker, say) cannot take part in collectives; do that in the process that called init()."
+        "(such as a DataLoader worker) cannot take part in collectives; call them in the process that called init()."
     )
 
 
 def _after_fork_in_child() -> None:
     _default.lock = threading.Lock()
     if _default.runtime is not None and _default.forked_from is None:
-        # The runtime stays referenced: its threads live in the parent, so nobody may take it apart here.
+        # The runtime stays referenced: its threads are in the parent, so it must not be destroyed here.
         _default.forked_from = os.getppid()
 
 
 def _is_shared(failure: object) -> bool:
-    """Whether other ranks know of it too."""
+    """Whether other ranks know of this failure too."""
     if isinstance(failure, SHARED_FAILURES):
         return True
-    # DDP's reducer, which is C++, keeps of our exception only the words.
+    # DDP's reducer, which is C++, keeps only the text of our exception.
     return any(f"running the callback: {kind.__name__}: " in str(failure) for kind in SHARED_FAILURES)
 
 
 def last_words() -> str | None:
-    """Why the script is ending, when it ends by an exception that the other ranks cannot know of."""
+    """Why the script is ending, if it ends with an exception that the other ranks cannot know of."""
     failure = getattr(sys, "last_value", None)
     if failure is None or hasattr(sys, "ps1") or _is_shared(failure):
         return None
@@ -238,14 +239,14 @@ def last_words() -> str | None:
 
 
 def failure_descriptor() -> int | None:
-    """Where `gyre run` wants to be told what may have been the cause of a failure: see docs/guide/launchers.md."""
+    """The pipe on which `gyre run` receives possible causes of a failure: see docs/guide/launchers.md."""
     text = os.environ.get("GYRE_FAILURE_FD", "")
     return int(text) if text.isdecimal() else None
 
 
 def announce_end() -> None:
-    """Tells `gyre run` that this process, which has been a rank, is about to end; before the other ranks can notice,
-    who fail because of that. Not when it ends because of them: who caused that may be on its way here still."""
+    """Notifies `gyre run` that this process, which has been a rank, is about to end, before the other ranks can notice
+    it and fail because of it. Not if it ends because of them: the notification of the cause may still be on its way."""
     if _is_shared(getattr(sys, "last_value", None)):
         return
     descriptor, rank = failure_descriptor(), os.environ.get("GYRE_RANK", "")
@@ -264,7 +265,7 @@ def _shutdown_at_exit(process: int) -> None:
             runtime.core.abort(f"rank {runtime.rank} (process {process}) ended with {words}")
         shutdown()
     except Error as error:
-        # The interpreter is going down: there is nobody left to raise to.
+        # The interpreter is shutting down: an exception would reach nobody.
         print(f"gyre: rank {runtime.rank} could not leave the job in good order: {error}", file=sys.stderr)
 
 

@@ -1,7 +1,7 @@
-"""Where the time of rank 0's training steps goes beside the exchange, for `gyre explain`.
+"""Where rank 0's training steps spend their time outside the exchange, for `gyre explain`.
 
-Only rank 0 of a job that is explained measures; nowhere else is anything of torch's hooked. Written when the process
-ends, as one JSON object beside the engine's report: docs/guide/explain.md has its keys.
+Only rank 0 of a job under `gyre explain` measures; torch is hooked nowhere else. The record is written when the process
+ends, as one JSON object next to the engine's report: docs/guide/explain.md has its keys.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SUFFIX = ".steps"
 
 @dataclass
 class Bucket:
-    """One of DistributedDataParallel's, over all steps; times in microseconds."""
+    """One of DistributedDataParallel's buckets, over all steps; times in microseconds."""
 
     bytes: int
-    in_place: bool  # The ranks of a host reduce it where it lies.
+    in_place: bool  # The ranks of a host reduce it in place.
     count: int = 0
     issued_us: float = 0  # Since backward began.
-    exchange_us: float = 0  # From then until the sum was there.
+    exchange_us: float = 0  # From then until the sum was complete.
 
 
 @dataclass
@@ -54,7 +54,7 @@ def _now_us() -> float:
 
 
 class StepRecord:
-    """Hooks torch and adds up. Called by the training's thread, but for ends of buckets."""
+    """Hooks torch and adds up times. Called by the training thread, except for the ends of buckets."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class StepRecord:
         self._optimizer_start: float | None = None
         self._step_ended: float | None = None
 
-    # What a step is made of.
+    # The parts of a step.
 
     def hook(self) -> None:
         import torch  # noqa: PLC0415  A program without it has no steps.
@@ -92,7 +92,7 @@ class StepRecord:
 
     def _end_forward(self, with_gradients: bool) -> None:
         self._forward_depth -= 1
-        if self._forward_depth != 0 or self._backward_start is not None:  # Else: computed again by a checkpoint.
+        if self._forward_depth != 0 or self._backward_start is not None:  # Otherwise it is recomputed by a checkpoint.
             return
         spent = _now_us() - self._forward_start
         if with_gradients:
@@ -143,7 +143,7 @@ class StepRecord:
         return lambda loader: Batches(begin(loader))
 
     def _begin_optimizer(self) -> None:
-        # Where an optimizer's step() is within another one's, which waits for the exchange, the inner one counts.
+        # If an optimizer's step() is called within another one's, which waits for the exchange, the inner one counts.
         self._optimizer_start = _now_us()
 
     def _end_optimizer(self) -> None:
@@ -153,7 +153,7 @@ class StepRecord:
         self._totals.optimizer_us += now - self._optimizer_start
         self._optimizer_start = None
         if self._step_ended is None:
-            # The first step makes things that the others find: it is left out.
+            # The first step creates things that later steps reuse, so it is left out.
             with self._lock:
                 self._totals = Totals()
         else:
@@ -164,7 +164,7 @@ class StepRecord:
     # DistributedDataParallel.
 
     def bucket(self, group: str, size_bytes: int, in_place: bool) -> Callable[[], None]:
-        """A bucket is issued now; what to call when its sum is there."""
+        """A bucket is issued now; returns the function to call when its sum is complete."""
         issued = _now_us()
         since = issued - self._backward_start if self._backward_start is not None else 0.0
         with self._lock:
@@ -172,7 +172,7 @@ class StepRecord:
             position, self._position = self._position, self._position + 1
             while len(buckets) <= position:
                 buckets.append(Bucket(size_bytes, in_place))
-            if buckets[position].bytes != size_bytes:  # DDP has made its buckets anew.
+            if buckets[position].bytes != size_bytes:  # DDP has rebuilt its buckets.
                 buckets[position:] = [Bucket(size_bytes, in_place)]
             bucket = buckets[position]
             bucket.in_place = in_place
@@ -193,7 +193,7 @@ class StepRecord:
         with self._lock:
             totals = asdict(copy.deepcopy(self._totals))
         temporary = self._path.with_suffix(".writing")
-        with contextlib.suppress(OSError):  # The engine says the same of its own report.
+        with contextlib.suppress(OSError):  # The engine gives the same message for its own report.
             temporary.write_text(json.dumps(totals), encoding="utf-8")
             temporary.replace(self._path)
 
@@ -203,7 +203,7 @@ class _Current:
 
 
 def start_from_environment(rank: int) -> None:
-    """Begins to measure where GYRE_EXPLAIN_FILE asks for it, once, on rank 0 of a program that uses torch."""
+    """Begins to measure if GYRE_EXPLAIN_FILE is set, once, on rank 0 of a program that uses torch."""
     path = os.environ.get("GYRE_EXPLAIN_FILE", "")
     if _Current.record is None and path and rank == 0 and "torch" in sys.modules:
         _Current.record = StepRecord(Path(path + SUFFIX))
@@ -211,5 +211,5 @@ def start_from_environment(rank: int) -> None:
 
 
 def bucket(group: str, size_bytes: int, in_place: bool) -> Callable[[], None] | None:
-    """StepRecord.bucket() where this process measures."""
+    """StepRecord.bucket() if this process measures."""
     return _Current.record.bucket(group, size_bytes, in_place) if _Current.record is not None else None

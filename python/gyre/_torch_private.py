@@ -1,8 +1,8 @@
 """torch's private names: all that Gyre uses, and what for.
 
-Nothing else in the package touches one (tests/python/torch_private_test.py looks), and each has a test there, so that a
-torch that has changed is found before it is released to users. Where one is missing in a program, it ends with one
-sentence that names torch's version; it never goes on with other results.
+Nothing else in the package uses one (tests/python/torch_private_test.py checks this), and each has a test there, so
+that a change in torch is found before it reaches users. If one is missing, the program ends with a message that names
+torch's version; it never continues with different results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gyre.errors import UnsupportedError
 
-# torch calls a process group by these names too. Ours has a method for each, under torch's name.
+# torch also calls these methods of a process group. Ours has each of them, under torch's name.
 PROCESS_GROUP_METHODS = (
     "_allgather_base",
     "_device_types",
@@ -48,7 +48,7 @@ def _missing(name: str, purpose: str) -> UnsupportedError:
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:
-    """Has `callback` called when the backward pass that runs now has ended."""
+    """Calls `callback` when the current backward pass has ended."""
     queue = getattr(getattr(torch.autograd.Variable, "_execution_engine", None), "queue_callback", None)
     if queue is None:
         raise _missing("torch.autograd.Variable._execution_engine.queue_callback", "to end a step's exchange")
@@ -57,7 +57,7 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
 
 @functools.cache
 def backward_code() -> CodeType:
-    """Of the Python function from which autograd's engine runs."""
+    """The code object of the Python function that runs autograd's engine."""
     code: CodeType | None = getattr(getattr(graph, "_engine_run_backward", None), "__code__", None)
     if code is None:
         raise _missing("torch.autograd.graph._engine_run_backward", "to see which backward() a hook runs in")
@@ -82,16 +82,16 @@ def steps_under_another_class(optimizer: torch.optim.Optimizer) -> None:
 
 
 def check_scaler_has_asked() -> None:
-    """For an optimizer's step() that has yet to wait for reduced gradients. torch.amp.GradScaler asks an optimizer for
-    `_step_supports_amp_scaling` before it looks for infinities, and DistributedOptimizer waits when it is asked. A
-    scaler that calls step() and has not asked has decided by this rank's gradients alone."""
+    """For an optimizer's step() that has not waited for the reduced gradients yet. torch.amp.GradScaler reads an
+    optimizer's `_step_supports_amp_scaling` before it looks for infinities, and DistributedOptimizer waits when it is
+    read. A scaler that calls step() without reading it has decided by this rank's gradients alone."""
     file = torch.amp.GradScaler.step.__code__.co_filename
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == file:
             raise UnsupportedError(
-                f"the GradScaler of torch {torch.__version__} looks for infinite gradients without asking the "
-                "optimizer first, before the ranks' gradients are reduced; call optimizer.synchronize() before "
+                f"the GradScaler of torch {torch.__version__} looks for infinite gradients without consulting "
+                "the optimizer, before the ranks' gradients are reduced; call optimizer.synchronize() before "
                 "scaler.step(optimizer)"
             )
         frame = frame.f_back
@@ -101,12 +101,12 @@ def check_scaler_has_asked() -> None:
 
 
 def can_share_storages() -> bool:
-    """Whether storages can be moved into shared memory; without, the ranks of a host copy."""
+    """Whether storages can be moved into shared memory; otherwise the ranks of a host copy."""
     return hasattr(torch.UntypedStorage, "_share_fd_cpu_") and hasattr(torch.UntypedStorage, "_cdata")
 
 
 def storage_identity(storage: torch.UntypedStorage) -> int:
-    """Not another one's while a weak_storage() of it lives."""
+    """Unique as long as a weak_storage() of it is alive."""
     return int(storage._cdata)
 
 
@@ -125,8 +125,8 @@ def move_to_shared_memory(storage: torch.UntypedStorage) -> int:
 
 
 def _references_are_counted() -> bool:
-    """Whether everything that shares a tensor's memory shows in the counts of references to the tensor and to its
-    storage, in Python and in C++, and shows no more once it is gone."""
+    """Whether everything that shares a tensor's memory shows in the reference counts of the tensor and its storage, in
+    Python and in C++, and disappears from them once it is gone."""
     tensor = torch.zeros(2)
     storage = tensor.untyped_storage()
 
@@ -156,14 +156,14 @@ def _references_are_counted() -> bool:
 
 
 def reference_counts() -> tuple[Callable[[torch.Tensor], int], Callable[[int], int]]:
-    """How many references C++ has to a tensor, and to the storage of this storage_identity() while it lives. Where
-    torch does not say so as it used to, nobody's count is ever the same twice, so that all memory counts as shared:
-    slower, with the same results."""
+    """How many references C++ has to a tensor, and to the storage of this storage_identity() while it is alive. If
+    torch no longer reports them as expected, every count returned is different, so all memory counts as shared: slower,
+    with the same results."""
     if _references_are_counted():
         return torch.Tensor._use_count, torch._C._storage_Use_Count  # type: ignore[attr-defined]
     warnings.warn(
         f"torch {torch.__version__} does not say whether a tensor's memory is shared: gyre.torch copies each step's "
-        "gradients once more, in case somebody has kept them",
+        "gradients once more, in case the program has kept them",
         stacklevel=3,
     )
     numbers = itertools.count()
@@ -192,7 +192,7 @@ def premultiplier(operation: Any) -> float:
 
 
 def rendezvous_handlers() -> dict[str, Any]:
-    """torch's ways to gather, by the scheme of init_method; nothing where they are kept elsewhere."""
+    """torch's rendezvous handlers, by the scheme of init_method; None if they are kept elsewhere."""
     rendezvous = importlib.import_module("torch.distributed.rendezvous")
     handlers: dict[str, Any] = getattr(rendezvous, "_rendezvous_handlers", {})
     return handlers
@@ -214,8 +214,8 @@ _kept_out = False
 
 
 def keep_out_of_graphs() -> None:
-    """Tells torch.compile's tracer, if torch has loaded it, that Gyre's functions are not to be traced: it would follow
-    an operation into the engine's handles, and fail. Cheap enough for every operation; torch loads the tracer late."""
+    """Tells torch.compile's tracer, if torch has loaded it, not to trace Gyre's functions: it would follow an operation
+    into the engine's handles, and fail. Cheap enough for every operation; torch loads the tracer late."""
     global _kept_out  # noqa: PLW0603 - the tracer's rules are the process's too
     if _kept_out or "torch._dynamo.trace_rules" not in sys.modules:
         return

@@ -1,4 +1,4 @@
-"""The operations under way, which keep their memory while the engine works in it, whoever drops them."""
+"""Operations in flight, which keep their memory alive while the engine uses it, even if the caller drops them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import threading
 from collections import OrderedDict
 from typing import Protocol
 
-# How many that are still under way one call looks at: an operation costs the same however many there are.
+# How many unfinished operations one call looks at: the cost of an operation does not depend on their number.
 _LOOKED_AT = 4
-# A new one pays for a single look, which is enough: for each that comes one that is done can go.
+# A new operation pays for a single look, which is enough: for each one added, a finished one can be removed.
 _LOOKED_AT_BY_A_NEW_ONE = 1
 
 
 class Operation(Protocol):
-    """Something whose memory must stay until it is done."""
+    """Something whose memory must stay alive until it is done."""
 
     def done(self) -> bool: ...
 
 
 class Unfinished:
-    """A set of operations, from which those that are done drop out as others come. Thread-safe."""
+    """A set of operations, from which finished ones are removed as others are added. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,8 +44,8 @@ class Unfinished:
         del finished  # Outside the lock, as below.
 
     def let_go_of_finished(self) -> None:
-        """Looks at some of them in turn; all that are done and stand one after the other go at once. Call it where an
-        operation begins, so that nothing stays for long after its end."""
+        """Looks at some of them in turn; removes consecutive finished ones together. Call it when an operation begins,
+        so that nothing stays for long after its end."""
         if not self._operations:
             return
         with self._lock:
@@ -53,7 +53,7 @@ class Unfinished:
         del finished  # Here, because the last reference to a tensor may go with it, and anything may run then.
 
     def _take_finished(self, looks: int) -> list[Operation] | None:
-        """Of the front: those that are done, up to so many others, which go to the back."""
+        """The finished ones at the front, and up to so many others, which move to the back."""
         operations = self._operations
         finished = None
         while operations:

@@ -1,1 +1,1 @@
-"""What scripts import from `horovod` besides horovod.torch, one file for each of its modules. See gyre.horovod."""
+"""Modules of `horovod` that scripts import besides horovod.torch, one file for each. See gyre.horovod."""

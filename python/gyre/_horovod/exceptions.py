@@ -11,12 +11,12 @@ __all__ = [
     "get_version_mismatch_message",
 ]
 
-#: Every failure of Gyre is one.
+#: The base class of all failures of Gyre.
 HorovodInternalError = Error
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name.
-    """Never raised: a job keeps its ranks from beginning to end. Scripts for elastic training name it in `except`."""
+    """Never raised: the ranks of a job do not change. Scripts for elastic training name it in `except`."""
 
     def __init__(self, skip_sync: bool) -> None:
         super().__init__(skip_sync)

@@ -50,10 +50,10 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """What `horovod.run` is under Gyre: gyre.run() by Horovod's argument names. Calls func(*args, **kwargs) on
+    """`horovod.run` under Gyre: gyre.run() with Horovod's argument names. Calls func(*args, **kwargs) on
     `num_proc` ranks of this host; returns their results in rank order. RunError (a RuntimeError) when a rank fails.
 
-    `hosts` and `hostfile` may name this host only: UnsupportedError for others, where `gyre run -H` starts scripts.
+    `hosts` and `hostfile` can only name this host: UnsupportedError for others, on which `gyre run -H` starts scripts.
     There is no elastic training. Arguments about MPI, Gloo and ssh have no effect.
     """
     given = {name: value for name, value in locals().items() if value is not None}
@@ -62,7 +62,7 @@ def run(
             warnings.warn(f"{old} is deprecated: use {new}", DeprecationWarning, stacklevel=2)
             given[new] = given.pop(old)
     _check(given)
-    options = ["--horovod-compat"]  # The function says `import horovod.torch` too.
+    options = ["--horovod-compat"]  # The function itself imports horovod.torch too.
     if output_filename is not None:
         options += ["--log-dir", output_filename]
     env = None if start_timeout is None else {"GYRE_START_TIMEOUT_SECONDS": str(start_timeout)}
@@ -77,8 +77,8 @@ def _check(given: Mapping[str, Any]) -> None:
     elastic = [name for name in _ELASTIC if name in given]
     if elastic:
         raise UnsupportedError(
-            f"horovod.run() under Gyre does not take {', '.join(elastic)}: there is no elastic training, a job keeps "
-            "its ranks from beginning to end"
+            f"horovod.run() under Gyre does not take {', '.join(elastic)}: there is no elastic training, the "
+            "ranks of a job do not change"
         )
     if given.get("executable", sys.executable) != sys.executable:
         raise UnsupportedError(
@@ -122,6 +122,6 @@ def _check_hosts(pairs: Sequence[tuple[str, int]], ranks: int) -> None:
 
 
 def run_commandline() -> NoReturn:
-    """What `horovodrun` calls: this process becomes `gyre run --horovod-compat` with its own arguments."""
+    """Called by `horovodrun`: this process becomes `gyre run --horovod-compat` with its own arguments."""
     program = str(find_program())
     os.execv(program, [program, "run", "--horovod-compat", *sys.argv[1:]])

@@ -1,5 +1,5 @@
-"""horovod.common.util: what was built, and small helpers that scripts borrow. Answers about other libraries are as true
-as those of gyre.torch.introspection."""
+"""horovod.common.util: queries about what was built, and small helpers that scripts use. Answers about other libraries
+are truthful, as those of gyre.torch.introspection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 Item = TypeVar("Item")
 
 EXTENSIONS = ["torch"]
-"""The frameworks that there is a face for."""
+"""The frameworks that Gyre has an interface for."""
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -52,7 +52,7 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """ImportError for a framework that there is no face for. The last three arguments are for Horovod's sake."""
+    """ImportError for a framework without an interface. The last three arguments are for compatibility with Horovod."""
     del ext_env_var, pkg_path, args
     framework = ext_name.rpartition(".")[2]
     if framework not in EXTENSIONS:
@@ -101,7 +101,7 @@ def _built(library: str, verbose: bool) -> bool:
 
 
 def get_ext_suffix() -> str:
-    """What the file names of extension modules end in."""
+    """The suffix of extension modules' file names."""
     return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 
 
@@ -114,7 +114,7 @@ def get_extension_full_path(pkg_path: str, *args: str) -> str:
 
 @contextlib.contextmanager
 def env(**kwargs: str | None) -> Iterator[None]:
-    """These variables within the `with` statement; afterwards all of them as before. None leaves a variable alone."""
+    """Sets these variables within the `with` statement, then restores them. None leaves a variable unchanged."""
     changed = {name: value for name, value in kwargs.items() if value is not None}
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
@@ -129,7 +129,7 @@ def env(**kwargs: str | None) -> Iterator[None]:
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, bool | None], Any]:
-    """(op, average) -> the operation meant, one of `reduce_ops.Average` and `.Sum` where only `average` is given."""
+    """(op, average) -> the operation meant: `reduce_ops.Average` or `.Sum` if only `average` is given."""
 
     def operation_of(op: Any, average: bool | None) -> Any:
         if average is None:
@@ -147,7 +147,7 @@ def num_rank_is_power_2(num_rank: int) -> bool:
 
 
 def split_list(l: Sequence[Item], n: int) -> list[Sequence[Item]]:  # noqa: E741  Horovod's name.
-    """`n` pieces in order; the first ones are longer by one where it does not come out even."""
+    """`n` pieces in order; the first ones are longer by one if the length is not divisible."""
     length, longer = divmod(len(l), n)
     begins = [index * length + min(index, longer) for index in range(n + 1)]
     return [l[begin:end] for begin, end in itertools.pairwise(begins)]
@@ -169,12 +169,12 @@ def is_iterable(x: object) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether release `ver` is `target` (major.minor.patch) or newer; what follows the numbers, as in 2.1.0+cpu, does
-    not count, but a release candidate or development build is older than its release."""
+    """Whether release `ver` is `target` (major.minor.patch) or newer; suffixes such as that of 2.1.0+cpu are ignored,
+    but a release candidate or development build is older than its release."""
     if not isinstance(ver, str) or not isinstance(target, str):
-        raise InvalidArgumentError(f"versions are given as text, not as {ver!r} and {target!r}")
+        raise InvalidArgumentError(f"versions must be strings, not {ver!r} and {target!r}")
     if target.count(".") != 2:
-        raise InvalidArgumentError(f"the version to compare with has the form major.minor.patch, not {target!r}")
+        raise InvalidArgumentError(f"the version to compare with must have the form major.minor.patch, not {target!r}")
     return _release(ver) >= _release(target)
 
 

@@ -1,1 +1,1 @@
-"""torch's tensors as the engine sees them, below both faces: gyre.torch and gyre.distributed."""
+"""torch's tensors as the engine sees them, used by both interfaces: gyre.torch and gyre.distributed."""

@@ -1,4 +1,4 @@
-"""What the engine must know of a torch tensor, and which tensors it cannot take."""
+"""What the engine must know about a torch tensor, and which tensors it cannot accept."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def _exchangeable(tensor: object) -> TypeGuard[torch.Tensor]:
 
 
 def check_tensor(tensor: object, action: str) -> torch.Tensor:
-    """`tensor`, if the engine can take it. `action` ("allreduce of 'x'") starts the message.
+    """`tensor`, if the engine can accept it. `action` ("allreduce of 'x'") starts the message.
 
-    TypeError for what is no tensor; UnsupportedError for another device or layout; InvalidArgumentError (a ValueError)
-    for a data type that does not exist here.
+    TypeError for anything that is not a tensor; UnsupportedError for another device or layout; InvalidArgumentError (a
+    ValueError) for an unsupported data type.
     """
     if _exchangeable(tensor):
         return tensor
@@ -63,8 +63,8 @@ def check_tensor(tensor: object, action: str) -> torch.Tensor:
 
 
 def check_in_place(tensor: object, action: str) -> torch.Tensor:
-    """As check_tensor(), for an operation that overwrites the tensor. Parameters may be; InvalidArgumentError for what
-    was computed of them, whose gradient would be lost."""
+    """As check_tensor(), for an operation that overwrites the tensor. Parameters can be overwritten;
+    InvalidArgumentError for tensors computed from them, whose gradient would be lost."""
     checked = check_tensor(tensor, action)
     if checked.requires_grad and not checked.is_leaf and torch.is_grad_enabled():
         raise InvalidArgumentError(
@@ -75,7 +75,7 @@ def check_in_place(tensor: object, action: str) -> torch.Tensor:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's values, detached, contiguous in memory; the tensor itself where they are so already."""
+    """The tensor's values, detached and contiguous in memory; the tensor itself if it already is."""
     if tensor.is_contiguous() and not tensor.requires_grad and not tensor.is_neg():
         return tensor
     return tensor.detach().resolve_neg().contiguous()
@@ -87,7 +87,7 @@ def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def tensor_over(memory: _core.Memory, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor that lives in the engine's memory and keeps it alive."""
+    """A tensor over the engine's memory that keeps the memory alive."""
     count = math.prod(shape)
     if count == 0:
         return torch.empty(tuple(shape), dtype=dtype)

@@ -11,7 +11,7 @@ import torch
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, memory_of
 from gyre.core import _core
 
-# Of memory that the ranks of this host may map: its serial, a descriptor, the serials that are in use. See
+# Of memory that the ranks of this host can map: its serial, a descriptor, the serials that are in use. See
 # collectives::PeerMappedBuffer.
 PeerMapped = tuple[int, int, Sequence[int]]
 NOT_PEER_MAPPED: PeerMapped = (0, -1, ())
@@ -28,7 +28,7 @@ class Kind(IntEnum):
     BARRIER = 6
 
     def __init__(self, _: int) -> None:
-        self.word = self._name_.lower()  # Enum's own `name` takes longer than the rest of a small call.
+        self.word = self._name_.lower()  # Enum's own `name` property takes longer than the rest of a small call.
 
 
 class ReduceOperation(IntEnum):
@@ -39,7 +39,7 @@ class ReduceOperation(IntEnum):
     MIN = 2
     MAX = 3
     PRODUCT = 4
-    ADASUM = 100  # Made of other operations: the engine does not know it.
+    ADASUM = 100  # Composed of other operations: the engine does not know it.
 
 
 class Reduction(NamedTuple):
@@ -68,8 +68,8 @@ def make_request(
     transient: bool = True,
     peer_mapped: PeerMapped = NOT_PEER_MAPPED,
 ) -> _core.Request:
-    """Of the type of `like`. `source` and `target` are contiguous, and must stay until the operation is done.
-    `transient`: the name comes from a counter, so that the engine need not learn it."""
+    """A request with the type of `like`. `source` and `target` are contiguous, and must stay alive until the operation
+    is done. `transient`: the name comes from a counter, so the engine need not learn it."""
     return _core.Request(
         kind=kind,
         name=name,

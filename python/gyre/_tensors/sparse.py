@@ -1,4 +1,4 @@
-"""Sums of sparse (COO) tensors: only their entries travel."""
+"""Sums of sparse (COO) tensors: only their entries are sent."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ class SparseSum:
     NAMES = ("indices", "values", "shapes")
 
     def __init__(self, tensor: torch.Tensor, action: str, known: Callable[[torch.Tensor, str], torch.Tensor]) -> None:
-        """`known`: gives the values in a type that the engine knows, with as many rows, or raises."""
+        """`known`: converts the values to a type that the engine knows, with the same number of rows, or raises."""
         own = tensor.detach().coalesce()
         values = own.values()
         self._action = action
         self._shape = own.shape
         self._dtype = values.dtype
-        # The shape travels too: an entry beyond another rank's shape would not be found otherwise.
+        # The shape is sent too: otherwise an entry outside another rank's shape would go unnoticed.
         shape = torch.tensor([list(own.shape)], dtype=torch.int64)
         self._memory = [dense(own.indices().t()), dense(known(values, action)), shape]
 
     @property
     def memory(self) -> Sequence[torch.Tensor]:
-        """What must stay until the allgathers are done."""
+        """The memory that must stay alive until the allgathers are done."""
         return self._memory
 
     def requests(self, names: Sequence[str], transient: bool) -> list[_core.Request]:
-        """`names`: of the three operations, which complete together (submit_group)."""
+        """`names`: those of the three operations, which complete together (submit_group)."""
         return [
             make_request(Kind.ALLGATHER, name, part, part.shape, source=part, transient=transient)
             for name, part in zip(names, self._memory, strict=True)
         ]
 
     def total(self, handles: Sequence[_core.Handle], factor: float = 1.0, divisor: int = 1) -> torch.Tensor:
-        """Of handles that are done: the sum, coalesced, times `factor` and over `divisor`. Values at one index are
-        added in rank order. MismatchError, on every rank, where the ranks' shapes differ."""
+        """From completed handles: the sum, coalesced, times `factor`, divided by `divisor`. Values at one index are
+        added in rank order. MismatchError, on every rank, if the ranks' shapes differ."""
         indices, values, shapes = (
             tensor_over(memory, part.dtype, shape)
             for part, (memory, shape, _) in zip(self._memory, map(_core.Handle.take_result, handles), strict=True)
