@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def find_libraries(package: Path = PACKAGE) -> Path | None:
-    """The folder of libgyre, which has those of CMake's and pkg-config's files in it."""
+    """The folder of libgyre, which contains the folders of CMake's and pkg-config's files."""
     # python/gyre of a checkout never has a folder lib of its own.
     places = (package / "lib", package.parents[1] / "build" / "release" / "lib")
     return next((place for place in places if any(place.glob("libgyre.so.*"))), None)
@@ -35,11 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=__version__)
     chosen = parser.parse_args(arguments)
     if not chosen.cmake_dir and not chosen.pkg_config_dir:
-        parser.error("say what to print: --cmake-dir or --pkg-config-dir")
+        parser.error("missing option: --cmake-dir or --pkg-config-dir")
     libraries = find_libraries()
     if libraries is None:
         print(
-            f"gyre-config: the Gyre in {PACKAGE} has no C++ libraries; in a checkout `./dev build` makes them",
+            f"gyre-config: the Gyre in {PACKAGE} has no C++ libraries; in a checkout, run `./dev build`",
             file=sys.stderr,
         )
         return 1

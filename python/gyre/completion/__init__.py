@@ -1,6 +1,6 @@
-"""`gyre completion`: the shell's completion of gyre and its training programs, from the tables that their parsers have.
+"""`gyre completion`: the shell's completion of gyre and its training programs, from their parsers' tables.
 
-`tables` asks the programs; `bash`, `zsh` and `fish` write what each shell reads.
+`tables` asks the programs; `bash`, `zsh` and `fish` write each shell's script.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from gyre.errors import Error
 _SHELLS = {"bash": bash.script, "zsh": zsh.script, "fish": fish.script}
 
 _EPILOG = """\
-Once, for every shell to come:
+For all future shells:
   gyre completion bash > ~/.local/share/bash-completion/completions/gyre
   gyre completion zsh > ~/.zfunc/_gyre           (with fpath+=~/.zfunc before compinit in ~/.zshrc)
   gyre completion fish > ~/.config/fish/completions/gyre.fish
 
-For this one:
+For the current shell:
   source <(gyre completion bash)"""
 
 
 def parser() -> Parser:
     whole = Parser(
         prog="gyre completion",
-        description="Writes what makes a shell complete the verbs and options of gyre and its training programs.",
+        description="Writes the completion script of gyre and its training programs for a shell.",
         epilog=_EPILOG,
         raw=True,
     )

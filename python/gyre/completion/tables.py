@@ -1,4 +1,4 @@
-"""Where the words of a command line stand, and what can stand there."""
+"""The places in a command line, and the words that can occur there."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gyre.models.export import parser as export_parser
 from gyre.models.score import parser as score_parser
 
 _ASK_SECONDS = 60
-# After their options stands a command.
+# These take a command after their options.
 _RUN_COMMANDS = ("gyre run", "gyre explain")
-# Whose options are completed too, where they were built.
+# Their options are completed too, if they were built.
 _TRAINING_PROGRAMS = ("gyre-cifar10", "gyre-cosmoflow", "gyre-resnet50")
 _FILES = ("FILE", "PATH", "CONFIG")
 _FOLDERS = ("DIR",)
@@ -32,7 +32,7 @@ _FOLDERS = ("DIR",)
 class Option:
     names: list[str]
     description: str
-    value: str = ""  # What the value is called; empty: there is none.
+    value: str = ""  # The name of the value; empty if there is none.
     choices: list[str] = field(default_factory=list)
 
     @property
@@ -52,7 +52,7 @@ class Place:
     name: str
     options: list[Option]
     verbs: dict[str, str]  # With their descriptions.
-    words: list[str]  # That may stand there and are neither.
+    words: list[str]  # Other words that can occur there.
 
     @property
     def runs_a_command(self) -> bool:
@@ -60,7 +60,7 @@ class Place:
 
 
 def places(own: Parser) -> list[Place]:
-    """Of gyre and, where they can run, of the training programs. `own`: the parser of the verb that asks."""
+    """The places of gyre and, if they can run, of the training programs. `own`: the parser of the calling command."""
     program = find_program()
     table = _ask(program)
     parsers = {
@@ -77,14 +77,14 @@ def places(own: Parser) -> list[Place]:
     for training in (program.resolve().parent / name for name in _TRAINING_PROGRAMS):
         if not training.exists():
             continue
-        # Where it cannot run (another torch), gyre itself is completed all the same.
+        # If it cannot run (another torch), gyre itself is still completed.
         with contextlib.suppress(Error):
             found += _flattened(training.name, _ask(training))
     return found
 
 
 def _ask(program: Path) -> Table:
-    """Error where it does not answer."""
+    """Error if it does not answer."""
     try:
         done = subprocess.run(
             [program, "--option-table"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True

@@ -1,1 +1,1 @@
-"""The extension module `_core` (C++ engine). Nothing here is meant for users; they import `gyre.torch`."""
+"""The extension module `_core` (C++ engine). Not for users, who import `gyre.torch`."""

@@ -1,4 +1,4 @@
-"""Samples from files to batches, read ahead by C++ threads within a budget of memory.
+"""Samples from files to batches, read ahead by C++ threads within a memory budget.
 
     from gyre.data import Loader, floats, raw
 
@@ -11,7 +11,7 @@
         for batch in loader:
             loss = model(batch["x"]) - batch["y"]
 
-Images are decoded, cut, resized and normalised on the way:
+Images are decoded, cropped, resized and normalised on the way:
 
     loader = Loader(
         "imagenet/train-*",
@@ -22,8 +22,8 @@ Images are decoded, cut, resized and normalised on the way:
         batch_size=256,
     )
 
-The order of samples follows from the seed and the epoch alone: the same for any number of ranks and threads, and where
-a run goes on in the middle of an epoch (`state_dict`). Every rank gets the same number of batches.
+The order of samples depends only on the seed and the epoch: it is the same for any number of ranks and threads, and
+when a run resumes in the middle of an epoch (`state_dict`). Every rank gets the same number of batches.
 """
 
 from gyre.data._fields import IMAGENET_MEAN, IMAGENET_STD, Field, Image, floats, image, ints, raw

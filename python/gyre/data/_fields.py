@@ -1,4 +1,4 @@
-"""What a sample is made of, as users describe it."""
+"""The parts of a sample, as users describe them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_OFFSET = 1 << 63
 
 @dataclass(frozen=True)
 class Image:
-    """What is made of each image; see `image`."""
+    """How each image is processed; see `image`."""
 
     size: tuple[int, int]
     augment: bool
@@ -40,9 +40,9 @@ class Field:
     dtype: their type in the batch.
     shape: of one sample; () is a single value.
     transform: "" or "log1p", which is log(1 + x).
-    key: the feature's name; "" where it is the field's.
+    key: the feature's name; "" if it is the field's.
     offset: added to each integer.
-    image: what is made of an image.
+    image: how an image is processed.
     """
 
     kind: str
@@ -58,11 +58,10 @@ class Field:
 def raw(
     stored: str, shape: int | Sequence[int], *, dtype: str | None = None, transform: str = "", key: str = ""
 ) -> Field:
-    """A byte string that holds the elements as they lie, little-endian (what `tf.io.decode_raw` reads).
+    """A byte string of elements in memory order, little-endian (as `tf.io.decode_raw` reads it).
 
     stored: "uint8", "int16", "int32", "int64", "float32" or "bfloat16". dtype: the type in the batch, by default
-    `stored`; uint8, int16 and float32 can become "float32" or "bfloat16". transform: "log1p" takes log(1 + x) on the
-    way. key: the feature's name, by default the field's.
+    `stored`; uint8, int16 and float32 can become "float32" or "bfloat16". transform: "log1p" computes log(1 + x). key: the feature's name, by default the field's.
     """
     return Field("bytes", stored, dtype or stored, _shape(shape), transform, key)
 
@@ -95,20 +94,20 @@ def image(
     reduced_decode: bool = True,
     key: str = "",
 ) -> Field:
-    """A JPEG or PNG (told by content), as RGB values of `size` (height and width, or both in one).
+    """A JPEG or PNG (detected from the content), as RGB values of `size` (height and width, or one number for both).
 
-    augment: True cuts out a random part of `area` of the image and of `aspect` (width by height), and flips it left to
-        right with probability `flip`: torchvision's RandomResizedCrop and RandomHorizontalFlip. The choice follows from
-        the loader's seed, the epoch and the sample alone. False resizes the shorter side to `resize` (default: 8/7 of
-        the size, 256 for 224) and cuts out the middle.
+    augment: True takes a random crop with `area` (fraction of the image) and `aspect` (width by height) in these
+        ranges, and flips it horizontally with probability `flip`: torchvision's RandomResizedCrop and
+        RandomHorizontalFlip. The choice depends only on the loader's seed, the epoch and the sample. False resizes the
+        shorter side to `resize` (default: 8/7 of the size, 256 for 224) and takes the centre crop.
     mean, std: (value / 255 - mean) / std, by channel. Not used for "uint8".
     dtype: "float32", "bfloat16" or "uint8".
     layout: "CHW" or "HWC".
-    reduced_decode: decode a JPEG at 1/2, 1/4 or 1/8 of its size where the part is at least that much larger than the
+    reduced_decode: decode a JPEG at 1/2, 1/4 or 1/8 of its size if the crop is at least that much larger than the
         result.
     key: the feature's name, by default the field's.
 
-    Resizing is bilinear with antialiasing, as Pillow's; orientation tags are not applied.
+    Resizing is bilinear with antialiasing, as in Pillow; orientation tags are not applied.
     """
     height, width = (size, size) if isinstance(size, int) else size
     whole = Image(

@@ -1,4 +1,4 @@
-"""Where the time of loading went."""
+"""Where loading spent its time."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StallLedger:
-    """What an epoch's loading has cost so far. `str()` of it is one line for people. Times are in seconds."""
+    """The cost of loading in this epoch so far. `str()` of it is one readable line. Times are in seconds."""
 
     batches: int
     waited: float
-    """By the training loop, for batches that were not ready."""
+    """Time that the training loop waited for batches that were not ready."""
     waited_for: Mapping[str, float]
-    """`waited`, split by what the work on each batch was: "source", "inflate", "decode", "transform",
+    """`waited`, split by the kind of work on each batch: "source", "inflate", "decode", "transform",
     "assemble"."""
     worked: Mapping[str, float]
-    """By all threads together, likewise split."""
+    """Time that all threads together worked, split in the same way."""
     first_batch: float
     """From the start of the epoch to its first batch."""
     damaged: int = 0
-    """Samples that gave way to others (`damaged="replace"`)."""
+    """Samples that were replaced by others (`damaged="replace"`)."""
     first_damage: str = ""
     """What was wrong with the first of them."""
 

@@ -1,4 +1,4 @@
-"""The loader that Python sees, over gyre::data::Loader."""
+"""The Python loader, over gyre::data::Loader."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ class LoaderState(TypedDict):
 class Batch(dict[str, Any]):
     """The fields of a batch by their names: tensors whose first dimension is the batch size.
 
-    counted: how many of the samples count; fewer than the batch size where the epoch's last batch is filled up.
+    counted: how many of the samples count; fewer than the batch size if the epoch's last batch is filled up.
     epoch, step: which batch this is.
 
-    The tensors lie in the loader's memory, which it takes back when the last of them is gone; `clone()` what you keep.
+    The tensors use the loader's memory, which it reclaims when the last of them is freed; `clone()` tensors that you
+    keep.
 
-    Lightning hands over a copy, made of the fields alone: its `counted`, `epoch` and `step` raise AttributeError.
-    There, leave out what does not fill a batch (`drop_last=True`).
+    Lightning passes on a copy that has only the fields: its `counted`, `epoch` and `step` raise AttributeError. Use
+    `drop_last=True` there, so that every batch is full.
     """
 
     counted: int
@@ -67,31 +68,31 @@ class Batch(dict[str, Any]):
 class Loader:
     """An iterable of batches over files of samples; each `for` loop over it is one epoch.
 
-    files: a pattern ("train/*.tfrecord*"), a folder, or a list of paths; patterns and folders in the order of their
-        names. A folder that has only folders is an image folder: one for each class.
-    format: "tfrecord" (of tf.train.Examples; gzip and zlib are told by content), "parquet", "folder", "tar"
-        (webdataset's layout), "idx" (MNIST's), "cifar10"; "auto" tells by content.
+    files: a pattern ("train/*.tfrecord*"), a folder, or a list of paths; the files of patterns and folders are sorted
+        by name. A folder that contains only folders is an image folder: one folder per class.
+    format: "tfrecord" (of tf.train.Examples; gzip and zlib are detected), "parquet", "folder", "tar" (webdataset's
+        layout), "idx" (MNIST's), "cifar10"; "auto" detects the format from the content.
     fields: by the names of the features, or of your own choice with `key=`: see `image`, `raw`, `floats` and `ints`.
     batch_size: samples per rank and batch.
     shuffle: True ("full": any sample anywhere), "block" (files in random order, and the samples within each; for
         compressed files that hold many samples; of Parquet files their row groups instead), or False.
     seed: of the shuffle.
-    drop_last: leave out the samples that do not fill the last global batch; otherwise it is filled up from the front
-        of the order, and `batch.counted` says how many count. Every rank has equally many batches either way.
-    rank, world_size: default to those of torch.distributed or gyre.torch where one of them is initialised, else to
-        RANK and WORLD_SIZE of the environment, else to 0 of 1.
-    threads: that read and decode; default: the cores that this process may use, shared among the ranks of the host
-        (LOCAL_WORLD_SIZE).
+    drop_last: drop the samples that do not fill the last global batch; otherwise it is filled up from the start of the
+        order, and `batch.counted` says how many count. Every rank has the same number of batches either way.
+    rank, world_size: default to those of torch.distributed or gyre.torch if one of them is initialised, else to RANK
+        and WORLD_SIZE from the environment, else to 0 of 1.
+    threads: number of threads that read and decode; default: the cores that this process can use, shared among the
+        ranks of the host (LOCAL_WORLD_SIZE).
     memory_budget: bytes for batches and threads; never exceeded.
     prefetch: batches read ahead; default: as many as keep all threads busy.
-    records_per_file: where it is known, no file is opened before it is needed; else the records are counted first, and
-        compressed files decompressed for that.
-    damaged: "error", or "replace": a sample that cannot be read or decoded gives way to another one, the same in every
-        run, and the ledger counts it and says what was wrong with the first.
+    records_per_file: if given, no file is opened before it is needed; otherwise the records are counted first, for
+        which compressed files are decompressed.
+    damaged: "error", or "replace": a sample that cannot be read or decoded is replaced by another one, the same in
+        every run; the ledger counts such samples and quotes the first error.
     output: "torch" or "numpy".
 
     Raises gyre.errors.Error: INVALID_ARGUMENT, NOT_FOUND, CORRUPT_DATA (with file, record and offset), UNSUPPORTED,
-    RESOURCE_EXHAUSTED. Warns of a full shuffle that reads most of the set for each sample. Not thread-safe.
+    RESOURCE_EXHAUSTED. Warns about a full shuffle that reads most of the data set for each sample. Not thread-safe.
     """
 
     def __init__(
@@ -151,8 +152,8 @@ class Loader:
         )
         if self._core.advice:
             warnings.warn(self._core.advice, stacklevel=2)
-        self._start: tuple[int, int] | None = None  # Epoch and step of the next loop, where somebody has said so.
-        self._epoch = -1  # Of the loop that runs or ran last …
+        self._start: tuple[int, int] | None = None  # Epoch and step of the next loop, if they were set.
+        self._epoch = -1  # The epoch of the loop that runs or ran last …
         self._step = 0  # … and how many of its batches have been taken.
         self._loop = 0
         self._row = f"data: {_shown(files)}"  # Of a job's timeline.
@@ -168,16 +169,16 @@ class Loader:
 
     @property
     def classes(self) -> list[str]:
-        """Their names, by label, where the files say them (image folders); else empty."""
+        """The classes' names, by label, if the files have them (image folders); else empty."""
         return self._core.classes
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next loop is; without it they are counted from 0."""
+        """Sets the epoch of the next loop; by default epochs are counted from 0."""
         _check_number("epoch", epoch, least=0)
         self._start = (epoch, 0)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The epoch begins when its first batch is asked for: Lightning makes iterators that it never uses."""
+        """The epoch begins when its first batch is requested: Lightning makes iterators that it never uses."""
         epoch, step = self._start or (self._epoch + 1, 0)
         self._core.start_epoch(epoch, step)
         self._start = None
@@ -208,8 +209,8 @@ class Loader:
         return torch.frombuffer(memory, dtype=getattr(torch, field.dtype), count=count).view(shape)
 
     def state_dict(self) -> LoaderState:
-        """Where the run stands: behind the last batch that a loop has taken. For `load_state_dict`, on any number of
-        ranks as long as the global batch is the same."""
+        """The position of the run: after the last batch that a loop has taken. For `load_state_dict`, on any number
+        of ranks as long as the global batch is the same."""
         epoch, step = self._start or (max(self._epoch, 0), self._step)
         return {
             "epoch": epoch,
@@ -220,7 +221,7 @@ class Loader:
         }
 
     def load_state_dict(self, state: LoaderState) -> None:
-        """The next loop goes on where `state` was taken."""
+        """The next loop resumes where `state` was taken."""
         here = self.state_dict()
         for name in ("seed", "samples", "global_batch"):
             if state[name] != here[name]:
@@ -232,7 +233,7 @@ class Loader:
         self._start = (epoch, step) if step < len(self) else (epoch + 1, 0)
 
     def ledger(self) -> StallLedger:
-        """Of the epoch that runs, or ran last."""
+        """The ledger of the epoch that runs, or ran last."""
         return StallLedger(**self._core.ledger())
 
 
@@ -259,8 +260,8 @@ def _shown(files: Files) -> str:
 
 
 def _runtime_here() -> _core.Runtime | None:
-    """This process as a rank of Gyre's, if it is one: that of gyre.torch, or of torch.distributed's world. Neither is
-    imported for its own sake."""
+    """This process as a rank of Gyre, if it is one: that of gyre.torch, or of torch.distributed's world. Imports
+    neither."""
     face = sys.modules.get("gyre._runtime")
     if face is None:
         return None
@@ -272,8 +273,8 @@ def _runtime_here() -> _core.Runtime | None:
 
 
 def _pyarrow_folder() -> str:
-    """Where the package stands whose libraries read Parquet files: as the environment says, or in this Python's; it is
-    not imported. Empty where there is none."""
+    """The folder of the package whose libraries read Parquet files: from the environment, else this Python's; the
+    package is not imported. Empty if there is none."""
     if folder := os.environ.get("GYRE_PYARROW"):
         return folder
     found = importlib.util.find_spec("pyarrow")
@@ -281,14 +282,14 @@ def _pyarrow_folder() -> str:
 
 
 def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """This process among those that share an epoch."""
+    """This process's number among those that share an epoch, and their number."""
     if (rank is None) != (world_size is None):
-        raise InvalidArgumentError("rank and world_size are given together, or both left out")
+        raise InvalidArgumentError("give both rank and world_size, or neither")
     if rank is not None and world_size is not None:
         return rank, world_size
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    face = sys.modules.get("gyre.torch")  # Not imported for its own sake: a loader needs no job.
+    face = sys.modules.get("gyre.torch")  # Not imported here: a loader needs no job.
     if face is not None and face.is_initialized():
         return face.rank(), face.size()
     return _from_environment("RANK", 0), _from_environment("WORLD_SIZE", 1)
@@ -303,7 +304,7 @@ def _from_environment(name: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdecimal()):
-        raise InvalidArgumentError(f"{name}={text!r} in the environment is not a number; launchers set it to one")
+        raise InvalidArgumentError(f"{name}={text!r} in the environment is not a number")
     return int(text)
 
 

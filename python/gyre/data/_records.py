@@ -11,7 +11,7 @@ import numpy as np
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
 
-Value = Any  # bytes, a number, or what NumPy makes an array of numbers from.
+Value = Any  # bytes, a number, or anything that NumPy converts to an array of numbers.
 
 
 def write_tfrecords(
@@ -21,10 +21,10 @@ def write_tfrecords(
     compression: str | None = None,
     level: int = 6,
 ) -> None:
-    """Writes one TFRecord file of tf.train.Examples, or leaves the old one as it was.
+    """Writes one TFRecord file of tf.train.Examples; on failure an existing file stays as it was.
 
     A value that is `bytes` becomes a BytesList, integers an Int64List, floats a FloatList (float32). To store an array
-    as raw elements give its `tobytes()`. compression: None, "gzip" or "zlib"; level: 1 (fast) to 12 (small).
+    as raw elements, pass its `tobytes()`. compression: None, "gzip" or "zlib"; level: 1 (fast) to 12 (small).
     """
     records = [_core.encode_example([_feature(name, value) for name, value in one.items()]) for one in examples]
     _core.write_tfrecords(os.fspath(path), records, compression or "", level)

@@ -4,7 +4,7 @@
     python -m gyre.datasets cosmo --out DIR     # synthetic: dark-matter volumes, as CosmoFlow's TFRecords
     python -m gyre.datasets imagenet --out DIR  # synthetic: JPEGs in ImageNet's layouts
 
-The files' contents follow from the arguments alone, however many processes write them.
+The files' contents depend only on the arguments, not on the number of processes that write them.
 """
 
 from gyre.datasets.cifar10 import Dataset, digits

@@ -59,13 +59,13 @@ def digits() -> Dataset:
 
 
 def stratified_split(labels: Labels, test_count: int, seed: int) -> tuple[Labels, Labels]:
-    """Indices to train and to test with, every class in both in (nearly) its share; both in shuffled order."""
+    """Indices for training and for testing, each class in (nearly) its share of both; both in shuffled order."""
     # PCG64's raw stream is guaranteed by numpy to stay the same; Generator.shuffle is not.
     keys = np.random.PCG64(seed).random_raw(len(labels))
     order = np.argsort(keys, kind="stable")
     counts = np.bincount(labels, minlength=CLASSES)
     quota = np.floor(counts * test_count / len(labels)).astype(np.int64)
-    # The classes whose share was rounded down the most give one more, the lower class first.
+    # The classes whose share was rounded down the most contribute one more, the lower class first.
     lost = counts * test_count / len(labels) - quota
     for index in np.argsort(-lost, kind="stable")[: test_count - int(quota.sum())]:
         quota[index] += 1
@@ -114,8 +114,8 @@ def binary_batch(images: Images, labels: Labels) -> bytes:
 class Python2Pickle:
     """Writes pickle protocol 2 as Python 2 wrote CIFAR-10's own files: str is a byte string.
 
-    Python 3 cannot: its bytes come out as a call of _codecs.encode and its str as unicode, and then
-    pickle.load(file, encoding="bytes") gives other keys than for the original files.
+    Python 3 cannot: its bytes come out as a call of _codecs.encode and its str as unicode, and then pickle.load(file,
+    encoding="bytes") returns different keys than for the original files.
     """
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ def cifar10_files(dataset: Dataset) -> dict[str, bytes]:
 
 
 def write_atomically(path: Path, content: bytes) -> bool:
-    """True when the file was written, False when it already had this content. Readers never see a part of it."""
+    """True if the file was written, False if it already had this content. Readers never see a partial file."""
     if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -261,7 +261,7 @@ def write_atomically(path: Path, content: bytes) -> bool:
 
 
 def write_dataset(dataset: Dataset, folder: Path) -> int:
-    """Writes what is missing or different; the number of files written."""
+    """Writes files that are missing or different; returns the number of files written."""
     try:
         return sum(write_atomically(folder / name, content) for name, content in cifar10_files(dataset).items())
     except OSError as error:

@@ -33,7 +33,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     out = argparse.ArgumentParser(add_help=False)
-    out.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write to; made when needed")
+    out.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write to; created if needed")
     sets = parser.add_subparsers(dest="name", required=True, metavar="SET")
     sets.add_parser(
         "digits",
@@ -44,19 +44,19 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     cosmo = sets.add_parser(
         "cosmo",
         parents=[out],
-        help="synthetic volumes of dark matter at four redshifts, in CosmoFlow's layout: a TFRecord file each",
+        help="synthetic volumes of dark matter at four redshifts, in CosmoFlow's layout: one TFRecord file each",
         allow_abbrev=False,
     )
-    cosmo.add_argument("--train", type=positive, default=64, metavar="N", help="volumes to train with (default: 64)")
-    cosmo.add_argument("--validation", type=positive, default=16, metavar="N", help="to validate with (default: 16)")
+    cosmo.add_argument("--train", type=positive, default=64, metavar="N", help="training volumes (default: 64)")
+    cosmo.add_argument("--validation", type=positive, default=16, metavar="N", help="validation volumes (default: 16)")
     cosmo.add_argument(
-        "--size", type=int, default=128, choices=[16, 32, 64, 128], help="voxels along a side (default: 128)"
+        "--size", type=int, default=128, choices=[16, 32, 64, 128], help="voxels per side (default: 128)"
     )
     cosmo.add_argument(
         "--seed", type=not_negative, default=0, metavar="N", help="of everything that is random (default: 0)"
     )
     cosmo.add_argument("--plain", action="store_true", help="without gzip")
-    cosmo.add_argument("--processes", type=positive, default=1, metavar="N", help="that write at once (default: 1)")
+    cosmo.add_argument("--processes", type=positive, default=1, metavar="N", help="parallel writers (default: 1)")
     add_imagenet(sets, out)
     return parser.parse_args(arguments)
 
@@ -65,18 +65,18 @@ def add_imagenet(sets: Any, out: argparse.ArgumentParser) -> None:
     images = sets.add_parser(
         "imagenet",
         parents=[out],
-        help="synthetic JPEGs of about ImageNet's sizes, in TFRecords, Parquet, tar shards, or a folder for each class",
+        help="synthetic JPEGs of about ImageNet's size, in TFRecords, Parquet, tar shards, or class folders",
         allow_abbrev=False,
     )
+    images.add_argument("--train", type=positive, default=1024, metavar="N", help="training images (default: 1024)")
     images.add_argument(
-        "--train", type=positive, default=1024, metavar="N", help="images to train with (default: 1024)"
+        "--validation", type=positive, default=128, metavar="N", help="validation images (default: 128)"
     )
-    images.add_argument("--validation", type=positive, default=128, metavar="N", help="to validate with (default: 128)")
     images.add_argument("--classes", type=positive, default=10, metavar="N", help="1 to 1000 (default: 10)")
     images.add_argument("--size", type=positive, default=500, metavar="N", help="long side in pixels (default: 500)")
     layouts = ["tfrecord", "folder", "tar", "parquet"]
     images.add_argument("--layout", choices=layouts, default="tfrecord", help="of the files (default: tfrecord)")
-    images.add_argument("--per-shard", type=positive, default=512, metavar="N", help="images in a file (default: 512)")
+    images.add_argument("--per-shard", type=positive, default=512, metavar="N", help="images per file (default: 512)")
     images.add_argument(
         "--seed", type=not_negative, default=0, metavar="N", help="of everything that is random (default: 0)"
     )

@@ -28,11 +28,11 @@ from gyre.errors import Error
 Field = npt.NDArray[np.float32]
 
 REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
-BOX_MPC = 128.0  # Per h; whatever the number of voxels.
-SMOOTHING_MPC = 2.0  # Voxels of less would be empty, or hold thousands.
+BOX_MPC = 128.0  # Per h; independent of the number of voxels.
+SMOOTHING_MPC = 2.0  # With smaller voxels most would be empty, and some would hold thousands.
 CUBES_PER_UNIVERSE = 64
 RANGES = {"omega_m": (0.25, 0.35), "sigma_8": (0.6, 1.0), "n_s": (0.8, 1.1), "h": (0.55, 0.85)}
-# Streams of one seed: what a volume's parameters and its field are drawn from, and which set it belongs to.
+# Streams of one seed: for a volume's parameters and for its field, and for each set.
 SETS = ("train", "validation")
 
 
@@ -49,7 +49,7 @@ class Universe:
 
 
 def generator(seed: int, which: int, index: int) -> np.random.Generator:
-    """Of one volume alone, so that it does not matter who makes it, or after which other one."""
+    """For one volume only, so that it does not matter which process makes it, or in which order."""
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, index, which]))
 
 
@@ -58,7 +58,7 @@ def draw_universe(random: np.random.Generator) -> Universe:
 
 
 def power_spectrum(k: npt.NDArray[np.float64], universe: Universe) -> npt.NDArray[np.float64]:
-    """Of the density today, up to a factor; `k` in h/Mpc, 0 gives 0."""
+    """The power spectrum of the density today, up to a factor; `k` in h/Mpc, 0 gives 0."""
     q = np.maximum(k, 1e-12) / (universe.omega_m * universe.h)
     transfer = np.log1p(2.34 * q) / (2.34 * q)
     transfer *= (1 + 3.89 * q + (16.1 * q) ** 2 + (5.46 * q) ** 3 + (6.71 * q) ** 4) ** -0.25
@@ -75,7 +75,7 @@ def amplitude(universe: Universe) -> float:
 
 
 def growth(redshift: float, omega_m: float) -> float:
-    """Of linear structure, in a flat universe; 1 today."""
+    """The growth of linear structure, in a flat universe; 1 today."""
 
     def unscaled(z: float) -> float:
         matter = omega_m * (1 + z) ** 3
@@ -128,7 +128,7 @@ def write_volume(task: tuple[int, int], folder: Path, size: int, seed: int, plai
 def write_volumes(
     folder: Path, volumes: Mapping[str, int], size: int, *, seed: int = 0, plain: bool = False, processes: int = 1
 ) -> None:
-    """Writes so many volumes of each set. DatasetError says what could not be written."""
+    """Writes these numbers of volumes. DatasetError says what could not be written."""
     try:
         for name in volumes:
             (folder / name).mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""What the generators of data sets report."""
+"""Errors of the data set generators."""
 
 
 class DatasetError(Exception):
-    """What went wrong, for the person who called."""
+    """The message is for the user."""

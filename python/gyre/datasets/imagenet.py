@@ -1,10 +1,10 @@
 """Synthetic images in ImageNet's layouts.
 
 The images are drawn in C++ (gyre/data/synthetic_images.h): objects of one kind per class over a cloudy background,
-JPEGs of about ImageNet's sizes and bytes. What an image is follows from the seed, its set and its number alone.
+JPEGs of about ImageNet's sizes in pixels and bytes. An image depends only on the seed, its set and its number.
 
-Layouts: "tfrecord" has ImageNet's keys in files train-00000-of-00004 (labels from 1), "folder" a folder for each class
-in FOLDER/train and FOLDER/validation, "tar" webdataset's shards train-00000.tar (labels from 0), "parquet" the columns
+Layouts: "tfrecord" has ImageNet's keys in files train-00000-of-00004 (labels from 1), "folder" one folder per class in
+FOLDER/train and FOLDER/validation, "tar" webdataset's shards train-00000.tar (labels from 0), "parquet" the columns
 of Hugging Face's image sets in train-00000-of-00004.parquet (needs pyarrow).
 """
 
@@ -23,7 +23,7 @@ from gyre.datasets.errors import DatasetError
 from gyre.errors import Error
 
 LAYOUTS = ("tfrecord", "folder", "tar", "parquet")
-ROWS_PER_GROUP = 128  # Of Parquet: about 14 MB of images.
+ROWS_PER_GROUP = 128  # For Parquet: about 14 MB of images.
 IMAGES_PER_SHARD = 512
 _SETS = ("train", "validation")
 
@@ -78,7 +78,7 @@ def _write_tar(path: Path, recipe: Recipe, which: str, indices: range) -> None:
 
 
 def _write_parquet(path: Path, recipe: Recipe, which: str, indices: range) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - this layout alone needs it
+    import pyarrow as pa  # noqa: PLC0415 - only this layout needs it
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     images, labels = [], []
@@ -118,7 +118,7 @@ def write_images(
     images_per_shard: int = IMAGES_PER_SHARD,
     threads: int | None = None,
 ) -> None:
-    """Writes so many images of each set. DatasetError says what could not be written."""
+    """Writes these numbers of images. DatasetError says what could not be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if layout == "folder":
