@@ -1,4 +1,4 @@
-"""`gyre doctor`: what was built, what was found, what is wrong, and the command that fixes it. Changes nothing."""
+"""`gyre doctor`: reports what was built and found, what is wrong, and the command that fixes it. Changes nothing."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ SHARED_MEMORY_FOLDER = Path("/dev/shm")
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
 LEAST_OPEN_FILES = 1024
 SELF_TEST_SECONDS = 60
-# By `./dev test` and `./dev test torch 2.14.1`; docs/guide/torch_versions.md says what was seen.
+# By `./dev test` and `./dev test torch 2.14.1`; docs/guide/torch_versions.md has the results.
 TESTED_TORCH_VERSIONS = ("2.13", "2.14")
 
 
 @dataclass
 class Finding:
-    """One line of the report. `state`: ok, note (works, but know it) or wrong. `remedy`: a command, or words."""
+    """One line of the report. `state`: ok, note (works, but worth knowing) or wrong. `remedy`: a command, or a
+    sentence."""
 
     name: str
     state: str
@@ -41,7 +42,7 @@ class Finding:
 
 
 def examine(*, self_test: bool = True) -> Iterator[Finding]:
-    """Everything there is to say about this machine, one after the other."""
+    """All findings about this machine, one after the other."""
     yield Finding("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield _engine()
     yield _program()
@@ -57,7 +58,7 @@ def examine(*, self_test: bool = True) -> Iterator[Finding]:
 
 def _engine() -> Finding:
     try:
-        from gyre.core import _core  # noqa: PLC0415  What is examined here is whether it can be loaded.
+        from gyre.core import _core  # noqa: PLC0415  Whether it can be loaded is what is checked here.
     except ImportError as error:
         return Finding("engine", "wrong", f"its extension module cannot be loaded: {error}", _install_command())
     place = getattr(_core, "__file__", "?")
@@ -87,7 +88,7 @@ def _torch() -> Iterator[Finding]:
     if importlib.util.find_spec("torch") is None:
         yield Finding("torch", "wrong", "not installed", f"{sys.executable} -m pip install torch")
         return
-    import torch  # noqa: PLC0415  Where it is missing, the rest of the report is still wanted.
+    import torch  # noqa: PLC0415  If it is missing, the rest of the report is still useful.
     import torch.distributed as dist  # noqa: PLC0415
 
     yield _torch_version(str(torch.__version__))
@@ -120,7 +121,7 @@ def _torch_version(version: str) -> Finding:
 def _programs_with_libtorch(version: str) -> Finding:
     """gyre-cifar10 and gyre-bench-step, which link libtorch; its C++ interfaces change with every version."""
     try:
-        from gyre.core._core import libtorch_version  # noqa: PLC0415  Where it cannot be loaded, _engine() has said so.
+        from gyre.core._core import libtorch_version  # noqa: PLC0415  If it cannot be loaded, _engine() has said so.
     except ImportError:
         libtorch_version = ""
     if not libtorch_version:
@@ -160,7 +161,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _shared_memory() -> Finding:
-    """Never wrong: Gyre's own shared memory is files without a name, which no mount limits."""
+    """Never `wrong`: Gyre's own shared memory consists of anonymous files, which no mount limits."""
     name, needed = str(SHARED_MEMORY_FOLDER), "Gyre needs it for DistributedDataParallel's buckets alone"
     copied = f"{needed}, and copies them now; DataLoader workers of torch need it too"
     try:
@@ -204,11 +205,11 @@ def _ssh() -> Finding:
 
 
 def _self_test() -> Finding:
-    """Two ranks meet and add up: it finds what no look at the parts shows."""
+    """Two ranks run an allreduce, which finds problems that checks of the parts do not."""
     from gyre.launch.function import run  # noqa: PLC0415
 
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # What the ranks say is no part of the report.
+        with contextlib.redirect_stdout(sys.stderr):  # The ranks' output is not part of the report.
             sums = run(_add_up, np=2, env={"GYRE_START_TIMEOUT_SECONDS": str(SELF_TEST_SECONDS)})
     except Error as error:
         return Finding("two ranks", "wrong", str(error).splitlines()[-1], "the lines above this report say more")
@@ -233,7 +234,7 @@ def _add_up() -> float:
 def parser() -> Parser:
     whole = Parser(prog="gyre doctor", description=__doc__)
     whole.add_argument("-o", "--output", choices=["text", "json"], default="text", help="how to write it")
-    whole.add_argument("--no-self-test", action="store_true", help="do not start two ranks to try it")
+    whole.add_argument("--no-self-test", action="store_true", help="do not start two ranks as a test")
     return whole
 
 

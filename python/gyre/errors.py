@@ -1,4 +1,4 @@
-"""What Gyre raises. One base class, `Error`; where Python has a class for the kind of failure, that is a base too."""
+"""Gyre's exceptions. One base class, `Error`; if Python has a class for the kind of failure, that is a base too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BuiltinTimeoutError = TimeoutError
 
 
 class Error(RuntimeError):
-    """A failure that Gyre reports. `code` is a stable word ("MISMATCH", "PEER_LOST", …) for programs to look at."""
+    """A failure that Gyre reports. `code` is a stable word ("MISMATCH", "PEER_LOST", …) for programs."""
 
     code: str = "INTERNAL"
 
@@ -31,13 +31,13 @@ class Error(RuntimeError):
 
 
 class InvalidArgumentError(Error, ValueError):
-    """The caller's input is wrong: a shape, a type, a name in flight already."""
+    """The caller's input is invalid: a shape, a type, a name that is already in flight."""
 
     code = "INVALID_ARGUMENT"
 
 
 class CallOrderError(InvalidArgumentError, AssertionError):
-    """Calls in an order that would lose or mix gradients; Horovod asserts that they do not come so."""
+    """Calls in an order that would lose or mix gradients; Horovod raises AssertionError for them."""
 
 
 class MismatchError(Error):
@@ -65,7 +65,7 @@ class PeerLeftError(Error):
 
 
 class AbortedError(Error):
-    """A rank ended the job for all; the message carries its reason."""
+    """A rank ended the job for all ranks; the message contains its reason."""
 
     code = "ABORTED"
 

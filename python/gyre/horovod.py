@@ -5,8 +5,8 @@
     import horovod.torch as hvd
 
 or, without touching the script, `gyre run --horovod-compat -n 4 -- python train.py`. A real Horovod that can be
-imported wins: then nothing is installed, and a warning says so. What Gyre does not have (horovod.tensorflow,
-horovod.spark, elastic training, …) is not there to import.
+imported takes precedence: then nothing is installed, and a warning says so. Modules that Gyre does not have
+(horovod.tensorflow, horovod.spark, elastic training, …) cannot be imported.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ SHIM = Path(__file__).parent / "_horovod_shim"
 
 
 def real_horovod() -> importlib.machinery.ModuleSpec | None:
-    """Where a Horovod that is not ours would be imported from."""
+    """The path from which a Horovod that is not ours would be imported."""
     others = [entry for entry in sys.path if Path(entry or ".").resolve() != SHIM.resolve()]
     return importlib.machinery.PathFinder.find_spec("horovod", others)
 
 
 def install() -> bool:
-    """Makes `horovod` and `horovod.torch` importable in this process. False, with a warning, where a real one is."""
+    """Makes `horovod` and `horovod.torch` importable in this process. False, with a warning, if a real Horovod is
+    installed."""
     loaded = sys.modules.get("horovod")
     if loaded is not None:
         return bool(getattr(loaded, "__gyre__", False))
@@ -52,7 +53,7 @@ def install() -> bool:
 
 
 def load() -> None:
-    """What the package in SHIM does when it is imported: the real Horovod takes its place, or Gyre's modules do."""
+    """Called when the package in SHIM is imported: replaces it by the real Horovod, or else by Gyre's modules."""
     ours = sys.modules.pop("horovod", None)
     if install():
         return
@@ -74,7 +75,7 @@ def _module(name: str, documentation: str, **content: object) -> types.ModuleTyp
 
 
 def _modules() -> dict[str, types.ModuleType]:
-    """By name. The names below horovod.torch are where scripts look for what they could have from horovod.torch."""
+    """By name. Scripts use the names below horovod.torch for things that horovod.torch has too."""
     torch = importlib.import_module("gyre.torch")
     runner = importlib.import_module("gyre._horovod.runner")
     explanation = "Gyre under Horovod's name."

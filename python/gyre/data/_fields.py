@@ -61,7 +61,8 @@ def raw(
     """A byte string of elements in memory order, little-endian (as `tf.io.decode_raw` reads it).
 
     stored: "uint8", "int16", "int32", "int64", "float32" or "bfloat16". dtype: the type in the batch, by default
-    `stored`; uint8, int16 and float32 can become "float32" or "bfloat16". transform: "log1p" computes log(1 + x). key: the feature's name, by default the field's.
+    `stored`; uint8, int16 and float32 can become "float32" or "bfloat16". transform: "log1p" computes log(1 + x). key:
+    the feature's name, by default the field's.
     """
     return Field("bytes", stored, dtype or stored, _shape(shape), transform, key)
 

@@ -1,4 +1,4 @@
-"""A barrier that names who is missing. It runs over torch's store, so it works also where collectives are stuck."""
+"""A barrier that names the missing ranks. It runs over torch's store, so it works even if collectives are stuck."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gyre.errors import PeerLostError, TimeoutError
 def monitored_barrier(
     store: Any, generation: str, rank: int, size: int, number: int, timeout: timedelta, wait_all_ranks: bool
 ) -> None:
-    """The `number`-th one of the group that its ranks agreed to call `generation`: a store may outlive a group, with
-    what an earlier one has written. gyre.errors.TimeoutError on rank 0 names the first rank that did not come, or with
-    `wait_all_ranks` all of them; the other ranks fail with rank 0's words. Both say it as torch's own does."""
+    """The `number`-th barrier of the group that its ranks agreed to call `generation`: a store may outlive a group
+    and keep what an earlier one has written. gyre.errors.TimeoutError on rank 0 names the first missing rank, or
+    with `wait_all_ranks` all of them; the other ranks fail with rank 0's message. Both use torch's own wording."""
     prefix = f"gyre.monitored_barrier.{generation}.{number}"
     until = time.monotonic() + timeout.total_seconds()
     milliseconds = round(timeout.total_seconds() * 1000)
@@ -28,7 +28,7 @@ def monitored_barrier(
             f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
             "rank 0"
         )
-        # Rank 0 may use its whole time before it reports.
+        # Rank 0 may use its whole timeout before it reports.
         if not came(store, f"{prefix}.report", until + timeout.total_seconds()):
             raise of_torch(
                 TimeoutError(f"{reached}: it did not come within {milliseconds} ms (the operation timed out)")
@@ -56,8 +56,8 @@ def monitored_barrier(
 
 
 def serve_torch_monitored_barrier(ours: type[Any]) -> None:
-    """Lets torch.distributed.monitored_barrier() take groups of the class `ours` too: torch's own refuses every backend
-    but gloo."""
+    """Makes torch.distributed.monitored_barrier() accept groups of the class `ours` too: torch's own refuses every
+    backend except gloo."""
     module = dist.distributed_c10d
     original = module.monitored_barrier
     if getattr(original, "serves_gyre", False):

@@ -1,8 +1,8 @@
 """Tensors of other devices, in a group that serves several: `init_process_group("cpu:gyre,cuda:nccl")`.
 
 For such a string torch makes one ProcessGroup that holds a C++ backend for each device; but a backend that is itself a
-ProcessGroup, as every one in Python is, takes the place of all of them. So ours hands what concerns another device to
-a group over the backend that the string names for it.
+ProcessGroup, as every one in Python is, replaces all of them. Ours therefore forwards operations on another device to a
+group over the backend that the string names for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class OtherDevices:
-    """The devices of one group that are another backend's. Thread-safe."""
+    """The devices of one group that belong to other backends. Thread-safe."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
@@ -28,7 +28,7 @@ class OtherDevices:
         self._group: Any = None
 
     def backends(self) -> dict[str, str]:
-        """{"cuda": "nccl"}; nothing while torch is still making the group."""
+        """{"cuda": "nccl"}; None while torch is still making the group."""
         if self._backends is None:
             try:
                 config = dist.get_backend_config(self._owner)
@@ -40,7 +40,7 @@ class OtherDevices:
         return self._backends
 
     def group_for(self, device: torch.device) -> Any:
-        """The group that serves `device`; None where this one has to. Collective when it is first called."""
+        """The group that serves `device`; None if this one does. Collective on the first call."""
         if device.type == "cpu" or device.type not in self.backends():
             return None
         with self._lock:

@@ -1,7 +1,8 @@
-"""What process groups raise: Gyre's errors, which here are torch.distributed's too, in the words that scripts look for.
+"""The errors of process groups: Gyre's errors, which here are torch.distributed's too, with the phrases that scripts
+look for.
 
 A script that catches `torch.distributed.DistBackendError`, or looks for "timed out" in the message, was written for
-another backend and must go on working.
+another backend and must keep working.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _TIMED_OUT = "timed out"
 
 
 def _both(own: type[errors.Error], *of_torch: type[Exception]) -> type[errors.Error]:
-    """A class under the name of Gyre's that is each of torch's as well."""
+    """A class with the name of Gyre's that also derives from each of torch's."""
     return type(own.__name__, (own, *of_torch), {"__doc__": own.__doc__, "__module__": own.__module__})
 
 
@@ -30,7 +31,7 @@ _CLASSES: dict[type[errors.Error], type[errors.Error]] = {
     errors.ShutDownError: _both(errors.ShutDownError, dist.DistBackendError),
     errors.Error: _both(errors.Error, dist.DistBackendError),
 }
-# torch's stores raise DistStoreError where a rank does not come to the rendezvous.
+# torch's stores raise DistStoreError if a rank does not come to the rendezvous.
 _RendezvousTimeout = _both(errors.TimeoutError, dist.DistBackendError, dist.DistStoreError)
 
 
@@ -48,8 +49,8 @@ def _remade(class_: type[errors.Error], failure: errors.Error) -> errors.Error:
 
 
 def of_torch(failure: errors.Error) -> errors.Error:
-    """`failure` as a process group raises it: of the same class of Gyre's, with the same code. A wrong argument is a
-    ValueError, to torch too, and stays as it is."""
+    """`failure` as a process group raises it: of the same Gyre class, with the same code. An invalid argument is a
+    ValueError in torch too, and stays as it is."""
     class_ = _CLASSES.get(type(failure))
     return failure if class_ is None else _remade(class_, failure)
 
@@ -63,7 +64,7 @@ def of_torch_rendezvous(failure: errors.Error) -> errors.Error:
 
 @contextmanager
 def raised_as_torch_does() -> Iterator[None]:
-    """What fails within is raised as of_torch() gives it."""
+    """Errors raised within are converted by of_torch()."""
     try:
         yield
     except errors.Error as failure:

@@ -24,8 +24,8 @@ def listed_pair(lists: Sequence[Any], tensors: Any) -> tuple[Any, Any]:
 
 
 def options_of(class_: Any, *given: Any, root: Any = None, op: Any = None, timeout: Any = None) -> Any:
-    """The options among `given`, or new ones made of what is: a root's rank, a ReduceOp, a time limit, in any order.
-    TypeError for what is none of these."""
+    """The options object among `given`, or a new one made from the other arguments: a root's rank, a ReduceOp, a
+    time limit, in any order. TypeError for anything else."""
     for value in given:
         if isinstance(value, class_):
             return value

@@ -1,5 +1,5 @@
-"""What every process group of the backend gyre is made of: how it begins and ends, and the operations that the others
-are made of."""
+"""The base of every process group of the backend gyre: its beginning and end, and the operations from which the
+others are composed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from gyre.errors import Error, InvalidArgumentError
 # As the root of a barrier: Signature::withdrawn() in gyre/engine/request.h.
 _WITHDRAWN = -1
 
-# An operation under way, the memory it needs, and what to do when it is done.
+# An operation in flight, the memory it needs, and what to do when it is done.
 Submitted = tuple[_core.Handle, list[torch.Tensor], Callable[[], None]]
 
-# torch's stubs of it differ from version to version, and its overloads are not for Python subclasses.
+# torch's stubs of it differ from version to version, and its overloads are not meant for Python subclasses.
 _ProcessGroup: Any = dist.ProcessGroup
 
 
@@ -45,8 +45,8 @@ def _limit_of(options: Any) -> timedelta:
 
 
 class _Call:
-    """A collective until it is submitted: `with` gives (how messages call it, its name). What fails within fails on
-    this rank alone, so it is announced to the others, which wait for it."""
+    """A collective until it is submitted: `with` gives (its description in messages, its name). An error within
+    affects this rank only, so it is announced to the others, which wait for the collective."""
 
     __slots__ = ("_group", "_members", "_number", "_operation")
 
@@ -77,7 +77,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def __init__(
         self, store: Any, rank: int, size: int, timeout: timedelta, group_id: str, global_ranks: Sequence[int] = ()
     ) -> None:
-        """`global_ranks`: of a group that is not the world."""
+        """`global_ranks`: those of a group that is not the world."""
         super().__init__(rank, size)
         self._own_rank = rank
         self._own_size = size
@@ -129,7 +129,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def _get_backend_name(self) -> str:
         return "gyre"
 
-    # C++ asks by these names; torch keeps them in backends, of which this group has none.
+    # C++ calls these names; torch implements them in backends, of which this group has none.
 
     def getGroupName(self) -> str:  # noqa: N802
         return self._names[0]
@@ -143,7 +143,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
         self._names[1] = description
 
-    # torch 2.14 asks what serves a device, and that for what it can do beyond a group's methods: nothing.
+    # torch 2.14 asks for the backend of a device, and asks that for capabilities beyond a group's methods: none.
 
     supports_coalescing = False
     supports_splitting = False
@@ -158,12 +158,12 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def timeout(self) -> timedelta:
-        """How long an operation may wait for a rank before the group fails."""
+        """How long an operation can wait for a rank before the group fails."""
         return self._timeout
 
     @property
     def options(self) -> Any:
-        """torch's options of a backend; `_timeout` is what people look for."""
+        """torch's options of a backend; `_timeout` is the one that scripts read."""
         return backend_options("gyre", self._timeout)
 
     @property
@@ -175,17 +175,17 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         return self._store
 
     def statistics_source(self) -> _core.Runtime:
-        """The engine's runtime, for those who count."""
+        """The engine's runtime, for its statistics."""
         return self._runtime.core
 
     def _set_sequence_number_for_group(self) -> None:
-        """The numbers start at 1 on every rank by themselves."""
+        """The numbers start at 1 on every rank anyway."""
 
     def _get_sequence_number_for_group(self) -> int:
         return self._sequence
 
     def shutdown(self) -> None:
-        """Leaves the group in good order; what is in flight fails. Idempotent."""
+        """Leaves the group in good order; operations in flight fail. Idempotent."""
         _lifetime.forget(self)
         if self._owner != os.getpid():
             return
@@ -198,19 +198,19 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         """Fails every operation of every rank of the group, now and later."""
         self._runtime.core.abort(reason or f"rank {self._own_rank} called abort() on {self._title}")
 
-    # The operations that the others are made of.
+    # The operations from which the others are composed.
 
     def _begin(self, operation: str, members: int = 0) -> _Call:
-        """`members`: of a collective that is so many operations for the engine, named NAME.0, NAME.1, …"""
+        """`members`: for a collective that is several operations for the engine, named NAME.0, NAME.1, …"""
         keep_out_of_graphs()
         with self._lock:
             self._sequence += 1
             return _Call(self, operation, self._sequence, members)
 
     def _withdraw(self, names: Sequence[str]) -> None:
-        """Announces what fits no operation of these names."""
+        """Announces an operation that matches no other of these names."""
         for name in names:
-            with contextlib.suppress(Error):  # It is in flight, or the group is at its end: the others know already.
+            with contextlib.suppress(Error):  # It is in flight, or the group has ended: the others know already.
                 self._runtime.core.submit(
                     make_request(Kind.BARRIER, name, torch.empty(0, dtype=torch.uint8), [0], root=_WITHDRAWN)
                 )
@@ -257,15 +257,15 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         opts: Any,
         finish: Callable[[], None] | None = None,
     ) -> dist.Work:
-        """For allreduce, broadcast and barrier: where torch says that the caller will wait at once, ranks that meet
-        within microseconds run it on their own threads."""
+        """For allreduce, broadcast and barrier: if torch says that the caller will wait at once, ranks that arrive
+        within microseconds of each other run it on their own threads."""
         core = self._runtime.core
         waits = not getattr(opts, "asyncOp", True) and self._coalesced is None
         handle = core.run_or_submit(request) if waits else core.submit(request)
         return self._work([handle], memory, outputs, action, opts, finish)
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction, action: str, name: str, opts: Any) -> dist.Work:
-        # Here, allreduce() of the group, what chose the group for the device, and whoever called that.
+        # This frame, allreduce() of the group, the function that chose the group for the device, and its caller.
         from_reducer = called_by_reducer(2)
         peer_mapped = self._peer_mapped.share(tensor) if from_reducer else NOT_PEER_MAPPED
         done = _step_record.bucket(self._title, tensor.nbytes, peer_mapped[0] != 0) if from_reducer else None
@@ -292,8 +292,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def _bitwise_allreduce(
         self, tensor: torch.Tensor, function: Any, action: str, name: str, opts: Any, root: int | None = None
     ) -> dist.Work:
-        """Rare and small (flags): every rank gets all contributions and combines them itself; `root` alone keeps the
-        result, if one is given."""
+        """For rare and small operations (flags): every rank gets all contributions and combines them itself; if
+        `root` is given, only the root keeps the result."""
         parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self._own_size)]
         handle, memory, unpack = self._gathering(parts, tensor, action, name)
 
@@ -307,7 +307,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def _exchange_and_combine(
         self, output: torch.Tensor, inputs: list[torch.Tensor], combine: Any, action: str, name: str, opts: Any
     ) -> dist.Work:
-        """A reduce-scatter that the engine does not have: every rank gets what all bring for it, and combines it."""
+        """A reduce-scatter that the engine does not have: every rank gets all contributions to its share, and
+        combines them."""
         parts = [torch.empty_like(output, memory_format=torch.contiguous_format) for _ in range(self._own_size)]
         splits = [tensor.numel() for tensor in inputs]
         if len(inputs) != self._own_size:  # All in one tensor.
@@ -325,7 +326,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         source = _requests.packed([_requests.movable(tensor, action)])
         sizes = [output.numel() for output in known]
         if len(known) > 1 and len(set(sizes)) > 1 and sizes[self._own_rank] == source.numel():
-            # The ranks' tensors differ: each is sent to every rank, which knows what it expects of whom.
+            # The ranks' tensors differ in size: each is sent to every rank, which knows what to expect from each rank.
             return self._exchanging(known, [source] * self._own_size, [source.numel()] * self._own_size, sizes, name)
         if sum(sizes) != source.numel() * self._own_size or len(set(sizes)) > 1:
             raise InvalidArgumentError(
@@ -395,7 +396,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         return self._work([handle], [source, place], [result], action, opts, finish)
 
     def _elements(self, tensor: torch.Tensor, splits: Sequence[int], whose: str) -> list[int]:
-        """How many elements go to, or come from, each rank."""
+        """The number of elements sent to, or received from, each rank."""
         rows = tensor.shape[0] if tensor.dim() > 0 else 0
         if not splits:
             if rows % self._own_size != 0:
@@ -412,7 +413,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     @staticmethod
     def _place_for(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Where the engine writes what is then divided among `outputs`: the only one's own memory if it can be."""
+        """Where the engine writes the elements that are then divided among `outputs`: directly into the only output
+        if possible."""
         if len(outputs) == 1:
             return _requests.landing(outputs[0])
         elements = sum(output.numel() for output in outputs)
@@ -421,7 +423,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
     def _exchanging(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], send: list[int], receive: list[int], name: str
     ) -> Submitted:
-        """An all-to-all of elements; everything that moves without reducing and is no broadcast."""
+        """An all-to-all of elements; used for everything that moves data without reducing it, except broadcasts."""
         source = _requests.packed(inputs)
         place = self._place_for(outputs)
         source = _requests.apart(source, place)

@@ -1,4 +1,4 @@
-"""What becomes of process groups that the script did not destroy before it ended."""
+"""The clean-up of process groups that the script did not destroy before it ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Groups:
-    """Those alive in this process, newest last."""
+    """The groups alive in this process, newest last."""
 
     def __init__(self) -> None:
         self.alive: list[ProcessGroup] = []
@@ -48,5 +48,5 @@ def _end_at_exit(process: int) -> None:
                 group.abort(f"rank {group.rank()} (process {process}) ended with {words}")
             group.shutdown()
         except Error as error:
-            # The interpreter is going down: there is nobody left to raise to.
+            # The interpreter is shutting down: an exception would reach nobody.
             print(f"gyre: rank {group.rank()} could not leave its group in good order: {error}", file=sys.stderr)

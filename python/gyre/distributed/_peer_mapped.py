@@ -1,11 +1,11 @@
-"""Lets the ranks of a host exchange DistributedDataParallel's buckets where they lie.
+"""Lets the ranks of a host reduce DistributedDataParallel's buckets in place.
 
-A bucket is a tensor that torch has allocated. The first time it comes, its memory is moved into shared memory, as
+A bucket is a tensor that torch has allocated. On its first allreduce its memory is moved into shared memory, as
 `Tensor.share_memory_()` does it: the storage stays the same object, so the bucket's views, and gradients that are such
-views, follow. From then on the engine hands the file behind it to the other ranks, and an allreduce copies nothing.
+views, follow. From then on the engine passes the file behind it to the other ranks, and an allreduce copies nothing.
 
-Only what nobody else can point into is moved: memory of torch's own allocator, all of it one tensor, handed in by
-torch's reducer.
+Only memory that nothing else can point into is moved: memory of torch's own allocator, all of it one tensor, submitted
+by torch's reducer.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from gyre._torch_private import (
     weak_storage,
 )
 
-# What smaller tensors cost to copy is not worth a file: PeerMappings::kLeastBytes.
+# Copying smaller tensors is cheaper than a file: PeerMappings::kLeastBytes.
 LEAST_BYTES = 256 * 1024
 # A file costs a descriptor here and a mapping in every rank.
 _MOST_BUCKETS = 32
-# Buckets that were moved and did not come again: so many, and no others are moved. DDP makes its buckets anew once.
+# If this many buckets were moved and did not come again, no others are moved. DDP rebuilds its buckets once.
 _MOST_MOVED_FOR_NOTHING = 64
 _SHARED_MEMORY_FOLDER = "/dev/shm"
-# How much of it stays free for others: half.
+# The share that stays free for others: half.
 _SHARE_LEFT_FREE = 0.5
 
 
 @dataclass
 class _Bucket:
-    storage: Any  # torch's weak reference to it: its address is not used again while this lives.
+    storage: Any  # torch's weak reference to it: its address is not reused while this exists.
     serial: int
     descriptor: int
     uses: int = 0
@@ -58,8 +58,8 @@ class PeerMappedBuffers:
         self._possible = local_size > 1 and can_share_storages()
 
     def share(self, tensor: torch.Tensor) -> PeerMapped:
-        """What goes with an allreduce of `tensor` whose caller's caller is torch: its file, if it is a bucket of DDP's.
-        The tensor's memory may be elsewhere afterwards."""
+        """The file that goes with an allreduce of `tensor`, if it is a DDP bucket, that is, if the caller's caller
+        is torch. The tensor's memory may have moved afterwards."""
         if not self._possible or tensor.numel() * tensor.element_size() < LEAST_BYTES:
             return NOT_PEER_MAPPED
         if not tensor.is_contiguous() or tensor.storage_offset() != 0:
@@ -77,7 +77,8 @@ class PeerMappedBuffers:
     def _move(self, storage: Any) -> _Bucket | None:
         self._forget_the_dead()
         possible = len(self._buckets) < _MOST_BUCKETS and self._moved_for_nothing < _MOST_MOVED_FOR_NOTHING
-        # Memory that is not torch's own (NumPy's, a file's) cannot be resized; what is shared already has other users.
+        # Memory that is not torch's own (NumPy's, a file's) cannot be resized; memory that is already shared has other
+        # users.
         if not possible or not storage.resizable() or storage.is_shared() or not self._has_room(storage.nbytes()):
             return None
         descriptor = move_to_shared_memory(storage)
@@ -93,7 +94,7 @@ class PeerMappedBuffers:
                 self._moved_for_nothing += bucket.uses == 1
 
     def _has_room(self, size_bytes: int) -> bool:
-        """Whether all ranks of the host can move as much: a page that is not there when it is written is a SIGBUS."""
+        """Whether all ranks of the host can move this much: writing a page that cannot be allocated is a SIGBUS."""
         try:
             room = os.statvfs(_SHARED_MEMORY_FOLDER)
         except OSError:

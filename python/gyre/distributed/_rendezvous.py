@@ -1,4 +1,5 @@
-"""How the ranks of a process group find each other: agreed through torch's store, made over Gyre's own links."""
+"""How the ranks of a process group find each other: they agree through torch's store and connect over Gyre's own
+links."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from gyre.distributed._store import came
 from gyre.errors import InvalidArgumentError, TimeoutError
 
 KEY_BYTES = 32
-# All have been seen through the store before they join, so joining takes moments.
+# All ranks have appeared in the store before they join, so joining takes only moments.
 LONGEST_JOIN_SECONDS = 60.0
 
 
@@ -39,15 +40,15 @@ def join_group(
     timeline: bool,
     global_ranks: Sequence[int] = (),
 ) -> tuple[Runtime, str]:
-    """The runtime of a process group, and a name of this very group that no other one has had or will have, for keys
-    in the store. Collective; TimeoutError names the ranks that did not come within `timeout`, or
-    within GYRE_START_TIMEOUT_SECONDS if that is shorter; PeerLostError one that `gyre run` has seen end.
+    """The runtime of a process group, and a unique name of this group, for keys in the store. Collective; TimeoutError
+    names the ranks that did not arrive within `timeout`, or within GYRE_START_TIMEOUT_SECONDS if that is shorter;
+    PeerLostError names one that `gyre run` has seen exit.
 
-    On one host the ranks get the group's key from rank 0 over a unix socket, where the kernel vouches for the user.
-    Over several hosts it is derived from the job's secret (`gyre run`, GYRE_KEY_FILE); without one, rank 0 makes a key
-    and tells it through the store, which is as private as the store: a warning says so.
+    On one host the ranks get the group's key from rank 0 over a Unix socket, where the kernel vouches for the user.
+    Over several hosts it is derived from the job's secret (`gyre run`, GYRE_KEY_FILE); without one, rank 0 generates a
+    key and shares it through the store, so it is only as private as the store: a warning says so.
 
-    `global_ranks`: what the job calls the ranks of a group that is not all of it.
+    `global_ranks`: the ranks' numbers in the job, for a group that is not all of it.
     """
     secret = _secret()
     own_host = {"host": _core.host_id(), "secret": secret is not None}
@@ -70,17 +71,17 @@ def _start_limit(timeout: timedelta) -> float:
 
 
 class _Wait:
-    """For what other ranks write into the store, all within one time limit."""
+    """Reads what other ranks write into the store, all within one time limit."""
 
     def __init__(self, store: Any, limit: float, description: str, members: Sequence[int]) -> None:
         self.store = store
         self._limit = limit
         self._until = time.monotonic() + limit
         self._description = description
-        self._members = members  # As the launcher counts them; none where it does not tell who has ended.
+        self._members = members  # The launcher's numbers; none if it does not report which ranks have ended.
 
     def read(self, key: str, rank: int) -> Any:
-        """What `rank` has written, or will."""
+        """What `rank` has written, or will write."""
         if self._members:
             _gathering.wait_until(lambda: bool(self.store.check([key])), self._members, self._until)
         if not came(self.store, key, self._until):
@@ -92,7 +93,7 @@ class _Wait:
 
 
 def _agree(wait: _Wait, rank: int, size: int, own_host: dict[str, Any]) -> tuple[dict[str, str], socket.socket | None]:
-    """Where and how to join; for rank 0 perhaps also the socket to listen on."""
+    """Where and how to join; for rank 0 possibly also the socket to listen on."""
     # A store may outlive a group (torchrun's does): each rendezvous has names of its own.
     generation = (wait.store.add("gyre.joined", 1) - 1) // size
     prefix = f"gyre.{generation}"
@@ -150,7 +151,7 @@ def _join(
     if "key" in agreement:
         key = bytes.fromhex(agreement["key"])
     else:
-        assert secret is not None, "rank 0 has seen that every rank has the secret"
+        assert secret is not None, "rank 0 has checked that every rank has the secret"
         key = hmac.digest(secret, f"gyre torch group {agreement['nonce']}".encode(), "sha256")
     return _core.join_at(
         rank=rank,
@@ -166,10 +167,10 @@ def _join(
 
 
 def _secret() -> bytes | None:
-    """What the ranks of the job share and nobody else knows, where a launcher or the user has provided it."""
+    """The secret that the ranks of the job share, if a launcher or the user has provided one."""
     descriptor = os.environ.get("GYRE_KEY_FD", "")
     if descriptor.isdecimal():
-        with contextlib.suppress(OSError):  # Closed on the way here, by a program between `gyre run` and us.
+        with contextlib.suppress(OSError):  # Closed by a program between `gyre run` and this process.
             key = os.pread(int(descriptor), KEY_BYTES, 0)
             if len(key) == KEY_BYTES:
                 return key
@@ -193,7 +194,7 @@ def _key_file(path: Path) -> bytes:
 
 
 def _own_address(store: Any) -> str:
-    """The address of this host from which the store's host is reached: the others reach it there too."""
+    """The address of this host from which it reaches the store's host: the others can reach it there too."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     host = getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "") or socket.gethostname()

@@ -1,4 +1,4 @@
-"""From the arguments of a process group's methods to what the engine's requests are made of."""
+"""Converts the arguments of a process group's methods to parts of the engine's requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gyre._torch_private import premultiplier
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, UnsupportedError
 
-# Types that can be moved as others of their size. Some torches lack some.
+# Types that can be moved as other types of their size. Not every torch has all of them.
 _STAND_INS = {
     getattr(torch, name): stand_in
     for name, stand_in in (
@@ -49,7 +49,7 @@ BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bit
 
 
 def reduction_of(operation: Any, action: str) -> Reduction:
-    """UnsupportedError for a ReduceOp that has no meaning here."""
+    """UnsupportedError for an unsupported ReduceOp."""
     for name, ours in _OPERATIONS.items():
         if operation == getattr(ReduceOp, name, None):
             return Reduction(ours)
@@ -92,7 +92,8 @@ def bitwise_of(operation: Any, tensor: torch.Tensor, action: str) -> Any:
 
 
 def movable(tensor: torch.Tensor, action: str) -> torch.Tensor:
-    """The tensor, or a view of its memory as a type that the engine knows: for what moves values unchanged."""
+    """The tensor, or a view of its memory as a type that the engine knows, for operations that move values
+    unchanged."""
     if isinstance(tensor, torch.Tensor) and tensor.dtype not in DATA_TYPE_NUMBERS and tensor.layout == torch.strided:
         if tensor.is_complex():
             return check_tensor(torch.view_as_real(tensor.detach()), action)
@@ -102,7 +103,7 @@ def movable(tensor: torch.Tensor, action: str) -> torch.Tensor:
 
 
 def reducible(tensor: torch.Tensor, operation: Any, action: str) -> torch.Tensor:
-    """The tensor, or a view of a complex one as pairs of numbers, which add up each for itself."""
+    """The tensor, or a view of a complex one as pairs of numbers, which are summed separately."""
     if not isinstance(tensor, torch.Tensor) or not tensor.is_complex():
         return check_tensor(tensor, action)
     if name_of(operation) not in ("SUM", "AVG", "PREMUL_SUM"):
@@ -111,7 +112,7 @@ def reducible(tensor: torch.Tensor, operation: Any, action: str) -> torch.Tensor
 
 
 def one_of(tensors: Sequence[torch.Tensor], action: str) -> torch.Tensor:
-    """The only tensor of a list that torch makes for backends which could take several."""
+    """The only tensor of a list; torch passes lists because some backends accept several tensors."""
     if len(tensors) != 1:
         raise InvalidArgumentError(f"{action}: {len(tensors)} tensors were given where one is possible")
     return tensors[0]
@@ -132,12 +133,12 @@ def same_type(tensors: Sequence[torch.Tensor], like: torch.Tensor, action: str) 
 
 
 def writable(tensor: torch.Tensor) -> bool:
-    """Whether the engine can write the tensor's memory as it lies there."""
+    """Whether the engine can write directly into the tensor's memory."""
     return tensor.is_contiguous() and not tensor.is_neg()
 
 
 def landing(tensor: torch.Tensor) -> torch.Tensor:
-    """Where the engine writes what `tensor` is to hold: its own memory, or a stand-in to be copied from."""
+    """Where the engine writes the values for `tensor`: its own memory, or a temporary tensor to copy from."""
     return tensor.detach() if writable(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
@@ -148,8 +149,8 @@ def copy_back(landed: torch.Tensor, tensor: torch.Tensor) -> None:
 
 
 def apart(source: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """`source`, copied where it shares memory with `place`: FSDP gathers into a buffer of which its own part is the
-    input, and reduces into a part of the input."""
+    """`source`, copied if it shares memory with `place`: FSDP gathers into a buffer that contains the input, and
+    reduces into a part of the input."""
     source_begin, source_bytes = memory_of(source)
     place_begin, place_bytes = memory_of(place)
     shared = source_begin < place_begin + place_bytes and place_begin < source_begin + source_bytes
@@ -157,7 +158,7 @@ def apart(source: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
 
 
 def take_into(handle: _core.Handle, place: torch.Tensor) -> None:
-    """After wait(): the result stands in `place`, also where the engine had to put it elsewhere."""
+    """After wait() the result is in `place`, even if the engine had to write it elsewhere."""
     memory, _, _ = handle.take_result()
     if len(memory) > 0:
         result = tensor_over(memory, place.dtype, [len(memory) // place.element_size()])

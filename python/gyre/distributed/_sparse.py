@@ -20,7 +20,7 @@ def is_sparse(tensor: object) -> bool:
 
 
 def sparse_allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> dist.Work:
-    """The sum, or average, in `tensor`, coalesced; wait() raises MismatchError, on every rank, where shapes differ.
+    """The sum, or average, in `tensor`, coalesced; wait() raises MismatchError, on every rank, if shapes differ.
     UnsupportedError for other operations."""
     count = len(SparseSum.NAMES)
     with group._begin("all_reduce of a sparse tensor", members=count) as (action, name):

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def came(store: Any, key: str, until: float) -> bool:
-    """Waits for `key`; False when it is not there `until` (by time.monotonic()). Raises what the store raises when it
+    """Waits for `key`; False if it is not there by `until` (of time.monotonic()). Re-raises the store's error if it
     fails for another reason."""
     # The store counts whole milliseconds, and must not give up a fraction of one too early.
     milliseconds = max(1, math.ceil((until - time.monotonic()) * 1000))

@@ -1,4 +1,4 @@
-"""What an operation of a process group returns: torch's Work over the engine's handles."""
+"""The result of a process group's operations: torch's Work over the engine's handles."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NO_TIMEOUT = timedelta(0)
 
 
 class Completions:
-    """The thread that completes the futures of a group's collectives, in the order in which they were asked for, which
-    is the same on every rank. It starts with the first one."""
+    """The thread that completes the futures of a group's collectives, in the order in which they were requested,
+    which is the same on every rank. It starts with the first one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -56,7 +56,7 @@ class Completions:
 
 
 class MessageCompletions(Completions):
-    """A thread for each message whose future somebody waits for: one that does not come holds up no other."""
+    """A thread for each message whose future was requested, so that one that does not arrive delays no other."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -74,7 +74,7 @@ class MessageCompletions(Completions):
         thread.start()
 
     def runs_here(self) -> bool:
-        """What a callback waits for has a thread of its own, or is a collective's."""
+        """A future that a callback waits for has a thread of its own, or is a collective's."""
         return False
 
     def stop(self) -> None:
@@ -85,7 +85,8 @@ class MessageCompletions(Completions):
 
 
 class Work(dist.Work):
-    """One operation under way. Thread-safe. Its memory stays referenced until it is done, whoever drops it."""
+    """One operation in flight. Thread-safe. Its memory stays referenced until it is done, even if the caller drops
+    it."""
 
     def __init__(
         self,
@@ -99,8 +100,8 @@ class Work(dist.Work):
         timeout: timedelta = _NO_TIMEOUT,
         description: str,
     ) -> None:
-        """`outputs`: what the future and result() show. `finish`: called once, when the engine is done and before
-        anybody sees the outputs; may raise."""
+        """`outputs`: the values of the future and of result(). `finish`: called once, when the engine is done and
+        before the outputs are visible; may raise."""
         super().__init__()
         self._runtime = runtime
         self._completions = completions
@@ -122,21 +123,21 @@ class Work(dist.Work):
             runtime.unfinished.add(self)
 
     def done(self) -> bool:
-        """Whether the engine is done with it, well or not."""
+        """Whether the engine is done with it, successfully or not."""
         return all(handle.done() for handle in self._handles)
 
     def settle(self) -> None:
-        """Waits, and resolves the future if somebody asked for one. Raises nothing."""
+        """Waits, and resolves the future if one was requested. Raises nothing."""
         try:
             self._wait_for_engine(None)
-        except Exception as error:  # Kept, and raised to whoever looks at the work or the future.
+        except Exception as error:  # Kept, and raised to callers that look at the work or the future.
             self._failure = self._failure or error
         if self._trigger is not None:
             self._trigger.set_result(None)
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Sleeps until done; raises what made the operation fail. gyre.errors.TimeoutError after `timeout`, or
-        after the operation's own; the operation then goes on, and its tensors must not be touched yet."""
+        """Sleeps until done; raises the operation's error. gyre.errors.TimeoutError after `timeout`, or after the
+        operation's own; the operation then continues, and its tensors must not be used yet."""
         limit = timeout if timeout > _NO_TIMEOUT else self._timeout
         self._wait_for_engine(limit.total_seconds() if limit > _NO_TIMEOUT else None)
         return True
@@ -196,7 +197,7 @@ class Work(dist.Work):
         return self._outputs
 
     def source_rank(self) -> int:
-        """Of a receive, after wait(): who sent the message. InvalidArgumentError for anything else."""
+        """For a receive, after wait(): the sender's rank. InvalidArgumentError for anything else."""
         self.wait()
         if self._source < 0:
             handle = self._handles[0]
@@ -208,18 +209,18 @@ class Work(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """A future for the list of output tensors; it fails with the operation's failure."""
+        """A future for the list of output tensors; it fails with the operation's error."""
         with self._lock:
             if self._future is not None:
                 return self._future
             self._trigger = torch.futures.Future()
-            # A future that a callback's exception has failed is failed for C++ waiters (DDP's reducer) too, which one
-            # failed by set_exception() is not.
+            # A future that failed by a callback's exception has also failed for C++ waiters (DDP's reducer); one failed
+            # by set_exception() has not.
             self._future = self._trigger.then(self._resolve)
             future = self._future
-        # A callback that asks for a future may wait for it (PowerSGD's do), on the one thread that could complete it.
-        # A second thread would let callbacks of several operations run at once, and what they submit come in another
-        # order on every rank.
+        # A callback that requests a future may wait for it (as PowerSGD's do), on the one thread that could complete
+        # it. With a second thread, callbacks of several operations would run concurrently, and their submissions would
+        # come in a different order on every rank.
         if self.done() or self._completions.runs_here():
             self.settle()
         else:

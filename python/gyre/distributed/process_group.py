@@ -22,12 +22,12 @@ from gyre.distributed._sparse import is_sparse, sparse_allreduce
 from gyre.distributed._work import WorkGroup
 from gyre.errors import InvalidArgumentError
 
-# What torch's functions pass, or a single tensor.
+# The lists that torch's functions pass, or a single tensor.
 Tensors = Sequence[torch.Tensor] | torch.Tensor
 
 
 def create(options: Any, backend_options: object) -> ProcessGroup:
-    """What torch calls to make a group: the world's, or new_group's. Collective among its ranks."""
+    """torch calls this to make a group: the world's, or new_group's. Collective among its ranks."""
     refuse_second_import()
     if backend_options is not None:
         raise InvalidArgumentError("the backend gyre takes no pg_options; settings are in docs/guide/settings.md")
@@ -42,11 +42,11 @@ def create(options: Any, backend_options: object) -> ProcessGroup:
 
 
 class ProcessGroup(GroupBase):
-    """torch calls these methods through torch.distributed's functions, whose documentation says what they do.
+    """torch calls these methods through torch.distributed's functions, whose documentation describes them.
 
-    Every collective gets the group's next number as its name, so ranks that call different ones, or with other shapes,
-    types or roots, all get gyre.errors.MismatchError with both sides in it. Thread-safe, as far as several threads can
-    agree with those of other ranks about an order.
+    Every collective gets the group's next number as its name, so ranks that call different ones, or pass different
+    shapes, types or roots, all get gyre.errors.MismatchError, which shows both sides. Thread-safe, provided that the
+    threads of all ranks call collectives in the same order.
     """
 
     # Collectives.
@@ -125,7 +125,7 @@ class ProcessGroup(GroupBase):
             function = _requests.bitwise_of(opts.reduceOp, tensor, action)
             if function is not None:
                 return self._bitwise_allreduce(tensor, function, action, name, opts, opts.rootRank)
-            # Every rank gets the sum, only the root keeps it: the others' tensors stay as they are.
+            # Every rank gets the sum, but only the root keeps it: the others' tensors stay unchanged.
             place = dense(tensor) if opts.rootRank == self._own_rank else dense(tensor).clone()
             reduction = _requests.reduction_of(opts.reduceOp, action)
             request = make_request(
@@ -284,7 +284,7 @@ class ProcessGroup(GroupBase):
             return self._run(request, [], [], action, opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Rank 0 names the ranks that do not come within `timeout`, and all ranks that came fail."""
+        """Rank 0 names the ranks that do not arrive within `timeout`, and all ranks that arrived fail."""
         with self._lock:
             self._barriers += 1
             number = self._barriers

@@ -1,4 +1,4 @@
-"""`gyre explain`: runs a job and says where its exchange's time went. docs/guide/explain.md has an example.
+"""`gyre explain`: runs a job and reports where its exchange spent its time. docs/guide/explain.md has an example.
 
-`report` reads and words what rank 0 wrote; `__main__` runs the job.
+`report` formats what rank 0 wrote; `__main__` runs the job.
 """

@@ -24,36 +24,36 @@ from gyre.launch.program import MOST_RANKS_PER_HOST
 
 _USAGE_EXIT_CODE = 2
 _SIGNALLED_EXIT_CODE = 128
-# Of a command that cannot be run, or is not found.
+# Exit codes of a command that cannot be run, or is not found.
 _NOT_STARTED = (126, 127)
 _LONGEST_SECONDS = 86400
 _END_SECONDS = 20
 
 _EPILOG = """\
-Runs COMMAND as `gyre run` does, or a few training steps of a model, and prints at the end what the ranks' machine can
-do, which algorithm each bucket of gradients got and why, how long it should have taken and how long it took, how
-much of it was hidden behind backward, and what else a step is made of. Times are rank 0's. With -o json stdout has the
-report alone; what the job writes there goes to stderr.
+Runs COMMAND as `gyre run` does, or a few training steps of a model, and prints a report at the end: the speed of the
+ranks' machine, the algorithm of each bucket of gradients and the reason for it, its predicted and achieved time, how
+much of the exchange was hidden behind backward, and the other parts of a step. Times are rank 0's. With -o json stdout
+has only the report; the job's own stdout goes to stderr.
 
 Examples:
   gyre explain -n 4 -- python train.py --epochs 1
   gyre explain -n 4 --seconds 30 -- python train.py
   gyre explain -n 2 --model resnet50
 
-Ctrl-C, and --seconds, end a Python program and print the report all the same.
-Exit code: the job's; 1 when there is no report; 2 for a wrong option; 130 after Ctrl-C."""
+After Ctrl-C or --seconds, a Python program still produces its report.
+Exit code: the job's; 1 if there is no report; 2 for an invalid option; 130 after Ctrl-C."""
 
 
 def parser() -> Parser:
     whole = Parser(
         prog="gyre explain",
         usage="gyre explain [-n N] [--seconds S] [-o table|json] [--model MODEL | -- COMMAND [ARGUMENTS…]]",
-        description="Says where the time of a job's exchange goes.",
+        description="Reports where a job's exchange spends its time.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    whole.add_argument("-n", "--ranks", default="1", help="how many ranks (default: 1)")
-    whole.add_argument("--seconds", type=float, help="end the job after so long (default: when it ends by itself)")
+    whole.add_argument("-n", "--ranks", default="1", help="number of ranks (default: 1)")
+    whole.add_argument("--seconds", type=float, help="end the job after this time (default: when it ends by itself)")
     whole.add_argument("--model", help=f"a made-up training of {', '.join(MODEL_NAMES)} instead of COMMAND")
     whole.add_argument("--steps", type=int, default=5, help="of --model (default: 5)")
     whole.add_argument("-o", "--output", choices=("table", "json"), default="table", help="what to print")
@@ -62,7 +62,7 @@ def parser() -> Parser:
 
 
 def command_of(arguments: argparse.Namespace) -> list[str]:
-    """What every rank runs. UsageError unless there is exactly one thing to run."""
+    """The command that every rank runs. UsageError unless there is exactly one."""
     command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if (arguments.model is None) == (not command):
         raise UsageError("either --model or a command is needed, as in `gyre explain -n 4 -- python train.py`")
@@ -86,11 +86,12 @@ class Ended:
 
 
 class _Job:
-    """A `gyre run` whose stderr is passed on until the job is interrupted: the ranks' last messages are about that."""
+    """A `gyre run` whose stderr is passed on until the job is interrupted: the ranks' later messages only concern
+    the interruption."""
 
     def __init__(self, command: Sequence[str], *, stdout: IO[str] | None) -> None:
         """`stdout`: where the job's own goes; None: where ours goes."""
-        # A session of its own: Ctrl-C comes here, and is handed on.
+        # A session of its own: Ctrl-C comes here, and is passed on.
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, start_new_session=True
         )
@@ -128,7 +129,7 @@ class _Job:
             self.end()
 
     def end(self) -> None:
-        """Nothing of it stays: the guardian of `gyre run` sees to that."""
+        """Leaves no process behind, thanks to the guardian of `gyre run`."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -139,7 +140,7 @@ def run(arguments: argparse.Namespace, programs: Launcher) -> tuple[Ended, Path]
     command = command_of(arguments)
     report = programs.file("report.json")
     gyre = [str(program("gyre")), "run", "-n", arguments.ranks, "--env", f"GYRE_EXPLAIN_FILE={report}", "--"]
-    # Whoever reads JSON reads nothing else.
+    # With JSON output, stdout has nothing else.
     job = _Job([*gyre, *command], stdout=sys.stderr if arguments.output == "json" else None)
     try:
         return job.wait(arguments.seconds), report

@@ -1,5 +1,4 @@
-"""The report that rank 0 of an explained job writes (gyre/engine/explain.h), what was to be expected, and both in
-words."""
+"""The report that rank 0 of an explained job writes (gyre/engine/explain.h), with predictions added, and as text."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ Report = dict[str, Any]
 
 
 def _copies(algorithm: str, ranks: int) -> float | None:
-    """What passes through memory for each rank, in copies of its buffer (one copy: read once, written once); the table
-    of docs/performance.md."""
+    """Memory traffic per rank, in copies of its buffer (one copy: read once, written once); the table of
+    docs/performance.md."""
     if algorithm == "shared arena":
         return 1.0
     if algorithm == "mailbox" or (algorithm == "shared pipeline" and ranks <= 2):
@@ -25,8 +24,8 @@ def _copies(algorithm: str, ranks: int) -> float | None:
 
 
 def predicted_us(bucket: Mapping[str, Any], report: Mapping[str, Any]) -> float | None:
-    """How long the bucket's exchange should take by the rates measured at the start, with all ranks there. None for an
-    algorithm that this does not know."""
+    """How long the bucket's exchange should take at the rates measured at the start, with all ranks there. None for
+    an unknown algorithm."""
     ranks, hosts, rates = report["ranks"], report["hosts"], report["rates"]
     size, algorithm = bucket["bytes"], bucket["algorithm"]
     memory_us = ranks / hosts * size / rates["memory_bytes_per_second"] * 1e6
@@ -112,7 +111,7 @@ def _machine(report: Report) -> str:
     return text + "."
 
 
-# What the engine's words mean; docs/guide/explain.md says the same.
+# Explanations of the engine's terms, as in docs/guide/explain.md.
 _ALGORITHMS = {
     "alone": "there is nobody to exchange with",
     "mailbox": "small: each rank copies its values to where all see them, and adds everybody's up by itself",
