@@ -135,7 +135,7 @@ def test_a_model_needs_no_program(explain: Explain) -> None:
     done = explain("-n", "2", "--model", "cifar10", "--steps", "2")
     assert done.returncode == 0, done.stderr
     assert "optimizer.1: 2 steps, 4.8 MB of gradients" in done.stdout
-    assert "shared arena: added up where it lies, in memory that the ranks of the host share" in done.stdout
+    assert "shared arena: reduced in place, in memory that the ranks of the host share" in done.stdout
     assert "A step, on average: " in done.stdout
 
 
@@ -266,7 +266,7 @@ def test_the_words_name_what_was_hidden_and_what_came_out_of_order() -> None:
     text = words(report)
     assert "1.0 ms of backward" in text
     assert "100.0 us of exchange, of which backward hid 75.0 us (75%); the training waited 30.0 us" in text
-    assert "2 buckets were complete before one that travels earlier" in text
+    assert "2 buckets were complete before one that is sent earlier" in text
     assert "tensors had no gradient" in text
-    assert "shared arena: added up where it lies" in text
+    assert "shared arena: reduced in place" in text
     assert "(because)" in text

@@ -142,9 +142,7 @@ def test_ranks_that_all_call_themselves_rank_zero_are_told_so(start_job: StartJo
     job = start(start_job, 2, script)
     assert job.wait() == 1
     assert "or a rank that calls itself rank 0 in init_process_group(), as this one does" in job.stderr
-    assert "leave out rank and world_size, which `gyre run` sets" in job.stderr.partition("  error ")[2], (
-        job.stderr
-    )
+    assert "leave out rank and world_size, which `gyre run` sets" in job.stderr.partition("  error ")[2], job.stderr
 
 
 def test_a_wait_for_ranks_that_nobody_has_started_is_announced(start_job: StartJob) -> None:

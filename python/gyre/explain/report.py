@@ -113,14 +113,14 @@ def _machine(report: Report) -> str:
 
 # Explanations of the engine's terms, as in docs/guide/explain.md.
 _ALGORITHMS = {
-    "alone": "there is nobody to exchange with",
-    "mailbox": "small: each rank copies its values to where all see them, and adds everybody's up by itself",
-    "shared pipeline": "copied through shared memory in pieces, while each rank adds up its share",
-    "shared arena": "added up where it lies, in memory that the ranks of the host share; each rank does its share",
-    "recursive doubling": "over the network, few rounds: each exchanges all of it with one other rank at a time",
+    "alone": "there is no other rank to exchange with",
+    "mailbox": "small: each rank copies its values to where all can read them, and adds up all contributions itself",
+    "shared pipeline": "copied through shared memory in pieces, while each rank reduces its share",
+    "shared arena": "reduced in place, in memory that the ranks of the host share; each rank reduces its share",
+    "recursive doubling": "over the network, few rounds: in each, a rank exchanges the whole buffer with one other",
     "ring": "over the network, fewest bytes: pieces go around all ranks",
-    "recursive doubling of hosts": "added up on each host, then few rounds between hosts, each of all of it",
-    "rings of hosts": "added up on each host, then pieces go around the hosts",
+    "recursive doubling of hosts": "reduced on each host, then few rounds between hosts, each with the whole buffer",
+    "rings of hosts": "reduced on each host, then pieces go around the hosts",
 }
 
 
@@ -137,10 +137,10 @@ def _buckets(plan: Mapping[str, Any]) -> list[str]:
     for bucket in plan["buckets"]:
         reasons.setdefault(bucket["algorithm"], bucket["reason"])
     lines_of_reasons = [
-        f"{algorithm}: {_ALGORITHMS.get(algorithm, 'an algorithm of its own')} ({reason})"
+        f"{algorithm}: {_ALGORITHMS.get(algorithm, 'no description')} ({reason})"
         for algorithm, reason in reasons.items()
     ]
-    return [*_lined_up(lines), "(of the last step; achieved: waiting for slower ranks included)", *lines_of_reasons]
+    return [*_lined_up(lines), "(of the last step; achieved includes waiting for slower ranks)", *lines_of_reasons]
 
 
 def _step(plan: Mapping[str, Any]) -> list[str]:
@@ -153,8 +153,8 @@ def _step(plan: Mapping[str, Any]) -> list[str]:
     total = plan["total"]
     if total["overtaken_buckets"]:
         lines.append(
-            f"{total['overtaken_buckets']} buckets were complete before one that travels earlier: backward produced "
-            "gradients in another order than the plan's."
+            f"{total['overtaken_buckets']} buckets were complete before one that is sent earlier: backward produced "
+            "gradients in a different order than the plan's."
         )
     if total["missing_tensors"]:
         lines.append(f"{total['missing_tensors']} tensors had no gradient when their step ended, and counted as zeros.")
@@ -170,7 +170,7 @@ def _ddp_words(group: Mapping[str, Any]) -> list[str]:
     legend = []
     if not all(bucket["in_place"] for bucket in group["buckets"]):
         legend = [
-            "copied: through Gyre's own shared memory and back, as buckets under 256 KB are, or all where /dev/shm is "
+            "copied: through Gyre's own shared memory and back, as are buckets under 256 KB, or all if /dev/shm is "
             "small"
         ]
     return ["", f"DistributedDataParallel in {group['group']}:", *_lined_up(lines), *legend]
@@ -192,7 +192,7 @@ def _whole_step(step: Mapping[str, Any]) -> list[str]:
 
 
 def words(report: Report) -> str:
-    """For a person; `report` is complete()d."""
+    """As readable text; `report` is complete()d."""
     lines = [_machine(report)]
     for plan in report["plans"]:
         lines += ["", f"{plan['name']}: {plan['steps']} steps, {size_text(plan['arena_bytes'])} of gradients"]
@@ -203,7 +203,7 @@ def words(report: Report) -> str:
     if report["step"]:
         lines += _whole_step(report["step"])
     if not report["plans"] and not report["ddp"]:
-        lines += ["", "No optimizer exchanged gradients. Operations of their own:"]
+        lines += ["", "No optimizer exchanged gradients. Other operations:"]
     busy = [lane for lane in report["lanes"] if lane["collectives"] > 0]
     if busy:
         lines.append("")

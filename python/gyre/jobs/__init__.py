@@ -8,7 +8,7 @@
         print(text, end="")
     print(client.wait(job).exit_code)
 
-Needs the standard library alone. Errors are `gyre.Error`; one that the server sent is a `ServerError`.
+Needs only the standard library. Errors are `gyre.Error`; errors from the server are a `ServerError`.
 """
 
 from gyre.jobs._client import Client, Job, RemoteFile

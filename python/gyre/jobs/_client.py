@@ -1,4 +1,4 @@
-"""What scripts and notebooks do with a job server."""
+"""The job server's client for scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NO_SUCH_RANGE = 416
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it was when it was asked for. `resource` is all that the server says of it."""
+    """A job's state at the time of the request. `resource` is everything that the server reports about it."""
 
     workspace: str
     experiment: str
@@ -50,13 +50,13 @@ class Job:
 
     @property
     def exit_code(self) -> int | None:
-        """None until it has ended, and where no program of it has."""
+        """None until the job has ended, or if none of its programs has exited."""
         code = self.resource["properties"]["executionInfo"]["exitCode"]
         return None if code is None else int(code)
 
     @property
     def error(self) -> str:
-        """Why it failed: "JobFailed: …"; empty where it did not."""
+        """Why it failed: "JobFailed: …"; empty if it did not fail."""
         errors = self.resource["properties"]["executionInfo"]["errors"]
         return "; ".join(f"{error['code']}: {error['message']}" for error in errors)
 
@@ -71,9 +71,9 @@ class RemoteFile:
 
 
 class Client:
-    """A job server as one of its users sees it. `server` and `token`: as `find_connection` takes them; without them the
-    server that the verbs of `gyre` find. `patience`: for how many seconds a server that is away is asked again. Not
-    thread-safe."""
+    """A job server as seen by one of its users. `server` and `token`: see `find_connection`; by default the server
+    that the commands of `gyre` find. `patience`: for how many seconds requests to an unreachable server are retried.
+    Not thread-safe."""
 
     def __init__(
         self,
@@ -110,12 +110,12 @@ class Client:
         environment: Mapping[str, str] | None = None,
         code: str | os.PathLike[str] | None = None,
     ) -> Job:
-        """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run` with
-        so many `processes` on each of so many `nodes`. Without `cluster`, and where the job names none, the workspace's
-        only one. `code`: a folder, in a copy of which the job runs on every node; .gyreignore, else .gitignore, leaves
-        files out."""
+        """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run`
+        with this number of `processes` on each of `nodes` nodes. Without `cluster`, and if the job names none, it
+        uses the workspace's only cluster. `code`: a folder; the job runs in a copy of it on every node. .gyreignore,
+        or else .gitignore, excludes files."""
         if (job is None) == (command is None):
-            raise InvalidArgumentError("submit() takes a job or a command")
+            raise InvalidArgumentError("submit() takes either a job or a command")
         properties = _properties_of_command(command, processes) if command is not None else _properties_of(job)
         if nodes is not None:
             properties["nodeCount"] = nodes
@@ -132,7 +132,7 @@ class Client:
         return Job(*place, resource)
 
     def _upload(self, folder: str | os.PathLike[str]) -> str:
-        """Unless the server has it already; its SHA-256."""
+        """Uploads it unless the server has it already; returns its SHA-256."""
         archive = archive_code(folder)
         place = path_of("workspaces", self.workspace, "code", archive.sha256)
         try:
@@ -144,14 +144,14 @@ class Client:
         return archive.sha256
 
     def job(self, name: str, experiment: str = DEFAULT) -> Job:
-        """ServerError with the code JobNotFound where there is none."""
+        """ServerError with the code JobNotFound if there is no such job."""
         place = (self.workspace, experiment, name)
         return Job(*place, self._session.json("GET", self._path(place)))
 
     def jobs(
         self, *, experiment: str | None = None, cluster: str | None = None, state: str | None = None
     ) -> Iterator[Job]:
-        """The newest first, as they are asked for."""
+        """Newest first; pages are requested as needed."""
         query = {"order": "newest"}
         query |= {
             key: value for key, value in {"experiment": experiment, "cluster": cluster, "state": state}.items() if value
@@ -160,12 +160,12 @@ class Client:
             yield Job(self.workspace, resource["id"].split("/")[4], resource["name"], resource)
 
     def refresh(self, job: Job) -> Job:
-        """The job as it is now."""
+        """The job's current state."""
         place = (job.workspace, job.experiment, job.name)
         return Job(*place, self._session.json("GET", self._path(place)))
 
     def wait(self, job: Job, *, timeout: float | None = None, changed: Callable[[Job], None] | None = None) -> Job:
-        """The job once it has ended. `changed` is called with it in each new state. TimeoutError after `timeout`
+        """Waits until the job has ended, and returns it. `changed` is called with it in each new state. TimeoutError after `timeout`
         seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         state = ""
@@ -184,22 +184,22 @@ class Client:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def why(self, job: Job) -> str:
-        """Why it waits and what would start it; why it failed."""
+        """Why it waits and what would start it, or why it failed."""
         answer = self._session.json("GET", self._path_of(job) + "/why")
         return " ".join([f"{answer['reason']}: {answer['message']}", *answer["remedies"]])
 
     def stop(self, job: Job) -> Job:
-        """Ends a job that waits or runs; it fails."""
+        """Stops a waiting or running job, which then counts as failed."""
         self._session.json("POST", self._path_of(job) + "/terminate")
         return self.refresh(job)
 
     def delete(self, job: Job) -> None:
-        """Deletes its record; its files stay. Deletion goes on after the call."""
+        """Deletes its record; its files stay. Deletion continues after the call."""
         self._session.json("DELETE", self._path_of(job))
 
     def logs(self, job: Job, file: str = "stdout.txt", *, follow: bool = True) -> Iterator[str]:
-        """The text of a log as it is written, until the job has ended: all of it, in whole characters, across restarts
-        of the server. Bytes that are no UTF-8 become U+FFFD."""
+        """The text of a log as it is written, until the job has ended: all of it, in whole characters, across
+        restarts of the server. Bytes that are not valid UTF-8 become U+FFFD."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for data in self._log_bytes(job, file, follow):
             if text := decoder.decode(data):
@@ -210,13 +210,13 @@ class Client:
     def files(
         self, job: Job, output: str = "stdouterr", path: str = "", *, recursive: bool = False
     ) -> list[RemoteFile]:
-        """What lies in an output directory (an id of outputDirectories, or stdouterr for the logs)."""
+        """The files in an output directory (an id of outputDirectories, or stdouterr for the logs)."""
         query = {"outputdirectoryid": output, **({"directory": path} if path else {})}
         found: list[RemoteFile] = []
         for item in self._session.list(self._path_of(job) + "/files", query):
             name = item["name"]
             if name in ("", ".", "..") or "/" in name:
-                continue  # No server of ours says so.
+                continue  # Our server never does this.
             is_directory = item["fileType"] == "directory"
             one = RemoteFile(
                 f"{path}/{name}" if path else name, is_directory, item["properties"].get("contentLength", 0)
@@ -229,8 +229,8 @@ class Client:
     def download(
         self, job: Job, output: str = "stdouterr", path: str = "", to: str | os.PathLike[str] = "."
     ) -> list[Path]:
-        """Copies a file, or all files of a directory, below the folder `to`; each is there once it is complete. Returns
-        where they are."""
+        """Copies a file, or all files of a directory, below the folder `to`; each file appears once it is complete.
+        Returns their paths."""
         try:
             wanted = [one.path for one in self.files(job, output, path, recursive=True) if not one.is_directory]
         except ServerError as error:
@@ -254,7 +254,7 @@ class Client:
         raise Error(f"{path!r} changes while it is downloaded; try again once the job has ended")
 
     def _copy(self, source: str, part: Path) -> bool:
-        """False when the file has changed on the way."""
+        """False if the file has changed meanwhile."""
         version = None
         with part.open("wb") as file:
             while True:
@@ -267,7 +267,7 @@ class Client:
                     return True
 
     def _read(self, source: str, begin: int, most: int) -> tuple[bytes, str | None]:
-        """Bytes of a file from `begin` on, and which version of it this is."""
+        """Bytes of a file from `begin` on, and the file's version."""
         try:
             response = self._session.send("GET", source, headers={"Range": f"bytes={begin}-{begin + most - 1}"})
             with response:
@@ -282,7 +282,7 @@ class Client:
         identity, begin, seen = "", 0, False
         pause = _SHORTEST_PAUSE_SECONDS
         while True:
-            # First of all: what was written before the end is then sure to be listed below.
+            # Read first: everything that was written before the end is then sure to be listed below.
             ended = self.refresh(job).has_ended
             now, size = self._log_size(job, file)
             if now is not None:
@@ -301,7 +301,7 @@ class Client:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _log_size(self, job: Job, file: str) -> tuple[str | None, int]:
-        """Which file this is, and its size; None where there is none yet."""
+        """The file's identity and size; None if there is none yet."""
         try:
             for item in self._session.list(self._path_of(job) + "/files", {"outputdirectoryid": "stdouterr"}):
                 if item["name"] == file and item["fileType"] == "file":
@@ -346,14 +346,14 @@ def _properties_of_command(command: Sequence[str], processes: int) -> dict[str, 
 
 
 def _stem_of(job: Mapping[str, Any] | str | os.PathLike[str] | None, command: Sequence[str] | None) -> str:
-    """What a job is called: its file, its script, else its program."""
+    """A job's name: that of its file or its script, else of its program."""
     if command is not None:
         return Path(next((word for word in command if word.endswith((".py", ".sh"))), command[0])).stem
     return Path(job).stem if isinstance(job, str | os.PathLike) else "job"
 
 
 def _new_name(stem: str) -> str:
-    """A name that no other submission has."""
+    """A name that is unique among submissions."""
     suffix = f"-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", stem) or "job"
     return plain[: _LONGEST_NAME - len(suffix)] + suffix

@@ -1,5 +1,5 @@
 """Folders of code as the archives that nodes unpack: the same bytes as those of `gyre job submit --code` (ADR 53), so
-that a folder is uploaded once, whoever submits it."""
+that a folder is uploaded once, by whichever client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CodeArchive:
 
 
 class IgnoreRules:
-    """What a folder's .gyreignore (else its .gitignore) leaves out; the last line that matches decides."""
+    """The files that a folder's .gyreignore (or else its .gitignore) excludes; the last matching line decides."""
 
     def __init__(self, text: str) -> None:
         self._rules = [_Rule(line) for line in (raw.rstrip(" \r") for raw in text.split("\n")) if _is_rule(line)]
@@ -203,9 +203,9 @@ def _link_target(path: str, file: Path) -> str:
 
 
 def archive_code(folder: str | os.PathLike[str]) -> CodeArchive:
-    """The files, folders and links of `folder`, but for what its rules leave out and for .git. InvalidArgumentError
-    names a link that leads out of it, what is neither file, folder nor link, and a folder beyond the limits, with the
-    largest of its parts."""
+    """The files, folders and links of `folder`, except .git and what its rules exclude. InvalidArgumentError for a
+    link that leads out of it, for anything that is neither file, folder nor link, and for a folder beyond the
+    limits, naming the largest of its parts."""
     path = Path(folder)
     if not path.is_dir():
         raise InvalidArgumentError(f"{path} is not a folder")

@@ -1,4 +1,4 @@
-"""Where a job server listens, and what proves who asks: the same rules as the verbs of `gyre` have."""
+"""The address of a job server and the token for it, by the same rules as in the commands of `gyre`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _configuration() -> Path:
 
 
 def _read(path: Path) -> Connection | None:
-    """What `gyre server` wrote; nothing where there is no such file."""
+    """The connection that `gyre server` wrote; None if there is no such file."""
     if not path.exists():
         return None
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -54,8 +54,9 @@ def _read(path: Path) -> Connection | None:
 
 
 def find_connection(server: str | None = None, token: str | None = None) -> Connection:
-    """`server`: its address, or the file that it wrote. Arguments come before GYRE_SERVER and GYRE_TOKEN, and these
-    before the file that `gyre server` writes for its user. A file's token goes to the server that it names alone."""
+    """`server`: its address, or the file that it wrote. Arguments take precedence over GYRE_SERVER and GYRE_TOKEN,
+    and these over the file that `gyre server` writes for its user. A file's token is sent only to the server that
+    the file names."""
     server = server or os.environ.get("GYRE_SERVER")
     token = token or os.environ.get("GYRE_TOKEN")
     is_file = server is not None and not server.startswith("unix:") and "://" not in server

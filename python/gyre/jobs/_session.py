@@ -1,4 +1,4 @@
-"""Requests to one job server, over TCP or a unix socket."""
+"""Requests to one job server, over TCP or a Unix socket."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _PASSING_STATUSES = (429, 503)
 
 
 class ServerError(Error):
-    """The server's answer that it cannot do what was asked. `code` is its word for programs ("JobNotFound"), `status`
-    that of HTTP."""
+    """The server's error response. `code` is a word for programs ("JobNotFound"), `status` the HTTP status."""
 
     def __init__(self, message: str, code: str = "", status: int = 0) -> None:
         super().__init__(message)
@@ -54,7 +53,8 @@ def path_of(*segments: str) -> str:
 
 
 class Session:
-    """Not thread-safe. `patience`: for how many seconds a server that is away is asked again, where that is safe."""
+    """Not thread-safe. `patience`: for how many seconds requests to an unreachable server are retried, if that is
+    safe."""
 
     def __init__(self, connection: Connection, patience: float) -> None:
         self._place = connection
@@ -74,8 +74,8 @@ class Session:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> http.client.HTTPResponse:
-        """The answer, with its body still to be read. `body`: bytes as they are, all else as JSON. ServerError,
-        NoServerError."""
+        """The response, with its body still to be read. `body`: bytes are sent as they are, anything else as JSON.
+        ServerError, NoServerError."""
         target = path + ("?" + urlencode(query) if query else "")
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         may_repeat = method not in ("POST", "PATCH")
@@ -103,13 +103,13 @@ class Session:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def json(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> Any:
-        """What the answer's body says; None of an empty one."""
+        """The parsed body of the response; None if it is empty."""
         with contextlib.closing(self.send(method, path, query, body)) as response:
             text = response.read()
         return json.loads(text) if text else None
 
     def list(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """All items, page after page as they are asked for."""
+        """All items; pages are requested as needed."""
         page = self.json("GET", path, query)
         while True:
             yield from page["value"]

@@ -1,1 +1,1 @@
-"""Starting jobs from Python: functions (gyre.run), and where the program `gyre` is."""
+"""Starting jobs from Python: functions (gyre.run), and finding the program `gyre`."""

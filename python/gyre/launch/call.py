@@ -1,4 +1,4 @@
-"""What a rank of gyre.run() runs: `python -m gyre.launch.call FOLDER`."""
+"""The program of gyre.run()'s ranks: `python -m gyre.launch.call FOLDER`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main() -> int:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole, or not at all: this process may be ended at any time."""
+    """All or nothing: this process may be ended at any time."""
     part = path.with_suffix(".part")
     part.write_bytes(content)
     part.rename(path)

@@ -41,12 +41,12 @@ def run(
     env: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
 ) -> list[Value]:
-    """Calls function(*args, **kwargs) in `np` new processes of this host, ranks of one job; returns their results in
-    the order of the ranks. They print here, each line with its rank in front.
+    """Calls function(*args, **kwargs) in `np` new processes on this host, ranks of one job; returns their results in
+    rank order. Their output is printed here, each line prefixed with its rank.
 
-    A function of a notebook's cell, a lambda or a closure needs the package cloudpickle. `env`: variables for the
-    ranks. `options`: of `gyre run`. RunError carries the traceback of the rank that failed first; the others have
-    ended then.
+    Functions defined in a notebook cell, lambdas and closures need the package cloudpickle. `env`: variables for the
+    ranks. `options`: options of `gyre run`. RunError carries the traceback of the rank that failed first; the others
+    have ended by then.
     """
     if not callable(function):
         raise InvalidArgumentError(f"{function!r} cannot be called; a function is needed, as in gyre.run(train, np=2)")
@@ -57,7 +57,7 @@ def run(
             f"args is {args!r}; it takes the function's arguments, as in args=(1,); the number of ranks is np=2"
         )
     call = _pickled((function, tuple(args), dict(kwargs or {})))
-    # Private to this user: what the ranks leave there is unpickled.
+    # Private to this user, because the ranks' results in it are unpickled.
     with tempfile.TemporaryDirectory(prefix="gyre-run-") as name:
         folder = Path(name)
         (folder / CALL_FILE).write_bytes(call)
@@ -80,7 +80,7 @@ def run(
 
 
 def _import_path() -> dict[str, str]:
-    """The ranks import what this process can import: a notebook's folder, a checkout."""
+    """Lets the ranks import what this process can import: from a notebook's folder, from a checkout."""
     return {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
 
 
@@ -93,14 +93,14 @@ def _pickled(call: tuple[Any, ...]) -> bytes:
         except Exception as error:
             raise InvalidArgumentError(
                 f"{call[0]!r} or its arguments cannot be sent to other processes: {error}; `pip install cloudpickle` "
-                "lets functions of a notebook, lambdas and closures be sent"
+                "to send functions of a notebook, lambdas and closures"
             ) from error
     dumped: bytes = cloudpickle.dumps(call)
     return dumped
 
 
 def _watch(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Prints what comes, as Python does, so that a notebook shows it; returns the exit code and the last lines."""
+    """Prints the output with Python's print, so that a notebook shows it; returns the exit code and the last lines."""
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -111,14 +111,14 @@ def _watch(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int,
             print(line, end="")
             last = [*last[-60:], line]
         return process.wait(), "".join(last)
-    except BaseException:  # A notebook's interrupt, too: the launcher ends the ranks.
+    except BaseException:  # Also on a notebook's interrupt: the launcher ends the ranks.
         process.terminate()
         process.wait()
         raise
 
 
 def _failure(folder: Path, code: int, said: str) -> RunError:
-    """The rank that `gyre run` names: it knows more than the ranks' exceptions tell."""
+    """The rank that `gyre run` names: it knows more than the ranks' exceptions show."""
     rank: int | None = None
     if (folder / RESULT_FILE).exists():
         rank = json.loads((folder / RESULT_FILE).read_text())["first_failed_rank"]

@@ -1,4 +1,4 @@
-"""Where the program `gyre` is, for the Python side."""
+"""Finds the program `gyre` for the Python side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_RANKS_PER_HOST = 4096
 
 
 def find_program() -> Path:
-    """GYRE_PROGRAM, else the one beside this Python, else PATH's. NotFoundError says where it was looked for."""
+    """GYRE_PROGRAM, else the one next to this Python, else PATH's. NotFoundError says where it was searched for."""
     wanted = os.environ.get("GYRE_PROGRAM", "")
     if wanted:
         return Path(wanted)

@@ -1,8 +1,8 @@
-"""The networks of Gyre's training programs in PyTorch, and what they have learnt.
+"""The networks of Gyre's training programs in PyTorch, and their trained weights.
 
     from gyre.models import load_model
 
-    model = load_model("/tmp/resnet")  # A run's folder, a checkpoint, or what `gyre export` wrote.
+    model = load_model("/tmp/resnet")  # A run's folder, a checkpoint, or the output of `gyre export`.
     logits = model.network(images)
 
 `gyre export` writes a run's network for others to use, `gyre score` predicts with it.

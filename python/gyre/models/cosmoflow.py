@@ -1,5 +1,5 @@
-"""The network of CosmoFlow as MLPerf HPC v1.0 has it, with the names of gyre-cosmoflow's checkpoints. This file needs
-nothing but PyTorch."""
+"""The CosmoFlow network of MLPerf HPC v1.0, with the names of gyre-cosmoflow's checkpoints. This file needs only
+PyTorch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CosmoFlow(nn.Module):
         self.convolutions = convolutions
         for layer in range(convolutions):
             out = conv_size << layer
-            # Where a kernel of even size needs one more voxel on one side, it is at the end, as in TensorFlow.
+            # If a kernel of even size needs one more voxel on one side, it is at the end, as in TensorFlow.
             self.add_module(f"conv{layer + 1}", nn.Conv3d(channels, out, kernel_size, padding="same"))
             channels = out
         self.fc1 = nn.Linear(channels * (size >> convolutions) ** 3, fc1_size)

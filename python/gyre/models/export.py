@@ -26,18 +26,18 @@ from gyre.models.saved import (
 )
 
 _EPILOG = """\
-MODEL is a checkpoint of gyre-cifar10, gyre-resnet50 or gyre-cosmoflow, or a run's folder, whose newest one is taken.
-Into DIR go
+MODEL is a checkpoint of gyre-cifar10, gyre-resnet50 or gyre-cosmoflow, or a run's folder, whose newest one is used.
+These files are written to DIR:
 
   model.safetensors  the weights
-  model.py           the network's definition, which needs nothing but PyTorch (and safetensors to load the weights)
-  model.pt2          the same as a program of torch.export, for batches of any size
-  model.json         which network it is, and what is done to its input
+  model.py           the network's definition, which needs only PyTorch (and safetensors to load the weights)
+  model.pt2          the same as a torch.export program, for batches of any size
+  model.json         the kind of network, and how its input is preprocessed
 
 Example:
   gyre export /tmp/resnet --out resnet50
 
-Exit code: 0; 1 when MODEL cannot be read or DIR not be written; 2 for a wrong option."""
+Exit code: 0; 1 if MODEL cannot be read or DIR cannot be written; 2 for an invalid option."""
 
 _LOAD = '''
 
@@ -61,7 +61,7 @@ def parser() -> Parser:
         raw=True,
     )
     whole.add_argument("model", metavar="MODEL", help="a checkpoint, or the folder of a run")
-    whole.add_argument("--out", required=True, metavar="DIR", help="folder to write to; made when needed")
+    whole.add_argument("--out", required=True, metavar="DIR", help="folder to write to; created if needed")
     return whole
 
 
@@ -74,7 +74,7 @@ def definition_of(description: Description) -> str:
 
 
 def program_of(network: nn.Module, description: Description) -> torch.export.ExportedProgram:
-    # A batch of one would be taken for a fixed size.
+    # A batch of one would be treated as a fixed size.
     example = torch.zeros(2, *description.shape)
     return torch.export.export(network, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
 
@@ -84,11 +84,13 @@ def _bytes_of(tensor: Tensor) -> bytes:
 
 
 def export(model: SavedModel, folder: Path) -> None:
-    """Writes the four files. Errors: INVALID_ARGUMENT where `folder` holds a network already; OSError."""
+    """Writes the four files. Errors: INVALID_ARGUMENT if `folder` already holds a network; OSError."""
     if not isinstance(model.network, nn.Module):
-        raise InvalidArgumentError(f"{model.path} is a program already; export what it was made of")
+        raise InvalidArgumentError(
+            f"{model.path} is already an exported program; export the run or checkpoint that it was made from"
+        )
     if (folder / DESCRIPTION).exists():
-        raise InvalidArgumentError(f"{folder} holds an exported network already; choose another folder")
+        raise InvalidArgumentError(f"{folder} already holds an exported network; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     description = model.description
     state = model.network.state_dict()
@@ -100,7 +102,7 @@ def export(model: SavedModel, folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(_core.encode_checkpoint(inside, tensors))
     (folder / DEFINITION).write_text(definition_of(description), encoding="utf-8")
     torch.export.save(program_of(model.network, description), folder / PROGRAM, extra_files=inside)
-    # The last: where it stands, the others are whole.
+    # Written last: if it exists, the other files are complete.
     (folder / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
 
 

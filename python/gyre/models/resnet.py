@@ -1,5 +1,5 @@
-"""ResNet of bottleneck blocks (He et al., arXiv 1512.03385), with the names of torchvision and of gyre-resnet50's
-checkpoints. This file needs nothing but PyTorch."""
+"""ResNet with bottleneck blocks (He et al., arXiv 1512.03385), with the names of torchvision and of gyre-resnet50's
+checkpoints. This file needs only PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _WIDTHS = (64, 128, 256, 512)
-_EXPANSION = 4  # A block's output has so many times its width.
+_EXPANSION = 4  # A block's output has this many times its width.
 BLOCKS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 

@@ -22,15 +22,15 @@ from gyre.errors import Error, InvalidArgumentError
 from gyre.models.saved import Description, SavedModel, load_model
 
 _EPILOG = """\
-M is a checkpoint, a run's folder, or what `gyre export` wrote; D is data in any form that the training programs take:
-a folder of folders of images, TFRecord or tar files, CIFAR-10's files. Samples keep the order of their files, whatever
-the number of ranks.
+M is a checkpoint, a run's folder, or the output of `gyre export`; D is data in any form that the training programs
+accept: a folder of class folders of images, TFRecord or tar files, CIFAR-10's files. Samples keep the order of their
+files, whatever the number of ranks.
 
 Examples:
   gyre score --model /tmp/resnet --data imagenet/validation --out predictions.csv
   gyre run -n 4 -- gyre score --model resnet50/model.pt2 --data 'imagenet/validation-*'
 
-Exit code: 0; 1 when something cannot be read or written; 2 for a wrong option."""
+Exit code: 0; 1 if something cannot be read or written; 2 for an invalid option."""
 
 _IMAGENET_IMAGE = "image/encoded"
 _IMAGENET_LABEL = "image/class/label"
@@ -39,7 +39,7 @@ _IMAGENET_LABEL = "image/class/label"
 def parser() -> Parser:
     whole = Parser(
         prog="gyre score",
-        description="Predicts with a trained network, on one rank or many, and says how good it is.",
+        description="Predicts with a trained network, on one rank or many, and reports its accuracy or error.",
         epilog=_EPILOG,
         raw=True,
     )
@@ -52,7 +52,7 @@ def parser() -> Parser:
 
 
 def files_of(data: str) -> str | list[str]:
-    """A folder of files stands for them; one of folders is an image folder."""
+    """A folder of files means these files; a folder of folders is an image folder."""
     place = Path(data)
     if not place.is_dir():
         return data
@@ -83,7 +83,7 @@ def fields_of(description: Description, imagenet: bool, labels: bool) -> dict[st
 
 
 def open_data(arguments: argparse.Namespace, description: Description) -> Loader:
-    """ImageNet's TFRecord files have names of their own for what is in them."""
+    """ImageNet's TFRecord files have names of their own for the features."""
     files = files_of(arguments.data)
 
     def opened(imagenet: bool) -> Loader:
@@ -111,7 +111,7 @@ def input_of(batch: Any, description: Description) -> Tensor:
 
 
 class Classes:
-    """Of a classifier: the columns of a line, and what is summed up."""
+    """For a classifier: the columns of a line, and the sums."""
 
     def __init__(self, labels: bool) -> None:
         self._labels = labels
@@ -135,7 +135,7 @@ class Classes:
 
 
 class Values:
-    """The same of a network that answers with numbers."""
+    """The same for a regression network."""
 
     def __init__(self, labels: bool, targets: int) -> None:
         self._labels = labels
@@ -160,14 +160,14 @@ class Values:
 
 
 def gathered(values: Tensor, counted: Sequence[int]) -> Tensor:
-    """All ranks' rows that count, in the order of the ranks."""
+    """All ranks' rows that count, in rank order."""
     whole = ranks.allgather(values.contiguous(), name="score") if ranks.size() > 1 else values
     size = len(values)
     return torch.cat([whole[rank * size : rank * size + count] for rank, count in enumerate(counted)])
 
 
 def score(model: SavedModel, loader: Loader, table: Classes | Values, writer: Any) -> int:
-    """Predicts everything; returns how many samples there were. Rank 0 writes."""
+    """Predicts all samples; returns their number. Rank 0 writes."""
     samples = loader.state_dict()["samples"]
     size, batch_size = ranks.size(), loader.batch_size
     done = 0
@@ -187,11 +187,11 @@ def score(model: SavedModel, loader: Loader, table: Classes | Values, writer: An
 
 class _NoWriter:
     def writerow(self, row: object) -> None:
-        """Nobody asked for the lines."""
+        """No output was requested."""
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """What rank 0 prints at the end; nothing on the others."""
+    """The text that rank 0 prints at the end; empty on the others."""
     model = load_model(arguments.model)
     loader = open_data(arguments, model.description)
     labels = not arguments.no_labels
@@ -212,7 +212,7 @@ def run(arguments: argparse.Namespace) -> str:
 
 
 def write_scores(model: SavedModel, loader: Loader, table: Classes | Values, out: Path) -> int:
-    """The file is there when it is whole."""
+    """The file appears once it is complete."""
     unfinished = out.with_name(f"{out.name}.{os.getpid()}.part")
     try:
         with unfinished.open("w", newline="", encoding="utf-8") as file:
