@@ -42,7 +42,7 @@ def body_forgotten_broadcast() -> None:
             assert said == []
             continue
         assert len(said) == 1, said
-        assert "'1.bias' on rank 1 is not what it is on rank 0 (2 of 6 parameters differ)" in said[0]
+        assert "'1.bias' on rank 1 differs from rank 0 (2 of 6 parameters differ)" in said[0]
         assert "broadcast_parameters(model.state_dict(), root_rank=0)" in said[0]
 
 
@@ -75,7 +75,7 @@ def body_error_by_option() -> None:
     hvd.init()
     model = network(seed=hvd.rank())
     for end_in_backward in (True, False):
-        with pytest.raises(MismatchError, match=r"'0\.weight' on ranks 1, 2 is not what it is on rank 0"):
+        with pytest.raises(MismatchError, match=r"'0\.weight' on ranks 1, 2 differs from rank 0"):
             warnings_of_steps(model, unequal_replicas="error", end_in_backward=end_in_backward)
     assert warnings_of_steps(model, unequal_replicas="allow") == []
     # The most lenient of them counts, or some ranks would wait for those that have raised.
@@ -123,7 +123,7 @@ def body_legitimate_differences() -> None:
     half = network(seed=rank // 2)
     assert warnings_of_steps(half, process_set=own, **strict) == []
     unequal = network(seed=rank)
-    with pytest.raises(MismatchError, match=f"on rank {own.ranks[1]} is not what it is on rank {own.ranks[0]}"):
+    with pytest.raises(MismatchError, match=f"on rank {own.ranks[1]} differs from rank {own.ranks[0]}"):
         warnings_of_steps(unequal, process_set=own, **strict)
 
 

@@ -165,8 +165,8 @@ class Client:
         return Job(*place, self._session.json("GET", self._path(place)))
 
     def wait(self, job: Job, *, timeout: float | None = None, changed: Callable[[Job], None] | None = None) -> Job:
-        """Waits until the job has ended, and returns it. `changed` is called with it in each new state. TimeoutError after `timeout`
-        seconds."""
+        """Waits until the job has ended, and returns it. `changed` is called with it in each new state. TimeoutError
+        after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         state = ""
         pause = _SHORTEST_PAUSE_SECONDS

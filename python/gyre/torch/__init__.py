@@ -1,4 +1,4 @@
-"""Distributed training of PyTorch models, in Horovod's words.
+"""Distributed training of PyTorch models, with Horovod's interface.
 
     import gyre.torch as hvd
 
@@ -157,7 +157,7 @@ __all__ = [
 ]
 
 
-#: What scripts written for Horovod catch.
+#: The exception that scripts written for Horovod catch.
 HorovodInternalError = Error
 
 
@@ -197,15 +197,15 @@ def is_homogeneous() -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """From here on rank 0 writes a Chrome trace of all operations to the file. `mark_cycles`: also the
-    moments at which the ranks have agreed what comes next."""
+    """From now on rank 0 writes a Chrome trace of all operations to the file. `mark_cycles`: also marks the moments
+    at which the ranks have agreed on what comes next."""
     _current().core.start_timeline(file_path, mark_cycles)
 
 
 def statistics() -> _core.Statistics:
-    """What this rank has counted since init(): per lane bytes, waits and work; per optimizer when each bucket was ready
-    and exchanged in the last step, and how much of the exchange was hidden behind backward. An optimizer is among the
-    plans from the end of its first step. Times in seconds; the keys are those of gyre/engine/statistics.h."""
+    """This rank's counters since init(): per lane bytes, waits and work; per optimizer when each bucket was ready
+    and exchanged in the last step, and how much of the exchange was hidden behind backward. An optimizer appears
+    among the plans from the end of its first step. Times in seconds; the keys are those of gyre/engine/statistics.h."""
     return _current().core.statistics()
 
 

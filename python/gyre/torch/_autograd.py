@@ -1,4 +1,4 @@
-"""What autograd does not tell its hooks."""
+"""Information about autograd that its hooks do not get."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gyre._torch_private import backward_code
 
 
 def inside_another_backward() -> bool:
-    """Whether this backward() was called by another one's node, as reentrant checkpointing does."""
+    """Whether this backward() was called by a node of another one, as in reentrant checkpointing."""
     depth = 0
     frame: FrameType | None = sys._getframe()
     while frame is not None:

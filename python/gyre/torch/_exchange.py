@@ -1,14 +1,14 @@
 """The exchange of an optimizer's gradients while backward still runs.
 
-One engine Plan holds all trainable parameters. The first step is exchanged when it ends; the order in which its
-gradients came, on the first rank that had most of them, is that in which the plan is then laid out, for good. From the
-second step on a hook on each parameter copies its gradient, the moment it is complete, to its place in the plan's arena
-(memory shared with the other ranks of the host), makes that place the parameter's `grad`, and marks it ready; the
-engine reduces a bucket as soon as all its tensors are in. finish() waits for the rest.
+One engine Plan holds all trainable parameters. The first step is exchanged when it ends. The plan is then laid out, for
+good, in the order in which the gradients came on the first rank that had most of them. From the second step on, a hook
+on each parameter copies its gradient, as soon as it is complete, to its place in the plan's arena (memory shared with
+the other ranks of the host), makes that place the parameter's `grad`, and marks it ready; the engine reduces a bucket
+as soon as all its tensors are ready. finish() waits for the rest.
 
-Where the first backward() brought all gradients of every rank, all later ones are taken to do the same, and the
+If the first backward() produced all gradients on every rank, all later ones are assumed to do the same, and the
 exchange ends with backward(), on all ranks alike (ADR 18). Gradients that were reduced there belong to the user, who
-may change them, step with them or, when somebody has looked at them, throw them away.
+can change them, step with them or, once they have been looked at, discard them.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ from gyre.torch.compression import wire_format_of
 
 NamedParameters = Sequence[tuple[str, torch.Tensor]]
 
-# What counts the contributors: one more tensor of the plan, to which each of them adds one. float64 is never narrowed.
+# Counts the contributors: one more tensor of the plan, to which each of them adds one. float64 is never narrowed.
 _COUNT_NAME = "gyre.contributors"
 
 
 class GradientExchange:
-    """Of one optimizer, on this rank. Used by one thread at a time: the one that calls backward() and step()."""
+    """The exchange of one optimizer, on this rank. Used by one thread at a time: the one that calls backward() and
+    step()."""
 
     def __init__(self, runtime: Runtime, parameters: NamedParameters, options: ExchangeOptions) -> None:
-        """Collective: all ranks make it with the same parameters and options; MismatchError shows a difference."""
+        """Collective: all ranks create it with the same parameters and options; MismatchError shows a difference."""
         self.options = options
-        self.synchronized = False  # finish() has run since the last gradient came in.
-        self.ended_in_backward = False  # backward() has reduced gradients that nobody has claimed since,
-        self._examined = False  # though somebody has looked whether they are fit to step with.
-        self._plan_was_interrupted = False  # Nobody knows whether the other ranks have a plan now.
+        self.synchronized = False  # finish() has run since the last gradient arrived.
+        self.ended_in_backward = False  # backward() has reduced gradients that have not been claimed since,
+        self._examined = False  # although they have been checked for being fit to step with.
+        self._plan_was_interrupted = False  # It is unknown whether the other ranks have a plan now.
         self._retired: Error | None = None  # Why it exchanges nothing any more.
-        self.spoiled: str | None = None  # One to which a later backward() has added.
+        self.spoiled: str | None = None  # A parameter to whose gradient a later backward() has added.
         self._ends_in_backward: bool | None = None  # The same on all ranks; unknown until the first backward() ends.
         self._first_step = FirstStep(runtime, options.unequal_replicas)
         self._callback_queued = False
-        # Whether gradients lie in the arena as they are: the engine narrows them where they leave the host.
+        # Whether gradients are in the arena unchanged: the engine narrows them when they leave the host.
         self._in_own_type = wire_format_of(options.compression) is not None
         self.runtime = runtime
         self._parameters = parameters
@@ -61,7 +62,7 @@ class GradientExchange:
         self._arrived: list[Slot] = []  # In the order in which this step completed them.
         self._plan: _core.Plan | None = None  # Made by the first finish(), which knows the order.
         self._slots: list[Slot] = []  # Of the plan,
-        self._slot_of: dict[int, Slot] = {}  # and all there have been, by the parameter's id.
+        self._slot_of: dict[int, Slot] = {}  # and all there ever were, by the parameter's id.
         self._count: torch.Tensor | None = None  # Of the contributors, in the arena.
         self._sparse = SparseExchange(runtime, options.reduction)  # Filled when the plan is made.
         self._choose_slots()
@@ -71,7 +72,7 @@ class GradientExchange:
         keep_out_of_graphs()
 
     def set_parameters(self, parameters: NamedParameters) -> None:
-        """The plan is made anew in the next finish()."""
+        """The next finish() makes a new plan."""
         self._parameters = parameters
 
     @property
@@ -85,49 +86,49 @@ class GradientExchange:
         return self._ready_count > 0
 
     def prepare_join(self) -> None:
-        """This rank has no more steps: the engine takes part in those of the others, for which there must be a plan.
-        Collective when there is none yet. CallOrderError in the middle of a step."""
+        """This rank has no more steps: the engine takes part in those of the others, which requires a plan.
+        Collective if there is none yet. CallOrderError in the middle of a step."""
         if self._retired:
             return
         if self.under_way or self.has_untouched_results:
             raise CallOrderError(
                 "join() was called between backward() and step(); call it after the last step(), before backward()"
             )
-        self._agree_about_backward(complete=True)  # As the others do in their first step; this rank leaves it to them.
+        self._agree_about_backward(complete=True)  # As the others do in their first step; this rank follows them.
         if self._plan is None:
             self._make_plan()
             for slot in self._slots:
-                slot.contribution = None  # Made to know what travels; this rank contributes nothing.
+                slot.contribution = None  # Made to learn the compressed form; this rank contributes nothing.
 
     @property
     def has_untouched_results(self) -> bool:
-        """Whether backward() has reduced gradients that nobody has claimed or changed since. A loop of one process
-        throws gradients away only after it has changed them (clipping, unscaling); who does so with these has probably
-        called backward() on fewer ranks than all, or too early."""
+        """Whether backward() has reduced gradients that have not been claimed or changed since. A single-process
+        loop discards gradients only after it has changed them (clipping, unscaling); a script that discards these
+        has probably called backward() on some ranks only, or too early."""
         if not self.ended_in_backward or not self.synchronized or self._examined:
             return False
         return not any(map(self._result_changed, self._slots))
 
     def examine(self) -> None:
-        """Somebody will decide by the reduced gradients whether to step."""
+        """The caller will decide by the reduced gradients whether to step."""
         if self.under_way:
             self._finish_unasked()
         self._examined = True
 
     def claim(self) -> None:
-        """The reduced gradients are used now, or thrown away on purpose."""
+        """The reduced gradients are used now, or discarded on purpose."""
         self.ended_in_backward = False
         self._examined = False
 
     def forget_passes(self) -> None:
-        """The gradients accumulated so far have been thrown away."""
+        """The gradients accumulated so far have been discarded."""
         self.claim()
         self.spoiled = None
         for slot in self._slots:
             slot.passes = 0
 
     def check_in_use(self) -> None:
-        """CallOrderError when a newer exchange has taken the parameters over, ShutDownError after shutdown()."""
+        """CallOrderError if a newer exchange has taken the parameters over, ShutDownError after shutdown()."""
         if self._retired:
             raise self._retired.with_traceback(None)
 
@@ -143,7 +144,7 @@ class GradientExchange:
             )
 
     def end_with_runtime(self) -> None:
-        """The runtime has been shut down: gradients stay as backward() makes them, or become somebody else's."""
+        """The runtime has been shut down: gradients stay as backward() makes them, or belong to another exchange."""
         self._retire(
             ShutDownError(
                 "the job of this DistributedOptimizer was shut down, or its process set removed; make it anew"
@@ -157,9 +158,9 @@ class GradientExchange:
         self._hooks.clear()
 
     def finish(self) -> None:
-        """Ends the step: afterwards every trainable parameter's `grad` is the reduced one. What had no gradient on this
-        rank has contributed zeros. Raises what made the exchange fail, and CallOrderError when somebody has
-        written into a gradient while it was being exchanged."""
+        """Ends the step: afterwards every trainable parameter's `grad` is the reduced one. Parameters without a
+        gradient on this rank have contributed zeros. Raises the exchange's error, and CallOrderError if a gradient
+        was written to while it was being exchanged."""
         self.check_in_use()
         self._callback_queued = False
         self.claim()
@@ -190,8 +191,8 @@ class GradientExchange:
         return [id(parameter) for _, parameter in self._trainable()]
 
     def _choose_slots(self) -> None:
-        """One for each parameter that is trainable now. Backward produces gradients roughly in the reverse order of
-        registration: that is the order of those whose real one is not known."""
+        """One slot for each parameter that is trainable now. Backward produces gradients roughly in the reverse
+        order of registration: that order is used for parameters whose real one is not known."""
         slots = []
         for name, parameter in reversed(self._trainable()):
             if parameter not in self._sparse:
@@ -235,7 +236,8 @@ class GradientExchange:
         )
 
     def _make_plan(self) -> _core.Plan:
-        """In the order in which this step completed the gradients. Hands in what is complete already."""
+        """Makes the plan in the order in which this step completed the gradients. Submits gradients that are already
+        complete."""
         if self._plan_was_interrupted:
             raise CallOrderError(
                 "Ctrl-C ended the wait for the other ranks while the first step laid out its exchange, which "
@@ -264,15 +266,16 @@ class GradientExchange:
         return self._plan
 
     def _part_with_sparse_ones(self) -> None:
-        """What has a sparse gradient on any rank in its first step is not for the plan, but for `_sparse`."""
+        """Parameters with a sparse gradient on any rank in their first step are exchanged by `_sparse`, not by the
+        plan."""
         if self.options.sparse_as_dense:
             return
         self._sparse.choose_among([(slot.name, slot.parameter) for slot in self._slots])
         self._take_slots([slot for slot in self._slots if slot.parameter not in self._sparse])
 
     def _compress_first_ones(self) -> None:
-        """What travels of a gradient is known only when a compressor of the user's has seen one; of those that this
-        rank does not have, zeros are compressed."""
+        """The compressed form of a gradient is known only when the user's compressor has seen one; for gradients
+        that this rank does not have, zeros are compressed."""
         if self._in_own_type:
             return
         for slot in self._slots:
@@ -280,8 +283,8 @@ class GradientExchange:
                 slot.compress(self.options.compression)
 
     def _reduce_late_ones(self) -> Sequence[Slot]:
-        """Which parameters are trainable has changed: the plan is made anew, and those that were not in the old one are
-        exchanged through it."""
+        """The set of trainable parameters has changed: a new plan is made, and parameters that were not in the old
+        one are exchanged through it."""
         known = set(self._slot_ids)
         self._choose_slots()
         plan = self._make_plan()
@@ -297,10 +300,10 @@ class GradientExchange:
                 self._hooks[id(slot.parameter)] = handle
 
     def _agree_about_backward(self, *, complete: bool) -> None:
-        """Collective, the first time: whether the first backward() has brought all gradients on all ranks."""
+        """Collective, the first time: whether the first backward() has produced all gradients on all ranks."""
         if self._ends_in_backward is not None:
             return
-        # In the order of registration, as people know them.
+        # In the order of registration, which users know.
         replicas = [Replica(slot.name, slot.parameter, slot.passes > 0) for slot in reversed(self._slots)]
         self._ends_in_backward = self._first_step.agree(
             f"optimizer.{self._options_number}.first_step",
@@ -311,10 +314,10 @@ class GradientExchange:
     def _backward_ended(self) -> None:
         """Called by autograd after each backward() that completed a gradient: once for every exchange."""
         if inside_another_backward():
-            self._callback_queued = False  # Of a checkpointed part; the outer one will bring more gradients.
+            self._callback_queued = False  # Of a checkpointed part; the outer one will produce more gradients.
             return
         waiting = [exchange for exchange in self.runtime.exchanges if exchange._callback_queued]
-        # Their first gradients may have come in another order on another rank.
+        # Their first gradients may have come in a different order on another rank.
         for exchange in sorted(waiting, key=lambda one: one.place):
             exchange._end_with_backward()
 
@@ -335,7 +338,7 @@ class GradientExchange:
         return slot.place if slot.lives_in_arena else slot.parameter.grad
 
     def _result_changed(self, slot: Slot) -> bool:
-        """Whether somebody has written into the reduced gradient since backward() returned, or replaced it."""
+        """Whether the reduced gradient has been written to or replaced since backward() returned."""
         result, gradient = self._result(slot), slot.parameter.grad
         return result is not None and (
             version_of(result) != slot.result_version or (gradient is not None and gradient is not result)
@@ -378,8 +381,8 @@ class GradientExchange:
             raise self._computed_too_often(slot.name)
 
     def _is_of_a_new_step(self, slot: Slot) -> bool:
-        """The last step's gradients were reduced in backward() and not claimed: whether the caller has taken this one
-        away (the model's zero_grad()) after it was looked at, so that nothing was added to it now."""
+        """If the last step's gradients were reduced in backward() and not claimed: whether the caller has removed
+        this one (the model's zero_grad()) after it was looked at, so that nothing was added to it now."""
         result = self._result(slot)
         if result is None or result is slot.parameter.grad:
             return False
@@ -418,7 +421,7 @@ class GradientExchange:
         same_bytes = contribution.dtype == place.dtype and contribution.stride() == place.stride()
         if not same_bytes or contribution.is_neg():
             contribution = place.copy_(contribution)
-        # Autograd's own tensor is not needed any more, unless somebody differentiates through it.
+        # Autograd's own tensor is no longer needed, unless it is differentiated through.
         if slot.lives_in_arena and gradient is not None and not gradient.requires_grad:
             slot.parameter.grad = place
             slot.complete()
@@ -427,13 +430,13 @@ class GradientExchange:
         return plan.contribute(slot.index, contribution.data_ptr(), contribution.nbytes)
 
     def _reduce(self, plan: _core.Plan, results: Sequence[Slot]) -> Sequence[Slot]:
-        """Ends the plan's step, which is about the gradients of `results`, and returns them."""
+        """Ends the plan's step, whose gradients are those of `results`, and returns them."""
         for slot in results:
             if not slot.ready and slot.parameter.requires_grad:
                 self._complete(slot)
         for slot in self._slots:
             if not slot.ready:
-                slot.free_place(plan)  # Zeros will stand there.
+                slot.free_place(plan)  # Zeros will be there.
         self._finish_step(plan)
         self._ready_count = 0
         for slot in self._slots:
@@ -445,7 +448,7 @@ class GradientExchange:
         if count is None:
             return plan.finish_step()
         index = len(self._slots)
-        if not plan.is_ready(index):  # It is when Ctrl-C has ended the wait before.
+        if not plan.is_ready(index):  # This happens if Ctrl-C has ended an earlier wait.
             count.fill_(1.0)
             plan.mark_ready(index)
         plan.finish_step()
@@ -473,16 +476,16 @@ class GradientExchange:
 
 
 def retire_exchanges(runtime: Runtime, parameters: AbstractSet[int], *, but: GradientExchange | None = None) -> None:
-    """Takes parameters, by their ids, from whoever has exchanged their gradients so far."""
-    # One that nobody uses any more lives as long as something keeps it (a traceback, a notebook's history), on some
-    # ranks only: it must not wait for the others.
+    """Takes parameters, by their ids, from the exchange that has exchanged their gradients so far."""
+    # An unused exchange stays alive while something refers to it (a traceback, a notebook's history), on some ranks
+    # only: it must not wait for the others.
     for exchange in list(runtime.exchanges):
         if exchange is not but:
             exchange.retire_if_it_has(parameters)
 
 
 def _hook_of(reference: weakref.ref[GradientExchange], slot: Slot) -> Callable[[torch.Tensor], None]:
-    """The parameter must not keep the exchange."""
+    """The parameter must not keep the exchange alive."""
 
     def on_gradient(parameter: torch.Tensor) -> None:  # noqa: ARG001
         exchange = reference()

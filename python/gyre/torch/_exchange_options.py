@@ -1,4 +1,4 @@
-"""What DistributedOptimizer hands to the exchange of its gradients."""
+"""The options that DistributedOptimizer passes to the exchange of its gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gyre._tensors.requests import Reduction
 from gyre.torch.compression import Compressor
 
-# For gradients that came through another optimizer's loss, or of a step that is left out.
+# Advice for gradients that came through another optimizer's loss, or of a skipped step.
 GRADIENTS_NOT_WANTED = (
     "Where another optimizer's loss brought these gradients (a GAN's), call requires_grad_(False) on their parameters "
     "before its backward(); to leave out a step, on every rank: optimizer.synchronize(), then optimizer.zero_grad()."
@@ -17,15 +17,16 @@ GRADIENTS_NOT_WANTED = (
 
 @dataclass
 class ExchangeOptions:
-    """What DistributedOptimizer was asked for. `sparse_results`: all gradients are handed out sparse (SparseAdam)."""
+    """The arguments of DistributedOptimizer. `sparse_results`: all gradients are returned as sparse tensors
+    (SparseAdam)."""
 
     reduction: Reduction
     compression: type[Compressor]
     error_feedback: bool
     passes_per_step: int
-    end_in_backward: bool  # Where the first backward() brings all gradients.
+    end_in_backward: bool  # If the first backward() produces all gradients.
     sparse_as_dense: bool
     sparse_results: bool
     divide_by_contributors: bool  # An average is over the ranks that have not joined.
-    groups: Mapping[int, int]  # By a parameter's id: those that travel together, in a bucket of their own.
+    groups: Mapping[int, int]  # By a parameter's id: parameters that are exchanged together, in a bucket of their own.
     unequal_replicas: str  # See FirstStep.

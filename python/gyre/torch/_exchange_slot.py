@@ -1,4 +1,4 @@
-"""What an optimizer's exchange knows of one parameter."""
+"""An optimizer's exchange state for one parameter."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Slot:
         self.name = name
         self.parameter = parameter
         self.index = NOT_IN_PLAN  # In the plan.
-        self.group = NO_GROUP  # Those of one group travel in a bucket of their own.
-        self.wire = parameter  # Shaped, typed and laid out like what travels.
+        self.group = NO_GROUP  # Parameters of one group are exchanged in a bucket of their own.
+        self.wire = parameter  # Has the shape, type and layout of what is sent.
         self.wire_is_known = False  # As a compressor of the user's makes it.
-        self.contribution: torch.Tensor | None = None  # What it has made of the gradient of this step,
-        self.context: Any = None  # and what it needs to turn the sum back.
+        self.contribution: torch.Tensor | None = None  # The compressed gradient of this step,
+        self.context: Any = None  # and the context to decompress the sum.
         self.place: torch.Tensor | None = None  # In the arena, once there is a plan,
         self._memory: _core.Memory | None = None  # which it is a view of.
         self._storage: torch.UntypedStorage | None = None  # Its storage,
@@ -38,18 +38,18 @@ class Slot:
         self._address = 0  # Of the place's first byte.
         self._size_bytes = 0
         self._is_contiguous = True
-        self.lives_in_arena = False  # Whether `grad` becomes `place`, and does not only take its values over.
-        self._own_holders = 0  # and how many references there are to both while nobody else has one.
-        self.passes = 0  # Backward passes whose gradient has come in since the last step.
-        self.ready = False  # Complete in this step; handed in, if there is a plan.
+        self.lives_in_arena = False  # Whether `grad` becomes `place`, and does not only copy its values.
+        self._own_holders = 0  # and how many references there are to both if nothing else refers to them.
+        self.passes = 0  # Backward passes whose gradient has arrived since the last step.
+        self.ready = False  # Complete in this step; submitted, if there is a plan.
         self.sent: torch.Tensor | None = None  # What `grad` was then,
         self.sent_address = 0  # where its values were,
         self.sent_version = 0  # and how often it had been changed.
         self.result_version = 0  # How often the reduced gradient had been changed when backward() returned.
 
     def compress(self, compression: type[Compressor]) -> None:
-        """Makes the contribution of the gradient, or of zeros where there is none. InvalidArgumentError when
-        its type or shape is not that of the first step, by which the places were laid out."""
+        """Makes the contribution from the gradient, or from zeros if there is none. InvalidArgumentError if its type
+        or shape is not that of the first step, by which the places were laid out."""
         action = f"gradient of '{self.name}', after compression"
         gradient = self.parameter.grad
         if gradient is None:
@@ -58,8 +58,8 @@ class Slot:
         wire = check_tensor(wire, action).contiguous()
         if self.wire_is_known and (wire.dtype != self.wire.dtype or wire.shape != self.wire.shape):
             raise InvalidArgumentError(
-                f"{action}: {describe_tensor(wire)}, but {describe_tensor(self.wire)} in the first step; what "
-                "compress() makes of a gradient must always have the same type and shape"
+                f"{action}: {describe_tensor(wire)}, but {describe_tensor(self.wire)} in the first step; "
+                "compress() must always return the same type and shape for a gradient"
             )
         if not self.wire_is_known:
             self.wire = torch.empty_like(wire, device="meta")
@@ -75,7 +75,7 @@ class Slot:
         return contribution
 
     def decompress(self, compression: type[Compressor], reduced: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Writes into `gradient` what `reduced` means in the context of this step."""
+        """Decompresses `reduced` into `gradient`, with the context of this step."""
         context, self.context = self.context, None
         result = compression.decompress(reduced, context)
         if not isinstance(result, torch.Tensor) or result.shape != gradient.shape:
@@ -103,7 +103,7 @@ class Slot:
         return self.place
 
     def free_place(self, plan: _core.Plan) -> torch.Tensor:
-        """`place`, to be written over. If somebody has kept the last step's gradient, or anything that shares its
+        """`place`, to be overwritten. If the program has kept the last step's gradient, or anything that shares its
         memory, that keeps its values: `place` is then a new tensor."""
         if (
             self.place is not None
@@ -116,8 +116,8 @@ class Slot:
         return self.open_place(plan)
 
     def contribute_plainly(self, plan: _core.Plan) -> bool:
-        """What most gradients need, in as few calls as there can be: one that lives in the arena already, or that has
-        only to be copied there as it lies in memory. False for any other, of which nothing has been done."""
+        """The fast path for most gradients, in as few calls as possible: those that are already in the arena, or
+        that only need to be copied there without conversion. False for any other, for which nothing has been done."""
         parameter = self.parameter
         gradient = parameter.grad
         if gradient is None or not self.lives_in_arena:
@@ -138,7 +138,7 @@ class Slot:
         ):
             return False
         place = self.free_place(plan)
-        parameter.grad = place  # Autograd's own tensor is not needed any more.
+        parameter.grad = place  # Autograd's own tensor is no longer needed.
         self._note_sent(place)
         plan.contribute(self.index, gradient.data_ptr(), self._size_bytes)
         return True
@@ -150,12 +150,12 @@ class Slot:
         self.sent_version = version_of(place)
 
     def is_in_place(self, gradient: torch.Tensor) -> bool:
-        """Whether it is `place`, and nobody has assigned other memory to its `data`."""
+        """Whether it is `place`, and no other memory was assigned to its `data`."""
         return gradient is self.place and gradient.data_ptr() == self._address
 
     def _count_holders(self) -> int:
-        """References from Python and from C++ to the tensor and to its storage: what shares its memory holds one of
-        them (a view the storage, a DLPack capsule the tensor, a NumPy array either)."""
+        """References from Python and from C++ to the tensor and to its storage: everything that shares its memory
+        holds one of them (a view the storage, a DLPack capsule the tensor, a NumPy array either)."""
         place, storage = self.place, self._storage
         return (
             sys.getrefcount(place)
@@ -165,7 +165,7 @@ class Slot:
         )
 
     def changed_since(self) -> bool:
-        """Whether somebody has written into `grad` since it was complete, or put something else there."""
+        """Whether `grad` has been written to or replaced since it was complete."""
         if self.sent is None:
             return False
         return (
@@ -189,7 +189,7 @@ class Slot:
 
 
 def layout_name(slot: Slot) -> str:
-    """Elements travel in the order of memory, so ranks must agree on it: an unusual one is part of the name."""
+    """Elements are sent in memory order, so ranks must agree on it: an unusual order is part of the name."""
     return slot.name if slot.wire.is_contiguous() else f"{slot.name} (strides {list(slot.parameter.stride())})"
 
 

@@ -1,4 +1,4 @@
-"""What the ranks tell each other once, when an optimizer's first gradients are there: whether the exchange may end with
+"""What the ranks agree on once, when an optimizer's first gradients are there: whether the exchange can end with
 backward(), and whether they have started from the same parameters."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gyre.errors import InvalidArgumentError, MismatchError
 from gyre.torch._submissions import allreduce_submission, gathering_submission, submit_one
 from gyre.torch.handle import Handle
 
-# From lenient to strict; where the ranks were given different ones, the most lenient counts.
+# From lenient to strict; if the ranks were given different ones, the most lenient counts.
 UNEQUAL_REPLICAS = ("allow", "warn", "error")
 
 
@@ -35,11 +35,11 @@ class Replica(NamedTuple):
 
     name: str
     parameter: torch.Tensor
-    has_gradient: bool  # In the first step. One that no rank computes is not kept equal, and need not be.
+    has_gradient: bool  # In the first step. A parameter without any gradient need not be equal.
 
 
 class FirstStep:
-    """Of one optimizer, on this rank."""
+    """The first step of one optimizer, on this rank."""
 
     def __init__(self, runtime: Runtime, unequal_replicas: str) -> None:
         """`unequal_replicas`: one of UNEQUAL_REPLICAS."""
@@ -47,15 +47,15 @@ class FirstStep:
         self._strictness = UNEQUAL_REPLICAS.index(unequal_replicas)
         self._hashes: list[int] = []
         self._compared = False
-        # Under way; kept here, because Ctrl-C may end the wait for them.
+        # In flight; kept here, because Ctrl-C can end the wait for them.
         self._agreement: Handle | None = None
         self._comparison: Handle | None = None
 
     def agree(self, stem: str, replicas: Sequence[Replica], *, complete: bool) -> bool:
         """Whether `complete` is true on every rank. Collective, with the same names of parameters in the same order.
 
-        A hash of all parameters rides along. Where it differs, rank 0 warns of the first parameter that does, or all
-        ranks raise MismatchError, whose other outcome is lost then: call it again for that.
+        A hash of all parameters is exchanged with it. If it differs, rank 0 warns about the first parameter that does,
+        or all ranks raise MismatchError; the answer is then lost: call it again to get it.
         """
         if self._agreement is None:
             self._agreement = self._submit_agreement(stem, replicas, complete=complete)
@@ -68,7 +68,7 @@ class FirstStep:
         if self._comparison is None:
             self._comparison = self._submit_comparison(stem, replicas)
         problem = _difference(replicas, self._comparison.wait()[0])
-        self._compared = True  # Whatever it was is said once.
+        self._compared = True  # It is reported only once.
         if problem is not None and raises:
             raise MismatchError(problem)
         if problem is not None and self._runtime.rank == 0:
@@ -85,7 +85,7 @@ class FirstStep:
         return submit_one(self._runtime, submission)
 
     def _submit_comparison(self, stem: str, replicas: Sequence[Replica]) -> Handle:
-        """Every rank's hashes, and which parameters have a gradient there; first what the job calls the rank."""
+        """Every rank's hashes, and which parameters have a gradient there; first its rank number in the job."""
         has_gradient = [int(replica.has_gradient) for replica in replicas]
         table = torch.tensor([[current().rank, *self._hashes], [0, *has_gradient]], dtype=torch.int64)
         submission = gathering_submission(self._runtime, Kind.ALLGATHER, table.unsqueeze(0), f"{stem}.replicas")
@@ -93,7 +93,7 @@ class FirstStep:
 
 
 def _hash_of(tensor: torch.Tensor) -> int:
-    """Of its values, as an int64 can hold it."""
+    """A hash of its values that fits into an int64."""
     values = dense(tensor)
     number = _core.hash_memory(memory_of(values))
     return number - (1 << 64) if number >> 63 else number
@@ -109,9 +109,9 @@ def _difference(replicas: Sequence[Replica], tables: torch.Tensor) -> str | None
     where = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
     count = f"{int(differs.sum())} of {int(has_gradient.sum())} parameters differ"
     return (
-        f"the ranks do not start with the same parameters: '{replicas[first].name}' on {where} is not what it is on "
+        f"the ranks do not start with the same parameters: '{replicas[first].name}' on {where} differs from "
         f"rank {int(names[0])} ({count}). Averaged gradients change all replicas alike, so they will never agree. Call "
-        "broadcast_parameters(model.state_dict(), root_rank=0) before the first step, or see that all ranks load "
+        "broadcast_parameters(model.state_dict(), root_rank=0) before the first step, or make sure that all ranks load "
         "the same checkpoint or use the same seed. (DistributedOptimizer(unequal_replicas='error') makes this an "
-        "error, 'allow' says that it is meant.)"
+        "error, 'allow' accepts it.)"
     )

@@ -1,4 +1,4 @@
-"""HOROVOD_* variables: which of them mean something here, and one warning for the others."""
+"""HOROVOD_* variables: which of them have an effect here, and one warning for the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 
-# Read by gyre/engine/options.cc and gyre/engine/runtime.cc, or true without being asked.
+# Read by gyre/engine/options.cc and gyre/engine/runtime.cc, or always in effect.
 HONOURED = frozenset(
     {
         "HOROVOD_FUSION_THRESHOLD",
@@ -35,7 +35,7 @@ def ignored(environment: Mapping[str, str]) -> list[str]:
 
 
 def warn_of_ignored() -> None:
-    """Names them, once per process (as warnings are shown)."""
+    """Warns about them, once per process (like all warnings)."""
     names = ignored(os.environ)
     if names:
         warnings.warn(

@@ -1,6 +1,7 @@
-"""Operations on memory of one shape: allreduce, broadcast, barrier. Where the ranks of a host meet at once, the calling
-thread of a synchronous one does the work itself, in one call into the engine that makes no request, handle or closure:
-the work on a small tensor takes less time than making those. For the same reason these functions call few others."""
+"""Operations on memory of one shape: allreduce, broadcast, barrier. If the ranks of a host arrive at the same time,
+the calling thread of a synchronous operation does the work itself, in one call into the engine that makes no
+request, handle or closure: the work on a small tensor takes less time than making those. For the same reason these
+functions call few others."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _STRIDED = torch.strided
 
 
 def is_plain(tensor: object) -> bool:
-    """Whether the engine can read and write the tensor's memory as it is, and autograd has no part in that."""
+    """Whether the engine can read and write the tensor's memory as it is, and autograd is not involved."""
     return (
         isinstance(tensor, torch.Tensor)
         and tensor.dtype in DATA_TYPE_NUMBERS
@@ -43,7 +44,7 @@ def run_allreduce(
     prescale: float,
     postscale: float,
 ) -> None:
-    """From one plain tensor's memory into another's, or the same one's. Any operation but Adasum."""
+    """From one plain tensor's memory into another's, or the same one's. Any operation except Adasum."""
     if name is None:
         full_name, transient = f"allreduce.noname.{runtime.next_number('allreduce')}", True
     else:
@@ -70,7 +71,7 @@ def run_allreduce(
 def submit_allreduce(
     runtime: Runtime, source: torch.Tensor, name: str | None, operation: int, prescale: float, postscale: float
 ) -> Handle:
-    """Of a plain tensor into a new one, the handle's result. Any operation but Adasum."""
+    """From a plain tensor into a new one, the handle's result. Any operation except Adasum."""
     if name is None:
         full_name, transient = f"allreduce.noname.{runtime.next_number('allreduce')}", True
     else:
@@ -132,5 +133,5 @@ def run_barrier(runtime: Runtime, name: str | None) -> None:
 
 
 def _wait(runtime: Runtime, pending: _core.Handle, memory: Any) -> None:
-    """The memory stays until the operation is done, also when Ctrl-C ends the wait for it."""
+    """The memory stays alive until the operation is done, even if Ctrl-C ends the wait for it."""
     Handle(runtime, [pending], memory, lambda _: None).wait()

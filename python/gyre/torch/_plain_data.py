@@ -1,8 +1,8 @@
-"""Plain Python data (with tensors in it) as text and back, without pickle: nothing that arrives is ever executed.
+"""Plain Python data (with tensors in it) as text and back, without pickle: received data is never executed.
 
 Allowed: None, bool, int, float, complex, str, bytes, list, tuple, set, dict, torch.Size, torch.dtype, NumPy arrays
-(not of objects) and tensors. Numbers of NumPy arrive as Python's.
-Text is JSON; everything that JSON has no exact form for is a two-element list [tag, value].
+(not of objects) and tensors. NumPy numbers arrive as Python numbers. The text is JSON; everything that JSON cannot
+represent exactly is a two-element list [tag, value].
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from gyre.errors import CorruptDataError, InvalidArgumentError
 
 MAX_TEXT_BYTES = 1 << 28
 _MAX_DEPTH = 100
-_ARRAY_KINDS = frozenset("biufcSUMm")  # Of numpy: all but objects and records.
+_ARRAY_KINDS = frozenset("biufcSUMm")  # NumPy types: all but objects and records.
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DATA_TYPE_NUMBERS}
 
 
 @dataclass
 class Encoded:
-    """`text` says where each of `tensors` belongs."""
+    """`text` has the place of each of `tensors`."""
 
     text: bytes = b""
     tensors: list[torch.Tensor] = field(default_factory=list)
 
 
 def encode(value: object, what: str) -> Encoded:
-    """InvalidArgumentError names the place of anything that is not plain data. `what` starts the message."""
+    """InvalidArgumentError gives the location of anything that is not plain data. `what` starts the message."""
     encoded = Encoded()
     tree = _encode(value, what, encoded.tensors, 0)
     encoded.text = json.dumps(tree, allow_nan=False, separators=(",", ":")).encode()
@@ -86,7 +86,7 @@ def _encode_pair(key: object, value: object, place: str, tensors: list[torch.Ten
 
 
 def _encode_array(array: numpy.ndarray[Any, Any], place: str, tensors: list[torch.Tensor]) -> list[Any]:
-    """As the bytes of its elements in C order, for numpy knows more types than travel as tensors."""
+    """As the bytes of its elements in C order, because numpy has more types than can be sent as tensors."""
     if array.dtype.kind not in _ARRAY_KINDS:
         raise InvalidArgumentError(f"{place}: an array of type {array.dtype} cannot be sent")
     content = bytearray(array.tobytes())
@@ -112,13 +112,13 @@ def _encode_tensor(tensor: torch.Tensor, place: str, tensors: list[torch.Tensor]
 
 
 def decode(text: bytes) -> tuple[Any, list[torch.Tensor]]:
-    """The value, with new tensors of the right types and shapes in it, and these tensors in the order in which encode()
-    met them; the caller fills them. CorruptDataError for anything that encode() does not write."""
+    """The value, with new tensors of the right types and shapes in it, and these tensors in the order in which
+    encode() found them; the caller fills them. CorruptDataError for anything that encode() does not write."""
     tensors: list[torch.Tensor] = []
     try:
         value = _decode(json.loads(text), tensors)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, RuntimeError) as error:
-        raise CorruptDataError(f"the description of the data that the root sent makes no sense: {error}") from error
+        raise CorruptDataError(f"the description of the data that the root sent is invalid: {error}") from error
     return value, tensors
 
 

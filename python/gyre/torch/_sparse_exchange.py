@@ -1,4 +1,4 @@
-"""Gradients of which only a few rows are there (an embedding's, with sparse=True): only those rows travel."""
+"""Gradients with only a few rows (an embedding's, with sparse=True): only those rows are sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gyre.torch.sparse import sparse_allreduce
 
 
 class SparseExchange:
-    """Of the parameters of one optimizer whose gradients are sparse; used as GradientExchange is."""
+    """The exchange of one optimizer's parameters with sparse gradients; used like GradientExchange."""
 
     def __init__(self, runtime: Runtime, reduction: Reduction) -> None:
         self.stem = ""  # Of the operations' names, the same on all ranks.
@@ -22,7 +22,7 @@ class SparseExchange:
         self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
 
     def choose_among(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        """Adds those of which any rank has a sparse gradient now. Collective."""
+        """Adds the parameters that have a sparse gradient on any rank now. Collective."""
         flags = torch.tensor([p.grad is not None and p.grad.is_sparse for _, p in parameters], dtype=torch.uint8)
         operation = Reduction(ReduceOperation.MAX)
         anywhere = run_one(
@@ -36,7 +36,7 @@ class SparseExchange:
         return id(parameter) in self._parameters
 
     def name_of(self, parameter: torch.Tensor) -> str | None:
-        """None for one that is not among them."""
+        """None for a parameter that is not among them."""
         return self._parameters.get(id(parameter), (None, None))[0]
 
     def run(self) -> None:

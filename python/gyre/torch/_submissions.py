@@ -1,4 +1,5 @@
-"""Operations of gyre.torch on their way to the engine: their names, their requests, and what becomes of the results."""
+"""Operations of gyre.torch before submission to the engine: their names, their requests, and how their results are
+handled."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def resolve_operation(op: ReduceOperation | None, average: bool | None) -> Reduc
 
 
 class OneTimeName(str):
-    """A name that will not come again, so that the engine need not learn it."""
+    """A name that will not be used again, so the engine need not learn it."""
 
     __slots__ = ()
 
@@ -46,13 +47,13 @@ def operation_name(runtime: Runtime, kind: Kind, name: str | None) -> tuple[str,
 
 
 def describe(kind: Kind, name: str | None) -> str:
-    """How messages call an operation before it has been submitted."""
+    """The description of an operation in messages before it has been submitted."""
     return f"{kind.word} of '{name}'" if name is not None else kind.word
 
 
 @dataclass(slots=True)
 class Submission:
-    """One operation on its way to the engine: the request, the memory it uses, and what becomes of the result."""
+    """One operation before submission: the request, the memory it uses, and how its result is handled."""
 
     request: _core.Request
     memory: list[torch.Tensor]
@@ -67,7 +68,7 @@ class Batch:
     submissions: list[Submission] = field(default_factory=list)
 
     def submit(self) -> Handle:
-        """A handle for the list of all results. The operations start when all are announced, and complete together."""
+        """A handle for the list of all results. The operations start when all are submitted, and complete together."""
         requests = [submission.request for submission in self.submissions]
         handles = self.runtime.core.submit_group(requests)
         finishes = [submission.finish for submission in self.submissions]
@@ -89,7 +90,7 @@ def submit_one(runtime: Runtime, submission: Submission) -> Handle:
 
 
 def run_one(runtime: Runtime, submission: Submission) -> Any:
-    """The result of one operation. Where the ranks meet at once, this thread does it, and no handle is made."""
+    """The result of one operation. If the ranks arrive at the same time, this thread does it, and no handle is made."""
     handle = runtime.core.run_or_submit(submission.request)
     if not handle.done():
         return _handle_of(runtime, handle, submission).wait()
@@ -98,7 +99,7 @@ def run_one(runtime: Runtime, submission: Submission) -> Any:
 
 
 def copy_back(target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Puts what the engine wrote into `values` into `target`, unless that is the same memory."""
+    """Copies what the engine wrote into `values` to `target`, unless that is the same memory."""
     if values is target or (values.data_ptr() == target.data_ptr() and target.is_contiguous()):
         torch.autograd.graph.increment_version(target)
     else:

@@ -1,4 +1,4 @@
-"""Making an optimizer a distributed one."""
+"""Turning an optimizer into a distributed one."""
 
 from __future__ import annotations
 

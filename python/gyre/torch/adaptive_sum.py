@@ -1,10 +1,10 @@
-"""Adasum: a sum of gradients that counts only once what they have in common.
+"""Adasum: a sum of gradients that counts their common part only once.
 
 adasum(a, b) = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: the sum where they are orthogonal, the average where they are
-equal. More than two are combined in pairs of neighbours, then pairs of these, and so on; one that is left over waits
-for the next round, so any number of ranks will do. Source: Maleki et al., "Scaling Distributed Training with Adaptive
-Summation", MLSys 2021. Every rank gathers all contributions and computes the same bits; that costs the memory and the
-bytes of an allgather.
+equal. More than two are combined in pairs of neighbours, then pairs of these, and so on; a tensor without a partner
+waits for the next round, so any number of ranks works. Source: Maleki et al., "Scaling Distributed Training with
+Adaptive Summation", MLSys 2021. Every rank gathers all contributions and computes the same bits; that costs the memory
+and the bytes of an allgather.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def adasum(
         if not tensor.dtype.is_floating_point:
             raise InvalidArgumentError(f"{describe(Kind.ALLREDUCE, name)}: op=Adasum needs floating-point tensors")
         member = type(stem)(f"{stem}.adasum.{index}")
-        # The shape stays in the message, so that ranks that differ in it learn so.
+        # The message includes the shape, so that a difference between ranks is reported.
         submission = gathering_submission(runtime, Kind.ALLGATHER, tensor.unsqueeze(0), member)
         submission.finish = _finish(runtime, tensor, submission.finish, reduction, in_place)
         batch.submissions.append(submission)

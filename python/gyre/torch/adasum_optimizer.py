@@ -1,4 +1,4 @@
-"""DistributedOptimizer(op=Adasum): every rank steps on its own gradients, and what the steps changed is combined.
+"""DistributedOptimizer(op=Adasum): every rank steps on its own gradients, and the changes are combined.
 
 Adding the changes instead of the gradients makes the adaptive sum right for optimizers with state (momentum, Adam).
 """
@@ -27,7 +27,7 @@ class AdasumMixin(torch.optim.Optimizer):
     _unequal_replicas: str  # See FirstStep.
     _has_stepped = False
 
-    # What DistributedOptimizer was given, for scripts that look.
+    # The arguments of DistributedOptimizer, for scripts that read them.
     op: ReduceOperation
     process_set: ProcessSet
     backward_passes_per_step: int
@@ -63,11 +63,11 @@ class AdasumMixin(torch.optim.Optimizer):
         """Does nothing: gradients are not exchanged."""
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Noted only: however many backward passes there were, step() works on their sum."""
+        """Only recorded: step() works on the sum of all backward passes, however many there were."""
         if passes < 1:
             raise InvalidArgumentError(f"backward_passes_per_step must be at least 1, not {passes}")
         self.backward_passes_per_step = passes
 
     def skip_synchronize(self) -> contextlib.AbstractContextManager[None]:
         """CallOrderError: the exchange is part of the step."""
-        raise CallOrderError("skip_synchronize() makes no sense with op=Adasum: the exchange is part of step()")
+        raise CallOrderError("skip_synchronize() cannot be used with op=Adasum: the exchange is part of step()")

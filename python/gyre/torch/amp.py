@@ -1,4 +1,4 @@
-"""Mixed precision with gradients that are exchanged."""
+"""Mixed precision with exchanged gradients."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch.amp.GradScaler that knows of DistributedOptimizer: unscale_(), and step() without it, first wait for the
-    exchange, so that all ranks see the same gradients and skip the same steps. Use it as the original."""
+    """torch.amp.GradScaler with support for DistributedOptimizer: unscale_(), and step() without it, first wait for
+    the exchange, so that all ranks see the same gradients and skip the same steps. Use it like the original."""
 
     def __init__(self, device: str = "cpu", **options: Any) -> None:
         super().__init__(device, **options)
         self._unscaled: set[int] = set()  # The optimizers, by identity, since the last update().
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """The original's, of the reduced gradients. Collective for a DistributedOptimizer."""
+        """As the original, on the reduced gradients. Collective for a DistributedOptimizer."""
         synchronize = getattr(optimizer, "synchronize", None)
         if synchronize is not None:
             synchronize()
@@ -24,7 +24,7 @@ class GradScaler(torch.amp.GradScaler):
         self._unscaled.add(id(optimizer))
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
-        """The original's. Collective for a DistributedOptimizer."""
+        """As the original. Collective for a DistributedOptimizer."""
         skip = getattr(optimizer, "skip_synchronize", None)
         if skip is None:
             return super().step(optimizer, *args, **kwargs)
