@@ -1,7 +1,7 @@
-"""Makes torch.distributed know the backend "gyre". torch calls register() by itself where the wheel is installed.
+"""Registers the backend "gyre" with torch.distributed. torch calls register() by itself if the wheel is installed.
 
-That is at the end of every `import torch`, also of programs that have nothing to do with Gyre: nothing here may fail
-then, take time or change what other backends do. So even Gyre's own modules are imported where they are needed.
+That happens at the end of every `import torch`, even in programs that do not use Gyre: nothing here may fail, take time
+or change how other backends work. Even Gyre's own modules are therefore imported only where they are needed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Registers the backend, once. Cheap: the engine is loaded when a process group is made. Never raises: what went
-    wrong is logged, and `import gyre.distributed` raises it."""
+    """Registers the backend, once. Cheap: the engine is loaded when a process group is made. Never raises: errors
+    are logged, and `import gyre.distributed` raises them."""
     try:
         from gyre import _registration  # noqa: PLC0415
 
         _registration.register(_create)
     except Exception as failure:
-        logging.getLogger("gyre").warning("the backend gyre of torch.distributed is not there: %s", failure)
+        logging.getLogger("gyre").warning("the backend gyre of torch.distributed is not available: %s", failure)
 
 
 def _create(options: Any, backend_options: object) -> ProcessGroup:

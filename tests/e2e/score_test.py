@@ -106,7 +106,7 @@ def test_every_exported_file_predicts_the_same(resnet: tuple[Path, str], tmp_pat
     torch.testing.assert_close(torch.tensor(json.loads(alone.stdout)), expected.detach(), rtol=1e-4, atol=1e-5)
     again = run("gyre", "export", folder / "run", "--out", out)
     assert again.returncode == 1
-    assert "holds an exported network already" in again.stderr
+    assert "already holds an exported network" in again.stderr
 
 
 def test_volumes_score_as_gyre_cosmoflow_did(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_a_batch_outlives_its_loader(folder: Path) -> None:
         ({"records_per_file": 0}, "records_per_file=0"),
         ({"shuffle": "fast"}, "shuffle='fast' is none of"),
         ({"output": "jax"}, "neither 'torch' nor 'numpy'"),
-        ({"rank": 1}, "given together"),
+        ({"rank": 1}, "give both rank and world_size"),
         ({"rank": 4, "world_size": 4}, "no rank 4 among 4"),
         ({"memory_budget": 50}, r"budget of 50 B is too small: .* for 2 batches of 2 samples .*more than \d+ bytes"),
         ({"memory_budget": 600}, r"budget of 600 B is too small: .* for what \d+ threads? read .*at least \d+ bytes"),

@@ -375,7 +375,7 @@ def wrong_arguments() -> None:
         ({"op": hvd.Max}, "op=Average, Sum or Adasum"),
         ({"op": hvd.Sum, "gradient_predivide_factor": 2.0}, "Average only"),
         ({"backward_passes_per_step": 0}, "at least 1"),
-        ({"error_feedback": True}, "goes with compression"),
+        ({"error_feedback": True}, "can be used with compression"),
     ]
     for options, words in wrong:
         with pytest.raises(ValueError, match=words):

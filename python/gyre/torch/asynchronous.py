@@ -1,12 +1,12 @@
 """Collective operations on torch tensors that return at once, with a handle. Every rank must take part in each; `name`
 pairs the ranks' calls.
 
-Common to all: tensors live on the CPU, in any shape (also 0-dimensional and empty) and memory layout, and are of type
+Common to all: tensors are on the CPU, in any shape (including 0-dimensional and empty) and memory layout, and have type
 uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64 or bool. Without a name, a call gets the next
-number of its kind, so that unnamed calls of one kind must come in the same order on every rank; named ones may come in
-any order. Ranks that disagree about type, shape, operation or root all get MismatchError, whose message shows both
-sides; a name that is in flight already is InvalidArgumentError (a ValueError). All functions are thread-safe. The
-tensor must not be changed before the handle is done.
+number of its kind, so unnamed calls of one kind must come in the same order on every rank; named ones can come in any
+order. If ranks disagree about type, shape, operation or root, all get MismatchError, whose message shows both sides; a
+name that is already in flight is InvalidArgumentError (a ValueError). All functions are thread-safe. The tensor must
+not be changed before the handle is done.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def allreduce_async(
     """Reduces the ranks' tensors (same shape and type on all) into a new one; the handle's result.
 
     `op`: Average (default; integers are truncated towards zero), Sum, Min, Max, Product. The result is
-    postscale_factor · op(prescale_factor · tensor). Every rank gets the same bits. `average` is the older spelling.
+    postscale_factor · op(prescale_factor · tensor). Every rank gets the same bits. `average` is the deprecated form.
     """
     runtime = runtime_of(process_set)
     operation = resolve_operation(op, average)
@@ -84,7 +84,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """allreduce_async() that puts the result into `tensor`; at the latest when the handle is synchronized."""
+    """allreduce_async() that writes the result to `tensor`, at the latest when the handle is synchronized."""
     runtime = runtime_of(process_set)
     reduction = Reduction(resolve_operation(op, average), prescale_factor, postscale_factor)
     checked = check_in_place(tensor, describe(Kind.ALLREDUCE, name))
@@ -94,7 +94,7 @@ def allreduce_async_(
 
 
 def _member_names(name: str | None, runtime: Runtime, count: int) -> list[str]:
-    """Without the count, so that ranks that give different numbers of tensors meet, and learn so."""
+    """Without the count, so that ranks with different numbers of tensors are paired, and get an error."""
     numbers = range(1, count + 1)
     if name is not None:
         return [f"{name}_{number}" for number in numbers]
@@ -165,7 +165,7 @@ def broadcast_async(
 def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
-    """broadcast_async() that puts the root's values into `tensor`."""
+    """broadcast_async() that writes the root's values to `tensor`."""
     runtime = runtime_of(process_set)
     checked = check_in_place(tensor, describe(Kind.BROADCAST, name))
     root = root_in(process_set, root_rank, describe(Kind.BROADCAST, name))
@@ -186,9 +186,9 @@ def rows_of(tensor: torch.Tensor) -> torch.Tensor:
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
-    """All ranks' tensors one after the other along the first dimension, in rank order; the handle's result.
+    """All ranks' tensors, concatenated along the first dimension in rank order; the handle's result.
 
-    The first dimension may differ between ranks; the others and the type may not. 0-dimensional ones count as one row.
+    The first dimension can differ between ranks; the others and the type cannot. 0-dimensional ones count as one row.
     """
     runtime = runtime_of(process_set)
     checked = rows_of(check_tensor(tensor, describe(Kind.ALLGATHER, name)))
@@ -213,8 +213,8 @@ def sparse_allreduce_async(
     op: ReduceOperation | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """allreduce_async() of sparse (COO) tensors, whose entries may stand at different places on every rank: only the
-    entries travel. The handle's result is coalesced. Sum and Average only."""
+    """allreduce_async() of sparse (COO) tensors, whose entries can be at different positions on every rank: only the
+    entries are sent. The handle's result is coalesced. Sum and Average only."""
     return sparse_allreduce(runtime_of(process_set), tensor, name, Reduction(resolve_operation(op, None)))
 
 
@@ -271,8 +271,8 @@ def alltoall_async(
     """Sends splits[r] rows of `tensor` to rank r, in order. The handle's result is (tensor, received_splits): the rows
     from all ranks, in order, and how many came from each.
 
-    `splits`: integers, one per rank. Without them the rows are dealt out evenly and must be a multiple of the number of
-    ranks. received_splits is an int32 tensor, or an int64 one where `splits` is.
+    `splits`: integers, one per rank. Without them the rows are distributed evenly, and their number must be a multiple
+    of the number of ranks. received_splits is an int32 tensor, or an int64 one if `splits` is.
     """
     runtime = runtime_of(process_set)
     action = describe(Kind.ALLTOALL, name)

@@ -14,10 +14,10 @@ from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
 
 
 class SyncBatchNorm(BatchNorm):
-    """torch.nn.BatchNorm1d, 2d and 3d in one, with mean and variance over the batches of all ranks while training (and
-    always, where track_running_stats is off).
+    """torch.nn.BatchNorm1d, 2d and 3d in one, with mean and variance over the batches of all ranks in training (and
+    always, if track_running_stats is off).
 
-    Ranks may have batches of different sizes. The gradients of weight and bias are this rank's own; exchange them as
+    Ranks can have batches of different sizes. The gradients of weight and bias are this rank's own; exchange them like
     all others (DistributedOptimizer).
     """
 
@@ -68,7 +68,7 @@ class SyncBatchNorm(BatchNorm):
 
 
 class _Moments:
-    """Of all ranks' values, in float64."""
+    """Statistics of all ranks' values, in float64."""
 
     def __init__(self, count: float, mean: torch.Tensor, variance: torch.Tensor) -> None:
         self.count, self.mean, self.variance = count, mean, variance
@@ -80,12 +80,12 @@ def _along(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _others(tensor: torch.Tensor) -> list[int]:
-    """All dimensions but the channels'."""
+    """All dimensions except the channels'."""
     return [dimension for dimension in range(tensor.dim()) if dimension != 1]
 
 
 def _gathered_moments(input: torch.Tensor, process_set: ProcessSet) -> _Moments:
-    """Each rank's count, mean and sum of squared distances from it, put together without loss (Chan et al., 1983)."""
+    """Each rank's count, mean and sum of squared deviations, combined without loss of precision (Chan et al., 1983)."""
     values = input.detach().to(torch.float64)
     count = values.numel() // values.shape[1]
     mean = values.mean(_others(values)) if count else values.new_zeros(values.shape[1])

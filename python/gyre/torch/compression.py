@@ -1,8 +1,8 @@
-"""Fewer bytes on the way: tensors travel in a smaller type and come back in their own.
+"""Fewer bytes to send: tensors are sent in a smaller type and returned in their own.
 
-DistributedOptimizer leaves the built-in choices to the engine: gradients of float32 stay what they are, are narrowed
-where they leave the host, and combined in float32; between ranks of one host nothing travels and nothing is rounded.
-allreduce() and its relatives convert the tensor itself.
+DistributedOptimizer leaves the built-in choices to the engine: float32 gradients keep their type, are narrowed when
+they leave the host, and are combined in float32; between ranks of one host nothing is sent and nothing is rounded.
+allreduce() and the other operations convert the tensor itself.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ import torch
 
 
 class Compressor:
-    """What a compressor offers; write your own by deriving from it (anything with these two methods works). The class
-    itself is passed around: state, if there is any, is the class's. The ranks' tensors are added, or averaged, as they
-    travel."""
+    """The interface of a compressor; write your own by deriving from it (anything with these two methods works). The
+    class itself is passed around, so state, if any, belongs to the class. The ranks' tensors are added, or averaged,
+    in compressed form."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send, and what decompress() will need: of this tensor, in this step. Called once per gradient
-        and step; of a parameter that has none on this rank, with zeros. In DistributedOptimizer the type and shape of
-        what is sent are equal on all ranks and in all steps (else MismatchError, InvalidArgumentError); the values and
-        the context may depend on the data."""
+        """The tensor to send, and the context that decompress() will need for this tensor in this step. Called once
+        per gradient and step; with zeros for a parameter that has no gradient on this rank. In DistributedOptimizer
+        the compressed type and shape must be equal on all ranks and in all steps (else MismatchError,
+        InvalidArgumentError); the values and the context can depend on the data."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
-        """The reduced tensor in its original shape and type, by the context that compress() gave on this rank."""
+        """The reduced tensor in its original shape and type, using the context that compress() returned on this
+        rank."""
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor):
-    """Tensors travel as they are."""
+    """Tensors are sent unchanged."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -44,7 +45,7 @@ class NoneCompressor(Compressor):
 
 
 class _CastCompressor(Compressor):
-    """Floating-point tensors that are wider travel as `wire_type`; all others as they are."""
+    """Wider floating-point tensors are sent as `wire_type`; all others unchanged."""
 
     wire_type: torch.dtype
 
@@ -60,7 +61,7 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """float32 and float64 travel as float16: half the bytes, 11 bits of precision, values up to 65504."""
+    """float32 and float64 are sent as float16: half the bytes, 11 bits of precision, values up to 65504."""
 
     wire_type = torch.float16
 
@@ -70,7 +71,7 @@ class FP16Compressor(_CastCompressor):
 
 
 class BF16Compressor(_CastCompressor):
-    """float32 and float64 travel as bfloat16: half the bytes, 8 bits of precision, the range of float32."""
+    """float32 and float64 are sent as bfloat16: half the bytes, 8 bits of precision, the range of float32."""
 
     wire_type = torch.bfloat16
 
@@ -80,7 +81,7 @@ class BF16Compressor(_CastCompressor):
 
 
 def wire_format_of(compression: type[Compressor]) -> str | None:
-    """The engine's name (gyre/collectives/data_type.h) for a built-in choice; None for a class of somebody's own."""
+    """The engine's name (gyre/collectives/data_type.h) for a built-in choice; None for a custom class."""
     built_in: dict[type[Compressor], str] = {
         NoneCompressor: "native",
         FP16Compressor: "float16",

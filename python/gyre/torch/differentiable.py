@@ -8,9 +8,9 @@
 | reducescatter | all ranks' gradients gathered, times both factors, and with Sum times the number of ranks |
 | alltoall | the gradients return to where the rows came from |
 
-Forward is the same operation, of the same name, as without gradients, for the tensor may need one on some ranks only;
-backward is collective. Backward can be differentiated in its turn. Compression is no concern of this file: compressors
-are differentiable functions around these.
+Forward is the same operation, with the same name, as without gradients, because the tensor may need one on some ranks
+only; backward is collective. Backward can itself be differentiated. Compression is not handled here: compressors are
+differentiable functions around these.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Broadcast(torch.autograd.Function):
         root_rank, name, process_set = ctx.arguments
         average = allreduce(gradients, name, _AVERAGE, process_set, one=True)[0]
         is_root = runtime_of(process_set).rank == root_in(process_set, root_rank, "broadcast")
-        # Not new zeros: differentiating once more needs every rank in the average's own backward.
+        # Not new zeros: a second differentiation needs every rank in the average's own backward.
         return torch.where(torch.tensor(is_root), average, average.new_zeros(())), None, None, None
 
 
@@ -136,7 +136,7 @@ class _Reducescatter(torch.autograd.Function):
         _check_linear(ctx.reduction, "reducescatter")
         size = runtime_of(ctx.arguments[1]).size
         summed = ctx.reduction.operation == ReduceOperation.SUM
-        # One after the other, so that the products are rounded as Horovod's.
+        # One after the other, so that the products are rounded as in Horovod.
         for factor in (size if summed else 1, ctx.reduction.prescale, ctx.reduction.postscale):
             gradients = tuple(gradient if factor == 1 else gradient * factor for gradient in gradients)
         return (None, None, None, None, *allgather(gradients, *ctx.arguments, one=ctx.one))
@@ -158,7 +158,7 @@ class _Alltoall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:
         result, received_splits = asynchronous.alltoall_async(tensor, splits, name, process_set).wait()
-        # Also where none were given: the ranks may have had different numbers of rows.
+        # Even if none were given: the ranks may have had different numbers of rows.
         ctx.arguments = (received_splits, _gradient_name(name), process_set)
         ctx.mark_non_differentiable(received_splits)
         return result, received_splits

@@ -1,4 +1,4 @@
-"""Not there: importing it says so, also as horovod.torch.elastic."""
+"""Not available: importing it says so, also as horovod.torch.elastic."""
 
 raise ImportError(
     "Gyre has no elastic training: a job has the ranks it was started with, and ends when one of them fails. Keep "

@@ -13,9 +13,9 @@ from gyre.core import _core
 
 
 class Handle:
-    """The result of an asynchronous operation, now or later; what `poll` and `synchronize` take. Thread-safe.
+    """The current or future result of an asynchronous operation, for `poll` and `synchronize`. Thread-safe.
 
-    The tensors of the operation stay alive until it is done, also when the handle is dropped before.
+    The tensors of the operation stay alive until it is done, even if the handle is dropped before.
     """
 
     __slots__ = ("__weakref__", "_before", "_core_handles", "_finish", "_lock", "_memory", "_result", "_runtime")
@@ -28,8 +28,8 @@ class Handle:
         finish: Callable[[Sequence[_core.Handle]], Any],
         before: Handle | None = None,
     ) -> None:
-        """`memory`: what must stay until the end. `finish` makes the result, once, when all handles are done, and the
-        one `before`, of whose result this one's is made."""
+        """`memory`: what must stay alive until the end. `finish` makes the result, once, when all handles are done,
+        and the one `before`, from whose result this one's is made."""
         self._before = before
         self._runtime = runtime
         self._core_handles = core_handles
@@ -46,10 +46,10 @@ class Handle:
         return all(handle.done() for handle in self._core_handles)
 
     def wait(self) -> Any:
-        """The operation's result: a tensor, or what its function says. Sleeps, without the GIL, until it is there.
+        """The operation's result: a tensor, or as its function documents. Sleeps, without the GIL, until it is
+        available.
 
-        Raises what made the operation fail (gyre.Error), every time it is called; Ctrl-C ends the wait, not the
-        operation.
+        Raises the operation's error (gyre.Error) on every call; Ctrl-C ends the wait, not the operation.
         """
         if self._before is not None:
             self._before.wait()
@@ -80,10 +80,10 @@ class Handle:
 
 
 class TensorHandle(Handle):
-    """Of one operation from one tensor's memory into another's, which is the result.
+    """For one operation from one tensor's memory into another's, which is the result.
 
-    Thousands may be under way at once, and the garbage collector visits each object that may refer to others: this one
-    needs no list, closure, tuple or lock."""
+    Thousands may be in flight at once, and the garbage collector visits each object that may refer to others: this
+    one needs no list, closure, tuple or lock."""
 
     __slots__ = ("_core_handle",)
 
@@ -108,13 +108,13 @@ class TensorHandle(Handle):
 
 
 def poll(handle: Handle) -> bool:
-    """Whether `handle` is done, so that synchronize() would not wait. TypeError for what is not a handle."""
+    """Whether `handle` is done, so that synchronize() would not wait. TypeError for anything that is not a handle."""
     return _checked(handle).done()
 
 
 def synchronize(handle: Handle) -> Any:
-    """Waits until `handle` is done and returns the operation's result: see Handle.wait(). TypeError for what is not a
-    handle."""
+    """Waits until `handle` is done and returns the operation's result: see Handle.wait(). TypeError for anything
+    that is not a handle."""
     return _checked(handle).wait()
 
 

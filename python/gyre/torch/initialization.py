@@ -1,4 +1,4 @@
-"""init() in Horovod's words."""
+"""init() with Horovod's interface."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gyre.torch.process_sets import ProcessSet
 def init(comm: Any = None, process_sets: str | Sequence[ProcessSet] | None = None) -> None:
     """Makes this process a rank of the job that its launcher describes: see gyre._runtime.init.
 
-    `process_sets`: sets to register, the same list on every rank; or "dynamic" (sets may be added at any time anyway).
-    `comm`: for Horovod's sake; all ranks of the job, as numbers or as an mpi4py communicator. UnsupportedError for
-    fewer: use process sets. A second call does nothing.
+    `process_sets`: sets to register, the same list on every rank; or "dynamic" (sets can be added at any time anyway).
+    `comm`: for compatibility with Horovod; all ranks of the job, as numbers or as an mpi4py communicator.
+    UnsupportedError for fewer: use process sets. A second call does nothing.
     """
     if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
         raise InvalidArgumentError(f'process_sets must be a list of ProcessSet or "dynamic", not {process_sets!r}')

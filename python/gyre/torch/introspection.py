@@ -1,5 +1,5 @@
-"""What this build can do, in the questions that Horovod's users ask. The answers are true: Gyre moves tensors of host
-memory over shared memory and sockets of its own, and is built with none of the libraries asked for here."""
+"""The features of this build, with Horovod's functions. The answers are truthful: Gyre moves tensors in host memory
+over its own shared memory and sockets, and is built with none of the libraries that these functions name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from gyre.errors import UnsupportedError
 
 
 def mpi_threads_supported() -> bool:
-    """UnsupportedError (a ValueError), as of a Horovod without MPI. (Gyre's functions may be called from several
+    """UnsupportedError (a ValueError), as in Horovod without MPI. (Gyre's functions can be called from several
     threads.)"""
     raise UnsupportedError(
-        "Gyre does not use MPI, so there is no answer for its threads; a script may use mpi4py as if Gyre were not "
-        "there"
+        "Gyre does not use MPI, so it cannot tell whether MPI supports threads; a script can use mpi4py independently "
+        "of Gyre"
     )
 
 
 def mpi_enabled() -> bool:
-    """False: the ranks do not talk over MPI, also when mpirun has started them."""
+    """False: the ranks do not communicate over MPI, even if mpirun has started them."""
     return False
 
 
@@ -36,7 +36,7 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """0: no NCCL; tensors live in host memory."""
+    """0: no NCCL; tensors are in host memory."""
     return 0
 
 

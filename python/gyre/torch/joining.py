@@ -12,17 +12,18 @@ def join(
     every_operation: bool = False,
     divide_by_contributors: bool = False,
 ) -> int:
-    """This rank has run out of data: it stays here until all ranks have called join(), while the others go on.
+    """For a rank that has run out of data: it waits here until all ranks have called join(), while the others continue.
 
-    Meanwhile their allreduces (also DistributedOptimizer's) and barriers take place without a contribution from this
+    Meanwhile their allreduces (including DistributedOptimizer's) and barriers run without a contribution from this
     rank: zeros to a sum or average, nothing to a minimum, maximum or product. Every other operation fails on the ranks
-    that call it (UnsupportedError), as Horovod's do; with `every_operation` they work too: this rank has no rows in
-    allgather and alltoall (what is sent to it is dropped) and may not be the root of a broadcast. Averages are over all
-    ranks, or with `divide_by_contributors` (given by any rank that has joined) over those that have not joined; of
-    a DistributedOptimizer by its own divide_by_contributors.
+    that call it (UnsupportedError), as in Horovod; with `every_operation` they work too: this rank has no rows in
+    allgather and alltoall (rows sent to it are dropped) and cannot be the root of a broadcast. Averages are over all
+    ranks, or with `divide_by_contributors` (given by any rank that has joined) over those that have not joined; a
+    DistributedOptimizer uses its own divide_by_contributors.
 
-    Returns the rank that joined last, the same on all ranks: the one whose state to broadcast. CallOrderError
-    between backward() and step(); PeerLeftError when a rank shuts down without joining. `device` is for Horovod's sake.
+    Returns the rank that joined last, the same on all ranks, whose state to broadcast. CallOrderError between
+    backward() and step(); PeerLeftError if a rank shuts down without joining. `device` is for compatibility with
+    Horovod.
     """
     del device
     runtime = runtime_of(process_set, "join")

@@ -29,12 +29,13 @@ Closure = Callable[[], Any]
 
 _STEP_AFTER_SYNCHRONIZE = (
     "optimizer.step() called without optimizer.skip_synchronize() after optimizer.synchronize(): the gradients are "
-    "exchanged already, and not once more. Say so with `with optimizer.skip_synchronize(): optimizer.step()`."
+    "already exchanged, and are not exchanged again. Use `with optimizer.skip_synchronize(): optimizer.step()`."
 )
 
 
 class DistributedMixin(torch.optim.Optimizer):
-    """What DistributedOptimizer adds to an optimizer's class. A copy of it has no exchange: it steps alone."""
+    """The mixin that DistributedOptimizer adds to an optimizer's class. A copy of it has no exchange: it steps
+    alone."""
 
     _exchange: GradientExchange | None = None
     _parameter_names: dict[torch.Tensor, str]
@@ -42,7 +43,7 @@ class DistributedMixin(torch.optim.Optimizer):
     _skip = False
     _synchronized_alone = False  # synchronize() has been called since the last step; of an optimizer without exchange.
 
-    # What DistributedOptimizer was given, for scripts that look.
+    # The arguments of DistributedOptimizer, for scripts that read them.
     op: ReduceOperation
     process_set: ProcessSet
     backward_passes_per_step: int
@@ -52,14 +53,14 @@ class DistributedMixin(torch.optim.Optimizer):
     def synchronize(self) -> None:
         """Waits until all gradients are exchanged: afterwards every parameter's `grad` is the reduced one.
 
-        step() calls it. Call it yourself to work on the reduced gradients (clipping), then step() under
-        skip_synchronize(). Collective. Raises gyre.Error when the exchange fails.
+        step() calls it. Call it yourself to modify the reduced gradients (clipping), then step() under
+        skip_synchronize(). Collective. Raises gyre.Error if the exchange fails.
         """
         if self._exchange is None:
             self._synchronized_alone = True
             return
         if self._exchange.ended_in_backward and self._exchange.synchronized:
-            self._exchange.claim()  # Done already; step() will say so if it is not told.
+            self._exchange.claim()  # Already done; step() warns if skip_synchronize() is not used.
         else:
             self._exchange.finish()
 
@@ -80,10 +81,10 @@ class DistributedMixin(torch.optim.Optimizer):
             self._exchange.options.passes_per_step = passes
 
     def step(self, closure: Closure | None = None) -> Any:
-        """synchronize(), unless it has been called since the last backward pass, and the step of the class itself.
+        """synchronize(), unless it has been called since the last backward pass, then the class's own step.
 
-        With a closure (LBFGS), every call of it is followed by an exchange; LBFGS decides by the closure's loss,
-        so there it is averaged over the ranks.
+        With a closure (LBFGS), every call of it is followed by an exchange; LBFGS decides by the closure's loss, which
+        is therefore averaged over the ranks.
         """
         exchange = self._exchange
         if exchange is not None:
@@ -112,8 +113,8 @@ class DistributedMixin(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """What torch.amp.GradScaler.step() asks an optimizer before it looks at the gradients, on which it decides
-        whether to step: they must be reduced by now. (What it writes into them leaves no trace in their versions.)"""
+        """torch.amp.GradScaler.step() reads this before it looks at the gradients to decide whether to step: they
+        must be reduced by now. (What it writes into them does not change their version counters.)"""
         if self._exchange is not None:
             self._exchange.examine()
         return bool(self.__dict__.get("_step_supports_amp_scaling", False))
@@ -137,9 +138,9 @@ class DistributedMixin(torch.optim.Optimizer):
         return closure_and_exchange
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As ever. CallOrderError between backward() and step(), while the gradients are being exchanged, or where they
-        are reduced and nobody has looked: who leaves out a step on purpose has changed them (clipping, a GradScaler) or
-        calls synchronize() before."""
+        """As in torch. CallOrderError between backward() and step(), while the gradients are being exchanged, or if
+        they are reduced but untouched: a script that skips a step on purpose has changed them (clipping, a
+        GradScaler) or calls synchronize() before."""
         if self._exchange is not None:
             if self._exchange.under_way or self._exchange.has_untouched_results:
                 raise CallOrderError(
@@ -151,7 +152,7 @@ class DistributedMixin(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As ever; on every rank, between two steps."""
+        """As in torch; on every rank, between two steps."""
         super().add_param_group(param_group)
         self._parameter_names = _names_of_all(self, self._parameter_names)
         if self._exchange is not None:
@@ -178,27 +179,31 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
 
     The result is an instance of the optimizer's own class and shares its parameter groups and state; use it instead of
     the original, from one thread. Collective: every rank wraps the same parameters in the same order.
-    named_parameters: model.named_parameters(): names for messages and the timeline. Must cover all parameters.
-    compression: how float32 gradients travel between hosts (within one nothing is rounded): Compression.none, .fp16 or
-        .bf16 (half the bytes, sums in float32), or a class of yours, in whose type they travel and are summed anywhere.
-    backward_passes_per_step: so many backward passes are accumulated (summed) here before the exchange.
+    named_parameters: model.named_parameters(), names for messages and the timeline. Must cover all parameters.
+    compression: how float32 gradients are sent between hosts (within a host nothing is rounded): Compression.none,
+        .fp16 or .bf16 (half the bytes, sums in float32), or a class of yours, in whose type they are sent and summed
+        everywhere.
+    backward_passes_per_step: number of backward passes that are accumulated (summed) locally before the exchange.
     op: Average or Sum; with Adasum every rank steps by itself, and the changes are added adaptively.
     gradient_predivide_factor: gradients are divided by it before the sum and multiplied after (op=Average only).
-    groups: lists of parameters whose gradients travel together, in a bucket of their own however large; or into how
-        many lists to divide them all, in order. Not for op=Adasum. num_groups is its deprecated form.
-    sparse_as_dense: exchange sparse gradients as dense ones, not (when the exchange ends) by their rows alone.
-    process_set: exchange among these ranks only. On a rank outside of the set the result steps by itself.
-    error_feedback: what fp16 or bf16 takes from a gradient is added to this rank's next; costs the memory of them all.
-    end_in_backward: backward() returns when the gradients are reduced, so that clipping needs no synchronize(). Only
-        where the first one brought all gradients on every rank; otherwise, or with False on any rank, step() waits.
-    divide_by_contributors: while ranks have joined, averages are over the others. Equal on all ranks; op=Average only.
-    unequal_replicas: where parameters differ in the first step: "warn" (on rank 0), "error" (on all ranks) or "allow".
+    groups: lists of parameters whose gradients are exchanged together, in a bucket of their own, however large; or the
+        number of lists into which to divide all parameters, in order. Not for op=Adasum. num_groups is its deprecated
+        form.
+    sparse_as_dense: exchange sparse gradients as dense ones; by default only their rows are sent, when the exchange
+        ends.
+    process_set: exchange among these ranks only. On a rank outside the set the result steps by itself.
+    error_feedback: the rounding error of fp16 or bf16 is added to this rank's next gradient; needs memory for all
+        gradients.
+    end_in_backward: backward() returns when the gradients are reduced, so that clipping needs no synchronize(). Only if
+        the first one produced all gradients on every rank; otherwise, or with False on any rank, step() waits.
+    divide_by_contributors: while ranks have joined, averages are over the others. Same on all ranks; op=Average only.
+    unequal_replicas: if parameters differ in the first step: "warn" (on rank 0), "error" (on all ranks) or "allow".
 
-    The first step is exchanged when it ends, later ones in the order of its gradients while backward() runs. Whatever
-    somebody has kept of a gradient (`old = parameter.grad`, a view, an array) keeps its values, as ever.
-    Parameters that are not on the CPU raise UnsupportedError; wrong arguments InvalidArgumentError; ranks that disagree
-    MismatchError. A rank where a parameter got no gradient contributes zeros and receives the others' average. With one
-    rank the optimizer works as if it were not wrapped.
+    The first step is exchanged when it ends, later ones in the order of its gradients while backward() runs. Gradients
+    that the program keeps (`old = parameter.grad`, a view, an array) keep their values, as in torch. Parameters that
+    are not on the CPU raise UnsupportedError; invalid arguments InvalidArgumentError; ranks that disagree
+    MismatchError. A rank without a gradient for a parameter contributes zeros and receives the others' average. With
+    one rank the optimizer works as if it were not wrapped.
     """
     _check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor, unequal_replicas)
     _check_options(op, compression, error_feedback=error_feedback, divide_by_contributors=divide_by_contributors)
@@ -231,7 +236,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
 
 
 def _runtime_in(process_set: ProcessSet) -> Runtime | None:
-    """The set's own; None on a rank outside of it, which has nobody to exchange with."""
+    """The set's own runtime; None on a rank outside the set, which exchanges nothing."""
     if isinstance(process_set, ProcessSet) and process_set.included() is False:
         return None
     return runtime_of(process_set, "DistributedOptimizer")
@@ -253,11 +258,11 @@ def _check_arguments(
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, DistributedMixin | AdasumMixin):
-        raise InvalidArgumentError("the optimizer is a DistributedOptimizer already")
+        raise InvalidArgumentError("the optimizer is already a DistributedOptimizer")
     if op not in (ReduceOperation.AVERAGE, ReduceOperation.SUM, ReduceOperation.ADASUM):
         raise InvalidArgumentError(f"DistributedOptimizer works with op=Average, Sum or Adasum, not {op!r}")
     if predivide != 1.0 and op != ReduceOperation.AVERAGE:
-        raise InvalidArgumentError("gradient_predivide_factor goes with op=Average only")
+        raise InvalidArgumentError("gradient_predivide_factor can be used with op=Average only")
     if predivide <= 0.0:
         raise InvalidArgumentError(f"gradient_predivide_factor must be positive, not {predivide}")
     _check_passes(passes)
@@ -267,16 +272,18 @@ def _check_options(
     op: ReduceOperation, compression: type[Compressor], *, error_feedback: bool, divide_by_contributors: bool
 ) -> None:
     if error_feedback and wire_format_of(compression) in (None, "native"):
-        raise InvalidArgumentError("error_feedback goes with compression=Compression.fp16 or Compression.bf16 only")
+        raise InvalidArgumentError(
+            "error_feedback can be used with compression=Compression.fp16 or Compression.bf16 only"
+        )
     if divide_by_contributors and op != ReduceOperation.AVERAGE:
-        raise InvalidArgumentError("divide_by_contributors goes with op=Average only")
+        raise InvalidArgumentError("divide_by_contributors can be used with op=Average only")
 
 
 def _numbered_groups(
     optimizer: torch.optim.Optimizer, num_groups: int, groups: int | Sequence[Sequence[torch.Tensor]] | None
 ) -> dict[int, int]:
-    """The group of each parameter that has one, by the parameter's identity. Tensors that are not the optimizer's are
-    left out: so one list of the model's groups serves several optimizers."""
+    """The group of each parameter that has one, by the parameter's identity. Tensors that are not the optimizer's
+    are ignored, so one list of the model's groups serves several optimizers."""
     if num_groups:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=3)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -289,9 +296,9 @@ def _numbered_groups(
         return {id(parameter): index * count // len(parameters) for index, parameter in enumerate(parameters) if count}
     members = [parameter for group in groups for parameter in group]
     if not all(isinstance(member, torch.Tensor) for member in members):
-        raise InvalidArgumentError("groups must be lists of parameters, and holds something else")
+        raise InvalidArgumentError("groups must contain only lists of parameters")
     if len({id(member) for member in members}) != len(members):
-        raise InvalidArgumentError("groups holds a parameter more than once")
+        raise InvalidArgumentError("groups contains a parameter more than once")
     known = _ids(optimizer)
     return {id(each): number for number, group in enumerate(groups) for each in group if id(each) in known}
 
@@ -305,7 +312,7 @@ def _reduction(op: ReduceOperation, predivide: float, size: int) -> Reduction:
 def _checked_names(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[torch.Tensor, str]:
-    """As they were given. Of several names of one parameter the last one in order of the alphabet counts."""
+    """The names as given. If a parameter has several names, the alphabetically last one counts."""
     if named_parameters is None:
         return {}
     named = list(named_parameters)
@@ -326,7 +333,7 @@ def _checked_names(
 
 
 def _names_of_all(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> dict[torch.Tensor, str]:
-    """Those, and one for each parameter that has none."""
+    """The given names, and one for each parameter that has none."""
     return dict(names) | {
         parameter: f"allreduce.noname.{group_index}.{index}"
         for group_index, group in enumerate(optimizer.param_groups)

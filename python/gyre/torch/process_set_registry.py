@@ -10,15 +10,15 @@ from gyre.torch.process_sets import GLOBAL_ID, ProcessSet, global_process_set
 from gyre.torch.state import allgather_object
 from gyre.torch.synchronous import barrier
 
-# The numbers of process sets' engines; see Runtime.subset.
+# The number range of process sets' engines; see Runtime.subset.
 _FIRST_SUBSET = 1 << 24
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Registers a set, at any time. Collective: every rank of the job calls it with the same ranks, members or not.
 
-    InvalidArgumentError (a ValueError) for ranks that do not exist or that make a set which is there already;
-    MismatchError, on every rank, when ranks name different sets.
+    InvalidArgumentError (a ValueError) for ranks that do not exist or a set that already exists; MismatchError, on
+    every rank, if ranks name different sets.
     """
     runtime = current()
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -46,7 +46,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 def _problem_of(process_set: ProcessSet, runtime: Runtime) -> str:
     ranks = process_set.ranks
     if process_set is global_process_set or ranks == list(range(runtime.size)):
-        return "a process set of all ranks is there already: global_process_set"
+        return "a process set of all ranks already exists: global_process_set"
     if not ranks:
         return "a process set needs at least one rank"
     missing = [rank for rank in ranks if not 0 <= rank < runtime.size]
@@ -54,18 +54,19 @@ def _problem_of(process_set: ProcessSet, runtime: Runtime) -> str:
         return f"process set {ranks}: there is no rank {missing[0]} in a job of {runtime.size}"
     for number, other in runtime.process_sets.items():
         if other is process_set or other.ranks == ranks:
-            return f"a process set of ranks {ranks} is there already: number {number}"
+            return f"a process set of ranks {ranks} already exists: number {number}"
     return ""
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Takes a set away. Collective: every rank of the job calls it. False, and nothing is done, for the global set and
-    for one that is not registered. What is in flight in the set fails. InvalidArgumentError for what is no set."""
+    """Removes a set. Collective: every rank of the job calls it. Returns False and does nothing for the global set
+    and for one that is not registered. Operations in flight in the set fail. InvalidArgumentError for anything that
+    is not a set."""
     if not isinstance(process_set, ProcessSet):
         raise InvalidArgumentError(f"expected a ProcessSet, got {type(process_set).__name__}")
     if process_set is global_process_set or process_set.process_set_id is None:
         return False
-    barrier()  # What others have begun in the set has ended, if they have waited for it.
+    barrier()  # Operations that others have begun in the set have ended, if they have waited for them.
     runtime = current()
     runtime.process_sets.pop(process_set._id or GLOBAL_ID, None)
     part = process_set._runtime
@@ -77,7 +78,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def process_set_by_id(process_set_id: int) -> ProcessSet:
-    """The registered set of this number. InvalidArgumentError when there is none."""
+    """The registered set with this number. InvalidArgumentError if there is none."""
     if process_set_id == GLOBAL_ID:
         return global_process_set
     found = current().process_sets.get(process_set_id)

@@ -1,7 +1,7 @@
 """Sets of ranks that exchange among themselves: `process_set=` of every operation and of DistributedOptimizer.
 
-A set has an engine of its own, so what its ranks do never waits for ranks outside of it; a rank may be in many sets.
-A set of a job of several hosts uses shared memory and links just as the whole job does.
+A set has an engine of its own, so its operations never wait for ranks outside it; a rank can be in many sets. In a job
+over several hosts a set uses shared memory and links just as the whole job does.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ GLOBAL_ID = 0
 
 
 class ProcessSet:
-    """Ranks of the job, ascending. Of use once init() or add_process_set() has registered it, until shutdown()."""
+    """Ranks of the job, ascending. Usable once init() or add_process_set() has registered it, until shutdown()."""
 
     def __init__(self, ranks_or_comm: Any) -> None:
-        """`ranks_or_comm`: numbers of ranks, or an mpi4py communicator (whose ranks are MPI.COMM_WORLD's), kept as
+        """`ranks_or_comm`: rank numbers, or an mpi4py communicator (whose ranks are MPI.COMM_WORLD's), kept as
         `mpi_comm`."""
         self.mpi_comm = ranks_or_comm if hasattr(ranks_or_comm, "Get_group") else None
         self._asked_for = _ranks_of(ranks_or_comm)
@@ -36,7 +36,7 @@ class ProcessSet:
 
     @property
     def ranks(self) -> list[int]:
-        """The members' numbers in the job. Of the global set: none before init()."""
+        """The members' numbers in the job. For the global set: empty before init()."""
         return list(self._asked_for)
 
     def size(self) -> int | None:
@@ -44,8 +44,8 @@ class ProcessSet:
         return len(self._asked_for) if self._registered() else None
 
     def rank(self) -> int | None:
-        """This process's number within the set; None while it is not registered. InvalidArgumentError (a ValueError) on
-        a rank outside of the set."""
+        """This process's number within the set; None while it is not registered. InvalidArgumentError (a ValueError)
+        on a rank outside the set."""
         if not self._registered():
             return None
         if self._runtime is None:
@@ -60,15 +60,15 @@ class ProcessSet:
         return current().rank in self.ranks
 
     def __deepcopy__(self, memo: object) -> ProcessSet:
-        """Itself: the copy of a model with a SyncBatchNorm works among the same ranks."""
+        """Returns itself: the copy of a model with a SyncBatchNorm works among the same ranks."""
         return self
 
     def __reduce__(self) -> Any:
-        """Becomes the registered set of the same ranks where it is unpickled, if there is one."""
+        """When unpickled, becomes the registered set of the same ranks, if there is one."""
         return _set_of, (self.ranks,)
 
     def forget(self) -> None:
-        """It is registered no longer."""
+        """It is no longer registered."""
         self._registered_with = None
         self._runtime = None
         self._id = None
@@ -130,7 +130,7 @@ global_process_set: ProcessSet = _GlobalProcessSet()
 
 
 def runtime_of(process_set: ProcessSet, what: str = "the operation") -> Runtime:
-    """The runtime of the set's own ranks. InvalidArgumentError (a ValueError) when the set is not registered or this
+    """The runtime of the set's own ranks. InvalidArgumentError (a ValueError) if the set is not registered or this
     process is not in it; ShutDownError before init()."""
     runtime = current()
     if process_set is global_process_set:
@@ -151,7 +151,7 @@ def runtime_of(process_set: ProcessSet, what: str = "the operation") -> Runtime:
 
 
 def root_in(process_set: ProcessSet, root_rank: int, what: str) -> int:
-    """The number within the set of the rank that the job calls `root_rank`."""
+    """The number within the set of rank `root_rank` of the job."""
     ranks = process_set.ranks
     if root_rank not in ranks:
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""Sums of sparse tensors in Horovod's words."""
+"""Sums of sparse tensors with Horovod's interface."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def sparse_allreduce(runtime: Runtime, tensor: torch.Tensor, name: str | None, r
     """The handle's result is a coalesced tensor; ranks whose shapes differ get MismatchError from it."""
     action = describe(Kind.ALLREDUCE, name)
     if not isinstance(tensor, torch.Tensor) or not tensor.is_sparse:
-        raise InvalidArgumentError(f"{action}: expected a sparse COO tensor; for others there is allreduce()")
+        raise InvalidArgumentError(f"{action}: expected a sparse COO tensor; use allreduce() for others")
     if reduction.operation not in (ReduceOperation.SUM, ReduceOperation.AVERAGE):
-        raise UnsupportedError(f"{action}: sparse tensors can be summed and averaged only; pass tensor.to_dense()")
+        raise UnsupportedError(f"{action}: sparse tensors can only be summed and averaged; pass tensor.to_dense()")
     stem = name if name is not None else OneTimeName(f"sparse.noname.{runtime.next_number('sparse')}")
     one = SparseSum(tensor, action, check_tensor)
     full = [operation_name(runtime, Kind.ALLGATHER, type(stem)(f"{stem}.{part}")) for part in SparseSum.NAMES]

@@ -1,4 +1,4 @@
-"""One rank's state on every rank: parameters, optimizer state, plain data."""
+"""Broadcasts of one rank's state: parameters, optimizer state, plain data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def broadcast_parameters(params: NamedTensors, root_rank: int, process_set: Proc
     """Overwrites this rank's tensors with those of `root_rank`, all in one exchange.
 
     `params`: model.state_dict(), model.named_parameters(), or a list of tensors; the same names, shapes and types on
-    every rank, else MismatchError. What is no tensor raises InvalidArgumentError.
+    every rank, else MismatchError. Anything that is not a tensor raises InvalidArgumentError.
     """
     runtime = runtime_of(process_set)
     root = root_in(process_set, root_rank, "broadcast_parameters")
@@ -54,14 +54,15 @@ def broadcast_optimizer_state(
     model: torch.nn.Module | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Makes this rank's optimizer the twin of `root_rank`'s: state of every parameter and options of every group.
+    """Makes this rank's optimizer identical to `root_rank`'s: the state of every parameter and the options of every
+    group.
 
-    Works for every class of torch.optim, also when only the root has stepped yet: missing state is created, state that
+    Works for every class of torch.optim, even if only the root has stepped yet: missing state is created, state that
     the root does not have is dropped. Options must be plain data (numbers, strings, None, lists, tensors); nothing is
-    pickled. MismatchError when the groups hold other numbers of parameters than the root's.
+    pickled. MismatchError if the groups have different numbers of parameters than the root's.
 
     Parameters of an optimizer that had no state here get zeros as their gradients, as in Horovod (which then makes a
-    step with them; here none is made): sparse ones for SparseAdam, and with SGD for the embeddings of `model` that have
+    step with them; Gyre does not): sparse ones for SparseAdam, and with SGD for the embeddings of `model` that have
     sparse gradients.
     """
     runtime = runtime_of(process_set)
@@ -108,7 +109,7 @@ def _optimizer_tree(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def _difference(optimizer: torch.optim.Optimizer, described: Any, rank: int, root_rank: int) -> str:
-    """What keeps this rank from taking the root's state over; empty: nothing."""
+    """The reason why this rank cannot take over the root's state; empty if it can."""
     theirs = (described["class"], described["sizes"])
     ours = (type(optimizer).__name__, [len(group["params"]) for group in optimizer.param_groups])
     if ours == theirs:
@@ -120,7 +121,7 @@ def _difference(optimizer: torch.optim.Optimizer, described: Any, rank: int, roo
 
 
 def _agree(runtime: Runtime, problem: str) -> None:
-    """Raises the first rank's problem on every rank, so that nobody goes on alone."""
+    """Raises the first rank's problem on every rank, so that no rank continues alone."""
     text = torch.frombuffer(bytearray(problem.encode() + b"\n"), dtype=torch.uint8)
     name = OneTimeName(f"agree.{runtime.next_number('agree')}")
     gathering = gathering_submission(runtime, Kind.ALLGATHER, text, name)
@@ -149,7 +150,7 @@ def _apply(optimizer: torch.optim.Optimizer, described: Any) -> None:
 
 
 def _in_place_of(own: Any, value: Any) -> Any:
-    """`value`, in the tensor that is there already if there is one like it, for somebody may hold that."""
+    """`value`, written into the existing tensor if that is like it, because the program may refer to it."""
     alike = isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor)
     if alike and own.shape == value.shape and own.dtype == value.dtype:
         with torch.no_grad():
@@ -159,11 +160,11 @@ def _in_place_of(own: Any, value: Any) -> Any:
 
 
 def _broadcast_plain(runtime: Runtime, value: Any, root_rank: int, what: str, *, allow_pickle: bool = False) -> Any:
-    """The root's value on every rank: a description first, then its tensors in one exchange."""
+    """Broadcasts the root's value: a description first, then its tensors in one exchange."""
     is_root = runtime.rank == root_rank
     stem = f"{what}.{runtime.next_number(what)}"
-    # What cannot be sent must not leave the other ranks waiting, whatever the reason (pickling runs the object's own
-    # code): they are told by a size below zero, and this rank raises it afterwards.
+    # If the value cannot be sent, for whatever reason (pickling runs the object's own code), the other ranks must not
+    # be left waiting: a negative size tells them, and this rank raises the error afterwards.
     failure: Exception | None = None
     encoded = _plain_data.Encoded()
     if is_root:
@@ -219,10 +220,10 @@ def broadcast_object(
     *,
     allow_pickle: bool = False,
 ) -> Any:
-    """The root's `obj` on every rank. Plain data: None, bool, numbers, str, bytes, list, tuple, set, dict, arrays of
-    NumPy, tensors; nothing is pickled, so nothing that arrives is executed. InvalidArgumentError on every rank for
-    anything else, unless `allow_pickle` is given on every rank: then such an object is pickled, which lets who sends
-    it run code on every rank."""
+    """The root's `obj` on every rank. Plain data: None, bool, numbers, str, bytes, list, tuple, set, dict, NumPy
+    arrays, tensors; nothing is pickled, so received data is never executed. InvalidArgumentError on every rank for
+    anything else, unless `allow_pickle` is given on every rank: then such an object is pickled, which lets the
+    sender run code on every rank."""
     runtime = runtime_of(process_set)
     root = root_in(process_set, root_rank, "broadcast_object")
     return _broadcast_any(runtime, obj, root, name or "object", allow_pickle)
@@ -242,7 +243,7 @@ def allgather_object(
 
 
 def _copy_of(obj: Any, what: str, allow_pickle: bool) -> Any:
-    """As another rank gets it."""
+    """The object as another rank receives it."""
     encoded = _encoded(obj, what, allow_pickle=allow_pickle)
     value, tensors = _plain_data.decode(encoded.text)
     for tensor, own in zip(tensors, encoded.tensors, strict=True):
@@ -250,7 +251,7 @@ def _copy_of(obj: Any, what: str, allow_pickle: bool) -> Any:
     return _unpickled(value) if _is_pickled(value) else value
 
 
-# How a pickled object stands among plain data.
+# How a pickled object is represented in plain data.
 _PICKLED = "\0gyre.pickled"
 
 
@@ -275,7 +276,7 @@ def _unpickled(value: tuple[str, torch.Tensor]) -> Any:
 
 
 def _encoded(obj: Any, what: str, *, allow_pickle: bool) -> _plain_data.Encoded:
-    """As plain data; where that is not possible, pickled, if that is allowed."""
+    """As plain data; if that is not possible, pickled, if that is allowed."""
     try:
         return _plain_data.encode(obj, what)
     except Error:

@@ -1,6 +1,6 @@
-"""Collective operations on torch tensors that return when they are done; gyre.torch.asynchronous says what is common to
-all. Where the tensor requires gradients, the plain (not in-place) forms carry them, scaled as Horovod scales them: see
-gyre.torch.differentiable.
+"""Collective operations on torch tensors that return when they are done; gyre.torch.asynchronous documents what is
+common to all. If the tensor requires gradients, the forms that are not in place propagate them, scaled as in Horovod:
+see gyre.torch.differentiable.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """allreduce_async() and synchronize(). `compression`: the type in which the values travel and are summed."""
+    """allreduce_async() and synchronize(). `compression`: the type in which the values are sent and summed."""
     operation = op if average is None and type(op) is ReduceOperation else resolve_operation(op, average)
     runtime = current() if process_set is global_process_set else runtime_of(process_set)
     if compression is Compression.none and operation is not Adasum and is_plain(tensor):
