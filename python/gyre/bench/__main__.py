@@ -17,8 +17,8 @@ _USAGE_EXIT_CODE = 2
 _SIGNALLED_EXIT_CODE = 128
 
 _EPILOG = """\
-Columns: ours, then each peer with its time divided by ours (above 1: ours is faster), then the bound (the memory
-traffic that cannot be avoided, at the rate at which this machine copies memory) and how much of it ours reaches.
+Columns: ours, then each peer and its time divided by ours (above 1: Gyre is faster), then the bound (the unavoidable
+memory traffic at this machine's memory speed) and how much of it ours reaches.
 
 Examples:
   gyre bench allreduce --ranks 2 --sizes 4,64KB,16MB
@@ -27,7 +27,7 @@ Examples:
   gyre bench jobs --jobs 1000 --nodes 8
   gyre bench loader images
 
-Exit code: 0 when everything was measured and every answer was right; 1 when a program failed; 2 for a wrong option;
+Exit code: 0 if everything was measured and every result was right; 1 if a program failed; 2 for an invalid option;
 130 after Ctrl-C."""
 
 
@@ -45,7 +45,7 @@ def parser() -> Parser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Runs one verb; returns the exit code."""
+    """Runs one command; returns the exit code."""
     arguments = parser().parse_args(words)
     where = f"gyre bench {arguments.verb}"
     try:

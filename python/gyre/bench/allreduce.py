@@ -25,7 +25,7 @@ _SIZES = "4,64,1KB,4KB,16KB,64KB,256KB,1MB,4MB,16MB,64MB,256MB"
 _SIZES_OVER_LINKS = "4,64KB,1MB,4MB"
 _LARGEST = 1 << 32
 _CPP_WITH_TLS = "cpp, TLS"
-# Our programs and the face of each.
+# Our programs and the interface of each.
 _OURS = {"cpp": "cpp", "python": "python", _CPP_WITH_TLS: "cpp"}
 # Every tensor of the arena is a bucket of its own: the figure is one collective's.
 _NO_FUSION = {"GYRE_FUSION_BYTES": "0"}
@@ -41,7 +41,9 @@ def add_verb(verbs: Any) -> None:
     add_common(parser, seconds=0.6)
     parser.add_argument("--sizes", help=f"in bytes, multiples of 4 (default: {_SIZES}; over links {_SIZES_OVER_LINKS})")
     parser.add_argument("--faces", default="cpp,python", help="cpp, python or both (the default)")
-    parser.add_argument("--paths", default="arena,tensor", help="of the C++ face: arena, tensor or both (the default)")
+    parser.add_argument(
+        "--paths", default="arena,tensor", help="memory of the C++ rows: arena, tensor or both (the default)"
+    )
     parser.set_defaults(measure=measure)
 
 
@@ -77,10 +79,10 @@ def _turn(
     faces: Sequence[str],
     paths: Sequence[str],
 ) -> dict[str, Figures]:
-    """Every program once, one after the other, so that a noisy minute hits all alike."""
+    """Runs every program once, one after the other, so that a noisy minute affects all alike."""
     common = ["--sizes", ",".join(map(str, sizes)), "--seconds", str(effort.seconds)]
     found: dict[str, Figures] = {}
-    # The C++ face is always there: the bound is measured in it.
+    # The C++ program always runs: it measures the bound.
     launcher.say(f"allreduce, {place.words}: ours through C++")
     wanted = ",".join(paths) if "cpp" in faces else "none"
     command = [str(program("gyre-bench-rank")), "allreduce", *common, "--paths", wanted]
@@ -100,7 +102,7 @@ def _turn(
 
 
 def _rows(place: Place, sizes: Sequence[int], turns: Sequence[dict[str, Figures]]) -> list[Row]:
-    """Of one place; medians over the turns."""
+    """The rows of one place; medians over the turns."""
     bound_rate = statistics.median(turn["cpp"]["bound_bytes_per_second"] for turn in turns)
     rows = []
     for size in sizes:
@@ -132,7 +134,8 @@ def _rows(place: Place, sizes: Sequence[int], turns: Sequence[dict[str, Figures]
 
 
 def _sent(place: Place, size: int, sent_bytes: dict[str, list[float]]) -> Row:
-    """What left each host per collective, as the links counted it: frame headers included, TCP's not."""
+    """The bytes that left each host per collective, as counted by the links: including frame headers, excluding
+    TCP's."""
     if place.hosts == 1 or str(size) not in sent_bytes:
         return {}
     return {"sent_bytes": max(sent_bytes[str(size)]), "sent_bound_bytes": place.sent_bound_bytes(size)}

@@ -1,11 +1,11 @@
-"""What goes wrong in a benchmark, as opposed to in Gyre."""
+"""Errors of a benchmark, as opposed to errors of Gyre."""
 
 from __future__ import annotations
 
 
 class BenchError(Exception):
-    """A program that was to be measured failed; the message has its last words."""
+    """A measured program failed; the message has its last output."""
 
 
 class UsageError(Exception):
-    """The person asked for something that does not exist or cannot be; the message says what to do."""
+    """The user asked for something that does not exist or is impossible; the message says what to do."""

@@ -1,9 +1,9 @@
 """`gyre bench exchange`: a model's gradients, from p.grad to averaged p.grad, compared with DDP's buckets over gloo.
 
-The gradients are there already, cold in memory; backward hands them out in its order, and the time runs until all
-are averaged. Ours through gyre.torch's DistributedOptimizer (face python), through a plan in C++ whose gradients live
-in the arena (cpp, arena) and as named operations on ordinary memory (cpp, tensor). Open MPI's column is one
-MPI_Allreduce per gradient, in place.
+The gradients exist already, cold in memory; backward hands them out in its order, and the time runs until all are
+averaged. Gyre is measured through gyre.torch's DistributedOptimizer (face python), through a plan in C++ whose
+gradients are in the arena (cpp, arena) and as named operations on ordinary memory (cpp, tensor). Open MPI's column is
+one MPI_Allreduce per gradient, in place.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ def add_verb(verbs: Any) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODEL_NAMES)} (default: resnet50)")
     add_common(parser, seconds=2)
     parser.add_argument(
-        "--fusion", default=_DEFAULT_FUSION, help=f"limits of a bucket, such as 0,1MB,64MB (default: {_DEFAULT_FUSION})"
+        "--fusion", default=_DEFAULT_FUSION, help=f"bucket size limits, such as 0,1MB,64MB (default: {_DEFAULT_FUSION})"
     )
-    parser.add_argument("--paths", default="arena,tensor", help="of the C++ face: arena, tensor or both (the default)")
+    parser.add_argument(
+        "--paths", default="arena,tensor", help="memory of the C++ rows: arena, tensor or both (the default)"
+    )
     parser.add_argument("--faces", default="cpp,python", help="cpp, python or both (the default)")
     parser.set_defaults(measure=measure)
 
@@ -89,7 +91,7 @@ def _turn(
     paths: Sequence[str],
     fusions: Sequence[int],
 ) -> dict[str, Figures]:
-    """Every program once, one after the other, so that a noisy minute hits all alike."""
+    """Runs every program once, one after the other, so that a noisy minute affects all alike."""
     common = ["--tensors", str(tensors), "--seconds", str(effort.seconds)]
     where = f"exchange of {model}, {place.words}"
     found: dict[str, Figures] = {}
@@ -111,7 +113,7 @@ def _turn(
 
 
 def _rows(place: Place, model: str, fusions: Sequence[int], turns: Sequence[dict[str, Figures]]) -> list[Row]:
-    """Of one model in one place; medians over the turns."""
+    """The rows of one model in one place; medians over the turns."""
 
     def figure(program_name: str, key: str) -> float:
         return float(statistics.median(turn[program_name][key] for turn in turns))

@@ -1,4 +1,4 @@
-"""`gyre bench jobs`: many short jobs through a job server's virtual nodes, and what the server costs."""
+"""`gyre bench jobs`: many short jobs through a job server's virtual nodes, and the cost of the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gyre.bench.report import Row
 
 _MOST_JOBS = 100_000
 _START_SECONDS = 30
-_MOST_SECONDS_PER_JOB = 10  # Of waiting for the end, beyond what the jobs themselves take.
+_MOST_SECONDS_PER_JOB = 10  # Time limit of the wait for the end, beyond the duration of the jobs themselves.
 _LAST_WORDS = 2000
 _POLL_SECONDS = 0.02
 _JOBS = "/workspaces/default/experiments/bench/jobs"
@@ -37,12 +37,12 @@ def add_verb(verbs: Any) -> None:
         description=__doc__,
         epilog="example: gyre bench jobs --jobs 1000 --nodes 8",
     )
-    parser.add_argument("--jobs", type=int, default=200, help="how many are submitted at once (default: 200)")
+    parser.add_argument("--jobs", type=int, default=200, help="number of jobs submitted at once (default: 200)")
     parser.add_argument("--nodes", type=int, default=8, help="virtual nodes, one job on each (default: 8)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="that each job sleeps (default: 1)")
-    parser.add_argument("--followers", type=int, default=200, help="of one job's log (default: 200)")
-    parser.add_argument("--idle-seconds", type=float, default=10.0, help="of watching the idle server (default: 10)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there as well")
+    parser.add_argument("--seconds", type=float, default=1.0, help="duration of each job, a sleep (default: 1)")
+    parser.add_argument("--followers", type=int, default=200, help="followers of one job's log (default: 200)")
+    parser.add_argument("--idle-seconds", type=float, default=10.0, help="time to watch the idle server (default: 10)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to this file")
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="what to print (default: table)"
     )
@@ -60,7 +60,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 class Server:
-    """A job server of our own: its process and its HTTP interface."""
+    """A job server started for the benchmark: its process and its HTTP interface."""
 
     def __init__(self, process: subprocess.Popen[bytes], server: str, token: str) -> None:
         self.process = process
@@ -70,7 +70,7 @@ class Server:
         self._connection = http.client.HTTPConnection(*self._place, timeout=60)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """The answer's JSON. BenchError for an error."""
+        """The JSON of the response. BenchError for an error."""
         text = None if body is None else json.dumps(body)
         self._connection.request(method, path, text, self._headers)
         answer = self._connection.getresponse()
@@ -80,7 +80,7 @@ class Server:
         return json.loads(content) if content else None
 
     def follow(self, path: str) -> Iterator[tuple[bytes, float]]:
-        """Pieces of a file that is being written, with the moments at which they came."""
+        """Pieces of a file that is being written, with their times of arrival."""
         with closing(http.client.HTTPConnection(*self._place, timeout=120)) as connection:
             connection.request("GET", path + "?follow=true", headers=self._headers)
             answer = connection.getresponse()
@@ -133,7 +133,7 @@ def _server(folder: Path) -> Iterator[Server]:
 
 
 def _end_agents(folder: Path) -> None:
-    """Agents of nodes outlive a server, for a minute, so that the next one finds them."""
+    """Node agents outlive a server for a minute, so that the next one finds them."""
     needle = os.fsencode(folder / "state")
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -280,7 +280,7 @@ def _page(server: Server, turns: int = 11) -> float:
 
 
 def _idle_share(server: Server, seconds: float) -> float:
-    """Of one core, by the server alone."""
+    """The server's share of one core."""
     before = server.processor_seconds()
     time.sleep(seconds)
     return (server.processor_seconds() - before) / seconds if seconds else 0.0
@@ -295,7 +295,7 @@ def _why_no_slurm() -> str | None:
 
 
 def _sbatch(arguments: argparse.Namespace, folder: Path) -> Row:
-    """The same jobs, given to Slurm as its users do: one on a node at a time."""
+    """The same jobs, submitted to Slurm as its users do: one on a node at a time."""
     submits = []
     begin = time.monotonic()
     for number in range(arguments.jobs):
@@ -327,7 +327,9 @@ def _sbatch(arguments: argparse.Namespace, folder: Path) -> Row:
 
 def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     _check(arguments)
-    with tempfile.TemporaryDirectory(prefix="gyre-bench-jobs-", dir="/tmp") as name:  # Short: sockets are made in it.
+    with tempfile.TemporaryDirectory(
+        prefix="gyre-bench-jobs-", dir="/tmp"
+    ) as name:  # A short path, because it contains sockets.
         folder = Path(name)
         folder.chmod(0o711)
         share = folder / "share"

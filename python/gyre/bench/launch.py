@@ -1,6 +1,6 @@
-"""Starts the programs that are measured, and collects the figures that their rank 0 writes.
+"""Starts the measured programs, and collects the figures that their rank 0 writes.
 
-Everything runs under `gyre run`, the peers too: whatever ends the benchmark, none of their processes stays behind.
+Everything runs under `gyre run`, the peers too: however the benchmark ends, none of their processes is left behind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hosts import Hosts
 
 PROGRAM_TIMEOUT_SECONDS = 900
-# Below this share of what a link can carry, measured before the run, the reader is told.
+# If a link, measured before the run, reaches less than this share of its rate, a note says so.
 _LEAST_SHARE = 0.95
 _GRACE_SECONDS = 1
 _LAST_WORDS = 2000
@@ -35,8 +35,8 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where the ranks of one run are: as many on every host. Hosts are network namespaces of this machine, so its cores
-    are shared by all ranks."""
+    """Where the ranks of one run are: the same number on every host. Hosts are network namespaces of this machine,
+    so its cores are shared by all ranks."""
 
     ranks: int
     hosts: int = 1
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def threads(self) -> int:
-        """Of each rank's own computation: its share of the cores."""
+        """Threads of each rank's own computation: its share of the cores."""
         return max(1, (os.cpu_count() or 1) // self.ranks)
 
     @property
@@ -55,8 +55,8 @@ class Place:
 
     @property
     def effort(self) -> list[str]:
-        """Arguments of a rank's program: how much memory buffers rotate over and how often each figure is taken at
-        least. Over links both are small: no cache makes a wire faster, and a collective takes long."""
+        """Arguments of a rank's program: how much memory buffers rotate over and the least number of measurements
+        per figure. Over links both are small: no cache makes a wire faster, and a collective takes long."""
         return ["--rotation-bytes", "1", "--fewest-rounds", "3"] if self.hosts > 1 else []
 
     def columns(self) -> dict[str, Any]:
@@ -64,9 +64,9 @@ class Place:
         return {"ranks": self.ranks, "hosts": self.hosts, **({"rate": self.rate} if self.hosts > 1 else {})}
 
     def bound_us(self, size_bytes: int, bound_bytes_per_second: float) -> float:
-        """The least time of an allreduce. One host: at the measured rate at which threads that wait for nobody read
-        every rank's buffer once and write the sum into each of them. Several: what must leave each host, 2(H-1)/H of
-        the buffer, at the link's full rate, headers not allowed for."""
+        """The lower bound of an allreduce's time. On one host: at the measured rate at which threads, without
+        waiting for each other, read every rank's buffer once and write the sum into each of them. On several hosts:
+        what must leave each host, 2(H-1)/H of the buffer, at the link's full rate, ignoring headers."""
         if self.hosts == 1:
             return size_bytes / bound_bytes_per_second * 1e6
         from hosts import bits_per_second  # noqa: PLC0415 - see Launcher._made_hosts
@@ -74,12 +74,13 @@ class Place:
         return self.sent_bound_bytes(size_bytes) * 8 / bits_per_second(self.rate) * 1e6
 
     def sent_bound_bytes(self, size_bytes: int) -> float:
-        """What must leave each host."""
+        """The bytes that must leave each host."""
         return 2 * (self.hosts - 1) / self.hosts * size_bytes
 
 
 def program(name: str) -> Path:
-    """One of Gyre's programs: beside the one that was called, beside this Python, or in PATH. UsageError if nowhere."""
+    """One of Gyre's programs: next to the one that was called, next to this Python, or in PATH. UsageError if not
+    found."""
     candidates = [Path(sys.executable).parent / name]
     called = os.environ.get("GYRE_PROGRAM")
     if called:
@@ -105,7 +106,7 @@ def module(name: str, *arguments: str) -> list[str]:
 
 
 def why_no_openmpi() -> str | None:
-    """What Open MPI lacks here; None when it can be measured."""
+    """What is missing for Open MPI; None if it can be measured."""
     if shutil.which("mpirun") is None:
         return "there is no mpirun in PATH"
     if importlib.util.find_spec("mpi4py") is None:
@@ -114,31 +115,31 @@ def why_no_openmpi() -> str | None:
 
 
 class Launcher:
-    """Runs programs one after the other, with a folder for their files that is gone afterwards."""
+    """Runs programs one after the other, with a folder for their files that is removed afterwards."""
 
     def __init__(self, scratch: Path, *, verbose: bool) -> None:
         self.scratch = scratch
         self._verbose = verbose
         self._runs = 0
         self._hosts: Hosts | None = None
-        self.notes: list[str] = []  # What the reader of the figures must know.
+        self.notes: list[str] = []  # Notes for the reader of the figures.
 
     def note(self, what: str) -> None:
         if what not in self.notes:
             self.notes.append(what)
 
     def say(self, what: str) -> None:
-        """Progress, for a person who watches."""
+        """Progress messages."""
         if self._verbose:
             print(f"gyre bench: {what}", file=sys.stderr, flush=True)
 
     def file(self, name: str) -> Path:
-        """A path that no run has used yet."""
+        """A path that no run has used before."""
         self._runs += 1
         return self.scratch / f"{self._runs}-{name}"
 
     def ranks(self, place: Place, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Figures:
-        """Runs `command` on every rank of `place` and returns what rank 0 wrote. BenchError when it fails."""
+        """Runs `command` on every rank of `place` and returns rank 0's result. BenchError if it fails."""
         result = self.file("result.json")
         full = [*command, *place.effort, "--result", str(result)]
         threads = {"OMP_NUM_THREADS": str(place.threads)}
@@ -163,7 +164,7 @@ class Launcher:
             self._hosts = None
 
     def _made_hosts(self, place: Place) -> Hosts:
-        """The hosts of `place`; those of another place are gone then."""
+        """The hosts of `place`; removes those of another place."""
         try:
             from hosts import Hosts  # noqa: PLC0415 - a tool of the repository, not part of the package
         except ModuleNotFoundError:
@@ -190,7 +191,7 @@ class Launcher:
         hosts = self._made_hosts(place)
         from hosts import HostsError, run_ranks  # noqa: PLC0415
 
-        # As the peers' links are, so that like is compared with like; whoever measures encryption asks for it.
+        # Like the peers' links, for a fair comparison; encryption is measured on request.
         interface = {"GLOO_SOCKET_IFNAME": "eth0", "GYRE_TLS": "0", **self._torch_folder(), **environment}
         per_host = [place.ranks // place.hosts] * place.hosts
         try:
@@ -205,7 +206,7 @@ class Launcher:
         return figures
 
     def _torch_folder(self) -> dict[str, str]:
-        """torch makes a folder for its compiler, which has no part in this, wherever it is told."""
+        """torch creates a folder for its compiler, which is not used here; this sets where."""
         return {"TORCHINDUCTOR_CACHE_DIR": str(self.scratch / "torch")}
 
     def _run(self, command: Sequence[str], environment: Mapping[str, str], result: Path) -> Figures:
@@ -217,7 +218,7 @@ class Launcher:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C reaches this process alone, which then ends the programs in good order.
+                # Ctrl-C reaches only this process, which then ends the programs in good order.
                 start_new_session=True,
             )
             try:
@@ -238,7 +239,7 @@ def _shown(command: Sequence[str]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """`gyre run` ends its ranks when it is told to; its guardian does when it is killed."""
+    """`gyre run` ends its ranks on a signal; its guardian does so if it is killed."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGTERM)
@@ -250,7 +251,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class Interrupted(BaseException):
-    """A signal asked the benchmark to end."""
+    """A signal has ended the benchmark."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -259,8 +260,8 @@ class Interrupted(BaseException):
 
 @contextmanager
 def launcher(*, verbose: bool) -> Iterator[Launcher]:
-    """A Launcher whose programs and files are gone at the end of the block, also when SIGINT, SIGTERM or SIGHUP comes;
-    these raise Interrupted."""
+    """A Launcher whose programs and files are removed at the end of the block, even after SIGINT, SIGTERM or SIGHUP,
+    which raise Interrupted."""
 
     def interrupt(number: int, _: object) -> None:
         raise Interrupted(number)

@@ -1,8 +1,8 @@
-"""`gyre bench loader`: how fast samples become batches, compared with what users would take instead and with a bound.
+"""`gyre bench loader`: how fast samples become batches, compared with the alternatives and with a bound.
 
-A case is one set of files and what is to be made of it: our program, those of the peers, and the program that only does
-what nobody can leave out. Each is a command that prints {"per_second": …} (gyre.bench.loaders). CASES is the list; more
-cases, and more peers of a case, are entries there.
+A case is one set of files and the batches to make from it: our program, those of the peers, and the program that only
+does the unavoidable work. Each is a command that prints {"per_second": …} (gyre.bench.loaders). To add cases, or peers
+of a case, add entries to CASES.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ VOLUME_SIZES = (16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class Setting:
-    """What all programs of a run are given."""
+    """The arguments of all programs of a run."""
 
     data: Path
     threads: int
     seconds: float
     volume_size: int = 128
-    tensorflow: str | None = None  # The Python that has it.
+    tensorflow: str | None = None  # The Python that has TensorFlow.
 
     @property
     def options(self) -> list[str]:
@@ -55,7 +55,7 @@ def module(name: str, *arguments: str) -> list[str]:
 @dataclass(frozen=True)
 class Peer:
     """Another way to load a case's files. `needs`: modules without which it is left out, with a note; those of
-    `tensorflow` may be another Python's."""
+    `tensorflow` can be another Python's."""
 
     command: Command
     needs: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Case:
-    """`prepare` writes the files it needs below a folder, where they are not there yet."""
+    """`prepare` writes the files that the case needs below a folder, unless they exist."""
 
     what: str
     prepare: Callable[[Path, argparse.Namespace], None]
@@ -171,7 +171,7 @@ def volumes(setting: Setting, *more: str, plain: bool = False) -> list[str]:
 
 
 def tensorflow_volumes(*more: str, plain: bool = False) -> Peer:
-    """By the file's path: the Python that has TensorFlow need not have Gyre."""
+    """By the file's path, because the Python that has TensorFlow need not have Gyre."""
 
     def command(setting: Setting) -> list[str]:
         program_file = Path(__file__).parent / "loaders" / "tensorflow_volumes.py"
@@ -226,16 +226,18 @@ def add_verb(verbs: Any) -> None:
         epilog="example: gyre bench loader images --threads 2 --repeats 3",
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all)")
-    parser.add_argument("--threads", type=int, help="of each loader (default: the cores of this process)")
-    parser.add_argument("--images", type=int, default=1024, help="that are read (default: 1024, about 100 MB)")
+    parser.add_argument("--threads", type=int, help="threads of each loader (default: the cores of this process)")
+    parser.add_argument("--images", type=int, default=1024, help="images to read (default: 1024, about 100 MB)")
     parser.add_argument("--size", type=int, default=500, help="their long side in pixels (default: 500)")
-    parser.add_argument("--volumes", type=int, default=32, help="that are read (default: 32)")
-    parser.add_argument("--volume-size", type=int, default=128, help="voxels along a side (default: 128)")
-    parser.add_argument("--tensorflow", metavar="PYTHON", help="the Python that has TensorFlow, if another one")
+    parser.add_argument("--volumes", type=int, default=32, help="volumes to read (default: 32)")
+    parser.add_argument("--volume-size", type=int, default=128, help="voxels per side (default: 128)")
+    parser.add_argument("--tensorflow", metavar="PYTHON", help="the Python that has TensorFlow, if not this one")
     parser.add_argument("--data", type=Path, metavar="DIR", help="keep the files there, for the next run")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of measuring per figure (default: 4)")
-    parser.add_argument("--repeats", type=int, default=3, help="turns of every program; medians (default: 3)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there as well")
+    parser.add_argument("--seconds", type=float, default=4.0, help="time to measure each figure (default: 4)")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="turns of every program, of which the medians count (default: 3)"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to this file")
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="what to print (default: table)"
     )
@@ -264,7 +266,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def run(command: Sequence[str]) -> dict[str, float]:
-    """What the program prints. BenchError has its last words."""
+    """The program's output. BenchError has its last lines."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS, stdin=subprocess.DEVNULL
@@ -290,7 +292,7 @@ def _row(name: str, case: Case, setting: Setting, repeats: int, launcher: Launch
         else:
             commands[f"peer {peer_name}"] = peer.command(setting)
     turns: dict[str, list[dict[str, float]]] = {which: [] for which in commands}
-    for _ in range(repeats):  # In turns, so that what else the machine does meets all of them.
+    for _ in range(repeats):  # In turns, so that other load on the machine affects all of them.
         for which, command in commands.items():
             turns[which].append(run(command))
     rates = {which: statistics.median(turn["per_second"] for turn in taken) for which, taken in turns.items()}

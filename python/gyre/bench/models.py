@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 IMAGENET_SIZE = 224
-# VGG's classifier sees 7 x 7 places of ImageNet's images; of smaller ones it sees what is left.
+# VGG's classifier sees 7 x 7 places of ImageNet's images; of smaller images it sees fewer.
 _VGG_SHRINKS_BY = 32
 
 
@@ -114,7 +114,7 @@ class Model:
     outputs: int
     channels: int = 3
     dimensions: int = 2
-    # For a step, where nothing else is asked for: what a CPU can do in seconds.
+    # Default for a step: what a CPU can compute in seconds.
     batch_size: int = 32
     step_image_size: int | None = None
     step_outputs: int | None = None

@@ -1,4 +1,4 @@
-"""What the verbs of `gyre bench` have in common on the command line."""
+"""Command-line options shared by the commands of `gyre bench`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MODEL_NAMES = ("resnet50", "resnet101", "vgg16", "cifar10", "cosmoflow")
 
 @dataclass(frozen=True)
 class Effort:
-    """How much time one figure may take."""
+    """How much time one figure can take."""
 
     seconds: float
     repeats: int
 
 
 def add_common(parser: argparse.ArgumentParser, *, seconds: float) -> None:
-    """The options of every verb."""
+    """The options of every command."""
     parser.add_argument(
-        "--ranks", help="numbers of ranks in all, such as 2,4 (the default; with --hosts: one on each host)"
+        "--ranks", help="total numbers of ranks, such as 2,4 (the default; with --hosts: one on each host)"
     )
     parser.add_argument(
         "--hosts",
@@ -41,10 +41,12 @@ def add_common(parser: argparse.ArgumentParser, *, seconds: float) -> None:
         "--rate", default="1gbit", help="of each host's link in each direction, such as 100mbit (default: 1gbit)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=seconds, help=f"of measuring per figure (default: {seconds:g})"
+        "--seconds", type=float, default=seconds, help=f"time to measure each figure (default: {seconds:g})"
     )
-    parser.add_argument("--repeats", type=int, default=1, help="turns of every program; medians over them (default: 1)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows there as well")
+    parser.add_argument(
+        "--repeats", type=int, default=1, help="turns of every program, of which the medians count (default: 1)"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to this file")
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="what to print (default: table)"
     )

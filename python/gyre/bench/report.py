@@ -1,4 +1,4 @@
-"""Rows of figures: what one says, how they are shown to a person and written for a program."""
+"""Rows of figures: their contents, how they are shown as tables and written as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from gyre.bench.errors import UsageError
 
-# One figure of Gyre's, what others need for the same, and the least that it could take: {"bench", "ranks", "bytes",
+# One figure of Gyre, those of the peers for the same work, and the lower bound: {"bench", "ranks", "bytes",
 # "path": "arena" | "tensor", "face": "cpp" | "python", "hosts", "ours_us", "peers": {"gloo_us", "openmpi_us"},
 # "bound_us"} and what a bench adds. docs/guide/bench.md has the list.
 Row = dict[str, Any]
@@ -91,7 +91,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def time_text(microseconds: float | None) -> str:
-    """In a unit that keeps it short."""
+    """In a unit that keeps the text short."""
     if microseconds is None:
         return "-"
     if microseconds < 0:
@@ -106,7 +106,7 @@ def time_text(microseconds: float | None) -> str:
 def _ratio_text(peer_us: float | None, ours_us: float) -> str:
     if peer_us is None:
         return "-"
-    if ours_us <= 0:  # What is exposed of a step can be lost in noise.
+    if ours_us <= 0:  # The exposed time of a step can be lost in noise.
         return "all" if peer_us > 0 else "-"
     return f"{peer_us / ours_us:.2f}" if peer_us < 10 * ours_us else f"{peer_us / ours_us:.1f}"
 
@@ -188,8 +188,8 @@ def loader_cells(row: Row) -> list[tuple[str, ...]]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Times of ours and of the peers, their ratio (above 1: ours is faster), and how near ours is to the bound; of
-    steps, what they take with and without exchange. The rows of one verb."""
+    """A table of the rows of one command: Gyre's times and the peers', their ratio (above 1: Gyre is faster), and
+    how close Gyre is to the bound; for steps, the times with and without exchange."""
     if rows and rows[0]["bench"] == "step":
         lines = [STEP_COLUMNS, *(step_cells(row) for row in rows)]
     elif rows and rows[0]["bench"] == "jobs":
@@ -209,7 +209,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """UsageError unless the file can be written: told before minutes of measuring, not after."""
+    """UsageError unless the file can be written: reported before minutes of measuring, not after."""
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -220,7 +220,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(path: Path, rows: object) -> None:
-    """The whole file or none of it."""
+    """Writes the whole file or nothing."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w") as file:

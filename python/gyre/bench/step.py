@@ -1,13 +1,13 @@
 """`gyre bench step`: whole training steps of a model, compared with DDP over gloo.
 
-Three ways into Gyre: `ddp` is DistributedDataParallel over the backend gyre, `hvd` is gyre.torch's
+Three variants use Gyre: `ddp` is DistributedDataParallel over the backend gyre, `hvd` is gyre.torch's
 DistributedOptimizer, `cpp` is a libtorch program with gyre::train::DistributedOptimizer. Each row has the whole step,
-the step of as many ranks at the same time that exchange nothing, and what is exposed: the difference, round by round;
-and the processor time that the exchange adds to a step of one rank. All are medians over the rounds.
+the step of the same number of ranks at the same time without exchange, and the exposed time: the difference, round by
+round; and the processor time that the exchange adds to a step of one rank. All are medians over the rounds.
 
-Two more ways exchange nothing, and say what no exchange can do without: with `meet` the ranks only wait for each other
-after backward, so what is exposed is what their unequal speed costs; with `ddp-idle` nobody sums DDP's buckets, so what
-is exposed is what DDP's own copies cost.
+Two more variants exchange nothing, and show costs that no exchange can avoid: with `meet` the ranks only wait for each
+other after backward, so the exposed time is the cost of their unequal speed; with `ddp-idle` DDP's buckets are not
+summed, so the exposed time is the cost of DDP's own copies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WITHOUT_EXCHANGE = ("meet", "ddp-idle")
 
 @dataclass(frozen=True)
 class _Work:
-    """What one step computes."""
+    """The computation of one step."""
 
     model: str
     image_size: int
@@ -59,7 +59,7 @@ def add_verb(verbs: Any) -> None:
     parser.add_argument(
         "--via",
         default="all",
-        help=f"ways into Gyre: some of {', '.join(WAYS)}, or all (default: all); and, to compare with, "
+        help=f"variants to measure: some of {', '.join(WAYS)}, or all (default: all); and, to compare with, "
         f"{' and '.join(WITHOUT_EXCHANGE)}, which exchange nothing",
     )
     parser.add_argument("--batch", type=int, help="samples per rank (default: the model's)")
@@ -77,7 +77,7 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     effort = effort_of(arguments)
     if "cpp" in ways and arguments.via == "all" and not _has_libtorch():
         ways.remove("cpp")
-        launcher.note("the way cpp is not measured: there is no gyre-bench-step (this build is without libtorch)")
+        launcher.note("the variant cpp is not measured: there is no gyre-bench-step (this build has no libtorch)")
     works = [_work(name, arguments) for name in names]
     return [
         row for place in places_of(arguments) for work in works for row in _rows(launcher, place, work, ways, effort)
@@ -93,7 +93,7 @@ def _has_libtorch() -> bool:
 
 
 def _work(name: str, arguments: argparse.Namespace) -> _Work:
-    """UsageError for sizes that are not possible."""
+    """UsageError for impossible sizes."""
     from gyre.bench.models import MODELS  # noqa: PLC0415 - torch takes seconds to load; --help needs none
 
     model = MODELS[name]
@@ -108,7 +108,7 @@ def _work(name: str, arguments: argparse.Namespace) -> _Work:
 
 
 def _rows(launcher: Launcher, place: Place, work: _Work, ways: list[str], effort: Effort) -> list[Row]:
-    """One for each way, all with the same figures of gloo."""
+    """One row for each variant, all with the same figures for gloo."""
     where = f"step of {work.model}, {place.words}"
     in_python = [way for way in ways if way != "cpp"]
     python: list[Figures] = []
@@ -121,7 +121,7 @@ def _rows(launcher: Launcher, place: Place, work: _Work, ways: list[str], effort
         python.append(launcher.ranks(place, module("step", *work.arguments, *via, *seconds, *store)))
         if "cpp" in ways:
             launcher.say(f"{where}: cpp")
-            # Two steps a turn, where the Python program has up to four.
+            # Two steps per turn; the Python program has up to four.
             seconds = ["--seconds", str(effort.seconds / 2)]
             cpp.append(launcher.ranks(place, [str(program("gyre-bench-step")), *work.arguments, *seconds]))
     return [_row(place, work, way, cpp if way == "cpp" else python, python) for way in ways]

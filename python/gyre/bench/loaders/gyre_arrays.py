@@ -1,4 +1,4 @@
-"""gyre.data.Loader: arrays of int16 out of Parquet files, as they are."""
+"""gyre.data.Loader: arrays of int16 from Parquet files, without conversion."""
 
 from __future__ import annotations
 

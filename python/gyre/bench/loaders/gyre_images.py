@@ -17,7 +17,7 @@ def forget(paths: Sequence[Path]) -> None:
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(descriptor)  # What is not yet on disk stays.
+            os.fsync(descriptor)  # Pages not yet written to disk stay.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""torch.utils.data.DataLoader over an image folder, decoded by Pillow: what torchvision's example does, without its
+"""torch.utils.data.DataLoader over an image folder, decoded by Pillow: like torchvision's example, without its
 package. JPEGs to augmented 224 x 224 float32."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
 
 def keep_socket_names_short() -> None:
     """A DataLoader's worker that cannot make its socket in the folder for temporary files loses its batches silently,
-    and the loader waits for ever or ends early. Workers find the other folder whether they are forked or spawned."""
+    and the loader waits forever or ends early. Workers find the other folder whether they are forked or spawned."""
     if len(tempfile.gettempdir() + _SOCKET_IN_FOLDER) > _LONGEST_SOCKET_NAME:
         os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 

@@ -1,6 +1,6 @@
-"""torch.utils.data.DataLoader over the row groups of Parquet files, read by pyarrow: what petastorm does, without
-its package. Each worker process takes row groups in random order and shuffles their rows. Images are decoded by Pillow
-to augmented 224 x 224 float32; `--arrays` takes arrays of int16 as they are."""
+"""torch.utils.data.DataLoader over the row groups of Parquet files, read by pyarrow: like petastorm, without its
+package. Each worker process reads row groups in random order and shuffles their rows. Images are decoded by Pillow
+to augmented 224 x 224 float32; `--arrays` reads arrays of int16 without conversion."""
 
 from __future__ import annotations
 

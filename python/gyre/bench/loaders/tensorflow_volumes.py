@@ -1,4 +1,4 @@
-"""tf.data with AUTOTUNE: CosmoFlow's volumes as the public benchmark reads them. Needs TensorFlow alone, and may run
+"""tf.data with AUTOTUNE: CosmoFlow's volumes as the public benchmark reads them. Needs only TensorFlow, and can run
 in an environment of its own."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     batches = dataset(tf, options)
-    for _ in batches:  # Warms up, and lets AUTOTUNE find its numbers.
+    for _ in batches:  # Warms up, and lets AUTOTUNE tune itself.
         pass
     volumes = 0
     began = time.perf_counter()

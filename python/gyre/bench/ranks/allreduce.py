@@ -1,4 +1,4 @@
-"""The allreduce benchmark, whoever does the exchange."""
+"""The allreduce benchmark, for any implementation of the exchange."""
 
 from __future__ import annotations
 

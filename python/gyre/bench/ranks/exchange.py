@@ -1,5 +1,5 @@
-"""The exchange benchmark, whoever does the exchange: from the moment backward begins to hand out gradients that are
-there already, to the moment all of them are averaged."""
+"""The exchange benchmark, for any implementation of the exchange: from the moment backward begins to hand out
+existing gradients, to the moment all of them are averaged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def average(ranks: Ranks) -> float:
 
 @dataclass(frozen=True)
 class Exchange:
-    """How a way of exchanging is timed and checked."""
+    """How an implementation of the exchange is timed and checked."""
 
     given: GivenGradients
     ranks: Ranks
@@ -33,8 +33,8 @@ class Exchange:
     def measure(
         self, module: nn.Module, step: Callable[[torch.Tensor], None], forget: Callable[[], None], expected: float
     ) -> float:
-        """Median microseconds of `step`, which is given the output of `module` and must leave `expected` in every
-        gradient when rank r's were r + 1. `forget` makes ready for the next backward."""
+        """Median microseconds of `step`, which gets the output of `module` and must leave `expected` in every
+        gradient if rank r's were r + 1. `forget` prepares the next backward."""
         output: list[torch.Tensor] = []
 
         def prepare() -> None:
@@ -53,7 +53,7 @@ class Exchange:
     def measure_both(
         self, module: nn.Module, step: Callable[[torch.Tensor], None], expected: float
     ) -> dict[str, float]:
-        """As an optimizer's owner chooses: each step with new gradients, or into the memory of the last ones, which
+        """As the training loop chooses: each step with new gradients, or into the memory of the last ones, which
         zero_grad(set_to_none=False) has filled with zeros."""
         new = self.measure(module, step, self.given.forget_gradients, expected)
         self.given.own_gradients()

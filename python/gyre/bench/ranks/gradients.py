@@ -1,5 +1,4 @@
-"""Gradients that are there already: a module whose backward costs next to nothing, so that what is timed is the
-exchange.
+"""Precomputed gradients: a module whose backward costs next to nothing, so that only the exchange is timed.
 
 Its parameters have the shapes of a model's. forward() computes nothing; backward from what it returns hands each
 parameter a view of the one gradient given, from the last parameter to the first, as a real backward would.
@@ -62,7 +61,7 @@ class GivenGradients(nn.Module):
             parameter.grad = None
 
     def own_gradients(self) -> None:
-        """Zeros in memory of each parameter's own: those that backward left may be views of what it handed out."""
+        """Zeros in each parameter's own memory: gradients that backward left may be views of what it handed out."""
         for parameter in self.list:
             parameter.grad = torch.zeros_like(parameter)
 
@@ -73,11 +72,11 @@ class GivenGradients(nn.Module):
                 parameter.grad.zero_()
 
     def empty_cache(self) -> None:
-        """So that the gradients are found in memory, where a model's are."""
+        """Evicts the gradients from the cache, as in a real model."""
         self._flush += 1
 
     def require(self, expected: float) -> None:
-        """Every element of every gradient. SystemExit otherwise."""
+        """Checks every element of every gradient. SystemExit if one is wrong."""
         for index, parameter in enumerate(self.list):
             if parameter.grad is None or not bool((parameter.grad == expected).all()):
                 raise SystemExit(f"wrong answer: the gradient of parameter {index} is not {expected} everywhere")

@@ -1,4 +1,4 @@
-"""How a rank's program joins the others, for Gyre and for each peer: what all of the benches need of it."""
+"""How a rank's program joins the others, for Gyre and for each peer, as all benchmarks need it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TIMEOUT = timedelta(seconds=300)
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place, and the three operations that benches need besides the one they measure."""
+    """This process's rank, and the three operations that benchmarks need in addition to the measured one."""
 
     rank: int
     size: int
-    native: Callable[[torch.Tensor], Any]  # A tensor as `allreduce` wants it: the same memory.
+    native: Callable[[torch.Tensor], Any]  # A tensor in the form that `allreduce` takes, over the same memory.
     allreduce: Callable[[Any], object]  # A sum, in place.
     meet: Callable[[], None]  # A barrier.
     from_rank_0: Callable[[int], int]
@@ -34,7 +34,7 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def gyre_ranks() -> Iterator[Ranks]:
-    import gyre.torch as hvd  # noqa: PLC0415 - only the programs that need it pay for it
+    import gyre.torch as hvd  # noqa: PLC0415 - imported only by programs that need it
 
     hvd.init()
 
@@ -49,16 +49,16 @@ def gyre_ranks() -> Iterator[Ranks]:
 
 
 def never_take_apart(process_group: object) -> None:
-    """For torch's process groups over gloo. When the last reference to one goes, it waits for its threads while it
-    holds the interpreter's lock, and they may need that lock to let go of their last operation: on a busy machine the
-    process hangs, or aborts. One that is never taken apart ends with the process, which then has to `leave`."""
+    """For torch's process groups over gloo. When the last reference to one is dropped, it waits for its threads
+    while it holds the GIL, and they may need the GIL to release their last operation: on a busy machine the process
+    hangs, or aborts. A group that is never destroyed ends with the process, which then has to `leave`."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(process_group))
 
 
 def leave() -> NoReturn:
-    """Ends a program that has used gloo, as the last thing it does, with exit code 0 and without taking the interpreter
-    down: a thread of gloo's that wants the interpreter's lock from then on is ended in the middle of C++ code that must
-    not throw, and the process aborts ("terminate called without an active exception"; 1 run in 40 on busy cores)."""
+    """Ends a program that has used gloo, as its last action, with exit code 0 and without shutting the interpreter
+    down: a gloo thread that requests the GIL after shutdown is ended in the middle of C++ code that must not throw,
+    and the process aborts ("terminate called without an active exception"; 1 run in 40 on busy cores)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -66,8 +66,8 @@ def leave() -> NoReturn:
 
 @contextmanager
 def gloo_ranks(store: str) -> Iterator[Ranks]:
-    """torch.distributed's, under `gyre run`; `store` is a file that does not exist yet, where they meet. The program
-    has to `leave` afterwards."""
+    """torch.distributed's group, under `gyre run`; the ranks meet at the file `store`, which must not exist yet. The
+    program has to `leave` afterwards."""
     import torch.distributed as dist  # noqa: PLC0415
 
     rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
@@ -85,7 +85,7 @@ def gloo_ranks(store: str) -> Iterator[Ranks]:
 
 @contextmanager
 def openmpi_ranks() -> Iterator[Ranks]:
-    """Open MPI's, through mpi4py, under mpirun."""
+    """Open MPI's group, through mpi4py, under mpirun."""
     from mpi4py import MPI  # noqa: PLC0415
 
     world = MPI.COMM_WORLD

@@ -13,8 +13,9 @@ from gyre.bench.ranks.groups import Ranks, gyre_ranks
 
 
 def resident_bytes(ranks: Ranks) -> int:
-    """Of this process; of what the ranks share, its part. Without the files that are mapped, such as libraries, whose
-    part depends on who else has them. All ranks call it together, so that what they share is mapped by all."""
+    """This process's memory, including its part of shared memory. Mapped files, such as libraries, are excluded,
+    because their part depends on which other processes map them. All ranks call it together, so that shared memory
+    is mapped by all."""
     ranks.meet()
     fields = dict(line.split(":", 1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
     ranks.meet()
@@ -25,7 +26,7 @@ def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[st
     import gyre.torch as hvd  # noqa: PLC0415 - after the group is joined
 
     plain = torch.optim.SGD(module.parameters(), 0.0)
-    plain.step()  # torch loads much for the first one.
+    plain.step()  # torch loads a lot for the first one.
     before_bytes = resident_bytes(ranks)
     optimizer: Any = hvd.DistributedOptimizer(plain, module.named_parameters())
 

@@ -16,7 +16,7 @@ def measure(module: GivenGradients, exchange: Exchange, ranks: Ranks) -> dict[st
             if parameter.grad is not None:
                 ranks.allreduce(ranks.native(parameter.grad))
 
-    # The sum; dividing it, as an average needs, is left to the peer for nothing.
+    # Only the sum; the peer is not charged for the division that an average needs.
     expected = ranks.size * (ranks.size + 1) / 2
     return exchange.measure_both(module, step, expected)
 

@@ -1,5 +1,5 @@
-"""One rank of the step benchmark in Python: whole training steps of a model on made-up data, alone and by each face, in
-turns of several steps, so that a noisy minute hits all alike. Runs under `gyre run`."""
+"""One rank of the step benchmark in Python: whole training steps of a model on random data, alone and with each
+variant of the exchange, in turns of several steps, so that a noisy minute affects all alike. Runs under `gyre run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gyre.bench.ranks.groups import Ranks, gloo_ranks, gyre_ranks, leave
 from gyre.bench.ranks.timing import arguments_parser, effort_of, rounds_for, write_result
 
 _LEARNING_RATE = 1e-3
-# A training takes one step after the other: the first of a turn finds caches and memory as another network has left
+# A training runs one step after the other: the first step of a turn finds caches and memory as another network has left
 # them, and does not count.
 _STEPS_OF_A_TURN = 4
 ALONE = "alone"
@@ -30,7 +30,7 @@ DDP_IDLE = "ddp-idle"
 
 @dataclass(frozen=True)
 class Trained:
-    """A network with what a step of it needs."""
+    """A network and everything that a training step needs."""
 
     network: nn.Module
     optimizer: torch.optim.Optimizer
@@ -56,7 +56,7 @@ def _ddp(network: nn.Module, optimizer: torch.optim.Optimizer, bucket_views: boo
 
 
 def _ddp_idle(network: nn.Module, optimizer: torch.optim.Optimizer, bucket_views: bool) -> Trained:
-    """Every rank goes on with what it computed itself."""
+    """No exchange: every rank steps with its own gradients."""
     network = DistributedDataParallel(network, gradient_as_bucket_view=bucket_views)
     network.register_comm_hook(None, lambda _, bucket: _done(bucket.buffer()))
     return Trained(network, optimizer)
@@ -85,7 +85,8 @@ WRAPS: dict[str, Callable[[nn.Module, torch.optim.Optimizer, bool], Trained]] = 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one step, in microseconds: until the last rank has ended it, and of this rank's processor, all threads."""
+    """One step's times, in microseconds: until the last rank has finished it, and this rank's processor time, all
+    threads."""
 
     time_us: float
     processor_us: float
@@ -112,7 +113,7 @@ class Work:
         return Cost((time.perf_counter() - start) * 1e6, (time.process_time() - start_of_processor) * 1e6)
 
     def turn(self, trained: Trained, ranks: Ranks) -> Cost:
-        """The median of some steps in a row."""
+        """The median of several steps in a row."""
         steps = [self.step(trained, ranks) for _ in range(_STEPS_OF_A_TURN)][1:]
         return Cost(
             statistics.median(step.time_us for step in steps), statistics.median(step.processor_us for step in steps)
@@ -120,8 +121,8 @@ class Work:
 
 
 def added(costs: list[dict[str, Cost]], name: str, part: Callable[[Cost], float], to: str = ALONE) -> float:
-    """What the exchange adds, in the middle of all rounds. A machine that is slower for a while is so for a whole
-    round, so the difference is taken round by round."""
+    """What the exchange adds, as the median over all rounds. If the machine is slower for a while, a whole round is,
+    so the difference is computed round by round."""
     return statistics.median(part(once[name]) - part(once[to]) for once in costs)
 
 
@@ -143,7 +144,7 @@ def main() -> None:
         return WRAPS[face](network, optimizer, arguments.bucket_views)
 
     rendezvous = os.environ.get("GYRE_RENDEZVOUS", "")
-    if rendezvous.startswith("tcp:"):  # Several hosts: the backend gyre finds its own address by rank 0's.
+    if rendezvous.startswith("tcp:"):  # On several hosts the backend gyre finds its own address from rank 0's.
         os.environ["MASTER_ADDR"] = rendezvous.removeprefix("tcp:").rpartition(":")[0]
     with gyre_ranks() as ranks, gloo_ranks(arguments.store):
         trained = {face: make(face) for face in (ALONE, *arguments.via.split(","))}
@@ -152,7 +153,7 @@ def main() -> None:
             torch.randn(arguments.batch, *model.sample_shape(arguments.image_size)),
             torch.randint(arguments.outputs, (arguments.batch,)),
         )
-        for _ in range(2):  # The first teaches plans and DDP the order; the second takes its memory.
+        for _ in range(2):  # Plans and DDP learn the order from the first step; the second allocates their memory.
             steps_us = sum(work.step(face, ranks).time_us for face in trained.values())
         rounds = rounds_for(steps_us * _STEPS_OF_A_TURN, effort_of(arguments), ranks)
         costs = [{name: work.turn(face, ranks) for name, face in trained.items()} for _ in range(rounds)]

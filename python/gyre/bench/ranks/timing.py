@@ -1,4 +1,5 @@
-"""What every rank's program does alike: rotate buffers, repeat for a while, take the median, check the answer."""
+"""Code shared by every rank's program: rotating buffers, repeating for a while, taking the median, checking the
+result."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _WARM_UP = 3
 
 @dataclass(frozen=True)
 class Effort:
-    """How long, how often at least, and over how much memory one figure is measured."""
+    """How long, how many times at least, and over how much memory one figure is measured."""
 
     seconds: float
     fewest_rounds: int
@@ -33,7 +34,7 @@ def effort_of(arguments: argparse.Namespace) -> Effort:
 
 
 def arguments_parser() -> argparse.ArgumentParser:
-    """With the arguments of every program."""
+    """A parser with the arguments of every program."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=0.6)
@@ -48,7 +49,7 @@ def write_result(path: Path, figures: object) -> None:
 
 
 def rounds_for(once_us: float, effort: Effort, ranks: Ranks) -> int:
-    """How often to repeat what takes so long; rank 0's opinion counts."""
+    """How often to repeat something that takes this long; rank 0 decides."""
     wanted = int(effort.seconds * 1e6 / max(once_us, 0.1))
     return ranks.from_rank_0(min(max(wanted, effort.fewest_rounds), _MOST_ROUNDS))
 
@@ -76,8 +77,8 @@ def measure_allreduce(size_bytes: int, effort: Effort, ranks: Ranks) -> float:
 
 
 def measure_steps(prepare: Callable[[], None], step: Callable[[], None], effort: Effort, ranks: Ranks) -> float:
-    """Median microseconds of `step`; `prepare`, before each, ends with all ranks together. It does not count into the
-    figure, but into the time that measuring may take."""
+    """Median microseconds of `step`; `prepare`, before each, ends with a barrier. It does not count towards the
+    figure, but towards the time limit of the measurement."""
 
     def once() -> float:
         prepare()

@@ -1,4 +1,4 @@
-"""A few training steps of a model on made-up data: what `gyre explain --model` explains."""
+"""A few training steps of a model on random data, for `gyre explain --model`."""
 
 from __future__ import annotations
 
