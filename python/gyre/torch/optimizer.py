@@ -181,19 +181,15 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     the original, from one thread. Collective: every rank wraps the same parameters in the same order.
     named_parameters: model.named_parameters(), names for messages and the timeline. Must cover all parameters.
     compression: how float32 gradients are sent between hosts (within a host nothing is rounded): Compression.none,
-        .fp16 or .bf16 (half the bytes, sums in float32), or a class of yours, in whose type they are sent and summed
-        everywhere.
+        .fp16 or .bf16 (half the bytes, sums in float32), or your own class, in whose type they are sent and summed.
     backward_passes_per_step: number of backward passes that are accumulated (summed) locally before the exchange.
     op: Average or Sum; with Adasum every rank steps by itself, and the changes are added adaptively.
     gradient_predivide_factor: gradients are divided by it before the sum and multiplied after (op=Average only).
     groups: lists of parameters whose gradients are exchanged together, in a bucket of their own, however large; or the
-        number of lists into which to divide all parameters, in order. Not for op=Adasum. num_groups is its deprecated
-        form.
-    sparse_as_dense: exchange sparse gradients as dense ones; by default only their rows are sent, when the exchange
-        ends.
+        number of lists to divide all parameters into, in order. Not for op=Adasum. num_groups: deprecated form.
+    sparse_as_dense: exchange sparse gradients as dense ones, instead of only their rows at the end of the exchange.
     process_set: exchange among these ranks only. On a rank outside the set the result steps by itself.
-    error_feedback: the rounding error of fp16 or bf16 is added to this rank's next gradient; needs memory for all
-        gradients.
+    error_feedback: add the rounding error of fp16 or bf16 to this rank's next gradient; needs memory for all of them.
     end_in_backward: backward() returns when the gradients are reduced, so that clipping needs no synchronize(). Only if
         the first one produced all gradients on every rank; otherwise, or with False on any rank, step() waits.
     divide_by_contributors: while ranks have joined, averages are over the others. Same on all ranks; op=Average only.
