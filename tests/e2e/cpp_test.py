@@ -113,9 +113,7 @@ def test_gyre_config_without_libraries_says_what_makes_them(tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 1
-    assert (
-        done.stderr == f"gyre-config: the Gyre in {copy} has no C++ libraries; in a checkout `./dev build` makes them\n"
-    )
+    assert done.stderr == f"gyre-config: the Gyre in {copy} has no C++ libraries; in a checkout, run `./dev build`\n"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def add_imagenet(sets: Any, out: argparse.ArgumentParser) -> None:
 def write_digits(folder: Path) -> str:
     dataset = digits()
     state = "written" if write_dataset(dataset, folder) else "already complete"
-    counts = f"{len(dataset.train_images)} images to train with, {len(dataset.test_images)} to test with"
+    counts = f"{len(dataset.train_images)} training images, {len(dataset.test_images)} test images"
     return f"digits: {counts}; {state} in {folder}"
 
 
@@ -96,7 +96,7 @@ def write_cosmo(options: argparse.Namespace) -> str:
     write_volumes(
         options.out, volumes, options.size, seed=options.seed, plain=options.plain, processes=options.processes
     )
-    return f"cosmo: {options.train} volumes to train with, {options.validation} to validate with, in {options.out}"
+    return f"cosmo: {options.train} training volumes, {options.validation} validation volumes, in {options.out}"
 
 
 def write_imagenet(options: argparse.Namespace) -> str:
@@ -105,7 +105,7 @@ def write_imagenet(options: argparse.Namespace) -> str:
     images = {"train": options.train, "validation": options.validation}
     recipe = Recipe(options.seed, options.classes, options.size)
     write_images(options.out, images, recipe, layout=options.layout, images_per_shard=options.per_shard)
-    return f"imagenet: {options.train} images to train with, {options.validation} to validate with, in {options.out}"
+    return f"imagenet: {options.train} training images, {options.validation} validation images, in {options.out}"
 
 
 WRITERS = {"digits": lambda options: write_digits(options.out), "cosmo": write_cosmo, "imagenet": write_imagenet}
