@@ -188,17 +188,21 @@ class ParquetReader : public SampleReader {
       : set_(set), cache_(std::move(cache)), values_(std::move(budget)) {}
 
   Example read_sample(std::uint64_t index, StageTimes& times) override;
+  void expect(std::span<const std::uint64_t> samples) override { expected_.assign(samples.begin(), samples.end()); }
   std::string position() const override;
   std::size_t scratch_bytes() const override { return values_.capacity_bytes(); }
 
  private:
-  RowGroup load(StageTimes& times);
+  RowGroup load(const Place& place, StageTimes& times);
+  /// One of the row groups that are expected.
+  void read_ahead(StageTimes& times);
   Example copy_row(const RowGroup& group);
 
   const ParquetSet& set_;
   const std::shared_ptr<RowGroupCache> cache_;
   ScratchBuffer values_;
   std::optional<Place> place_;
+  std::vector<std::uint64_t> expected_;  // The nearest first.
   std::size_t open_file_ = 0;
   std::unique_ptr<ParquetFile> open_;  // The file that was read last.
 };
@@ -266,17 +270,25 @@ std::unique_ptr<SampleReader> ParquetSet::make_reader(std::shared_ptr<MemoryBudg
   return std::make_unique<ParquetReader>(*this, std::move(cache), std::move(budget));
 }
 
-RowGroup ParquetReader::load(StageTimes& times) {
+void ParquetReader::read_ahead(StageTimes& times) {
+  for (const std::uint64_t sample : expected_) {
+    const Place place = set_.place_of(sample);
+    if (cache_->read_ahead({place.file, place.row_group}, [&] { return load(place, times); })) return;
+  }
+}
+
+RowGroup ParquetReader::load(const Place& place, StageTimes& times) {
   StageClock clock(times);
-  const File& file = set_.files_[place_->file];
-  const std::uint64_t group = place_->row_group;
+  const File& file = set_.files_[place.file];
+  const std::uint64_t group = place.row_group;
   RowGroup loaded;
   std::chrono::nanoseconds source{0};
+  std::uint64_t encoded_bytes = 0;
   try {
-    if (!open_ || open_file_ != place_->file) {
+    if (!open_ || open_file_ != place.file) {
       open_.reset();
       open_ = std::make_unique<ParquetFile>(set_.arrow_, set_.open_(file.name), cache_->memory());
-      open_file_ = place_->file;
+      open_file_ = place.file;
     }
     source -= open_->source_time();
     if (group >= open_->row_groups() || open_->rows(group) != file.rows_of(group)) {
@@ -284,6 +296,7 @@ RowGroup ParquetReader::load(StageTimes& times) {
                   fmt::format("{} has changed since its footer was read: row group {} had {} rows", file.name, group,
                               file.rows_of(group)));
     }
+    for (const Column& column : file.columns) encoded_bytes += open_->leaf_bytes(group, column.listed.leaf);
     for (const Column& column : file.columns) loaded.columns.push_back(open_->read(group, column.listed));
     source += open_->source_time();
   } catch (const Error& error) {
@@ -291,9 +304,11 @@ RowGroup ParquetReader::load(StageTimes& times) {
     throw Error(
         ErrorCode::kResourceExhausted,
         fmt::format("{}: row group {}, of {} rows, does not fit into the {} that decoded row groups may take, half "
-                    "of the memory budget; give the loader more, read fewer columns, or write smaller row "
-                    "groups (pyarrow: row_group_size)",
-                    file.name, group, file.rows_of(group), format_bytes(cache_->most_bytes())));
+                    "of the memory budget. Its values take {} as they are encoded; numbers need about 2.5 times, byte "
+                    "strings 6 times their size in memory as the budget. Give the loader more, read fewer columns, or "
+                    "write smaller row groups (pyarrow: row_group_size)",
+                    file.name, group, file.rows_of(group), format_bytes(cache_->most_bytes()),
+                    format_bytes(encoded_bytes)));
   }
   clock.finish(Stage::kDecode);
   times.spent.at(static_cast<std::size_t>(Stage::kSource)) += source;
@@ -308,8 +323,8 @@ Example ParquetReader::read_sample(std::uint64_t index, StageTimes& times) {
   StageTimes spent;
   StageClock clock(spent);
   cache_->with(
-      {place_->file, place_->row_group}, [&] { return load(spent_loading); },
-      [&](const RowGroup& group) { sample = copy_row(group); });
+      {place_->file, place_->row_group}, [&] { return load(*place_, spent_loading); },
+      [&](const RowGroup& group) { sample = copy_row(group); }, [&] { read_ahead(spent_loading); });
   clock.finish(Stage::kDecode);  // Also what it waited for another thread that decoded the row group.
   spent.spent.at(static_cast<std::size_t>(Stage::kDecode)) -= spent_loading.total();
   times += spent_loading;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ class SampleReader {
   /// The features of sample `index`, as views that stay until the next call. Adds the time to `times`. Errors name the
   /// file, the sample and its place in it: kCorruptData; kNotFound and kIo; kResourceExhausted beyond the budget.
   virtual Example read_sample(std::uint64_t index, StageTimes& times) = 0;
+
+  /// Samples that will be asked for soon, of this reader or others of its set, the nearest first. A reader that would
+  /// wait for another one may read them meanwhile.
+  virtual void expect(std::span<const std::uint64_t> /*samples*/) {}
 
   /// The last sample that was asked for, for messages: file, number in it, place.
   virtual std::string position() const = 0;

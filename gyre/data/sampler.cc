@@ -76,10 +76,15 @@ RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
   batch.first_position = static_cast<std::uint64_t>(rank) * per_rank;
   batch.counted = step_counted > offset ? std::min(per_rank, step_counted - offset) : 0;
   batch.counted_globally = sharded ? step_counted : step_counted * static_cast<std::uint64_t>(options_.ranks);
-  const std::uint64_t first = step * size + offset;
   batch.samples.reserve(per_rank);
-  for (std::uint64_t i = 0; i < per_rank; ++i) batch.samples.push_back(sample_at((first + i) % options_.count));
+  for (std::uint64_t i = 0; i < per_rank; ++i) batch.samples.push_back(sample_at(position_of(step, rank, i)));
   return batch;
+}
+
+std::uint64_t EpochOrder::position_of(std::uint64_t step, int rank, std::uint64_t index) const {
+  const bool sharded = options_.sharing == Sharing::kSharded;
+  const std::uint64_t offset = sharded ? static_cast<std::uint64_t>(rank) * options_.batch_per_rank : 0;
+  return (step * step_size(options_) + offset + index) % options_.count;
 }
 
 Share share_of(std::uint64_t count, int rank, int ranks) {

@@ -57,9 +57,11 @@ class EpochOrder {
   /// `rank` is the one given above, or any other when samples are sharded (then the order is everybody's).
   RankBatch batch(std::uint64_t step, int rank) const;
 
- private:
+  /// Which position of the order batch(step, rank).samples[index] has: less than SamplerOptions::count.
+  std::uint64_t position_of(std::uint64_t step, int rank, std::uint64_t index) const;
   std::uint64_t sample_at(std::uint64_t position) const;
 
+ private:
   SamplerOptions options_;
   std::uint64_t steps_;
   Shuffle full_;

@@ -42,6 +42,15 @@ LoaderOptions checked(LoaderOptions options, const SampleSet& set) {
   return options;
 }
 
+std::uint64_t block_of(const SamplerOptions& sampling, const SampleSet& set) {
+  switch (sampling.shuffling) {
+    case Shuffling::kNone: return set.largest_file();
+    case Shuffling::kFull: return 0;
+    case Shuffling::kBlocks: return sampling.block;
+  }
+  return 0;
+}
+
 std::vector<Field> checked(std::vector<Field> fields) {
   check_fields(fields);
   return fields;
@@ -54,6 +63,7 @@ LoaderPool::LoaderPool(std::shared_ptr<const SampleSet> set, std::vector<Field> 
       decoder_(checked(std::move(fields))),
       options_(checked(options, *set_)),
       steps_(steps_per_epoch(options_.sampling)),
+      block_(block_of(options_.sampling, *set_)),
       budget_(std::make_shared<MemoryBudget>(options.memory_budget_bytes)) {
   plan_memory();
 }
@@ -153,7 +163,7 @@ void LoaderPool::start_epoch(std::uint64_t epoch, std::uint64_t first_step) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("an epoch of {} steps cannot begin at step {}", steps_, first_step));
   }
-  EpochOrder order(options_.sampling, epoch, options_.rank);
+  auto order = std::make_shared<const EpochOrder>(options_.sampling, epoch, options_.rank);
   {
     const MutexLock lock(mutex_);
     next_step_ =
@@ -186,6 +196,7 @@ void LoaderPool::work() {
     lock.unlock();
     Outcome outcome;
     try {
+      look_ahead(worker, *task);
       outcome = read_sample(worker, *task);
     } catch (const std::exception& exception) {
       outcome.failure = std::make_exception_ptr(as_error(exception));
@@ -221,6 +232,7 @@ BatchSlot* LoaderPool::begin_batch() {
   free_.pop_back();
   slot->epoch = epoch_;
   slot->step = next_step_++;
+  slot->order = order_;
   slot->batch = order_->batch(slot->step, options_.rank);
   slot->begun = 0;
   slot->finished = 0;
@@ -231,6 +243,22 @@ BatchSlot* LoaderPool::begin_batch() {
   slot->failure = nullptr;
   filling_.push_back(slot);
   return slot;
+}
+
+void LoaderPool::look_ahead(Worker& worker, const Task& task) const {
+  if (block_ <= 1 || options_.threads == 1) return;
+  const std::shared_ptr<const EpochOrder>& order = task.slot->order;
+  const std::uint64_t position = order->position_of(task.slot->step, options_.rank, task.position);
+  if (worker.order == order && worker.block == position / block_) return;
+  worker.order = order;
+  worker.block = position / block_;
+  std::vector<std::uint64_t> upcoming;
+  for (int i = 1; i < options_.threads; ++i) {
+    const std::uint64_t begin = (worker.block + static_cast<std::uint64_t>(i)) * block_;
+    if (begin >= options_.sampling.count) break;
+    upcoming.push_back(order->sample_at(begin));
+  }
+  worker.reader->expect(upcoming);
 }
 
 LoaderPool::Outcome LoaderPool::read_sample(Worker& worker, const Task& task) const {

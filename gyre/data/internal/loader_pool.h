@@ -27,6 +27,7 @@ struct BatchSlot {
   std::vector<AlignedMemory> fields;
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
+  std::shared_ptr<const EpochOrder> order;  ///< In which the batch stands.
   RankBatch batch;
   std::size_t begun = 0;     ///< Samples that a thread has taken.
   std::size_t finished = 0;  ///< Samples that are done, or have failed.
@@ -84,6 +85,8 @@ class LoaderPool {
   struct Worker {
     std::unique_ptr<SampleReader> reader;
     FieldScratch scratch;
+    std::shared_ptr<const EpochOrder> order{};  ///< In which the reader knows what comes behind …
+    std::uint64_t block = 0;                    ///< … this block.
 
     std::uint64_t scratch_bytes() const { return reader->scratch_bytes() + scratch.bytes(); }
   };
@@ -93,6 +96,8 @@ class LoaderPool {
     std::exception_ptr failure;
     std::string damage;  ///< Of the sample whose place another one has taken.
   };
+  /// Tells the reader, once for each block, where the following blocks begin.
+  void look_ahead(Worker& worker, const Task& task) const;
   /// The task's sample, or the one that takes its place.
   Outcome read_sample(Worker& worker, const Task& task) const;
   void read_into_place(Worker& worker, const Task& task, std::uint64_t sample, StageTimes& times) const;
@@ -104,6 +109,7 @@ class LoaderPool {
   const FieldDecoder decoder_;
   LoaderOptions options_;
   const std::uint64_t steps_;
+  const std::uint64_t block_;  // Samples that are best read together, and follow each other in the order; 0: none do.
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<std::thread> threads_;
 
@@ -114,7 +120,7 @@ class LoaderPool {
   std::size_t most_slots_ GYRE_GUARDED_BY(mutex_) = 0;
   std::vector<BatchSlot*> free_ GYRE_GUARDED_BY(mutex_);
   std::deque<BatchSlot*> filling_ GYRE_GUARDED_BY(mutex_);  // In the order of their steps.
-  std::optional<EpochOrder> order_ GYRE_GUARDED_BY(mutex_);
+  std::shared_ptr<const EpochOrder> order_ GYRE_GUARDED_BY(mutex_);
   std::uint64_t epoch_ GYRE_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_step_ GYRE_GUARDED_BY(mutex_) = 0;
   std::size_t working_ GYRE_GUARDED_BY(mutex_) = 0;  // Threads that read a sample.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <new>
 #include <span>
@@ -20,6 +21,10 @@ constexpr std::string_view kEncryptedMagic = "PARE";
 constexpr std::size_t kWhyBytes = 1024;
 /// Magic at both ends, and the length of the footer.
 constexpr std::uint64_t kLeastBytes = 12;
+/// Of a column, before compression; numbers are often encoded in less than they take here.
+constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kPartValues = std::uint64_t{1} << 17;
+constexpr std::uint64_t kMostParts = 1024;
 
 }  // namespace
 
@@ -114,6 +119,13 @@ std::vector<ListedColumn> ParquetFile::columns() const {
   return std::move(listed.columns);
 }
 
+/// What Arrow needs besides a part's values, several times as much, so stays in the processor's caches.
+std::uint64_t ParquetFile::rows_per_part(std::uint64_t row_group, std::uint64_t leaf) const {
+  const std::uint64_t by_bytes = leaf_bytes(row_group, leaf) / kPartBytes;
+  const std::uint64_t by_values = arrow_.leaf_values(opened_, row_group, leaf) / kPartValues;
+  return std::max<std::uint64_t>(rows(row_group) / (std::min(std::max(by_bytes, by_values), kMostParts) + 1), 1);
+}
+
 std::vector<ArrowPart> ParquetFile::read(std::uint64_t row_group, const ListedColumn& column) {
   std::vector<ArrowPart> read;
   // A vector that grows may throw, which must not pass through the plugin: a part that found no place is released.
@@ -127,7 +139,9 @@ std::vector<ArrowPart> ParquetFile::read(std::uint64_t row_group, const ListedCo
                              }};
   std::array<char, kWhyBytes> why{};
   const std::string where = fmt::format("row group {}, column '{}'", row_group, column.path);
-  check(arrow_.read(opened_, row_group, column.leaf, &parts, {why.data(), why.size()}), where, why.data());
+  check(arrow_.read(opened_, row_group, column.leaf, rows_per_part(row_group, column.leaf), &parts,
+                    {why.data(), why.size()}),
+        where, why.data());
   std::uint64_t rows = 0;
   try {
     for (const ArrowPart& part : read) {

@@ -70,7 +70,7 @@ class ParquetFile {
   std::uint64_t leaf_bytes(std::uint64_t row_group, std::uint64_t leaf) const;
   std::vector<ListedColumn> columns() const;
 
-  /// The values of a column in one row group, one after the other; their layout is checked.
+  /// The values of a column in one row group, one part after the other; their layout is checked.
   std::vector<ArrowPart> read(std::uint64_t row_group, const ListedColumn& column);
 
   /// Of reading bytes, since it was opened.
@@ -79,6 +79,7 @@ class ParquetFile {
  private:
   static bool read_at(void* context, std::uint64_t offset_bytes, void* into, std::uint64_t bytes);
   void check_ends() const;
+  std::uint64_t rows_per_part(std::uint64_t row_group, std::uint64_t leaf) const;
   /// Throws what `outcome` says; `where` is put in front.
   void check(parquet::Outcome outcome, const std::string& where, const char* why) const;
 

@@ -3,6 +3,24 @@
 #include <algorithm>
 
 namespace gyre::data::internal {
+namespace {
+
+/// Arrow asks for memory on the thread that reads; this says for what.
+thread_local bool this_thread_reads_ahead = false;
+
+class ReadingAhead {
+ public:
+  ReadingAhead() { this_thread_reads_ahead = true; }
+  ~ReadingAhead() { this_thread_reads_ahead = false; }
+  ReadingAhead(const ReadingAhead&) = delete;
+  ReadingAhead& operator=(const ReadingAhead&) = delete;
+};
+
+bool is_damage(const Error& error) {
+  return error.code() == ErrorCode::kCorruptData || error.code() == ErrorCode::kUnsupported;
+}
+
+}  // namespace
 
 RowGroupCache::RowGroupCache(const parquet::Interface& arrow, std::shared_ptr<MemoryBudget> budget,
                              std::uint64_t most_bytes)
@@ -41,6 +59,7 @@ bool RowGroupCache::evict() {
   auto found = entries_.end();
   for (auto it = entries_.begin(); it != entries_.end(); ++it) {
     if (!it->second->group || it->second->users > 0) continue;
+    if (it->second->unused && this_thread_reads_ahead) continue;
     if (found == entries_.end() || it->second->last_use < found->second->last_use) found = it;
   }
   if (found == entries_.end()) return false;
@@ -49,8 +68,9 @@ bool RowGroupCache::evict() {
   return true;
 }
 
-void RowGroupCache::with(const RowGroupName& name, const Load& load, const std::function<void(const RowGroup&)>& use) {
-  std::shared_ptr<Entry> entry = acquire(name, load);
+void RowGroupCache::with(const RowGroupName& name, const Load& load, const std::function<void(const RowGroup&)>& use,
+                         const std::function<void()>& meanwhile) {
+  std::shared_ptr<Entry> entry = acquire(name, load, meanwhile);
   const auto leave = [&] {
     MutexLock lock(mutex_);
     --entry->users;
@@ -70,9 +90,10 @@ void RowGroupCache::with(const RowGroupName& name, const Load& load, const std::
   leave();
 }
 
-std::shared_ptr<RowGroupCache::Entry> RowGroupCache::acquire(const RowGroupName& name, const Load& load) {
+std::shared_ptr<RowGroupCache::Entry> RowGroupCache::acquire(const RowGroupName& name, const Load& load,
+                                                             const std::function<void()>& meanwhile) {
   MutexLock lock(mutex_);
-  for (;;) {
+  for (bool waited = false;; waited = true) {
     const auto found = entries_.find(name);
     if (found != entries_.end()) {
       const std::shared_ptr<Entry> entry = found->second;
@@ -80,6 +101,12 @@ std::shared_ptr<RowGroupCache::Entry> RowGroupCache::acquire(const RowGroupName&
       if (entry->group) {
         add_user(*entry);
         return entry;
+      }
+      if (!waited && meanwhile) {
+        lock.unlock();
+        meanwhile();
+        lock.lock();
+        continue;
       }
     } else if (alone_ == 0) {
       const auto entry = std::make_shared<Entry>();
@@ -105,6 +132,40 @@ void RowGroupCache::add_user(Entry& entry) {
   ++entry.users;
   ++users_;
   entry.last_use = ++uses_;
+  entry.unused = false;
+}
+
+bool RowGroupCache::read_ahead(const RowGroupName& name, const Load& load) {
+  const auto entry = std::make_shared<Entry>();
+  {
+    const MutexLock lock(mutex_);
+    if (!reads_ahead_ || alone_ > 0 || !entries_.emplace(name, entry).second) return false;
+    ++loading_;
+  }
+  std::optional<RowGroup> group;
+  std::optional<Error> failure;
+  try {
+    const ReadingAhead ahead;
+    group = load();
+  } catch (const std::exception& exception) {
+    failure = as_error(exception);
+  }
+  {
+    const MutexLock lock(mutex_);
+    --loading_;
+    if (group) {
+      entry->group = std::move(group);
+      entry->last_use = ++uses_;
+      entry->unused = true;
+    } else if (is_damage(*failure)) {
+      entry->damage = failure;
+    } else {
+      entries_.erase(name);
+      if (failure->code() == ErrorCode::kResourceExhausted) reads_ahead_ = false;
+    }
+  }
+  changed_.notify_all();
+  return true;
 }
 
 void RowGroupCache::fill(Entry& entry, const Load& load) {
@@ -119,9 +180,7 @@ void RowGroupCache::fill(Entry& entry, const Load& load) {
   }
   const auto finish = [&] {
     const MutexLock lock(mutex_);
-    const bool damaged =
-        failure && (failure->code() == ErrorCode::kCorruptData || failure->code() == ErrorCode::kUnsupported);
-    if (damaged) entry.damage = failure;
+    if (failure && is_damage(*failure)) entry.damage = failure;
     if (group) {
       entry.group = std::move(group);
       add_user(entry);
@@ -146,6 +205,7 @@ RowGroup RowGroupCache::load_alone(const Load& load) {
     MutexLock lock(mutex_);
     ++alone_;
     --loading_;
+    reads_ahead_ = false;
     while (loading_ > 0) changed_.wait(mutex_);
     ++loading_;
     // New row groups are not read from here on; those that are there are left by their users, and none comes back.

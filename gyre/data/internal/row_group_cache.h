@@ -43,9 +43,14 @@ class RowGroupCache : private ArrowMemory::Grant {
   using Load = std::function<RowGroup()>;
   /// Calls `use` with the row group, which `load` reads, into memory(), where it is not there. What is damaged is
   /// remembered, and fails again. Where memory is short, `load` is called again when no other thread reads. Errors are
-  /// those of `load`; kResourceExhausted where the row group alone is too large.
-  void with(const RowGroupName& name, const Load& load, const std::function<void(const RowGroup&)>& use)
-      GYRE_EXCLUDES(mutex_);
+  /// those of `load`; kResourceExhausted where the row group alone is too large. Where another thread reads it, calls
+  /// `meanwhile` before it waits.
+  void with(const RowGroupName& name, const Load& load, const std::function<void(const RowGroup&)>& use,
+            const std::function<void()>& meanwhile = {}) GYRE_EXCLUDES(mutex_);
+
+  /// Reads a row group that will be asked for soon, unless it is there, or another thread reads it, or the memory has
+  /// proved too small for that: false then. Its errors are those of whoever asks for it.
+  bool read_ahead(const RowGroupName& name, const Load& load) GYRE_EXCLUDES(mutex_);
 
   ArrowMemory& memory() { return memory_; }
   std::uint64_t most_bytes() const { return most_bytes_; }
@@ -56,15 +61,18 @@ class RowGroupCache : private ArrowMemory::Grant {
     std::optional<Error> damage;    ///< … or where it cannot be.
     std::uint64_t users = 0;
     std::uint64_t last_use = 0;
+    bool unused = false;  ///< It was read ahead.
   };
 
   bool reserve(std::uint64_t bytes) override GYRE_EXCLUDES(mutex_);
   void release(std::uint64_t bytes) override;
   bool try_reserve(std::uint64_t bytes);
-  /// Gives back the memory of one row group that nobody uses; false where there is none.
+  /// Gives back the memory of one row group that nobody uses; false where there is none. A thread that reads ahead does
+  /// not take that of others that were read ahead.
   bool evict() GYRE_EXCLUDES(mutex_);
   /// The entry, ready and with one more user.
-  std::shared_ptr<Entry> acquire(const RowGroupName& name, const Load& load) GYRE_EXCLUDES(mutex_);
+  std::shared_ptr<Entry> acquire(const RowGroupName& name, const Load& load, const std::function<void()>& meanwhile)
+      GYRE_EXCLUDES(mutex_);
   /// Reads it, and counts the caller as its user.
   void fill(Entry& entry, const Load& load) GYRE_EXCLUDES(mutex_);
   void add_user(Entry& entry) GYRE_REQUIRES(mutex_);
@@ -82,6 +90,7 @@ class RowGroupCache : private ArrowMemory::Grant {
   std::uint64_t users_ GYRE_GUARDED_BY(mutex_) = 0;    // Of all entries, now.
   std::uint64_t loading_ GYRE_GUARDED_BY(mutex_) = 0;  // Threads that read.
   std::uint64_t alone_ GYRE_GUARDED_BY(mutex_) = 0;    // Threads that want to read while no other does.
+  bool reads_ahead_ GYRE_GUARDED_BY(mutex_) = true;    // Until memory was short.
 };
 
 }  // namespace gyre::data::internal

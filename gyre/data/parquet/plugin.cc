@@ -3,11 +3,10 @@
 
 #include <arrow/array.h>
 #include <arrow/c/bridge.h>
-#include <arrow/chunked_array.h>
 #include <arrow/config.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/memory_pool.h>
-#include <arrow/table.h>
+#include <arrow/record_batch.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/exception.h>
 #include <parquet/file_reader.h>
@@ -245,18 +244,23 @@ Outcome schema(const File* file, ArrowSchema* into, Text why) {
   });
 }
 
-Outcome read(const File* file, std::uint64_t row_group, std::uint64_t leaf, const Parts* parts, Text why) {
+Outcome read(const File* file, std::uint64_t row_group, std::uint64_t leaf, std::uint64_t rows_per_part,
+             const Parts* parts, Text why) {
   return guarded(*file->source, why, [&]() -> arrow::Status {
-    ARROW_ASSIGN_OR_RAISE(const auto table,
-                          file->reader->ReadRowGroup(static_cast<int>(row_group), {static_cast<int>(leaf)}));
-    if (table->num_columns() != 1) return arrow::Status::Invalid("the schema does not agree with the columns");
-    for (const auto& chunk : table->column(0)->chunks()) {
-      ARROW_RETURN_NOT_OK(chunk->Validate());
+    // What Arrow takes besides the values, several times their memory, it takes for a part and not for the row group.
+    file->reader->set_batch_size(static_cast<std::int64_t>(rows_per_part));
+    ARROW_ASSIGN_OR_RAISE(const auto batches,
+                          file->reader->GetRecordBatchReader({static_cast<int>(row_group)}, {static_cast<int>(leaf)}));
+    for (;;) {
+      std::shared_ptr<arrow::RecordBatch> batch;
+      ARROW_RETURN_NOT_OK(batches->ReadNext(&batch));
+      if (!batch) return arrow::Status::OK();
+      if (batch->num_columns() != 1) return arrow::Status::Invalid("the schema does not agree with the columns");
+      ARROW_RETURN_NOT_OK(batch->column(0)->Validate());
       ArrowArray part{};
-      ARROW_RETURN_NOT_OK(arrow::ExportArray(*chunk, &part));
+      ARROW_RETURN_NOT_OK(arrow::ExportArray(*batch->column(0), &part));
       parts->add(parts->context, &part);
     }
-    return arrow::Status::OK();
   });
 }
 
@@ -279,6 +283,14 @@ constexpr Interface kInterface = {
         return not_negative(group->ColumnChunk(static_cast<int>(leaf))->total_uncompressed_size());
       } catch (const std::exception&) {
         return 0;  // Reading it says what is wrong.
+      }
+    },
+    .leaf_values = [](const File* file, std::uint64_t row_group, std::uint64_t leaf) -> std::uint64_t {
+      try {
+        const auto group = file->metadata().RowGroup(static_cast<int>(row_group));
+        return not_negative(group->ColumnChunk(static_cast<int>(leaf))->num_values());
+      } catch (const std::exception&) {
+        return 0;
       }
     },
     .schema = &schema,

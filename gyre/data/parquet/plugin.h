@@ -40,7 +40,7 @@ struct ArrowArray {
 namespace gyre::data::parquet {
 
 /// Changes with everything below.
-inline constexpr std::uint32_t kInterfaceVersion = 1;
+inline constexpr std::uint32_t kInterfaceVersion = 2;
 
 /// What became of a call; `why` says it in words unless it is kDone.
 enum class Outcome : std::int32_t {
@@ -95,11 +95,14 @@ struct Interface {
   std::uint64_t (*row_groups)(const File* file);
   std::uint64_t (*rows)(const File* file, std::uint64_t row_group);
   std::uint64_t (*leaves)(const File* file);
-  /// Before compression, as the footer says.
+  /// Before compression, and how many values, as the footer says.
   std::uint64_t (*leaf_bytes)(const File* file, std::uint64_t row_group, std::uint64_t leaf);
+  std::uint64_t (*leaf_values)(const File* file, std::uint64_t row_group, std::uint64_t leaf);
   Outcome (*schema)(const File* file, ArrowSchema* into, Text why);
-  /// The values of one leaf, within all structs and lists around it.
-  Outcome (*read)(const File* file, std::uint64_t row_group, std::uint64_t leaf, const Parts* parts, Text why);
+  /// The values of one leaf, within all structs and lists around it, in parts of so many rows (1 or more; the last may
+  /// have fewer).
+  Outcome (*read)(const File* file, std::uint64_t row_group, std::uint64_t leaf, std::uint64_t rows_per_part,
+                  const Parts* parts, Text why);
 };
 
 /// The name and the type of the library's one function.

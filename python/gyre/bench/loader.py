@@ -114,10 +114,12 @@ PILLOW = Peer(pillow, needs=("PIL",))
 
 _ARRAY_VALUES = 32 * 1024
 _ARRAY_ROWS_PER_GROUP = 128  # 8 MB.
+_ARRAYS_PER_IMAGE = 2  # So that --images says how large this set is, too.
+_SMALL_BUDGET = 64 << 20  # Half of it for row groups.
 
 
 def write_arrays(data: Path, arguments: argparse.Namespace) -> None:
-    """Of int16, 64 KB each."""
+    """Of int16, 64 KB each: 128 MB, unless --images says otherwise."""
     if (data / "arrays").exists():
         return
     try:
@@ -128,7 +130,7 @@ def write_arrays(data: Path, arguments: argparse.Namespace) -> None:
     import numpy as np  # noqa: PLC0415
 
     (data / "arrays").mkdir(parents=True)
-    values = np.random.default_rng(0).poisson(20, arguments.images * _ARRAY_VALUES).astype(np.int16)
+    values = np.random.default_rng(0).poisson(20, _ARRAYS_PER_IMAGE * arguments.images * _ARRAY_VALUES).astype(np.int16)
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(values), _ARRAY_VALUES)})
     pq.write_table(table, data / "arrays" / "train-0.parquet", row_group_size=_ARRAY_ROWS_PER_GROUP)
 
@@ -137,9 +139,9 @@ def parquet_images(setting: Setting) -> list[str]:
     return module("gyre_images", str(setting.data / "parquet" / "train-*"), "--blocks", *setting.options)
 
 
-def parquet_arrays(setting: Setting) -> list[str]:
+def parquet_arrays(setting: Setting, *more: str) -> list[str]:
     files = str(setting.data / "arrays" / "train-*")
-    return module("gyre_arrays", files, "--values", str(_ARRAY_VALUES), *setting.options)
+    return module("gyre_arrays", files, "--values", str(_ARRAY_VALUES), *setting.options, *more)
 
 
 def pyarrow_rows(layout: str, *more: str) -> Peer:
@@ -198,6 +200,12 @@ CASES = {
     ),
     "parquet-arrays": Case(
         "int16 arrays in Parquet", write_arrays, parquet_arrays, peers={"pyarrow": pyarrow_rows("arrays", "--arrays")}
+    ),
+    "parquet-arrays-uncached": Case(
+        "the same, in a memory budget that holds few row groups",
+        write_arrays,
+        lambda setting: parquet_arrays(setting, "--budget", str(_SMALL_BUDGET)),
+        peers={"pyarrow": pyarrow_rows("arrays", "--arrays")},
     ),
     "volumes": Case(
         "volumes in gzip TFRecord, int16", write_volumes(False), volumes, peers={"tf.data": tensorflow_volumes()}

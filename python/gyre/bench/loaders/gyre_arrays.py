@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--budget", type=int, default=1 << 30)
     options = parser.parse_args()
     began = time.perf_counter()
     loader = Loader(
@@ -26,6 +27,7 @@ def main() -> None:
         threads=options.threads,
         shuffle="block",
         drop_last=True,
+        memory_budget=options.budget,
     )
     next(iter(loader))
     start = time.perf_counter() - began
