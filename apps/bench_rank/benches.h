@@ -7,6 +7,7 @@
 
 #include "apps/bench_rank/measure.h"
 #include "gyre/engine/runtime.h"
+#include "gyre/group/messages/point_to_point.h"
 
 namespace gyre::bench_rank {
 
@@ -20,6 +21,14 @@ struct Paths {
 /// {"sent_bytes": {"tensor": {"4": [96, 96]}, "arena": {…}}}. Collective; the answers are checked.
 nlohmann::json measure_allreduce(engine::Runtime& runtime, const std::vector<std::size_t>& sizes_bytes, Paths paths,
                                  const Effort& effort);
+
+/// Microseconds that one message takes from one rank to another, by size: {"tensor": {"4": 0.9, …}}: half of there and
+/// back. Rank r exchanges messages with rank r + n/2, all pairs at the same time. Collective; the answers are checked.
+nlohmann::json measure_messages(engine::Runtime& runtime, group::PointToPoint& messages,
+                                const std::vector<std::size_t>& sizes_bytes, const Effort& effort);
+
+/// Their bound on one host, in bytes per second: `thread_count` threads copy `buffer_bytes` each, outside the cache.
+double measure_copies(int thread_count, std::size_t buffer_bytes);
 
 /// The tensors of a model, in the order in which its backward pass produces their gradients.
 std::vector<engine::PlanTensor> read_tensor_list(const std::filesystem::path& path);

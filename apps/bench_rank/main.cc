@@ -37,9 +37,11 @@ void add_options(CLI::App& app, Options& options) {
   app.require_subcommand(1);
   CLI::App* allreduce = app.add_subcommand("allreduce", "One collective at a time, of each of the sizes");
   allreduce->add_option("--sizes", options.sizes_bytes, "In bytes, multiples of 4")->required()->delimiter(',');
+  CLI::App* messages = app.add_subcommand("messages", "One message at a time between two ranks, of each of the sizes");
+  messages->add_option("--sizes", options.sizes_bytes, "In bytes")->required()->delimiter(',');
   CLI::App* exchange = app.add_subcommand("exchange", "A model's gradients");
   exchange->add_option("--tensors", options.tensors, "JSON file: a list of {\"name\", \"shape\"}")->required();
-  for (CLI::App* verb : {allreduce, exchange}) {
+  for (CLI::App* verb : {allreduce, messages, exchange}) {
     verb->add_option("--result", options.result, "Where rank 0 writes its figures")->required();
     verb->add_option("--paths", options.paths, "arena, tensor or both")->capture_default_str();
     verb->add_option("--seconds", options.effort.seconds, "Per figure")->check(CLI::NonNegativeNumber);
@@ -48,21 +50,32 @@ void add_options(CLI::App& app, Options& options) {
   }
 }
 
-nlohmann::json measure(engine::Runtime& runtime, const CLI::App& app, const Options& options) {
+nlohmann::json measure(engine::Runtime& runtime, group::PointToPoint* messages, const CLI::App& app,
+                       const Options& options) {
   if (app.got_subcommand("exchange")) {
     return measure_exchange(runtime, read_tensor_list(options.tensors), paths_of(options.paths), options.effort);
   }
+  if (messages != nullptr) return measure_messages(runtime, *messages, options.sizes_bytes, options.effort);
   return measure_allreduce(runtime, options.sizes_bytes, paths_of(options.paths), options.effort);
+}
+
+/// What the host's memory allows, in bytes per second.
+double measure_bound(const engine::Runtime& runtime, const CLI::App& app) {
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  // Of a pair of ranks one moves a message at a time.
+  if (app.got_subcommand("messages"))
+    return measure_copies(std::clamp(runtime.local_size() / 2, 1, cores), kBoundBytes);
+  return measure_sums(runtime.local_size(), std::min(runtime.local_size(), cores), kBoundBytes);
 }
 
 void run(const CLI::App& app, const Options& options) {
   const auto runtime = engine::Runtime::start_from_environment();
+  // They stay open until the ranks leave: the end of one rank's is a failure to the others before that.
+  const auto messages = app.got_subcommand("messages") ? runtime->open_messages() : nullptr;
   try {
-    nlohmann::json result = measure(*runtime, app, options);
+    nlohmann::json result = measure(*runtime, messages.get(), app, options);
     if (runtime->rank() == 0) {
-      const int threads =
-          std::min<int>(runtime->local_size(), static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
-      result["bound_bytes_per_second"] = measure_sums(runtime->local_size(), threads, kBoundBytes);
+      result["bound_bytes_per_second"] = measure_bound(*runtime, app);
       write_file_atomically(options.result, as_bytes(result.dump()));
     }
     // Nobody leaves while rank 0 still measures the bound: the others would be counted as idle load.

@@ -82,6 +82,24 @@ def test_allreduce_has_a_row_for_every_way_in_beside_both_peers(bench: Bench) ->
         assert all(time > 0 for time in row["peers"].values())
 
 
+def test_messages_have_a_row_for_each_face_beside_both_peers(bench: Bench) -> None:
+    """The programs check the answers; each of the lengths goes another way."""
+    rows = rows_of(bench("messages", "--ranks", "2", "--sizes", "4,64KB,1MB", *QUICK, "-o", "json"))
+    assert [(row["bytes"], row["face"]) for row in rows] == [
+        (size, face) for size in (4, 1 << 16, 1 << 20) for face in ("cpp", "python")
+    ]
+    for row in rows:
+        assert row["bench"] == "messages"
+        assert row["ours_us"] > 0
+        assert row["bound_us"] > 0
+        assert set(row["peers"]) == {"gloo_us", "openmpi_us"}
+    odd = bench("messages", "--ranks", "3")
+    assert (odd.returncode, odd.stderr.splitlines()[0]) == (
+        2,
+        "gyre bench messages: 3 ranks do not make pairs; even numbers are needed",
+    )
+
+
 def test_a_peer_that_is_missing_costs_its_column_and_one_line(bench: Bench, tmp_path: Path) -> None:
     """Nobody should have to install Open MPI to see the rest."""
     file = tmp_path / "rows.json"
@@ -292,7 +310,10 @@ def test_the_table_of_steps_has_the_whole_step_and_what_is_exposed_of_it() -> No
     ("arguments", "message"),
     [
         (["alreduce"], "gyre bench: there is no verb 'alreduce'; did you mean 'allreduce'?"),
-        (["train"], "gyre bench: there is no verb 'train'; there are: allreduce, exchange, step, jobs, loader"),
+        (
+            ["train"],
+            "gyre bench: there is no verb 'train'; there are: allreduce, messages, exchange, step, jobs, loader",
+        ),
         (["allreduce", "--sise", "4"], "gyre bench allreduce: there is no option --sise; did you mean --sizes?"),
         (["step", "--rank", "2"], "gyre bench step: there is no option --rank; did you mean --ranks?"),
         (["allreduce", "4"], "gyre bench allreduce: '4' is neither an option nor an option's value"),

@@ -13,11 +13,24 @@
 
 namespace gyre::group {
 
+namespace internal {
+class Messenger;
+}
+
+/// How messages between ranks of one host go. All ranks of a host choose the same.
+enum class LocalPath : std::uint8_t {
+  kSharedMemory,  ///< Small ones through shared memory; others are copied once, out of the sender's memory, where the
+                  ///< system permits that.
+  kPieces,        ///< As where it does not: in pieces through shared memory.
+  kLinks,         ///< As between hosts.
+};
+
 /// Messages from one rank to another, apart from the collectives' order. A send meets the receive of the same tag; of
 /// several, the first sent meets the first posted. A message moves once both are there, straight from the sender's
-/// memory into the receiver's: nothing is stored on the way, so a send is done only when a receive has taken it, and
-/// two ranks that both wait for their send before they receive wait without end. Nothing here has a time limit: callers
-/// wait as long as they like (MessageHandle::wait_for).
+/// memory into the receiver's: a send is done only when a receive has taken it, whatever its length, and two ranks that
+/// both wait for their send before they receive wait without end. Nothing here has a time limit: callers wait as long
+/// as they like (MessageHandle::wait_for). Who waits moves messages; where nobody does, a thread of this object does
+/// it.
 ///
 /// Lengths and types (a number that means something to both sides) are compared before a byte moves: a difference fails
 /// both sides with Error(kMismatch). When a peer leaves in good order, what waits for it fails with kPeerLeft; when one
@@ -30,8 +43,9 @@ class PointToPoint {
   /// What a message of a type and a size holds, for people: "3 float32 elements". Any type may have arrived.
   using Describe = std::function<std::string(std::uint8_t type, std::size_t size_bytes)>;
 
-  /// Collective, once per group and channel: opens a link to every peer. The group must outlive it.
-  PointToPoint(Group& group, std::uint64_t channel, Describe describe);
+  /// Collective, once per group and channel: opens a link to every peer, and shares memory with those on this host
+  /// (at most 4 MB in all, but for very many ranks). The group must outlive it.
+  PointToPoint(Group& group, std::uint64_t channel, Describe describe, LocalPath local = LocalPath::kSharedMemory);
   ~PointToPoint();
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
@@ -46,8 +60,7 @@ class PointToPoint {
   void shutdown();
 
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  const std::shared_ptr<internal::Messenger> messenger_;  // Handles have it as well.
 };
 
 }  // namespace gyre::group

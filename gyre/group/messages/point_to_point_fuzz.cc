@@ -1,5 +1,5 @@
-// The other end of a link sends frames about messages: any bytes must arrive as a message that was expected, or fail
-// the group.
+// The other end of a link between hosts sends frames about messages: any bytes must arrive as a message that was
+// expected, or fail the group.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -79,6 +79,7 @@ void send(group::Group& group, const Bytes& frames) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const Bytes frames = frames_of(std::as_bytes(std::span(data, size)));
-  group::run_in_process(2, [&](group::Group& group) { group.rank() == 0 ? receive(group) : send(group, frames); });
+  group::run_in_process(2, [&](group::Group& group) { group.rank() == 0 ? receive(group) : send(group, frames); },
+                        {"here", "there"});
   return 0;
 }

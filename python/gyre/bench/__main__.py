@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gyre._command_line import Parser
-from gyre.bench import allreduce, exchange, jobs, loader, step
+from gyre.bench import allreduce, exchange, jobs, loader, messages, step
 from gyre.bench.errors import BenchError, UsageError
 from gyre.bench.launch import Interrupted, launcher
 from gyre.bench.report import check_writable, table, write_json
@@ -22,6 +22,7 @@ memory traffic at this machine's memory speed) and how much of it ours reaches.
 
 Examples:
   gyre bench allreduce --ranks 2 --sizes 4,64KB,16MB
+  gyre bench messages --ranks 2 --sizes 4,16MB
   gyre bench exchange resnet50 --json exchange.json
   gyre bench step vgg16 --image-size 32 --batch 32
   gyre bench jobs --jobs 1000 --nodes 8
@@ -39,7 +40,7 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in (allreduce, exchange, step, jobs, loader):
+    for verb in (allreduce, messages, exchange, step, jobs, loader):
         verb.add_verb(verbs)
     return whole
 

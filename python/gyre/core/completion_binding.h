@@ -5,15 +5,13 @@
 #include <chrono>
 
 #include "gyre/base/clock.h"
-#include "gyre/base/completion.h"
 #include "python/gyre/core/interruptible.h"
 
 namespace gyre::python {
 
-/// What all outcomes of operations have in Python; the caller adds how to get the value.
-template <typename Value>
-nanobind::class_<Completion<Value>> bind_completion(nanobind::module_& module, const char* name, const char* text) {
-  using Bound = Completion<Value>;
+/// What all outcomes of operations, Completions or like them, have in Python; the caller adds how to get the value.
+template <typename Bound>
+nanobind::class_<Bound> bind_completion(nanobind::module_& module, const char* name, const char* text) {
   const auto wait = [](const Bound& self) {
     const typename Bound::Waiting waiting(self);
     wait_with_signals([&](std::chrono::milliseconds patience) { return self.wait_for(patience); });

@@ -131,7 +131,7 @@ void bind_distributed(nb::module_& module) {
              "listener"_a = std::optional<int>(), "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
              "around"_a = JobAround(),
              "Joins a job of which everything is known; `listener`: rank 0's socket that listens at `rendezvous`.");
-  bind_completion<group::Arrival>(module, "MessageHandle", "The outcome of one send or receive. Thread-safe.")
+  bind_completion<group::MessageHandle>(module, "MessageHandle", "The outcome of one send or receive. Thread-safe.")
       .def(
           "take_source", [](const group::MessageHandle& self) { return self.take_result().source; },
           "After wait(): the rank that sent it; -1 of a send.");

@@ -245,7 +245,7 @@ void bind_request_and_handle(nb::module_& module) {
            "transient"_a = false, "peer_mapped"_a = PeerMappedTuple{0, -1, {}})
       .def_prop_ro("name", [](const engine::Request& self) { return self.name; });
 
-  bind_completion<engine::Result>(module, "Handle", "The outcome of one operation. Thread-safe.")
+  bind_completion<engine::Handle>(module, "Handle", "The outcome of one operation. Thread-safe.")
       .def("take_result", &take_result, "Once, after wait(): (memory, shape, received splits).");
 }
 

@@ -124,7 +124,10 @@ class Work(dist.Work):
 
     def done(self) -> bool:
         """Whether the engine is done with it, successfully or not."""
-        return all(handle.done() for handle in self._handles)
+        for handle in self._handles:  # noqa: SIM110 - a generator would take longer than the question
+            if not handle.done():
+                return False
+        return True
 
     def settle(self) -> None:
         """Waits, and resolves the future if one was requested. Raises nothing."""

@@ -305,10 +305,12 @@ class ProcessGroup(GroupBase):
         action = f"{self._title}: a send to rank {dst_rank}"
         tensor = _requests.one_of(tensors, action)
         source = dense(_requests.movable(tensor, action))
-        with raised_as_torch_does():
+        with raised_as_torch_does:
             handle = self._messages.send(dst_rank, tag, _requests.number_of(source), memory_of(source))
         description = f"{action} (tag {tag}), which must receive it,"
-        return self._work([handle], [source], [tensor], description, self, completions=self._message_completions)
+        return self._work(
+            [handle], [source], [tensor], description, self._timeout, completions=self._message_completions
+        )
 
     @by_device
     def recv(self, tensors: Sequence[torch.Tensor], src_rank: int, tag: int = 0) -> dist.Work:
@@ -322,14 +324,14 @@ class ProcessGroup(GroupBase):
         result = _requests.one_of(tensors, action)
         tensor = _requests.movable(result, action)
         place = _requests.landing(tensor)
-        with raised_as_torch_does():
+        with raised_as_torch_does:
             handle = self._messages.receive(source, tag, _requests.number_of(tensor), memory_of(place))
         description = f"{action} (tag {tag}), which must send it,"
 
         def finish() -> None:
             _requests.copy_back(place, tensor)
 
-        return self._work([handle], [place], [result], description, self, finish, self._message_completions)
+        return self._work([handle], [place], [result], description, self._timeout, finish, self._message_completions)
 
     # Coalescing: here the operations start at once, and end together.
 

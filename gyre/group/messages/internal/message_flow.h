@@ -19,6 +19,7 @@ enum class FrameKind : std::uint32_t {
   kAccept = 2,  ///< Receiver: send it now.
   kRefuse = 3,  ///< Receiver: it does not fit. Payload: the reason, for people.
   kPiece = 4,   ///< Sender: the next kPieceBytes of it.
+  kKnock = 16,  ///< Between ranks of one host: look into the shared memory.
 };
 
 /// Long messages travel in pieces, so that a word about another message need not wait for the end of one.

@@ -64,6 +64,13 @@ def leave() -> NoReturn:
     os._exit(0)
 
 
+def find_rank_0() -> None:
+    """With several hosts the backend gyre finds its own address by rank 0's."""
+    rendezvous = os.environ.get("GYRE_RENDEZVOUS", "")
+    if rendezvous.startswith("tcp:"):
+        os.environ["MASTER_ADDR"] = rendezvous.removeprefix("tcp:").rpartition(":")[0]
+
+
 @contextmanager
 def gloo_ranks(store: str) -> Iterator[Ranks]:
     """torch.distributed's group, under `gyre run`; the ranks meet at the file `store`, which must not exist yet. The
@@ -73,14 +80,34 @@ def gloo_ranks(store: str) -> Iterator[Ranks]:
     rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=_TIMEOUT)
     never_take_apart(dist.group.WORLD)
+    yield _ranks_of_torch(rank, size)
+    dist.barrier()
+
+
+@contextmanager
+def distributed_ranks(store: str) -> Iterator[Ranks]:
+    """torch.distributed's over Gyre, under `gyre run`; `store` as above."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    import gyre.distributed  # noqa: F401, PLC0415  The backend, also where the package is not installed.
+
+    find_rank_0()
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    dist.init_process_group("gyre", init_method=f"file://{store}", rank=rank, world_size=size, timeout=_TIMEOUT)
+    yield _ranks_of_torch(rank, size)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _ranks_of_torch(rank: int, size: int) -> Ranks:
+    import torch.distributed as dist  # noqa: PLC0415
 
     def from_rank_0(value: int) -> int:
         box = torch.tensor([value])
         dist.broadcast(box, 0)
         return int(box)
 
-    yield Ranks(rank, size, _as_it_is, dist.all_reduce, dist.barrier, from_rank_0)
-    dist.barrier()
+    return Ranks(rank, size, _as_it_is, dist.all_reduce, dist.barrier, from_rank_0)
 
 
 @contextmanager

@@ -3,7 +3,6 @@ variant of the exchange, in turns of several steps, so that a noisy minute affec
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gyre.distributed  # noqa: F401  The backend, also where the package is not installed.
 import gyre.torch as hvd
 from gyre.bench.models import MODELS
-from gyre.bench.ranks.groups import Ranks, gloo_ranks, gyre_ranks, leave
+from gyre.bench.ranks.groups import Ranks, find_rank_0, gloo_ranks, gyre_ranks, leave
 from gyre.bench.ranks.timing import arguments_parser, effort_of, rounds_for, write_result
 
 _LEARNING_RATE = 1e-3
@@ -143,9 +142,7 @@ def main() -> None:
         optimizer = torch.optim.SGD(network.parameters(), _LEARNING_RATE, momentum=0.9)
         return WRAPS[face](network, optimizer, arguments.bucket_views)
 
-    rendezvous = os.environ.get("GYRE_RENDEZVOUS", "")
-    if rendezvous.startswith("tcp:"):  # On several hosts the backend gyre finds its own address from rank 0's.
-        os.environ["MASTER_ADDR"] = rendezvous.removeprefix("tcp:").rpartition(":")[0]
+    find_rank_0()
     with gyre_ranks() as ranks, gloo_ranks(arguments.store):
         trained = {face: make(face) for face in (ALONE, *arguments.via.split(","))}
         torch.manual_seed(100 + ranks.rank)

@@ -15,9 +15,9 @@ import torch
 
 from gyre.bench.ranks.groups import Ranks
 
-_MOST_BUFFERS = 1024
+MOST_BUFFERS = 1024
 _MOST_ROUNDS = 2000
-_WARM_UP = 3
+WARM_UP = 3
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def rounds_for(once_us: float, effort: Effort, ranks: Ranks) -> int:
 def measure_allreduce(size_bytes: int, effort: Effort, ranks: Ranks) -> float:
     """Median microseconds of an allreduce (a sum, in place) over rotating float32 buffers of `size_bytes`."""
     count = size_bytes // 4
-    buffer_count = min(max(effort.rotation_bytes // size_bytes, 2), _MOST_BUFFERS)
+    buffer_count = min(max(effort.rotation_bytes // size_bytes, 2), MOST_BUFFERS)
     buffers = [ranks.native(torch.full([count], 1.0)) for _ in range(buffer_count)]
 
     def once(turn: int) -> float:
@@ -65,9 +65,9 @@ def measure_allreduce(size_bytes: int, effort: Effort, ranks: Ranks) -> float:
         ranks.allreduce(buffers[turn % len(buffers)])
         return (time.perf_counter() - start) * 1e6
 
-    for turn in range(_WARM_UP):
+    for turn in range(WARM_UP):
         once(turn)
-    rounds = rounds_for(once(_WARM_UP), effort, ranks)
+    rounds = rounds_for(once(WARM_UP), effort, ranks)
     times = [once(turn) for turn in range(rounds)]
     check = torch.full([count], float(ranks.rank + 1))
     ranks.allreduce(ranks.native(check))

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "gyre/group/messages/internal/mail_segment.h"
+#include "gyre/group/topology.h"
+
+namespace gyre::group::internal {
+
+/// What another rank's process holds, read with process_vm_readv(2): one copy, and the other rank need not do anything.
+/// The system refuses it between users, in some containers, and where kernel.yama.ptrace_scope is 1 or more.
+/// One thread at a time, but for read().
+class PeerMemory {
+ public:
+  PeerMemory(const Member& self, const Member& peer);
+
+  /// Whether it can be read, found out once by reading what `desk` names. The peer must have filled its desk.
+  bool readable(const Desk& desk);
+  /// False where the system refuses: the process has ended, or nothing that can be read lies there.
+  bool read(std::span<std::byte> into, std::uint64_t address) const;
+
+ private:
+  pid_t process_;  // 0: a number that means nothing here.
+  std::optional<bool> readable_;
+};
+
+}  // namespace gyre::group::internal
