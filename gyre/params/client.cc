@@ -1,0 +1,231 @@
+#include "gyre/params/client.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "gyre/base/check.h"
+#include "gyre/base/error.h"
+#include "gyre/group/messages/point_to_point.h"
+#include "gyre/params/internal/channel.h"
+#include "gyre/params/internal/requests.h"
+
+namespace gyre::params {
+
+using internal::Request;
+using internal::RequestKind;
+
+class Client::Implementation {
+ public:
+  Implementation(group::Group& group, const Layout& layout, TrainingSetup setup);
+
+  int worker() const { return group_.rank(); }
+  int workers() const { return layout_.workers; }
+  void initialise(Values parameters);
+  void pull(Values parameters);
+  void step(Gradients gradients, Values results, double rate);
+  void sum(std::span<double> values);
+  void leave();
+  bool has_left() const { return left_; }
+
+ private:
+  /// Sends of one call, which must be done before it returns.
+  using Handles = std::vector<group::MessageHandle>;
+
+  void ask_all(const Request& request, Handles& sent);
+  void ask(int server, const Request& request, Handles& sent);
+  void send_payload(int server, std::span<const std::byte> payload, Handles& sent);
+  template <typename Value>
+  void send_blocks(std::span<const std::span<Value>> tensors, Handles& sent);
+  void receive_blocks(Values tensors, Handles& arriving);
+  void spread(std::size_t block, Values tensors) const;
+  template <typename Value>
+  void check_sizes(std::span<const std::span<Value>> tensors) const;
+  int rank_of(std::size_t block) const { return layout_.rank_of_server(blocks_[block].server); }
+
+  /// A message that no longer moves could be written to after its memory is gone: waits for all, then throws.
+  static void wait(const Handles& handles);
+
+  group::Group& group_;
+  const Layout layout_;
+  const TrainingSetup setup_;
+  const std::vector<Block> blocks_;
+  group::PointToPoint messages_;
+  std::vector<std::array<std::byte, internal::kRequestBytes>> requests_;  // By server: the one on its way.
+  // By block, for blocks of several tensors: these travel as one message.
+  std::vector<std::vector<float>> out_;
+  std::vector<std::vector<float>> in_;
+  bool left_ = false;
+};
+
+Client::Implementation::Implementation(group::Group& group, const Layout& layout, TrainingSetup setup)
+    : group_(group),
+      layout_(layout),
+      setup_(std::move(setup)),
+      blocks_((internal::check_layout(group, layout, false), check(setup_),
+               divide_into_blocks(setup_.tensor_values, setup_.shards))),
+      messages_(group, internal::kChannel, internal::describe_message),
+      requests_(static_cast<std::size_t>(layout.servers)),
+      out_(blocks_.size()),
+      in_(blocks_.size()) {
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    if (blocks_[block].ranges.size() == 1) continue;
+    out_[block].resize(static_cast<std::size_t>(blocks_[block].count));
+    in_[block].resize(static_cast<std::size_t>(blocks_[block].count));
+  }
+  const Bytes payload = encode(setup_);
+  Handles sent;
+  ask_all({.kind = RequestKind::kConfigure, .payload_bytes = payload.size()}, sent);
+  for (int server = 0; server < layout_.servers; ++server) send_payload(server, payload, sent);
+  wait(sent);
+}
+
+void Client::Implementation::wait(const Handles& handles) {
+  std::exception_ptr failure;
+  for (const group::MessageHandle& handle : handles) {
+    try {
+      handle.wait();
+    } catch (const Error&) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Client::Implementation::ask(int server, const Request& request, Handles& sent) {
+  auto& bytes = requests_[static_cast<std::size_t>(server)];
+  bytes = internal::encode(request);
+  sent.push_back(messages_.send(layout_.rank_of_server(server), internal::kRequestTag, internal::kBytesType, bytes));
+}
+
+void Client::Implementation::ask_all(const Request& request, Handles& sent) {
+  for (int server = 0; server < layout_.servers; ++server) ask(server, request, sent);
+}
+
+void Client::Implementation::send_payload(int server, std::span<const std::byte> payload, Handles& sent) {
+  sent.push_back(messages_.send(layout_.rank_of_server(server), internal::kPayloadTag, internal::kBytesType, payload));
+}
+
+template <typename Value>
+void Client::Implementation::check_sizes(std::span<const std::span<Value>> tensors) const {
+  GYRE_CHECK(tensors.size() == setup_.tensor_values.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) GYRE_CHECK(tensors[i].size() == setup_.tensor_values[i]);
+}
+
+template <typename Value>
+void Client::Implementation::send_blocks(std::span<const std::span<Value>> tensors, Handles& sent) {
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    const std::vector<Range>& ranges = blocks_[block].ranges;
+    std::span<const float> values = tensors[ranges.front().tensor].subspan(ranges.front().first, ranges.front().count);
+    if (ranges.size() > 1) {
+      auto place = out_[block].begin();
+      for (const Range& range : ranges) {
+        place = std::ranges::copy(tensors[range.tensor].subspan(range.first, range.count), place).out;
+      }
+      values = out_[block];
+    }
+    sent.push_back(
+        messages_.send(rank_of(block), internal::tag_of_block(block), internal::kBytesType, std::as_bytes(values)));
+  }
+}
+
+void Client::Implementation::receive_blocks(Values tensors, Handles& arriving) {
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    const Range& first = blocks_[block].ranges.front();
+    const std::span<float> into =
+        in_[block].empty() ? tensors[first.tensor].subspan(first.first, first.count) : std::span<float>(in_[block]);
+    arriving.push_back(messages_.receive(rank_of(block), internal::tag_of_block(block), internal::kBytesType,
+                                         std::as_writable_bytes(into)));
+  }
+}
+
+/// From where a block of several tensors has arrived to the tensors.
+void Client::Implementation::spread(std::size_t block, Values tensors) const {
+  std::span<const float> values = in_[block];
+  if (values.empty()) return;
+  for (const Range& range : blocks_[block].ranges) {
+    std::ranges::copy(values.first(range.count), tensors[range.tensor].subspan(range.first, range.count).begin());
+    values = values.subspan(range.count);
+  }
+}
+
+void Client::Implementation::initialise(Values parameters) {
+  check_sizes(parameters);
+  if (worker() == 0) {
+    Handles sent;
+    ask_all({.kind = RequestKind::kSet}, sent);
+    send_blocks(parameters, sent);
+    wait(sent);
+  }
+  pull(parameters);
+}
+
+void Client::Implementation::pull(Values parameters) {
+  check_sizes(parameters);
+  Handles handles;
+  ask_all({.kind = RequestKind::kPull}, handles);
+  receive_blocks(parameters, handles);
+  wait(handles);
+  for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, parameters);
+}
+
+void Client::Implementation::step(Gradients gradients, Values results, double rate) {
+  check_sizes(gradients);
+  check_sizes(results);
+  Handles sent;
+  ask_all({.kind = RequestKind::kStep, .rate = rate}, sent);
+  send_blocks(gradients, sent);
+  Handles arriving;
+  receive_blocks(results, arriving);
+  std::exception_ptr failure;
+  try {
+    wait(sent);
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  wait(arriving);
+  if (failure) std::rethrow_exception(failure);
+  for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, results);
+}
+
+void Client::Implementation::sum(std::span<double> values) {
+  Handles handles;
+  ask(0, {.kind = RequestKind::kSum, .payload_bytes = values.size_bytes()}, handles);
+  std::vector<double> result(values.size());
+  send_payload(0, std::as_bytes(values), handles);
+  handles.push_back(messages_.receive(layout_.rank_of_server(0), internal::kPayloadTag, internal::kBytesType,
+                                      std::as_writable_bytes(std::span(result))));
+  wait(handles);
+  std::ranges::copy(result, values.begin());
+}
+
+void Client::Implementation::leave() {
+  if (std::exchange(left_, true)) return;
+  Handles sent;
+  ask_all({.kind = RequestKind::kLeave}, sent);
+  wait(sent);
+}
+
+Client::Client(group::Group& group, const Layout& layout, TrainingSetup setup)
+    : implementation_(std::make_unique<Implementation>(group, layout, std::move(setup))) {}
+
+Client::~Client() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    implementation_->leave();
+  } catch (const Error&) {  // The group has failed, and says so to whoever waits.
+    return;
+  }
+}
+
+int Client::worker() const { return implementation_->worker(); }
+int Client::workers() const { return implementation_->workers(); }
+void Client::initialise(Values parameters) { implementation_->initialise(parameters); }
+void Client::pull(Values parameters) { implementation_->pull(parameters); }
+void Client::step(Gradients gradients, Values results, double rate) { implementation_->step(gradients, results, rate); }
+void Client::sum(std::span<double> values) { implementation_->sum(values); }
+void Client::leave() { implementation_->leave(); }
+
+}  // namespace gyre::params

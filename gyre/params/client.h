@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gyre/group/group.h"
+#include "gyre/params/setup.h"
+
+namespace gyre::params {
+
+/// A worker's side of the parameter servers. Every wait ends when the group fails. Not thread-safe.
+///
+/// Gradients and parameters are spans of float32, one for each tensor of the setup, in its order and of its sizes; what
+/// is not so is a bug of the caller.
+class Client {
+ public:
+  using Values = std::span<const std::span<float>>;
+  using Gradients = std::span<const std::span<const float>>;
+
+  /// Collective among all ranks of the group: servers run serve(). The group must outlive it. Errors are those of
+  /// check() and of the group.
+  Client(group::Group& group, const Layout& layout, TrainingSetup setup);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  int worker() const;
+  int workers() const;
+
+  /// Worker 0's values become the servers', and so everybody's. Collective among the workers, once, before any step.
+  void initialise(Values parameters);
+
+  /// The servers' values as they are now.
+  void pull(Values parameters);
+
+  /// One step: `gradients` go to the servers, and what they answer to `results`: the new parameters, or with
+  /// Rule::kAverage the averaged gradients. Both directions run at the same time, block by block. `gradients` and
+  /// `results` may be the same memory, tensor by tensor.
+  void step(Gradients gradients, Values results, double rate);
+
+  /// Adds up what the workers that have not left give, in the order of the workers, in place. Each of them calls it as
+  /// often, with as many values, however far apart their steps are. For a handful of metrics.
+  void sum(std::span<double> values);
+
+  /// This worker has no more data: nobody waits for it any more. The last call; the destructor makes it unless an
+  /// exception is on its way.
+  void leave();
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace gyre::params

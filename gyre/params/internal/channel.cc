@@ -1,0 +1,22 @@
+#include "gyre/params/internal/channel.h"
+
+#include <fmt/format.h>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+
+namespace gyre::params::internal {
+
+std::string describe_message(std::uint8_t /*type*/, std::size_t size_bytes) { return format_bytes(size_bytes); }
+
+void check_layout(const group::Group& group, const Layout& layout, bool as_server) {
+  if (layout.workers >= 1 && layout.servers >= 1 && layout.size() == group.size() &&
+      layout.is_server(group.rank()) == as_server) {
+    return;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("rank {} of {} cannot be a {} in a job of {} workers and {} servers", group.rank(),
+                          group.size(), as_server ? "server" : "worker", layout.workers, layout.servers));
+}
+
+}  // namespace gyre::params::internal

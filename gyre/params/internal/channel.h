@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "gyre/group/group.h"
+#include "gyre/params/setup.h"
+
+namespace gyre::params::internal {
+
+/// Of the messages between workers and servers in their group.
+inline constexpr std::uint64_t kChannel = 0x70617261;
+
+/// What a message holds, for people.
+std::string describe_message(std::uint8_t type, std::size_t size_bytes);
+
+/// Error(kInvalidArgument) where this rank is not what `layout` makes of it.
+void check_layout(const group::Group& group, const Layout& layout, bool as_server);
+
+}  // namespace gyre::params::internal

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace gyre::params::internal {
+
+/// What a worker asks of a server. Each request is a message of kRequestBytes, followed by what the kind says.
+enum class RequestKind : std::uint8_t {
+  kConfigure = 1,  ///< Followed by a setup, as payload. First of all.
+  kSet = 2,        ///< Followed by the parameters, a message for each of the server's blocks. Worker 0 alone, once.
+  kPull = 3,       ///< Answered with the parameters, likewise, when they have been set.
+  kStep = 4,       ///< Followed by the gradients, answered with what has become of the parameters, likewise.
+  kSum = 5,        ///< Followed by float64 values, as payload, and answered with as many. Server 0 alone.
+  kLeave = 6,      ///< The last one.
+};
+
+struct Request {
+  RequestKind kind = RequestKind::kLeave;
+  double rate = 0;                  ///< The learning rate of kStep.
+  std::uint64_t payload_bytes = 0;  ///< Of kConfigure and kSum.
+};
+
+inline constexpr std::size_t kRequestBytes = 24;
+inline constexpr std::uint64_t kMostPayloadBytes = std::uint64_t{64} << 20;
+std::array<std::byte, kRequestBytes> encode(const Request& request);
+/// Error(kProtocol) for what is not a request.
+Request decode_request(std::span<const std::byte> bytes);
+
+// Of the messages, in both directions.
+inline constexpr std::uint8_t kBytesType = 0;
+inline constexpr std::int64_t kRequestTag = 0;
+inline constexpr std::int64_t kPayloadTag = 1;
+/// `block` counts all servers' blocks.
+inline constexpr std::int64_t tag_of_block(std::size_t block) { return 2 + static_cast<std::int64_t>(block); }
+
+}  // namespace gyre::params::internal

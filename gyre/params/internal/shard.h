@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gyre/base/thread_annotations.h"
+#include "gyre/params/ledger.h"
+#include "gyre/params/setup.h"
+
+namespace gyre::params::internal {
+
+/// The parameters that one server owns, with their optimizer's state and a place for each worker's gradients. Blocks
+/// are numbered within the shard. Thread-safe as said; each worker has one thread here at a time.
+class Shard {
+ public:
+  /// `setup` has been checked.
+  Shard(const TrainingSetup& setup, int server, int workers);
+
+  std::size_t blocks() const { return blocks_.size(); }
+  /// Its number among all servers' blocks.
+  std::size_t number_of(std::size_t block) const { return blocks_.at(block)->number; }
+
+  /// Where the worker's gradient of this block is received. Nobody reads it before hand_in().
+  std::span<float> gradient_place(int worker, std::size_t block);
+  /// Before the first hand_in(), by one thread.
+  std::span<float> initial_values(std::size_t block) { return blocks_.at(block)->values; }
+
+  /// The gradient of a step at this rate stands in its place: updates the block if it is time, and says who may have
+  /// answers now. Errors of Ledger; kMismatch where workers step at different rates in sync.
+  std::vector<Ledger::Answer> hand_in(int worker, std::size_t block, double rate);
+  std::vector<Ledger::Answer> leave(int worker);
+
+  /// In sync the values of an answer stay until the worker has handed in its next gradient of that block, which it does
+  /// after it has the answer.
+  bool values_stay() const { return setup_.consistency.kind == Consistency::kSync; }
+  std::span<const float> values(std::size_t block) const { return blocks_.at(block)->values; }
+  /// A copy that is of one version, also where others update the block. The worker sees this version from now on.
+  void copy_values(int worker, std::size_t block, std::span<float> into);
+
+  /// How many gradients were applied with which staleness: updates of the block between the worker's last answer and
+  /// its gradient. Empty in sync, where it is always 0.
+  std::map<std::uint64_t, std::uint64_t> staleness() const;
+
+ private:
+  struct Contribution {
+    std::vector<float> gradient;
+    double rate = 0;
+    std::uint64_t seen_version = 0;
+  };
+  struct BlockState {
+    std::size_t number = 0;
+    std::vector<float> values;
+    std::vector<std::vector<float>> slots;
+    std::vector<Contribution> by_worker;
+    Mutex mutex;
+    std::uint64_t version GYRE_GUARDED_BY(mutex) = 0;  ///< Updates so far.
+    std::map<std::uint64_t, std::uint64_t> staleness GYRE_GUARDED_BY(mutex);
+  };
+
+  void update(BlockState& block, std::span<const int> contributors);
+  void check_rates(const BlockState& block, std::span<const int> contributors) const;
+
+  const TrainingSetup setup_;
+  const UpdateRule rule_;
+  std::vector<std::unique_ptr<BlockState>> blocks_;
+  Mutex mutex_;
+  Ledger ledger_ GYRE_GUARDED_BY(mutex_);
+};
+
+}  // namespace gyre::params::internal

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gyre/base/bytes.h"
+#include "gyre/params/ledger.h"
+#include "gyre/params/shards.h"
+#include "gyre/params/update_rule.h"
+
+namespace gyre::params {
+
+/// What all workers and servers have to agree on before the first step. Workers say it, servers learn it from them.
+struct TrainingSetup {
+  std::vector<std::uint64_t> tensor_values;  ///< How many float32 values each tensor has.
+  ShardOptions shards;
+  UpdateOptions update;
+  ConsistencyOptions consistency;
+};
+
+/// Error(kInvalidArgument) for what cannot work together, besides the errors of divide_into_blocks() and UpdateRule:
+/// plain averaging, and replacement by an average, are for kSync.
+void check(const TrainingSetup& setup);
+
+Bytes encode(const TrainingSetup& setup);
+/// Checked as well. Error(kCorruptData) where the bytes are not a setup.
+TrainingSetup decode_setup(std::span<const std::byte> bytes);
+
+/// Workers are the first ranks of the group, servers the ranks after them.
+struct Layout {
+  int workers = 1;
+  int servers = 1;
+
+  int rank_of_server(int server) const { return workers + server; }
+  bool is_server(int rank) const { return rank >= workers; }
+  int size() const { return workers + servers; }
+};
+
+}  // namespace gyre::params

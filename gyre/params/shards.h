@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace gyre::params {
+
+/// A run of values of one tensor.
+struct Range {
+  std::uint32_t tensor = 0;  ///< Its number among the tensors.
+  std::uint64_t first = 0;   ///< Of its values.
+  std::uint64_t count = 0;
+
+  bool operator==(const Range&) const = default;
+};
+
+/// The unit that travels and is updated as a whole: ranges of values on one server, a large tensor's piece or several
+/// small tensors. It is exchanged, summed and updated while other blocks are still on their way.
+struct Block {
+  int server = 0;
+  std::vector<Range> ranges;
+  std::uint64_t count = 0;  ///< Values in all ranges.
+
+  bool operator==(const Block&) const = default;
+};
+
+/// Which server gets which block.
+enum class Placement : std::uint8_t {
+  kRoundRobin,  ///< One after the other.
+  kByBytes,     ///< The one with the fewest bytes so far; of several, the first.
+  kExplicit,    ///< As ShardOptions::server_of_tensor says.
+};
+
+struct ShardOptions {
+  int servers = 1;
+  std::uint64_t values_per_block = std::uint64_t{1} << 20;  ///< At most; 4 MB of float32.
+  Placement placement = Placement::kByBytes;
+  std::vector<int> server_of_tensor{};  ///< Of kExplicit: a server for each tensor, whose blocks all go there.
+};
+
+inline constexpr int kMostServers = 1 << 16;
+inline constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 16;
+
+/// Divides tensors of so many values into blocks, and the blocks among servers. Every value is in exactly one block.
+/// Tensors larger than a block are split into pieces of nearly equal size; neighbouring smaller ones share a block. The
+/// blocks are in the order of their tensors. Pure: the same on every worker and server. Tensors without values have no
+/// block.
+/// Error(kInvalidArgument) where there are no servers or more than kMostServers, no values at all, about kMostBlocks or
+/// more blocks, or an explicit placement that does not fit.
+std::vector<Block> divide_into_blocks(std::span<const std::uint64_t> tensor_values, const ShardOptions& options);
+
+}  // namespace gyre::params
