@@ -36,8 +36,9 @@ def test_the_same_weights_as_over_gloo(start_job: StartJob, script: str) -> None
 
 
 def test_the_loader_is_taken_where_a_dataloader_is(start_job: StartJob, tmp_path: Path) -> None:
-    """Each epoch gives every sample to one of the ranks, in an order of its own, in the first epoch already."""
-    samples = 24
+    """Each epoch gives every sample to one of the ranks, in an order of its own, in the first epoch already. The last
+    batch is filled up, and says so although Lightning and Accelerate pass on batches that they have moved."""
+    samples = 22
     files = tmp_path / "few.tfrecord"
     write_tfrecords(files, [{"values": [i / samples] * 8, "label": [i % 2], "index": [i]} for i in range(samples)])
     script = str(SUPPORT / "loader_in_frameworks.py")

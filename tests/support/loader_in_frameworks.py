@@ -41,7 +41,7 @@ class Model(lightning.LightningModule):
         self.seen.append([])
 
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
-        self.seen[-1] += batch["index"].tolist()
+        self.seen[-1] += batch["index"][: batch.counted].tolist()
         return nn.functional.cross_entropy(self.network(batch["values"]), batch["label"])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -72,7 +72,7 @@ def with_accelerate(files: str) -> None:
     for _ in range(EPOCHS):
         seen.append([])
         for batch in data:
-            seen[-1] += batch["index"].tolist()
+            seen[-1] += batch["index"][: batch.counted].tolist()
             optimizer.zero_grad()
             accelerator.backward(nn.functional.cross_entropy(model(batch["values"]), batch["label"]))
             optimizer.step()

@@ -44,8 +44,8 @@ class Batch(dict[str, Any]):
     The tensors use the loader's memory, which it reclaims when the last of them is freed; `clone()` tensors that you
     keep.
 
-    Lightning passes on a copy that has only the fields: its `counted`, `epoch` and `step` raise AttributeError. Use
-    `drop_last=True` there, so that every batch is full.
+    `to()`, which Lightning and Accelerate call, keeps all of this. A copy made from the fields alone lacks it: its
+    `counted`, `epoch` and `step` raise AttributeError.
     """
 
     counted: int
@@ -63,6 +63,15 @@ class Batch(dict[str, Any]):
         super().__init__(fields)
         if counted is not None and epoch is not None and step is not None:
             self.counted, self.epoch, self.step = counted, epoch, step
+
+    def to(self, device: Any, non_blocking: bool = False) -> Batch:
+        """The batch with its tensors on `device`; tensors that are there already are not copied."""
+        fields = {
+            name: value.to(device, non_blocking=non_blocking) if isinstance(value, torch.Tensor) else value
+            for name, value in self.items()
+        }
+        known = {name: getattr(self, name, None) for name in ("counted", "epoch", "step")}
+        return Batch(fields, **known)
 
 
 class Loader:
