@@ -1,10 +1,16 @@
 """Files of TensorFlow are read here, and ours by others. Those in tests/data/tensorflow were written by TensorFlow
-(make.py beside them, which also reads ours); here other people's readers stand in for it: TensorBoard's of records,
-which compares checksums, and Google's protobuf."""
+(make.py beside them), which has also read `ours.tfrecord*` and said what is in them (`ours.jsonl`). What is written
+here must be those files. GYRE_TENSORFLOW may name a Python that has TensorFlow, which then reads what is written now as
+well. Other people's readers check it in every run: TensorBoard's of records, which compares checksums, and Google's
+protobuf."""
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
+import os
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -29,6 +35,43 @@ def test_what_tensorflow_has_written_is_read_to_the_last_bit(name: str) -> None:
     assert [bytes(np.asarray(one)) for one in batch["raw"]] == RAW
     assert np.asarray(batch["floats"]).tobytes() == FLOATS.tobytes()
     assert np.array_equal(np.asarray(batch["ints"]), INTS)
+
+
+ENDINGS = {None: "", "gzip": ".gz", "zlib": ".zlib"}
+UNPACK = {None: bytes, "gzip": gzip.decompress, "zlib": zlib.decompress}
+
+
+def write_ours(path: Path, compression: str | None) -> None:
+    rows = ({"raw": RAW[i], "floats": FLOATS[i], "ints": INTS[i]} for i in range(3))
+    write_tfrecords(path, rows, compression=compression)
+
+
+def check_said(lines: list[str]) -> None:
+    """What make.py prints of a file of ours."""
+    assert len(lines) == 3
+    for i, line in enumerate(lines):
+        record = json.loads(line)
+        assert [base64.b64decode(one) for one in record["raw"]] == [RAW[i]]
+        assert np.array(record["floats"], dtype=np.float32).tobytes() == FLOATS[i].tobytes()
+        assert record["ints"] == INTS[i].tolist()
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "zlib"])
+def test_what_is_written_here_is_what_tensorflow_has_read(tmp_path: Path, compression: str | None) -> None:
+    path = tmp_path / f"ours.tfrecord{ENDINGS[compression]}"
+    write_ours(path, compression)
+    # Compressed bytes depend on libdeflate's version, their contents do not.
+    golden = (FILES / path.name).read_bytes()
+    assert UNPACK[compression](path.read_bytes()) == UNPACK[compression](golden)
+    lines = (FILES / "ours.jsonl").read_text().splitlines()
+    assert len(lines) == 3 * len(ENDINGS)
+    first = 3 * list(ENDINGS).index(compression)
+    check_said(lines[first : first + 3])
+    if python := os.environ.get("GYRE_TENSORFLOW"):
+        said = subprocess.run(
+            [python, FILES / "make.py", path], capture_output=True, text=True, check=True, timeout=300
+        )
+        check_said(said.stdout.splitlines())
 
 
 def example_class() -> type:
@@ -67,10 +110,8 @@ def example_class() -> type:
 @pytest.mark.parametrize("compression", [None, "gzip", "zlib"])
 def test_what_is_written_here_others_read_to_the_last_bit(tmp_path: Path, compression: str | None) -> None:
     path = tmp_path / "ours.tfrecord"
-    rows = ({"raw": RAW[i], "floats": FLOATS[i], "ints": INTS[i]} for i in range(3))
-    write_tfrecords(path, rows, compression=compression)
-    unpack = {"gzip": gzip.decompress, "zlib": zlib.decompress, None: bytes}[compression]
-    path.write_bytes(unpack(path.read_bytes()))
+    write_ours(path, compression)
+    path.write_bytes(UNPACK[compression](path.read_bytes()))
     reader = PyRecordReader_New(str(path))
     parse = example_class()
     for i in range(3):

@@ -1,11 +1,15 @@
 """Trainings and benchmarks without a download stand on these files: every layout must hold the same images, and they
 must be learnable from parts of them."""
 
+import io
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image as Pillow
 from torch import nn
 
 from gyre.data import Loader, image, ints
@@ -54,6 +58,27 @@ def test_every_layout_holds_the_same_images(folder: Path) -> None:
         values = [image.double().sum().item() + 1e6 * label for image, label in zip(batch["image"], batch["label"])]  # noqa: B905
         sums[layout] = sorted(float(value) for value in values)
     assert sums["tfrecord"] == sums["tar"] == sums["folder"] == sums["parquet"]
+
+
+def test_other_peoples_readers_find_the_same_images(folder: Path) -> None:
+    """Python's tarfile, pyarrow and the file system: each with the image's name, whose class is the label."""
+    in_folders = {path.name: path.read_bytes() for path in (folder / "folder" / "train").rglob("*.JPEG")}
+    assert len(in_folders) == 240
+    in_tables = {}
+    for path in sorted((folder / "parquet").glob("train-*")):
+        for row in pq.read_table(path).to_pylist():
+            in_tables[row["image"]["path"]] = row["image"]["bytes"]
+            assert row["image"]["path"].startswith(f"n{row['label']:08}_")
+    assert in_tables == in_folders
+    in_shards = []
+    for path in sorted((folder / "tar").glob("train-*")):
+        with tarfile.open(path) as shard:
+            members = {member.name: shard.extractfile(member).read() for member in shard}  # type: ignore[union-attr]
+        for name in [name for name in members if name.endswith(".jpg")]:
+            label = int(members[name.removesuffix("jpg") + "cls"])
+            in_shards.append((label, members[name]))
+    assert sorted(in_shards) == sorted((int(name[1:9]), jpeg) for name, jpeg in in_folders.items())
+    assert Pillow.open(io.BytesIO(in_shards[0][1])).format == "JPEG"
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -1,5 +1,7 @@
-"""Writes the files of this folder, with TensorFlow 2.x: python make.py. And reads what gyre.data has written:
-python make.py FILE..., one line of JSON for each record."""
+"""Writes the files {plain,gzip,zlib}.tfrecord of this folder, with TensorFlow 2.x: python make.py. And reads what
+gyre.data has written: python make.py FILE..., one line of JSON for each record. ours.jsonl is what it has printed for
+ours.tfrecord, ours.tfrecord.gz and ours.tfrecord.zlib, which tests/python/tensorflow_files_test.py has written:
+python make.py ours.tfrecord*; so the tests hold our writer to TensorFlow's reader without TensorFlow."""
 
 from __future__ import annotations
 
