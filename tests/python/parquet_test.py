@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -75,6 +76,61 @@ def test_columns_become_tensors(folder: Path, format: str) -> None:
         assert batch["xy"][i].tolist() == [i + 0.5, -i]
         assert bytes(batch["text"][i].tolist()) == f"row {i:02}".encode()
     assert batch["label"].tolist() == [i % 7 + 1 for i in range(10)]
+
+
+LENGTH = 700  # Neither pages nor what is decoded at once end where a list does.
+NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32", "float64")
+
+
+def random_rows(kind: str, count: int) -> np.ndarray:
+    """Of any value that the type has, but for integers that no int64 holds."""
+    random = np.random.default_rng(1)
+    if kind.startswith("float"):
+        return random.normal(scale=1e30, size=(count, LENGTH)).astype(kind)
+    limits = np.iinfo(kind)
+    return random.integers(limits.min, limits.max, size=(count, LENGTH), dtype=kind, endpoint=True)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("pages", [{"data_page_version": "1.0"}, {"data_page_version": "2.0", "use_dictionary": False}])
+def test_lists_of_one_length_hold_what_was_written(tmp_path: Path, fixed: bool, pages: dict[str, Any]) -> None:
+    """They are read in a way of their own, which is faster: the levels that nested columns have are only compared."""
+    rows = {kind: random_rows(kind, 50) for kind in NUMBERS}
+    lists = {
+        kind: pa.array(list(values), pa.list_(pa.from_numpy_dtype(kind), LENGTH if fixed else -1))
+        for kind, values in rows.items()
+    }
+    path = tmp_path / "lists.parquet"
+    pq.write_table(pa.table(lists), path, row_group_size=21, data_page_size=3000, **pages)
+    fields = {kind: floats(LENGTH) if kind.startswith("float") else ints(LENGTH) for kind in NUMBERS}
+    (batch,) = Loader(path, fields, batch_size=50, shuffle=False, threads=1)
+    for kind, values in rows.items():
+        with np.errstate(over="ignore"):
+            expected = values.astype("float32" if kind.startswith("float") else "int64")
+        assert np.array_equal(np.asarray(batch[kind]), expected), kind
+
+
+def rows_but_one(odd: str) -> list[Any]:
+    rows: list[Any] = [[float(i)] * LENGTH for i in range(40)]
+    if odd == "null":
+        rows[30] = None
+    elif odd == "null within":
+        rows[30][5] = None
+    else:  # There are as many values as in lists of one length.
+        rows[31].append(rows[30].pop())
+    return rows
+
+
+@pytest.mark.parametrize("odd", ["null", "null within", "shorter"])
+def test_a_list_that_differs_from_the_others_is_named(tmp_path: Path, odd: str) -> None:
+    path = tmp_path / "odd.parquet"
+    pq.write_table(pa.table({"x": pa.array(rows_but_one(odd), pa.list_(pa.float32()))}), path)
+    options: dict[str, Any] = {"batch_size": 1, "shuffle": False, "threads": 1}
+    with pytest.raises(CorruptDataError, match=r"odd\.parquet, row 30 \("):
+        list(Loader(path, {"x": floats(LENGTH)}, **options))
+    kept = Loader(path, {"x": floats(LENGTH)}, damaged="replace", **options)
+    values = [int(batch["x"][0, 0]) for batch in kept]
+    assert values[:30] + values[32:] == [*range(30), *range(32, 40)]
 
 
 @pytest.mark.parametrize("shuffle", [True, "block", False])

@@ -20,6 +20,8 @@
 #include <string_view>
 #include <utility>
 
+#include "gyre/data/parquet/uniform_lists.h"
+
 namespace gyre::data::parquet {
 
 /// Arrow's default memory, as much as the caller grants.
@@ -177,6 +179,7 @@ Outcome guarded(const SourceFile& file, Text why, Call call) {
 
 struct File {
   std::shared_ptr<SourceFile> source;
+  Pool* pool = nullptr;
   std::unique_ptr<::parquet::arrow::FileReader> reader;
 
   const ::parquet::FileMetaData& metadata() const { return *reader->parquet_reader()->metadata(); }
@@ -228,6 +231,7 @@ Outcome open(const Source* source, Pool* pool, File** opened, Text why) {
   *opened = nullptr;
   auto file = std::make_unique<File>();
   file->source = std::make_shared<SourceFile>(*source, pool);
+  file->pool = pool;
   const Outcome outcome = guarded(*file->source, why, [&] {
     ARROW_RETURN_NOT_OK(open_reader(*source, pool, *file));
     return check(*file);
@@ -244,9 +248,34 @@ Outcome schema(const File* file, ArrowSchema* into, Text why) {
   });
 }
 
+void hand_over(const Parts* parts, ArrowArray* part) { parts->add(parts->context, part); }
+
+/// False: it is not such a column.
+arrow::Result<bool> read_as_uniform_lists(const File& file, int row_group, int leaf, std::int64_t rows_per_part,
+                                          const Parts* parts) {
+  std::shared_ptr<arrow::Schema> schema;
+  ARROW_RETURN_NOT_OK(file.reader->GetSchema(&schema));
+  const ::parquet::SchemaDescriptor& columns = *file.metadata().schema();
+  const int field = columns.group_node()->FieldIndex(*columns.GetColumnRoot(leaf));
+  if (field < 0 || field >= schema->num_fields()) return false;
+  const auto arrays = read_uniform_lists(*file.reader->parquet_reader(), schema->field(field)->type(), row_group, leaf,
+                                         rows_per_part, file.pool);
+  if (!arrays) return false;
+  for (const auto& array : *arrays) {
+    ArrowArray part{};
+    ARROW_RETURN_NOT_OK(arrow::ExportArray(*array, &part));
+    hand_over(parts, &part);
+  }
+  return true;
+}
+
 Outcome read(const File* file, std::uint64_t row_group, std::uint64_t leaf, std::uint64_t rows_per_part,
              const Parts* parts, Text why) {
   return guarded(*file->source, why, [&]() -> arrow::Status {
+    ARROW_ASSIGN_OR_RAISE(const bool done,
+                          read_as_uniform_lists(*file, static_cast<int>(row_group), static_cast<int>(leaf),
+                                                static_cast<std::int64_t>(rows_per_part), parts));
+    if (done) return arrow::Status::OK();
     // What Arrow takes besides the values, several times their memory, it takes for a part and not for the row group.
     file->reader->set_batch_size(static_cast<std::int64_t>(rows_per_part));
     ARROW_ASSIGN_OR_RAISE(const auto batches,
@@ -259,7 +288,7 @@ Outcome read(const File* file, std::uint64_t row_group, std::uint64_t leaf, std:
       ARROW_RETURN_NOT_OK(batch->column(0)->Validate());
       ArrowArray part{};
       ARROW_RETURN_NOT_OK(arrow::ExportArray(*batch->column(0), &part));
-      parts->add(parts->context, &part);
+      hand_over(parts, &part);
     }
   });
 }
