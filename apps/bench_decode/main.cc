@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   int threads = 1;
   double seconds = 3;
   app.add_option("files", files, "with the images, or an image folder")->required();
-  app.add_option("--key", key, "of the image in a sample");
+  app.add_option("--key", key, "name of the image in a sample");
   app.add_option("--threads", threads)->check(CLI::Range(1, 1024));
   app.add_option("--seconds", seconds)->check(CLI::Range(0.01, 600.0));
   CLI11_PARSE(app, argc, argv);

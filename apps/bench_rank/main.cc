@@ -35,7 +35,7 @@ Paths paths_of(const std::string& text) {
 
 void add_options(CLI::App& app, Options& options) {
   app.require_subcommand(1);
-  CLI::App* allreduce = app.add_subcommand("allreduce", "One collective at a time, of each of the sizes");
+  CLI::App* allreduce = app.add_subcommand("allreduce", "One collective at a time, of each size");
   allreduce->add_option("--sizes", options.sizes_bytes, "In bytes, multiples of 4")->required()->delimiter(',');
   CLI::App* messages = app.add_subcommand("messages", "One message at a time between two ranks, of each of the sizes");
   messages->add_option("--sizes", options.sizes_bytes, "In bytes")->required()->delimiter(',');

@@ -34,12 +34,12 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostKeyBytes = 1024;
 
 constexpr char kExplanation[] = R"(
-The job service starts one agent on each node. It dials the service, holds a lease, and runs what the service orders:
-preparation, mounts, the job's processes, logs, exit records. Once it works it prints one line, {"process": PID}, and
-lets go of stdin, stdout, stderr and the session; its own words go to agent/agent.log below the node's folder. The key
-is 64 hexadecimal digits, in a file that only its user can read, or on stdin.
+The job service starts one agent on each node. The agent connects to the service, holds a lease, and carries out the
+service's orders: preparation, mounts, the job's processes, logs, exit records. Once it is ready it prints one line,
+{"process": PID}, and detaches from stdin, stdout, stderr and the session; its own log is agent/agent.log below the
+node's folder. The key is 64 hexadecimal digits, in a file that only its user can read, or on stdin.
 
-As root it needs a user for jobs, which never run as root.
+If it runs as root, it needs a user for the jobs, which never run as root.
 
 Examples:
   gyre agent --service unix:/var/lib/gyre/hub.sock --key-file agents.key --node node-0 --root /var/lib/gyre/node-0
@@ -117,22 +117,23 @@ void detach(const fs::path& log_file) {
 AgentCommand::AgentCommand(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("agent", "Work for the job service on this node (drivers start it)");
   verb->add_option("--service", service_,
-                   "Where the service listens: unix:/PATH, tcp:HOST:PORT, or file:/PATH of a file that says it")
+                   "Address of the service: unix:/PATH, tcp:HOST:PORT, or file:/PATH of a file that contains it")
       ->required();
   verb->add_option("--key-file", key_file_, "The key of the service's agents; - is stdin")->capture_default_str();
   verb->add_option("--node", node_, "This node's name")->required();
   verb->add_option("--root", root_, "This node's own folder")->required()->type_name("DIR");
-  verb->add_option("--job-user", job_user_, "As whom jobs run where the agent is root")->capture_default_str();
-  verb->add_option("--give-up-seconds", give_up_seconds_, "End when idle and without the service for so long; 0: never")
+  verb->add_option("--job-user", job_user_, "User to run jobs as, if the agent is root")->capture_default_str();
+  verb->add_option("--give-up-seconds", give_up_seconds_,
+                   "Exit after this long without work and without the service; 0: never")
       ->capture_default_str()
       ->check(cli::whole_number_from(0));
   verb->add_option("--log-level", log_level_, "trace debug info warning error off")->capture_default_str();
   verb->add_option("--address", address_,
-                   "Where other nodes reach this one (default: the address from which it reaches the service)");
-  verb->add_option("--records", records_, "Write exit records here too")->type_name("DIR");
+                   "Address of this node for other nodes (default: the one from which it reaches the service)");
+  verb->add_option("--records", records_, "Also write exit records here")->type_name("DIR");
   verb->add_flag("--supervise", supervise_,
-                 "Start an agent again when it is killed, and leave nothing behind; for engines that start this");
-  verb->add_flag("--foreground", foreground_, "Keep the terminal, and log to it");
+                 "Restart the agent if it is killed, and clean up at the end; for engines that start this command");
+  verb->add_flag("--foreground", foreground_, "Stay attached to the terminal, and log to it");
   verb->footer(kExplanation);
 }
 
@@ -168,7 +169,8 @@ int AgentCommand::run(const std::vector<std::string>& environment, const std::st
 }
 
 int AgentCommand::supervise(const std::vector<std::string>& environment, const std::string& program) const {
-  if (key_file_ == "-") throw UsageError("--supervise needs the key in a file: an agent may have to be started again");
+  if (key_file_ == "-")
+    throw UsageError("--supervise needs the key in a file, because the agent may have to be restarted");
   jobs::agent::SupervisorOptions options;
   options.command = {program,
                      "agent",
@@ -201,7 +203,7 @@ AgentShellCommands::AgentShellCommands(CLI::App& app) {
   CLI::App* server = app.add_subcommand("agent-shell-server", "Let the job's other nodes run commands here");
   server->group("");
   server->add_option("--listen-fd", listen_fd_, "The listening socket")->required();
-  server->add_option("--key-fd", key_fd_, "Where the key can be read")->required();
+  server->add_option("--key-fd", key_fd_, "Descriptor to read the key from")->required();
 }
 
 int AgentShellCommands::run_client(std::vector<std::string> arguments, const std::vector<std::string>& environment) {

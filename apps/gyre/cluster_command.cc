@@ -33,13 +33,11 @@ struct ScaleOptions {
   std::string when_busy{};
 
   void add_options(CLI::App& verb) {
-    verb.add_option("-t,--target", target, "How many nodes it is to have")
+    verb.add_option("-t,--target", target, "Number of nodes")->type_name("N")->check(cli::whole_number_from(0));
+    verb.add_option("--min", minimum, "Scale with the jobs: minimum number of nodes")
         ->type_name("N")
         ->check(cli::whole_number_from(0));
-    verb.add_option("--min", minimum, "It grows and shrinks with its jobs: at least so many nodes")
-        ->type_name("N")
-        ->check(cli::whole_number_from(0));
-    verb.add_option("--max", maximum, "At most so many")->type_name("N")->check(cli::whole_number_from(0));
+    verb.add_option("--max", maximum, "Maximum number of nodes")->type_name("N")->check(cli::whole_number_from(0));
     verb.add_option("--when-busy", when_busy, "What happens to jobs on nodes that leave (default: requeue)")
         ->check(CLI::IsMember({"requeue", "terminate", "waitforjobcompletion"}))
         ->type_name("OPTION");
@@ -47,7 +45,7 @@ struct ScaleOptions {
 
   /// `scaleSettings`; null where the options say nothing. UsageError for options that contradict each other.
   Json settings() const {
-    if (target && (minimum || maximum)) throw UsageError("--target and --min, --max exclude each other");
+    if (target && (minimum || maximum)) throw UsageError("give either --target, or --min and --max");
     if (minimum || maximum) {
       if (!maximum) throw UsageError("--min needs --max");
       if (!when_busy.empty()) throw UsageError("--when-busy goes with --target");
@@ -81,9 +79,9 @@ struct ClusterOptions {
 };
 
 constexpr char kCreateExplanation[] = R"(
-FILE is a cluster.json of Batch AI, as JSON or YAML; the command line comes before it. Without FILE and --driver the
-cluster's nodes are virtual nodes of the server's machine. --mount NAME=DIR lets the directory DIR on the nodes stand in
-for the file share that jobs know as $AZ_BATCHAI_MOUNT_ROOT/NAME.
+FILE is a cluster.json of Batch AI, as JSON or YAML; options override it. Without FILE and --driver the cluster's nodes
+are virtual nodes of the server's machine. --mount NAME=DIR makes the directory DIR on the nodes stand in for the file
+share that jobs know as $AZ_BATCHAI_MOUNT_ROOT/NAME.
 
 Examples:
   gyre cluster create pool --target 4 --mount external=/data/share
@@ -122,7 +120,7 @@ Json cluster_of(const ClusterOptions& options, const Environment& environment) {
   Json& ours = properties["gyreSettings"];
   if (const Json scale = options.scale.settings(); !scale.is_null()) properties["scaleSettings"] = scale;
   if (options.file.empty() && options.scale.settings().is_null()) {
-    throw UsageError("say how many nodes it has: --target N, or --min N --max N");
+    throw UsageError("give the number of nodes: --target N, or --min N --max N");
   }
   if (!options.size.empty()) properties["vmSize"] = options.size;
   if (!options.priority.empty()) properties["vmPriority"] = options.priority;
@@ -215,20 +213,20 @@ void add_create(VerbGroup& group) {
   auto options = add_named(*verb);
   verb->add_option("-f,--file", options->file, "cluster.json, or a file of YAML; - is stdin")->type_name("FILE");
   options->scale.add_options(*verb);
-  verb->add_option("--mount", options->mounts, "Directory DIR of the nodes for the mount NAME; may be given again")
+  verb->add_option("--mount", options->mounts, "Directory DIR on the nodes for the mount NAME; repeatable")
       ->type_name("NAME=DIR")
       ->allow_extra_args(false);
   verb->add_flag("--containers-on-host", options->container_on_host,
-                 "Jobs with containerSettings run on the host, and say so (otherwise they fail)");
-  verb->add_option("--setup-task", options->setup_task, "A shell line that prepares each node")->type_name("LINE");
-  verb->add_option("--setup-task-output", options->setup_output, "Where its logs go")->type_name("DIR");
-  verb->add_option("-s,--size", options->size, "vmSize; it is kept, and chooses nothing")->type_name("NAME");
+                 "Run jobs with containerSettings on the host, with a note (otherwise they fail)");
+  verb->add_option("--setup-task", options->setup_task, "Shell command that prepares each node")->type_name("LINE");
+  verb->add_option("--setup-task-output", options->setup_output, "Folder for its logs")->type_name("DIR");
+  verb->add_option("-s,--size", options->size, "vmSize; recorded, without effect")->type_name("NAME");
   verb->add_option("--vm-priority", options->priority, "dedicated or lowpriority")
       ->check(CLI::IsMember({"dedicated", "lowpriority"}))
       ->type_name("PRIORITY");
   verb->add_option("--driver", options->driver, "local: virtual nodes of the server's machine (the default); or slurm")
       ->type_name("NAME");
-  verb->add_option("--driver-option", options->driver_options, "For the driver; may be given again")
+  verb->add_option("--driver-option", options->driver_options, "Option for the driver; repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   verb->footer(kCreateExplanation);
@@ -258,7 +256,7 @@ void add_list_and_show(VerbGroup& group) {
     shown->remote.print(cluster, [&] { return cluster_fields(cluster); });
     return 0;
   });
-  CLI::App* nodes = group.app().add_subcommand("nodes", "List a cluster's nodes, and what is wrong with them");
+  CLI::App* nodes = group.app().add_subcommand("nodes", "List a cluster's nodes and their problems");
   auto of = add_named(*nodes);
   group.add(nodes, [of](const Environment& environment) {
     const auto all = of->remote.session(environment).list(below(path_of(*of, environment), "nodes"));
@@ -268,7 +266,7 @@ void add_list_and_show(VerbGroup& group) {
 }
 
 void add_resize(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("resize", "Change how many nodes a cluster has");
+  CLI::App* verb = group.app().add_subcommand("resize", "Change the number of a cluster's nodes");
   auto options = add_named(*verb);
   options->scale.add_options(*verb);
   verb->footer(
@@ -276,7 +274,7 @@ void add_resize(VerbGroup& group) {
       "waitforjobcompletion\n  gyre cluster resize pool --min 1 --max 8");
   group.add(verb, [options](const Environment& environment) {
     const Json scale = options->scale.settings();
-    if (scale.is_null()) throw UsageError("say how many nodes it is to have: --target N, or --min N --max N");
+    if (scale.is_null()) throw UsageError("give the new number of nodes: --target N, or --min N --max N");
     Session session = options->remote.session(environment);
     const Json cluster = session.patch(path_of(*options, environment), {{"properties", {{"scaleSettings", scale}}}});
     options->remote.print(cluster, [&] { return cluster_table({cluster}); });
@@ -287,8 +285,8 @@ void add_resize(VerbGroup& group) {
 void add_delete(VerbGroup& group) {
   CLI::App* verb = group.app().add_subcommand("delete", "Delete a cluster; the records of its finished jobs stay");
   auto options = add_named(*verb, Remote::kWorkspace);
-  verb->add_flag("-y,--yes", options->yes, "Do not ask");
-  verb->add_flag("--no-wait", options->no_wait, "Do not wait until it is gone");
+  verb->add_flag("-y,--yes", options->yes, "Do not ask for confirmation");
+  verb->add_flag("--no-wait", options->no_wait, "Do not wait until it is deleted");
   group.add(verb, [options](const Environment& environment) {
     const std::string what = fmt::format("cluster '{}'", options->name);
     Session session = options->remote.session(environment);

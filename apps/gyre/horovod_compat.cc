@@ -41,8 +41,8 @@ std::vector<std::string> with_horovod_compat(std::vector<std::string> environmen
   const auto folder = find_folder();
   if (!folder) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("--horovod-compat: the folder {} of Gyre's Python package is not near this program; in the "
-                            "script, `import gyre.horovod; gyre.horovod.install()` does the same",
+                fmt::format("--horovod-compat: the folder {} of Gyre's Python package was not found next to this "
+                            "program; in the script, `import gyre.horovod; gyre.horovod.install()` does the same",
                             kFolder));
   }
   for (std::string& entry : environment) {

@@ -39,16 +39,16 @@ struct FileOptions {
   bool follow = false;
 
   void add_directory(CLI::App& verb) {
-    verb.add_option("-d,--directory", output, "Which: an id of outputDirectories, or stdouterr")
+    verb.add_option("-d,--directory", output, "An id of outputDirectories, or stdouterr")
         ->type_name("ID")
         ->capture_default_str();
   }
 };
 
 constexpr char kLogsExplanation[] = R"(
-stdout.txt goes to stdout and stderr.txt to stderr as they are; lines of other logs (preparation, workers) have a name
-in front. --follow goes on until the job has ended, across restarts of the server, and misses nothing; Ctrl-C leaves the
-job running.
+stdout.txt goes to stdout and stderr.txt to stderr unchanged; lines of other logs (preparation, workers) are prefixed
+with a name. --follow continues until the job has ended, across restarts of the server, without losing output; Ctrl-C
+leaves the job running.
 
 Examples:
   gyre job logs train-1
@@ -102,8 +102,8 @@ Json file_json(const std::vector<RemoteFile>& files) {
 }
 
 constexpr char kDownloadExplanation[] = R"(
-PATH is a file, or a directory, of which everything below is copied; without it all of the output directory is. Files
-appear under DIR with their paths; each is there once it is complete.
+PATH is a file, or a directory, which is copied with everything below it; without PATH the whole output directory is
+copied. Files appear under DIR with their paths, each once it is complete.
 
 Examples:
   gyre job download train-1 -d MODEL
@@ -148,8 +148,8 @@ void add_job_logs(VerbGroup& group) {
   CLI::App* verb = group.app().add_subcommand("logs", "Show a job's logs");
   auto options = std::make_shared<FileOptions>();
   options->job.add_options(*verb, Remote::kWorkspace);
-  verb->add_flag("-f,--follow", options->follow, "Go on until the job has ended");
-  verb->add_option("--file", options->names, "This file only (gyre job files lists them); may be given again")
+  verb->add_flag("-f,--follow", options->follow, "Follow until the job has ended");
+  verb->add_option("--file", options->names, "Only this file (gyre job files lists them); repeatable")
       ->type_name("NAME")
       ->allow_extra_args(false);
   verb->footer(kLogsExplanation);
@@ -162,7 +162,7 @@ void add_job_files(VerbGroup& group) {
   options->job.add_options(*verb);
   verb->add_option("PATH", options->path, "A directory below");
   options->add_directory(*verb);
-  verb->add_flag("-r,--recursive", options->recursive, "Also in directories below");
+  verb->add_flag("-r,--recursive", options->recursive, "Include subdirectories");
   verb->footer("\nExamples:\n  gyre job files train-1\n  gyre job files train-1 -d MODEL -r");
   group.add(verb, [options](const Environment& environment) {
     Session session = options->job.remote.session(environment);
@@ -179,7 +179,7 @@ void add_job_download(VerbGroup& group) {
   options->job.add_options(*verb, Remote::kWorkspace);
   verb->add_option("PATH", options->path, "A file, or a directory");
   options->add_directory(*verb);
-  verb->add_option("--to", options->to, "Where to (default: here)")->type_name("DIR");
+  verb->add_option("--to", options->to, "Target directory (default: the current one)")->type_name("DIR");
   verb->footer(kDownloadExplanation);
   group.add(verb, [options](const Environment& environment) { return download_files(*options, environment); });
 }

@@ -38,14 +38,14 @@ namespace fs = std::filesystem;
 using jobs::api::ExecutionState;
 
 constexpr char kExplanation[] = R"(
-Runs the job on virtual nodes of this machine, or on those of --cluster, with a job service of its own that ends with it. FILE is a job.json of
-Batch AI, as JSON or YAML; `-` is stdin. Logs appear as they are written; below stdOutErrPathPrefix they stay, and
-outputs below their pathPrefix. The job's containerSettings are not used: it runs on the host.
+Runs the job on virtual nodes of this machine, or on the nodes of --cluster, with a job service of its own that ends with
+it. FILE is a job.json of Batch AI, as JSON or YAML; `-` is stdin. Logs are shown as they are written, and kept below
+stdOutErrPathPrefix, outputs below their pathPrefix. The job's containerSettings are not used: it runs on the host.
 
---mount NAME=DIR lets the directory DIR stand in for the file share that the job expects as
-$AZ_BATCHAI_MOUNT_ROOT/NAME. Started as root, the job runs as --job-user, who must be able to use DIR.
+--mount NAME=DIR makes the directory DIR stand in for the file share that the job expects as
+$AZ_BATCHAI_MOUNT_ROOT/NAME. If started by root, the job runs as --job-user, which must be able to use DIR.
 
-Ctrl-C terminates the job. Exit code: the job's; 2 when the file or an option is wrong.
+Ctrl-C terminates the job. Exit code: the job's; 2 if the file or an option is invalid.
 
 Examples:
   gyre job run job.json --mount external=/data/share
@@ -212,7 +212,7 @@ int report(const jobs::api::Job& job, const std::vector<jobs::api::OutputDirecto
 JobRun::JobRun(CLI::App& group)
     : verb_(group.add_subcommand("run", "Run a job file on this machine, and show its logs")) {
   verb_->add_option("FILE", file_, "job.json, or a file of YAML; - is stdin")->required();
-  verb_->add_option("--mount", mounts_, "Directory DIR for the job's mount NAME; may be given again")
+  verb_->add_option("--mount", mounts_, "Directory DIR for the job's mount NAME; repeatable")
       ->type_name("NAME=DIR")
       ->allow_extra_args(false);
   verb_
@@ -222,17 +222,15 @@ JobRun::JobRun(CLI::App& group)
   verb_
       ->add_option(
           "--code", code_,
-          "The job runs in a copy of this folder on every node. .gyreignore, else .gitignore, leaves files out")
+          "Run the job in a copy of this folder on every node; .gyreignore, or else .gitignore, excludes files")
       ->type_name("DIR");
   verb_->add_option("--name", name_, "Name of the job (default: that of FILE)")->type_name("NAME");
-  verb_
-      ->add_option("--folder", folder_,
-                   "Where the nodes' folders are made; kept (default: a new one, removed at the end)")
+  verb_->add_option("--folder", folder_, "Parent of the nodes' folders; kept (default: a new one, removed at the end)")
       ->type_name("DIR");
-  verb_->add_option("--job-user", job_user_, "As whom the job runs when root starts it")
+  verb_->add_option("--job-user", job_user_, "User to run the job as, if root starts it")
       ->type_name("USER")
       ->capture_default_str();
-  verb_->add_flag("-q,--quiet", quiet_, "Show the job's logs, and nothing of what the service does");
+  verb_->add_flag("-q,--quiet", quiet_, "Show only the job's logs, not the service's progress");
   verb_->footer(kExplanation);
 }
 

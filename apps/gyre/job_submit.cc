@@ -34,9 +34,9 @@ using jobs::client::Session;
 using jobs::spec::JobSpec;
 
 constexpr char kExplanation[] = R"(
-FILE is a job.json of Batch AI, as JSON or YAML; `-` is stdin. A command behind `--` is a job too: it runs under
-`gyre run` on each node. Options come before the file. The job's name is printed; with --follow its logs are, and the
-exit code is the job's (125 where the fault is not the job's). Ctrl-C leaves the job running.
+FILE is a job.json of Batch AI, as JSON or YAML; `-` is stdin. Instead, give a command after `--`, which runs under
+`gyre run` on each node. Options come before the file. Prints the job's name; with --follow it prints the job's logs, and
+the exit code is the job's (125 if the job is not at fault). Ctrl-C leaves the job running.
 
 Examples:
   gyre job submit job.json --cluster pool --follow
@@ -76,39 +76,43 @@ std::string stem_of(const std::vector<std::string>& command) {
 
 JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submit", "Submit a job to a job server")) {
   verb_->add_option("FILE", file_, "job.json, or a file of YAML; - is stdin; or `-- COMMAND`");
-  verb_->add_option("-n,--name", name_, "Its name (default: a new one, after the file or script)")->type_name("NAME");
-  verb_->add_option("-e,--experiment", experiment_, "Its experiment, made where it is missing (default: default)")
+  verb_->add_option("-n,--name", name_, "The job's name (default: a new one, derived from the file or script)")
+      ->type_name("NAME");
+  verb_->add_option("-e,--experiment", experiment_, "Its experiment, created if missing (default: default)")
       ->type_name("NAME");
   verb_->add_option("-c,--cluster", cluster_, "Its cluster (default: the file's, else the workspace's only one)")
       ->type_name("NAME");
-  verb_->add_option("--nodes", nodes_, "How many nodes, all at once")->type_name("N")->check(cli::whole_number_from(1));
-  verb_->add_option("--processes", processes_, "Of a command: how many processes on each node")
+  verb_->add_option("--nodes", nodes_, "Number of nodes, allocated all at once")
       ->type_name("N")
       ->check(cli::whole_number_from(1));
-  verb_->add_option("--restarts", restarts_, "Of a command: start all processes again after a failure, so often")
+  verb_->add_option("--processes", processes_, "For a command: number of processes on each node")
+      ->type_name("N")
+      ->check(cli::whole_number_from(1));
+  verb_
+      ->add_option("--restarts", restarts_,
+                   "For a command: maximum number of restarts of all processes after a failure")
       ->type_name("N")
       ->check(cli::whole_number_from(0));
-  verb_->add_option("--preparation", preparation_, "A shell line that runs on each node before the job")
+  verb_->add_option("--preparation", preparation_, "Shell command that runs on each node before the job")
       ->type_name("LINE");
   const auto add_list = [&](const char* names, std::vector<std::string>& values, const char* text, const char* type) {
     verb_->add_option(names, values, text)->type_name(type)->allow_extra_args(false);
   };
-  add_list("--env", variables_, "Set a variable for the job; may be given again", "NAME=VALUE");
-  add_list("--secret", secrets_, "Hand over this variable of yours as a secret; may be given again", "NAME");
+  add_list("--env", variables_, "Set a variable for the job; repeatable", "NAME=VALUE");
+  add_list("--secret", secrets_, "Pass this variable of your environment as a secret; repeatable", "NAME");
   verb_
-      ->add_option(
-          "--code", code_,
-          "Upload this folder; the job runs in a copy of it on every node. .gyreignore, else .gitignore, leaves "
-          "files out")
+      ->add_option("--code", code_,
+                   "Upload this folder, and run the job in a copy of it on every node; .gyreignore, or else "
+                   ".gitignore, excludes files")
       ->type_name("DIR");
-  verb_->add_option("--logs", logs_, "stdOutErrPathPrefix (of a command: default on the node)")->type_name("DIR");
+  verb_->add_option("--logs", logs_, "stdOutErrPathPrefix (default for a command: on the node)")->type_name("DIR");
   verb_->add_option("--priority", priority_, "low, normal or high")
       ->check(CLI::IsMember({"low", "normal", "high"}))
       ->type_name("PRIORITY");
-  verb_->add_option("--time-limit", time_limit_, "It fails after so long: 12:30:00, PT12H, 7.00:00:00")
+  verb_->add_option("--time-limit", time_limit_, "Fail the job after this time: 12:30:00, PT12H, 7.00:00:00")
       ->type_name("TIME");
   verb_->add_flag("--strict", strict_, "Treat warnings about FILE as errors");
-  verb_->add_flag("-f,--follow", follow_, "Show its logs until it ends, and end with its exit code");
+  verb_->add_flag("-f,--follow", follow_, "Show its logs until it ends, and exit with its exit code");
   remote_.add_options(*verb_);
   verb_->footer(kExplanation);
   group.add(verb_, [this](const std::vector<std::string>& environment) { return run(environment); });
@@ -122,8 +126,9 @@ std::vector<std::string> JobSubmit::take_command(const std::vector<std::string>&
 }
 
 JobSpec JobSubmit::spec_of_command() const {
-  if (!file_.empty()) throw UsageError(fmt::format("give a file or a command: '{}' stands before --", file_));
-  if (command_.empty()) throw UsageError("no command stands behind --");
+  if (!file_.empty())
+    throw UsageError(fmt::format("give either a file or a command, not both: '{}' comes before --", file_));
+  if (command_.empty()) throw UsageError("there is no command after --");
   jobs::spec::CommandJob command;
   command.program = command_;
   command.nodes = nodes_.value_or(1);
@@ -133,8 +138,8 @@ JobSpec JobSubmit::spec_of_command() const {
 }
 
 std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& environment) const {
-  if (file_.empty()) throw UsageError("name a job file, or a command behind --");
-  if (processes_ || restarts_) throw UsageError("--processes and --restarts are for a command behind --");
+  if (file_.empty()) throw UsageError("give a job file, or a command after --");
+  if (processes_ || restarts_) throw UsageError("--processes and --restarts are for a command after --");
   jobs::spec::ParseOptions options = spec_file_options(file_, environment);
   options.strict = strict_;
   const auto parsed = jobs::spec::parse_job(read_spec_file(file_), options);
@@ -232,7 +237,7 @@ int JobSubmit::run(const std::vector<std::string>& environment) {
     }
     return 0;
   }
-  fmt::print(stderr, "gyre job submit: {} is submitted; Ctrl-C leaves it running\n", shown);
+  fmt::print(stderr, "gyre job submit: submitted {}; Ctrl-C leaves it running\n", shown);
   return follow(place, environment);
 }
 

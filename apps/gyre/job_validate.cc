@@ -23,17 +23,17 @@ using jobs::spec::Problem;
 using jobs::spec::Severity;
 
 constexpr char kExplanation[] = R"(
-FILE is a job.json of Batch AI, in its version 2017-09-01-preview, 2018-03-01 or 2018-05-01, as JSON or YAML; `-` is
-stdin. Nothing is started, and nothing that the file names is opened. All errors are reported at once, on stderr.
+FILE is a job.json of Batch AI, version 2017-09-01-preview, 2018-03-01 or 2018-05-01, as JSON or YAML; `-` is stdin.
+Nothing is started, and no path in the file is opened. All errors are reported at once, on stderr.
 
-Exit code: 0 the file is valid, perhaps with warnings · 1 it is not · 2 it cannot be read.
+Exit code: 0 the file is valid, possibly with warnings · 1 it is not valid · 2 it cannot be read.
 
 Examples:
   gyre job validate job.json
-  gyre job validate --strict job.json       (what is only tolerated, and unknown properties, are errors)
+  gyre job validate --strict job.json       (warnings are errors)
   gyre job validate -o json job.yaml        (problems, and the job as the service understands it)
 
-Which properties there are: docs/guide/from_batch_ai.md)";
+All properties: docs/guide/from_batch_ai.md)";
 
 std::string counted(std::size_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
@@ -73,8 +73,7 @@ void print_json(const Parsed<JobSpec>& parsed, const std::string& file) {
 
 }  // namespace
 
-JobValidate::JobValidate(CLI::App& group)
-    : verb_(group.add_subcommand("validate", "Say what is wrong with a job file")) {
+JobValidate::JobValidate(CLI::App& group) : verb_(group.add_subcommand("validate", "Report the errors of a job file")) {
   verb_->add_option("FILE", file_, "job.json, or a file of YAML; - is stdin")->required();
   verb_->add_flag("--strict", strict_, "Treat warnings as errors");
   verb_->add_option("-o,--output", output_, "text or json")

@@ -126,12 +126,12 @@ int wait_for_job(const JobOptions& options, bool quiet, const Environment& envir
 void add_job_list(VerbGroup& group) {
   CLI::App* verb = group.app().add_subcommand("list", "List the jobs of a workspace, the newest first");
   auto options = std::make_shared<ListOptions>();
-  verb->add_option("-e,--experiment", options->experiment, "Of this experiment only")->type_name("NAME");
-  verb->add_option("-c,--cluster", options->cluster, "Of this cluster only")->type_name("NAME");
-  verb->add_option("--state", options->state, "In this state only")
+  verb->add_option("-e,--experiment", options->experiment, "Only jobs of this experiment")->type_name("NAME");
+  verb->add_option("-c,--cluster", options->cluster, "Only jobs of this cluster")->type_name("NAME");
+  verb->add_option("--state", options->state, "Only jobs in this state")
       ->check(CLI::IsMember({"queued", "running", "terminating", "succeeded", "failed"}))
       ->type_name("STATE");
-  verb->add_option("--limit", options->limit, "At most so many")
+  verb->add_option("--limit", options->limit, "Maximum number of jobs")
       ->type_name("N")
       ->check(cli::whole_number_from(1))
       ->capture_default_str();
@@ -167,7 +167,8 @@ void add_job_show(VerbGroup& group) {
 }
 
 void add_job_why(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("why", "Say why a job waits and what would start it, or why it failed");
+  CLI::App* verb =
+      group.app().add_subcommand("why", "Explain why a job waits and what would start it, or why it failed");
   auto options = add_job(*verb);
   group.add(verb, [options](const Environment& environment) {
     Session session = options->remote.session(environment);
@@ -187,7 +188,7 @@ void add_job_why(VerbGroup& group) {
 }
 
 void add_job_events(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("events", "List what has happened to a job");
+  CLI::App* verb = group.app().add_subcommand("events", "List the events of a job");
   auto options = add_job(*verb);
   group.add(verb, [options](const Environment& environment) {
     Session session = options->remote.session(environment);
@@ -198,20 +199,20 @@ void add_job_events(VerbGroup& group) {
 }
 
 void add_job_wait(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("wait", "Wait until a job has ended; ends with its exit code");
+  CLI::App* verb = group.app().add_subcommand("wait", "Wait until a job has ended, and exit with its exit code");
   auto options = add_job(*verb);
   auto quiet = std::make_shared<bool>(false);
-  verb->add_flag("-q,--quiet", *quiet, "Do not show what happens meanwhile");
+  verb->add_flag("-q,--quiet", *quiet, "Do not show progress");
   verb->footer(
-      "\nAcross restarts of the server. Exit code: the job's; 125 where the fault is not the job's: it does not exist, "
-      "or the\nserver cannot be reached for five minutes.\n\nExamples:\n  gyre job wait train-1 && gyre job download "
+      "\nAcross restarts of the server. Exit code: the job's; 125 if the job is not at fault: it does not exist, or "
+      "the\nserver cannot be reached for five minutes.\n\nExamples:\n  gyre job wait train-1 && gyre job download "
       "train-1 -d MODEL");
   group.add(verb,
             [options, quiet](const Environment& environment) { return wait_for_job(*options, *quiet, environment); });
 }
 
 void add_job_stop(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("stop", "End a job that waits or runs; it fails");
+  CLI::App* verb = group.app().add_subcommand("stop", "Stop a waiting or running job, which then counts as failed");
   auto options = add_job(*verb);
   group.add(verb, [options](const Environment& environment) {
     Session session = options->remote.session(environment);
@@ -222,12 +223,13 @@ void add_job_stop(VerbGroup& group) {
 }
 
 void add_job_delete(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("delete", "Delete a job's record, and end it before; its files stay");
+  CLI::App* verb =
+      group.app().add_subcommand("delete", "Stop a job if necessary, and delete its record; its files stay");
   auto options = add_job(*verb, Remote::kWorkspace);
   auto yes = std::make_shared<bool>(false);
   auto no_wait = std::make_shared<bool>(false);
-  verb->add_flag("-y,--yes", *yes, "Do not ask");
-  verb->add_flag("--no-wait", *no_wait, "Do not wait until it is gone");
+  verb->add_flag("-y,--yes", *yes, "Do not ask for confirmation");
+  verb->add_flag("--no-wait", *no_wait, "Do not wait until it is deleted");
   group.add(verb, [options, yes, no_wait](const Environment& environment) {
     Session session = options->remote.session(environment);
     const JobPlace job = options->find(session, environment);

@@ -21,9 +21,9 @@ The specification is JSON:
 
   {"ranks": [{"command": ["python", "train.py"], "count": 4}], "socket": "/run/user/1000/train.sock"}
 
-The ranks run on when the process that started this one ends. What they write, and how they end, become numbered
-records; a program that connects to the socket and sends {"request": "follow", "after": N} gets those after number N.
-When this process is killed, the ranks are killed too.
+The ranks keep running when the process that started this one ends. Their output and their ends become numbered records;
+a program that connects to the socket and sends {"request": "follow", "after": N} gets the records after number N. If
+this process is killed, the ranks are killed too.
 
 Examples:
   gyre launch job.json
@@ -47,9 +47,10 @@ std::string read_all_of_stdin() {
 }  // namespace
 
 LaunchCommand::LaunchCommand(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("launch", "Start ranks that run on when the process that started them ends");
+  CLI::App* verb =
+      app.add_subcommand("launch", "Start ranks that keep running when the process that started them ends");
   verb->add_option("SPECIFICATION", specification_, "A file of JSON; - is stdin")->capture_default_str();
-  verb->add_option("--socket", socket_, "Where to be found, in place of the specification's path")->type_name("PATH");
+  verb->add_option("--socket", socket_, "Path of the socket, overriding the specification's")->type_name("PATH");
   verb->set_version_flag("--version", "gyre " GYRE_VERSION);
   verb->footer(kExplanation);
 }

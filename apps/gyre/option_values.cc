@@ -47,12 +47,12 @@ Endpoint parse_host_and_port(const std::string& text, const std::string& option,
       bracketed ? text.substr(1, host_end == std::string::npos ? host_end : host_end - 1) : text.substr(0, host_end);
   const std::string rest = host_end == std::string::npos ? "" : text.substr(host_end + (bracketed ? 1 : 0));
   if (!bracketed && is_address_with_colons(text)) {
-    throw UsageError(fmt::format("{} is '{}'; an address of IPv6 needs brackets, as in [::1]:29500", option, text));
+    throw UsageError(fmt::format("{} is '{}'; an IPv6 address needs brackets, as in [::1]:29500", option, text));
   }
   const bool host_makes_sense =
       bracketed ? host_end != std::string::npos && is_address_with_colons(host) : is_host_name(host);
   if (!host_makes_sense || (!rest.empty() && !rest.starts_with(':'))) {
-    throw UsageError(fmt::format("{} is '{}', and not HOST:PORT, as in node1:29500", option, text));
+    throw UsageError(fmt::format("{} is '{}', which is not HOST:PORT, as in node1:29500", option, text));
   }
   if (rest.empty()) return {host, std::nullopt};
   return {host,
@@ -63,7 +63,7 @@ std::string parse_host(const std::string& text, const std::string& option) {
   const bool bracketed = text.starts_with('[') && text.ends_with(']');
   const std::string host = bracketed ? text.substr(1, text.size() - 2) : text;
   if (is_address_with_colons(host) || (!bracketed && is_host_name(host))) return host;
-  throw UsageError(fmt::format("{} is '{}', and no host's name or address", option, text));
+  throw UsageError(fmt::format("{} is '{}', which is not a host name or address", option, text));
 }
 
 std::string place_of(const std::string& host, int port) {
@@ -117,12 +117,12 @@ void check_signals(const std::string& text, const std::string& option) {
   for (const std::string& name : split(text, ',')) {
     if (std::find(kHandedOn.begin(), kHandedOn.end(), name) != kHandedOn.end()) continue;
     throw UsageError(
-        fmt::format("{} names '{}'; {} are handed to the ranks, no others", option, name, fmt::join(kHandedOn, ", ")));
+        fmt::format("{} names '{}'; only {} are passed on to the ranks", option, name, fmt::join(kHandedOn, ", ")));
   }
 }
 
 std::optional<std::string> reason_for_refusal(const std::string& option) {
-  constexpr std::string_view kElastic = "jobs that change their size are not supported; say how many ranks with -np";
+  constexpr std::string_view kElastic = "elastic jobs are not supported; give the number of ranks with -np";
   struct Refusal {
     std::string_view option;
     std::string_view reason;
@@ -137,10 +137,10 @@ std::optional<std::string> reason_for_refusal(const std::string& option) {
       Refusal{"--reset-limit", kElastic},
       Refusal{"--blacklist-cooldown-range", kElastic},
       Refusal{"--host-discovery-script", "hosts are named with -H or --hostfile, and stay the same"},
-      Refusal{"--config-file", "horovodrun's file of settings is not read; give the settings as options"},
+      Refusal{"--config-file", "horovodrun's settings file is not supported; give the settings as options"},
       Refusal{"--check-build", "`gyre doctor` says what was built and found"},
       Refusal{"-cb", "`gyre doctor` says what was built and found"},
-      Refusal{"--jsrun", "LSF's jsrun is not used; -H starts the ranks through ssh"},
+      Refusal{"--jsrun", "LSF's jsrun is not used; -H starts the ranks over ssh"},
       Refusal{"--virtual-local-rank", "ranks compute on the CPU, and LOCAL_RANK is always their own"},
       Refusal{"--duplicate-stdout-filters", "lines are not copied by what they say; --log-dir keeps all of them"},
       Refusal{"--duplicate-stderr-filters", "lines are not copied by what they say; --log-dir keeps all of them"},

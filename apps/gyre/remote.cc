@@ -48,7 +48,7 @@ void Remote::add_options(CLI::App& verb, unsigned options) {
         ->capture_default_str();
   }
   add("--server", server, "http://127.0.0.1:PORT, unix:/PATH, or the file that a server wrote (GYRE_SERVER)", "SERVER");
-  add("--token-file", token_file, "A file with the token, for its user alone (else GYRE_TOKEN)", "FILE");
+  add("--token-file", token_file, "A file with the token, readable only by you (else GYRE_TOKEN)", "FILE");
 }
 
 jobs::client::Session Remote::session(const std::vector<std::string>& environment, std::chrono::milliseconds patience,
@@ -157,7 +157,7 @@ std::string shown_fields(const std::vector<std::pair<std::string, std::string>>&
 bool confirmed(const std::string& question, bool yes) {
   if (yes) return true;
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) {
-    throw UsageError("there is nobody to ask whether to go on; give -y");
+    throw UsageError("cannot ask for confirmation without a terminal; give -y");
   }
   fmt::print(stderr, "{} [y/N] ", question);
   std::string answer;
@@ -176,8 +176,8 @@ void wait_until_gone(jobs::client::Session& session, const jobs::client::Path& p
   const Deadline deadline = Deadline::after(longest);
   while (session.exists(path)) {
     if (deadline.passed()) {
-      throw Error(ErrorCode::kTimeout, fmt::format("{} is still being deleted after {} s; the server goes on with it",
-                                                   what, longest.count()));
+      throw Error(ErrorCode::kTimeout,
+                  fmt::format("{} is still being deleted after {} s; the server continues", what, longest.count()));
     }
     ::poll(nullptr, 0, kGonePollMs);
   }

@@ -32,12 +32,12 @@ using jobs::client::ServerFile;
 using jobs::service::Service;
 
 constexpr char kExplanation[] = R"(
-Runs jobs of a team on clusters: virtual nodes of this machine, or nodes of Slurm. Everything that it must not forget
-lies in its folder; one server at a time works there. Verbs of the same user find it without options, through --server-file; other users get
-a token from `gyre user create`. It listens on this host alone: others come through `ssh -L 7710:127.0.0.1:7710 HOST`.
+Runs a team's jobs on clusters: virtual nodes of this machine, or Slurm nodes. It keeps its state in its folder, which
+only one server at a time can use. Commands of the same user find it without options, through --server-file; other users
+get a token from `gyre user create`. It listens only on this host: from others, use `ssh -L 7710:127.0.0.1:7710 HOST`.
 
-SIGTERM and Ctrl-C end it; jobs go on, and the next server in the folder finds them again. After --lease seconds without
-a server the nodes end what they run, and the jobs are queued again.
+SIGTERM and Ctrl-C end it; jobs keep running, and the next server in the folder finds them again. After --lease seconds
+without a server the nodes end their jobs, which are queued again.
 
 Examples:
   gyre server
@@ -117,23 +117,24 @@ ServerCommand::ServerCommand(CLI::App& app)
     : verb_(app.add_subcommand("server", "Run a job server for a team, until it is ended")) {
   verb_
       ->add_option("--folder", folder_,
-                   "Where all of it lies (default: /var/lib/gyre for root, else ~/.local/state/gyre)")
+                   "Folder of its state (default: /var/lib/gyre for root, else ~/.local/state/gyre)")
       ->type_name("DIR");
   verb_
-      ->add_option("--listen", listen_,
-                   fmt::format("127.0.0.1:PORT (0: a free one) or unix:PATH; may be given again (default: where it "
-                               "listened before, else {})",
-                               kDefaultListen))
+      ->add_option(
+          "--listen", listen_,
+          fmt::format(
+              "127.0.0.1:PORT (0: a free one) or unix:PATH; repeatable (default: where it listened before, else {})",
+              kDefaultListen))
       ->type_name("PLACE")
       ->allow_extra_args(false);
   verb_
       ->add_option("--server-file", server_file_,
-                   "Where verbs of this user find it (default: ~/.config/gyre/server.json)")
+                   "File through which commands of this user find it (default: ~/.config/gyre/server.json)")
       ->type_name("FILE");
-  verb_->add_option("--job-user", job_user_, "As whom jobs run when root starts it")
+  verb_->add_option("--job-user", job_user_, "User to run jobs as, if root starts it")
       ->type_name("USER")
       ->capture_default_str();
-  verb_->add_option("--lease", lease_seconds_, "For how many seconds jobs go on without a server")
+  verb_->add_option("--lease", lease_seconds_, "Seconds for which jobs keep running without a server")
       ->type_name("S")
       ->check(CLI::Range(5, 86'400))
       ->capture_default_str();
@@ -203,12 +204,12 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   jobs::client::write_server_file(found_at, own);
   std::vector<std::string> texts;
   for (const net::Endpoint& endpoint : server->endpoints()) texts.push_back(jobs::client::server_text(endpoint));
-  fmt::print(stderr, "gyre server: listens on {}; folder {}; verbs of {} find it through {}\n", fmt::join(texts, ", "),
-             folder.string(), own.user, found_at.string());
+  fmt::print(stderr, "gyre server: listens on {}; folder {}; commands of {} find it through {}\n",
+             fmt::join(texts, ", "), folder.string(), own.user, found_at.string());
   while (!signals.wait(-1)) {
   }
-  fmt::print(stderr, "gyre server: ends; jobs go on for {} s, and the next server in {} finds them\n", lease_seconds_,
-             folder.string());
+  fmt::print(stderr, "gyre server: ends; jobs keep running for {} s, and the next server in {} finds them\n",
+             lease_seconds_, folder.string());
   server->stop(kGrace);
   return 0;
 }

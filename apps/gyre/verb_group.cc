@@ -35,13 +35,13 @@ int VerbGroup::run(const std::vector<std::string>& environment) const {
     if (extras.empty()) return run(environment);
     const std::string& first = extras.front();
     throw UsageError(first.starts_with('-') ? cli::no_such_option(first, cli::option_names(*verb))
-                                            : fmt::format("'{}' is one word too many", first));
+                                            : fmt::format("unexpected argument '{}'", first));
   }
   const std::vector<std::string> words = group_->remaining();
   if (words.empty()) throw UsageError(fmt::format("name a verb: {}", fmt::join(names(), ", ")));
   const auto meant = cli::nearest(words.front(), names());
   throw UsageError(
-      fmt::format("there is no verb '{}'{}", words.front(), meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
+      fmt::format("unknown command '{}'{}", words.front(), meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
 }
 
 std::vector<std::string> VerbGroup::names() const {

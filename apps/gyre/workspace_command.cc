@@ -58,14 +58,14 @@ std::string experiment_table(const std::vector<Json>& experiments) {
 
 int remove(const Named& named, const Environment& environment, const Path& path, const std::string& what) {
   Session session = named.remote.session(environment);
-  if (!confirmed(fmt::format("Delete {} with all that is in it?", what), named.yes)) return 1;
+  if (!confirmed(fmt::format("Delete {} and everything in it?", what), named.yes)) return 1;
   session.remove(path);
   if (!named.no_wait) wait_until_gone(session, path, kLongestDeletion, what);
   return 0;
 }
 
 void add_workspace_owners(VerbGroup& group) {
-  CLI::App* list = group.app().add_subcommand("owners", "List who may use a workspace");
+  CLI::App* list = group.app().add_subcommand("owners", "List the users of a workspace");
   auto listed = add_named(*list, "Its name", Remote::kOutput);
   group.add(list, [listed](const Environment& environment) {
     Session session = listed->remote.session(environment);
@@ -74,8 +74,8 @@ void add_workspace_owners(VerbGroup& group) {
     return 0;
   });
   for (const bool adds : {true, false}) {
-    CLI::App* verb = adds ? group.app().add_subcommand("add-owner", "Let a user use a workspace")
-                          : group.app().add_subcommand("remove-owner", "Let a user no longer use a workspace");
+    CLI::App* verb = adds ? group.app().add_subcommand("add-owner", "Give a user access to a workspace")
+                          : group.app().add_subcommand("remove-owner", "Remove a user's access to a workspace");
     auto named = add_named(*verb, "Its name", Remote::kServerOnly);
     verb->add_option("USER", named->user, "The user's name")->required();
     group.add(verb, [named, adds](const Environment& environment) {
@@ -98,9 +98,8 @@ void add_workspace_quota(VerbGroup& group) {
   auto named = add_named(*verb, "Its name", Remote::kOutput);
   auto cores = std::make_shared<std::string>();
   auto low_priority = std::make_shared<std::string>();
-  verb->add_option("--cores", *cores, "On dedicated nodes; none: without a limit")->type_name("N");
-  verb->add_option("--low-priority-cores", *low_priority, "On low-priority nodes; none: without a limit")
-      ->type_name("N");
+  verb->add_option("--cores", *cores, "On dedicated nodes; none: no limit")->type_name("N");
+  verb->add_option("--low-priority-cores", *low_priority, "On low-priority nodes; none: no limit")->type_name("N");
   group.add(verb, [named, cores, low_priority](const Environment& environment) {
     if (cores->empty() && low_priority->empty()) throw UsageError("give --cores or --low-priority-cores");
     Session session = named->remote.session(environment);
@@ -118,18 +117,18 @@ void add_workspace_quota(VerbGroup& group) {
 
 std::unique_ptr<VerbGroup> workspace_verbs(CLI::App& app) {
   auto group = std::make_unique<VerbGroup>(
-      app, "workspace", "Workspaces of a job server: who may use what",
+      app, "workspace", "Workspaces of a job server, and their users",
       "  gyre workspace create vision\n  gyre workspace add-owner vision ada\n  gyre workspace list");
-  CLI::App* create = group->app().add_subcommand("create", "Make a workspace (administrators)");
+  CLI::App* create = group->app().add_subcommand("create", "Create a workspace (administrators)");
   auto made = add_named(*create, "Its name: letters, digits, '-' and '_'", Remote::kOutput);
-  create->add_option("-l,--location", made->location, "A remark of where it is")->type_name("TEXT");
+  create->add_option("-l,--location", made->location, "A note on its location")->type_name("TEXT");
   group->add(create, [made](const Environment& environment) {
     Session session = made->remote.session(environment);
     const Json workspace = session.put({"workspaces", made->name}, {{"location", made->location}});
     made->remote.print(workspace, [&] { return workspace_table({workspace}); });
     return 0;
   });
-  CLI::App* list = group->app().add_subcommand("list", "List the workspaces that you may use");
+  CLI::App* list = group->app().add_subcommand("list", "List the workspaces that you can use");
   auto listed = std::make_shared<Named>();
   listed->remote.add_options(*list, Remote::kOutput);
   group->add(list, [listed](const Environment& environment) {
@@ -159,7 +158,7 @@ std::unique_ptr<VerbGroup> experiment_verbs(CLI::App& app) {
   auto group = std::make_unique<VerbGroup>(
       app, "experiment", "Experiments: groups of jobs in a workspace",
       "  gyre experiment create baseline\n  gyre experiment list -w vision\n  gyre experiment delete baseline -y");
-  CLI::App* create = group->app().add_subcommand("create", "Make an experiment");
+  CLI::App* create = group->app().add_subcommand("create", "Create an experiment");
   auto made = add_named(*create, "Its name: letters, digits, '-' and '_'", Remote::kWorkspace | Remote::kOutput);
   group->add(create, [made](const Environment& environment) {
     Session session = made->remote.session(environment);
@@ -210,16 +209,16 @@ void hand_over(const Named& named, const Environment& environment, const Json& a
 
 void add_token_verbs(VerbGroup& group) {
   const char* const to = "Write a file for --server, instead of the token to stdout";
-  CLI::App* create = group.app().add_subcommand("create", "Make a user, and show the token, once");
+  CLI::App* create = group.app().add_subcommand("create", "Create a user, and show the token, once");
   auto made = add_named(*create, "Their name: letters, digits, '-' and '_'", Remote::kServerOnly);
-  create->add_flag("--administrator", made->administrator, "May use everything, and make workspaces and users");
+  create->add_flag("--administrator", made->administrator, "Can use everything, and create workspaces and users");
   create->add_option("--to", made->file, to)->type_name("FILE");
   group.add(create, [made](const Environment& environment) {
     Session session = made->remote.session(environment);
     hand_over(*made, environment, session.put({"users", made->name}, {{"isAdministrator", made->administrator}}));
     return 0;
   });
-  CLI::App* renew = group.app().add_subcommand("renew-token", "Make a user's token void, and show a new one");
+  CLI::App* renew = group.app().add_subcommand("renew-token", "Replace a user's token, and show the new one");
   auto renewed = add_named(*renew, "The user's name", Remote::kServerOnly);
   renew->add_option("--to", renewed->file, to)->type_name("FILE");
   group.add(renew, [renewed](const Environment& environment) {
@@ -249,7 +248,7 @@ std::unique_ptr<VerbGroup> user_verbs(CLI::App& app) {
     });
     return 0;
   });
-  CLI::App* deletion = group->app().add_subcommand("delete", "Delete a user; their token is void");
+  CLI::App* deletion = group->app().add_subcommand("delete", "Delete a user and their token");
   auto deleted = add_named(*deletion, "The user's name", Remote::kServerOnly);
   deletion->add_flag("-y,--yes", deleted->yes, "Do not ask");
   group->add(deletion, [deleted](const Environment& environment) {
@@ -262,7 +261,7 @@ std::unique_ptr<VerbGroup> user_verbs(CLI::App& app) {
 }
 
 UsageCommand::UsageCommand(CLI::App& app)
-    : verb_(app.add_subcommand("usage", "Say how much of a job server a workspace uses")) {
+    : verb_(app.add_subcommand("usage", "Show what a workspace uses of a job server")) {
   remote_.add_options(*verb_);
 }
 

@@ -17,7 +17,7 @@ namespace {
 /// The first word that is neither an option nor an option's value.
 std::string describe_extra(const CLI::App& app) {
   const std::string word = app.remaining().front();
-  if (!word.starts_with('-')) return fmt::format("'{}' is neither an option nor an option's value", word);
+  if (!word.starts_with('-')) return fmt::format("unexpected argument '{}'", word);
   return no_such_option(word.substr(0, word.find('=')), option_names(app));
 }
 
@@ -33,7 +33,7 @@ std::string describe_choice(const std::string& text) {
   const std::string given = text.substr(begin, choices - begin);
   const std::vector<std::string> known = split(text.substr(first, text.size() - 1 - first), ',');
   const auto meant = nearest(given, known);
-  return fmt::format("{}: '{}' is none of {}{}", text.substr(0, word), given, fmt::join(known, ", "),
+  return fmt::format("{}: '{}' is not one of {}{}", text.substr(0, word), given, fmt::join(known, ", "),
                      meant ? fmt::format("; did you mean {}?", *meant) : "");
 }
 

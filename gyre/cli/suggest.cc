@@ -63,7 +63,7 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 
 std::string no_such_option(std::string_view option, const std::vector<std::string>& known) {
   const auto meant = nearest(option, known);
-  return fmt::format("there is no option {}{}", option, meant ? fmt::format("; did you mean {}?", *meant) : "");
+  return fmt::format("unknown option {}{}", option, meant ? fmt::format("; did you mean {}?", *meant) : "");
 }
 
 }  // namespace gyre::cli

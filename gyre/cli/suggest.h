@@ -12,7 +12,7 @@ namespace gyre::cli {
 /// close.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known);
 
-/// "there is no option --bach-size; did you mean --batch-size?"
+/// "unknown option --bach-size; did you mean --batch-size?"
 std::string no_such_option(std::string_view option, const std::vector<std::string>& known);
 
 }  // namespace gyre::cli

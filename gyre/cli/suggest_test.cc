@@ -18,8 +18,8 @@ TEST(suggest, an_option_with_a_letter_missing_swapped_or_changed_is_recognised) 
 TEST(suggest, what_resembles_nothing_gets_no_suggestion) {
   EXPECT_EQ(nearest("--verbosity", kKnown), std::nullopt);
   EXPECT_EQ(nearest("--", kKnown), std::nullopt);
-  EXPECT_EQ(no_such_option("--verbosity", kKnown), "there is no option --verbosity");
-  EXPECT_EQ(no_such_option("--epocs", kKnown), "there is no option --epocs; did you mean --epochs?");
+  EXPECT_EQ(no_such_option("--verbosity", kKnown), "unknown option --verbosity");
+  EXPECT_EQ(no_such_option("--epocs", kKnown), "unknown option --epocs; did you mean --epochs?");
 }
 
 }  // namespace

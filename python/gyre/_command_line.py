@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         words = list(sys.argv[1:] if args is None else args)
         if self.verbs and words and not words[0].startswith("-") and words[0] not in self.verbs:
             meant = _suggestion(words[0], self.verbs, "'") or f"; there are: {', '.join(self.verbs)}"
-            self.error(f"there is no verb '{words[0]}'{meant}")
+            self.error(f"unknown command '{words[0]}'{meant}")
         parsed, extra = self.parse_known_args(words, namespace)
         if extra:
             chosen = self.verbs.get(words[0], self)
@@ -55,10 +55,10 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, word: str) -> NoReturn:
         if not word.startswith("-"):
-            self.error(f"'{word}' is neither an option nor an option's value")
+            self.error(f"unexpected argument '{word}'")
         known = [name for action in self.actions for name in action.option_strings]
         option = word.partition("=")[0]
-        self.error(f"there is no option {option}{_suggestion(option, known)}")
+        self.error(f"unknown option {option}{_suggestion(option, known)}")
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}\nSee `{self.prog} --help`.", file=sys.stderr)

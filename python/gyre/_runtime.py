@@ -171,8 +171,8 @@ def refuse_second_import() -> None:
     rank again. UnsupportedError says how to add one."""
     if _imports_again():
         raise UnsupportedError(
-            f"{_child_words()} It imports the script again: put what the script does under `if __name__ == "
-            "'__main__':`, so that children do not do it too."
+            f"{_child_words()} It imports the script again: put the script's top-level code under `if "
+            "__name__ == '__main__':`, so that children do not run it."
         )
 
 

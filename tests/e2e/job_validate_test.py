@@ -88,4 +88,4 @@ def test_a_file_that_cannot_be_read_is_2(gyre: Path, tmp_path: Path) -> None:
 def test_a_mistyped_verb_of_the_group_suggests_the_right_one(gyre: Path) -> None:
     done = subprocess.run([str(gyre), "job", "valdate"], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("gyre job: there is no verb 'valdate'; did you mean 'validate'?")
+    assert done.stderr.startswith("gyre job: unknown command 'valdate'; did you mean 'validate'?")

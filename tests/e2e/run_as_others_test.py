@@ -247,7 +247,7 @@ def test_ctrl_c_is_announced_and_handed_on_over_hosts(start_job: StartJob, hosts
     assert job.wait() == 130
     assert job.stdout.count("asked") == 2
     assert job.stderr.splitlines() == [
-        "gyre run: Ctrl-C: told the ranks to stop; they are killed in 5 s, or at once by another Ctrl-C",
+        "gyre run: Ctrl-C: stopping the ranks; they will be killed in 5 s, or at once by another Ctrl-C",
         "gyre run: stopped by SIGINT; all 2 ranks have ended",
     ]
 

@@ -325,7 +325,7 @@ def test_ctrl_c_is_handed_on_and_a_second_one_kills(start_job: StartJob) -> None
     job.process.send_signal(signal.SIGINT)
     wait_until("both ranks were told", lambda: job.stdout.count("asked") == 2)
     assert job.process.poll() is None
-    assert job.stderr.count("Ctrl-C: told the ranks to stop") == 1
+    assert job.stderr.count("Ctrl-C: stopping the ranks") == 1
     with Stopwatch() as watch:
         job.process.send_signal(signal.SIGINT)
         assert job.wait() == 130
@@ -442,7 +442,7 @@ def test_a_file_that_cannot_be_run_is_one_clear_message(start_job: StartJob, tmp
         (["-n", "0", "true"], "-n is '0'; a whole number from 1 to 4096 is needed"),
         (["-n", "4097", "true"], "from 1 to 4096"),
         (["-n", "two", "true"], "-n is 'two'"),
-        (["--log-dri", "logs", "true"], "there is no option --log-dri; did you mean --log-dir?"),
+        (["--log-dri", "logs", "true"], "unknown option --log-dri; did you mean --log-dir?"),
         (["--env", "NAME", "true"], "--env needs NAME=VALUE, not 'NAME'"),
         (["-n", "2"], "no command to run"),
         (["-n"], "-n needs a value"),

@@ -136,9 +136,13 @@ def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (("score", "--model", "nowhere", "--data", "."), 1, "nowhere does not exist"),
-        (("score", "--model", "empty", "--data", "."), 1, "empty holds neither a checkpoint nor what `gyre export`"),
+        (
+            ("score", "--model", "empty", "--data", "."),
+            1,
+            "empty contains neither a checkpoint nor output of `gyre export`",
+        ),
         (("score", "--model", "cut.safetensors", "--data", "."), 1, "cut.safetensors: the checkpoint is cut short"),
-        (("score", "--model", "text.pt2", "--data", "."), 1, "text.pt2 is not a program of torch.export"),
+        (("score", "--model", "text.pt2", "--data", "."), 1, "text.pt2 is not a torch.export program"),
         (("score", "--model", "other", "--data", "."), 1, "there is no ResNet with {'depth': 51}"),
         (("score", "--model", "bytes", "--data", "."), 1, "model.json does not describe a network"),
         (("score", "--model", "run", "--data", "nowhere"), 1, "'nowhere'"),

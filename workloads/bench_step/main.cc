@@ -44,7 +44,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--image-size", options.image_size, "Pixels per side")->check(CLI::Range(1, 4096));
   app.add_option("--batch", options.batch_size, "Samples per rank")->check(CLI::Range(1, 65536));
   app.add_option("--outputs", options.outputs)->check(CLI::Range(1, 65536));
-  app.add_option("--result", options.result, "Where rank 0 writes its figures")->required();
+  app.add_option("--result", options.result, "File for rank 0's figures")->required();
   app.add_option("--seconds", options.seconds)->check(CLI::NonNegativeNumber);
   app.add_option("--fewest-rounds", options.fewest_rounds)->check(CLI::PositiveNumber);
 }

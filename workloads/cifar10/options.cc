@@ -27,10 +27,10 @@ examples:
   gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 50 --resume
   gyre run -n 4 -- gyre-cifar10 --data-dir satellite --image-size 64 --augment flip
 
---data-dir holds CIFAR-10's files, binary or python layout; or folders train and test with a folder of JPEG or PNG images
-for each class; or TFRecord, Parquet, tar or IDX files named train-* and test-*. Images of another size are resized, and
-the middle of those that are not square is cut out.
-exit codes: 0 done, 1 failed, 2 wrong options, 3 (rank 0 alone) the target accuracy was not reached)";
+--data-dir contains CIFAR-10's files, in the binary or Python layout; or folders train and test with one folder of JPEG or
+PNG images per class; or TFRecord, Parquet, tar or IDX files named train-* and test-*. Images of another size are resized;
+of images that are not square the centre is used.
+exit codes: 0 success, 1 failure, 2 invalid options, 3 (rank 0 only) target accuracy not reached)";
 
 void add_places(CLI::App& app, Options& options) {
   app.add_option("--data-dir", options.data_dir, "Folder with the images; required")->type_name("DIR");
@@ -41,23 +41,23 @@ void add_places(CLI::App& app, Options& options) {
       ->type_name("DIR");
   app.add_option("--tensorboard-dir", options.tensorboard_dir, "Folder for event files (MODEL-DIR/tensorboard)")
       ->type_name("DIR");
-  app.add_flag("--resume", options.resume, "Go on from the newest whole checkpoint, if there is one");
-  app.add_option("--keep-checkpoints", options.keep_checkpoints, "How many of the newest checkpoints stay")
+  app.add_flag("--resume", options.resume, "Resume from the newest complete checkpoint, if any");
+  app.add_option("--keep-checkpoints", options.keep_checkpoints, "Number of newest checkpoints to keep")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
 }
 
 void add_images(CLI::App& app, Options& options, std::vector<std::string>& augment) {
-  app.add_option("--image-size", options.image_size, "Pixels along each side")
+  app.add_option("--image-size", options.image_size, "Pixels per side")
       ->check(CLI::Range(kLeastImageSize, kMostImageSize))
       ->capture_default_str();
-  app.add_option("--classes", options.classes, "Of the labels; those of an image folder are counted")
+  app.add_option("--classes", options.classes, "Number of classes; counted for an image folder")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads that load images")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--augment", augment, "Change training images at random: flip, shift; may be repeated")
+  app.add_option("--augment", augment, "Random changes to training images: flip, shift; repeatable")
       ->check(CLI::IsMember({"flip", "shift"}))
       ->allow_extra_args(false);
 }
@@ -76,13 +76,15 @@ void add_recipe(CLI::App& app, Options& options, std::string& compat) {
       ->check([](const std::string& text) { return cli::check_rate(text, true); })
       ->capture_default_str();
   app.add_flag("--scale-lr", options.scale_learning_rate, "Multiply the learning rate by the number of ranks");
-  app.add_option("--warmup-epochs", options.warmup_epochs, "Climb to the scaled rate over so many epochs, step by step")
+  app.add_option("--warmup-epochs", options.warmup_epochs,
+                 "Epochs over which the rate rises to the scaled one, step by step")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of the first weights, dropout and augmentation")->capture_default_str();
-  app.add_option("--shuffle-seed", options.shuffle_seed, "Of the order of the images (the value of --seed)");
-  app.add_flag("--drop-last", options.drop_last, "Leave out the last, incomplete global batch of an epoch");
-  app.add_option("--compat", compat, "smarker: every rank runs all images, as the article's script does")
+  app.add_option("--seed", options.seed, "Seed of the initial weights, dropout and augmentation")
+      ->capture_default_str();
+  app.add_option("--shuffle-seed", options.shuffle_seed, "Seed of the order of the images (default: --seed)");
+  app.add_flag("--drop-last", options.drop_last, "Drop the last, incomplete global batch of an epoch");
+  app.add_option("--compat", compat, "smarker: every rank processes all images, as the article's script does")
       ->check(CLI::IsMember({"smarker"}));
 }
 
@@ -90,11 +92,12 @@ void add_reporting(CLI::App& app, Options& options) {
   app.add_option("--verbose", options.verbose, "0: nothing, 1: progress bar, 2: one line per epoch")
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
-  app.add_option("--target-accuracy", options.target_accuracy, "Stop when the test accuracy is this high (0 to 1)")
+  app.add_option("--target-accuracy", options.target_accuracy,
+                 "Stop when the test accuracy reaches this value (0 to 1)")
       ->check(cli::check_share);
   app.add_flag("--print-hashes", options.print_hashes, "Every rank prints the hash of its state after each step");
   app.add_flag("--check-replicas", options.check_replicas, "Compare the ranks' state after each step, not each epoch");
-  app.add_option("--play-ranks", options.play_ranks, "One process does the work of so many ranks (for comparisons)")
+  app.add_option("--play-ranks", options.play_ranks, "One process does the work of this many ranks (for comparisons)")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
 }

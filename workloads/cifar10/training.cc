@@ -151,7 +151,7 @@ Training::Training(const Options& options, train::GradientExchange& exchange)
     throw Error(ErrorCode::kInvalidArgument, "--play-ranks is for a single process; this job has several");
   }
   if (options_.play_ranks > 1 && options_.every_rank_all_images) {
-    throw Error(ErrorCode::kInvalidArgument, "--play-ranks shares the images out; with --compat smarker nobody does");
+    throw Error(ErrorCode::kInvalidArgument, "--play-ranks divides the images among ranks; --compat smarker does not");
   }
   if (options_.batch_size * static_cast<std::uint64_t>(ranks()) > training::kMostPositions) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("a global batch of {} x {} images is more than {}", ranks(),
@@ -172,8 +172,8 @@ void Training::say(const std::string& line) const {
 }
 
 void Training::announce() const {
-  say(fmt::format("{}: {} images to train with, {} to test with, of {} classes, from {}", kProgram,
-                  data_.train->count(), data_.test->count(), data_.classes, data_.folder.string()));
+  say(fmt::format("{}: {} training images, {} test images, {} classes, from {}", kProgram, data_.train->count(),
+                  data_.test->count(), data_.classes, data_.folder.string()));
   say(fmt::format("{} {} x batch {}{}: {} steps an epoch; RMSprop, learning rate {}{}, decay {}; seed {}", ranks(),
                   ranks() == 1 ? "rank" : "ranks", options_.batch_size,
                   options_.every_rank_all_images ? ", every rank runs all images" : "", steps_per_epoch_,

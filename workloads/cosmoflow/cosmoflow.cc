@@ -42,7 +42,7 @@ std::vector<std::string> tfrecords_in(const fs::path& folder) {
   }
   if (problem) {
     throw Error(ErrorCode::kNotFound, fmt::format("{}: {}; --data-dir needs folders train and validation with TFRecord "
-                                                  "files, as `python -m gyre.datasets cosmo` makes them",
+                                                  "files, as `python -m gyre.datasets cosmo` writes them",
                                                   folder.string(), problem.message()));
   }
   if (names.empty()) {
@@ -212,7 +212,7 @@ void announce(const Recipe& recipe, const CosmoflowTask& task, const train::Epoc
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : task.parameters()) parameters += tensor.numel();
   const NetworkOptions& network = recipe.network;
-  fmt::print("{}: {} volumes of {}x{}x{}x{} to train with, {} to validate with, from {}\n", kProgram, n_train,
+  fmt::print("{}: {} training volumes of {}x{}x{}x{}, {} validation volumes, from {}\n", kProgram, n_train,
              network.size, network.size, network.size, network.channels, n_valid, recipe.data_dir.string());
   fmt::print(
       "{} parameters; kernel {}, dropout {}, L2 {}; {} {} x batch {}; SGD, momentum {}, learning rate {}{}; seed {}; "

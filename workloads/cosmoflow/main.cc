@@ -15,7 +15,7 @@ constexpr int kTargetMissed = 3;
 int exit_code_of(const gyre::training::Outcome& outcome, const gyre::cosmoflow::Recipe& recipe, int rank) {
   if (!recipe.target_mae || outcome.target_reached || rank != 0) return 0;
   if (recipe.verbose == 0) {  // Training has said nothing.
-    fmt::print(stderr, "gyre-cosmoflow: validation MAE {:.4f} after {} epochs: the target {} is not reached\n",
+    fmt::print(stderr, "gyre-cosmoflow: validation MAE {:.4f} after {} epochs: the target {} was not reached\n",
                outcome.test.at(gyre::cosmoflow::kMae), outcome.epochs, *recipe.target_mae);
   }
   return kTargetMissed;

@@ -22,8 +22,8 @@ examples:
   gyre run -n 2 -- gyre-cosmoflow --data-dir cosmo --output-dir run1 --base-batch-size 8 --lr 0.005 --augment
   gyre run -n 2 -- gyre-cosmoflow configs/cosmo.yaml --data-dir cosmo --target-mae 0.124
 
-CONFIG is a YAML file of the public benchmark (mlcommons/hpc, cosmoflow/configs); options win over it.
-exit codes: 0 done, 1 failed, 2 wrong options, 3 (rank 0 alone) the target was not reached)";
+CONFIG is a YAML file of the public benchmark (mlcommons/hpc, cosmoflow/configs); options override it.
+exit codes: 0 success, 1 failure, 2 invalid options, 3 (rank 0 only) target not reached)";
 
 constexpr std::int64_t kMostCount = std::int64_t{1} << 48;
 
@@ -48,57 +48,56 @@ void take(const std::optional<T>& given, T& value) {
 
 void add_places(CLI::App& app, Given& given, Recipe& recipe) {
   app.add_option("config", given.config, "A configuration of the public benchmark")->type_name("CONFIG");
-  app.add_option("--data-dir", given.data_dir, "Folder with train and validation, of TFRecord files; required")
+  app.add_option("--data-dir", given.data_dir, "Folder with folders train and validation of TFRecord files; required")
       ->type_name("DIR");
   app.add_option("--output-dir", given.output_dir, "Folder for checkpoints and TensorBoard files (results/cosmo-000)")
       ->type_name("DIR");
-  app.add_flag("--resume", recipe.resume, "Go on from the newest whole checkpoint, if there is one");
-  app.add_option("--keep-checkpoints", recipe.keep_checkpoints, "How many of the newest checkpoints stay")
+  app.add_flag("--resume", recipe.resume, "Resume from the newest complete checkpoint, if any");
+  app.add_option("--keep-checkpoints", recipe.keep_checkpoints, "Number of newest checkpoints to keep")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--checkpoint-steps", recipe.checkpoint_steps, "Save after so many steps too; 0: after epochs alone")
+  app.add_option("--checkpoint-steps", recipe.checkpoint_steps, "Also save every N steps; 0: only after epochs")
       ->check(CLI::Range(std::int64_t{0}, kMostCount))
       ->capture_default_str();
 }
 
 void add_data(CLI::App& app, Given& given, Recipe& recipe) {
   const auto count = CLI::Range(std::int64_t{1}, kMostCount);
-  app.add_option("--n-train", given.n_train, "Train with the first so many samples (all)")->check(count);
-  app.add_option("--n-valid", given.n_valid, "Validate with the first so many samples (all)")->check(count);
-  app.add_option("--samples-per-file", given.samples_per_file, "Records in each file (1)")->check(count);
+  app.add_option("--n-train", given.n_train, "Train only with the first N samples (all)")->check(count);
+  app.add_option("--n-valid", given.n_valid, "Validate only with the first N samples (all)")->check(count);
+  app.add_option("--samples-per-file", given.samples_per_file, "Records per file (1)")->check(count);
   app.add_option("--batch-size", given.batch_size, "Volumes per rank and step (4)")->check(CLI::Range(1, 1 << 20));
   app.add_option("--n-epochs", given.n_epochs, "Train up to this epoch (128)")->check(CLI::Range(1, 1'000'000));
   app.add_option("--apply-log", given.apply_log, "1: log(1 + x); 0: divide each volume by its mean (1)")
       ->check(CLI::IsMember({0, 1}));
-  app.add_flag("--augment", recipe.augment, "Turn and mirror each training volume at random: 48 ways");
+  app.add_flag("--augment", recipe.augment, "Rotate and mirror each training volume at random: 48 symmetries");
   app.add_option("--threads", recipe.threads, "Threads that load data")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--memory-budget", given.memory_budget, "Of the loader: 512MB, 2GB (1GB)")->type_name("BYTES");
+  app.add_option("--memory-budget", given.memory_budget, "Memory for the loader: 512MB, 2GB (1GB)")->type_name("BYTES");
 }
 
 void add_recipe(CLI::App& app, Given& given, Recipe& recipe) {
   const auto size = CLI::Range(1, 1 << 20);
   const auto rate = [](const std::string& text) { return cli::check_rate(text, true); };
-  app.add_option("--kernel-size", given.kernel_size, "Of the convolutions: 3 in version 1.0, 2 in 0.7 (3)")
+  app.add_option("--kernel-size", given.kernel_size, "Kernel size of the convolutions: 3 in version 1.0, 2 in 0.7 (3)")
       ->check(size);
   app.add_option("--conv-size", given.conv_size, "Channels of the first convolution (32)")->check(size);
   app.add_option("--fc1-size", given.fc1_size, "Units of the first dense layer (128)")->check(size);
   app.add_option("--fc2-size", given.fc2_size, "Units of the second dense layer (64)")->check(size);
-  app.add_option("--dropout", given.dropout, "After the dense layers: from 0 to below 1 (0.5)")->check(rate);
+  app.add_option("--dropout", given.dropout, "Dropout after the dense layers: from 0 to below 1 (0.5)")->check(rate);
   app.add_option("--l2", given.l2, "Keras' L2 factor of the hidden dense layers (0)")->check(rate);
   app.add_option("--lr", given.lr, "Base learning rate, before scaling (0.001)")->check(rate);
   app.add_option("--base-batch-size", given.base_batch_size,
-                 "The global batch of that rate, by which it grows linearly (64)")
+                 "Global batch of that rate, which is scaled linearly from there (64)")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
-  app.add_option("--n-warmup-epochs", given.n_warmup_epochs, "From the base to the scaled rate (4)")
+  app.add_option("--n-warmup-epochs", given.n_warmup_epochs, "Epochs from the base to the scaled rate (4)")
       ->check(CLI::Range(0, 1'000'000));
-  app.add_option("--target-mae", given.target_mae, "Stop when the validation MAE is this low; MLPerf's is 0.124")
+  app.add_option("--target-mae", given.target_mae, "Stop when the validation MAE is this low; MLPerf's target is 0.124")
       ->check(rate);
-  app.add_option("--seed", recipe.seed, "Of the first weights, dropout and the order of samples")
+  app.add_option("--seed", recipe.seed, "Seed of the initial weights, dropout and the order of samples")
       ->capture_default_str();
-  app.add_flag("-d,--distributed", given.distributed,
-               "For scripts of the benchmark: how many ranks there are says it all");
+  app.add_flag("-d,--distributed", given.distributed, "Accepted for scripts of the benchmark, without effect");
   app.add_flag("-v", given.talk, "The same: see --verbose");
   app.add_option("--verbose", recipe.verbose, "0: nothing, 1: progress bar, 2: one line per epoch")
       ->check(CLI::Range(0, 2))

@@ -123,7 +123,7 @@ void read_data(const Value& section, Recipe& recipe) {
                         {"apply_log", [&](const Value& v) { recipe.apply_log = v.flag(); }},
                         {"shard",
                          [](const Value& v) {
-                           if (!v.flag()) v.refuse("is false; the samples are always shared out");
+                           if (!v.flag()) v.refuse("is false; the samples are always divided among the ranks");
                          }},
                         {"shuffle_train",
                          [](const Value& v) {

@@ -24,8 +24,9 @@ std::shared_ptr<const data::SampleSet> open_set(const Options& options, const st
   if (files.empty()) {
     throw Error(
         ErrorCode::kNotFound,
-        fmt::format("{} has neither a folder {} nor files {}-*; `python -m gyre.datasets imagenet` makes such a set",
-                    options.data_dir.string(), fmt::join(sets, " or "), sets.front()));
+        fmt::format(
+            "{} has neither a folder {} nor files {}-*; `python -m gyre.datasets imagenet` writes such a data set",
+            options.data_dir.string(), fmt::join(sets, " or "), sets.front()));
   }
   return data::open_samples(files, data::open_local_file,
                             {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});

@@ -15,7 +15,7 @@ constexpr int kTargetMissed = 3;
 int exit_code_of(const gyre::training::Outcome& outcome, const gyre::resnet50::Options& options, int rank) {
   if (!options.target_accuracy || outcome.target_reached || rank != 0) return 0;
   if (options.verbose == 0) {  // Training has said nothing.
-    fmt::print(stderr, "gyre-resnet50: validation accuracy {:.4f} after {} epochs: the target {} is not reached\n",
+    fmt::print(stderr, "gyre-resnet50: validation accuracy {:.4f} after {} epochs: the target {} was not reached\n",
                outcome.test.at(gyre::resnet50::kAccuracy), outcome.epochs, *options.target_accuracy);
   }
   return kTargetMissed;

@@ -14,8 +14,7 @@ namespace gyre::resnet50 {
 namespace {
 
 constexpr const char* kDescription =
-    "Trains ResNet-50 (v1.5, 25,557,032 parameters) or one of its relatives on one rank, or on many when started by "
-    "`gyre "
+    "Trains ResNet-50 (v1.5, 25,557,032 parameters) or a deeper variant on one rank, or on many when started by `gyre "
     "run`.";
 
 constexpr const char* kFooter = R"(
@@ -24,9 +23,9 @@ examples:
   gyre run -n 2 -- gyre-resnet50 --data-dir imagenet --image-size 64 --classes 10 --epochs 10 --warmup-epochs 1
   gyre run -n 4 -- gyre-resnet50 --synthetic --batch-size 32
 
---data-dir holds TFRecord files train-* and validation-* with ImageNet's keys, Parquet files of these names with the columns image
-and label, tar archives of these names, or folders train and validation with a folder for each class.
-exit codes: 0 done, 1 failed, 2 wrong options, 3 (rank 0 alone) the target accuracy was not reached)";
+--data-dir contains TFRecord files train-* and validation-* with ImageNet's keys, Parquet files with these names and the
+columns image and label, tar archives with these names, or folders train and validation with one folder per class.
+exit codes: 0 success, 1 failure, 2 invalid options, 3 (rank 0 only) target accuracy not reached)";
 
 constexpr std::int64_t kMostCount = std::int64_t{1} << 48;
 
@@ -38,22 +37,22 @@ struct Given {
 };
 
 void add_places(CLI::App& app, Options& options, Given& given) {
-  app.add_option("--data-dir", options.data_dir, "Folder with the images; required but with --synthetic")
+  app.add_option("--data-dir", options.data_dir, "Folder with the images; required unless --synthetic")
       ->type_name("DIR");
   app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
       ->capture_default_str()
       ->type_name("DIR");
-  app.add_flag("--resume", options.resume, "Go on from the newest whole checkpoint, if there is one");
-  app.add_option("--keep-checkpoints", options.keep_checkpoints, "How many of the newest checkpoints stay")
+  app.add_flag("--resume", options.resume, "Resume from the newest complete checkpoint, if any");
+  app.add_option("--keep-checkpoints", options.keep_checkpoints, "Number of newest checkpoints to keep")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--checkpoint-steps", options.checkpoint_steps, "Save after so many steps too; 0: after epochs alone")
+  app.add_option("--checkpoint-steps", options.checkpoint_steps, "Also save every N steps; 0: only after epochs")
       ->check(CLI::Range(std::int64_t{0}, kMostCount))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads that load images")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--memory-budget", given.memory_budget, "Of the loader: 512MB, 2GB (1GB)")->type_name("BYTES");
+  app.add_option("--memory-budget", given.memory_budget, "Memory for the loader: 512MB, 2GB (1GB)")->type_name("BYTES");
 }
 
 void add_network(CLI::App& app, Options& options, Given& given) {
@@ -63,10 +62,10 @@ void add_network(CLI::App& app, Options& options, Given& given) {
   app.add_option("--resnet-version", given.version, "v1: stride in the first 1x1 convolution, v1.5: in the 3x3")
       ->check(CLI::IsMember({"v1", "v1.5"}))
       ->capture_default_str();
-  app.add_option("--classes", options.network.classes, "Of the labels; those of an image folder are counted")
+  app.add_option("--classes", options.network.classes, "Number of classes; counted for an image folder")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
-  app.add_option("--image-size", options.image_size, "Pixels along each side")
+  app.add_option("--image-size", options.image_size, "Pixels per side")
       ->check(CLI::Range(32, 4096))
       ->capture_default_str();
 }
@@ -79,25 +78,26 @@ void add_recipe(CLI::App& app, Options& options, Given& given) {
   app.add_option("--epochs", options.epochs, "Train up to this epoch")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--lr", options.learning_rate, "Learning rate of a global batch of 256 images; it grows linearly")
+  app.add_option("--lr", options.learning_rate, "Learning rate for a global batch of 256 images; scaled linearly")
       ->check(rate)
       ->capture_default_str();
-  app.add_option("--warmup-epochs", options.warmup_epochs, "From that rate to the scaled one, step by step")
+  app.add_option("--warmup-epochs", options.warmup_epochs, "Epochs from that rate to the scaled one, step by step")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--decay-epochs", given.decay_epochs, "From these on the rate is a tenth of before (30,60,80)")
+  app.add_option("--decay-epochs", given.decay_epochs, "Epochs at which the rate is divided by ten (30,60,80)")
       ->type_name("EPOCHS");
   app.add_option("--momentum", options.momentum, "Nesterov's")->check(cli::check_share)->capture_default_str();
-  app.add_option("--weight-decay", options.weight_decay, "Of all but batch normalisation")
+  app.add_option("--weight-decay", options.weight_decay, "Weight decay of all parameters except batch normalisation")
       ->check(rate)
       ->capture_default_str();
-  app.add_option("--label-smoothing", options.label_smoothing, "Share of the target spread over all classes")
+  app.add_option("--label-smoothing", options.label_smoothing,
+                 "Label smoothing: share of the target spread over all classes")
       ->check(cli::check_share)
       ->capture_default_str();
   app.add_option("--target-accuracy", options.target_accuracy,
-                 "Stop when the validation accuracy is this high (0 to 1)")
+                 "Stop when the validation accuracy reaches this value (0 to 1)")
       ->check(cli::check_share);
-  app.add_option("--seed", options.seed, "Of the first weights, augmentation and the order of images")
+  app.add_option("--seed", options.seed, "Seed of the initial weights, augmentation and the order of images")
       ->capture_default_str();
   app.add_option("--verbose", options.verbose, "0: nothing, 1: progress bar, 2: one line per epoch")
       ->check(CLI::Range(0, 2))
@@ -109,7 +109,7 @@ void add_benchmark(CLI::App& app, Options& options, Given& given) {
   const auto count = CLI::Range(std::int64_t{1}, kMostCount);
   app.add_flag("--synthetic", options.synthetic,
                "Measure images per second on one random batch; reads and saves nothing");
-  app.add_option("--lines", given.lines, "Of --synthetic: horovod or tf_cnn_benchmarks")
+  app.add_option("--lines", given.lines, "Output format of --synthetic: horovod or tf_cnn_benchmarks")
       ->check(CLI::IsMember({"horovod", "tf_cnn_benchmarks"}))
       ->capture_default_str();
   app.add_option("--num-warmup-batches", options.warmup_batches, "Of --synthetic")->check(count)->capture_default_str();

@@ -155,8 +155,8 @@ void announce(const Options& options, const train::NamedTensors& parameters, con
               const train::EpochSchedule& schedule, int ranks) {
   std::int64_t values = 0;
   for (const auto& [name, tensor] : parameters) values += tensor.numel();
-  fmt::print("{}: {} images to train with, {} to validate with, of {} classes, from {}\n", kProgram,
-             images.train->count(), images.validation->count(), options.network.classes, options.data_dir.string());
+  fmt::print("{}: {} training images, {} validation images, {} classes, from {}\n", kProgram, images.train->count(),
+             images.validation->count(), options.network.classes, options.data_dir.string());
   fmt::print("{}, {} parameters; {} {} x batch {} of {}x{}; SGD, learning rate {}{}; seed {}; output in {}\n",
              name_of(options.network), values, ranks, ranks == 1 ? "rank" : "ranks", options.batch_size,
              options.image_size, options.image_size, schedule.peak,

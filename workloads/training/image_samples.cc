@@ -69,7 +69,7 @@ std::int64_t class_count(const data::SampleSet& set, const data::SampleSet& test
   const std::vector<std::string> classes = set.classes();
   if (classes != test.classes()) {
     throw Error(ErrorCode::kMismatch,
-                fmt::format("{}: the sets to train and to test with have different classes: {} and {} folders",
+                fmt::format("{}: the training and test sets have different classes: {} and {} folders",
                             data_dir.string(), classes.size(), test.classes().size()));
   }
   return classes.empty() ? otherwise : static_cast<std::int64_t>(classes.size());

@@ -34,10 +34,9 @@ void RunState::start_or_resume(Progress& progress) {
     if (options_.resume) {
       if (const auto found = checkpoints_->find_latest_valid()) load(*found, progress);
     } else if (!checkpoints_->numbers().empty()) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} holds the checkpoints of an earlier run: go on with --resume, or choose another "
-                              "folder with --model-dir",
-                              options_.checkpoint_dir.string()));
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} contains the checkpoints of an earlier run: continue it "
+                                                           "with --resume, or choose another folder with --model-dir",
+                                                           options_.checkpoint_dir.string()));
     }
     tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.tensorboard_dir);
   }

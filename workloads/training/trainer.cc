@@ -87,11 +87,9 @@ void Trainer::start_or_resume() {
   epoch_ = static_cast<std::uint64_t>(found[0].second);
   step_in_epoch_ = static_cast<std::uint64_t>(found[1].second);
   if (step_in_epoch_ > train_.steps()) {
-    throw Error(
-        ErrorCode::kMismatch,
-        fmt::format("the checkpoint stands at step {} of an epoch, which has {} steps now: resume with the same "
-                    "data, batch size and number of ranks",
-                    step_in_epoch_, train_.steps()));
+    throw Error(ErrorCode::kMismatch, fmt::format("the checkpoint is at step {} of an epoch, which now has {} steps: "
+                                                  "resume with the same data, batch size and number of ranks",
+                                                  step_in_epoch_, train_.steps()));
   }
   if (exchange_.rank() != 0) return;
   resumed_.samples = found[2].second;

@@ -16,9 +16,8 @@ std::string explain_kill(const std::optional<std::int64_t>& out_of_memory_kills)
     return "the kernel ran out of memory and killed it (its out-of-memory killer acted during this job; see `dmesg`); "
            "use fewer ranks or smaller batches";
   }
-  if (out_of_memory_kills)
-    return "somebody's `kill -9`, or a batch system's limit (this host did not run out of memory)";
-  return "the kernel's out-of-memory killer (see `dmesg`) or somebody's `kill -9`";
+  if (out_of_memory_kills) return "a `kill -9`, or a batch system's limit (this host did not run out of memory)";
+  return "the kernel's out-of-memory killer (see `dmesg`) or a `kill -9`";
 }
 
 std::string explain_signal(int signal, const std::optional<std::int64_t>& out_of_memory_kills) {
@@ -27,10 +26,10 @@ std::string explain_signal(int signal, const std::optional<std::int64_t>& out_of
     case SIGSEGV: return "a memory error in native code; `ulimit -c unlimited` keeps a core file for gdb";
     case SIGBUS: return "shared memory or a mapped file ran out of space; see `df /dev/shm` and the disk";
     case SIGABRT: return "an uncaught exception or a failed check in native code; its last lines name it";
-    case SIGILL: return "it was built for another kind of processor";
-    case SIGTERM: return "somebody, or a batch system, asked this process to end";
-    case SIGXCPU: return "its limit of processor time (`ulimit -t`)";
-    case SIGXFSZ: return "its limit of file size (`ulimit -f`)";
+    case SIGILL: return "it was built for a different processor type";
+    case SIGTERM: return "a user or a batch system sent this process SIGTERM";
+    case SIGXCPU: return "its processor time limit (`ulimit -t`)";
+    case SIGXFSZ: return "its file size limit (`ulimit -f`)";
     default: return {};
   }
 }
@@ -69,17 +68,17 @@ std::string explain_import(const FailureReport& report) {
 std::string explain(const FailureReport& report) {
   if (wanted_input(report)) {
     return fmt::format(
-        "it asked for input, and its stdin had come to its end; `gyre run --stdin {}` gives it this "
-        "terminal's (docs/guide/debugging.md)",
+        "it tried to read input, but its stdin was at its end; `gyre run --stdin {}` connects it to this terminal "
+        "(docs/guide/debugging.md)",
         report.rank);
   }
   if (report.child_failed_to_import) {
-    return "a child process that it has spawned (a DataLoader's worker, say) imports the script again, and failed: put "
-           "what the script does under `if __name__ == '__main__':`";
+    return "a child process that it has spawned (such as a DataLoader worker) imported the script again and failed: "
+           "put the script's top-level code under `if __name__ == '__main__':`";
   }
   if ((report.error && torch_lacks_our_backend(report.error->error)) ||
       std::ranges::any_of(report.last_lines, torch_lacks_our_backend)) {
-    return "gyre-train is not installed where this Python looks, so torch does not know the backend; write `import "
+    return "gyre-train is not installed for this Python, so torch does not know the backend; write `import "
            "gyre.distributed` before init_process_group, or install it (in a checkout: `./dev build`)";
   }
   if (std::string what = explain_import(report); !what.empty()) return what;
@@ -90,14 +89,15 @@ std::string explain(const FailureReport& report) {
   constexpr int kSignals = 64;
   if (code <= 128 || code > 128 + kSignals) return {};
   const std::string reason = explain_signal(code - 128, report.out_of_memory_kills);
-  return fmt::format("what it ran was killed by {}{}", signal_name(code - 128), reason.empty() ? "" : ": " + reason);
+  return fmt::format("the program that it ran was killed by {}{}", signal_name(code - 128),
+                     reason.empty() ? "" : ": " + reason);
 }
 
 }  // namespace
 
 std::string interrupt_words(std::chrono::milliseconds grace, bool on_terminal) {
   return fmt::format(
-      "{}gyre run: Ctrl-C: told the ranks to stop; they are killed in {:g} s, or at once by another Ctrl-C\n",
+      "{}gyre run: Ctrl-C: stopping the ranks; they will be killed in {:g} s, or at once by another Ctrl-C\n",
       on_terminal ? "\n" : "", std::chrono::duration<double>(grace).count());
 }
 

@@ -32,7 +32,7 @@ TEST(report, the_block_names_the_rank_the_place_the_end_and_the_last_lines) {
             "gyre run: rank 2 of 4 failed first, 12.3 s after the start: SIGKILL (signal 9)\n"
             "  host         node1\n"
             "  pid          4711\n"
-            "  likely cause the kernel's out-of-memory killer (see `dmesg`) or somebody's `kill -9`\n"
+            "  likely cause the kernel's out-of-memory killer (see `dmesg`) or a `kill -9`\n"
             "  others       2 ranks were ended because of it: 0, 1\n"
             "  before it    rank 3 had already ended with exit code 0\n"
             "  log file     logs/rank-2.log\n"
@@ -66,7 +66,8 @@ TEST(report, a_rank_that_wanted_input_is_told_how_to_get_it) {
 TEST(report, a_script_without_a_guard_is_told_to_have_one) {
   FailureReport report = killed_rank();
   report.child_failed_to_import = true;
-  EXPECT_THAT(failure_block(report, false), HasSubstr("put what the script does under `if __name__ == '__main__':`"));
+  EXPECT_THAT(failure_block(report, false),
+              HasSubstr("put the script's top-level code under `if __name__ == '__main__':`"));
 }
 
 // The first try of somebody who comes from there.
@@ -113,7 +114,7 @@ TEST(report, an_exit_code_is_shown_and_a_shells_signal_is_translated) {
   EXPECT_THAT(failure_block(report, false), HasSubstr("after the start: exit code 3\n"));
   EXPECT_THAT(failure_block(report, false), Not(HasSubstr("likely cause")));
   report.status = {.code = 139, .signal = 0};
-  EXPECT_THAT(failure_block(report, false), HasSubstr("what it ran was killed by SIGSEGV"));
+  EXPECT_THAT(failure_block(report, false), HasSubstr("the program that it ran was killed by SIGSEGV"));
 }
 
 // A new user's first error in a checkout was torch's, which does not say what is missing.

@@ -1,5 +1,5 @@
 """The CIFAR-10 network of Keras' examples/cifar10_cnn.py, with the names of gyre-cifar10's checkpoints. This file needs
-nothing but PyTorch."""
+only PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trained networks in files: the training programs' checkpoints, and what `gyre export` writes."""
+"""Trained networks in files: the training programs' checkpoints, and the output of `gyre export`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DESCRIPTION = "model.json"
 WEIGHTS = "model.safetensors"
 PROGRAM = "model.pt2"
 DEFINITION = "model.py"
-# Under which name exported weights and programs carry the description with them.
+# The metadata name of the description in exported weights and programs.
 INSIDE = "gyre.json"
 
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]{8,}\.safetensors")
@@ -42,7 +42,7 @@ NETWORKS: dict[str, type[nn.Module]] = {cls.__name__: cls for cls in (Cifar10Cnn
 
 @dataclass(frozen=True)
 class Description:
-    """What a network is, and what it takes.
+    """The kind of a network, and its input.
 
     network: its class in gyre.models, called with `arguments`.
     trained_by: the program and its version.
@@ -77,7 +77,7 @@ class Description:
         return made
 
     def make(self, where: Path) -> nn.Module:
-        """The network, with other weights. CORRUPT_DATA, with `where`, where there is none of these arguments."""
+        """The network, with untrained weights. CORRUPT_DATA, with `where`, if there is none with these arguments."""
         try:
             return NETWORKS[self.network](**self.arguments)
         except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
@@ -86,7 +86,7 @@ class Description:
 
 @dataclass(frozen=True)
 class SavedModel:
-    """network: with its weights, ready to predict. description: what it is."""
+    """network: with its weights, ready to predict. description: its kind and input."""
 
     network: Callable[[Tensor], Tensor]
     description: Description
@@ -95,7 +95,7 @@ class SavedModel:
 
 def load_model(path: str | os.PathLike[str]) -> SavedModel:
     """The network in `path`: a checkpoint, a run's folder (its newest checkpoint), a folder or a .pt2 file of
-    `gyre export`. Errors: NOT_FOUND, CORRUPT_DATA (with the file), INVALID_ARGUMENT where it is none of these."""
+    `gyre export`. Errors: NOT_FOUND, CORRUPT_DATA (with the file), INVALID_ARGUMENT if it is none of these."""
     place = Path(path)
     if place.suffix == ".pt2":
         return _load_program(place)
@@ -118,7 +118,7 @@ def newest_checkpoint(place: Path) -> Path:
         found = sorted(file for file in folder.glob("checkpoint-*.safetensors") if _CHECKPOINT.fullmatch(file.name))
         if found:
             return max(found, key=lambda file: int(file.stem.rpartition("-")[2]))
-    raise NotFoundError(f"{place} holds neither a checkpoint nor what `gyre export` writes")
+    raise NotFoundError(f"{place} contains neither a checkpoint nor output of `gyre export`")
 
 
 def describe(metadata: Mapping[str, str], where: Path) -> Description:
@@ -192,7 +192,7 @@ def _with_weights(description: Description, path: Path) -> nn.Module:
             raise CorruptDataError(
                 f"{path}: '{name}' is {kind} {shape}; {description.network} needs {tensor.dtype} {list(tensor.shape)}"
             )
-        # frombuffer() takes no empty buffer, and no tensor here is empty.
+        # frombuffer() does not accept an empty buffer, and no tensor here is empty.
         weights[name] = torch.frombuffer(bytearray(data), dtype=tensor.dtype).view(tensor.shape)
     network.load_state_dict(weights, strict=False)
     return network.eval()
@@ -203,12 +203,12 @@ def _load_program(path: Path) -> SavedModel:
         raise NotFoundError(f"{path} does not exist")
     inside: dict[str, Any] = {INSIDE: ""}
     try:
-        # torch.export logs a traceback of its own where it is none.
+        # torch.export logs a traceback of its own if the file is not one.
         if not zipfile.is_zipfile(path):
-            raise ValueError("it is no archive, or cut short")
+            raise ValueError("it is not an archive, or cut short")
         program = torch.export.load(path, extra_files=inside)
-    except Exception as error:  # Whatever torch says of a file that is none of its own.
-        raise CorruptDataError(f"{path} is not a program of torch.export: {error}") from error
+    except Exception as error:  # Any error of torch about a file that it did not write.
+        raise CorruptDataError(f"{path} is not a torch.export program: {error}") from error
     if not inside[INSIDE]:
         raise InvalidArgumentError(f"{path} was not written by `gyre export`: it does not say what its input is")
     return SavedModel(program.module(), Description.from_json(inside[INSIDE], str(path)), path)
