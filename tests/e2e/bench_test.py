@@ -100,6 +100,19 @@ def test_messages_have_a_row_for_each_face_beside_both_peers(bench: Bench) -> No
     )
 
 
+def test_moves_have_a_row_for_each_operation_beside_both_peers(bench: Bench) -> None:
+    """The programs check the answers."""
+    rows = rows_of(bench("moves", "--ranks", "2", "--sizes", "1KB,1MB", *QUICK, "-o", "json"))
+    assert [(row["operation"], row["bytes"]) for row in rows] == [
+        (operation, size) for operation in ("allgather", "alltoall", "broadcast") for size in (1 << 10, 1 << 20)
+    ]
+    for row in rows:
+        assert row["bench"] == "moves"
+        assert row["ours_us"] > 0
+        assert row["bound_us"] > 0
+        assert set(row["peers"]) == {"gloo_us", "openmpi_us"}
+
+
 def test_a_peer_that_is_missing_costs_its_column_and_one_line(bench: Bench, tmp_path: Path) -> None:
     """Nobody should have to install Open MPI to see the rest."""
     file = tmp_path / "rows.json"
@@ -312,7 +325,7 @@ def test_the_table_of_steps_has_the_whole_step_and_what_is_exposed_of_it() -> No
         (["alreduce"], "gyre bench: unknown command 'alreduce'; did you mean 'allreduce'?"),
         (
             ["train"],
-            "gyre bench: unknown command 'train'; there are: allreduce, messages, exchange, step, jobs, loader",
+            "gyre bench: unknown command 'train'; there are: allreduce, messages, moves, exchange, step, jobs, loader",
         ),
         (["allreduce", "--sise", "4"], "gyre bench allreduce: unknown option --sise; did you mean --sizes?"),
         (["step", "--rank", "2"], "gyre bench step: unknown option --rank; did you mean --ranks?"),

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gyre._command_line import Parser
-from gyre.bench import allreduce, exchange, jobs, loader, messages, step
+from gyre.bench import allreduce, exchange, jobs, loader, messages, moves, step
 from gyre.bench.errors import BenchError, UsageError
 from gyre.bench.launch import Interrupted, launcher
 from gyre.bench.report import check_writable, table, write_json
@@ -40,7 +40,7 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in (allreduce, messages, exchange, step, jobs, loader):
+    for verb in (allreduce, messages, moves, exchange, step, jobs, loader):
         verb.add_verb(verbs)
     return whole
 

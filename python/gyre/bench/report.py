@@ -112,7 +112,7 @@ def _ratio_text(peer_us: float | None, ours_us: float) -> str:
 
 
 def _what(row: Row) -> str:
-    parts = [str(row["model"])] if "model" in row else []
+    parts = [str(row[name]) for name in ("model", "operation") if name in row]
     parts.append(size_text(row["bytes"]))
     if "rate" in row:
         parts.append(str(row["rate"]))
