@@ -135,6 +135,9 @@ bool MailReader::read(const Take& take) {
     const MailHead head = record_at(ring_, offset).head;
     const std::size_t left = ring_.size() - offset;
     const bool skips = head.kind == MailKind::kSkip;
+    if (skips && offset == 0) {  // It would be read again and again.
+      throw Error(ErrorCode::kProtocol, fmt::format("{} skips its whole ring of messages", writer_));
+    }
     if (!skips && head.payload_bytes > left - kHeadBytes) {
       throw Error(ErrorCode::kProtocol, fmt::format("{} announces {} bytes in a record that has room for {}", writer_,
                                                     head.payload_bytes, left - kHeadBytes));

@@ -127,6 +127,14 @@ TEST(MailSegmentTest, a_length_beyond_the_ring_is_an_error_and_is_not_read) {
   EXPECT_FALSE(taken);
 }
 
+// It would be read for ever.
+TEST(MailSegmentTest, a_ring_that_is_skipped_as_a_whole_is_an_error) {
+  Ring ring;
+  ASSERT_TRUE(ring.writer.write({.kind = MailKind::kSkip}, {}));
+  const auto drop = [](const MailHead&, std::span<const std::byte>) {};
+  EXPECT_THAT(failure_of([&] { ring.reader.read(drop); }), HasSubstr("PROTOCOL: rank 0 skips its whole ring"));
+}
+
 TEST(MailSegmentTest, a_reader_that_claims_more_than_was_written_is_an_error) {
   Ring ring;
   ring.segment.control(0, 1).consumed.store(1 << 20);
