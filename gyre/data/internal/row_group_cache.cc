@@ -112,6 +112,7 @@ std::shared_ptr<RowGroupCache::Entry> RowGroupCache::acquire(const RowGroupName&
       const auto entry = std::make_shared<Entry>();
       entries_.emplace(name, entry);
       ++loading_;
+      ++loads_;
       lock.unlock();
       try {
         fill(*entry, load);
@@ -139,7 +140,7 @@ bool RowGroupCache::read_ahead(const RowGroupName& name, const Load& load) {
   const auto entry = std::make_shared<Entry>();
   {
     const MutexLock lock(mutex_);
-    if (!reads_ahead_ || alone_ > 0 || !entries_.emplace(name, entry).second) return false;
+    if (loads_ < ahead_from_ || alone_ > 0 || !entries_.emplace(name, entry).second) return false;
     ++loading_;
   }
   std::optional<RowGroup> group;
@@ -161,11 +162,17 @@ bool RowGroupCache::read_ahead(const RowGroupName& name, const Load& load) {
       entry->damage = failure;
     } else {
       entries_.erase(name);
-      if (failure->code() == ErrorCode::kResourceExhausted) reads_ahead_ = false;
+      if (failure->code() == ErrorCode::kResourceExhausted) pause_reading_ahead();
     }
   }
   changed_.notify_all();
   return true;
+}
+
+void RowGroupCache::pause_reading_ahead() {
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 20;
+  ahead_from_ = loads_ + pause_;
+  pause_ = std::min(2 * pause_, kLongest);
 }
 
 void RowGroupCache::fill(Entry& entry, const Load& load) {
@@ -205,7 +212,7 @@ RowGroup RowGroupCache::load_alone(const Load& load) {
     MutexLock lock(mutex_);
     ++alone_;
     --loading_;
-    reads_ahead_ = false;
+    pause_reading_ahead();
     while (loading_ > 0) changed_.wait(mutex_);
     ++loading_;
     // New row groups are not read from here on; those that are there are left by their users, and none comes back.

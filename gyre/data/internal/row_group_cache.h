@@ -48,8 +48,8 @@ class RowGroupCache : private ArrowMemory::Grant {
   void with(const RowGroupName& name, const Load& load, const std::function<void(const RowGroup&)>& use,
             const std::function<void()>& meanwhile = {}) GYRE_EXCLUDES(mutex_);
 
-  /// Reads a row group that will be asked for soon, unless it is there, or another thread reads it, or the memory has
-  /// proved too small for that: false then. Its errors are those of whoever asks for it.
+  /// Reads a row group that will be asked for soon, unless it is there, or another thread reads it, or memory was too
+  /// short for that not long ago: false then. Its errors are those of whoever asks for it.
   bool read_ahead(const RowGroupName& name, const Load& load) GYRE_EXCLUDES(mutex_);
 
   ArrowMemory& memory() { return memory_; }
@@ -77,6 +77,9 @@ class RowGroupCache : private ArrowMemory::Grant {
   void fill(Entry& entry, const Load& load) GYRE_EXCLUDES(mutex_);
   void add_user(Entry& entry) GYRE_REQUIRES(mutex_);
   RowGroup load_alone(const Load& load) GYRE_EXCLUDES(mutex_);
+  /// Memory was too short for it. It is tried again later, each time after twice as many loads: what an epoch that was
+  /// ended early has left behind goes with the next one.
+  void pause_reading_ahead() GYRE_REQUIRES(mutex_);
 
   const std::shared_ptr<MemoryBudget> budget_;
   const std::uint64_t most_bytes_;
@@ -86,11 +89,13 @@ class RowGroupCache : private ArrowMemory::Grant {
   Mutex mutex_;
   ConditionVariable changed_;
   std::map<RowGroupName, std::shared_ptr<Entry>> entries_ GYRE_GUARDED_BY(mutex_);
-  std::uint64_t uses_ GYRE_GUARDED_BY(mutex_) = 0;     // Ever; tells which use was the last.
-  std::uint64_t users_ GYRE_GUARDED_BY(mutex_) = 0;    // Of all entries, now.
-  std::uint64_t loading_ GYRE_GUARDED_BY(mutex_) = 0;  // Threads that read.
-  std::uint64_t alone_ GYRE_GUARDED_BY(mutex_) = 0;    // Threads that want to read while no other does.
-  bool reads_ahead_ GYRE_GUARDED_BY(mutex_) = true;    // Until memory was short.
+  std::uint64_t uses_ GYRE_GUARDED_BY(mutex_) = 0;        // Ever; tells which use was the last.
+  std::uint64_t users_ GYRE_GUARDED_BY(mutex_) = 0;       // Of all entries, now.
+  std::uint64_t loading_ GYRE_GUARDED_BY(mutex_) = 0;     // Threads that read.
+  std::uint64_t alone_ GYRE_GUARDED_BY(mutex_) = 0;       // Threads that want to read while no other does.
+  std::uint64_t loads_ GYRE_GUARDED_BY(mutex_) = 0;       // Row groups that were read because they were asked for.
+  std::uint64_t ahead_from_ GYRE_GUARDED_BY(mutex_) = 0;  // How many of these there are when reading ahead goes on.
+  std::uint64_t pause_ GYRE_GUARDED_BY(mutex_) = 8;
 };
 
 }  // namespace gyre::data::internal
