@@ -109,8 +109,8 @@ void Timeline::add(std::string_view row, const PastPhase& phase) {
   if (phase.began < started_ || !has_room()) return;
   const bool writer_sleeps = queue_.empty();
   // Both ends are rounded alike, so that what lies within another phase does so still.
-  const auto microseconds = [&](SteadyClock::time_point when) {
-    return std::chrono::duration_cast<std::chrono::microseconds>(when - started_).count();
+  const auto microseconds = [started = started_](SteadyClock::time_point when) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(when - started).count();
   };
   const std::int64_t began_us = microseconds(phase.began);
   std::string event = fmt::format(R"({{"ph":"X","pid":{},"tid":0,"ts":{},"dur":{},"name":{})", row_of(row, began_us),

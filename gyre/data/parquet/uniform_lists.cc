@@ -179,7 +179,7 @@ std::optional<Shape> shape_of(::parquet::ParquetFileReader& reader, const std::s
   const std::int64_t rows = group->num_rows();
   const std::int64_t values = group->ColumnChunk(leaf)->num_values();
   if (rows <= 0 || values <= 0 || values % rows != 0) return std::nullopt;
-  const Shape shape{.type = type, .rows = rows, .length = values / rows};
+  Shape shape{.type = type, .rows = rows, .length = values / rows};
   if (shape.length < kLeastLength) return std::nullopt;
   if (fixed && static_cast<const arrow::FixedSizeListType&>(*type).list_size() != shape.length) return std::nullopt;
   return shape;
