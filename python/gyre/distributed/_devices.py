@@ -17,6 +17,9 @@ import torch.distributed as dist
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+# `list | tuple` at the call would be made anew each time, which takes a microsecond.
+_SEQUENCES = (list, tuple)
+
 
 class OtherDevices:
     """The devices of one group that belong to other backends. Thread-safe."""
@@ -76,7 +79,7 @@ def _first_tensor(arguments: tuple[Any, ...]) -> torch.Tensor | None:
     """In lists, and in lists of them."""
     for argument in arguments:
         value = argument
-        while isinstance(value, list | tuple) and value:
+        while isinstance(value, _SEQUENCES) and value:
             value = value[0]
         if isinstance(value, torch.Tensor):
             return value

@@ -30,6 +30,7 @@ from gyre.errors import Error, InvalidArgumentError
 
 # As the root of a barrier: Signature::withdrawn() in gyre/engine/request.h.
 _WITHDRAWN = -1
+_NO_LIMIT = timedelta(0)
 
 # An operation in flight, the memory it needs, and what to do when it is done.
 Submitted = tuple[_core.Handle, list[torch.Tensor], Callable[[], None]]
@@ -40,8 +41,8 @@ _ProcessGroup: Any = dist.ProcessGroup
 
 def _limit_of(options: Any) -> timedelta:
     """An operation's own time limit, or a group's; torch writes "none" as a negative one."""
-    timeout: timedelta = options if isinstance(options, timedelta) else getattr(options, "timeout", timedelta(0))
-    return max(timeout, timedelta(0))
+    timeout: timedelta = options if isinstance(options, timedelta) else getattr(options, "timeout", _NO_LIMIT)
+    return timeout if timeout > _NO_LIMIT else _NO_LIMIT
 
 
 class _Call:

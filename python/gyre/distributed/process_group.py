@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -328,9 +329,8 @@ class ProcessGroup(GroupBase):
             handle = self._messages.receive(source, tag, _requests.number_of(tensor), memory_of(place))
         description = f"{action} (tag {tag}), which must send it,"
 
-        def finish() -> None:
-            _requests.copy_back(place, tensor)
-
+        # Mostly it arrives where it is wanted.
+        finish = None if _requests.writable(tensor) else functools.partial(_requests.copy_back, place, tensor)
         return self._work([handle], [place], [result], description, self._timeout, finish, self._message_completions)
 
     # Coalescing: here the operations start at once, and end together.
