@@ -16,6 +16,7 @@
 #include "apps/gyre/agent_command.h"
 #include "apps/gyre/job.h"
 #include "apps/gyre/launch_command.h"
+#include "apps/gyre/parameter_server_command.h"
 #include "apps/gyre/python_verb.h"
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
@@ -99,6 +100,7 @@ struct CommandLine {
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
   gyre::app::AgentCommand agent{app};
+  gyre::app::ParameterServerCommand parameter_server{app};
   gyre::app::AgentShellCommands agent_shell{app};
   std::vector<VerbGroup*> groups{&job.group(), clusters.get(), experiments.get(), workspaces.get(), users.get()};
   std::vector<std::string> words{"help", "version", "--help", "-h", "--version", kTableOption};
@@ -148,6 +150,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   if (first == "agent") return line.agent.run(environment, called_as);
   if (first == "agent-shell-server") return line.agent_shell.run_server(environment);
   if (first == "launch") return line.launch.run(environment);
+  if (first == gyre::app::ParameterServerCommand::kName) return gyre::app::ParameterServerCommand::run();
   if (first == "server") return line.server.run(environment);
   if (first == "usage") return line.usage.run(environment);
   return line.run.run(environment);

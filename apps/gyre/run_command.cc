@@ -13,6 +13,7 @@
 
 #include "apps/gyre/horovod_compat.h"
 #include "apps/gyre/option_values.h"
+#include "apps/gyre/parameter_server_command.h"
 #include "gyre/base/cores.h"
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
@@ -70,6 +71,13 @@ std::filesystem::path absolute(const std::string& path) {
   std::filesystem::path found = std::filesystem::absolute(path, failure);
   if (failure) throw system_error("the folder in which this was started cannot be used", failure.value());
   return found;
+}
+
+/// The path of this program.
+std::string own_program() {
+  std::error_code unknown;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  return unknown ? "gyre" : self.string();
 }
 
 void set_variable(std::vector<std::string>& environment, const std::string& entry) {
@@ -207,6 +215,16 @@ void RunCommand::set_part(launch::LaunchOptions& options) const {
   options.master_port = port;
 }
 
+void RunCommand::set_servers(launch::LaunchOptions& options) const {
+  if (servers_.empty()) return;
+  options.servers =
+      static_cast<int>(parse_integer(servers_, "--servers", 0, launch::kMostRanksPerHost - options.ranks));
+  if (options.servers == 0) return;
+  if (as_torchrun()) throw UsageError("--servers is not for torchrun's options; give -n");
+  options.ranks += options.servers;
+  options.server_command = {own_program(), ParameterServerCommand::kName};
+}
+
 std::vector<int> RunCommand::shown_streams(int ranks) const {
   constexpr int kBoth = 3;
   std::vector<int> shown(static_cast<std::size_t>(ranks), kBoth);
@@ -251,6 +269,7 @@ int RunCommand::run(const std::vector<std::string>& environment) {
     const launch::HostsOptions job = hosts_options(options, environment);
     return start([&] { return launch::run_on_hosts(job); }, options.command.front());
   }
+  set_servers(options);
   options.shown = shown_streams(options.ranks);
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
@@ -297,6 +316,7 @@ launch::HostsOptions RunCommand::hosts_options(const launch::LaunchOptions& opti
                                                const std::vector<std::string>& environment) const {
   if (!hosts_.empty() && !host_file_.empty()) throw UsageError("give either -H or --hostfile");
   refuse_beside_hosts();
+  if (!servers_.empty()) throw UsageError("--servers is for the ranks of this host; it cannot be combined with -H yet");
   if (!input_.empty()) throw UsageError("--stdin is for the ranks of this host; with -H every rank's stdin is empty");
   launch::HostsOptions job;
   job.hosts = launch::divide(host_file_.empty() ? launch::parse_hosts(hosts_) : launch::read_host_file(host_file_),
@@ -304,9 +324,7 @@ launch::HostsOptions RunCommand::hosts_options(const launch::LaunchOptions& opti
   job.ssh = ssh_words();
   job.environment = environment;
   job.folder = absolute(".").parent_path().string();
-  std::error_code unknown;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  job.program = unknown ? "gyre" : self.string();
+  job.program = own_program();
   job.job = options;
   job.job.environment = launch::for_other_hosts(options.environment);
   for (const std::string& variable : variables_) set_variable(job.job.environment, variable);

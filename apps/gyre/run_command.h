@@ -42,6 +42,8 @@ class RunCommand {
   std::vector<std::string> full_command() const;
   std::vector<std::string> full_environment(const std::vector<std::string>& inherited) const;
   void set_part(launch::LaunchOptions& options) const;
+  /// --servers: adds them to the ranks.
+  void set_servers(launch::LaunchOptions& options) const;
   /// --redirects, --tee and --local-ranks-filter.
   std::vector<int> shown_streams(int ranks) const;
   void set_output(launch::LaunchOptions& options) const;
@@ -58,6 +60,7 @@ class RunCommand {
   CLI::App* verb_;
   std::vector<std::string> command_;
   std::string ranks_;
+  std::string servers_;
   std::string grace_seconds_ = "5";
   std::string timeline_;
   std::string log_dir_;

@@ -20,6 +20,7 @@ options COMMAND is a Python script, or with -m a module.
 Examples:
   gyre run -n 4 -- python train.py --epochs 10
   gyre run -n 2 --log-dir logs --timeline trace.json -- ./my-program
+  gyre run -n 4 --servers 2 -- gyre-cifar10 --data-dir digits           (with parameter servers)
   gyre run --nproc-per-node 4 train.py --epochs 10                      (as torchrun)
   gyre run --nnodes 2 --node-rank 0 --rdzv-endpoint node1:29500 --nproc-per-node 4 train.py
   gyre run -np 8 -H node1:4,node2:4 python train.py                     (as horovodrun, over ssh)
@@ -90,8 +91,10 @@ void RunCommand::add_own_options() {
   const auto add = [&](const char* names, std::string& value, const std::string& text, const char* type_name) {
     return with_value(verb_->add_option(names, value, text))->type_name(type_name);
   };
-  add("-n,--ranks,--num-proc", ranks_,
+  add("-n,--ranks,--num-proc,--workers", ranks_,
       fmt::format("How many ranks, 1 to {} on a host; default 1, or all slots of -H", launch::kMostRanksPerHost), "N");
+  add("--servers", servers_, "Start so many parameter servers besides, through which the ranks exchange gradients",
+      "N");
   add("--log-dir,--output-filename", log_dir_, "Keep each rank's output in DIR/rank-N.log", "DIR");
   add("--timeline,--timeline-filename", timeline_, "Have rank 0 write a trace for chrome://tracing or Perfetto",
       "FILE");

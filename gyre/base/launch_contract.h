@@ -13,6 +13,8 @@ constexpr const char* kRank = "GYRE_RANK";
 constexpr const char* kSize = "GYRE_SIZE";
 constexpr const char* kLocalRank = "GYRE_LOCAL_RANK";
 constexpr const char* kLocalSize = "GYRE_LOCAL_SIZE";
+/// How many of the ranks, the last ones, are parameter servers; unset: none.
+constexpr const char* kServers = "GYRE_SERVERS";
 constexpr const char* kRendezvous = "GYRE_RENDEZVOUS";
 constexpr const char* kRendezvousDescriptor = "GYRE_RENDEZVOUS_FD";
 constexpr const char* kKeyDescriptor = "GYRE_KEY_FD";

@@ -10,6 +10,7 @@
 
 #include "gyre/base/allocator.h"
 #include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
 #include "gyre/engine/internal/channels.h"
@@ -60,6 +61,12 @@ std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::stri
   options.engine.location = std::move(location);
   options.engine.waits = std::move(waits);
   const group::Job job = group::job_from_environment(Deadline::after(options.group.join_timeout));
+  if (job.servers > 0) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "this job has parameter servers (`gyre run --servers`), and this program exchanges gradients between its "
+        "ranks: start it without --servers. gyre-cifar10, gyre-resnet50 and gyre-cosmoflow use them");
+  }
   const Logger logger = make_logger(fmt::format("rank {}", job.rank), options.log_level);
   return std::make_unique<Runtime>(group::join_group(job, options.group, logger), options);
 }

@@ -32,7 +32,8 @@ RuntimeOptions runtime_options_from_environment();
 /// logger. Several can live in one process. Thread-safe.
 class Runtime {
  public:
-  /// Joins the job that the launcher described in the environment. `location`, `waits`: see EngineOptions.
+  /// Joins the job that the launcher described in the environment. Error(kUnsupported) in one with parameter servers.
+  /// `location`, `waits`: see EngineOptions.
   static std::unique_ptr<Runtime> start_from_environment(std::function<std::string()> location = {},
                                                          std::shared_ptr<internal::ProcessWaits> waits = {});
 

@@ -133,6 +133,9 @@ Job job_from_environment(Deadline deadline) {
   Job job;
   job.rank = launch.rank;
   job.size = launch.size;
+  if (const auto servers = environment_variable(launch_contract::kServers)) {
+    job.servers = static_cast<int>(parse_integer(*servers, launch_contract::kServers, 0, job.size - 1));
+  }
   job.rendezvous = launch.rendezvous;
   job.launcher = launch.launcher;
   take_link_settings(job);

@@ -18,6 +18,7 @@ namespace gyre::group {
 struct Job {
   int rank = 0;
   int size = 1;
+  int servers = 0;                              ///< So many ranks, the last ones, are parameter servers.
   net::Endpoint rendezvous;                     ///< Where rank 0 listens; unused when size is 1.
   std::shared_ptr<UniqueFd> listener;           ///< Rank 0: a socket already listening there, if the launcher made one.
   std::shared_ptr<LauncherPipe> launcher_pipe;  ///< Rank 0 tells there why the group fails; unset: nobody listens.

@@ -33,6 +33,11 @@ LaunchResult run_on_console(const LaunchOptions& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} ranks were asked for; 1 to {} can run on one host", options.ranks, kMostRanksPerHost));
   }
+  if (options.servers < 0 || options.servers >= options.ranks) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} of {} ranks cannot be servers: a job has at least one worker", options.servers, options.ranks));
+  }
   // Before log files are made for it.
   find_command(options.command.front(), variable_of(options.environment, "PATH"));
   ensure_open_files(options.ranks);

@@ -17,6 +17,8 @@ struct LaunchOptions {
   std::vector<std::string> command;          ///< The program and its arguments; not empty.
   std::vector<std::string> environment;      ///< "NAME=VALUE", given to every rank, with Gyre's own variables added.
   int ranks = 1;                             ///< On this host: 1 … kMostRanksPerHost.
+  int servers = 0;                           ///< So many of them, the last ones, are parameter servers …
+  std::vector<std::string> server_command;   ///< … and run this.
   std::optional<HostPart> part;              ///< Unset: the job is on this host alone.
   std::string master_address = "127.0.0.1";  ///< MASTER_ADDR of the ranks: where torch's store is to be found.
   int master_port = 0;                       ///< MASTER_PORT; 0: a free one of this host.

@@ -56,6 +56,7 @@ struct RankSpec {
 
 struct RankSetOptions {
   std::vector<RankSpec> ranks;                    ///< This host's, by rank: 1 … kMostRanksPerHost.
+  int servers = 0;                                ///< GYRE_SERVERS of the ranks: so many, the last ones, are servers.
   std::optional<HostPart> part;                   ///< Unset: the job is on this host alone.
   std::string master_address = "127.0.0.1";       ///< MASTER_ADDR of the ranks: where torch's store is to be found.
   int master_port = 0;                            ///< MASTER_PORT; 0: a free one of this host.

@@ -27,6 +27,7 @@ class Client::Implementation {
   void pull(Values parameters);
   void step(Gradients gradients, Values results, double rate);
   void sum(std::span<double> values);
+  void broadcast(std::span<std::byte> bytes);
   void leave();
   bool has_left() const { return left_; }
 
@@ -201,6 +202,18 @@ void Client::Implementation::sum(std::span<double> values) {
   std::ranges::copy(result, values.begin());
 }
 
+void Client::Implementation::broadcast(std::span<std::byte> bytes) {
+  Handles handles;
+  if (worker() == 0) {
+    for (int other = 1; other < layout_.workers; ++other) {
+      handles.push_back(messages_.send(other, internal::kBroadcastTag, internal::kBytesType, bytes));
+    }
+  } else {
+    handles.push_back(messages_.receive(0, internal::kBroadcastTag, internal::kBytesType, bytes));
+  }
+  wait(handles);
+}
+
 void Client::Implementation::leave() {
   if (std::exchange(left_, true)) return;
   Handles sent;
@@ -226,6 +239,7 @@ void Client::initialise(Values parameters) { implementation_->initialise(paramet
 void Client::pull(Values parameters) { implementation_->pull(parameters); }
 void Client::step(Gradients gradients, Values results, double rate) { implementation_->step(gradients, results, rate); }
 void Client::sum(std::span<double> values) { implementation_->sum(values); }
+void Client::broadcast(std::span<std::byte> bytes) { implementation_->broadcast(bytes); }
 void Client::leave() { implementation_->leave(); }
 
 }  // namespace gyre::params

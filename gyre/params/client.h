@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,7 +30,8 @@ class Client {
   int worker() const;
   int workers() const;
 
-  /// Worker 0's values become the servers', and so everybody's. Collective among the workers, once, before any step.
+  /// Worker 0's values become the servers', and so everybody's. Collective among the workers, once, before any step;
+  /// not with Rule::kAverage, where servers hold no parameters.
   void initialise(Values parameters);
 
   /// The servers' values as they are now.
@@ -43,6 +45,10 @@ class Client {
   /// Adds up what the workers that have not left give, in the order of the workers, in place. Each of them calls it as
   /// often, with as many values, however far apart their steps are. For a handful of metrics.
   void sum(std::span<double> values);
+
+  /// Worker 0's bytes become everybody's, from worker to worker. Collective among the workers, none of whom has left;
+  /// equally many on each (kMismatch).
+  void broadcast(std::span<std::byte> bytes);
 
   /// This worker has no more data: nobody waits for it any more. The last call; the destructor makes it unless an
   /// exception is on its way.

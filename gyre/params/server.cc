@@ -216,6 +216,7 @@ void Server::configure(int worker, const Request& request) {
     }
     shard_ = std::make_unique<internal::Shard>(decoded, server_, layout_.workers);
     setup_ = std::move(setup);
+    set_ = decoded.update.rule == Rule::kAverage;  // There is nothing to set.
   } else if (setup_ != setup) {
     throw Error(ErrorCode::kMismatch,
                 fmt::format("worker {} has other parameters, another optimizer or another consistency than the workers "

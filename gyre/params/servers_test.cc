@@ -125,8 +125,6 @@ TEST(ParameterServers, sync_is_one_process_bit_for_bit_whatever_the_servers) {
 TEST(ParameterServers, average_answers_with_the_mean_gradient) {
   const Layout layout{.workers = 3, .servers = 2};
   run(layout, setup_of(2, {.rule = Rule::kAverage}), [&](Client& client) {
-    Tensors nothing = zeros();
-    client.initialise(spans(nothing));
     Tensors gradients = zeros();
     for (auto& tensor : gradients) tensor.assign(tensor.size(), static_cast<float>(client.worker()));
     client.step(views(gradients), spans(gradients), 0);  // In place.
@@ -239,6 +237,14 @@ TEST(ParameterServers, a_worker_that_has_run_out_of_data_is_waited_for_by_nobody
     // Two steps with the mean of 0, 1 and 2, one with that of 1 and 2, one with 2 alone.
     constexpr std::array kExpected = {2.0F, 3.5F, 5.5F};
     EXPECT_EQ(parameters[1][100], kExpected.at(static_cast<std::size_t>(client.worker())));
+  });
+}
+
+TEST(ParameterServers, worker_0s_bytes_become_everybodys) {
+  run({.workers = 3, .servers = 1}, setup_of(1, {.rule = Rule::kAverage}), [&](Client& client) {
+    std::vector<double> values(5000, client.worker() + 0.5);
+    client.broadcast(std::as_writable_bytes(std::span(values)));
+    EXPECT_EQ(values, std::vector<double>(5000, 0.5));
   });
 }
 

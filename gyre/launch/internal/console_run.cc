@@ -82,6 +82,14 @@ RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
   rank.role = options_.role;
   RankSetOptions options;
   options.ranks.assign(static_cast<std::size_t>(options_.ranks), rank);
+  options.servers = options_.servers;
+  for (int server = 0; server < options_.servers; ++server) {
+    RankSpec& spec = options.ranks[static_cast<std::size_t>(options_.ranks - options_.servers + server)];
+    spec.command = options_.server_command;
+    spec.role = "server";
+    spec.index = server;
+    spec.role_size = options_.servers;
+  }
   if (input_) options.ranks[static_cast<std::size_t>(*input_rank_ - first_rank_)].stdin_fd = input_->rank_end();
   options.part = options_.part;
   options.master_address = options_.master_address;

@@ -87,8 +87,9 @@ std::string make_job_marker() {
 
 std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank) {
   const int rank = job.first_rank + local_rank;
-  constexpr std::array<std::string_view, 10> kOurs = {launch_contract::kRank,
+  constexpr std::array<std::string_view, 11> kOurs = {launch_contract::kRank,
                                                       launch_contract::kSize,
+                                                      launch_contract::kServers,
                                                       launch_contract::kLocalRank,
                                                       launch_contract::kLocalSize,
                                                       launch_contract::kRendezvous,
@@ -103,6 +104,7 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   });
   set_variable(environment, launch_contract::kRank, std::to_string(rank));
   set_variable(environment, launch_contract::kSize, std::to_string(job.size));
+  if (job.servers > 0) set_variable(environment, launch_contract::kServers, std::to_string(job.servers));
   set_variable(environment, launch_contract::kLocalRank, std::to_string(local_rank));
   set_variable(environment, launch_contract::kLocalSize, std::to_string(job.ranks));
   set_variable(environment, launch_contract::kRendezvous, job.rendezvous);

@@ -12,7 +12,8 @@ struct JobEnvironment {
   std::vector<std::string> inherited;  ///< "NAME=VALUE".
   int ranks = 1;                       ///< On this host.
   int first_rank = 0;
-  int size = 1;  ///< Of the job.
+  int size = 1;     ///< Of the job.
+  int servers = 0;  ///< Of these ranks, the last ones.
   int node = 0;
   int nodes = 1;
   std::string master_address;

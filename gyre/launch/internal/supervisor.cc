@@ -125,6 +125,7 @@ JobEnvironment Supervisor::job_environment() {
       .ranks = static_cast<int>(options_.ranks.size()),
       .first_rank = first_rank_,
       .size = size_,
+      .servers = options_.servers,
       .node = options_.part ? options_.part->node : 0,
       .nodes = options_.part ? options_.part->nodes : 1,
       .master_address = options_.master_address,

@@ -33,7 +33,8 @@ Request decode_request(std::span<const std::byte> bytes);
 inline constexpr std::uint8_t kBytesType = 0;
 inline constexpr std::int64_t kRequestTag = 0;
 inline constexpr std::int64_t kPayloadTag = 1;
+inline constexpr std::int64_t kBroadcastTag = 2;  // Between workers.
 /// `block` counts all servers' blocks.
-inline constexpr std::int64_t tag_of_block(std::size_t block) { return 2 + static_cast<std::int64_t>(block); }
+inline constexpr std::int64_t tag_of_block(std::size_t block) { return 3 + static_cast<std::int64_t>(block); }
 
 }  // namespace gyre::params::internal

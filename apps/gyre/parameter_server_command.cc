@@ -1,0 +1,39 @@
+#include "apps/gyre/parameter_server_command.h"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+
+#include "gyre/base/error.h"
+#include "gyre/base/log.h"
+#include "gyre/base/parse.h"
+#include "gyre/group/group.h"
+#include "gyre/group/job.h"
+#include "gyre/params/server.h"
+
+namespace gyre::app {
+
+ParameterServerCommand::ParameterServerCommand(CLI::App& app) {
+  app.add_subcommand(kName, "Serve parameters to the workers of a job; `gyre run --servers` starts it")->group("");
+}
+
+int ParameterServerCommand::run() {
+  const group::GroupOptions options;
+  const group::Job job = group::job_from_environment(Deadline::after(options.join_timeout));
+  if (job.servers == 0 || job.rank < job.size - job.servers) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "this process is not a parameter server of a job: `gyre run --servers N -- COMMAND` starts them");
+  }
+  const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
+  const int server = job.rank - layout.workers;
+  const Logger logger =
+      make_logger(fmt::format("server {}", server), environment_variable("GYRE_LOG_LEVEL").value_or("warning"));
+  const auto group = group::join_group(job, options, logger);
+  const params::ServerStatistics statistics = params::serve(*group, layout);
+  for (const auto& [staleness, count] : statistics.staleness) {
+    logger->info("{} gradients were applied with a staleness of {}", count, staleness);
+  }
+  group->leave();
+  return 0;
+}
+
+}  // namespace gyre::app

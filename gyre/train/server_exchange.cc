@@ -1,0 +1,62 @@
+#include "gyre/train/server_exchange.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "gyre/base/error.h"
+
+namespace gyre::train {
+
+ServerExchange::ServerExchange(group::Group& group, const params::Layout& layout) : group_(group), layout_(layout) {}
+
+params::Client& ServerExchange::client() {
+  if (!client_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first exchange");
+  return *client_;
+}
+
+void ServerExchange::attach(const NamedTensors& parameters) {
+  if (client_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
+  params::TrainingSetup setup{.tensor_values = {},
+                              .shards = {.servers = layout_.servers},
+                              .update = {.rule = params::Rule::kAverage},
+                              .consistency = {}};
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("'{}' is of type {}; parameter servers take float32 tensors on the CPU", name,
+                              c10::toString(tensor.scalar_type())));
+    }
+    setup.tensor_values.push_back(static_cast<std::uint64_t>(tensor.numel()));
+  }
+  client_ = std::make_unique<params::Client>(group_, layout_, std::move(setup));
+  parameters_ = parameters;
+}
+
+void ServerExchange::zero_gradients() {
+  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+}
+
+void ServerExchange::synchronize() {
+  std::vector<std::span<float>> results;
+  for (const NamedTensor& parameter : parameters_) {
+    at::Tensor& gradient = parameter.tensor.mutable_grad();
+    // A parameter that this worker did not use has one on others.
+    gradient = gradient.defined() ? gradient.detach().contiguous() : at::zeros(parameter.tensor.sizes());
+    results.emplace_back(gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(gradient.numel()));
+  }
+  const std::vector<std::span<const float>> gradients(results.begin(), results.end());
+  client().step(gradients, results, 0);
+}
+
+void ServerExchange::broadcast(const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.is_contiguous()) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("'{}' must be a contiguous tensor", name));
+    }
+    client().broadcast({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
+  }
+}
+
+void ServerExchange::sum(std::span<double> values) { client().sum(values); }
+
+}  // namespace gyre::train
