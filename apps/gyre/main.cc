@@ -68,13 +68,12 @@ struct PythonVerb {
   const char* description;
 };
 constexpr std::array kPythonVerbs = {
-    PythonVerb{"explain", "gyre.explain.__main__", "Run a job and say where the time of its exchange goes"},
-    PythonVerb{"bench", "gyre.bench.__main__",
-               "Measure the exchange, compared with its bound and with what others take"},
+    PythonVerb{"explain", "gyre.explain.__main__", "Run a job and report where its exchange spends its time"},
+    PythonVerb{"bench", "gyre.bench.__main__", "Measure Gyre, compared with its bounds and its alternatives"},
     PythonVerb{"export", "gyre.models.export", "Write a trained network for others to use"},
     PythonVerb{"score", "gyre.models.score", "Predict with a trained network, on one rank or many"},
-    PythonVerb{"doctor", "gyre.doctor", "Say what was built and found, what is wrong, and what mends it"},
-    PythonVerb{"completion", "gyre.completion", "Write the shell's completion of gyre and its training programs"},
+    PythonVerb{"doctor", "gyre.doctor", "Check the installation, and say how to fix problems"},
+    PythonVerb{"completion", "gyre.completion", "Write the shell completion of gyre and its training programs"},
 };
 
 /// `gyre help run` is `gyre run --help`, `gyre version` is `gyre --version`.
@@ -170,8 +169,8 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
   if (std::ranges::find(line.words, first) == line.words.end()) {
     if (first.starts_with('-')) return usage_failure("gyre", gyre::cli::no_such_option(first, {"--help", "--version"}));
     const auto meant = gyre::cli::nearest(first, line.words);
-    return usage_failure("gyre", fmt::format("there is no verb '{}'{}", first,
-                                             meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
+    return usage_failure(
+        "gyre", fmt::format("unknown command '{}'{}", first, meant ? fmt::format("; did you mean '{}'?", *meant) : ""));
   }
   if (first == kTableOption) {
     fmt::print("{}\n", gyre::cli::option_table(line.app).dump());

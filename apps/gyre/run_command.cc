@@ -49,14 +49,13 @@ std::string obstacle_hint(const std::string& command) {
 }
 
 std::string hint_for(const SpawnError& error, const std::string& command) {
-  if (error.errno_value() == EAGAIN)
-    return "; no more processes may be started here (`ulimit -u`, a container's limit)";
+  if (error.errno_value() == EAGAIN) return "; the limit on processes is reached (`ulimit -u`, a container's limit)";
   if (error.errno_value() != ENOENT && error.errno_value() != EACCES && error.errno_value() != ENOEXEC) return {};
   const bool here = command.find('/') == std::string::npos && std::filesystem::exists(command);
   if (command.ends_with(".py") && (here || error.errno_value() != ENOENT)) {
-    return fmt::format("; a Python script is started as `python {}`", command);
+    return fmt::format("; start a Python script as `python {}`", command);
   }
-  if (here) return fmt::format("; the file of that name in this folder is started as `./{}`", command);
+  if (here) return fmt::format("; start the file of that name in this folder as `./{}`", command);
   if (error.errno_value() == EACCES) {
     if (std::string hint = obstacle_hint(command); !hint.empty()) return hint;
   }
@@ -69,7 +68,7 @@ std::string hint_for(const SpawnError& error, const std::string& command) {
 std::filesystem::path absolute(const std::string& path) {
   std::error_code failure;
   std::filesystem::path found = std::filesystem::absolute(path, failure);
-  if (failure) throw system_error("the folder in which this was started cannot be used", failure.value());
+  if (failure) throw system_error("the current folder cannot be used", failure.value());
   return found;
 }
 
@@ -121,7 +120,7 @@ std::string python_in_path() {
 
 std::vector<std::string> RunCommand::full_command() const {
   if (no_python_ && module_) throw UsageError("give either -m or --no-python");
-  if (command_.front().empty()) throw UsageError("the command to run is an empty word");
+  if (command_.front().empty()) throw UsageError("the command to run is empty");
   if ((no_python_ && !run_path_) || !as_torchrun()) return command_;
   std::vector<std::string> command = {environment_variable("GYRE_PYTHON").value_or(python_in_path()), "-u"};
   if (module_) command.emplace_back("-m");
@@ -175,8 +174,7 @@ int RunCommand::node_count() const {
   if (colon == std::string::npos) return parse(nodes_);
   const int fewest = parse(nodes_.substr(0, colon));
   if (fewest == parse(nodes_.substr(colon + 1))) return fewest;
-  throw UsageError(
-      fmt::format("--nnodes {}: jobs that change their number of hosts are not supported; give a number", nodes_));
+  throw UsageError(fmt::format("--nnodes {}: elastic jobs are not supported; give a number of hosts", nodes_));
 }
 
 void RunCommand::set_part(launch::LaunchOptions& options) const {
@@ -194,13 +192,13 @@ void RunCommand::set_part(launch::LaunchOptions& options) const {
   const int node = node_rank_.empty() ? 0 : static_cast<int>(parse_integer(node_rank_, "--node-rank", 0, nodes - 1));
   if (nodes == 1) return;
   if (standalone_) throw UsageError("--standalone is for one host; give either it or --nnodes");
-  if (node_rank_.empty()) throw UsageError("--nnodes needs --node-rank, which of the hosts this is, from 0");
+  if (node_rank_.empty()) throw UsageError("--nnodes needs --node-rank, this host's number, from 0");
   const std::string host = endpoint.host.empty() && !master_address_.empty() ? options.master_address : endpoint.host;
   const int port = endpoint.port.value_or(options.master_port == 0 ? kDefaultMasterPort : options.master_port);
   if (host.empty()) throw UsageError("--nnodes needs --rdzv-endpoint HOST:PORT, or --master-addr: host 0's address");
   if (variable_of(options.environment, "GYRE_KEY_FILE").empty()) {
     throw UsageError(
-        "--nnodes: the launchers of several hosts need a secret in common; make one that all hosts can read "
+        "--nnodes: the launchers of several hosts need a shared secret; make one that all hosts can read "
         "(head -c 32 /dev/urandom > KEY; chmod 600 KEY) and set GYRE_KEY_FILE to it, or let one launcher start all "
         "hosts (-H)");
   }
@@ -300,13 +298,13 @@ void RunCommand::refuse_beside_hosts() const {
   for (const char* option : {"--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint", "--master-addr",
                              "--master-port", "--max-restarts", "--redirects", "--local-ranks-filter"}) {
     if (verb_->get_option(option)->count() == 0) continue;
-    throw UsageError(fmt::format("give either -H or {}: that is for a command that is started on each host", option));
+    throw UsageError(fmt::format("give either -H or {}, which is for a command that is started on each host", option));
   }
 }
 
 std::vector<std::string> RunCommand::ssh_words() const {
   std::vector<std::string> words = launch::shell_words(ssh_, "--ssh");
-  if (words.empty()) throw UsageError("--ssh names no program");
+  if (words.empty()) throw UsageError("--ssh does not name a program");
   if (!ssh_port_.empty()) words.insert(words.end(), {"-p", ssh_port_});
   if (!ssh_identity_.empty()) words.insert(words.end(), {"-i", ssh_identity_});
   return words;

@@ -14,7 +14,7 @@ namespace gyre::app {
 namespace {
 
 constexpr const char* kExamples = R"(
-COMMAND is started once for each rank. `--` may be left out when no option of `gyre run` follows it. With torchrun's
+COMMAND is started once for each rank. `--` can be omitted if no option of `gyre run` follows it. With torchrun's
 options COMMAND is a Python script, or with -m a module.
 
 Examples:
@@ -25,9 +25,9 @@ Examples:
   gyre run --nnodes 2 --node-rank 0 --rdzv-endpoint node1:29500 --nproc-per-node 4 train.py
   gyre run -np 8 -H node1:4,node2:4 python train.py                     (as horovodrun, over ssh)
 
-Exit code: 0 when every rank ended with 0; else that of the first rank that failed (128 + signal when one killed it);
-130 after Ctrl-C, 143 after SIGTERM; 127 when COMMAND does not exist, 126 when it cannot be run; 2 for a wrong option;
-255 when a host cannot be reached.)";
+Exit code: 0 if every rank exited with 0; else that of the first rank that failed (128 + signal if one killed it);
+130 after Ctrl-C, 143 after SIGTERM; 127 if COMMAND does not exist, 126 if it cannot be run; 2 for an invalid option;
+255 if a host cannot be reached.)";
 
 class RunHelp : public CLI::Formatter {
  public:
@@ -92,25 +92,26 @@ void RunCommand::add_own_options() {
     return with_value(verb_->add_option(names, value, text))->type_name(type_name);
   };
   add("-n,--ranks,--num-proc,--workers", ranks_,
-      fmt::format("How many ranks, 1 to {} on a host; default 1, or all slots of -H", launch::kMostRanksPerHost), "N");
-  add("--servers", servers_, "Start so many parameter servers besides, through which the ranks exchange gradients",
-      "N");
+      fmt::format("Number of ranks, 1 to {} on a host; default 1, or all slots of -H", launch::kMostRanksPerHost), "N");
+  add("--servers", servers_, "Also start N parameter servers, through which the ranks exchange gradients", "N");
   add("--log-dir,--output-filename", log_dir_, "Keep each rank's output in DIR/rank-N.log", "DIR");
   add("--timeline,--timeline-filename", timeline_, "Have rank 0 write a trace for chrome://tracing or Perfetto",
       "FILE");
-  verb_->add_option("--env", variables_, "Set a variable for the ranks; may be given several times")
+  verb_->add_option("--env", variables_, "Set a variable for the ranks; repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
-  verb_->add_flag("--plaintext", plaintext_, "Leave connections between hosts unencrypted (GYRE_TLS=0)");
-  add("--bind", bind_, "Accept other hosts' connections on this address, or each host's in a network (GYRE_BIND)",
+  verb_->add_flag("--plaintext", plaintext_, "Do not encrypt connections between hosts (GYRE_TLS=0)");
+  add("--bind", bind_,
+      "Accept other hosts' connections on this address, or on each host's address in this network (GYRE_BIND)",
       "ADDRESS");
-  add("--allow", allowed_, "Accept connections from these networks alone (GYRE_ALLOW)", "CIDR,…");
-  add("--grace-seconds,--shutdown-timeout", grace_seconds_, "From the first Ctrl-C or SIGTERM until ranks are killed",
-      "S")
+  add("--allow", allowed_, "Accept connections only from these networks (GYRE_ALLOW)", "CIDR,…");
+  add("--grace-seconds,--shutdown-timeout", grace_seconds_,
+      "Time between the first Ctrl-C or SIGTERM and killing the ranks", "S")
       ->capture_default_str();
-  add("--stdin", input_, "Which rank gets what is typed here; default 0, on a terminal and while it asks", "RANK|none");
+  add("--stdin", input_, "The rank that gets this command's stdin; default 0, on a terminal while it reads input",
+      "RANK|none");
   verb_->add_flag("-v,--verbose", verbosity_,
-                  "Say what is started, and show every traceback; twice: the ranks log in detail");
+                  "Show what is started, and every traceback; twice: the ranks log in detail");
   verb_->set_version_flag("--version", "gyre " GYRE_VERSION);
   // For gyre.run() in Python: gets how the job ended, as JSON.
   add("--result-file", result_file_, "", "FILE")->group("");
@@ -126,23 +127,23 @@ void RunCommand::add_ignored(const std::string& names, const char* type_name) {
 }
 
 void RunCommand::add_torchrun_options() {
-  constexpr const char* kGroup = "As torchrun (also with underscores)";
+  constexpr const char* kGroup = "torchrun's options (also with underscores)";
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
     return with_value(verb_->add_option(name, value, text))->type_name(type_name)->group(kGroup);
   };
-  add("--nproc-per-node", ranks_per_node_, "How many ranks on this host; auto, cpu: one per core", "N");
-  add("--nnodes", nodes_, "How many hosts; on each of them this command is started", "N");
-  add("--node-rank", node_rank_, "Which of the hosts this is, from 0", "K");
-  add("--rdzv-endpoint", rendezvous_endpoint_, "Host 0's address, port for torch's store; the next port is Gyre's",
-      "HOST[:PORT]");
-  add("--master-addr", master_address_, "The same, in two options", "HOST");
-  add("--master-port", master_port_, "Default 29500 on several hosts, a free one on one", "PORT");
+  add("--nproc-per-node", ranks_per_node_, "Number of ranks on this host; auto, cpu: one per core", "N");
+  add("--nnodes", nodes_, "Number of hosts; start this command on each of them", "N");
+  add("--node-rank", node_rank_, "This host's number, from 0", "K");
+  add("--rdzv-endpoint", rendezvous_endpoint_,
+      "Host 0's address, and the port for torch's store; the next port is Gyre's", "HOST[:PORT]");
+  add("--master-addr", master_address_, "The same, as two options", "HOST");
+  add("--master-port", master_port_, "Default: 29500 on several hosts, a free port on one", "PORT");
   add("--rdzv-id", run_id_, "TORCHELASTIC_RUN_ID of the ranks", "ID");
-  add("--max-restarts", max_restarts_, "Start all ranks again after a failure, so often at most", "N");
+  add("--max-restarts", max_restarts_, "Restart all ranks after a failure, at most this often", "N");
   add("--role", role_, "ROLE_NAME of the ranks", "NAME");
   add("-r,--redirects", redirects_,
-      "Keep stdout (1), stderr (2) or both (3) in --log-dir alone; by local rank: 0:1,1:2", "STREAMS");
-  add("--local-ranks-filter", shown_ranks_, "Show the output of these ranks of this host alone", "R,…");
+      "Write stdout (1), stderr (2) or both (3) only to --log-dir; by local rank: 0:1,1:2", "STREAMS");
+  add("--local-ranks-filter", shown_ranks_, "Show only the output of these local ranks", "R,…");
   verb_->add_flag("--standalone", standalone_, "One host; the default")->group(kGroup);
   verb_->add_flag("-m,--module", module_, "COMMAND is a Python module")->group(kGroup);
   verb_->add_flag("--no-python", no_python_, "COMMAND is a program, not a Python script")->group(kGroup);
@@ -157,27 +158,31 @@ void RunCommand::add_torchrun_options() {
 }
 
 void RunCommand::add_horovodrun_options() {
-  constexpr const char* kGroup = "As horovodrun";
+  constexpr const char* kGroup = "horovodrun's options";
   const auto add = [&](const char* name, std::string& value, const char* text, const char* type_name) {
     with_value(verb_->add_option(name, value, text))->type_name(type_name)->group(kGroup);
   };
   verb_
       ->add_flag("--horovod-compat", horovod_compat_,
-                 "Let `import horovod.torch` find Gyre; a real Horovod that is installed wins")
+                 "Let `import horovod.torch` find Gyre; an installed Horovod takes precedence")
       ->group(kGroup);
-  add("-H,--hosts", hosts_, "Start the ranks on these hosts; others than this one through ssh", "HOST:SLOTS,…");
-  add("--hostfile", host_file_, "The same from a file, a line `HOST slots=N` for each", "FILE");
-  add("-p,--ssh-port", ssh_port_, "Of the ssh servers", "PORT");
-  add("-i,--ssh-identity-file", ssh_identity_, "The key for ssh", "FILE");
-  add("--ssh", ssh_, "The program, with options, that reaches a host", "COMMAND");
-  add("--network-interfaces,--network-interface", interfaces_, "For links between hosts (GYRE_INTERFACES)", "NAME,…");
+  add("-H,--hosts", hosts_, "Start the ranks on these hosts, over ssh on all but this one", "HOST:SLOTS,…");
+  add("--hostfile", host_file_, "The same from a file, with a line `HOST slots=N` for each host", "FILE");
+  add("-p,--ssh-port", ssh_port_, "Port of the ssh servers", "PORT");
+  add("-i,--ssh-identity-file", ssh_identity_, "Key file for ssh", "FILE");
+  add("--ssh", ssh_, "The program, with options, to use instead of ssh", "COMMAND");
+  add("--network-interfaces,--network-interface", interfaces_,
+      "Network interfaces for links between hosts (GYRE_INTERFACES)", "NAME,…");
   add("--fusion-threshold-mb", fusion_megabytes_, "Largest bucket; 0 turns fusion off", "MB");
-  add("--start-timeout", start_timeout_, "All ranks must have met by then", "S");
-  add("--stall-check-warning-time-seconds", stall_warning_, "Report an operation that ranks wait for so long", "S");
-  add("--stall-check-shutdown-time-seconds", stall_failure_, "End the job after so long", "S");
+  add("--start-timeout", start_timeout_, "Time limit for all ranks to join", "S");
+  add("--stall-check-warning-time-seconds", stall_warning_, "Report an operation that ranks have waited this long for",
+      "S");
+  add("--stall-check-shutdown-time-seconds", stall_failure_, "End a stalled job after this long", "S");
   add("--log-level", log_level_, "trace debug info warning error off", "LEVEL");
-  verb_->add_flag("--no-stall-check", no_stall_check_, "Report no stalls")->group(kGroup);
-  verb_->add_flag("--timeline-mark-cycles", mark_cycles_, "Mark each order in the timeline")->group(kGroup);
+  verb_->add_flag("--no-stall-check", no_stall_check_, "Do not report stalls")->group(kGroup);
+  verb_
+      ->add_flag("--timeline-mark-cycles", mark_cycles_, "Mark in the timeline when the ranks agree on what comes next")
+      ->group(kGroup);
   for (const char* name :
        {"--cycle-time-ms", "--cache-capacity", "--gloo-timeout-seconds", "--num-nccl-streams", "--thread-affinity",
         "--binding-args", "--mpi-args", "--autotune-log-file", "--autotune-warmup-samples",

@@ -30,7 +30,7 @@ def lines_of(job: Job) -> list[str]:
         (["-n"], "-n is 'touch'"),
         (["--nproc-per-node", ""], "--nproc-per-node: an empty value was given"),
         (["--nnodes", "1", "--node-rank", "1"], "--node-rank is '1'"),
-        (["--nnodes", "2:1"], "--nnodes 2:1: jobs that change"),
+        (["--nnodes", "2:1"], "--nnodes 2:1: elastic jobs"),
         (["--master-addr", "a b"], "--master-addr is 'a b', which is not a host name or address"),
         (["--master-port", "x"], "--master-port is 'x'"),
         (["--rdzv-endpoint", "::1:29500"], "an IPv6 address needs brackets, as in [::1]:29500"),

@@ -427,7 +427,7 @@ def test_a_command_that_does_not_exist_is_one_clear_message(start_job: StartJob)
 def test_a_file_that_cannot_be_run_is_one_clear_message(start_job: StartJob, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('hello')\n")
     assert refusal(start_job("./train.py"), 126) == (
-        "gyre run: cannot start './train.py': Permission denied; a Python script is started as `python ./train.py`\n"
+        "gyre run: cannot start './train.py': Permission denied; start a Python script as `python ./train.py`\n"
     )
     (tmp_path / "train.py").chmod(0o755)
     assert "a script with a first line like" in refusal(start_job("./train.py"), 126)
@@ -467,7 +467,7 @@ def test_a_log_directory_that_cannot_be_written_is_refused_before_anything_start
 def test_a_mistyped_verb_suggests_the_right_one(gyre: Path) -> None:
     done = subprocess.run([str(gyre), "rnu", "-n", "2"], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
-    assert "there is no verb 'rnu'; did you mean 'run'?" in done.stderr
+    assert "unknown command 'rnu'; did you mean 'run'?" in done.stderr
 
 
 def test_help_and_version_go_to_stdout(gyre: Path) -> None:
