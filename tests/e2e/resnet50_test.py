@@ -201,3 +201,17 @@ def test_a_label_without_a_class_is_named(data: Path, tmp_path: Path) -> None:
     )
     assert result.returncode == 1
     assert "label 3, and the network has 3 classes" in result.stderr
+
+
+if os.environ.get("GYRE_TEST_LONG"):  # ./dev test --long: two minutes on two idle cores.
+
+    def test_resnet50_tells_ten_classes_apart_within_twenty_minutes(tmp_path: Path) -> None:
+        folder = tmp_path / "imagenet"
+        size = ("--size", "64", "--train", "4096", "--validation", "512")
+        subprocess.run(["python", "-m", "gyre.datasets", "imagenet", "--out", folder, *size], check=True)
+        program = str(shutil.which(PROGRAM))
+        places = (program, "--data-dir", folder, "--model-dir", tmp_path / "model", "--image-size", 64, "--classes", 10)
+        recipe = ("--batch-size", 16, "--epochs", 14, "--warmup-epochs", 1, "--decay-epochs", "9,12")
+        command = ["gyre", "run", "-n", "2", "--", *map(str, (*places, *recipe, "--target-accuracy", 0.9))]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
