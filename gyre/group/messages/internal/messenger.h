@@ -121,7 +121,9 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
   bool copy_now(Copy& copy) GYRE_REQUIRES(mutex_);
   /// Sees to it that somebody makes the copy that receive() has found to make, if any.
   void begin_copy() GYRE_REQUIRES(mutex_);
-  void run_copy(Copy copy) GYRE_REQUIRES(mutex_);
+  /// `leads`: this thread is the leader, and takes what comes in meanwhile.
+  void run_copy(Copy copy, bool leads = false) GYRE_REQUIRES(mutex_);
+  void look_in_between() GYRE_REQUIRES(mutex_);
   void end_copy(Copy copy, bool copied) GYRE_REQUIRES(mutex_);
 
   Group& group_;
