@@ -32,7 +32,6 @@ int ParameterServerCommand::run() {
   for (const auto& [staleness, count] : statistics.staleness) {
     logger->info("{} gradients were applied with a staleness of {}", count, staleness);
   }
-  group->leave();
   return 0;
 }
 

@@ -29,7 +29,7 @@ class Client::Implementation {
   void sum(std::span<double> values);
   void broadcast(std::span<std::byte> bytes);
   void leave();
-  bool has_left() const { return left_; }
+  void leave_group() { group_.leave(); }
 
  private:
   /// Sends of one call, which must be done before it returns.
@@ -228,6 +228,8 @@ Client::~Client() {
   if (std::uncaught_exceptions() > 0) return;
   try {
     implementation_->leave();
+    // While the links are open: to others a link that closes before is a rank that has died.
+    implementation_->leave_group();
   } catch (const Error&) {  // The group has failed, and says so to whoever waits.
     return;
   }

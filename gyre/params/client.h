@@ -50,8 +50,8 @@ class Client {
   /// equally many on each (kMismatch).
   void broadcast(std::span<std::byte> bytes);
 
-  /// This worker has no more data: nobody waits for it any more. The last call; the destructor makes it unless an
-  /// exception is on its way.
+  /// This worker has no more data: nobody waits for it any more. The last call; the destructor makes it, and leaves the
+  /// group, unless an exception is on its way.
   void leave();
 
  private:

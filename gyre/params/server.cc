@@ -315,6 +315,7 @@ ServerStatistics serve(group::Group& group, const Layout& layout) {
   internal::check_layout(group, layout, true);
   Server server(group, layout);
   server.serve();
+  group.leave();  // While the links are open: to others a link that closes before is a rank that has died.
   return server.statistics();
 }
 

@@ -13,11 +13,11 @@ struct ServerStatistics {
   std::map<std::uint64_t, std::uint64_t> staleness;
 };
 
-/// Makes this rank one of the parameter servers of `group`, whose ranks `layout` divides, and returns when all workers
-/// have left. What the servers do, the workers say (TrainingSetup); they have to agree. A thread for each worker
-/// receives, sums, updates and answers block by block, so that different blocks are worked on at the same time. Errors
-/// fail the whole group: kMismatch where workers disagree about the setup or the learning rate, kProtocol, and the
-/// group's own, such as the death of a rank.
+/// Makes this rank one of the parameter servers of `group`, whose ranks `layout` divides, and leaves the group
+/// when all workers have left. What the servers do, the workers say (TrainingSetup); they have to agree. A thread for
+/// each worker receives, sums, updates and answers block by block, so that different blocks are worked on at the same
+/// time. Errors fail the whole group: kMismatch where workers disagree about the setup or the learning rate, kProtocol,
+/// and the group's own, such as the death of a rank.
 ServerStatistics serve(group::Group& group, const Layout& layout);
 
 }  // namespace gyre::params
