@@ -53,12 +53,12 @@ class Client::Implementation {
   const Layout layout_;
   const TrainingSetup setup_;
   const std::vector<Block> blocks_;
-  group::PointToPoint messages_;
   std::vector<std::array<std::byte, internal::kRequestBytes>> requests_;  // By server: the one on its way.
   // By block, for blocks of several tensors: these travel as one message.
   std::vector<std::vector<float>> out_;
   std::vector<std::vector<float>> in_;
   bool left_ = false;
+  group::PointToPoint messages_;  // The first to go, as it uses the memory above.
 };
 
 Client::Implementation::Implementation(group::Group& group, const Layout& layout, TrainingSetup setup)
@@ -67,10 +67,10 @@ Client::Implementation::Implementation(group::Group& group, const Layout& layout
       setup_(std::move(setup)),
       blocks_((internal::check_layout(group, layout, false), check(setup_),
                divide_into_blocks(setup_.tensor_values, setup_.shards))),
-      messages_(group, internal::kChannel, internal::describe_message),
       requests_(static_cast<std::size_t>(layout.servers)),
       out_(blocks_.size()),
-      in_(blocks_.size()) {
+      in_(blocks_.size()),
+      messages_(group, internal::kChannel, internal::describe_message) {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
     if (blocks_[block].ranges.size() == 1) continue;
     out_[block].resize(static_cast<std::size_t>(blocks_[block].count));

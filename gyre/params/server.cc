@@ -73,9 +73,9 @@ class Server {
       : group_(group),
         layout_(layout),
         server_(group.rank() - layout.workers),
-        messages_(group, internal::kChannel, internal::describe_message),
         board_(layout.workers),
-        sessions_(static_cast<std::size_t>(layout.workers)) {}
+        sessions_(static_cast<std::size_t>(layout.workers)),
+        messages_(group, internal::kChannel, internal::describe_message) {}
 
   void serve();
   ServerStatistics statistics() const {
@@ -119,7 +119,6 @@ class Server {
   group::Group& group_;
   const Layout layout_;
   const int server_;
-  group::PointToPoint messages_;
   Board board_;
   std::vector<Session> sessions_;
   Mutex mutex_;
@@ -128,6 +127,8 @@ class Server {
   std::unique_ptr<internal::Shard> shard_;  // Made by the first worker, before anybody else uses it.
   bool set_ GYRE_GUARDED_BY(mutex_) = false;
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
+  // The first to go: what a failure has left unfinished may still be written to the memory above.
+  group::PointToPoint messages_;
 };
 
 void Server::serve() {
