@@ -239,14 +239,15 @@ internal::Shard& Server::shard_for(int worker) const {
 }
 
 void Server::set(int worker) {
+  {
+    const MutexLock lock(mutex_);
+    if (worker != 0 || set_) throw Error(ErrorCode::kProtocol, "the parameters are set by worker 0, once");
+  }
   for (std::size_t block = 0; block < shard_for(worker).blocks(); ++block) {
     receive(worker, internal::tag_of_block(shard_->number_of(block)),
             std::as_writable_bytes(shard_->initial_values(block)));
   }
   const MutexLock lock(mutex_);
-  if (worker != 0 || set_) {
-    throw Error(ErrorCode::kProtocol, "the parameters are set by worker 0, once");
-  }
   set_ = true;
   changed_.notify_all();
 }
