@@ -218,7 +218,7 @@ TEST_F(CosmoflowTest, a_resume_with_other_batches_in_the_middle_of_an_epoch_is_r
   fs::remove(folder_ / "run" / "checkpoints" / "checkpoint-00000011.safetensors");
   run.resume = true;
   run.batch_size = 8;
-  EXPECT_THAT(failure(run), HasSubstr("step 9 of an epoch, which has 6 steps now"));
+  EXPECT_THAT(failure(run), HasSubstr("step 9 of an epoch, which now has 6 steps"));
 }
 
 TEST_F(CosmoflowTest, mistakes_in_the_data_are_named) {
