@@ -143,7 +143,7 @@ def test_it_learns_on_two_ranks_from_an_image_folder(data: Path, tmp_path: Path)
         "--decay-epochs", "4", "--model-dir", tmp_path / "model", "--target-accuracy", 0.6,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "of 4 classes" in result.stdout
+    assert "32 validation images, 4 classes" in result.stdout
     assert "the target 0.6 is reached" in result.stdout
 
 
