@@ -5,7 +5,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/log.h"
-#include "gyre/base/parse.h"
+#include "gyre/engine/runtime.h"
 #include "gyre/group/group.h"
 #include "gyre/group/job.h"
 #include "gyre/params/server.h"
@@ -17,17 +17,17 @@ ParameterServerCommand::ParameterServerCommand(CLI::App& app) {
 }
 
 int ParameterServerCommand::run() {
-  const group::GroupOptions options;
-  const group::Job job = group::job_from_environment(Deadline::after(options.join_timeout));
+  // The workers' own settings, so that no server gives up before them.
+  const engine::RuntimeOptions options = engine::runtime_options_from_environment();
+  const group::Job job = group::job_from_environment(Deadline::after(options.group.join_timeout));
   if (job.servers == 0 || job.rank < job.size - job.servers) {
     throw Error(ErrorCode::kInvalidArgument,
                 "this process is not a parameter server of a job: `gyre run --servers N -- COMMAND` starts them");
   }
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
   const int server = job.rank - layout.workers;
-  const Logger logger =
-      make_logger(fmt::format("server {}", server), environment_variable("GYRE_LOG_LEVEL").value_or("warning"));
-  const auto group = group::join_group(job, options, logger);
+  const Logger logger = make_logger(fmt::format("server {}", server), options.log_level);
+  const auto group = group::join_group(job, options.group, logger);
   const params::ServerStatistics statistics = params::serve(*group, layout);
   for (const auto& [staleness, count] : statistics.staleness) {
     logger->info("{} gradients were applied with a staleness of {}", count, staleness);

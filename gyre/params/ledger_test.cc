@@ -1,4 +1,4 @@
-// Who is counted in which step, and who may go on when, decides whether training is exact. Random schedules look for an
+// Training is exact only if each gradient counts in one step, the same on all servers. Random schedules look for an
 // order of events in which a gradient is lost, counted twice, or counted differently by two servers.
 #include "gyre/params/ledger.h"
 

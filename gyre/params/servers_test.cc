@@ -57,7 +57,7 @@ TrainingSetup setup_of(int servers, const UpdateOptions& update, const Consisten
           .consistency = consistency};
 }
 
-/// Runs `work` on each worker, and servers beside them.
+/// Runs `work` on each worker, together with the servers.
 std::vector<ServerStatistics> run(const Layout& layout, const TrainingSetup& setup,
                                   const std::function<void(Client&)>& work) {
   std::vector<ServerStatistics> statistics(static_cast<std::size_t>(layout.servers));

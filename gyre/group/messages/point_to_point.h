@@ -29,8 +29,8 @@ enum class LocalPath : std::uint8_t {
 /// several, the first sent meets the first posted. A message moves once both are there, straight from the sender's
 /// memory into the receiver's: a send is done only when a receive has taken it, whatever its length, and two ranks that
 /// both wait for their send before they receive wait without end. Nothing here has a time limit: callers wait as long
-/// as they like (MessageHandle::wait_for). Who waits moves messages; where nobody does, a thread of this object does
-/// it.
+/// as they like (MessageHandle::wait_for). A waiting caller moves the messages; if nobody waits, a thread of this
+/// object does.
 ///
 /// Lengths and types (a number that means something to both sides) are compared before a byte moves: a difference fails
 /// both sides with Error(kMismatch). When a peer leaves in good order, what waits for it fails with kPeerLeft; when one
