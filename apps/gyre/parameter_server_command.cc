@@ -20,13 +20,12 @@ int ParameterServerCommand::run() {
   // The workers' own settings, so that no server gives up before them.
   const engine::RuntimeOptions options = engine::runtime_options_from_environment();
   const group::Job job = group::job_from_environment(Deadline::after(options.group.join_timeout));
-  if (job.servers == 0 || job.rank < job.size - job.servers) {
+  if (job.rank >= job.servers) {
     throw Error(ErrorCode::kInvalidArgument,
                 "this process is not a parameter server of a job: `gyre run --servers N -- COMMAND` starts them");
   }
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
-  const int server = job.rank - layout.workers;
-  const Logger logger = make_logger(fmt::format("server {}", server), options.log_level);
+  const Logger logger = make_logger(fmt::format("server {}", job.rank), options.log_level);
   const auto group = group::join_group(job, options.group, logger);
   const params::ServerStatistics statistics = params::serve(*group, layout);
   for (const auto& [staleness, count] : statistics.staleness) {

@@ -92,6 +92,17 @@ void agree_on_local_key(const Launch& launch, Job& job, Deadline deadline) {
   hand_out_local_key(net::listen_on(launch.local_key_endpoint()), job.size, job.key, deadline);
 }
 
+/// The launcher counts workers from 0 and servers after them.
+void put_servers_first(Job& job, int servers) {
+  if (servers == 0) return;
+  const int workers = job.size - servers;
+  job.servers = servers;
+  job.rank = job.rank < workers ? job.rank + servers : job.rank - workers;
+  for (int rank = 0; rank < job.size; ++rank) {
+    job.ranks_in_job.push_back(rank < servers ? rank + workers : rank - servers);
+  }
+}
+
 }  // namespace
 
 Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadline) {
@@ -134,7 +145,7 @@ Job job_from_environment(Deadline deadline) {
   job.rank = launch.rank;
   job.size = launch.size;
   if (const auto servers = environment_variable(launch_contract::kServers)) {
-    job.servers = static_cast<int>(parse_integer(*servers, launch_contract::kServers, 0, job.size - 1));
+    put_servers_first(job, static_cast<int>(parse_integer(*servers, launch_contract::kServers, 0, job.size - 1)));
   }
   job.rendezvous = launch.rendezvous;
   job.launcher = launch.launcher;

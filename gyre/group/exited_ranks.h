@@ -11,15 +11,18 @@
 
 namespace gyre::group {
 
-/// Which ranks of a group, or of a subgroup, have left in good order. Thread-safe.
+/// Which ranks of a group, or of a subgroup, have left, in good order or because they died. Thread-safe.
 class ExitedRanks {
  public:
-  explicit ExitedRanks(int size) : left_(static_cast<std::size_t>(size)) {}
+  explicit ExitedRanks(int size) : left_(static_cast<std::size_t>(size)), lost_(static_cast<std::size_t>(size)) {}
 
   bool has_left(int rank) const { return left_.at(static_cast<std::size_t>(rank)).load(std::memory_order_acquire); }
   int count() const { return count_.load(std::memory_order_acquire); }
+  /// True where has_left() is, and the rank died.
+  bool was_lost(int rank) const { return lost_.at(static_cast<std::size_t>(rank)).load(std::memory_order_acquire); }
   /// False when it was known already.
-  bool mark(int rank) {
+  bool mark(int rank, bool lost = false) {
+    if (lost && !has_left(rank)) lost_.at(static_cast<std::size_t>(rank)).store(true, std::memory_order_release);
     if (left_.at(static_cast<std::size_t>(rank)).exchange(true, std::memory_order_acq_rel)) return false;
     count_.fetch_add(1, std::memory_order_release);
     return true;
@@ -27,6 +30,7 @@ class ExitedRanks {
 
  private:
   std::vector<std::atomic<bool>> left_;
+  std::vector<std::atomic<bool>> lost_;
   std::atomic<int> count_{0};
 };
 

@@ -8,11 +8,13 @@
 #include <exception>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 #include <tuple>
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/group/internal/group_state.h"
 
 namespace gyre::group {
 namespace {
@@ -35,9 +37,11 @@ class Hub {
   std::shared_ptr<net::Segment> share_segment(const Topology& topology, const std::vector<int>& ranks,
                                               std::uint64_t channel, std::size_t size_bytes, Deadline deadline)
       GYRE_EXCLUDES(mutex_);
-  void abort(const Error& reason) GYRE_EXCLUDES(mutex_);
+  void abort(int rank, const Error& reason) GYRE_EXCLUDES(mutex_);
   void leave(int rank) GYRE_EXCLUDES(mutex_);
   bool has_left(int rank) const { return exited_.has_left(rank); }
+  bool was_lost(int rank) const { return exited_.was_lost(rank); }
+  void tolerate_losses(const std::vector<int>& ranks) GYRE_EXCLUDES(mutex_);
   int exit_count() const { return exited_.count(); }
   void leave_subgroup(int rank, std::uint64_t subgroup) GYRE_EXCLUDES(mutex_);
   std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) GYRE_EXCLUDES(mutex_);
@@ -65,11 +69,13 @@ class Hub {
     return has_left(rank) || (subgroup != 0 && subgroup_exits_.of(subgroup)->has_left(rank));
   }
   void throw_if_left(const Topology& topology, int peer, std::uint64_t channel) GYRE_REQUIRES(mutex_);
+  void mark(int rank, bool lost) GYRE_REQUIRES(mutex_);
 
   const std::vector<Member> members_;
   std::vector<AbortSignal> signals_;
   ExitedRanks exited_;
   Mutex mutex_;
+  std::set<int> may_be_lost_ GYRE_GUARDED_BY(mutex_);
   SubgroupExits subgroup_exits_ GYRE_GUARDED_BY(mutex_);
   ConditionVariable changed_;
   std::map<LinkKey, std::unique_ptr<net::Stream>> offered_links_ GYRE_GUARDED_BY(mutex_);
@@ -89,8 +95,7 @@ bool Hub::wait(int rank, Deadline deadline) {
 
 void Hub::throw_if_left(const Topology& topology, int peer, std::uint64_t channel) {
   if (!is_gone(peer, subgroup_of(channel))) return;
-  throw Error(ErrorCode::kPeerLeft,
-              fmt::format("{} left the group while rank {} still needed it", topology.describe(peer), topology.rank()));
+  throw peer_left(topology, peer, was_lost(peer));
 }
 
 std::unique_ptr<net::Stream> Hub::open_link(const Topology& topology, int peer, std::uint64_t channel,
@@ -160,8 +165,18 @@ std::shared_ptr<net::Segment> Hub::share_segment(const Topology& topology, const
   return gathering->segment;
 }
 
-void Hub::abort(const Error& reason) {
+void Hub::tolerate_losses(const std::vector<int>& ranks) {
   const MutexLock lock(mutex_);
+  may_be_lost_.insert(ranks.begin(), ranks.end());
+}
+
+void Hub::abort(int own_rank, const Error& reason) {
+  const MutexLock lock(mutex_);
+  if (may_be_lost_.contains(own_rank)) {
+    if (has_left(own_rank)) return;
+    abort_signal(own_rank).trigger(reason);
+    return mark(own_rank, true);
+  }
   // A rank that left is no longer concerned.
   for (std::size_t rank = 0; rank < signals_.size(); ++rank) {
     if (!has_left(static_cast<int>(rank))) signals_[rank].trigger(reason);
@@ -171,7 +186,11 @@ void Hub::abort(const Error& reason) {
 
 void Hub::leave(int rank) {
   const MutexLock lock(mutex_);
-  if (!exited_.mark(rank)) return;
+  mark(rank, false);
+}
+
+void Hub::mark(int rank, bool lost) {
+  if (!exited_.mark(rank, lost)) return;
   for (const AbortSignal& signal : signals_) signal.wake_futexes();
   changed_.notify_all();
 }
@@ -202,8 +221,8 @@ class InProcessGroup final : public Group {
 
   ~InProcessGroup() override {
     if (!has_left(topology_.rank()) && std::uncaught_exceptions() > exceptions_at_start_) {
-      hub_->abort(Error(ErrorCode::kAborted, fmt::format("{} was stopped by an exception before it left the group",
-                                                         topology_.describe(topology_.rank()))));
+      abort(Error(ErrorCode::kAborted, fmt::format("{} was stopped by an exception before it left the group",
+                                                   topology_.describe(topology_.rank()))));
     }
     hub_->leave(topology_.rank());
   }
@@ -228,9 +247,14 @@ class InProcessGroup final : public Group {
     return hub_->share_segment(topology_, ranks, channel, size_bytes, deadline);
   }
 
-  void abort(const Error& reason) override { hub_->abort(reason); }
+  void abort(const Error& reason) override { hub_->abort(topology_.rank(), reason); }
   void leave() override { hub_->leave(topology_.rank()); }
   bool has_left(int rank) const override { return hub_->has_left(rank); }
+  bool was_lost(int rank) const override { return hub_->was_lost(rank); }
+  void tolerate_losses(const std::vector<int>& ranks) override {
+    GYRE_CHECK(topology_.rank() == 0);
+    hub_->tolerate_losses(ranks);
+  }
   int exit_count() const override { return hub_->exit_count(); }
   void leave_subgroup(std::uint64_t subgroup) override { hub_->leave_subgroup(topology_.rank(), subgroup); }
   std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) override {
@@ -294,8 +318,8 @@ void run_in_process(int size, const std::function<void(Group&)>& body, std::vect
       } catch (...) {
         const Error error = as_error(std::current_exception(), rank_group->rank());
         const MutexLock lock(mutex);
-        if (!first) first = error;
         rank_group->abort(error);
+        if (!first && !rank_group->was_lost(rank_group->rank())) first = error;
       }
     });
   }

@@ -28,6 +28,8 @@ void LauncherPipe::ends(int rank) const { tell("ends", rank); }
 void LauncherPipe::failed(int rank) const { tell("failed", rank); }
 void LauncherPipe::left(int rank) const { tell("left", rank); }
 
+void LauncherPipe::may_be_lost(int rank) const { tell("may-be-lost", rank); }
+
 void LauncherPipe::tell(const char* word, int rank) const {
   const std::string line = fmt::format("{} {}\n", word, rank);  // So short that the kernel does not mix it with others.
   [[maybe_unused]] const ssize_t written = ::write(write_end_.get(), line.data(), line.size());

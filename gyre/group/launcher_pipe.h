@@ -25,6 +25,8 @@ class LauncherPipe {
   void failed(int rank) const;
   /// That rank is the first to leave a group in good order.
   void left(int rank) const;
+  /// From now on the group goes on when that rank dies.
+  void may_be_lost(int rank) const;
 
  private:
   void tell(const char* word, int rank) const;

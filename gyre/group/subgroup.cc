@@ -69,6 +69,8 @@ class Subgroup final : public Group {
   bool has_left(int rank) const override {
     return parent_->has_left(in_parent(rank)) || exited_->has_left(in_parent(rank));
   }
+  bool was_lost(int rank) const override { return parent_->was_lost(in_parent(rank)); }
+  void tolerate_losses(const std::vector<int>& /*ranks*/) override { throw_nested(); }
   int exit_count() const override { return parent_->exit_count() + exited_->count(); }
 
   std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& /*ranks*/, std::uint64_t /*channel*/,
@@ -83,7 +85,7 @@ class Subgroup final : public Group {
 
  private:
   [[noreturn]] static void throw_nested() {
-    throw Error(ErrorCode::kInvalidArgument, "a sub-group cannot have sub-groups; make them of the whole group");
+    throw Error(ErrorCode::kInvalidArgument, "a subgroup has no subgroups or policies of its own; those are the whole group's");
   }
 
   int in_parent(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)); }

@@ -89,6 +89,8 @@ class RankEvents {
   /// What a rank has written; nothing where its output goes to a descriptor. Empty bytes: the stream has ended.
   virtual void output(int rank, Stream stream, std::string_view bytes) = 0;
   virtual void ended(const ExitRecord& record) = 0;
+  /// After ended(): the rank has failed and the others go on without it, as the job's parameter servers allow.
+  virtual void lost(const ExitRecord& record) { static_cast<void>(record); }
   /// That a rank has ended with exit code 0, as the RankSets of the job's other hosts want to hear() it: one line.
   virtual void note_for_other_hosts(const std::string& line) = 0;
   /// Only where the first failure is decided elsewhere. A line that a rank has told about the cause of a failure, and
@@ -100,6 +102,7 @@ class RankEvents {
 struct RankSetResult {
   std::vector<ExitRecord> ranks;         ///< By rank.
   std::optional<int> first_failed_rank;  ///< The cause, when ranks failed on their own.
+  std::vector<int> lost;                 ///< Ranks that failed and without which the others went on, in that order.
   std::vector<int> ended_because;        ///< The ranks that still ran then, and were ended.
   std::vector<int> left_before;   ///< Ranks that had left their group before the cause failed, and ended with code 0.
   std::optional<int> stopped_by;  ///< stop()'s signal.
@@ -116,7 +119,8 @@ class Supervisor;
 /// live there at once.
 ///
 /// * The first rank that fails (killed by a signal, or an exit code other than 0) ends the others within a second, or
-///   where that is decided elsewhere, within a second of decide().
+///   where that is decided elsewhere, within a second of decide(); unless the job's parameter servers have told that
+///   they go on without it.
 /// * When this process is killed, a guardian process that the set forked kills all that its ranks have started.
 ///
 /// Runs on its owner's thread, as a state machine: poll fd(), then call advance(). Not thread-safe; sets on different

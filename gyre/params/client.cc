@@ -11,6 +11,7 @@
 #include "gyre/group/messages/point_to_point.h"
 #include "gyre/params/internal/channel.h"
 #include "gyre/params/internal/requests.h"
+#include "gyre/params/internal/verdicts.h"
 
 namespace gyre::params {
 
@@ -21,11 +22,11 @@ class Client::Implementation {
  public:
   Implementation(group::Group& group, const Layout& layout, TrainingSetup setup);
 
-  int worker() const { return group_.rank(); }
+  int worker() const { return layout_.worker_of(group_.rank()); }
   int workers() const { return layout_.workers; }
   void initialise(Values parameters);
   void pull(Values parameters);
-  void step(Gradients gradients, Values results, double rate);
+  Outcome step(Gradients gradients, Values results, double rate);
   void sum(std::span<double> values);
   void broadcast(std::span<std::byte> bytes);
   void leave();
@@ -41,6 +42,9 @@ class Client::Implementation {
   template <typename Value>
   void send_blocks(std::span<const std::span<Value>> tensors, Handles& sent);
   void receive_blocks(Values tensors, Handles& arriving);
+  void receive_verdict(Handles& arriving);
+  void receive_broadcast(std::span<std::byte> bytes);
+  bool was_lost(int worker) const { return group_.was_lost(layout_.rank_of_worker(worker)); }
   void spread(std::size_t block, Values tensors) const;
   template <typename Value>
   void check_sizes(std::span<const std::span<Value>> tensors) const;
@@ -57,6 +61,8 @@ class Client::Implementation {
   // By block, for blocks of several tensors: these travel as one message.
   std::vector<std::vector<float>> out_;
   std::vector<std::vector<float>> in_;
+  Bytes verdict_;  // Where there is a quorum.
+  std::uint64_t steps_ = 0;
   bool left_ = false;
   group::PointToPoint messages_;  // The first to go, as it uses the memory above.
 };
@@ -70,6 +76,7 @@ Client::Implementation::Implementation(group::Group& group, const Layout& layout
       requests_(static_cast<std::size_t>(layout.servers)),
       out_(blocks_.size()),
       in_(blocks_.size()),
+      verdict_(setup_.consistency.needs_quorum() ? internal::verdict_bytes(layout.workers) : 0),
       messages_(group, internal::kChannel, internal::describe_message) {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
     if (blocks_[block].ranges.size() == 1) continue;
@@ -142,6 +149,12 @@ void Client::Implementation::receive_blocks(Values tensors, Handles& arriving) {
   }
 }
 
+void Client::Implementation::receive_verdict(Handles& arriving) {
+  if (verdict_.empty()) return;
+  arriving.push_back(
+      messages_.receive(layout_.rank_of_server(0), internal::kVerdictTag, internal::kBytesType, verdict_));
+}
+
 /// From where a block of several tensors has arrived to the tensors.
 void Client::Implementation::spread(std::size_t block, Values tensors) const {
   std::span<const float> values = in_[block];
@@ -168,18 +181,20 @@ void Client::Implementation::pull(Values parameters) {
   Handles handles;
   ask_all({.kind = RequestKind::kPull}, handles);
   receive_blocks(parameters, handles);
+  receive_verdict(handles);
   wait(handles);
   for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, parameters);
 }
 
-void Client::Implementation::step(Gradients gradients, Values results, double rate) {
+Client::Outcome Client::Implementation::step(Gradients gradients, Values results, double rate) {
   check_sizes(gradients);
   check_sizes(results);
   Handles sent;
-  ask_all({.kind = RequestKind::kStep, .rate = rate}, sent);
+  ask_all({.kind = RequestKind::kStep, .rate = rate, .step = ++steps_}, sent);
   send_blocks(gradients, sent);
   Handles arriving;
   receive_blocks(results, arriving);
+  receive_verdict(arriving);
   std::exception_ptr failure;
   try {
     wait(sent);
@@ -189,6 +204,10 @@ void Client::Implementation::step(Gradients gradients, Values results, double ra
   wait(arriving);
   if (failure) std::rethrow_exception(failure);
   for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, results);
+  if (verdict_.empty()) return {};
+  Quorum::Verdict verdict = internal::decode_verdict(verdict_, layout_.workers);
+  return {.accepted = std::ranges::find(verdict.late, worker()) == verdict.late.end(),
+          .contributors = std::move(verdict.contributors)};
 }
 
 void Client::Implementation::sum(std::span<double> values) {
@@ -203,15 +222,35 @@ void Client::Implementation::sum(std::span<double> values) {
 }
 
 void Client::Implementation::broadcast(std::span<std::byte> bytes) {
-  Handles handles;
-  if (worker() == 0) {
-    for (int other = 1; other < layout_.workers; ++other) {
-      handles.push_back(messages_.send(other, internal::kBroadcastTag, internal::kBytesType, bytes));
-    }
-  } else {
-    handles.push_back(messages_.receive(0, internal::kBroadcastTag, internal::kBytesType, bytes));
+  if (worker() != 0) return receive_broadcast(bytes);
+  std::vector<std::pair<int, group::MessageHandle>> sent;
+  for (int other = 1; other < layout_.workers; ++other) {
+    sent.emplace_back(other, messages_.send(layout_.rank_of_worker(other), internal::kBroadcastTag,
+                                            internal::kBytesType, bytes));
   }
-  wait(handles);
+  std::exception_ptr failure;
+  for (const auto& [other, handle] : sent) {
+    try {
+      handle.wait();
+    } catch (const Error&) {
+      if (!was_lost(other) && !failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Client::Implementation::receive_broadcast(std::span<std::byte> bytes) {
+  Bytes arrived(setup_.consistency.survives_losses ? bytes.size() : 0);  // What arrives in part must not count.
+  const std::span<std::byte> into = arrived.empty() ? bytes : std::span<std::byte>(arrived);
+  const auto handle =
+      messages_.receive(layout_.rank_of_worker(0), internal::kBroadcastTag, internal::kBytesType, into);
+  try {
+    handle.wait();
+  } catch (const Error&) {
+    if (!was_lost(0)) throw;
+    return;
+  }
+  if (!arrived.empty()) std::ranges::copy(arrived, bytes.begin());
 }
 
 void Client::Implementation::leave() {
@@ -239,7 +278,9 @@ int Client::worker() const { return implementation_->worker(); }
 int Client::workers() const { return implementation_->workers(); }
 void Client::initialise(Values parameters) { implementation_->initialise(parameters); }
 void Client::pull(Values parameters) { implementation_->pull(parameters); }
-void Client::step(Gradients gradients, Values results, double rate) { implementation_->step(gradients, results, rate); }
+Client::Outcome Client::step(Gradients gradients, Values results, double rate) {
+  return implementation_->step(gradients, results, rate);
+}
 void Client::sum(std::span<double> values) { implementation_->sum(values); }
 void Client::broadcast(std::span<std::byte> bytes) { implementation_->broadcast(bytes); }
 void Client::leave() { implementation_->leave(); }

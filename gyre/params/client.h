@@ -37,17 +37,24 @@ class Client {
   /// The servers' values as they are now.
   void pull(Values parameters);
 
+  /// What has become of a step's gradients.
+  struct Outcome {
+    bool accepted = true;  ///< False where they came too late and were dropped.
+    /// With a quorum: whose gradients made up the step. Ascending.
+    std::vector<int> contributors;
+  };
+
   /// One step: `gradients` go to the servers, and what they answer to `results`: the new parameters, or with
   /// Rule::kAverage the averaged gradients. Both directions run at the same time, block by block. `gradients` and
   /// `results` may be the same memory, tensor by tensor.
-  void step(Gradients gradients, Values results, double rate);
+  Outcome step(Gradients gradients, Values results, double rate);
 
   /// Adds up what the workers that have not left give, in the order of the workers, in place. Each of them calls it as
   /// often, with as many values, however far apart their steps are. For a handful of metrics.
   void sum(std::span<double> values);
 
   /// Worker 0's bytes become everybody's, from worker to worker. Collective among the workers, none of whom has left;
-  /// equally many on each (kMismatch).
+  /// equally many on each (kMismatch). Where losses are survived and worker 0 has died, everybody keeps its own.
   void broadcast(std::span<std::byte> bytes);
 
   /// This worker has no more data: nobody waits for it any more. The last call; the destructor makes it, and leaves the

@@ -87,6 +87,18 @@ std::vector<Ledger::Decision> Ledger::leave(int number) {
     throw Error(ErrorCode::kProtocol,
                 fmt::format("worker {} left {}", number, worker.active ? "in the middle of a step" : "twice"));
   }
+  return decide_without(worker);
+}
+
+std::vector<Ledger::Decision> Ledger::lose(int number) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(number));
+  if (!worker.active) return {};
+  worker.waits = false;
+  for (auto& by_worker : arrived_) by_worker[static_cast<std::size_t>(number)] = false;
+  return decide_without(worker);
+}
+
+std::vector<Ledger::Decision> Ledger::decide_without(Worker& worker) {
   worker.active = false;
   std::vector<Decision> decisions;
   if (options_.kind == Consistency::kBounded) {

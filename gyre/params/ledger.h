@@ -15,6 +15,13 @@ enum class Consistency : std::uint8_t {
 struct ConsistencyOptions {
   Consistency kind = Consistency::kSync;
   std::uint64_t staleness = 0;  ///< Of kBounded, in steps.
+  /// Of kSync: a step does not wait for so many workers. Whoever comes too late is told; its gradient is dropped.
+  int backup_workers = 0;
+  /// The others go on when a worker dies; otherwise that ends the job.
+  bool survives_losses = false;
+
+  /// Steps do not wait for all workers, or these may die in the middle of one: all servers follow one Quorum.
+  bool needs_quorum() const { return kind == Consistency::kSync && (backup_workers > 0 || survives_losses); }
 
   bool operator==(const ConsistencyOptions&) const = default;
 };
@@ -54,6 +61,8 @@ class Ledger {
 
   /// The worker has run out of data; nobody waits for it any more. Error(kProtocol) in the middle of a step.
   std::vector<Decision> leave(int worker);
+  /// The worker has died: as if it had left, at any point. In kSync what it has handed in and is not decided is dropped.
+  std::vector<Decision> lose(int worker);
 
   int active_workers() const;
   /// Steps that the worker has handed in completely.
@@ -68,6 +77,7 @@ class Ledger {
     bool waits = false;           ///< kBounded: for slower workers, with all its answers.
   };
 
+  std::vector<Decision> decide_without(Worker& worker);
   Decision decide(std::uint32_t block);
   std::vector<Answer> release();
   bool step_begun(const Worker& worker) const { return worker.handed_in > 0; }

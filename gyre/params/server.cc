@@ -7,64 +7,25 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/group/messages/point_to_point.h"
+#include "gyre/params/internal/board.h"
 #include "gyre/params/internal/channel.h"
 #include "gyre/params/internal/requests.h"
 #include "gyre/params/internal/shard.h"
+#include "gyre/params/internal/verdicts.h"
 
 namespace gyre::params {
 namespace {
 
+using internal::Board;
 using internal::Request;
 using internal::RequestKind;
-
-/// Sums of a few numbers over the workers, in the order of the workers. Thread-safe.
-class Board {
- public:
-  struct Sum {
-    std::vector<int> workers;
-    std::shared_ptr<const std::vector<double>> values;
-  };
-
-  explicit Board(int workers) : ledger_(workers, 1, {}), given_(static_cast<std::size_t>(workers)) {}
-
-  /// The sum, with those who get it, when all have given their values. Error(kMismatch) where their number differs.
-  std::optional<Sum> give(int worker, std::vector<double> values) {
-    const MutexLock lock(mutex_);
-    given_.at(static_cast<std::size_t>(worker)) = std::move(values);
-    return sum_of(ledger_.hand_in(worker, 0));
-  }
-  std::optional<Sum> leave(int worker) {
-    const MutexLock lock(mutex_);
-    const std::vector<Ledger::Decision> decisions = ledger_.leave(worker);
-    return decisions.empty() ? std::nullopt : sum_of(decisions.front());
-  }
-
- private:
-  std::optional<Sum> sum_of(const Ledger::Decision& decision) GYRE_REQUIRES(mutex_) {
-    if (decision.contributors.empty()) return std::nullopt;
-    std::vector<double> total = given_[static_cast<std::size_t>(decision.contributors.front())];
-    for (const int worker : std::span(decision.contributors).subspan(1)) {
-      const std::vector<double>& values = given_[static_cast<std::size_t>(worker)];
-      if (values.size() != total.size()) {
-        throw Error(ErrorCode::kMismatch,
-                    fmt::format("worker {} adds up {} numbers, worker {} {}", decision.contributors.front(),
-                                total.size(), worker, values.size()));
-      }
-      for (std::size_t i = 0; i < total.size(); ++i) total[i] += values[i];
-    }
-    return Sum{decision.contributors, std::make_shared<const std::vector<double>>(std::move(total))};
-  }
-
-  Mutex mutex_;
-  Ledger ledger_ GYRE_GUARDED_BY(mutex_);
-  std::vector<std::vector<double>> given_ GYRE_GUARDED_BY(mutex_);
-};
 
 /// The server, as its workers' threads share it.
 class Server {
@@ -72,7 +33,7 @@ class Server {
   Server(group::Group& group, const Layout& layout)
       : group_(group),
         layout_(layout),
-        server_(group.rank() - layout.workers),
+        server_(group.rank()),
         board_(layout.workers),
         sessions_(static_cast<std::size_t>(layout.workers)),
         messages_(group, internal::kChannel, internal::describe_message) {}
@@ -87,31 +48,38 @@ class Server {
   struct Session {
     struct Sending {
       group::MessageHandle handle;
-      std::shared_ptr<const std::vector<double>> keeps;
+      std::shared_ptr<const void> keeps;
     };
     Mutex mutex;
     std::vector<Sending> sending GYRE_GUARDED_BY(mutex);
     // Of the worker's own thread:
     bool configured = false;
+    std::uint64_t steps = 0;
     std::vector<std::vector<float>> answers;  // By block, where the shard's own values do not stay.
   };
 
   void serve_worker(int worker);
+  void serve_requests(int worker);
   bool answer_request(int worker, const Request& request);
   void configure(int worker, const Request& request);
+  void begin(const TrainingSetup& setup) GYRE_REQUIRES(mutex_);
   void set(int worker);
   void pull(int worker);
-  void step(int worker, double rate);
+  void step(int worker, const Request& request);
   void give_to_board(int worker, const Request& request);
   void leave(int worker);
+  void lose(int worker);
+  void lose_from_shard(int worker);
 
   std::span<std::byte> receive(int worker, std::int64_t tag, std::span<std::byte> into);
   Bytes receive_payload(int worker, const Request& request);
   void send(int worker, std::int64_t tag, std::span<const std::byte> bytes,
-            std::shared_ptr<const std::vector<double>> keeps = {});
+            std::shared_ptr<const void> keeps = {});
   void wait_for_sends(int worker);
   void answer(const std::vector<Ledger::Answer>& answers);
   void answer(const std::optional<Board::Sum>& sum);
+  void answer_with_all_blocks(int worker);
+  void carry_out(const Quorum::Verdict& verdict);
   internal::Shard& shard_for(int worker) const;
   void wait_until_set();
   void fail(const Error& failure);
@@ -126,9 +94,12 @@ class Server {
   Bytes setup_ GYRE_GUARDED_BY(mutex_);
   std::unique_ptr<internal::Shard> shard_;  // Made by the first worker, before anybody else uses it.
   bool set_ GYRE_GUARDED_BY(mutex_) = false;
+  std::vector<int> lost_early_ GYRE_GUARDED_BY(mutex_);  // Before there was a shard.
+  int finished_ GYRE_GUARDED_BY(mutex_) = 0;             // Workers that have left in good order.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
-  // The first to go: what a failure has left unfinished may still be written to the memory above.
+  // It goes before what is above: what a failure has left unfinished may still be written to that memory.
   group::PointToPoint messages_;
+  std::unique_ptr<internal::Verdicts> verdicts_;  // Where there is a quorum; made with the shard.
 };
 
 void Server::serve() {
@@ -137,8 +108,10 @@ void Server::serve() {
     threads.push_back(start_thread("a parameter server's worker", [this, worker] { serve_worker(worker); }));
   }
   for (std::thread& thread : threads) thread.join();
+  verdicts_.reset();
   const MutexLock lock(mutex_);
   if (failure_) throw Error(*failure_);
+  if (finished_ == 0) throw Error(ErrorCode::kPeerLost, fmt::format("all {} workers have died", layout_.workers));
 }
 
 void Server::fail(const Error& failure) {
@@ -146,15 +119,25 @@ void Server::fail(const Error& failure) {
   const MutexLock lock(mutex_);
   if (!failure_) failure_ = group_.abort_signal().reason().value_or(failure);
   changed_.notify_all();
+  if (verdicts_) verdicts_->stop();
+}
+
+void Server::serve_requests(int worker) {
+  std::array<std::byte, internal::kRequestBytes> bytes{};
+  do {
+    receive(worker, internal::kRequestTag, bytes);
+    wait_for_sends(worker);
+  } while (answer_request(worker, internal::decode_request(bytes)));
 }
 
 void Server::serve_worker(int worker) {
   try {
-    std::array<std::byte, internal::kRequestBytes> bytes{};
-    do {
-      receive(worker, internal::kRequestTag, bytes);
-      wait_for_sends(worker);
-    } while (answer_request(worker, internal::decode_request(bytes)));
+    try {
+      serve_requests(worker);
+    } catch (const Error&) {
+      if (!group_.was_lost(layout_.rank_of_worker(worker))) throw;
+      lose(worker);
+    }
   } catch (const std::exception& error) {
     Error failure = as_error(error);
     if (failure.code() != ErrorCode::kAborted) {
@@ -170,7 +153,7 @@ bool Server::answer_request(int worker, const Request& request) {
     case RequestKind::kConfigure: configure(worker, request); return true;
     case RequestKind::kSet: set(worker); return true;
     case RequestKind::kPull: pull(worker); return true;
-    case RequestKind::kStep: step(worker, request.rate); return true;
+    case RequestKind::kStep: step(worker, request); return true;
     case RequestKind::kSum: give_to_board(worker, request); return true;
     case RequestKind::kLeave: leave(worker); return false;
   }
@@ -178,7 +161,7 @@ bool Server::answer_request(int worker, const Request& request) {
 }
 
 std::span<std::byte> Server::receive(int worker, std::int64_t tag, std::span<std::byte> into) {
-  messages_.receive(worker, tag, internal::kBytesType, into).wait();
+  messages_.receive(layout_.rank_of_worker(worker), tag, internal::kBytesType, into).wait();
   return into;
 }
 
@@ -189,10 +172,10 @@ Bytes Server::receive_payload(int worker, const Request& request) {
 }
 
 void Server::send(int worker, std::int64_t tag, std::span<const std::byte> bytes,
-                  std::shared_ptr<const std::vector<double>> keeps) {
+                  std::shared_ptr<const void> keeps) {
   Session& session = sessions_[static_cast<std::size_t>(worker)];
   const MutexLock lock(session.mutex);
-  session.sending.push_back({messages_.send(worker, tag, internal::kBytesType, bytes), std::move(keeps)});
+  session.sending.push_back({messages_.send(layout_.rank_of_worker(worker), tag, internal::kBytesType, bytes), std::move(keeps)});
 }
 
 /// The worker has its answers when it asks for something new; only its thanks may still be on their way.
@@ -206,6 +189,28 @@ void Server::wait_for_sends(int worker) {
   for (const Session::Sending& one : sending) one.handle.wait();
 }
 
+/// Of what the first worker says.
+void Server::begin(const TrainingSetup& setup) {
+  const ConsistencyOptions& consistency = setup.consistency;
+  if (consistency.backup_workers >= layout_.workers) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} of {} workers cannot be backup workers: a step needs one",
+                                                         consistency.backup_workers, layout_.workers));
+  }
+  shard_ = std::make_unique<internal::Shard>(setup, server_, layout_.workers);
+  set_ = setup.update.rule == Rule::kAverage;  // There is nothing to set.
+  if (consistency.needs_quorum()) {
+    verdicts_ = std::make_unique<internal::Verdicts>(
+        messages_, layout_, server_, consistency.backup_workers,
+        [this](const Quorum::Verdict& verdict) { carry_out(verdict); }, [this](const Error& error) { fail(error); });
+  }
+  for (const int worker : std::exchange(lost_early_, {})) lose_from_shard(worker);
+  if (consistency.survives_losses && group_.rank() == 0) {
+    std::vector<int> workers;
+    for (int worker = 0; worker < layout_.workers; ++worker) workers.push_back(layout_.rank_of_worker(worker));
+    group_.tolerate_losses(workers);
+  }
+}
+
 void Server::configure(int worker, const Request& request) {
   Bytes setup = receive_payload(worker, request);
   const MutexLock lock(mutex_);
@@ -215,9 +220,8 @@ void Server::configure(int worker, const Request& request) {
       throw Error(ErrorCode::kMismatch, fmt::format("worker {} shares its parameters among {} servers; the job has {}",
                                                     worker, decoded.shards.servers, layout_.servers));
     }
-    shard_ = std::make_unique<internal::Shard>(decoded, server_, layout_.workers);
+    begin(decoded);
     setup_ = std::move(setup);
-    set_ = decoded.update.rule == Rule::kAverage;  // There is nothing to set.
   } else if (setup_ != setup) {
     throw Error(ErrorCode::kMismatch,
                 fmt::format("worker {} has other parameters, another optimizer or another consistency than the workers "
@@ -261,22 +265,46 @@ void Server::wait_until_set() {
 void Server::pull(int worker) {
   static_cast<void>(shard_for(worker));
   wait_until_set();
+  if (verdicts_) return verdicts_->ready(worker, true);
+  answer_with_all_blocks(worker);
+}
+
+void Server::step(int worker, const Request& request) {
+  static_cast<void>(shard_for(worker));
+  wait_until_set();
+  Session& session = sessions_[static_cast<std::size_t>(worker)];
+  if (request.step != ++session.steps) {
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("step {} of a worker came where step {} was due", request.step, session.steps));
+  }
+  std::vector<group::MessageHandle> arriving;
+  for (std::size_t block = 0; block < shard_->blocks(); ++block) {
+    arriving.push_back(messages_.receive(layout_.rank_of_worker(worker), internal::tag_of_block(shard_->number_of(block)), internal::kBytesType,
+                                         std::as_writable_bytes(shard_->gradient_place(worker, block))));
+  }
+  for (std::size_t block = 0; block < arriving.size(); ++block) {
+    arriving[block].wait();
+    if (!verdicts_) answer(shard_->hand_in(worker, block, request.rate));
+  }
+  if (!verdicts_) return;
+  shard_->note_rate(worker, request.rate);
+  verdicts_->ready(worker, false);
+}
+
+void Server::answer_with_all_blocks(int worker) {
   for (std::uint32_t block = 0; block < shard_->blocks(); ++block) {
     answer(std::vector<Ledger::Answer>{{worker, block}});
   }
 }
 
-void Server::step(int worker, double rate) {
-  static_cast<void>(shard_for(worker));
-  wait_until_set();
-  std::vector<group::MessageHandle> arriving;
-  for (std::size_t block = 0; block < shard_->blocks(); ++block) {
-    arriving.push_back(messages_.receive(worker, internal::tag_of_block(shard_->number_of(block)), internal::kBytesType,
-                                         std::as_writable_bytes(shard_->gradient_place(worker, block))));
-  }
-  for (std::size_t block = 0; block < arriving.size(); ++block) {
-    arriving[block].wait();
-    answer(shard_->hand_in(worker, block, rate));
+void Server::carry_out(const Quorum::Verdict& verdict) {
+  if (!verdict.contributors.empty()) shard_->apply(verdict.contributors);
+  const auto words = std::make_shared<const Bytes>(internal::encode(verdict, layout_.workers));
+  for (const std::vector<int>& workers : {verdict.contributors, verdict.late}) {
+    for (const int worker : workers) {
+      if (server_ == 0) send(worker, internal::kVerdictTag, *words, words);
+      answer_with_all_blocks(worker);
+    }
   }
 }
 
@@ -296,12 +324,14 @@ void Server::give_to_board(int worker, const Request& request) {
   const Bytes payload = receive_payload(worker, request);
   std::vector<double> values(payload.size() / sizeof(double));
   std::memcpy(values.data(), payload.data(), values.size() * sizeof(double));
+  if (verdicts_) verdicts_->pause(worker);
   answer(board_.give(worker, std::move(values)));
 }
 
 void Server::answer(const std::optional<Board::Sum>& sum) {
   if (!sum) return;
   for (const int worker : sum->workers) {
+    if (verdicts_) verdicts_->resume(worker);
     send(worker, internal::kPayloadTag, std::as_bytes(std::span(*sum->values)), sum->values);
   }
 }
@@ -309,6 +339,25 @@ void Server::answer(const std::optional<Board::Sum>& sum) {
 void Server::leave(int worker) {
   answer(shard_for(worker).leave(worker));
   answer(board_.leave(worker));
+  if (verdicts_) verdicts_->leave(worker);
+  const MutexLock lock(mutex_);
+  ++finished_;
+}
+
+/// The worker has died.
+void Server::lose(int worker) {
+  answer(board_.lose(worker));
+  const MutexLock lock(mutex_);
+  if (worker == 0 && !set_) {
+    throw Error(ErrorCode::kPeerLost, "worker 0 died before it had set the parameters");
+  }
+  if (!shard_) return lost_early_.push_back(worker);
+  lose_from_shard(worker);
+}
+
+void Server::lose_from_shard(int worker) {
+  answer(shard_->lose(worker));
+  if (verdicts_) verdicts_->lose(worker);
 }
 
 }  // namespace

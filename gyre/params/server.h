@@ -16,8 +16,10 @@ struct ServerStatistics {
 /// Makes this rank one of the parameter servers of `group`, whose ranks `layout` divides, and leaves the group
 /// when all workers have left. What the servers do, the workers say (TrainingSetup); they have to agree. A thread for
 /// each worker receives, sums, updates and answers block by block, so that different blocks are worked on at the same
-/// time. Errors fail the whole group: kMismatch where workers disagree about the setup or the learning rate, kProtocol,
-/// and the group's own, such as the death of a rank.
+/// time; with a quorum one thread carries out its verdicts. Errors fail the whole group: kMismatch where workers
+/// disagree about the setup or the learning rate, kProtocol, and the group's own, such as the death of a rank. Where
+/// the workers have asked for that (ConsistencyOptions::survives_losses), the death of a worker is none, unless it was
+/// the last one.
 ServerStatistics serve(group::Group& group, const Layout& layout);
 
 }  // namespace gyre::params

@@ -63,7 +63,7 @@ std::vector<ServerStatistics> run(const Layout& layout, const TrainingSetup& set
   std::vector<ServerStatistics> statistics(static_cast<std::size_t>(layout.servers));
   group::run_in_process(layout.size(), [&](group::Group& group) {
     if (layout.is_server(group.rank())) {
-      statistics[static_cast<std::size_t>(group.rank() - layout.workers)] = serve(group, layout);
+      statistics[static_cast<std::size_t>(group.rank())] = serve(group, layout);
       return;
     }
     Client client(group, layout, setup);

@@ -9,7 +9,8 @@
 namespace gyre::params {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
+constexpr int kMostBackupWorkers = 1 << 16;
 constexpr std::uint32_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;
 
@@ -77,6 +78,14 @@ void check(const TrainingSetup& setup) {
                             "choose an optimizer that runs on the servers",
                             rule_name(rule)));
   }
+  const int backup = setup.consistency.backup_workers;
+  if (backup != 0 && (backup < 0 || backup > kMostBackupWorkers || setup.consistency.kind != Consistency::kSync ||
+                      rule == Rule::kAverage)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} backup workers with '{}': they are for sync training with an optimizer on the servers, "
+                            "which hold the parameters for the workers that come too late",
+                            backup, rule_name(rule)));
+  }
   static_cast<void>(UpdateRule(setup.update));
   static_cast<void>(divide_into_blocks(setup.tensor_values, setup.shards));
 }
@@ -94,6 +103,8 @@ Bytes encode(const TrainingSetup& setup) {
   write_update(writer, setup.update);
   writer.u8(static_cast<std::uint8_t>(setup.consistency.kind));
   writer.u64(setup.consistency.staleness);
+  writer.u32(static_cast<std::uint32_t>(setup.consistency.backup_workers));
+  writer.u8(setup.consistency.survives_losses ? 1 : 0);
   return writer.take();
 }
 
@@ -115,6 +126,8 @@ TrainingSetup decode_setup(std::span<const std::byte> bytes) {
   setup.update = read_update(reader);
   setup.consistency.kind = read_choice(reader, Consistency::kBounded, "consistency");
   setup.consistency.staleness = reader.u64();
+  setup.consistency.backup_workers = static_cast<int>(reader.u32());
+  setup.consistency.survives_losses = read_choice(reader, std::uint8_t{1}, "choice of what a loss means") != 0;
   if (reader.remaining() != 0) throw Error(ErrorCode::kCorruptData, "a setup of parameter servers is too long");
   check(setup);
   return setup;

@@ -27,13 +27,16 @@ Bytes encode(const TrainingSetup& setup);
 /// Checked as well. Error(kCorruptData) where the bytes are not a setup.
 TrainingSetup decode_setup(std::span<const std::byte> bytes);
 
-/// Workers are the first ranks of the group, servers the ranks after them.
+/// Servers are the first ranks of the group, workers the ranks after them: rank 0, whose death ends the group, is a
+/// server.
 struct Layout {
   int workers = 1;
   int servers = 1;
 
-  int rank_of_server(int server) const { return workers + server; }
-  bool is_server(int rank) const { return rank >= workers; }
+  int rank_of_server(int server) const { return server; }
+  int rank_of_worker(int worker) const { return servers + worker; }
+  bool is_server(int rank) const { return rank < servers; }
+  int worker_of(int rank) const { return rank - servers; }
   int size() const { return workers + servers; }
 };
 

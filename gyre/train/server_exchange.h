@@ -17,7 +17,7 @@ class ServerExchange final : public GradientExchange {
  public:
   ServerExchange(group::Group& group, const params::Layout& layout);
 
-  int rank() const override { return group_.rank(); }
+  int rank() const override { return layout_.worker_of(group_.rank()); }
   /// Of the workers.
   int size() const override { return layout_.workers; }
   /// Error(kMismatch) where workers attach parameters of different sizes; kUnsupported for another type.

@@ -43,7 +43,7 @@ int do_work(group::Group& group, const std::function<int()>& work) {
   try {
     return work();
   } catch (const std::exception& error) {
-    group.abort(Error(ErrorCode::kAborted, fmt::format("rank {} failed: {}", group.rank(), error.what())));
+    group.abort(Error(ErrorCode::kAborted, fmt::format("{} failed: {}", group.topology().describe(group.rank()), error.what())));
     throw;
   }
 }
@@ -51,9 +51,9 @@ int do_work(group::Group& group, const std::function<int()>& work) {
 /// A job with parameter servers has no engine: workers and servers exchange messages.
 int run_with_servers(const group::Job& job, const Work& work) {
   const engine::RuntimeOptions options = engine::runtime_options_from_environment();
-  const auto group =
-      group::join_group(job, options.group, make_logger(fmt::format("rank {}", job.rank), options.log_level));
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
+  const Logger logger = make_logger(fmt::format("rank {}", layout.worker_of(job.rank)), options.log_level);
+  const auto group = group::join_group(job, options.group, logger);
   return do_work(*group, [&] {
     train::ServerExchange exchange(*group, layout);
     return work(exchange);

@@ -12,9 +12,9 @@ constexpr std::size_t kMostOfferedLinks = 16'384;
 
 }  // namespace
 
-Error peer_left(const Topology& topology, int peer) {
-  return {ErrorCode::kPeerLeft,
-          fmt::format("{} left the group while rank {} still needed it", topology.describe(peer), topology.rank())};
+Error peer_left(const Topology& topology, int peer, bool lost) {
+  return {ErrorCode::kPeerLeft, fmt::format("{} {} while rank {} still needed it", topology.describe(peer),
+                                            lost ? "died" : "left the group", topology.rank())};
 }
 
 void GroupState::fail(const Error& reason) {
@@ -23,9 +23,9 @@ void GroupState::fail(const Error& reason) {
   changed_.notify_all();
 }
 
-void GroupState::mark_left(int rank) {
+void GroupState::mark_left(int rank, bool lost) {
   const MutexLock lock(mutex_);
-  if (!exited_.mark(rank)) return;
+  if (!exited_.mark(rank, lost)) return;
   abort_signal_.wake_futexes();
   changed_.notify_all();
 }
@@ -58,7 +58,7 @@ LinkConnection GroupState::take_link(const LinkKey& key, const Topology& topolog
     abort_signal_.throw_if_triggered();
     const auto offered = offered_links_.find(key);
     if (offered != offered_links_.end()) return std::move(offered_links_.extract(offered).mapped());
-    if (is_gone(key.rank, subgroup_of(key.channel))) throw peer_left(topology, key.rank);
+    if (is_gone(key.rank, subgroup_of(key.channel))) throw peer_left(topology, key.rank, was_lost(key.rank));
     if (deadline.passed()) {
       throw Error(
           ErrorCode::kTimeout,

@@ -39,8 +39,9 @@ class GroupState {
   AbortSignal& abort_signal() { return abort_signal_; }
   void fail(const Error& reason) GYRE_EXCLUDES(mutex_);
 
-  void mark_left(int rank) GYRE_EXCLUDES(mutex_);
+  void mark_left(int rank, bool lost = false) GYRE_EXCLUDES(mutex_);
   bool has_left(int rank) const { return exited_.has_left(rank); }
+  bool was_lost(int rank) const { return exited_.was_lost(rank); }
   int exit_count() const { return exited_.count(); }
 
   void mark_left_subgroup(int rank, std::uint64_t subgroup) GYRE_EXCLUDES(mutex_);
@@ -73,7 +74,7 @@ class GroupState {
   bool farewell_finished_ GYRE_GUARDED_BY(mutex_) = false;
 };
 
-/// What those who need a rank that has left are told.
-Error peer_left(const Topology& topology, int peer);
+/// What those are told who need a rank that has left, or was lost.
+Error peer_left(const Topology& topology, int peer, bool lost);
 
 }  // namespace gyre::group

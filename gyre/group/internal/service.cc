@@ -5,6 +5,7 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <future>
 #include <utility>
 
 #include "gyre/group/internal/rendezvous/member_session.h"
@@ -90,6 +91,15 @@ void Service::send_abort(const Error& reason) {
 
 void Service::send_leave() {
   asio::post(parts_->loop.context(), [parts = parts_.get()] { parts->session->leave(); });
+}
+
+void Service::tolerate_losses(const std::vector<int>& ranks) {
+  std::promise<void> done;
+  asio::post(parts_->loop.context(), [parts = parts_.get(), &ranks, &done] {
+    parts->server->tolerate_losses(ranks);
+    done.set_value();
+  });
+  done.get_future().wait();
 }
 
 void Service::send_leave_subgroup(std::uint64_t subgroup) {

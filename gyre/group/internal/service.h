@@ -50,6 +50,8 @@ class Service {
   void send_abort(const Error& reason);
   void send_leave();
   void send_leave_subgroup(std::uint64_t subgroup);
+  /// Rank 0 only. Takes effect before anything that this rank sends to others afterwards can have an effect here.
+  void tolerate_losses(const std::vector<int>& ranks);
 
  private:
   struct Parts;

@@ -159,6 +159,15 @@ void SocketGroup::leave() {
   state_.mark_left(rank());
 }
 
+void SocketGroup::tolerate_losses(const std::vector<int>& ranks) {
+  GYRE_CHECK(rank() == 0);
+  for (const int rank : ranks) {
+    GYRE_CHECK(rank > 0);
+    GYRE_CHECK(rank < size());
+  }
+  service_->tolerate_losses(ranks);
+}
+
 void SocketGroup::leave_subgroup(std::uint64_t subgroup) {
   if (has_left(rank()) || state_.subgroup_exits(subgroup)->has_left(rank())) return;
   service_->send_leave_subgroup(subgroup);

@@ -24,6 +24,8 @@ class SocketGroup final : public Group {
   void abort(const Error& reason) override;
   void leave() override;
   bool has_left(int rank) const override { return state_.has_left(rank); }
+  bool was_lost(int rank) const override { return state_.was_lost(rank); }
+  void tolerate_losses(const std::vector<int>& ranks) override;
   int exit_count() const override { return state_.exit_count(); }
   std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
                                                     std::size_t size_bytes, Deadline deadline) override;

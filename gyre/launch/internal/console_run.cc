@@ -157,6 +157,14 @@ void ConsoleRun::ended(const ExitRecord& record) {
   tell(words);
 }
 
+void ConsoleRun::lost(const ExitRecord& record) {
+  RankOutput& output = output_of(record.rank);
+  output.release(output_);
+  output_.say(fmt::format("gyre run: rank {} of {} ended with {}; the others go on without it", record.rank, size_,
+                          describe_exit(record.status)));
+  a_rank_has_failed_ = false;  // The end of the job is not near.
+}
+
 void ConsoleRun::note_for_other_hosts(const std::string& line) {
   if (!is_agent()) return;
   FromAgent words;

@@ -29,6 +29,7 @@ class ConsoleRun : private RankEvents {
   void started(int rank, pid_t process) override;
   void output(int rank, Stream stream, std::string_view bytes) override;
   void ended(const ExitRecord& record) override;
+  void lost(const ExitRecord& record) override;
   void note_for_other_hosts(const std::string& line) override;
   void report(const std::string& line) override;
   void dying(bool now) override;

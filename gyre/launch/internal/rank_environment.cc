@@ -108,7 +108,8 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   set_variable(environment, launch_contract::kLocalRank, std::to_string(local_rank));
   set_variable(environment, launch_contract::kLocalSize, std::to_string(job.ranks));
   set_variable(environment, launch_contract::kRendezvous, job.rendezvous);
-  if (rank == 0 && job.rendezvous_fd >= 0) {
+  const int rendezvous_rank = job.servers > 0 ? job.size - job.servers : 0;
+  if (rank == rendezvous_rank && job.rendezvous_fd >= 0) {
     set_variable(environment, launch_contract::kRendezvousDescriptor, std::to_string(job.rendezvous_fd));
   }
   if (job.failure_fd >= 0)

@@ -171,7 +171,7 @@ SpawnOptions Supervisor::spawn_options(JobEnvironment& job, int index) const {
   if (identity_.key_fd) spawn.inherited_fds.push_back(identity_.key_fd.get());
   spawn.inherited_fds.push_back(ended_ranks_.descriptor());
   spawn.inherited_fds.push_back(identity_.failure_fd.get());
-  if (first_rank_ + index == 0 && identity_.rendezvous_fd) {
+  if (first_rank_ + index == rendezvous_rank() && identity_.rendezvous_fd) {
     spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
   }
   spawn.own_process_group = true;
@@ -185,8 +185,8 @@ void Supervisor::start() {
   for (int index = 0; index < static_cast<int>(options_.ranks.size()); ++index) {
     ranks_.push_back(std::make_unique<RankProcess>(first_rank_ + index, spawn_options(job, index)));
     watch_rank(*ranks_.back());
-    // Rank 0's copy is the only one from now on: when it dies, connecting fails at once instead of waiting.
-    if (index == 0) identity_.rendezvous_fd.reset();
+    // That rank's copy is the only one from now on: when it dies, connecting fails at once instead of waiting.
+    if (first_rank_ + index == rendezvous_rank()) identity_.rendezvous_fd.reset();
   }
   identity_.key_fd.reset();
   identity_.failure_fd.reset();
@@ -261,8 +261,16 @@ void Supervisor::handle_ended_ranks() {
     events_.ended(*records_[tag]);
     if (status->success() || asked_to_end) return;
     read_reports();  // First: they were written before any rank failed because of another.
+    if (may_be_lost_.contains(rank.rank())) return lose(rank);
     failures_.add({rank.rank(), *status, now});
   });
+}
+
+/// What it has started may still hold its connections, which have to end for the others to notice.
+void Supervisor::lose(RankProcess& rank) {
+  rank.process().signal(SIGKILL);
+  lost_.push_back(rank.rank());
+  events_.lost(*records_[static_cast<std::size_t>(rank.rank() - first_rank_)]);
 }
 
 ExitRecord Supervisor::record_of(const RankProcess& rank, bool asked_to_end) const {
@@ -288,7 +296,11 @@ void Supervisor::read_reports() {
     report_lines_.add({text.data(), static_cast<std::size_t>(count)}, [this](std::string_view line, LineEnd) {
       const auto report = parse_report(line, size_);
       if (!report) return;
-      failures_.hear(*report);
+      if (report->word == RankReport::Word::kMayBeLost) {
+        may_be_lost_.insert(report->rank);
+      } else {
+        failures_.hear(*report);
+      }
       if (options_.decided_elsewhere) events_.report(std::string(line));
     });
   }
@@ -431,6 +443,7 @@ RankSetResult Supervisor::result() const {
       if (had_left && record.status.success()) result.left_before.push_back(record.rank);
     }
   }
+  result.lost = lost_;
   result.ended_because = ended_because_;
   result.stopped_by = stop_signal_;
   result.killed_after_grace = killed_after_grace_;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,7 +55,10 @@ class Supervisor {
   void watch_rank(RankProcess& rank);
 
   void handle_ended_ranks();
+  void lose(RankProcess& rank);
   void read_reports();
+  /// Where the rank that hosts the job's rendezvous runs: the first server, or rank 0.
+  int rendezvous_rank() const { return options_.servers > 0 ? size_ - options_.servers : 0; }
   ExitRecord record_of(const RankProcess& rank, bool asked_to_end) const;
   void read_outputs();
   void act_on_time();
@@ -88,6 +92,8 @@ class Supervisor {
   std::vector<std::optional<ExitRecord>> records_;
   EndedRanks ended_ranks_;
   FirstFailure failures_;
+  std::set<int> may_be_lost_;  ///< Ranks whose death is no failure of the job.
+  std::vector<int> lost_;      ///< Those of them that have failed.
   std::optional<int> decided_;                             ///< The rank that failed first, as decided elsewhere.
   std::optional<SteadyClock::time_point> look_for_dying_;  ///< Next; unset where nobody wants to know.
   bool said_dying_ = false;

@@ -16,6 +16,7 @@ std::array<std::byte, kRequestBytes> encode(const Request& request) {
   writer.u64(static_cast<std::uint64_t>(request.kind));
   writer.u64(std::bit_cast<std::uint64_t>(request.rate));
   writer.u64(request.payload_bytes);
+  writer.u64(request.step);
   std::array<std::byte, kRequestBytes> bytes{};
   std::ranges::copy(writer.result(), bytes.begin());
   return bytes;
@@ -27,6 +28,7 @@ Request decode_request(std::span<const std::byte> bytes) {
   Request request;
   request.rate = std::bit_cast<double>(reader.u64());
   request.payload_bytes = reader.u64();
+  request.step = reader.u64();
   if (kind < static_cast<std::uint64_t>(RequestKind::kConfigure) ||
       kind > static_cast<std::uint64_t>(RequestKind::kLeave) || !std::isfinite(request.rate) ||
       request.payload_bytes > kMostPayloadBytes) {

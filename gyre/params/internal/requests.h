@@ -12,7 +12,8 @@ enum class RequestKind : std::uint8_t {
   kConfigure = 1,  ///< Followed by a setup, as payload. First of all.
   kSet = 2,        ///< Followed by the parameters, a message for each of the server's blocks. Worker 0 alone, once.
   kPull = 3,       ///< Answered with the parameters, likewise, when they have been set.
-  kStep = 4,       ///< Followed by the gradients, answered with what has become of the parameters, likewise.
+  kStep = 4,       ///< Followed by the gradients, answered with what has become of the parameters, likewise. With a
+                   ///< quorum server 0 sends the verdict, too.
   kSum = 5,        ///< Followed by float64 values, as payload, and answered with as many. Server 0 alone.
   kLeave = 6,      ///< The last one.
 };
@@ -21,9 +22,10 @@ struct Request {
   RequestKind kind = RequestKind::kLeave;
   double rate = 0;                  ///< The learning rate of kStep.
   std::uint64_t payload_bytes = 0;  ///< Of kConfigure and kSum.
+  std::uint64_t step = 0;           ///< Of kStep: the worker's own, from 1.
 };
 
-inline constexpr std::size_t kRequestBytes = 24;
+inline constexpr std::size_t kRequestBytes = 32;
 inline constexpr std::uint64_t kMostPayloadBytes = std::uint64_t{64} << 20;
 std::array<std::byte, kRequestBytes> encode(const Request& request);
 /// Error(kProtocol) for what is not a request.
@@ -34,7 +36,9 @@ inline constexpr std::uint8_t kBytesType = 0;
 inline constexpr std::int64_t kRequestTag = 0;
 inline constexpr std::int64_t kPayloadTag = 1;
 inline constexpr std::int64_t kBroadcastTag = 2;  // Between workers.
+inline constexpr std::int64_t kReadyTag = 3;      // Between servers; see Verdicts.
+inline constexpr std::int64_t kVerdictTag = 4;    // Likewise, and from server 0 to the workers.
 /// `block` counts all servers' blocks.
-inline constexpr std::int64_t tag_of_block(std::size_t block) { return 3 + static_cast<std::int64_t>(block); }
+inline constexpr std::int64_t tag_of_block(std::size_t block) { return 5 + static_cast<std::int64_t>(block); }
 
 }  // namespace gyre::params::internal

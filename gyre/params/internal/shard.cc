@@ -63,6 +63,27 @@ std::vector<Ledger::Answer> Shard::leave(int worker) {
     const MutexLock lock(mutex_);
     decisions = ledger_.leave(worker);
   }
+  return carry_out(std::move(decisions));
+}
+
+std::vector<Ledger::Answer> Shard::lose(int worker) {
+  std::vector<Ledger::Decision> decisions;
+  {
+    const MutexLock lock(mutex_);
+    decisions = ledger_.lose(worker);
+  }
+  return carry_out(std::move(decisions));
+}
+
+void Shard::note_rate(int worker, double rate) {
+  for (const auto& block : blocks_) block->by_worker.at(static_cast<std::size_t>(worker)).rate = rate;
+}
+
+void Shard::apply(std::span<const int> contributors) {
+  for (const auto& block : blocks_) update(*block, contributors);
+}
+
+std::vector<Ledger::Answer> Shard::carry_out(std::vector<Ledger::Decision> decisions) {
   std::vector<Ledger::Answer> answers;
   for (const Ledger::Decision& decision : decisions) {
     if (!decision.contributors.empty()) update(*blocks_.at(decision.block), decision.contributors);
@@ -71,7 +92,9 @@ std::vector<Ledger::Answer> Shard::leave(int worker) {
   return answers;
 }
 
+/// Workers who miss steps are behind in their schedules of the rate: there the first one's counts.
 void Shard::check_rates(const BlockState& block, std::span<const int> contributors) const {
+  if (setup_.consistency.backup_workers > 0) return;
   const double rate = block.by_worker[static_cast<std::size_t>(contributors.front())].rate;
   for (const int worker : contributors) {
     const double other = block.by_worker[static_cast<std::size_t>(worker)].rate;
@@ -98,7 +121,7 @@ void Shard::update(BlockState& block, std::span<const int> contributors) {
                         1.0 / static_cast<double>(contributors.size()));
   }
   const MutexLock lock(block.mutex);
-  if (contributors.size() == 1 && !values_stay()) ++block.staleness[block.version - first.seen_version];
+  if (setup_.consistency.kind != Consistency::kSync) ++block.staleness[block.version - first.seen_version];
   ++block.version;
   if (rule_.options().rule == Rule::kAverage) {
     std::ranges::copy(first.gradient, block.values.begin());

@@ -33,10 +33,18 @@ class Shard {
   /// answers now. Errors of Ledger; kMismatch where workers step at different rates in sync.
   std::vector<Ledger::Answer> hand_in(int worker, std::size_t block, double rate);
   std::vector<Ledger::Answer> leave(int worker);
+  std::vector<Ledger::Answer> lose(int worker);
+
+  /// With a quorum, instead of hand_in(): the worker's gradients of all blocks stand in their places, at this rate …
+  void note_rate(int worker, double rate);
+  /// … and the quorum has decided that these workers' are the step.
+  void apply(std::span<const int> contributors);
 
   /// In sync the values of an answer stay until the worker has handed in its next gradient of that block, which it does
-  /// after it has the answer.
-  bool values_stay() const { return setup_.consistency.kind == Consistency::kSync; }
+  /// after it has the answer, unless a step can do without it.
+  bool values_stay() const {
+    return setup_.consistency.kind == Consistency::kSync && !setup_.consistency.needs_quorum();
+  }
   std::span<const float> values(std::size_t block) const { return blocks_.at(block)->values; }
   /// A copy that is of one version, also where others update the block. The worker sees this version from now on.
   void copy_values(int worker, std::size_t block, std::span<float> into);
@@ -61,6 +69,7 @@ class Shard {
     std::map<std::uint64_t, std::uint64_t> staleness GYRE_GUARDED_BY(mutex);
   };
 
+  std::vector<Ledger::Answer> carry_out(std::vector<Ledger::Decision> decisions);
   void update(BlockState& block, std::span<const int> contributors);
   void check_rates(const BlockState& block, std::span<const int> contributors) const;
 

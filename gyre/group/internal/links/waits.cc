@@ -44,7 +44,7 @@ UniqueFd connect_in_slices(const Topology& topology, int peer, GroupState& state
   const net::Endpoint& endpoint = best_endpoint(topology, peer);
   for (;;) {
     state.abort_signal().throw_if_triggered();
-    if (state.has_left(peer)) throw peer_left(topology, peer);
+    if (state.has_left(peer)) throw peer_left(topology, peer, state.was_lost(peer));
     const int slice_ms = deadline.poll_timeout_ms(static_cast<int>(kConnectSlice.count()));
     try {
       return net::connect_to(endpoint, Deadline::after(std::chrono::milliseconds(slice_ms)));

@@ -92,7 +92,7 @@ Bytes encode_failure(const Error& failure) {
 Bytes encode_left(std::span<const Exit> exits) {
   flatbuffers::FlatBufferBuilder builder;
   std::vector<wire::Exit> entries;
-  for (const Exit& exit : exits) entries.emplace_back(exit.rank, exit.process_set);
+  for (const Exit& exit : exits) entries.emplace_back(exit.rank, exit.process_set, exit.lost);
   builder.Finish(wire::CreateLeft(builder, builder.CreateVectorOfStructs(entries)));
   return finish(builder);
 }
@@ -134,7 +134,8 @@ std::vector<Exit> decode_left(std::span<const std::byte> bytes, int size) {
   std::vector<Exit> exits;
   for (const wire::Exit* entry : *source.exits()) {
     if (entry->rank() < 0 || entry->rank() >= size) throw_malformed("Left", "a rank is out of range");
-    exits.push_back({entry->rank(), entry->process_set()});
+    if (entry->lost() && entry->process_set() != 0) throw_malformed("Left", "a rank is lost to a process set alone");
+    exits.push_back({entry->rank(), entry->process_set(), entry->lost()});
   }
   return exits;
 }

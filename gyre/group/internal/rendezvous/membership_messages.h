@@ -47,6 +47,7 @@ struct Membership {
 struct Exit {
   int rank = 0;
   std::uint64_t process_set = 0;  ///< 0: the group.
+  bool lost = false;              ///< It died, which the group tolerates.
 
   friend bool operator==(const Exit&, const Exit&) = default;
 };
@@ -63,7 +64,7 @@ Join decode_join(std::span<const std::byte> bytes);
 /// Also checks that there are `size` members, in the order of their ranks.
 Membership decode_membership(std::span<const std::byte> bytes, int size);
 Error decode_failure(std::span<const std::byte> bytes);
-/// Also checks that there are at most kMostExits, of ranks below `size`.
+/// Also checks that there are at most kMostExits, of ranks below `size`, and that none is lost to a process set alone.
 std::vector<Exit> decode_left(std::span<const std::byte> bytes, int size);
 
 }  // namespace gyre::group

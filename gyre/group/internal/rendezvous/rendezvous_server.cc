@@ -74,6 +74,13 @@ void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
   });
 }
 
+void RendezvousServer::tolerate_losses(const std::vector<int>& ranks) {
+  for (const int rank : ranks) {
+    seats_[static_cast<std::size_t>(rank)].may_be_lost = true;
+    if (options_.launcher_pipe) options_.launcher_pipe->may_be_lost(rank_in_job(rank));
+  }
+}
+
 asio::awaitable<void> RendezvousServer::serve(int rank, Connection connection) {
   std::string evidence;
   bool seated = false;
@@ -194,7 +201,7 @@ void RendezvousServer::watch(int rank) {
 
 void RendezvousServer::handle(int rank, const net::Message& message) {
   switch (static_cast<MessageType>(message.type)) {
-    case MessageType::kAbort: return fail_because_of(rank, decode_failure(message.payload));
+    case MessageType::kAbort: return failed(rank, decode_failure(message.payload));
     case MessageType::kLeave: return leave(rank);
     case MessageType::kEnded: return cannot_gather(decode_failure(message.payload));
     case MessageType::kLeaveSubgroup: return leave_subgroup(rank, decode_left(message.payload, options_.size));
@@ -206,11 +213,30 @@ void RendezvousServer::lost(int rank, const std::string& evidence) {
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
   if (seat.state != SeatState::kJoined) return;
   seat.state = SeatState::kLost;
-  fail_because_of(rank,
-                  Error(ErrorCode::kPeerLost,
-                        announced_ ? fmt::format("{} died or lost its connection ({})", describe(rank), evidence)
-                                   : fmt::format("{} died or lost its connection before all {} ranks had joined ({})",
-                                                 describe(rank), options_.size, evidence)));
+  const Error reason(ErrorCode::kPeerLost,
+                     announced_ ? fmt::format("{} died or lost its connection ({})", describe(rank), evidence)
+                                : fmt::format("{} died or lost its connection before all {} ranks had joined ({})",
+                                              describe(rank), options_.size, evidence));
+  if (seat.may_be_lost && !failure_) return spread_loss(rank, reason);
+  fail_because_of(rank, reason);
+  finish_farewell_if_done();
+}
+
+/// It says so itself.
+void RendezvousServer::failed(int rank, const Error& reason) {
+  Seat& seat = seats_[static_cast<std::size_t>(rank)];
+  if (!seat.may_be_lost || failure_) return fail_because_of(rank, reason);
+  if (seat.state != SeatState::kJoined) return;
+  seat.state = SeatState::kLost;
+  send(*seat.connection, MessageType::kAbort, encode_failure(reason));  // Its own group has failed.
+  spread_loss(rank, reason);
+}
+
+/// The group goes on without it.
+void RendezvousServer::spread_loss(int rank, const Error& reason) {
+  options_.logger->warn("{}; the others go on without it", reason.what());
+  spread({rank, 0, true});
+  send_exits();  // They may wait for it.
   finish_farewell_if_done();
 }
 

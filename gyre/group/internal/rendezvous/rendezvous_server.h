@@ -44,6 +44,9 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   /// `rank_zero` is the server's end of a socket pair to this process's own member.
   void start(UniqueFd listening_socket, UniqueFd rank_zero);
 
+  /// See Group::tolerate_losses().
+  void tolerate_losses(const std::vector<int>& ranks);
+
  private:
   enum class SeatState : std::uint8_t { kAbsent, kJoined, kLeft, kLost };
   using Connection = std::shared_ptr<net::MessageConnection>;
@@ -55,6 +58,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
     std::string address_here;  ///< How this member reaches rank 0's host; empty for a unix socket.
     bool disagrees = false;    ///< It came with another setting of encryption and was refused.
     bool is_remote = false;    ///< Its connection comes over a network and not over the loopback.
+    bool may_be_lost = false;  ///< Its death is an event and not the group's failure.
   };
 
   asio::awaitable<void> serve(int rank, Connection connection);
@@ -65,6 +69,8 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   std::vector<Member> members_as_seen_by(int rank) const;
   void watch(int rank);
   void lost(int rank, const std::string& evidence);
+  void failed(int rank, const Error& reason);
+  void spread_loss(int rank, const Error& reason);
   void cannot_gather(const Error& reason);
   void disagreed(const net::Hello& hello, const std::string& peer);
   void fail_if_all_have_come();
