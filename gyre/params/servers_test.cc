@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <latch>
 #include <numeric>
 
 #include "gyre/base/error.h"
@@ -260,6 +261,84 @@ TEST(ParameterServers, metrics_are_summed_over_the_workers) {
   });
 }
 
+TEST(ParameterServers, with_a_backup_worker_the_late_one_is_told_and_catches_up) {
+  const Layout layout{.workers = 3, .servers = 2};
+  std::latch others_are_through(2);
+  Tensors after_three_steps;
+  run(layout, setup_of(2, {}, {.backup_workers = 1}), [&](Client& client) {
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+    Tensors gradients = zeros();
+    gradients[1][100] = static_cast<float>(client.worker() + 1);
+    if (client.worker() == 2) {
+      others_are_through.wait();
+      EXPECT_FALSE(client.step(views(gradients), spans(parameters), -1).accepted);
+      EXPECT_EQ(parameters, after_three_steps);
+      return;
+    }
+    for (int step = 0; step < 3; ++step) {
+      const Client::Outcome outcome = client.step(views(gradients), spans(parameters), -1);
+      EXPECT_TRUE(outcome.accepted);
+      EXPECT_THAT(outcome.contributors, testing::ElementsAre(0, 1));
+    }
+    EXPECT_EQ(parameters[1][100], 4.5F) << "three times the mean of 1 and 2";
+    if (client.worker() == 0) after_three_steps = parameters;
+    others_are_through.count_down();
+    others_are_through.wait();
+    if (client.worker() == 0) return;
+    client.step(views(gradients), spans(parameters), -1);  // Worker 0 has left, and worker 2 does so.
+  });
+}
+
+class Survivors : public testing::TestWithParam<ConsistencyOptions> {};
+
+TEST_P(Survivors, go_on_when_a_worker_dies_between_any_two_messages) {
+  const Layout layout{.workers = 3, .servers = 2};
+  for (const int died_at : {0, 1, 2}) {
+    std::atomic<int> finished = 0;
+    run(layout, setup_of(2, {}, GetParam()), [&](Client& client) {
+      Tensors parameters = first_parameters();
+      client.initialise(spans(parameters));
+      for (int step = 0; step < 4; ++step) {
+        if (client.worker() == died_at && step == 2) throw Error(ErrorCode::kIo, "the disk is full");
+        const Tensors gradients = gradients_of(parameters, client.worker(), step);
+        client.step(views(gradients), spans(parameters), 0.1);
+      }
+      std::vector<double> sum = {1};
+      client.sum(sum);
+      EXPECT_EQ(sum[0], 2);
+      std::vector<double> values(10, client.worker());
+      client.broadcast(std::as_writable_bytes(std::span(values)));
+      EXPECT_EQ(values[0], died_at == 0 ? client.worker() : 0);
+      ++finished;
+    });
+    EXPECT_EQ(finished, 2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ParameterServers, Survivors,
+                         testing::Values(ConsistencyOptions{.survives_losses = true},
+                                         ConsistencyOptions{.backup_workers = 1, .survives_losses = true},
+                                         ConsistencyOptions{.kind = Consistency::kAsync, .survives_losses = true},
+                                         ConsistencyOptions{
+                                             .kind = Consistency::kBounded, .staleness = 1, .survives_losses = true}));
+
+TEST(ParameterServers, in_sync_the_survivors_average_over_themselves) {
+  const Layout layout{.workers = 3, .servers = 2};
+  run(layout, setup_of(2, {}, {.survives_losses = true}), [&](Client& client) {
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+    Tensors gradients = zeros();
+    gradients[1][100] = static_cast<float>(client.worker());
+    client.step(views(gradients), spans(parameters), -1);
+    EXPECT_EQ(parameters[1][100], 1) << "the mean of 0, 1 and 2";
+    if (client.worker() == 2) throw Error(ErrorCode::kIo, "the disk is full");
+    const Client::Outcome outcome = client.step(views(gradients), spans(parameters), -1);
+    EXPECT_EQ(parameters[1][100], 1.5F) << "and that of 0 and 1";
+    EXPECT_THAT(outcome.contributors, testing::ElementsAre(0, 1));
+  });
+}
+
 std::string failure_of(const Layout& layout, const std::function<void(group::Group&)>& worker) {
   try {
     group::run_in_process(layout.size(), [&](group::Group& group) {
@@ -304,6 +383,27 @@ TEST(ParameterServers, a_worker_that_fails_ends_the_servers_and_the_others_with_
     client.step(views(parameters), spans(parameters), 0.1);
   });
   EXPECT_THAT(failure, HasSubstr("the disk of worker 1 is full"));
+}
+
+TEST(ParameterServers, end_with_one_message_when_all_workers_have_died_or_the_one_with_the_parameters) {
+  const Layout layout{.workers = 2, .servers = 2};
+  const TrainingSetup setup = setup_of(2, {}, {.kind = Consistency::kAsync, .survives_losses = true});
+  const std::string all = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup);
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+    throw Error(ErrorCode::kIo, "the disk is full");
+  });
+  EXPECT_THAT(all, HasSubstr("all 2 workers have died"));
+  const std::string first = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup);
+    Tensors parameters = zeros();
+    std::vector<double> values(1);
+    client.sum(values);  // Now both are known.
+    if (client.worker() == 0) throw Error(ErrorCode::kIo, "the disk is full");
+    client.initialise(spans(parameters));
+  });
+  EXPECT_THAT(first, HasSubstr("worker 0 died before it had set the parameters"));
 }
 
 }  // namespace
