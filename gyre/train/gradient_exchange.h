@@ -31,9 +31,18 @@ class GradientExchange {
   /// Before each backward: gradients are zero or undefined afterwards.
   virtual void zero_gradients() = 0;
 
-  /// After each step's (only) backward: when it returns, every parameter's gradient is the average over the ranks, the
-  /// same bits everywhere; a rank that computed none contributed zeros.
+  /// After each step's (only) backward: when it returns, every parameter's gradient is what the optimizer has to step
+  /// with. That is the average over the ranks, the same bits everywhere, to which a rank that computed none contributed
+  /// zeros; or where replicas_are_equal() is not, the rank's own.
   virtual void synchronize() = 0;
+
+  /// After each step of the optimizer: where replicas_are_equal() is not, the ranks exchange their parameters.
+  virtual void finish_step() {}
+
+  /// Whether the ranks' parameters and optimizers are equal after every step. Otherwise settle() makes the parameters
+  /// so, before an evaluation or a checkpoint.
+  virtual bool replicas_are_equal() const { return true; }
+  virtual void settle() {}
 
   /// Gives every rank rank 0's values, in place.
   virtual void broadcast(const NamedTensors& tensors) = 0;

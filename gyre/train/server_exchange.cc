@@ -7,19 +7,9 @@
 
 namespace gyre::train {
 
-ServerExchange::ServerExchange(group::Group& group, const params::Layout& layout) : group_(group), layout_(layout) {}
-
-params::Client& ServerExchange::client() {
-  if (!client_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first exchange");
-  return *client_;
-}
-
-void ServerExchange::attach(const NamedTensors& parameters) {
-  if (client_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
-  params::TrainingSetup setup{.tensor_values = {},
-                              .shards = {.servers = layout_.servers},
-                              .update = {.rule = params::Rule::kAverage},
-                              .consistency = {}};
+params::TrainingSetup setup_for(const NamedTensors& parameters, const params::Layout& layout) {
+  params::TrainingSetup setup{
+      .tensor_values = {}, .shards = {.servers = layout.servers}, .update = {}, .consistency = {}};
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat) {
       throw Error(ErrorCode::kUnsupported,
@@ -28,6 +18,40 @@ void ServerExchange::attach(const NamedTensors& parameters) {
     }
     setup.tensor_values.push_back(static_cast<std::uint64_t>(tensor.numel()));
   }
+  return setup;
+}
+
+std::vector<std::span<float>> values_of(const NamedTensors& tensors) {
+  std::vector<std::span<float>> values;
+  for (const auto& [name, tensor] : tensors) {
+    values.emplace_back(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
+  }
+  return values;
+}
+
+void broadcast_tensors(params::Client& client, const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.is_contiguous()) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("'{}' must be a contiguous tensor", name));
+    }
+    client.broadcast({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
+  }
+}
+
+ServerExchange::ServerExchange(group::Group& group, const params::Layout& layout,
+                               const params::ConsistencyOptions& consistency)
+    : group_(group), layout_(layout), consistency_(consistency) {}
+
+params::Client& ServerExchange::client() {
+  if (!client_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first exchange");
+  return *client_;
+}
+
+void ServerExchange::attach(const NamedTensors& parameters) {
+  if (client_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
+  params::TrainingSetup setup = setup_for(parameters, layout_);
+  setup.update.rule = params::Rule::kAverage;
+  setup.consistency = consistency_;
   client_ = std::make_unique<params::Client>(group_, layout_, std::move(setup));
   parameters_ = parameters;
 }
@@ -48,14 +72,7 @@ void ServerExchange::synchronize() {
   client().step(gradients, results, 0);
 }
 
-void ServerExchange::broadcast(const NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.is_contiguous()) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("'{}' must be a contiguous tensor", name));
-    }
-    client().broadcast({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
-  }
-}
+void ServerExchange::broadcast(const NamedTensors& tensors) { broadcast_tensors(client(), tensors); }
 
 void ServerExchange::sum(std::span<double> values) { client().sum(values); }
 

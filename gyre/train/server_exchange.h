@@ -10,12 +10,20 @@
 
 namespace gyre::train {
 
+/// What servers hold or average, by tensor. Error(kUnsupported) unless all are float32 on the CPU.
+params::TrainingSetup setup_for(const NamedTensors& parameters, const params::Layout& layout);
+/// The values of contiguous float32 tensors.
+std::vector<std::span<float>> values_of(const NamedTensors& tensors);
+/// From worker 0 to all. Error(kUnsupported) for a tensor that is not contiguous.
+void broadcast_tensors(params::Client& client, const NamedTensors& tensors);
+
 /// Exchanges gradients through parameter servers: each worker sends its gradients and gets the average of all workers',
 /// with the bits of EngineExchange on one host, and updates its own copy of the parameters. The group is that of
 /// workers and servers, and outlives it. Parameters must be float32.
 class ServerExchange final : public GradientExchange {
  public:
-  ServerExchange(group::Group& group, const params::Layout& layout);
+  /// `consistency`: of kSync, without backup workers.
+  ServerExchange(group::Group& group, const params::Layout& layout, const params::ConsistencyOptions& consistency = {});
 
   int rank() const override { return layout_.worker_of(group_.rank()); }
   /// Of the workers.
@@ -32,6 +40,7 @@ class ServerExchange final : public GradientExchange {
 
   group::Group& group_;
   const params::Layout layout_;
+  const params::ConsistencyOptions consistency_;
   NamedTensors parameters_;
   std::unique_ptr<params::Client> client_;
 };

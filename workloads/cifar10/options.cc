@@ -8,6 +8,7 @@
 
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/program_options.h"
+#include "workloads/training/consistency_option.h"
 
 namespace gyre::cifar10 {
 namespace {
@@ -83,6 +84,7 @@ void add_recipe(CLI::App& app, Options& options, std::string& compat) {
   app.add_option("--seed", options.seed, "Seed of the initial weights, dropout and augmentation")
       ->capture_default_str();
   app.add_option("--shuffle-seed", options.shuffle_seed, "Seed of the order of the images (default: --seed)");
+  training::add_consistency_option(app, options.consistency);
   app.add_flag("--drop-last", options.drop_last, "Drop the last, incomplete global batch of an epoch");
   app.add_option("--compat", compat, "smarker: every rank processes all images, as the article's script does")
       ->check(CLI::IsMember({"smarker"}));
@@ -116,6 +118,7 @@ std::map<std::string, std::string> result_options(const Options& options, int ra
           {"--drop-last", fmt::format("{}", options.drop_last)},
           {"--image-size", fmt::format("{}", options.image_size)},
           {"--classes", fmt::format("{}", options.classes)},
+          {"--consistency", options.consistency},
           {"--compat smarker", fmt::format("{}", options.every_rank_all_images)},
           {"ranks", fmt::format("{}", ranks)}};
 }

@@ -227,6 +227,7 @@ void Training::train_step(std::uint64_t epoch, Sums& sums) {
     }
   }
   optimizer_.step(schedule_.at(optimizer_.iteration()));
+  exchange_.finish_step();
 }
 
 Sums Training::train_epoch(std::uint64_t epoch) {
@@ -246,12 +247,13 @@ Sums Training::train_epoch(std::uint64_t epoch) {
     }
   }
   bar.clear();
+  exchange_.settle();
   return reduced(sums);
 }
 
 /// After every step: what --print-hashes and --check-replicas ask for; after an epoch's last step always the latter.
 void Training::check_step(std::uint64_t epoch, std::uint64_t step) {
-  const bool check = options_.check_replicas || step + 1 == steps_per_epoch_;
+  const bool check = exchange_.replicas_are_equal() && (options_.check_replicas || step + 1 == steps_per_epoch_);
   if (!check && !options_.print_hashes) return;
   const std::uint64_t hash = state_.hash();
   if (options_.print_hashes) {

@@ -9,6 +9,7 @@
 #include "gyre/base/parse.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/program_options.h"
+#include "workloads/training/consistency_option.h"
 
 namespace gyre::resnet50 {
 namespace {
@@ -102,6 +103,7 @@ void add_recipe(CLI::App& app, Options& options, Given& given) {
   app.add_option("--verbose", options.verbose, "0: nothing, 1: progress bar, 2: one line per epoch")
       ->check(CLI::Range(0, 2))
       ->capture_default_str();
+  training::add_consistency_option(app, options.consistency);
   app.add_flag("--check-replicas", options.check_replicas, "Compare the ranks' parameters after each step");
 }
 

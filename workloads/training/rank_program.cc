@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <spdlog/logger.h>
 
 #include <cstdio>
 #include <exception>
@@ -15,9 +16,12 @@
 #include "gyre/engine/runtime.h"
 #include "gyre/group/group.h"
 #include "gyre/group/job.h"
+#include "gyre/train/consistency.h"
 #include "gyre/train/engine_exchange.h"
 #include "gyre/train/libtorch_version.h"
+#include "gyre/train/local_steps.h"
 #include "gyre/train/server_exchange.h"
+#include "gyre/train/shared_parameters.h"
 
 namespace gyre::training {
 namespace {
@@ -32,12 +36,6 @@ void configure_libtorch_from_environment() {
   at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
-/// A job of one needs no exchange: gradients stay where autograd puts them.
-std::unique_ptr<train::GradientExchange> make_exchange(engine::Runtime& runtime) {
-  if (runtime.size() == 1) return std::make_unique<train::LocalExchange>(&runtime);
-  return std::make_unique<train::EngineExchange>(runtime);
-}
-
 /// Does the work; where it fails, the other ranks learn the reason, not only that this one is gone.
 int do_work(group::Group& group, const std::function<int()>& work) {
   try {
@@ -48,34 +46,64 @@ int do_work(group::Group& group, const std::function<int()>& work) {
   }
 }
 
+/// Over an exchange that averages.
+int work_in_local_steps(train::GradientExchange& exchange, const train::ConsistencyChoice& choice, const Work& work) {
+  if (choice.local_steps == 0) return work(exchange);
+  train::LocalSteps local(exchange, choice.local_steps, choice.outer);
+  return work(local);
+}
+
 /// A job with parameter servers has no engine: workers and servers exchange messages.
-int run_with_servers(const group::Job& job, const Work& work) {
+int run_with_servers(const group::Job& job, const train::ConsistencyChoice& choice, const Work& work) {
   const engine::RuntimeOptions options = engine::runtime_options_from_environment();
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
   const Logger logger = make_logger(fmt::format("rank {}", layout.worker_of(job.rank)), options.log_level);
   const auto group = group::join_group(job, options.group, logger);
   return do_work(*group, [&] {
-    train::ServerExchange exchange(*group, layout);
-    return work(exchange);
+    const bool servers_update = choice.servers.kind != params::Consistency::kSync || choice.servers.backup_workers > 0;
+    if (servers_update) {
+      train::SharedParameters exchange(*group, layout, choice.servers);
+      const int code = work(exchange);
+      if (exchange.dropped_steps() > 0) {
+        logger->info("{} steps came too late and were dropped", exchange.dropped_steps());
+      }
+      return code;
+    }
+    train::ServerExchange exchange(*group, layout, choice.servers);
+    return work_in_local_steps(exchange, choice, work);
   });
 }
 
-int run(const Work& work) {
-  train::check_libtorch_version();
-  configure_libtorch_from_environment();
-  if (environment_variable(launch_contract::kServers).value_or("0") != "0") {
-    const auto timeout = engine::runtime_options_from_environment().group.join_timeout;
-    return run_with_servers(group::job_from_environment(Deadline::after(timeout)), work);
+int run_without_servers(const train::ConsistencyChoice& choice, const Work& work) {
+  if (choice.needs_servers()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "'--consistency' of this kind needs parameter servers: start the job with `gyre run --servers N`");
   }
   const auto runtime = engine::Runtime::start_from_environment();
-  return do_work(runtime->group(), [&] { return work(*make_exchange(*runtime)); });
+  return do_work(runtime->group(), [&] {
+    if (runtime->size() == 1) {  // It needs no exchange: gradients stay where autograd puts them.
+      train::LocalExchange exchange(runtime.get());
+      return work(exchange);
+    }
+    train::EngineExchange exchange(*runtime);
+    return work_in_local_steps(exchange, choice, work);
+  });
+}
+
+int run(std::string_view consistency, const Work& work) {
+  train::check_libtorch_version();
+  configure_libtorch_from_environment();
+  const train::ConsistencyChoice choice = train::parse_consistency(consistency, "--consistency");
+  if (environment_variable(launch_contract::kServers).value_or("0") == "0") return run_without_servers(choice, work);
+  const auto timeout = engine::runtime_options_from_environment().group.join_timeout;
+  return run_with_servers(group::job_from_environment(Deadline::after(timeout)), choice, work);
 }
 
 }  // namespace
 
-int run_as_rank(std::string_view program, const Work& work) {
+int run_as_rank(std::string_view program, std::string_view consistency, const Work& work) {
   try {
-    return run(work);
+    return run(consistency, work);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", program, error.what());
     return kFailed;

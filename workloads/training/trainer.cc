@@ -109,6 +109,7 @@ void Trainer::train_step(const data::Batch& batch, Sums& sums) {
   }
   exchange_.synchronize();
   optimizer_.step(schedule_.at(step));
+  exchange_.finish_step();
   ++step_in_epoch_;
 }
 
@@ -127,7 +128,7 @@ Trainer::Sums Trainer::train_epoch() {
     exchange_.note_wait("data: train", batch->wait());
     train_step(*batch, sums);
     batch.reset();
-    if (options_.check_replicas) check_replicas();
+    if (options_.check_replicas && exchange_.replicas_are_equal()) check_replicas();
     const bool due = options_.checkpoint_steps > 0 && step_in_epoch_ % options_.checkpoint_steps == 0;
     if (due && step_in_epoch_ < steps) save_within_epoch(sums);
     if (talks() && options_.verbose == 1) {
@@ -142,6 +143,7 @@ Trainer::Sums Trainer::train_epoch() {
 
 /// What the ranks have summed so far goes to rank 0, as it will be after a resume.
 void Trainer::save_within_epoch(Sums& sums) {
+  exchange_.settle();
   const Sums together = reduced(sums);
   sums = exchange_.rank() == 0 ? together : no_sums();
   state_.save(epoch_ * train_.steps() + step_in_epoch_, progress(together));
@@ -220,6 +222,7 @@ Outcome Trainer::run() {
   while (epoch_ < options_.epochs && !(tested && reached(*tested))) {
     const auto start = SteadyClock::now();
     trained = train_epoch();
+    exchange_.settle();
     const double seconds = seconds_since(start);
     check_replicas();
     ++epoch_;

@@ -59,7 +59,8 @@ Launch read_gyre(const Variables& variables) {
   launch.rendezvous = net::parse_endpoint(required(variables, launch_contract::kRendezvous, launch.launcher));
   constexpr int kHighest = std::numeric_limits<int>::max();
   launch.ended_descriptor = optional_number(variables, launch_contract::kEndedDescriptor, 0, kHighest).value_or(-1);
-  if (launch.rank == 0) {
+  const int servers = optional_number(variables, launch_contract::kServers, 0, launch.size - 1).value_or(0);
+  if (launch.rank == (servers > 0 ? launch.size - servers : 0)) {  // Who hosts the rendezvous: see Job::servers.
     launch.listener_descriptor =
         optional_number(variables, launch_contract::kRendezvousDescriptor, 0, kHighest).value_or(-1);
     launch.failure_descriptor =

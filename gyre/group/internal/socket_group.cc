@@ -199,7 +199,9 @@ std::unique_ptr<Group> join_group(const Job& job, const GroupOptions& options, c
     return std::make_unique<SocketGroup>(job, options, logger, std::move(admission), std::move(service));
   } catch (Error& error) {
     error.add_context(
-        fmt::format("rank {} of {} cannot join its job at {}", job.rank, job.size, net::to_string(job.rendezvous)));
+        fmt::format("rank {} of {} cannot join its job at {}",
+                    job.ranks_in_job.empty() ? job.rank : job.ranks_in_job.at(static_cast<std::size_t>(job.rank)),
+                    job.size, net::to_string(job.rendezvous)));
     throw;
   }
 }

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace gyre::training {
+
+/// --consistency, checked when it is parsed; see train::parse_consistency().
+void add_consistency_option(CLI::App& app, std::string& consistency);
+
+}  // namespace gyre::training
