@@ -31,6 +31,8 @@ LEVELS = {
     "_registration": 3,
     "datasets": 3,
     "models": 3,
+    "workers": 3,
+    "cdsw": 4,
     "distributed": 4,
     "torch_backend": 5,
     "_horovod": 5,
@@ -40,6 +42,7 @@ LEVELS = {
     "doctor": 6,
     "config_command": 6,
     "completion": 7,
+    "_cdsw_shim": 7,
     "_horovod_shim": 7,
 }
 

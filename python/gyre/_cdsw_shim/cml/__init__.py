@@ -1,0 +1,1 @@
+"""The package in which newer platforms have the workers API; see gyre.cdsw."""

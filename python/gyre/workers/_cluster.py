@@ -1,0 +1,175 @@
+"""run_cluster: workers and parameter servers that know each other's addresses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gyre.errors import InvalidArgumentError
+from gyre.workers import _session
+from gyre.workers._errors import ClusterError, ClusterRunError, ClusterStartError, message_of
+from gyre.workers._objects import OURS, TENSORFLOW
+from gyre.workers._requests import check_count, check_environment, check_resources, check_timeout
+from gyre.workers._worker import Request, Worker
+
+Spec = dict[str, list[str]]
+
+_EXIT_SECONDS = 5.0  # For a task that has reported its failure to end by itself.
+
+
+def run_cluster(
+    n_workers: int,
+    n_ps: int,
+    cpu: float,
+    memory: float,
+    nvidia_gpu: int = 0,
+    worker_script: str | None = None,
+    timeout_seconds: float = 60,
+    *,
+    run_timeout_seconds: float = 0,
+    env: Mapping[str, str] | None = None,
+    tensorflow: bool | None = None,
+) -> tuple[Spec | None, str | None]:
+    """Starts a cluster of `n_workers` workers and `n_ps` parameter servers, with `cpu` cores and `memory` GB each and
+    `nvidia_gpu` GPUs for each worker. All tasks are started at the same time.
+
+    With `worker_script`, the name of a Python module, each worker imports it and calls its function
+    run(cluster, server, task_index). When all workers have returned, the parameter servers are ended, and (None, None)
+    is returned. Without it, all tasks only run their servers; returns the addresses, {"worker": ["host:port", …], "ps":
+    […]}, and the first worker's target, "grpc://host:port", as soon as all of them listen. stop_workers() or the end of
+    this process ends them.
+
+    `cluster` and `server` are a tf.train.ClusterSpec and a tf.distribute.Server if TensorFlow is installed, else
+    ClusterSpec and Server of gyre.workers; `tensorflow` chooses. A parameter server without TensorFlow calls the
+    module's serve(cluster, server, task_index) if there is one.
+
+    `timeout_seconds` is for the start of the whole cluster, `run_timeout_seconds` for what comes after it; 0: no limit.
+    ClusterStartError and ClusterRunError have a list of `failures`; when they are raised, or any other exception, all
+    tasks have ended. Thread-safe.
+    """
+    check_count("n_workers", n_workers, 1)
+    check_count("n_ps", n_ps, 0)
+    check_resources(cpu, memory, nvidia_gpu)
+    check_timeout("timeout_seconds", timeout_seconds)
+    check_timeout("run_timeout_seconds", run_timeout_seconds)
+    if worker_script is not None and not all(part.isidentifier() for part in worker_script.split(".")):
+        raise InvalidArgumentError(
+            f"worker_script is {worker_script!r}; the name of a Python module is needed, such as 'train' for train.py"
+        )
+    framework = {None: "", True: TENSORFLOW, False: OURS}[tensorflow]
+    cluster = _Cluster(worker_script or "", framework, timeout_seconds)
+    try:
+        for role, count, gpus in (("worker", n_workers, nvidia_gpu), ("ps", n_ps, 0)):
+            cluster.launch(role, count, cpu, memory, gpus, check_environment(env or {}))
+        spec = cluster.start()
+        if worker_script is None:
+            return spec, f"grpc://{spec['worker'][0]}"
+        cluster.run(run_timeout_seconds)
+    except BaseException:
+        cluster.stop()
+        raise
+    cluster.stop()
+    return None, None
+
+
+class _Cluster:
+    def __init__(self, module: str, framework: str, timeout_seconds: float) -> None:
+        self._session = _session.current()
+        self._module = module
+        self._framework = framework
+        self._timeout_seconds = timeout_seconds
+        self._deadline = time.monotonic() + timeout_seconds if timeout_seconds > 0 else None
+        self._tasks: list[Worker] = []
+
+    def launch(self, role: str, count: int, cpu: float, memory: float, gpus: int, env: Mapping[str, str]) -> None:
+        for index in range(count):
+            request = Request(
+                command=None, environment=env, cpu=cpu, memory=memory, gpus=gpus, ssh=False, name=role, role=role,
+                index=index, label=f"{role} {index}", task=(self._framework, self._module),
+            )  # fmt: skip
+            self._tasks.append(self._session.launch(request))
+
+    def start(self) -> Spec:
+        """Returns when all tasks are ready, and lets them go. ClusterStartError."""
+        self._await_all(lambda task: "address" in task.task)
+        spec: Spec = {}
+        for task in self._tasks:
+            spec.setdefault(task.request.role, []).append(task.task["address"])
+        self._tell_all({"cluster": spec})
+        self._await_all(lambda task: "ready" in task.task)
+        self._tell_all({"go": True})
+        return spec
+
+    def run(self, timeout_seconds: float) -> None:
+        """Returns when all workers have succeeded. ClusterRunError."""
+        deadline = time.monotonic() + timeout_seconds if timeout_seconds > 0 else None
+        workers = [task for task in self._tasks if task.request.role == "worker"]
+
+        def finished() -> bool:
+            return self._has_failed() or all(worker.has_ended for worker in workers)
+
+        in_time = self._session.wait(finished, deadline)
+        if not in_time:
+            what = f"it was still running after {timeout_seconds:g} s"
+            raise self._late_error(ClusterRunError, "finish", lambda task: task in workers and not task.has_ended, what)
+        if self._has_failed():
+            raise self._failure_error(ClusterRunError, "the cluster failed")
+
+    def stop(self) -> None:
+        self._session.stop(self._tasks)
+
+    def _await_all(self, is_there: Callable[[Worker], bool]) -> None:
+        def finished() -> bool:
+            return self._has_failed() or all(is_there(task) for task in self._tasks)
+
+        in_time = self._session.wait(finished, self._deadline)
+        if not in_time:
+            what = f"it was not ready {self._timeout_seconds:g} s after the launch; phase: {{phase}}"
+            raise self._late_error(ClusterStartError, "start", lambda task: not is_there(task), what)
+        if self._has_failed():
+            raise self._failure_error(ClusterStartError, "the cluster did not start")
+
+    def _tell_all(self, message: Mapping[str, Any]) -> None:
+        for task in self._tasks:
+            self._session.send(task, message)
+
+    def _has_failed(self) -> bool:
+        return any(_failed(task) for task in self._tasks)
+
+    def _failure_error(self, kind: type[ClusterError], what: str) -> ClusterError:
+        """Ends all tasks, and makes the error of those that failed by themselves."""
+        with self._session.changed:
+            failed = [task for task in self._tasks if _failed(task)]
+        # A task that has reported an exception is about to exit; its exit code is evidence.
+        self._session.wait(lambda: all(task.has_ended for task in failed), time.monotonic() + _EXIT_SECONDS)
+        self.stop()
+        with self._session.changed:
+            failures = [task.failure(message=_early_end(task)) for task in failed]
+        return kind(message_of(what, failures), failures)
+
+    def _late_error(
+        self, kind: type[ClusterError], goal: str, is_late: Callable[[Worker], bool], message: str
+    ) -> ClusterError:
+        """Ends all tasks, and makes the error of those that are late. {phase} in the message: how far each has come."""
+        with self._session.changed:
+            late = {task.id: task.phase for task in self._tasks if is_late(task)}
+        self.stop()
+        with self._session.changed:
+            failures = [
+                task.failure("timeout", message.format(phase=late[task.id])) for task in self._tasks if task.id in late
+            ]
+        return kind(message_of(f"the cluster did not {goal} in time", failures), failures)
+
+
+def _failed(task: Worker) -> bool:
+    """Only a worker that was ready may end."""
+    if "failure" in task.task:
+        return True
+    return task.has_ended and (task.status != "succeeded" or task.request.role == "ps" or "ready" not in task.task)
+
+
+def _early_end(task: Worker) -> str | None:
+    if task.status == "succeeded":
+        return "it ended before " + ("the workers did" if "ready" in task.task else "the cluster had started")
+    return None

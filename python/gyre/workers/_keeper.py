@@ -1,0 +1,264 @@
+"""The process between the launcher and a worker's program: `python -I -S _keeper.py SOCKET ID`.
+
+It gets its order from the session, applies the limits, starts the worker's ssh server and program, and reports how the
+program ended. If the session disappears, it ends the program.
+
+It is run by its path and imports only the standard library, so that it starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+MARKER = "GYRE_LAUNCH"  # Of gyre/base/launch_contract.h: the launcher ends whatever has it.
+GRACE_SECONDS = 5.0
+LONGEST_SSH_START_SECONDS = 10.0
+_LONGEST_LINE = 16 << 20
+_SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <sys/prctl.h>.
+_NOT_STARTED = 127
+
+Order = dict[str, Any]
+
+
+def main() -> int:
+    socket_path, worker = sys.argv[1:3]
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    # SIGCHLD only has to wake poll(). A stop request can come before there is anything to stop.
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, lambda *_: None)
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(socket_path)
+    _send(control, {"worker": worker})
+    order = _receive(control)
+    if order is None:
+        return 0
+    return _Keeper(control, order, wake_read).run()
+
+
+def _send(control: socket.socket, message: Order) -> None:
+    with contextlib.suppress(OSError):  # The session is gone; the loop notices it.
+        control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _receive(control: socket.socket) -> Order | None:
+    """The first line of JSON; None if the session has gone."""
+    text = b""
+    while not text.endswith(b"\n") and len(text) < _LONGEST_LINE:
+        piece = control.recv(1 << 16)
+        if not piece:
+            return None
+        text += piece
+    order: Order = json.loads(text)
+    return order
+
+
+class _Keeper:
+    def __init__(self, control: socket.socket, order: Order, wake: int) -> None:
+        self._control = control
+        self._order = order
+        self._wake = wake
+        self._program = 0
+        self._status: int | None = None
+        self._server = 0
+        self._kill_at: float | None = None  # When the program has had its grace period.
+        self._is_orphan = False  # The session has gone.
+
+    def run(self) -> int:
+        # The server comes first: it is then in its worker's cgroup before anything can log in.
+        if self._order["sshd"]:
+            _adopt_orphans()
+            self._server = _spawn(self._ssh_server())
+        try:
+            self._program = _spawn(self._order, own_group=True)
+        except OSError as failure:
+            _send(self._control, {"not_started": str(failure)})
+            self._end_server()
+            return _NOT_STARTED
+        _send(self._control, {"running": True, "process": self._program, "ssh": self._ssh_answers()})
+        self._wait()
+        assert self._status is not None
+        code = os.waitstatus_to_exitcode(self._status)
+        self._end_server()
+        if self._is_orphan:
+            self._remove_what_the_session_made()
+        ended_by = signal.Signals(-code).name if code < 0 else None
+        _send(self._control, {"exit_code": code if code >= 0 else 128 - code, "signal": ended_by})
+        return code if code >= 0 else 128 - code
+
+    def _ssh_server(self) -> Order:
+        command = [*self._order["sshd"]["command"]]
+        variables = {**self._order["sshd"]["variables"], MARKER: os.environ.get(MARKER, "")}
+        words = [f'"{name}={value}"' for name, value in variables.items() if '"' not in value and "\n" not in value]
+        return {
+            **self._order,
+            "command": [*command, "-o", f"SetEnv {' '.join(words)}"],
+            "log": self._order["sshd"]["log"],
+        }
+
+    def _ssh_answers(self) -> bool:
+        """Whether the ssh server accepts connections; waits until it does."""
+        if not self._server:
+            return False
+        place = (self._order["sshd"]["address"], self._order["sshd"]["port"])
+        deadline = time.monotonic() + LONGEST_SSH_START_SECONDS
+        while time.monotonic() < deadline:
+            self._reap()
+            if not self._server or self._status is not None:
+                return False
+            try:
+                socket.create_connection(place, timeout=1).close()
+                return True
+            except OSError:
+                time.sleep(0.01)
+        return False
+
+    def _wait(self) -> None:
+        """Until the program has ended. Passes signals on to it, and ends it if the session disappears."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.register(self._control, select.POLLIN)
+        self._reap()
+        while self._status is None:
+            left = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic()) * 1000
+            for descriptor, _ in poll.poll(left):
+                if descriptor == self._wake:
+                    self._pass_on(os.read(self._wake, 512))
+                elif not self._control.recv(1 << 16):
+                    poll.unregister(self._control)
+                    self._is_orphan = True
+                    self._pass_on(bytes([signal.SIGTERM]))
+                    self._kill_at = time.monotonic() + GRACE_SECONDS
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._signal(signal.SIGKILL)
+                self._kill_at = time.monotonic() + GRACE_SECONDS
+            self._reap()
+
+    def _pass_on(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number != signal.SIGCHLD:
+                self._signal(number)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._program, number)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                process, status = os.waitpid(-1, os.WNOHANG)
+                if process == 0:
+                    return
+                if process == self._program:
+                    self._status = status
+                elif process == self._server:
+                    self._server = 0
+
+    def _remove_what_the_session_made(self) -> None:
+        import shutil  # noqa: PLC0415  Only where the session was killed.
+
+        deadline = time.monotonic() + GRACE_SECONDS
+        for folder in self._order["cgroups"]:
+            while os.path.exists(folder) and time.monotonic() < deadline:
+                with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs") as file:
+                    for process in file.read().split():
+                        os.kill(int(process), signal.SIGKILL)
+                try:
+                    os.rmdir(folder)
+                except OSError:
+                    time.sleep(0.005)  # The kernel is still removing a process.
+        shutil.rmtree(os.path.dirname(self._order["control"]), ignore_errors=True)
+
+    def _end_server(self) -> None:
+        """Ends the ssh server and its connections. They overwrite their environments, so the launcher cannot find them
+        by its marker; as orphans they become children of this process."""
+        if not self._order["sshd"]:
+            return
+        children = _children()
+        while children:
+            for child in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+            children = _children()
+
+
+def _adopt_orphans() -> None:
+    import ctypes  # noqa: PLC0415  Takes milliseconds; only workers with an ssh server need it.
+
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children() -> list[int]:
+    """The children of this process, zombies included."""
+    own = os.getpid()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as file:
+            # The name before the last parenthesis can contain anything.
+            if int(file.read().rpartition(")")[2].split()[1]) == own:
+                found.append(int(entry))
+    return found
+
+
+def _spawn(order: Order, own_group: bool = False) -> int:
+    """Starts the order's command within its limits; returns its process id. OSError says what could not be done."""
+    report_read, report_write = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            _become(order, own_group, report_write)
+        except OSError as failure:
+            os.write(report_write, f"{failure.filename or order['command'][0]}: {failure.strerror}".encode())
+        finally:
+            os._exit(_NOT_STARTED)
+    os.close(report_write)
+    with os.fdopen(report_read, "rb") as report:
+        text = report.read()
+    if text:
+        os.waitpid(process, 0)
+        raise OSError(text.decode(errors="replace"))
+    return process
+
+
+def _become(order: Order, own_group: bool, report: int) -> None:
+    if own_group:
+        os.setpgid(0, 0)
+    for folder in order["cgroups"]:
+        with open(f"{folder}/cgroup.procs", "w") as file:
+            file.write("0")
+    if order["data_bytes"]:
+        resource.setrlimit(resource.RLIMIT_DATA, (order["data_bytes"], order["data_bytes"]))
+    if order["cores"]:
+        os.sched_setaffinity(0, order["cores"])
+    os.chdir(order["folder"])
+    for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    if "log" in order:
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 2)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != report:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    environment = dict(order["environment"])
+    if MARKER in os.environ:
+        environment[MARKER] = os.environ[MARKER]
+    os.execvpe(order["command"][0], order["command"], environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

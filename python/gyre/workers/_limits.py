@@ -1,0 +1,165 @@
+"""A worker's limits on cores and memory: a cgroup where this user can make one, else what a process can do itself."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PREFIX = "gyre-worker-"
+_CPU_PERIOD_MICROSECONDS = 100_000
+_SHORTEST_QUOTA_MICROSECONDS = 1_000  # The kernel's own.
+_LONGEST_REMOVAL_SECONDS = 5.0
+_BYTES_PER_GB = 1 << 30
+
+
+@dataclass
+class Limits:
+    """The limits of one worker. `text` says how they are enforced."""
+
+    cgroups: list[str] = field(default_factory=list)
+    memory_cgroup: Path | None = None
+    data_bytes: int | None = None
+    cores: list[int] | None = None
+    text: str = ""
+
+    def remove(self) -> bool:
+        """Ends what is still in the cgroups and removes them, once the worker has ended. True if the kernel has killed
+        a process of the worker because of the memory limit."""
+        killed = self.memory_cgroup is not None and _has_killed(self.memory_cgroup)
+        deadline = time.monotonic() + _LONGEST_REMOVAL_SECONDS
+        for folder in map(Path, self.cgroups):
+            _remove(folder, deadline)
+        self.cgroups = []
+        return killed
+
+
+def make_limits(worker: str, cpu: float, memory: float) -> Limits:
+    """`cpu`: cores. `memory`: GB of 2**30 bytes. Makes the cgroups."""
+    name = f"{_PREFIX}{os.getpid()}-{worker}"
+    limits = Limits()
+    size = int(memory * _BYTES_PER_GB)
+    limits.memory_cgroup = _limit_memory(name, size)
+    quota = max(_SHORTEST_QUOTA_MICROSECONDS, int(cpu * _CPU_PERIOD_MICROSECONDS))
+    cpu_cgroup = _limit_cpu(name, quota)
+    limits.cgroups = list(dict.fromkeys(str(one) for one in (limits.memory_cgroup, cpu_cgroup) if one is not None))
+    if limits.memory_cgroup is not None:
+        ways = [f"memory {memory:g} GB by a cgroup"]
+    else:
+        # Not RLIMIT_AS: address space that is reserved and never used would count.
+        limits.data_bytes = size
+        ways = [f"memory {memory:g} GB for each process by RLIMIT_DATA, because this user cannot make memory cgroups"]
+    if cpu_cgroup is not None:
+        ways.append(f"{cpu:g} cores by a cgroup")
+    else:
+        usable = sorted(os.sched_getaffinity(0))
+        count = min(len(usable), math.ceil(cpu))
+        first = int(re.sub(r"\D", "", worker) or 0) * count
+        limits.cores = [usable[(first + i) % len(usable)] for i in range(count)]
+        ways.append(f"{count} whole cores by affinity, because this user cannot make cpu cgroups")
+    limits.text = ", ".join(ways)
+    return limits
+
+
+def remove_stale_cgroups() -> None:
+    """Removes the empty cgroups of sessions that were killed."""
+    for parent in {*_parents("memory"), *_parents("cpu")}:
+        for folder in parent.glob(f"{_PREFIX}*"):
+            process = folder.name.removeprefix(_PREFIX).split("-")[0]
+            if process.isdigit() and not Path("/proc", process).exists():
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
+def _limit_memory(name: str, size: int) -> Path | None:
+    for parent in _parents("memory"):
+        folder = _make(parent / name, {"memory.max": str(size)}) or _make(
+            parent / name, {"memory.limit_in_bytes": str(size)}
+        )
+        if folder is not None:
+            # Without these, what exceeds the limit would go to swap. Not every kernel has them.
+            for file, value in (("memory.swap.max", "0"), ("memory.memsw.limit_in_bytes", str(size))):
+                if (folder / file).exists():
+                    with contextlib.suppress(OSError):
+                        (folder / file).write_text(value)
+            return folder
+    return None
+
+
+def _limit_cpu(name: str, quota: int) -> Path | None:
+    for parent in _parents("cpu"):
+        folder = _make(parent / name, {"cpu.max": f"{quota} {_CPU_PERIOD_MICROSECONDS}"}) or _make(
+            parent / name, {"cpu.cfs_period_us": str(_CPU_PERIOD_MICROSECONDS), "cpu.cfs_quota_us": str(quota)}
+        )
+        if folder is not None:
+            return folder
+    return None
+
+
+def _make(folder: Path, settings: dict[str, str]) -> Path | None:
+    """The cgroup with these settings; None if this user cannot make it there or it has no such controller."""
+    was_there = folder.exists()
+    try:
+        folder.mkdir(exist_ok=True)
+        for file, value in settings.items():
+            if not (folder / file).exists():
+                raise FileNotFoundError(folder / file)
+            (folder / file).write_text(value)
+        if not os.access(folder / "cgroup.procs", os.W_OK):
+            raise PermissionError(folder)
+    except OSError:
+        if not was_there:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return None
+    return folder
+
+
+def _parents(controller: str) -> Iterator[Path]:
+    """Where a cgroup with this controller could be made: first in this process's own, then in those around it."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        own = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return
+    for _, place, kind, options, *_ in mounts:
+        if kind == "cgroup" and controller in options.split(","):
+            paths = [path for _, names, path in own if controller in names.split(",")]
+        elif kind == "cgroup2":
+            paths = [path for number, _, path in own if number == "0"]
+        else:
+            continue
+        for path in paths:
+            folder = Path(place + path)
+            while folder != Path(place):
+                if folder.is_dir():
+                    yield folder
+                folder = folder.parent
+            yield Path(place)
+
+
+def _has_killed(folder: Path) -> bool:
+    for file in ("memory.events", "memory.oom_control"):
+        with contextlib.suppress(OSError):
+            found = re.search(r"^oom_kill (\d+)$", (folder / file).read_text(), re.MULTILINE)
+            if found and int(found[1]) > 0:
+                return True
+    return False
+
+
+def _remove(folder: Path, deadline: float) -> None:
+    while folder.exists() and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            for process in (folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(int(process), 9)
+        try:
+            folder.rmdir()
+            return
+        except OSError:
+            time.sleep(0.005)  # The kernel is still removing a process that has just ended.

@@ -1,0 +1,74 @@
+"""What a session orders a worker's keeper to run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from gyre.launch.function import import_path
+from gyre.workers._machine import SESSION_ADDRESS
+from gyre.workers._ssh import SshAccess
+from gyre.workers._worker import Request, Worker
+
+# What a launcher tells its ranks. A worker is not a rank, though what it starts may be.
+_OF_RANKS = {
+    *("GYRE_RANK", "GYRE_SIZE", "GYRE_SERVERS", "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_RENDEZVOUS"),
+    *("GYRE_RENDEZVOUS_FD", "GYRE_KEY_FD", "GYRE_FAILURE_FD", "GYRE_ENDED_FD", "GYRE_LAUNCH", "RANK", "WORLD_SIZE"),
+    *("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"),
+    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
+    *("TORCHELASTIC_USE_AGENT_STORE", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    *("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
+}
+# What a program that is started in a worker through ssh gets of the worker's environment, besides `env`.
+_THROUGH_SSH = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV")
+_OF_PLATFORM = ("CDSW_", "CML_")
+
+
+def make_order(worker: Worker, session: str, folder: Path, ssh: SshAccess | None) -> dict[str, Any]:
+    """As _keeper.py reads it. `session`, `folder`: the session's id and its folder."""
+    variables = _variables(worker, session)
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_RANKS} | variables
+    sshd = None
+    if worker.request.ssh and ssh is not None:
+        through = {name: environment[name] for name in _THROUGH_SSH if name in environment}
+        through |= {name: value for name, value in variables.items() if name.startswith(_OF_PLATFORM)}
+        sshd = ssh.order(worker.id, worker.address, {**through, **worker.request.environment})
+    control = str(folder / "control")
+    return {
+        "command": _command(worker.request, worker.id, worker.address, control),
+        "environment": environment,
+        "folder": os.getcwd(),
+        "control": control,
+        "cgroups": worker.limits.cgroups,
+        "data_bytes": worker.limits.data_bytes,
+        "cores": worker.limits.cores,
+        "sshd": sshd,
+    }
+
+
+def _command(request: Request, worker: str, address: str, control: str) -> list[str]:
+    if request.task is None:
+        return list(request.command or ["sleep", "infinity"])
+    program = [sys.executable, "-u", "-m", "gyre.workers._task", control, worker]
+    return [*program, request.role, str(request.index), address, *request.task]
+
+
+def _variables(worker: Worker, session: str) -> dict[str, str]:
+    request = worker.request
+    variables = {
+        **import_path(),
+        "PYTHONUNBUFFERED": "1",
+        "CUDA_VISIBLE_DEVICES": ",".join(worker.gpus),
+        "CDSW_ENGINE_ID": worker.id,
+        "CDSW_MASTER_ID": session,
+        "CDSW_MASTER_IP": SESSION_ADDRESS,
+        "CML_MASTER_IP": SESSION_ADDRESS,
+        "CDSW_IP_ADDRESS": worker.address,
+        "CDSW_CPU_MILLICORES": str(int(request.cpu * 1000)),
+        "CDSW_MEMORY_MB": str(int(request.memory * 1024)),
+    }
+    if not os.environ.get("OMP_NUM_THREADS"):
+        variables["OMP_NUM_THREADS"] = str(max(1, int(request.cpu)))
+    return {**variables, **request.environment}

@@ -1,0 +1,373 @@
+"""The workers of this process: starting them, hearing from them, showing their output, ending them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from gyre.errors import Error
+from gyre.workers._folder import lock_of, make_folder, remove_stale_folders
+from gyre.workers._limits import make_limits, remove_stale_cgroups
+from gyre.workers._local import GRACE_SECONDS, LocalProcess
+from gyre.workers._machine import Addresses, Gpus
+from gyre.workers._order import make_order
+from gyre.workers._ssh import SshAccess, find_server
+from gyre.workers._worker import Request, Worker
+
+_LONGEST_MESSAGE = 1 << 20
+_LAUNCHERS_PREFIX = b"[0] "  # `gyre run` names its only rank.
+
+
+class _Connection:
+    """Of a keeper, or of a task of run_cluster."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.received = b""
+        self.worker: Worker | None = None
+
+
+class _Stream:
+    """A launcher's stdout or stderr."""
+
+    def __init__(self, worker: Worker, file: IO[bytes], is_error: bool) -> None:
+        self.worker = worker
+        self.file = file
+        self.is_error = is_error
+        self.received = b""
+
+
+class Session:
+    """All workers that this process has launched. Thread-safe. One daemon thread of its own handles what comes from
+    them; the session ends with the process, and its workers with it, however the process ends."""
+
+    def __init__(self) -> None:
+        self.id = secrets.token_hex(8)
+        self.changed = threading.Condition()
+        self._workers: dict[str, Worker] = {}
+        self._connections: dict[str, socket.socket] = {}  # Of tasks, by worker.
+        self._open_streams: dict[str, int] = {}
+        self._addresses = Addresses()
+        self._gpus = Gpus()
+        self._ssh: SshAccess | None = None
+        self._notes: set[str] = set()
+        remove_stale_folders()
+        remove_stale_cgroups()
+        self.folder = make_folder()
+        self._lock = lock_of(self.folder)
+        self._control = socket.socket(socket.AF_UNIX)
+        self._control.bind(str(self.folder / "control"))
+        self._control.listen(1024)
+        self._wake_read, self._wake_write = os.pipe()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._control, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
+        self._to_watch: list[_Stream] = []
+        self._closed = False
+        threading.Thread(target=self._loop, name="gyre-workers", daemon=True).start()
+
+    # What callers do.
+
+    def launch(self, request: Request) -> Worker:
+        """Starts a worker; one that cannot be started has failed, and its message says why."""
+        with self.changed:
+            number = len(self._workers)
+            worker = Worker(f"{request.name}-{number}", request, self._addresses.take(), "")
+            worker.label = request.label or worker.id
+            self._workers[worker.id] = worker
+        try:
+            if request.ssh:
+                self._ssh = self._ssh or self._make_ssh()
+            worker.gpus = self._gpus.take(request.gpus)
+            worker.limits = make_limits(worker.id, request.cpu, request.memory)
+            self._note(f"limits: {worker.limits.text}" if worker.limits.data_bytes or worker.limits.cores else "")
+            process = LocalProcess(str(self.folder / "control"), worker.id)
+        except (OSError, Error) as failure:
+            with self.changed:
+                worker.message = f"cannot launch it: {failure}"
+                self._finish(worker, None)
+            return worker
+        assert process.popen.stdout is not None
+        assert process.popen.stderr is not None
+        with self.changed:
+            worker.process = process
+            if worker.asked_to_stop:
+                process.stop()
+            self._open_streams[worker.id] = 2
+            self._to_watch += [
+                _Stream(worker, process.popen.stdout, is_error=False),
+                _Stream(worker, process.popen.stderr, is_error=True),
+            ]
+        self._wake()
+        return worker
+
+    def workers(self) -> list[Worker]:
+        with self.changed:
+            return list(self._workers.values())
+
+    def find(self, worker: str) -> Worker | None:
+        with self.changed:
+            return self._workers.get(worker)
+
+    def wait(self, condition: Callable[[], bool], deadline: float | None) -> bool:
+        """Until the condition holds, which is checked at every change of a worker; False at the deadline, a moment of
+        time.monotonic()."""
+        with self.changed:
+            while not condition():
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self.changed.wait(left)
+        return True
+
+    def stop(self, workers: Iterable[Worker]) -> None:
+        """Ends them, and returns when they have ended."""
+        workers = list(workers)
+        with self.changed:
+            for worker in workers:
+                if not worker.has_ended and worker.exit_code is None:
+                    worker.asked_to_stop = True
+                    if worker.process is not None:
+                        worker.process.stop()
+
+        def ended() -> bool:
+            return all(worker.has_ended for worker in workers)
+
+        # The launcher kills what is left after the grace period.
+        while not self.wait(ended, time.monotonic() + 2 * GRACE_SECONDS):
+            with self.changed:
+                for worker in workers:
+                    if not worker.has_ended and worker.process is not None:
+                        worker.process.kill()
+
+    def send(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        """To the worker's task of run_cluster. A task that is gone is noticed otherwise."""
+        with self.changed, contextlib.suppress(OSError, KeyError):
+            self._connections[worker.id].sendall(json.dumps(message).encode() + b"\n")
+
+    def close(self) -> None:
+        """Ends all workers and removes what the session has made."""
+        self.stop(self.workers())
+        self._closed = True
+        if self._ssh is not None:
+            _change_path(remove=self._ssh.programs)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._wake()
+
+    def forget(self) -> None:
+        """Closes all descriptors: at the session's end, and in a fork of its process, which would keep it alive."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, int):
+                os.close(key.fileobj)
+            else:
+                key.fileobj.close()  # type: ignore[attr-defined]
+        self._selector.close()
+        os.close(self._wake_write)
+        self._lock.close()
+
+    # What the session's thread does.
+
+    def _loop(self) -> None:
+        while not self._closed:
+            for key, _ in self._selector.select():
+                key.data()
+        self.forget()
+
+    def _wake(self) -> None:
+        os.write(self._wake_write, b"x")
+
+    def _woken(self) -> None:
+        os.read(self._wake_read, 4096)
+        with self.changed:
+            streams, self._to_watch = self._to_watch, []
+        for stream in streams:
+            self._selector.register(stream.file, selectors.EVENT_READ, lambda stream=stream: self._read_output(stream))
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection = _Connection(self._control.accept()[0])
+            self._selector.register(connection.socket, selectors.EVENT_READ, lambda: self._read_messages(connection))
+
+    def _read_messages(self, connection: _Connection) -> None:
+        try:
+            piece = connection.socket.recv(1 << 16)
+            *lines, connection.received = (connection.received + piece).split(b"\n")
+            for line in lines:
+                self._take(connection, json.loads(line))
+        except (OSError, ValueError, KeyError):
+            piece = b""
+        if not piece or len(connection.received) > _LONGEST_MESSAGE:
+            self._selector.unregister(connection.socket)
+            connection.socket.close()
+
+    def _take(self, connection: _Connection, message: dict[str, Any]) -> None:
+        with self.changed:
+            if connection.worker is None:
+                connection.worker = self._workers[message.get("worker") or message["task"]]
+                if "worker" in message:
+                    connection.socket.sendall(
+                        json.dumps(make_order(connection.worker, self.id, self.folder, self._ssh)).encode() + b"\n"
+                    )
+                else:
+                    self._connections[connection.worker.id] = connection.socket
+                return
+            worker = connection.worker
+            if self._connections.get(worker.id) is connection.socket:
+                worker.task |= message
+            elif "running" in message:
+                worker.was_running = True
+                worker.status = "running"
+                worker.process_id = message["process"]
+                worker.ssh_port = self._ssh.port if message["ssh"] and self._ssh is not None else None
+            elif "not_started" in message:
+                worker.message = message["not_started"]
+            else:
+                worker.exit_code, worker.signal = message["exit_code"], message["signal"]
+            self.changed.notify_all()
+
+    def _read_output(self, stream: _Stream) -> None:
+        piece = os.read(stream.file.fileno(), 1 << 16)
+        *lines, stream.received = (stream.received + piece).split(b"\n")
+        if not piece and stream.received:
+            lines.append(stream.received)
+        self._show(stream, lines)
+        if piece:
+            return
+        self._selector.unregister(stream.file)
+        stream.file.close()
+        self._open_streams[stream.worker.id] -= 1
+        if self._open_streams[stream.worker.id] == 0:
+            assert isinstance(stream.worker.process, LocalProcess)
+            code = stream.worker.process.popen.wait()
+            with self.changed:
+                self._finish(stream.worker, code)
+
+    def _show(self, stream: _Stream, lines: list[bytes]) -> None:
+        worker = stream.worker
+        shown = []
+        for line in lines:
+            text = line.removeprefix(_LAUNCHERS_PREFIX).decode(errors="replace")
+            if line.startswith(_LAUNCHERS_PREFIX):
+                worker.lines.append(text)
+                shown.append(f"[{worker.label}] {text}\n")
+            else:
+                worker.launcher_lines.append(text)  # About its rank 0, which the user does not know.
+        if shown:
+            _print("".join(shown), sys.stderr if stream.is_error else sys.stdout)
+
+    def _finish(self, worker: Worker, launcher_code: int | None) -> None:
+        """Under the lock: nothing of the worker runs any more."""
+        over_memory = worker.limits.remove()
+        self._gpus.give_back(worker.gpus)
+        worker.gpus = ()
+        if worker.exit_code is None and launcher_code is not None:
+            worker.exit_code = launcher_code if launcher_code >= 0 else 128 - launcher_code
+        if worker.asked_to_stop:
+            worker.status = "stopped"
+            worker.message = worker.message or "it was stopped"
+        elif worker.exit_code == 0 and worker.was_running:
+            worker.status = "succeeded"
+        else:
+            worker.status = "failed"
+            worker.message = worker.message or _explain(worker, over_memory)
+        self._connections.pop(worker.id, None)
+        self.changed.notify_all()
+
+    def _make_ssh(self) -> SshAccess | None:
+        server = find_server()
+        if server is None:
+            self._note("workers cannot be reached by ssh: sshd, ssh or ssh-keygen is missing (package openssh-server)")
+            return None
+        access = SshAccess(self.folder / "ssh", self._addresses.network, server)
+        _change_path(add=access.programs)
+        return access
+
+    def _note(self, text: str) -> None:
+        """Once in a session."""
+        if text and text not in self._notes:
+            self._notes.add(text)
+            _print(f"[gyre.workers] {text}\n", sys.stderr)
+
+
+def _explain(worker: Worker, over_memory: bool) -> str:
+    if over_memory:
+        return f"it exceeded its memory limit of {worker.request.memory:g} GB, and the kernel killed it"
+    if worker.signal:
+        return f"it was killed by {worker.signal}"
+    if not worker.was_running:
+        last = worker.launcher_lines[-1] if worker.launcher_lines else f"exit code {worker.exit_code}"
+        return f"it ended before its program was started: {last}"
+    last_line = next((line for line in reversed(worker.lines) if line.strip()), "")
+    return f"it exited with code {worker.exit_code}" + (f"; its last line: {last_line}" if last_line else "")
+
+
+def _print(text: str, file: IO[str]) -> None:
+    with contextlib.suppress(OSError, ValueError):  # Nobody reads it any more.
+        file.write(text)
+        file.flush()
+
+
+def _change_path(add: Path | None = None, remove: Path | None = None) -> None:
+    """Of this process, so that its `ssh`, and that of `gyre run -H`, knows the workers' keys."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    folders = [folder for folder in folders if remove is None or folder != str(remove)]
+    os.environ["PATH"] = os.pathsep.join(([str(add)] if add is not None else []) + folders)
+
+
+_session: Session | None = None
+_creation = threading.Lock()
+
+
+def current() -> Session:
+    """This process's session, made when it is first needed."""
+    global _session  # noqa: PLW0603
+    with _creation:
+        if _session is None:
+            _session = Session()
+            atexit.register(_close_at_exit)
+        return _session
+
+
+def existing() -> Session | None:
+    return _session
+
+
+def close() -> None:
+    """Ends this process's session, if there is one; the next worker begins another."""
+    global _session
+    session, _session = _session, None
+    if session is not None:
+        session.close()
+
+
+def _close_at_exit() -> None:
+    if _session is not None:
+        # A second Ctrl-C must not leave anything behind.
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        close()
+
+
+def _forget() -> None:
+    """In a fork of this process: the workers are its parent's."""
+    global _session, _creation  # noqa: PLW0603
+    if _session is not None:
+        _session.forget()
+    _session = None
+    _creation = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
