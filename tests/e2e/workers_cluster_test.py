@@ -192,9 +192,11 @@ def test_bad_input_is_one_error(arguments: dict[str, Any], message: str) -> None
     assert workers.list_workers() == []
 
 
-@pytest.mark.parametrize("servers", [0, 1])
-def test_short_runs_one_after_the_other_leave_nothing_behind(servers: int, tmp_path: Path, session: str) -> None:
-    """25 of each kind. Descriptors of the session are counted: each run has pipes and sockets."""
+@pytest.mark.parametrize(("runs", "servers"), [(30, 0), (20, 1)])
+def test_short_runs_one_after_the_other_leave_nothing_behind(
+    runs: int, servers: int, tmp_path: Path, session: str
+) -> None:
+    """Descriptors of the session are counted, too: each run has pipes and sockets."""
     (tmp_path / "short.py").write_text(RUN + "pass")
 
     def run() -> None:
@@ -202,7 +204,7 @@ def test_short_runs_one_after_the_other_leave_nothing_behind(servers: int, tmp_p
 
     run()
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(24):
+    for _ in range(runs - 1):
         run()
     assert processes_with(session) == []
     wait_until("no descriptor is left", lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)

@@ -16,6 +16,7 @@ from gyre.workers._worker import Request, Worker
 Spec = dict[str, list[str]]
 
 _EXIT_SECONDS = 5.0  # For a task that has reported its failure to end by itself.
+_LEAVING_SECONDS = 60.0  # For a worker that has returned; its exit handlers may have something to write.
 
 
 def run_cluster(
@@ -107,12 +108,20 @@ class _Cluster:
         workers = [task for task in self._tasks if task.request.role == "worker"]
 
         def finished() -> bool:
-            return self._has_failed() or all(worker.has_ended for worker in workers)
+            return self._has_failed() or all(_has_returned(worker) for worker in workers)
 
         in_time = self._session.wait(finished, deadline)
         if not in_time:
             what = f"it was still running after {timeout_seconds:g} s"
-            raise self._late_error(ClusterRunError, "finish", lambda task: task in workers and not task.has_ended, what)
+            raise self._late_error(
+                ClusterRunError, "finish", lambda task: task in workers and not _has_returned(task), what
+            )
+        if not self._has_failed():
+            self._tell_all({"end": True})
+            self._session.wait(
+                lambda: self._has_failed() or all(worker.has_ended for worker in workers),
+                time.monotonic() + _LEAVING_SECONDS,
+            )
         if self._has_failed():
             raise self._failure_error(ClusterRunError, "the cluster failed")
 
@@ -162,8 +171,12 @@ class _Cluster:
         return kind(message_of(f"the cluster did not {goal} in time", failures), failures)
 
 
+def _has_returned(task: Worker) -> bool:
+    return task.has_ended or "returned" in task.task
+
+
 def _failed(task: Worker) -> bool:
-    """Only a worker that was ready may end."""
+    """Only a worker that was ready may end, with exit code 0."""
     if "failure" in task.task:
         return True
     return task.has_ended and (task.status != "succeeded" or task.request.role == "ps" or "ready" not in task.task)

@@ -76,6 +76,9 @@ class _Task:
         self.receive()  # All tasks are ready.
         if self.role == "worker" and module is not None:
             self.attempt("run", lambda: module.run(cluster, server, self.index))
+            # The server stays: TensorFlow's sessions of other workers, even new ones, connect to all tasks.
+            self.send({"returned": True})
+            self.receive()
         elif hasattr(module, "serve") and self.framework == OURS:
             self.attempt("run", lambda: module.serve(cluster, server, self.index))
         else:
