@@ -28,8 +28,10 @@ int ParameterServerCommand::run() {
   const Logger logger = make_logger(fmt::format("server {}", job.rank), options.log_level);
   const auto group = group::join_group(job, options.group, logger);
   const params::ServerStatistics statistics = params::serve(*group, layout);
-  for (const auto& [staleness, count] : statistics.staleness) {
-    logger->info("{} gradients were applied with a staleness of {}", count, staleness);
+  const std::string staleness = params::describe_staleness(statistics.staleness);
+  if (!staleness.empty()) fmt::print("server {}: {}", job.rank, staleness);
+  if (statistics.late > 0) {
+    fmt::print("server {}: {} gradients came too late and were dropped\n", job.rank, statistics.late);
   }
   return 0;
 }

@@ -25,7 +25,9 @@ Quorum::Verdicts Quorum::ready(int number, bool asks) {
   worker.ready_servers = 0;
   if (asks || worker.seen_steps < steps_) {
     worker.seen_steps = steps_;
-    return {{.step = steps_, .contributors = {}, .late = {number}}};
+    Verdict verdict{.step = steps_, .contributors = {}, .late = {}, .asking = {}};
+    (asks ? verdict.asking : verdict.late).push_back(number);
+    return {std::move(verdict)};
   }
   worker.complete = true;
   return decide();
@@ -36,7 +38,7 @@ Quorum::Verdicts Quorum::decide() {
   const auto complete = std::ranges::count(workers_, true, &Worker::complete);
   const auto wanted = static_cast<std::ptrdiff_t>(workers_.size()) - backup_;
   if (complete == 0 || complete < std::min(wanted, at_work)) return {};
-  Verdict verdict{.step = ++steps_, .contributors = {}, .late = {}};
+  Verdict verdict{.step = ++steps_, .contributors = {}, .late = {}, .asking = {}};
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (!workers_[i].complete) continue;
     verdict.contributors.push_back(static_cast<int>(i));

@@ -40,7 +40,7 @@ class Server {
 
   void serve();
   ServerStatistics statistics() const {
-    return {shard_ ? shard_->staleness() : std::map<std::uint64_t, std::uint64_t>()};
+    return {.staleness = shard_ ? shard_->staleness() : std::map<std::uint64_t, std::uint64_t>(), .late = late_};
   }
 
  private:
@@ -94,6 +94,7 @@ class Server {
   Bytes setup_ GYRE_GUARDED_BY(mutex_);
   std::unique_ptr<internal::Shard> shard_;  // Made by the first worker, before anybody else uses it.
   bool set_ GYRE_GUARDED_BY(mutex_) = false;
+  std::uint64_t late_ = 0;  // Of the thread that carries out verdicts.
   std::vector<int> lost_early_ GYRE_GUARDED_BY(mutex_);  // Before there was a shard.
   int finished_ GYRE_GUARDED_BY(mutex_) = 0;             // Workers that have left in good order.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
@@ -300,7 +301,8 @@ void Server::answer_with_all_blocks(int worker) {
 void Server::carry_out(const Quorum::Verdict& verdict) {
   if (!verdict.contributors.empty()) shard_->apply(verdict.contributors);
   const auto words = std::make_shared<const Bytes>(internal::encode(verdict, layout_.workers));
-  for (const std::vector<int>& workers : {verdict.contributors, verdict.late}) {
+  late_ += verdict.late.size();
+  for (const std::vector<int>& workers : {verdict.contributors, verdict.late, verdict.asking}) {
     for (const int worker : workers) {
       if (server_ == 0) send(worker, internal::kVerdictTag, *words, words);
       answer_with_all_blocks(worker);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "gyre/group/group.h"
 #include "gyre/params/setup.h"
@@ -11,7 +12,12 @@ namespace gyre::params {
 struct ServerStatistics {
   /// How many gradients of blocks were applied with which staleness, in updates; empty in sync.
   std::map<std::uint64_t, std::uint64_t> staleness;
+  std::uint64_t late = 0;  ///< With backup workers: gradients that came too late and were dropped.
 };
+
+/// The staleness as a table for people: a line for each, or for ranges of it where there are many. Empty where there is
+/// none.
+std::string describe_staleness(const std::map<std::uint64_t, std::uint64_t>& staleness);
 
 /// Makes this rank one of the parameter servers of `group`, whose ranks `layout` divides, and leaves the group
 /// when all workers have left. What the servers do, the workers say (TrainingSetup); they have to agree. A thread for

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -75,10 +76,11 @@ class LocalExchange final : public GradientExchange {
   NamedTensors parameters_;
 };
 
-/// Every rank's `hash`, by rank; what replicas are compared with. Collective.
-std::vector<std::uint64_t> gather_hashes(GradientExchange& exchange, std::uint64_t hash);
+/// Every rank's `hash`, by rank; what replicas are compared with. Nothing for a rank that has died, where the others go
+/// on without it. Collective.
+std::vector<std::optional<std::uint64_t>> gather_hashes(GradientExchange& exchange, std::uint64_t hash);
 
-/// Error(kMismatch) on every rank, naming those that differ from rank 0, unless all `hash`es are equal. Collective.
+/// Error(kMismatch) on every rank, naming those that differ from the first one, unless all `hash`es are equal. Collective.
 void check_replicas(GradientExchange& exchange, std::uint64_t hash, std::string_view what);
 
 }  // namespace gyre::train

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,9 +16,19 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 LONGEST_SECONDS = 120.0
 
 
-def train(start_job: StartJob, data: Path, model: Path, *options: object, epochs: int = 1) -> Job:
-    program = ("gyre-cifar10", "--data-dir", data, "--model-dir", model, "--epochs", epochs, "--verbose", 2)
-    words = [*map(str, options), "--verbose", "--", *map(str, program)]
+@pytest.fixture(scope="module")
+def all_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits")
+    command = [sys.executable, "-m", "gyre.datasets", "digits", "--out", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def train(
+    start_job: StartJob, data: Path, model: Path, *options: object, program: tuple[str, ...] = (), epochs: int = 1
+) -> Job:
+    command = ("gyre-cifar10", "--data-dir", data, "--model-dir", model, "--epochs", epochs, "--verbose", 2, *program)
+    words = [*map(str, options), "--verbose", "--", *map(str, command)]
     return start_job(*words, env={**os.environ, **ENVIRONMENT}, timeout=LONGEST_SECONDS)
 
 
@@ -33,6 +44,76 @@ def test_servers_train_the_same_network_as_allreduce_whatever_their_number(
         states.add((model / "checkpoints" / "checkpoint-00000001.safetensors").read_bytes())
         assert job.processes() == []
     assert len(states) == 1
+
+
+@pytest.mark.parametrize(
+    "consistency", ["sync:continue", "backup:1", "async", "bounded:2", "local:4", "local:4:bmuf", "local:2:nesterov"]
+)
+def test_every_consistency_learns(start_job: StartJob, all_digits: Path, tmp_path: Path, consistency: str) -> None:
+    words = ("-n", 3, "--servers", 2, "--", "gyre-cifar10", "--data-dir", all_digits, "--model-dir", tmp_path / "model")
+    recipe = ("--lr", 0.001, "--batch-size", 16, "--epochs", 12, "--target-accuracy", 0.9, "--verbose", 2)
+    job = start_job(
+        *map(str, (*words, *recipe, "--consistency", consistency)), env={**os.environ, **ENVIRONMENT}, timeout=90
+    )
+    assert job.wait() == 0, job.stdout + job.stderr
+    histogram = re.search(r"server 0: staleness of (\d+) updates: ([\d.]+) on average, at most (\d+)", job.stdout)
+    assert (histogram is not None) == (consistency in ("async", "bounded:2"))
+    if histogram and consistency == "bounded:2":
+        # While a worker takes a step, each of the two others takes at most 2 * 2 + 1.
+        assert int(histogram[3]) <= 2 * 5
+    assert job.processes() == []
+
+
+def test_local_steps_work_without_servers(start_job: StartJob, all_digits: Path, tmp_path: Path) -> None:
+    words = ("-n", 2, "--", "gyre-cifar10", "--data-dir", all_digits, "--model-dir", tmp_path / "model")
+    recipe = ("--lr", 0.001, "--epochs", 12, "--target-accuracy", 0.9, "--verbose", 2, "--consistency", "local:8")
+    job = start_job(*map(str, (*words, *recipe)), env={**os.environ, **ENVIRONMENT}, timeout=90)
+    assert job.wait() == 0, job.stdout + job.stderr
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("consistency", ["sync:continue", "backup:1", "async", "bounded:3"])
+def test_the_others_go_on_without_a_killed_worker(
+    start_job: StartJob, data: Path, tmp_path: Path, consistency: str, rank: int
+) -> None:
+    options = ("--consistency", consistency)
+    job = train(start_job, data, tmp_path / "model", "-n", 3, "--servers", 2, program=options, epochs=12)
+    pids = job.rank_pids(5)
+    wait_until("the training runs", lambda: "epoch 1/12" in job.stdout)
+    os.kill(pids[rank], signal.SIGKILL)
+    assert job.wait() == 0, job.stdout + job.stderr
+    assert f"rank {rank} of 5 ended with SIGKILL (signal 9); the others go on without it" in job.stderr
+    assert ("epoch 12/12" in job.stdout) == (rank != 0), "rank 0 prints"
+    assert job.processes() == []
+
+
+def test_when_all_workers_are_killed_the_servers_end(start_job: StartJob, data: Path, tmp_path: Path) -> None:
+    job = train(
+        start_job, data, tmp_path / "model", "-n", 2, "--servers", 1, program=("--consistency", "async"), epochs=1000
+    )
+    pids = job.rank_pids(3)
+    wait_until("the training runs", lambda: "epoch 1/1000" in job.stdout)
+    for rank in (0, 1):
+        os.kill(pids[rank], signal.SIGKILL)
+    assert job.wait() == 1
+    assert "all 2 workers have died" in job.stderr
+    assert job.processes() == []
+
+
+@pytest.mark.parametrize(
+    ("consistency", "message"),
+    [
+        ("asynch", "--consistency 'asynch' is none of: sync, sync:continue, backup:N, async"),
+        ("async", "needs parameter servers: start the job with `gyre run --servers N`"),
+    ],
+)
+def test_a_consistency_that_cannot_be_gets_one_sentence(
+    start_job: StartJob, tmp_path: Path, consistency: str, message: str
+) -> None:
+    program = ("gyre-cifar10", "--data-dir", str(tmp_path), "--consistency", consistency)
+    job = start_job("-n", "1", "--", *program, timeout=LONGEST_SECONDS)
+    assert job.wait() != 0
+    assert message in job.stderr.replace("'--consistency' 'as", "--consistency 'as")
 
 
 @pytest.mark.parametrize("rank", [1, 2])

@@ -13,7 +13,7 @@
 namespace gyre::params::internal {
 namespace {
 
-enum Part : std::uint8_t { kNone = 0, kContributor = 1, kLate = 2 };
+enum Part : std::uint8_t { kNone = 0, kContributor = 1, kLate = 2, kAsking = 3 };
 
 /// What a server tells server 0: a worker, and whether it only asks.
 using Word = std::array<std::byte, 9>;
@@ -35,6 +35,7 @@ Bytes encode(const Quorum::Verdict& verdict, int workers) {
   std::vector<std::uint8_t> parts(static_cast<std::size_t>(workers), kNone);
   for (const int worker : verdict.contributors) parts.at(static_cast<std::size_t>(worker)) = kContributor;
   for (const int worker : verdict.late) parts.at(static_cast<std::size_t>(worker)) = kLate;
+  for (const int worker : verdict.asking) parts.at(static_cast<std::size_t>(worker)) = kAsking;
   ByteWriter writer;
   writer.u64(verdict.step);
   for (const std::uint8_t part : parts) writer.u8(part);
@@ -43,12 +44,13 @@ Bytes encode(const Quorum::Verdict& verdict, int workers) {
 
 Quorum::Verdict decode_verdict(std::span<const std::byte> bytes, int workers) {
   ByteReader reader(bytes, "a verdict of a parameter server");
-  Quorum::Verdict verdict{.step = reader.u64(), .contributors = {}, .late = {}};
+  Quorum::Verdict verdict{.step = reader.u64(), .contributors = {}, .late = {}, .asking = {}};
   for (int worker = 0; worker < workers; ++worker) {
     const std::uint8_t part = reader.u8();
-    if (part > kLate) throw Error(ErrorCode::kProtocol, fmt::format("a verdict has part {} for worker {}", part, worker));
+    if (part > kAsking) throw Error(ErrorCode::kProtocol, fmt::format("a verdict has part {} for worker {}", part, worker));
     if (part == kContributor) verdict.contributors.push_back(worker);
     if (part == kLate) verdict.late.push_back(worker);
+    if (part == kAsking) verdict.asking.push_back(worker);
   }
   if (reader.remaining() != 0) throw Error(ErrorCode::kProtocol, "a verdict is about too many workers");
   return verdict;
@@ -152,7 +154,7 @@ void Verdicts::follow() {
   for (;;) {
     messages_.receive(layout_.rank_of_server(0), kVerdictTag, kBytesType, bytes).wait();
     const Quorum::Verdict verdict = decode_verdict(bytes, layout_.workers);
-    if (verdict.contributors.empty() && verdict.late.empty()) break;
+    if (verdict.contributors.empty() && verdict.late.empty() && verdict.asking.empty()) break;
     carry_out_(verdict);
   }
   const Word end = encode_word(layout_.workers, false);
