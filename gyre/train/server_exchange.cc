@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "gyre/base/error.h"
+#include "gyre/collectives/exchange_cost.h"
 
 namespace gyre::train {
 
@@ -18,6 +21,9 @@ params::TrainingSetup setup_for(const NamedTensors& parameters, const params::La
     }
     setup.tensor_values.push_back(static_cast<std::uint64_t>(tensor.numel()));
   }
+  const auto values = std::accumulate(setup.tensor_values.begin(), setup.tensor_values.end(), std::uint64_t{0});
+  setup.shards.values_per_block =
+      collectives::server_block_bytes(values * sizeof(float), layout.servers) / sizeof(float);
   return setup;
 }
 
