@@ -270,3 +270,56 @@ def test_the_words_name_what_was_hidden_and_what_came_out_of_order() -> None:
     assert "tensors had no gradient" in text
     assert "shared arena: reduced in place" in text
     assert "(because)" in text
+
+
+def test_workers_are_compared_without_running_anything(explain: Explain) -> None:
+    """The figures of the table of traffic: 4 MB at 100 Mbit/s among eight workers."""
+    done = explain("--workers", "8", "--bytes", "4000000", "--rate", "100mbit", "--spare-hosts", "8", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    step_us = {(row["architecture"], row["servers"]): row["step_us"] for row in report["architectures"]}
+    assert step_us["allreduce", 0] == pytest.approx(560_000, rel=0.01)
+    assert step_us["colocated", 8] == pytest.approx(560_000, rel=0.01)
+    # A sixteenth, or a seventh, of the time for the last block's answers.
+    assert step_us["dedicated", 1] == pytest.approx(2_560_000 * 17 / 16, rel=0.01)
+    assert step_us["dedicated", 8] == pytest.approx(320_000 * 8 / 7, rel=0.01)
+    assert (report["choice"]["architecture"], report["choice"]["servers"]) == ("dedicated", 8)
+    assert report["servers_that_beat_allreduce"] == 5
+    assert report["one_more_host"]["as_server"]["step_us"] == report["choice"]["step_us"]
+    assert report["one_more_host"]["as_worker"]["workers"] == 9
+
+
+def test_what_one_more_host_would_bring_is_said_in_words(explain: Explain) -> None:
+    few = explain("--workers", "8", "--bytes", "4000000", "--rate", "100mbit").stdout
+    assert "With no spare host: allreduce, 560.7 ms per step.\nOne more host as a server: no gain.\n" in few
+    some = explain("--workers", "8", "--bytes", "4000000", "--rate", "100mbit", "--spare-hosts", "6").stdout
+    assert "With 6 spare hosts: 6 dedicated servers," in some
+    assert "One more host as a server: 7 dedicated servers," in some
+    assert "Dedicated servers are faster than allreduce from 5 servers on; more than 8 bring nothing." in some
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "1", "--bytes", "4MB"], "--workers is 1; 2 to 10000 are possible"),
+        (["--workers", "2"], "--workers needs --bytes, the gradients of a worker, such as --bytes 100MB"),
+        (["--workers", "2", "--bytes", "0"], "--bytes is '0'; 1 byte to 16 TB are possible"),
+        (["--workers", "2", "--bytes", "x"], "--bytes has 'x'; sizes such as 4, 64KB or 16MB are needed"),
+        (
+            ["--workers", "2", "--bytes", "4", "--rate", "fast"],
+            "--rate is 'fast'; a rate such as 100mbit or 10gbit is needed",
+        ),
+        (["--workers", "2", "--bytes", "4", "--latency-us", "-1"], "--latency-us is -1; 0 to 10000000 are possible"),
+        (["--workers", "2", "--bytes", "4", "--latency-us", "nan"], "--latency-us is nan; 0 to 10000000 are possible"),
+        (["--workers", "2", "--bytes", "4", "--spare-hosts", "-1"], "--spare-hosts is -1; 0 to 10000 are possible"),
+        (
+            ["--workers", "2", "--bytes", "4", "--", "true"],
+            "--workers predicts, and runs nothing: leave out --model and the command",
+        ),
+        (["--rate", "1gbit", "--", "true"], "--rate needs --workers, and runs nothing"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(explain: Explain, arguments: list[str], message: str) -> None:
+    done = explain(*arguments)
+    assert (done.returncode, done.stderr) == (2, f"gyre explain: {message}\nSee `gyre explain --help`.\n")
+    assert done.stdout == ""

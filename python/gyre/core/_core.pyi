@@ -254,3 +254,20 @@ class PointToPoint:
 
 def read_checkpoint(path: str) -> tuple[dict[str, str], list[tuple[str, str, list[int], bytes]]]: ...
 def encode_checkpoint(metadata: dict[str, str], tensors: list[tuple[str, str, list[int], bytes]]) -> bytes: ...
+def exchange_cost(
+    architecture: str,
+    servers: int,
+    workers: int,
+    bytes: int,
+    bytes_per_second: float,
+    latency_seconds: float,
+    block_bytes: int,
+) -> tuple[float, float, float]: ...
+def choose_architecture(
+    workers: int,
+    bytes: int,
+    bytes_per_second: float,
+    latency_seconds: float,
+    block_bytes: int,
+    spare_hosts: int,
+) -> tuple[str, int, tuple[float, float, float]]: ...

@@ -5,6 +5,7 @@
 #include "python/gyre/core/distributed_binding.h"
 #include "python/gyre/core/engine_binding.h"
 #include "python/gyre/core/error_binding.h"
+#include "python/gyre/core/exchange_cost_binding.h"
 #include "python/gyre/core/memory_binding.h"
 
 NB_MODULE(_core, module) {
@@ -20,4 +21,5 @@ NB_MODULE(_core, module) {
   gyre::python::bind_checkpoints(module);
   gyre::python::bind_engine(module);
   gyre::python::bind_distributed(module);
+  gyre::python::bind_exchange_costs(module);
 }

@@ -1,4 +1,5 @@
 """`gyre explain`: runs a job and reports where its exchange spent its time. docs/guide/explain.md has an example.
 
-`report` formats what rank 0 wrote; `__main__` runs the job.
+With --workers it runs nothing, and compares ways to exchange gradients (`architecture`). `report` formats what rank 0
+wrote; `__main__` runs the job.
 """

@@ -18,7 +18,9 @@ from gyre._command_line import Parser
 from gyre._step_record import SUFFIX
 from gyre.bench.errors import UsageError
 from gyre.bench.launch import Interrupted, Launcher, launcher, module, program
-from gyre.bench.options import MODEL_NAMES, checked_model
+from gyre.bench.options import MODEL_NAMES, checked_model, size_of
+from gyre.explain import architecture
+from gyre.explain.architecture import MOST_HOSTS, Setting, bytes_per_second
 from gyre.explain.report import complete, words
 from gyre.launch.program import MOST_RANKS_PER_HOST
 
@@ -28,6 +30,11 @@ _SIGNALLED_EXIT_CODE = 128
 _NOT_STARTED = (126, 127)
 _LONGEST_SECONDS = 86400
 _END_SECONDS = 20
+_OF_WORKERS = ("--bytes", "--rate", "--latency-us", "--spare-hosts")
+_RATE = "10gbit"
+_LATENCY_US = 50.0
+_MOST_LATENCY_US = 10_000_000
+_MOST_BYTES = 1 << 44
 
 _EPILOG = """\
 Runs COMMAND as `gyre run` does, or a few training steps of a model, and prints a report at the end: the speed of the
@@ -35,10 +42,14 @@ ranks' machine, the algorithm of each bucket of gradients and the reason for it,
 much of the exchange was hidden behind backward, and the other parts of a step. Times are rank 0's. With -o json stdout
 has only the report; the job's own stdout goes to stderr.
 
+With --workers it runs nothing, and predicts from a cost model whether that many workers on hosts of their own should
+exchange gradients by allreduce or through parameter servers, through how many, and what one more host would bring.
+
 Examples:
   gyre explain -n 4 -- python train.py --epochs 1
   gyre explain -n 4 --seconds 30 -- python train.py
   gyre explain -n 2 --model resnet50
+  gyre explain --workers 8 --bytes 100MB --rate 10gbit --spare-hosts 4
 
 After Ctrl-C or --seconds, a Python program still produces its report.
 Exit code: the job's; 1 if there is no report; 2 for an invalid option; 130 after Ctrl-C."""
@@ -47,8 +58,9 @@ Exit code: the job's; 1 if there is no report; 2 for an invalid option; 130 afte
 def parser() -> Parser:
     whole = Parser(
         prog="gyre explain",
-        usage="gyre explain [-n N] [--seconds S] [-o table|json] [--model MODEL | -- COMMAND [ARGUMENTS…]]",
-        description="Reports where a job's exchange spends its time.",
+        usage="gyre explain [-n N] [--seconds S] [-o table|json] [--model MODEL | -- COMMAND [ARGUMENTS…]]\n"
+        "       gyre explain --workers N --bytes SIZE [--rate RATE] [--latency-us T] [--spare-hosts N] [-o table|json]",
+        description="Reports where a job's exchange spends its time, or compares ways to exchange gradients.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -56,9 +68,18 @@ def parser() -> Parser:
     whole.add_argument("--seconds", type=float, help="end the job after this time (default: when it ends by itself)")
     whole.add_argument("--model", help=f"a made-up training of {', '.join(MODEL_NAMES)} instead of COMMAND")
     whole.add_argument("--steps", type=int, default=5, help="of --model (default: 5)")
+    whole.add_argument("--workers", type=int, help="compare architectures for this many workers, each on its own host")
+    whole.add_argument("--bytes", help="with --workers: the gradients of a worker, such as 100MB")
+    whole.add_argument("--rate", help="with --workers: of a host's link in each direction (default: 10gbit)")
+    whole.add_argument("--latency-us", type=float, help="with --workers: from one host to another (default: 50)")
+    whole.add_argument("--spare-hosts", type=int, help="with --workers: hosts that could become servers (default: 0)")
     whole.add_argument("-o", "--output", choices=("table", "json"), default="table", help="what to print")
     whole.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return whole
+
+
+def value_of(arguments: argparse.Namespace, option: str) -> object:
+    return getattr(arguments, option.removeprefix("--").replace("-", "_"))
 
 
 def command_of(arguments: argparse.Namespace) -> list[str]:
@@ -66,6 +87,9 @@ def command_of(arguments: argparse.Namespace) -> list[str]:
     command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if (arguments.model is None) == (not command):
         raise UsageError("either --model or a command is needed, as in `gyre explain -n 4 -- python train.py`")
+    given = next((option for option in _OF_WORKERS if value_of(arguments, option) is not None), None)
+    if given is not None:
+        raise UsageError(f"{given} needs --workers, and runs nothing")
     if not arguments.ranks.isdecimal() or not 1 <= int(arguments.ranks) <= MOST_RANKS_PER_HOST:
         raise UsageError(f"-n is '{arguments.ranks}'; a whole number from 1 to {MOST_RANKS_PER_HOST} is needed")
     if arguments.seconds is not None and not 0 < arguments.seconds <= _LONGEST_SECONDS:
@@ -75,6 +99,28 @@ def command_of(arguments: argparse.Namespace) -> list[str]:
     if not 1 <= arguments.steps <= 1000:
         raise UsageError(f"--steps is {arguments.steps}; 1 to 1000 are possible")
     return module("train_model", "--model", checked_model(arguments.model), "--steps", str(arguments.steps))
+
+
+def setting_of(arguments: argparse.Namespace) -> Setting:
+    """What --workers and the options with it describe. UsageError names the one that is wrong."""
+    if arguments.model is not None or arguments.command:
+        raise UsageError("--workers predicts, and runs nothing: leave out --model and the command")
+    if not 2 <= arguments.workers <= MOST_HOSTS:
+        raise UsageError(f"--workers is {arguments.workers}; 2 to {MOST_HOSTS} are possible")
+    if arguments.bytes is None:
+        raise UsageError("--workers needs --bytes, the gradients of a worker, such as --bytes 100MB")
+    size = size_of(arguments.bytes, "--bytes")
+    if not 1 <= size <= _MOST_BYTES:
+        raise UsageError(f"--bytes is '{arguments.bytes}'; 1 byte to 16 TB are possible")
+    spare_hosts = arguments.spare_hosts or 0
+    if not 0 <= spare_hosts <= MOST_HOSTS:
+        raise UsageError(f"--spare-hosts is {spare_hosts}; 0 to {MOST_HOSTS} are possible")
+    latency_us = _LATENCY_US if arguments.latency_us is None else arguments.latency_us
+    if not 0 <= latency_us <= _MOST_LATENCY_US:
+        raise UsageError(f"--latency-us is {latency_us:g}; 0 to {_MOST_LATENCY_US} are possible")
+    rate = arguments.rate or _RATE
+    bytes_per_second(rate)
+    return Setting(arguments.workers, size, rate, latency_us, spare_hosts)
 
 
 @dataclass
@@ -165,10 +211,14 @@ def print_report(arguments: argparse.Namespace, ended: Ended, path: Path) -> int
 
 
 def main(words_given: Sequence[str] | None = None) -> int:
-    """Runs and explains one job; returns the exit code."""
+    """Runs and explains one job, or compares architectures; returns the exit code."""
     arguments = parser().parse_args(words_given)
     started = time.monotonic()
     try:
+        if arguments.workers is not None:
+            comparison = architecture.explain(setting_of(arguments))
+            print(json.dumps(comparison, indent=1) if arguments.output == "json" else architecture.words(comparison))
+            return 0
         with launcher(verbose=False) as programs:
             ended, path = run(arguments, programs)
             return print_report(arguments, ended, path)

@@ -93,7 +93,7 @@ def _rate_text(bytes_per_second: float) -> str:
     return f"{bytes_per_second / 1e9:.1f} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.1f} MB/s"
 
 
-def _lined_up(lines: Sequence[Sequence[str]]) -> list[str]:
+def lined_up(lines: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
@@ -140,7 +140,7 @@ def _buckets(plan: Mapping[str, Any]) -> list[str]:
         f"{algorithm}: {_ALGORITHMS.get(algorithm, 'no description')} ({reason})"
         for algorithm, reason in reasons.items()
     ]
-    return [*_lined_up(lines), "(of the last step; achieved includes waiting for slower ranks)", *lines_of_reasons]
+    return [*lined_up(lines), "(of the last step; achieved includes waiting for slower ranks)", *lines_of_reasons]
 
 
 def _step(plan: Mapping[str, Any]) -> list[str]:
@@ -173,7 +173,7 @@ def _ddp_words(group: Mapping[str, Any]) -> list[str]:
             "copied: through Gyre's own shared memory and back, as are buckets under 256 KB, or all if /dev/shm is "
             "small"
         ]
-    return ["", f"DistributedDataParallel in {group['group']}:", *_lined_up(lines), *legend]
+    return ["", f"DistributedDataParallel in {group['group']}:", *lined_up(lines), *legend]
 
 
 def _whole_step(step: Mapping[str, Any]) -> list[str]:
@@ -207,7 +207,7 @@ def words(report: Report) -> str:
     busy = [lane for lane in report["lanes"] if lane["collectives"] > 0]
     if busy:
         lines.append("")
-        lines += _lined_up(
+        lines += lined_up(
             [
                 ("lane", "collectives", "waited", "copied for", "reduced for", "sent for", "bytes sent", "in place"),
                 *(
