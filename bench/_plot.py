@@ -42,10 +42,18 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", more: str = "")
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
 
 
-def svg(title: str, x_name: str, y_name: str, lines: Sequence[Line], x_text: Callable[[float], str]) -> str:
+def svg(
+    title: str,
+    x_name: str,
+    y_name: str,
+    lines: Sequence[Line],
+    x_text: Callable[[float], str],
+    *,
+    x_base: int = 4,
+) -> str:
     """All coordinates positive."""
     points = [point for line in lines for point in line.points]
-    x_axis = _Axis([x for x, _ in points], LEFT, WIDTH - RIGHT, 4)
+    x_axis = _Axis([x for x, _ in points], LEFT, WIDTH - RIGHT, x_base)
     y_axis = _Axis([y for _, y in points], HEIGHT - BOTTOM, TOP, 10)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"',

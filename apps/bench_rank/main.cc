@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "apps/bench_rank/benches.h"
+#include "apps/bench_rank/servers.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -26,6 +27,8 @@ struct Options {
   std::string tensors;
   std::string result;
   std::string paths = "arena,tensor";
+  ServerBench servers;
+  std::string server_results;
   Effort effort{.rotation_bytes = kRotationBytes};
 };
 
@@ -41,7 +44,13 @@ void add_options(CLI::App& app, Options& options) {
   messages->add_option("--sizes", options.sizes_bytes, "In bytes")->required()->delimiter(',');
   CLI::App* exchange = app.add_subcommand("exchange", "A model's gradients");
   exchange->add_option("--tensors", options.tensors, "JSON file: a list of {\"name\", \"shape\"}")->required();
-  for (CLI::App* verb : {allreduce, messages, exchange}) {
+  CLI::App* servers = app.add_subcommand("servers", "One tensor's gradients through parameter servers");
+  servers->add_option("--servers", options.servers.servers, "So many of the ranks")->required();
+  servers->add_option("--bytes", options.servers.bytes, "Of the gradients, a multiple of 4")->required();
+  servers->add_option("--block-bytes", options.servers.block_bytes, "At most, a multiple of 4 (0: as programs do)");
+  servers->add_option("--server-results", options.server_results, "Where servers write theirs, each with its number")
+      ->required();
+  for (CLI::App* verb : {allreduce, messages, exchange, servers}) {
     verb->add_option("--result", options.result, "Where rank 0 writes its figures")->required();
     verb->add_option("--paths", options.paths, "arena, tensor or both")->capture_default_str();
     verb->add_option("--seconds", options.effort.seconds, "Per figure")->check(CLI::NonNegativeNumber);
@@ -69,6 +78,10 @@ double measure_bound(const engine::Runtime& runtime, const CLI::App& app) {
 }
 
 void run(const CLI::App& app, const Options& options) {
+  if (app.got_subcommand("servers")) {
+    run_with_servers(options.servers, options.effort, options.result, options.server_results);
+    return;
+  }
   const auto runtime = engine::Runtime::start_from_environment();
   // They stay open until the ranks leave: the end of one rank's is a failure to the others before that.
   const auto messages = app.got_subcommand("messages") ? runtime->open_messages() : nullptr;

@@ -42,10 +42,14 @@ engine::Request sum_of(const std::string& name, std::span<float> values) {
   return request;
 }
 
-int agreed_rounds(engine::Runtime& runtime, double once_us, const Effort& effort) {
+int rounds_for(double once_us, const Effort& effort) {
   const double fewest = effort.fewest_rounds;
-  std::vector<float> rounds{static_cast<float>(
-      std::clamp(effort.seconds * 1e6 / std::max(once_us, 0.1), fewest, std::max(kMostRounds, fewest)))};
+  return static_cast<int>(
+      std::clamp(effort.seconds * 1e6 / std::max(once_us, 0.1), fewest, std::max(kMostRounds, fewest)));
+}
+
+int agreed_rounds(engine::Runtime& runtime, double once_us, const Effort& effort) {
+  std::vector<float> rounds{static_cast<float>(rounds_for(once_us, effort))};
   engine::Request request = sum_of("rounds", rounds);
   request.signature.kind = engine::OperationKind::kBroadcast;
   static_cast<void>(runtime.engine().run(std::move(request)));

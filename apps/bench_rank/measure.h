@@ -30,6 +30,9 @@ std::size_t buffers_for(std::size_t size_bytes, const Effort& effort);
 /// An allreduce of `values` in place, as a sum.
 engine::Request sum_of(const std::string& name, std::span<float> values);
 
+/// How often to repeat what takes `once_us`.
+int rounds_for(double once_us, const Effort& effort);
+
 /// Collective. How often to repeat what takes `once_us`; rank 0's opinion counts.
 int agreed_rounds(engine::Runtime& runtime, double once_us, const Effort& effort);
 

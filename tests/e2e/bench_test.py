@@ -113,6 +113,66 @@ def test_moves_have_a_row_for_each_operation_beside_both_peers(bench: Bench) -> 
         assert set(row["peers"]) == {"gloo_us", "openmpi_us"}
 
 
+def test_parameter_servers_have_a_row_beside_gloo_and_allreduce(bench: Bench) -> None:
+    """The programs check the averages."""
+    done = bench("ps", "--workers", "1,2", "--servers", "2", "--bytes", "300KB", *QUICK, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [(row["workers"], row["servers"]) for row in rows] == [(1, 2), (2, 2)]
+    for row in rows:
+        assert (row["bench"], row["architecture"], row["hosts"], row["bytes"]) == ("ps", "one host", 1, 300 << 10)
+        assert row["ranks"] == row["workers"] + row["servers"]
+        assert row["ours_us"] > 0
+        assert row["allreduce_us"] > 0
+        assert row["server_ns_per_byte"] > 0
+        assert row["peers"]["gloo_us"] > 0
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_programs("ip", "ethtool")
+def test_parameter_servers_are_swept_over_hosts_beside_the_models_predictions(bench: Bench) -> None:
+    sweep = ["--workers", "2", "--servers", "1,3", "--rate", "1gbit", "--bytes", "256KB", "--block", "32KB"]
+    done = bench("ps", *sweep, *QUICK, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    # Three servers find no room on two workers' hosts.
+    places = [(row["architecture"], row["servers"], row["hosts"]) for row in rows]
+    assert places == [("allreduce", 0, 2), ("dedicated", 1, 3), ("dedicated", 3, 5), ("colocated", 1, 2)]
+    for row in rows:
+        assert row["ours_us"] > 0
+        assert 0 < row["bound_us"] <= row["predicted_us"]
+        # Headers come on top, and the frames of joining.
+        for role, sent in row["sent_bytes"].items():
+            predicted = row["predicted_sent_bytes"][role]
+            assert predicted <= 1.01 * sent < 2 * predicted or predicted == sent == 0, row
+    by_place = {(row["architecture"], row["servers"]): row for row in rows}
+    # The server's link carries both workers' gradients: 8 blocks, and the last one's answers.
+    assert by_place["dedicated", 1]["bound_us"] == pytest.approx(2 * (256 << 10) * 8 / 1000, rel=1e-3)
+    assert by_place["dedicated", 1]["predicted_us"] > 9 / 8 * by_place["dedicated", 1]["bound_us"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "0"], "--workers is '0'; numbers from 1 to 64, separated by commas, are needed"),
+        (["--servers", "x"], "--servers is 'x'; numbers from 1 to 64, separated by commas, are needed"),
+        (["--bytes", "6"], "--bytes is '6'; a multiple of 4 up to 4 GB is needed"),
+        (["--block", "2"], "--block is '2'; a multiple of 4 up to 4 GB is needed"),
+        (["--rate", "100mbit,fast"], "--rate has 'fast'; rates such as 100mbit or 1gbit are needed"),
+        (["--placements", "dedicated"], "--placements is about hosts; --rate makes them"),
+        (["--rate", "1gbit", "--placements", "both"], "--placements has 'both'; there are: dedicated, colocated"),
+        (
+            ["--rate", "1gbit", "--workers", "2", "--servers", "4", "--placements", "colocated"],
+            "there are more colocated servers than workers, on whose hosts they are: none can be measured",
+        ),
+        (["--seconds", "0"], "--seconds is 0; more than 0 and at most 60 are needed"),
+    ],
+)
+def test_parameter_servers_that_cannot_be_are_refused(bench: Bench, arguments: list[str], message: str) -> None:
+    done = bench("ps", *arguments)
+    assert (done.returncode, done.stderr) == (2, f"gyre bench ps: {message}\nSee `gyre bench ps --help`.\n")
+
+
 def test_a_peer_that_is_missing_costs_its_column_and_one_line(bench: Bench, tmp_path: Path) -> None:
     """Nobody should have to install Open MPI to see the rest."""
     file = tmp_path / "rows.json"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gyre._command_line import Parser
-from gyre.bench import allreduce, exchange, jobs, loader, messages, moves, step
+from gyre.bench import allreduce, exchange, jobs, loader, messages, moves, ps, step
 from gyre.bench.errors import BenchError, UsageError
 from gyre.bench.launch import Interrupted, launcher
 from gyre.bench.report import check_writable, table, write_json
@@ -25,6 +25,7 @@ Examples:
   gyre bench messages --ranks 2 --sizes 4,16MB
   gyre bench exchange resnet50 --json exchange.json
   gyre bench step vgg16 --image-size 32 --batch 32
+  gyre bench ps --workers 2 --servers 1 --bytes 100MB
   gyre bench jobs --jobs 1000 --nodes 8
   gyre bench loader images
 
@@ -40,7 +41,7 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = whole.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in (allreduce, messages, moves, exchange, step, jobs, loader):
+    for verb in (allreduce, messages, moves, exchange, step, ps, jobs, loader):
         verb.add_verb(verbs)
     return whole
 

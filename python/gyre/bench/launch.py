@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -122,6 +123,7 @@ class Launcher:
         self._verbose = verbose
         self._runs = 0
         self._hosts: Hosts | None = None
+        self._round_trip_us = 0.0
         self.notes: list[str] = []  # Notes for the reader of the figures.
 
     def note(self, what: str) -> None:
@@ -138,13 +140,20 @@ class Launcher:
         self._runs += 1
         return self.scratch / f"{self._runs}-{name}"
 
-    def ranks(self, place: Place, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Figures:
-        """Runs `command` on every rank of `place` and returns rank 0's result. BenchError if it fails."""
+    def ranks(
+        self,
+        place: Place,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        host_of_rank: Sequence[int] | None = None,
+    ) -> Figures:
+        """Runs `command` on every rank of `place` and returns what the ranks report: one of them does. `host_of_rank`:
+        for several hosts, where the ranks are not spread evenly. BenchError if it fails."""
         result = self.file("result.json")
         full = [*command, *place.effort, "--result", str(result)]
         threads = {"OMP_NUM_THREADS": str(place.threads)}
         if place.hosts > 1:
-            return self._run_on_hosts(place, full, {**threads, **(environment or {})}, result)
+            return self._run_on_hosts(place, full, {**threads, **(environment or {})}, result, host_of_rank)
         run = [str(program("gyre")), "run", "-n", str(place.ranks), "--grace-seconds", str(_GRACE_SECONDS), "--"]
         return self._run([*run, *full], {**threads, **(environment or {})}, result)
 
@@ -156,6 +165,18 @@ class Launcher:
         run = [str(program("gyre")), "run", "-n", "1", "--grace-seconds", str(_GRACE_SECONDS), "--"]
         environment = {"OMP_NUM_THREADS": str(place.threads)}
         return self._run([*run, *full, "--result", str(result)], environment, result)
+
+    def sent_bytes(self, place: Place) -> list[int]:
+        """What each of several hosts has sent so far, headers included; empty for one."""
+        if place.hosts == 1:
+            return []
+        hosts = self._made_hosts(place)
+        return [hosts.bytes_sent(host) for host in range(place.hosts)]
+
+    def round_trip_us(self, place: Place) -> float:
+        """From one of several hosts to another and back, measured on idle links."""
+        self._made_hosts(place)
+        return self._round_trip_us
 
     def end_hosts(self) -> None:
         """Removes the hosts that were made, if any."""
@@ -175,7 +196,9 @@ class Launcher:
             return self._hosts
         self.end_hosts()
         self._hosts = Hosts.create(place.hosts, place.rate)
-        for report in self._hosts.check():
+        reports = self._hosts.check()
+        self._round_trip_us = statistics.median(report.round_trip_us for report in reports)
+        for report in reports:
             link = f"host {report.source} to host {report.target}"
             self.say(f"{link}: {report.share:.1%} of what {place.rate} can carry, {report.round_trip_us:.0f} us")
             if report.share < _LEAST_SHARE:
@@ -186,7 +209,12 @@ class Launcher:
         return self._hosts
 
     def _run_on_hosts(
-        self, place: Place, command: Sequence[str], environment: Mapping[str, str], result: Path
+        self,
+        place: Place,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        result: Path,
+        host_of_rank: Sequence[int] | None,
     ) -> Figures:
         hosts = self._made_hosts(place)
         from hosts import HostsError, run_ranks  # noqa: PLC0415
@@ -195,7 +223,14 @@ class Launcher:
         interface = {"GLOO_SOCKET_IFNAME": "eth0", "GYRE_TLS": "0", **self._torch_folder(), **environment}
         per_host = [place.ranks // place.hosts] * place.hosts
         try:
-            ended = run_ranks(hosts, per_host, command, environment=interface, timeout_s=PROGRAM_TIMEOUT_SECONDS)
+            ended = run_ranks(
+                hosts,
+                per_host,
+                command,
+                host_of_rank=host_of_rank,
+                environment=interface,
+                timeout_s=PROGRAM_TIMEOUT_SECONDS,
+            )
         except HostsError as error:
             raise BenchError(f"{_shown(command)}\n{error}") from error
         for rank in ended:

@@ -28,7 +28,7 @@ class Effort:
 
 
 def add_common(parser: argparse.ArgumentParser, *, seconds: float) -> None:
-    """The options of every command."""
+    """The options of every command whose ranks are alike."""
     parser.add_argument(
         "--ranks", help="total numbers of ranks, such as 2,4 (the default; with --hosts: one on each host)"
     )
@@ -40,6 +40,11 @@ def add_common(parser: argparse.ArgumentParser, *, seconds: float) -> None:
     parser.add_argument(
         "--rate", default="1gbit", help="of each host's link in each direction, such as 100mbit (default: 1gbit)"
     )
+    add_output(parser, seconds=seconds)
+
+
+def add_output(parser: argparse.ArgumentParser, *, seconds: float) -> None:
+    """The options of how long to measure, and where the figures go."""
     parser.add_argument(
         "--seconds", type=float, default=seconds, help=f"time to measure each figure (default: {seconds:g})"
     )

@@ -67,6 +67,24 @@ JOBS_COLUMNS = (
 )
 
 
+SERVER_COLUMNS = (
+    "what",
+    "workers",
+    "servers",
+    "hosts",
+    "step",
+    "predicted",
+    "bound",
+    "of it",
+    "worker's host sends",
+    "server's host sends",
+    "server per byte",
+    "gloo",
+    "/ours",
+    "allreduce",
+)
+
+
 LOADER_COLUMNS = (
     "what",
     "threads",
@@ -170,6 +188,22 @@ def jobs_cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def server_cells(row: Row) -> tuple[str, ...]:
+    """One line of the table of parameter servers: SERVER_COLUMNS."""
+    ours: float = row["ours_us"]
+    bound: float | None = row.get("bound_us")
+    gloo: float | None = row["peers"].get("gloo_us")
+    sent: Mapping[str, float] = row.get("sent_bytes", {})
+    processor = f"{row['server_ns_per_byte']:.2f} ns" if "server_ns_per_byte" in row else "-"
+    parts = [row["architecture"], size_text(row["bytes"]), *([row["rate"]] if "rate" in row else [])]
+    return (
+        ", ".join(parts), str(row["workers"]), str(row["servers"]), str(row["hosts"]), time_text(ours),
+        time_text(row.get("predicted_us")), time_text(bound), f"{bound / ours:.0%}" if bound else "-",
+        *(size_text(sent[role]) if sent.get(role) else "-" for role in ("worker", "server")),
+        processor, time_text(gloo), _ratio_text(gloo, ours), time_text(row.get("allreduce_us")),
+    )  # fmt: skip
+
+
 def loader_cells(row: Row) -> list[tuple[str, ...]]:
     """The lines of one case in the table of loaders, one for each peer: LOADER_COLUMNS."""
     ours: float = row["ours_per_second"]
@@ -196,6 +230,8 @@ def table(rows: Sequence[Row]) -> str:
         lines = [JOBS_COLUMNS, *(jobs_cells(row) for row in rows)]
     elif rows and rows[0]["bench"] == "loader":
         lines = [LOADER_COLUMNS, *(line for row in rows for line in loader_cells(row))]
+    elif rows and rows[0]["bench"] == "ps":
+        lines = [SERVER_COLUMNS, *(server_cells(row) for row in rows)]
     else:
         lines = [COLUMNS, *(cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

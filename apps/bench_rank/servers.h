@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+
+#include "apps/bench_rank/measure.h"
+
+namespace gyre::bench_rank {
+
+/// An exchange of one tensor's gradients through parameter servers.
+struct ServerBench {
+  int servers = 1;              ///< So many of the job's ranks; the others are workers.
+  std::size_t bytes = 0;        ///< Of one worker's gradients; a multiple of 4.
+  std::size_t block_bytes = 0;  ///< Of a block at most; a multiple of 4. 0: as the training programs choose.
+};
+
+/// Runs this process as a worker or a server of the job in its environment, without an engine. Worker 0 writes
+/// {"step_us": median of a step, "steps": of each worker in all, "block_bytes"} to `result`, and server s
+/// {"processor_seconds": of serving them} to `server_results` with "." and s appended. The answers are checked.
+void run_with_servers(const ServerBench& bench, const Effort& effort, const std::filesystem::path& result,
+                      const std::filesystem::path& server_results);
+
+}  // namespace gyre::bench_rank
