@@ -286,7 +286,8 @@ def test_without_cgroups_each_process_is_limited_and_the_log_says_so(
     assert failure["message"] == "it exited with code 1; its last line: MemoryError"
     shown = capfd.readouterr()
     assert "[worker-1] 1" in shown.out.splitlines()
-    assert shown.err.count("[gyre.workers] limits: memory 0.2 GB for each process by RLIMIT_DATA, because") == 1
+    assert shown.err.count("[gyre.workers] limits of") == 1
+    assert "limits of worker-0: memory 0.2 GB for each process by RLIMIT_DATA, because" in shown.err
 
 
 SESSION = f"""

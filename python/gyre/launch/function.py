@@ -72,14 +72,14 @@ def run(
             "--",
         ]
         command += [sys.executable, "-u", "-m", "gyre.launch.call", name]
-        code, errors = _watch(command, {**os.environ, **import_path(), **(env or {})})
+        code, errors = _watch(command, {**os.environ, **_import_path(), **(env or {})})
         results = [folder / f"result-{rank}.pickle" for rank in range(np)]
         if code != 0 or not all(path.exists() for path in results):
             raise _failure(folder, code, errors)
         return [pickle.loads(path.read_bytes()) for path in results]
 
 
-def import_path() -> dict[str, str]:
+def _import_path() -> dict[str, str]:
     """Lets the ranks import what this process can import: from a notebook's folder, from a checkout."""
     return {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
 

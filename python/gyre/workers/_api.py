@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gyre.errors import InvalidArgumentError
 from gyre.workers import _session
-from gyre.workers._requests import check_count, check_environment, check_resources, check_timeout, command_of
+from gyre.workers._requests import check_count, check_environment, check_resources, check_timeout, command_of, job_place
 from gyre.workers._worker import UNKNOWN, Request, Worker
 
 Description = dict[str, Any]
@@ -27,6 +29,9 @@ def launch_workers(
     *,
     name: str = "worker",
     ssh: bool = True,
+    python: str = sys.executable,
+    server: str | None = None,
+    cluster: str | None = None,
     accelerator_label_id: int | None = None,  # noqa: ARG001  Newer versions of the API have these three;
     resource_profile_id: int | None = None,  # noqa: ARG001  there is nothing here to choose from.
     resource_group_id: int | None = None,  # noqa: ARG001
@@ -37,6 +42,10 @@ def launch_workers(
     A worker runs `script`, a Python file, else `code`, in which lines that begin with `!` are for the shell, else
     nothing until it is stopped. `env`: variables for it. Its output appears here, each line with its id in front. It
     ends with this process at the latest. `ssh`: whether it can be logged in to, at its ip_address and ssh_port.
+    `python`: the interpreter, by default that of this process.
+
+    `server`: a job server (as in gyre.jobs.Client) whose nodes are this machine's. Each worker is then a job of one
+    node in its `cluster`, without GPUs and ssh, and waits with the status "scheduling" until there is a node.
 
     A worker that cannot be launched has the status "failed" and a message. InvalidArgumentError, NotFoundError (no such
     script) and UnsupportedError (another kernel) are raised before anything is launched. Thread-safe.
@@ -44,10 +53,12 @@ def launch_workers(
     check_count("n", n, 1)
     check_resources(cpu, memory, nvidia_gpu)
     environment = check_environment(env or {})
-    command = command_of(kernel, script, code)
+    command = command_of(python, kernel, script, code)
     session = _session.current()
-    requests = [Request(command, environment, cpu, memory, nvidia_gpu, ssh, name, index=index) for index in range(n)]
-    workers = [session.launch(request) for request in requests]
+    place = job_place(server, cluster, nvidia_gpu)
+    ssh = ssh and place is None
+    request = Request(command, environment, cpu, memory, nvidia_gpu, ssh, name, place=place, python=python)
+    workers = [session.launch(replace(request, index=index)) for index in range(n)]
     with session.changed:
         return [worker.describe() for worker in workers]
 

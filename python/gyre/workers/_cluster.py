@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gyre.errors import InvalidArgumentError
 from gyre.workers import _session
 from gyre.workers._errors import ClusterError, ClusterRunError, ClusterStartError, message_of
 from gyre.workers._objects import OURS, TENSORFLOW
-from gyre.workers._requests import check_count, check_environment, check_resources, check_timeout
+from gyre.workers._requests import check_count, check_environment, check_resources, check_timeout, job_place
 from gyre.workers._worker import Request, Worker
 
 Spec = dict[str, list[str]]
@@ -31,6 +33,9 @@ def run_cluster(
     run_timeout_seconds: float = 0,
     env: Mapping[str, str] | None = None,
     tensorflow: bool | None = None,
+    python: str = sys.executable,
+    server: str | None = None,
+    cluster: str | None = None,
 ) -> tuple[Spec | None, str | None]:
     """Starts a cluster of `n_workers` workers and `n_ps` parameter servers, with `cpu` cores and `memory` GB each and
     `nvidia_gpu` GPUs for each worker. All tasks are started at the same time.
@@ -43,7 +48,8 @@ def run_cluster(
 
     `cluster` and `server` are a tf.train.ClusterSpec and a tf.distribute.Server if TensorFlow is installed, else
     ClusterSpec and Server of gyre.workers; `tensorflow` chooses. A parameter server without TensorFlow calls the
-    module's serve(cluster, server, task_index) if there is one.
+    module's serve(cluster, server, task_index) if there is one. `python`, `server` and `cluster`: as in
+    launch_workers.
 
     `timeout_seconds` is for the start of the whole cluster, `run_timeout_seconds` for what comes after it; 0: no limit.
     ClusterStartError and ClusterRunError have a list of `failures`; when they are raised, or any other exception, all
@@ -59,36 +65,35 @@ def run_cluster(
             f"worker_script is {worker_script!r}; the name of a Python module is needed, such as 'train' for train.py"
         )
     framework = {None: "", True: TENSORFLOW, False: OURS}[tensorflow]
-    cluster = _Cluster(worker_script or "", framework, timeout_seconds)
+    task = Request(
+        command=None, environment=check_environment(env or {}), cpu=cpu, memory=memory, ssh=False,
+        task=(framework, worker_script or ""), place=job_place(server, cluster, nvidia_gpu), python=python,
+    )  # fmt: skip
+    tasks = _Cluster(timeout_seconds)
     try:
         for role, count, gpus in (("worker", n_workers, nvidia_gpu), ("ps", n_ps, 0)):
-            cluster.launch(role, count, cpu, memory, gpus, check_environment(env or {}))
-        spec = cluster.start()
+            tasks.launch(task, role, count, gpus)
+        spec = tasks.start()
         if worker_script is None:
             return spec, f"grpc://{spec['worker'][0]}"
-        cluster.run(run_timeout_seconds)
+        tasks.run(run_timeout_seconds)
     except BaseException:
-        cluster.stop()
+        tasks.stop()
         raise
-    cluster.stop()
+    tasks.stop()
     return None, None
 
 
 class _Cluster:
-    def __init__(self, module: str, framework: str, timeout_seconds: float) -> None:
+    def __init__(self, timeout_seconds: float) -> None:
         self._session = _session.current()
-        self._module = module
-        self._framework = framework
         self._timeout_seconds = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds if timeout_seconds > 0 else None
         self._tasks: list[Worker] = []
 
-    def launch(self, role: str, count: int, cpu: float, memory: float, gpus: int, env: Mapping[str, str]) -> None:
+    def launch(self, task: Request, role: str, count: int, gpus: int) -> None:
         for index in range(count):
-            request = Request(
-                command=None, environment=env, cpu=cpu, memory=memory, gpus=gpus, ssh=False, name=role, role=role,
-                index=index, label=f"{role} {index}", task=(self._framework, self._module),
-            )  # fmt: skip
+            request = replace(task, gpus=gpus, name=role, role=role, index=index, label=f"{role} {index}")
             self._tasks.append(self._session.launch(request))
 
     def start(self) -> Spec:

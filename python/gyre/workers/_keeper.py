@@ -3,7 +3,7 @@
 It gets its order from the session, applies the limits, starts the worker's ssh server and program, and reports how the
 program ended. If the session disappears, it ends the program.
 
-It is run by its path and imports only the standard library, so that it starts in milliseconds.
+It is run by its path, or as a text in a job, and imports only the standard library, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import time
 from typing import Any
 
+KEY = "GYRE_WORKER_KEY"  # In a job, where other users can connect to the session's socket.
 MARKER = "GYRE_LAUNCH"  # Of gyre/base/launch_contract.h: the launcher ends whatever has it.
 GRACE_SECONDS = 5.0
 LONGEST_SSH_START_SECONDS = 10.0
@@ -37,30 +38,61 @@ def main() -> int:
     # SIGCHLD only has to wake poll(). A stop request can come before there is anything to stop.
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
-    control = socket.socket(socket.AF_UNIX)
-    control.connect(socket_path)
-    _send(control, {"worker": worker})
-    order = _receive(control)
+    # A job's node has an address of its own; a worker of this machine was given one.
+    hello = {"worker": worker, "address": os.environ.get("AZ_BATCH_HOST_LIST", "").partition(",")[0]}
+    control, nonce = connect(socket_path, hello)
+    order = _receive_order(control, nonce)
     if order is None:
-        return 0
+        return 1
     return _Keeper(control, order, wake_read).run()
 
 
-def _send(control: socket.socket, message: Order) -> None:
-    with contextlib.suppress(OSError):  # The session is gone; the loop notices it.
+def connect(path: str, hello: Order) -> tuple[socket.socket, str]:
+    """A connection to the session, which has been sent `hello`; if there is a KEY, with a proof that this process knows
+    it. The text: what the session must prove its order with. OSError."""
+    control = socket.socket(socket.AF_UNIX)
+    control.connect(path)
+    nonce = os.urandom(16).hex()
+    if KEY in os.environ:
+        line = receive_line(control)
+        hello = {**hello, "nonce": nonce, "proof": prove(os.environ[KEY], json.loads(line)["nonce"])}
+    send(control, hello)
+    return control, nonce
+
+
+def _receive_order(control: socket.socket, nonce: str) -> Order | None:
+    """None if there is none: the session has gone, or what answered is not the session."""
+    line = receive_line(control)
+    if not line:
+        return None
+    message = json.loads(line)
+    if KEY in os.environ and message["proof"] != prove(os.environ[KEY], nonce + message["order"]):
+        print("the worker's session has ended", file=sys.stderr)
+        return None
+    order: Order = json.loads(message["order"])
+    return order
+
+
+def prove(key: str, text: str) -> str:
+    import hmac  # noqa: PLC0415  Takes milliseconds; only jobs need it.
+
+    return hmac.new(key.encode(), text.encode(), "sha256").hexdigest()
+
+
+def send(control: socket.socket, message: Order) -> None:
+    with contextlib.suppress(OSError):  # The session is gone; whoever waits for it notices that.
         control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _receive(control: socket.socket) -> Order | None:
-    """The first line of JSON; None if the session has gone."""
+def receive_line(control: socket.socket) -> bytes:
+    """A line that nothing follows until it is answered; empty if the session has gone."""
     text = b""
     while not text.endswith(b"\n") and len(text) < _LONGEST_LINE:
         piece = control.recv(1 << 16)
         if not piece:
-            return None
+            return b""
         text += piece
-    order: Order = json.loads(text)
-    return order
+    return text
 
 
 class _Keeper:
@@ -82,10 +114,10 @@ class _Keeper:
         try:
             self._program = _spawn(self._order, own_group=True)
         except OSError as failure:
-            _send(self._control, {"not_started": str(failure)})
+            send(self._control, {"not_started": str(failure)})
             self._end_server()
             return _NOT_STARTED
-        _send(self._control, {"running": True, "process": self._program, "ssh": self._ssh_answers()})
+        send(self._control, {"running": True, "process": self._program, "ssh": self._ssh_answers()})
         self._wait()
         assert self._status is not None
         code = os.waitstatus_to_exitcode(self._status)
@@ -93,7 +125,7 @@ class _Keeper:
         if self._is_orphan:
             self._remove_what_the_session_made()
         ended_by = signal.Signals(-code).name if code < 0 else None
-        _send(self._control, {"exit_code": code if code >= 0 else 128 - code, "signal": ended_by})
+        send(self._control, {"exit_code": code if code >= 0 else 128 - code, "signal": ended_by})
         return code if code >= 0 else 128 - code
 
     def _ssh_server(self) -> Order:
@@ -177,7 +209,7 @@ class _Keeper:
                     os.rmdir(folder)
                 except OSError:
                     time.sleep(0.005)  # The kernel is still removing a process.
-        shutil.rmtree(os.path.dirname(self._order["control"]), ignore_errors=True)
+        shutil.rmtree(self._order["session_folder"], ignore_errors=True)
 
     def _end_server(self) -> None:
         """Ends the ssh server and its connections. They overwrite their environments, so the launcher cannot find them
@@ -243,7 +275,9 @@ def _become(order: Order, own_group: bool, report: int) -> None:
     if order["data_bytes"]:
         resource.setrlimit(resource.RLIMIT_DATA, (order["data_bytes"], order["data_bytes"]))
     if order["cores"]:
-        os.sched_setaffinity(0, order["cores"])
+        count, first = order["cores"]
+        usable = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, [usable[(first + i) % len(usable)] for i in range(count)])
     os.chdir(order["folder"])
     for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
@@ -254,10 +288,18 @@ def _become(order: Order, own_group: bool, report: int) -> None:
         if int(name) > 2 and int(name) != report:
             with contextlib.suppress(OSError):
                 os.close(int(name))
-    environment = dict(order["environment"])
-    if MARKER in os.environ:
-        environment[MARKER] = os.environ[MARKER]
+    environment = _environment(order)
     os.execvpe(order["command"][0], order["command"], environment)
+
+
+def _environment(order: Order) -> dict[str, str]:
+    """The session's, in a job the node's, with the order's variables."""
+    base = order["environment"]
+    if base is None:
+        base = {name: value for name, value in os.environ.items() if name not in (*order["dropped"], KEY)}
+    # A task of run_cluster connects to the session, too, and takes the key out of its environment at once.
+    kept = (MARKER, KEY) if order["is_task"] else (MARKER,)
+    return {**base, **order["variables"], **{name: os.environ[name] for name in kept if name in os.environ}}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Limits:
     cgroups: list[str] = field(default_factory=list)
     memory_cgroup: Path | None = None
     data_bytes: int | None = None
-    cores: list[int] | None = None
+    cores: tuple[int, int] | None = None  # How many, and with which of the usable ones to begin.
     text: str = ""
 
     def remove(self) -> bool:
@@ -55,15 +55,32 @@ def make_limits(worker: str, cpu: float, memory: float) -> Limits:
         limits.data_bytes = size
         ways = [f"memory {memory:g} GB for each process by RLIMIT_DATA, because this user cannot make memory cgroups"]
     if cpu_cgroup is not None:
-        ways.append(f"{cpu:g} cores by a cgroup")
+        ways.append(f"{cpu:g} {_cores(cpu)} by a cgroup")
     else:
-        usable = sorted(os.sched_getaffinity(0))
-        count = min(len(usable), math.ceil(cpu))
-        first = int(re.sub(r"\D", "", worker) or 0) * count
-        limits.cores = [usable[(first + i) % len(usable)] for i in range(count)]
-        ways.append(f"{count} whole cores by affinity, because this user cannot make cpu cgroups")
+        limits.cores = _affinity(worker, cpu)
+        ways.append(f"{_shown(limits.cores)} by affinity, because this user cannot make cpu cgroups")
     limits.text = ", ".join(ways)
     return limits
+
+
+def limits_in_job(worker: str, cpu: float, memory: float) -> Limits:
+    """Those that the keeper can set without cgroups."""
+    cores = _affinity(worker, cpu)
+    text = f"memory {memory:g} GB for each process by RLIMIT_DATA, {_shown(cores)} by affinity, as in every job"
+    return Limits(data_bytes=int(memory * _BYTES_PER_GB), cores=cores, text=text)
+
+
+def _affinity(worker: str, cpu: float) -> tuple[int, int]:
+    count = min(os.cpu_count() or 1, math.ceil(cpu))
+    return count, int(re.sub(r"\D", "", worker) or 0) * count
+
+
+def _shown(cores: tuple[int, int]) -> str:
+    return f"{cores[0]} {_cores(cores[0])}"
+
+
+def _cores(count: float) -> str:
+    return "core" if count == 1 else "cores"
 
 
 def remove_stale_cgroups() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
-from gyre.launch.function import import_path
 from gyre.workers._machine import SESSION_ADDRESS
 from gyre.workers._ssh import SshAccess
 from gyre.workers._worker import Request, Worker
@@ -26,21 +26,31 @@ _THROUGH_SSH = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "CUD
 _OF_PLATFORM = ("CDSW_", "CML_")
 
 
+SOCKET = "control"
+JOBS_SOCKET = "jobs"  # Any user can connect to it: jobs run as another one.
+
+
 def make_order(worker: Worker, session: str, folder: Path, ssh: SshAccess | None) -> dict[str, Any]:
     """As _keeper.py reads it. `session`, `folder`: the session's id and its folder."""
+    request = worker.request
+    in_job = request.place is not None
     variables = _variables(worker, session)
     environment = {name: value for name, value in os.environ.items() if name not in _OF_RANKS} | variables
     sshd = None
-    if worker.request.ssh and ssh is not None:
+    if request.ssh and ssh is not None:
         through = {name: environment[name] for name in _THROUGH_SSH if name in environment}
         through |= {name: value for name, value in variables.items() if name.startswith(_OF_PLATFORM)}
-        sshd = ssh.order(worker.id, worker.address, {**through, **worker.request.environment})
-    control = str(folder / "control")
+        sshd = ssh.order(worker.id, worker.address, {**through, **request.environment})
+    control = str(folder / (JOBS_SOCKET if in_job else SOCKET))
     return {
-        "command": _command(worker.request, worker.id, worker.address, control),
-        "environment": environment,
+        "command": _command(request, worker.id, worker.address, control),
+        # A job has its own environment: this process's may hold what the job's user must not see.
+        "environment": None if in_job else environment,
+        "dropped": sorted(_OF_RANKS),
+        "variables": variables,
+        "is_task": request.task is not None,
         "folder": os.getcwd(),
-        "control": control,
+        "session_folder": str(folder),
         "cgroups": worker.limits.cgroups,
         "data_bytes": worker.limits.data_bytes,
         "cores": worker.limits.cores,
@@ -48,17 +58,24 @@ def make_order(worker: Worker, session: str, folder: Path, ssh: SshAccess | None
     }
 
 
+def _import_path() -> list[str]:
+    """What this process can import from, without what belongs to its Python: a worker's may be another one."""
+    own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    entries = [os.path.abspath(entry) for entry in sys.path if not entry.endswith(".zip")]
+    return [entry for entry in entries if not any(Path(entry).resolve().is_relative_to(place) for place in own)]
+
+
 def _command(request: Request, worker: str, address: str, control: str) -> list[str]:
     if request.task is None:
         return list(request.command or ["sleep", "infinity"])
-    program = [sys.executable, "-u", "-m", "gyre.workers._task", control, worker]
+    program = [request.python, "-u", "-m", "gyre.workers._task", control, worker]
     return [*program, request.role, str(request.index), address, *request.task]
 
 
 def _variables(worker: Worker, session: str) -> dict[str, str]:
     request = worker.request
     variables = {
-        **import_path(),
+        "PYTHONPATH": os.pathsep.join(_import_path()),
         "PYTHONUNBUFFERED": "1",
         "CUDA_VISIBLE_DEVICES": ",".join(worker.gpus),
         "CDSW_ENGINE_ID": worker.id,

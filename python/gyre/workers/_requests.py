@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from gyre.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from gyre.workers._worker import JobPlace
 
 MOST_WORKERS = 1000
 _LONGEST_CODE = 100_000  # Linux limits one argument of a program to 128 KB.
@@ -43,20 +43,31 @@ def check_environment(env: Mapping[str, str]) -> dict[str, str]:
     return dict(env)
 
 
-def command_of(kernel: str, script: str, code: str) -> list[str] | None:
+def job_place(server: str | None, cluster: str | None, nvidia_gpu: int) -> JobPlace | None:
+    """None: this machine, without a job server."""
+    if server is None:
+        if cluster is not None:
+            raise InvalidArgumentError(f"cluster is '{cluster}', and no server is named whose cluster it is")
+        return None
+    if nvidia_gpu > 0:
+        raise UnsupportedError("workers that are jobs get no GPUs; leave out nvidia_gpu or server")
+    return JobPlace(server, cluster)
+
+
+def command_of(python: str, kernel: str, script: str, code: str) -> list[str] | None:
     """What the worker runs: the script, else the code, else nothing. NotFoundError if there is no such script."""
     if kernel.lower() not in _KERNELS:
         raise UnsupportedError(f"kernel is '{kernel}'; workers run Python 3 (kernel=\"python3\")")
     if script:
         if not Path(script).is_file():
             raise NotFoundError(f"there is no script {script} in {Path.cwd()}")
-        return [sys.executable, "-u", script]
+        return [python, "-u", script]
     if not code:
         return None
-    python = _SHELL_LINE.sub(_run_in_shell, code)
-    if len(python.encode()) > _LONGEST_CODE:
+    text = _SHELL_LINE.sub(_run_in_shell, code)
+    if len(text.encode()) > _LONGEST_CODE:
         raise InvalidArgumentError(f"code has {len(code)} characters; put so much into a file and give it as script")
-    return [sys.executable, "-u", "-c", python]
+    return [python, "-u", "-c", text]
 
 
 def _run_in_shell(line: re.Match[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import hmac
 import json
 import os
 import secrets
@@ -20,15 +22,17 @@ from typing import IO, Any
 
 from gyre.errors import Error
 from gyre.workers._folder import lock_of, make_folder, remove_stale_folders
-from gyre.workers._limits import make_limits, remove_stale_cgroups
+from gyre.workers._jobs import JobProcess
+from gyre.workers._keeper import prove
+from gyre.workers._limits import limits_in_job, make_limits, remove_stale_cgroups
 from gyre.workers._local import GRACE_SECONDS, LocalProcess
 from gyre.workers._machine import Addresses, Gpus
-from gyre.workers._order import make_order
+from gyre.workers._order import JOBS_SOCKET, SOCKET, make_order
 from gyre.workers._ssh import SshAccess, find_server
-from gyre.workers._worker import Request, Worker
+from gyre.workers._worker import UNKNOWN, JobPlace, Process, Request, Worker
 
 _LONGEST_MESSAGE = 1 << 20
-_LAUNCHERS_PREFIX = b"[0] "  # `gyre run` names its only rank.
+_LAUNCHERS_PREFIX = "[0] "  # `gyre run` names its only rank.
 
 
 class _Connection:
@@ -38,6 +42,7 @@ class _Connection:
         self.socket = connection
         self.received = b""
         self.worker: Worker | None = None
+        self.nonce = ""  # For the proof that a job knows the session's key.
 
 
 class _Stream:
@@ -68,14 +73,14 @@ class Session:
         remove_stale_cgroups()
         self.folder = make_folder()
         self._lock = lock_of(self.folder)
-        self._control = socket.socket(socket.AF_UNIX)
-        self._control.bind(str(self.folder / "control"))
-        self._control.listen(1024)
+        self._key = secrets.token_hex(32)
+        self._jobs_socket: socket.socket | None = None
+        self._control = _listen(self.folder / SOCKET)
         self._wake_read, self._wake_write = os.pipe()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._control, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._control, selectors.EVENT_READ, lambda: self._accept(self._control))
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
-        self._to_watch: list[_Stream] = []
+        self._to_watch: list[tuple[Any, Callable[[], None]]] = []  # Descriptors, and what to do when they are readable.
         self._closed = False
         threading.Thread(target=self._loop, name="gyre-workers", daemon=True).start()
 
@@ -89,30 +94,64 @@ class Session:
             worker.label = request.label or worker.id
             self._workers[worker.id] = worker
         try:
-            if request.ssh:
-                self._ssh = self._ssh or self._make_ssh()
-            worker.gpus = self._gpus.take(request.gpus)
-            worker.limits = make_limits(worker.id, request.cpu, request.memory)
-            self._note(f"limits: {worker.limits.text}" if worker.limits.data_bytes or worker.limits.cores else "")
-            process = LocalProcess(str(self.folder / "control"), worker.id)
+            if request.place is None:
+                self._launch_here(worker)
+            else:
+                self._launch_job(worker, request.place)
         except (OSError, Error) as failure:
             with self.changed:
                 worker.message = f"cannot launch it: {failure}"
                 self._finish(worker, None)
-            return worker
+        return worker
+
+    def _launch_here(self, worker: Worker) -> None:
+        request = worker.request
+        if request.ssh:
+            self._ssh = self._ssh or self._make_ssh()
+        worker.gpus = self._gpus.take(request.gpus)
+        worker.limits = make_limits(worker.id, request.cpu, request.memory)
+        if worker.limits.data_bytes or worker.limits.cores:
+            self._note("limits", f"limits of {worker.id}: {worker.limits.text}")
+        process = LocalProcess(str(self.folder / SOCKET), worker.id)
         assert process.popen.stdout is not None
         assert process.popen.stderr is not None
+        self._has_process(worker, process)
+        with self.changed:
+            self._open_streams[worker.id] = 2
+            for file, is_error in ((process.popen.stdout, False), (process.popen.stderr, True)):
+                stream = _Stream(worker, file, is_error)
+                self._to_watch.append((file, functools.partial(self._read_output, stream)))
+        self._wake()
+
+    def _launch_job(self, worker: Worker, place: JobPlace) -> None:
+        worker.address = UNKNOWN
+        worker.has_node = False
+        worker.limits = limits_in_job(worker.id, worker.request.cpu, worker.request.memory)
+        with self.changed:
+            worker.status = "scheduling"
+            if self._jobs_socket is None:
+                jobs_socket = self._jobs_socket = _listen(self.folder / JOBS_SOCKET)
+                (self.folder / JOBS_SOCKET).chmod(0o666)
+                self.folder.chmod(0o711)
+                self._to_watch.append((jobs_socket, lambda: self._accept(jobs_socket)))
+        self._wake()
+        process = JobProcess(
+            place, worker.request.python, str(self.folder / JOBS_SOCKET), self._key, worker.id, self.id
+        )
+        self._has_process(worker, process)
+
+        def finish(code: int | None, error: str) -> None:
+            with self.changed:
+                worker.launcher_lines.extend([error] if error else [])
+                self._finish(worker, code)
+
+        process.follow(lambda lines, is_error: self._show(worker, is_error, lines), finish)
+
+    def _has_process(self, worker: Worker, process: Process) -> None:
         with self.changed:
             worker.process = process
             if worker.asked_to_stop:
                 process.stop()
-            self._open_streams[worker.id] = 2
-            self._to_watch += [
-                _Stream(worker, process.popen.stdout, is_error=False),
-                _Stream(worker, process.popen.stderr, is_error=True),
-            ]
-        self._wake()
-        return worker
 
     def workers(self) -> list[Worker]:
         with self.changed:
@@ -192,13 +231,16 @@ class Session:
     def _woken(self) -> None:
         os.read(self._wake_read, 4096)
         with self.changed:
-            streams, self._to_watch = self._to_watch, []
-        for stream in streams:
-            self._selector.register(stream.file, selectors.EVENT_READ, lambda stream=stream: self._read_output(stream))
+            to_watch, self._to_watch = self._to_watch, []
+        for file, action in to_watch:
+            self._selector.register(file, selectors.EVENT_READ, action)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            connection = _Connection(self._control.accept()[0])
+            connection = _Connection(listener.accept()[0])
+            if listener is self._jobs_socket:
+                connection.nonce = secrets.token_hex(16)
+                connection.socket.sendall(json.dumps({"nonce": connection.nonce}).encode() + b"\n")
             self._selector.register(connection.socket, selectors.EVENT_READ, lambda: self._read_messages(connection))
 
     def _read_messages(self, connection: _Connection) -> None:
@@ -216,13 +258,7 @@ class Session:
     def _take(self, connection: _Connection, message: dict[str, Any]) -> None:
         with self.changed:
             if connection.worker is None:
-                connection.worker = self._workers[message.get("worker") or message["task"]]
-                if "worker" in message:
-                    connection.socket.sendall(
-                        json.dumps(make_order(connection.worker, self.id, self.folder, self._ssh)).encode() + b"\n"
-                    )
-                else:
-                    self._connections[connection.worker.id] = connection.socket
+                self._greet(connection, message)
                 return
             worker = connection.worker
             if self._connections.get(worker.id) is connection.socket:
@@ -238,12 +274,28 @@ class Session:
                 worker.exit_code, worker.signal = message["exit_code"], message["signal"]
             self.changed.notify_all()
 
+    def _greet(self, connection: _Connection, hello: dict[str, Any]) -> None:
+        """The first message of a connection. ValueError: it is not from one of our workers."""
+        if connection.nonce and not hmac.compare_digest(str(hello["proof"]), prove(self._key, connection.nonce)):
+            raise ValueError("it does not know the session's key")
+        worker = connection.worker = self._workers[hello.get("worker") or hello["task"]]
+        if "worker" not in hello:
+            self._connections[worker.id] = connection.socket
+            return
+        if connection.nonce:
+            worker.address = str(hello["address"])
+            worker.has_node = True
+            worker.status = "starting"
+        order = json.dumps(make_order(worker, self.id, self.folder, self._ssh))
+        proof = prove(self._key, str(hello["nonce"]) + order) if connection.nonce else ""
+        connection.socket.sendall(json.dumps({"order": order, "proof": proof}).encode() + b"\n")
+
     def _read_output(self, stream: _Stream) -> None:
         piece = os.read(stream.file.fileno(), 1 << 16)
         *lines, stream.received = (stream.received + piece).split(b"\n")
         if not piece and stream.received:
             lines.append(stream.received)
-        self._show(stream, lines)
+        self._show(stream.worker, stream.is_error, [line.decode(errors="replace") for line in lines])
         if piece:
             return
         self._selector.unregister(stream.file)
@@ -255,18 +307,17 @@ class Session:
             with self.changed:
                 self._finish(stream.worker, code)
 
-    def _show(self, stream: _Stream, lines: list[bytes]) -> None:
-        worker = stream.worker
+    def _show(self, worker: Worker, is_error: bool, lines: list[str]) -> None:
         shown = []
         for line in lines:
-            text = line.removeprefix(_LAUNCHERS_PREFIX).decode(errors="replace")
+            text = line.removeprefix(_LAUNCHERS_PREFIX)
             if line.startswith(_LAUNCHERS_PREFIX):
                 worker.lines.append(text)
                 shown.append(f"[{worker.label}] {text}\n")
             else:
                 worker.launcher_lines.append(text)  # About its rank 0, which the user does not know.
         if shown:
-            _print("".join(shown), sys.stderr if stream.is_error else sys.stdout)
+            _print("".join(shown), sys.stderr if is_error else sys.stdout)
 
     def _finish(self, worker: Worker, launcher_code: int | None) -> None:
         """Under the lock: nothing of the worker runs any more."""
@@ -289,16 +340,18 @@ class Session:
     def _make_ssh(self) -> SshAccess | None:
         server = find_server()
         if server is None:
-            self._note("workers cannot be reached by ssh: sshd, ssh or ssh-keygen is missing (package openssh-server)")
+            self._note("ssh", "workers cannot be reached by ssh: sshd, ssh or ssh-keygen is missing (openssh-server)")
             return None
         access = SshAccess(self.folder / "ssh", self._addresses.network, server)
         _change_path(add=access.programs)
         return access
 
-    def _note(self, text: str) -> None:
-        """Once in a session."""
-        if text and text not in self._notes:
-            self._notes.add(text)
+    def _note(self, subject: str, text: str) -> None:
+        """Once per subject in a session."""
+        with self.changed:
+            is_new = subject not in self._notes
+            self._notes.add(subject)
+        if is_new:
             _print(f"[gyre.workers] {text}\n", sys.stderr)
 
 
@@ -312,6 +365,13 @@ def _explain(worker: Worker, over_memory: bool) -> str:
         return f"it ended before its program was started: {last}"
     last_line = next((line for line in reversed(worker.lines) if line.strip()), "")
     return f"it exited with code {worker.exit_code}" + (f"; its last line: {last_line}" if last_line else "")
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(1024)
+    return listener
 
 
 def _print(text: str, file: IO[str]) -> None:

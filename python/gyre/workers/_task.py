@@ -13,6 +13,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
+from gyre.workers._keeper import KEY, connect, send
 from gyre.workers._objects import OURS, TENSORFLOW, ClusterSpec, Server
 
 # Below the ports that Linux gives to outgoing connections: a port that TensorFlow is about to bind stays free.
@@ -29,13 +30,12 @@ class _Task:
     def __init__(self, arguments: list[str]) -> None:
         path, worker, self.role, index, self.address, self.framework, self.module_name = arguments
         self.index = int(index)
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(path)
+        self._socket, _ = connect(path, {"task": worker})
         self._file = self._socket.makefile("rb")
-        self.send({"task": worker})
+        os.environ.pop(KEY, None)
 
     def send(self, message: dict[str, Any]) -> None:
-        self._socket.sendall(json.dumps(message).encode() + b"\n")
+        send(self._socket, message)
 
     def receive(self) -> dict[str, Any]:
         """The session's next message. SystemExit if the session has gone, which ends this process anyway."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,6 +13,14 @@ from gyre.workers._limits import Limits
 ENDED = ("succeeded", "failed", "timedout", "stopped")
 _KEPT_LINES = 20
 UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class JobPlace:
+    """A job server, as gyre.jobs.Client names it, and one of its clusters; None: the only one."""
+
+    server: str
+    cluster: str | None = None
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,8 @@ class Request:
     index: int = 0
     label: str | None = None
     task: tuple[str, str] | None = None  # Of run_cluster: the framework and the module; in place of `command`.
+    place: JobPlace | None = None  # None: on this machine.
+    python: str = sys.executable
 
 
 class Process(Protocol):
@@ -57,6 +68,7 @@ class Worker:
     process: Process | None = None
     process_id: int | None = None
     asked_to_stop: bool = False
+    has_node: bool = True  # False: a job that waits for one.
     was_running: bool = False
     exit_code: int | None = None
     signal: str | None = None
@@ -77,7 +89,7 @@ class Worker:
             return str(self.task["failure"]["phase"])
         if self.process is None:
             return "launch"
-        if self.status == "scheduling":
+        if not self.has_node:
             return "schedule"
         if self.request.task is None:
             return "run" if self.was_running else "start"

@@ -1,0 +1,131 @@
+"""`gyre.workers` with a job server: each worker is a job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gyre.errors import InvalidArgumentError, UnsupportedError
+from job_server import JobServer
+from running_job import wait_until
+from worker_session import PACKAGE, processes_with, worker_session
+
+from gyre import workers
+
+LONG = 120.0
+SLEEP = "import time; time.sleep(1000)"
+
+
+@pytest.fixture
+def server(gyre: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evidence: list[Path]) -> Iterator[JobServer]:
+    """With a cluster of two nodes. The session is in its share, which the jobs' user can use."""
+    with worker_session(gyre, tmp_path, monkeypatch):
+        server = JobServer(gyre, tmp_path)
+        evidence.append(server.log)
+        server.start()
+        server.ok("cluster", "create", "pool", "-t", "2")
+        shutil.copytree(PACKAGE / "gyre", server.share / "gyre", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        monkeypatch.chdir(server.share)
+        monkeypatch.syspath_prepend(str(server.share))
+        yield server
+        workers.stop_workers()
+        server.close()
+
+
+@pytest.fixture
+def small(server: JobServer) -> dict[str, Any]:
+    # The Python that runs the tests may be below a home folder.
+    python = {"python": "/usr/bin/python3"} if os.geteuid() == 0 else {}
+    return {"cpu": 1, "memory": 0.5, "server": str(server.folder / "server.json"), **python}
+
+
+def test_workers_are_jobs_with_their_output_here(
+    server: JobServer, small: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "import os, sys; print('out', os.environ['A'], len(os.sched_getaffinity(0))); print('err', file=sys.stderr)"
+    launched = workers.launch_workers(1, **small, cluster="pool", code=code, env={"A": "b"})
+    launched += workers.launch_workers(1, **small, code="print('a reason'); exit(3)")
+    assert [one["status"] for one in launched] == ["scheduling"] * 2
+    result = workers.await_workers(launched, timeout_seconds=LONG)
+    (good,), (bad,) = result["workers"], result["failures"]
+    assert (good["status"], good["exit_code"]) == ("succeeded", 0)
+    assert {key: bad[key] for key in ("phase", "exit_code", "last_log_lines", "message")} == {
+        "phase": "run",
+        "exit_code": 3,
+        "last_log_lines": ["a reason"],
+        "message": "it exited with code 3; its last line: a reason",
+    }
+    assert good["ip_address"].startswith("127.")
+    assert good["ip_address"] != bad["ip_address"]
+    shown = capfd.readouterr()
+    assert "[worker-0] out b 1" in shown.out.splitlines()
+    assert "[worker-0] err" in shown.err.splitlines()
+    jobs = server.json("job", "list")
+    assert sorted(job["name"].rpartition("-")[0] for job in jobs) == ["worker-0", "worker-1"]
+
+
+def test_a_worker_that_gets_no_node_says_so_and_can_be_stopped(server: JobServer, small: dict[str, Any]) -> None:
+    launched = workers.launch_workers(3, **small, code=SLEEP)
+    assert len(workers.await_workers(launched[:2], False, LONG)["workers"]) == 2
+    (failure,) = workers.await_workers(launched[2], False, timeout_seconds=0.2)["failures"]
+    assert (failure["phase"], failure["message"]) == ("timeout", "it was still scheduling after 0.2 s")
+    (stopped,) = workers.stop_workers(launched[2])
+    assert stopped["status"] == "stopped"
+    workers.stop_workers()
+    assert [one["status"] for one in workers.list_workers()] == ["stopped"] * 3
+    wait_until("no job is left", lambda: server.json("job", "list", "--state", "running") == [])
+
+
+def test_a_cluster_of_jobs(server: JobServer, small: dict[str, Any]) -> None:
+    (server.share / "talk.py").write_text(
+        "import socket\n"
+        "def serve(cluster, server, task_index):\n"
+        "    server.listener.accept()[0].sendall(b'an answer')\n"
+        "    server.join()\n"
+        "def run(cluster, server, task_index):\n"
+        "    host, _, port = cluster.task_address('ps', 0).partition(':')\n"
+        "    answer = socket.create_connection((host, int(port))).recv(100)\n"
+        "    if answer != b'an answer' or server.target.startswith(f'grpc://{host}:'): raise ValueError(answer)\n"
+    )
+    tensorflow: dict[str, Any] = {"tensorflow": False, "timeout_seconds": LONG}
+    assert workers.run_cluster(1, 1, **small, **tensorflow, worker_script="talk") == (None, None)
+    with pytest.raises(workers.ClusterStartError, match="No module named 'nowhere'") as caught:
+        workers.run_cluster(1, 1, **small, **tensorflow, worker_script="nowhere")
+    assert caught.value.failures[0]["phase"] == "start"
+    assert all(one["status"] in ("succeeded", "failed", "stopped") for one in workers.list_workers())
+
+
+def test_what_the_server_refuses_is_a_failure_of_the_launch(small: dict[str, Any]) -> None:
+    (launched,) = workers.launch_workers(1, **small, cluster="nowhere", code="pass")
+    (failure,) = workers.await_workers(launched)["failures"]
+    assert (failure["phase"], failure["status"]) == ("launch", "failed")
+    assert "nowhere" in failure["message"]
+    with pytest.raises(UnsupportedError, match="get no GPUs"):
+        workers.launch_workers(1, **small, nvidia_gpu=1)
+    with pytest.raises(InvalidArgumentError, match="no server is named"):
+        workers.launch_workers(1, 1, 1, cluster="pool")
+
+
+def test_jobs_end_with_a_session_that_is_killed(server: JobServer, small: dict[str, Any]) -> None:
+    script = (
+        "from gyre import workers\n"
+        f"launched = workers.launch_workers(1, **{small!r}, env={{'GYRE_TEST_KILLED': 'yes'}}, code={SLEEP!r})\n"
+        f"print(len(workers.await_workers(launched, False, {LONG})['workers']), flush=True)\n"
+        "import time; time.sleep(1000)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    session = subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
+    assert session.stdout is not None
+    assert session.stdout.readline() == "1\n"
+    session.send_signal(signal.SIGKILL)
+    session.wait()
+    session.stdout.close()
+    wait_until("its worker has ended", lambda: processes_with("GYRE_TEST_KILLED=yes") == [])
+    wait_until("its job has ended", lambda: server.json("job", "list", "--state", "running") == [])
