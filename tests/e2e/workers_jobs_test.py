@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 from gyre.errors import InvalidArgumentError, UnsupportedError
+from gyre.workers import _session
 from job_server import JobServer
 from running_job import wait_until
 from worker_session import PACKAGE, processes_with, worker_session
@@ -129,3 +132,19 @@ def test_jobs_end_with_a_session_that_is_killed(server: JobServer, small: dict[s
     session.stdout.close()
     wait_until("its worker has ended", lambda: processes_with("GYRE_TEST_KILLED=yes") == [])
     wait_until("its job has ended", lambda: server.json("job", "list", "--state", "running") == [])
+
+
+def test_a_stranger_at_the_sockets_is_turned_away(small: dict[str, Any]) -> None:
+    """Any user can connect to the socket for jobs: garbage is survived, and without the key there is no order."""
+    launched = workers.launch_workers(1, **small, code=SLEEP)
+    (running,) = workers.await_workers(launched, False, LONG)["workers"]
+    place = str(_session.current().folder / "jobs")
+    hello = {"worker": running["id"], "address": "127.9.9.9", "nonce": "n", "proof": "ä" * 64}
+    for said in (b"[]\n", b"\xff\n", b"[" * 100_000 + b"\n", b"{}\n", json.dumps(hello).encode() + b"\n"):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(place)
+            stranger.settimeout(LONG)
+            assert b"nonce" in stranger.recv(1000)
+            stranger.sendall(said)
+            assert stranger.recv(1000) == b""
+    assert [one["ip_address"] for one in workers.stop_workers()] == [running["ip_address"]]

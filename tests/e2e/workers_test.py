@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,35 @@ def test_a_program_that_cannot_be_launched_is_a_failure_of_its_worker(monkeypatc
     (failure,) = workers.await_workers([launched])["failures"]
     assert (failure["id"], failure["phase"], failure["status"]) == (launched["id"], "launch", "failed")
     assert "/nowhere/gyre" in failure["message"]
+
+
+def test_a_python_that_does_not_exist_is_a_failure_of_the_start() -> None:
+    (launched,) = workers.launch_workers(1, **NO_SSH, code="pass", python="/nowhere/python")
+    (failure,) = workers.await_workers([launched])["failures"]
+    assert (failure["phase"], failure["message"]) == ("start", "/nowhere/python: No such file or directory")
+
+
+@pytest.mark.needs_programs("sshd")
+def test_threads_can_launch_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    with ThreadPoolExecutor(4) as pool:
+        launches = [pool.submit(workers.launch_workers, 1, 0.5, 0.5, nvidia_gpu=1, code=SLEEP) for _ in range(4)]
+        launched = [launch.result()[0] for launch in launches]
+    running = workers.await_workers(launched, wait_for_completion=False)["workers"]
+    assert len({one["ip_address"] for one in running}) == 4
+    assert None not in {one["ssh_port"] for one in running}
+
+
+def test_a_worker_can_launch_workers(capfd: pytest.CaptureFixture[str]) -> None:
+    """They end with it."""
+    inner = f"launched = workers.launch_workers(1, 0.5, 0.4, ssh=False, code={SLEEP!r})"
+    code = (
+        f"from gyre import workers\n{inner}\n"
+        "one = workers.await_workers(launched, False, 0)['workers'][0]\nprint(one['status'])"
+    )
+    result = workers.await_workers(workers.launch_workers(1, **NO_SSH, code=code), timeout_seconds=0)
+    assert result["failures"] == []
+    assert "[worker-0] running" in capfd.readouterr().out.splitlines()
 
 
 def test_gpus_are_given_to_one_worker_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

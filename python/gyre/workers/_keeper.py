@@ -40,9 +40,13 @@ def main() -> int:
         signal.signal(number, lambda *_: None)
     # A job's node has an address of its own; a worker of this machine was given one.
     hello = {"worker": worker, "address": os.environ.get("AZ_BATCH_HOST_LIST", "").partition(",")[0]}
-    control, nonce = connect(socket_path, hello)
-    order = _receive_order(control, nonce)
+    try:
+        control, nonce = connect(socket_path, hello)
+        order = _receive_order(control, nonce)
+    except OSError:
+        order = None
     if order is None:
+        print("the worker's session has ended", file=sys.stderr)
         return 1
     return _Keeper(control, order, wake_read).run()
 
@@ -67,7 +71,6 @@ def _receive_order(control: socket.socket, nonce: str) -> Order | None:
         return None
     message = json.loads(line)
     if KEY in os.environ and message["proof"] != prove(os.environ[KEY], nonce + message["order"]):
-        print("the worker's session has ended", file=sys.stderr)
         return None
     order: Order = json.loads(message["order"])
     return order

@@ -69,6 +69,7 @@ class Session:
         self._gpus = Gpus()
         self._ssh: SshAccess | None = None
         self._notes: set[str] = set()
+        self._setup = threading.Lock()
         remove_stale_folders()
         remove_stale_cgroups()
         self.folder = make_folder()
@@ -106,9 +107,11 @@ class Session:
 
     def _launch_here(self, worker: Worker) -> None:
         request = worker.request
-        if request.ssh:
-            self._ssh = self._ssh or self._make_ssh()
-        worker.gpus = self._gpus.take(request.gpus)
+        with self._setup:
+            if request.ssh and self._ssh is None:
+                self._ssh = self._make_ssh()
+        with self.changed:
+            worker.gpus = self._gpus.take(request.gpus)
         worker.limits = make_limits(worker.id, request.cpu, request.memory)
         if worker.limits.data_bytes or worker.limits.cores:
             self._note("limits", f"limits of {worker.id}: {worker.limits.text}")
@@ -249,7 +252,7 @@ class Session:
             *lines, connection.received = (connection.received + piece).split(b"\n")
             for line in lines:
                 self._take(connection, json.loads(line))
-        except (OSError, ValueError, KeyError):
+        except Exception:  # Whatever it says, it is not a worker of ours: any user can connect to the jobs' socket.
             piece = b""
         if not piece or len(connection.received) > _LONGEST_MESSAGE:
             self._selector.unregister(connection.socket)
@@ -267,7 +270,10 @@ class Session:
                 worker.was_running = True
                 worker.status = "running"
                 worker.process_id = message["process"]
-                worker.ssh_port = self._ssh.port if message["ssh"] and self._ssh is not None else None
+                if worker.request.ssh and self._ssh is not None:
+                    worker.ssh_port = self._ssh.port if message["ssh"] else None
+                    if not message["ssh"]:
+                        self._note("sshd", f"{worker.id} cannot be reached by ssh: {self._ssh.log_of(worker.id)}")
             elif "not_started" in message:
                 worker.message = message["not_started"]
             else:
@@ -276,7 +282,8 @@ class Session:
 
     def _greet(self, connection: _Connection, hello: dict[str, Any]) -> None:
         """The first message of a connection. ValueError: it is not from one of our workers."""
-        if connection.nonce and not hmac.compare_digest(str(hello["proof"]), prove(self._key, connection.nonce)):
+        proof = prove(self._key, connection.nonce)
+        if connection.nonce and not hmac.compare_digest(str(hello["proof"]).encode(), proof.encode()):
             raise ValueError("it does not know the session's key")
         worker = connection.worker = self._workers[hello.get("worker") or hello["task"]]
         if "worker" not in hello:

@@ -89,8 +89,18 @@ class SshAccess:
             "variables": dict(variables),
             "address": address,
             "port": self.port,
-            "log": str(self._folder / f"{worker}.log"),
+            "log": str(self._log(worker)),
         }
+
+    def log_of(self, worker: str) -> str:
+        """The last line that the worker's server has written, which says why it ended."""
+        try:
+            return self._log(worker).read_text(errors="replace").strip().rpartition("\n")[2]
+        except OSError:
+            return "its server did not start"
+
+    def _log(self, worker: str) -> Path:
+        return self._folder / f"{worker}.log"
 
 
 def _free_port(address: str) -> int:
