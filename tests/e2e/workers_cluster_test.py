@@ -8,14 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import rounds, seeded_random
 from gyre.errors import InvalidArgumentError
+from gyre.workers import _folder, _limits
 from running_job import wait_until
-from worker_session import PACKAGE, processes_with, worker_session
+from worker_session import PACKAGE, cgroups_of, processes_with, worker_session
 
 from gyre import workers
 
@@ -235,3 +238,33 @@ def test_an_interrupt_stops_the_whole_cluster(tmp_path: Path) -> None:
     assert process.stdout.read() == "['stopped', 'stopped', 'stopped']\n"
     assert process.wait(timeout=60) == 0
     process.stdout.close()
+
+
+RESTLESS = f"""
+from gyre import workers
+print("up", flush=True)
+while True:
+    workers.run_cluster(2, 1, **{SMALL!r}, worker_script="short", timeout_seconds={LONG})
+"""
+
+
+def test_a_session_that_is_killed_at_any_moment_leaves_nothing(tmp_path: Path, session: str) -> None:
+    """Also while it launches workers that have not heard from it yet: their cgroups and its folder are then removed by
+    the next session."""
+    (tmp_path / "short.py").write_text(RUN + "pass")
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{tmp_path}", "TMPDIR": str(tmp_path / "temporary")}
+    moments = seeded_random()
+    for _ in range(rounds(everyday=6, long=100)):
+        process = subprocess.Popen([sys.executable, "-c", RESTLESS], env=environment, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        time.sleep(moments.uniform(0, 0.6))
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        wait_until("its workers have ended", lambda: processes_with(session) == [])
+        _folder.remove_stale_folders(tmp_path / "temporary")
+        _limits.remove_stale_cgroups()
+        assert list((tmp_path / "temporary").glob("gyre-workers-*")) == []
+        assert cgroups_of(process.pid) == []

@@ -245,7 +245,7 @@ def test_gpus_are_given_to_one_worker_at_a_time(monkeypatch: pytest.MonkeyPatch)
     code = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(1000)"
     launched = workers.launch_workers(3, **NO_SSH, nvidia_gpu=1, code=code)
     assert [one["status"] for one in launched[2:]] == ["failed"]
-    assert launched[2]["message"] == "cannot launch it: it needs 1 GPUs; 0 of the 2 GPUs here are free"
+    assert launched[2]["message"] == "cannot launch it: GPUs: it needs 1, and 0 of the 2 here are free"
     found = [_session.current().find(one["id"]) for one in launched[:2]]
     wait_until("both have said which", lambda: [list(one.lines) for one in found if one] == [["4"], ["6"]])
     workers.stop_workers(launched[0])
@@ -369,6 +369,26 @@ def test_ranks_are_started_on_workers_through_ssh(gyre: Path) -> None:
     if "memory 0.5 GB by a cgroup" in running[0]["limits"]:
         within = sorted(line for line in done.stdout.splitlines() if "gyre-worker" in line)
         assert [line.rpartition("-worker-")[2] for line in within] == ["0", "0", "1", "1"]
+
+
+@pytest.mark.needs_programs("sshd")
+def test_ranks_on_workers_add_up(gyre: Path) -> None:
+    """A Horovod-shaped script on two hosts, which are the workers."""
+    launched = workers.launch_workers(2, cpu=1, memory=2)
+    running = workers.await_workers(launched, wait_for_completion=False)["workers"]
+    hosts = ",".join(one["ip_address"] for one in running)
+    code = "import gyre.torch as hvd, torch; hvd.init(); print(int(hvd.allreduce(torch.ones(3), op=hvd.Sum)[0]))"
+    command = [str(gyre), "run", "-np", "2", "-H", hosts, "-p", str(running[0]["ssh_port"]), sys.executable, "-c", code]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] 2", "[1] 2"]
 
 
 @pytest.mark.needs_programs("sshd")

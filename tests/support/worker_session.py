@@ -28,9 +28,10 @@ def processes_with(marker: str) -> list[str]:
     return found
 
 
-def _cgroups() -> list[Path]:
+def cgroups_of(session: int) -> list[Path]:
+    """Those of the workers of the session that is this process."""
     parents = [*_limits._parents("memory"), *_limits._parents("cpu")]
-    return [folder for parent in parents for folder in parent.glob(f"gyre-worker-{os.getpid()}-*")]
+    return [folder for parent in parents for folder in parent.glob(f"gyre-worker-{session}-*")]
 
 
 @contextlib.contextmanager
@@ -49,5 +50,5 @@ def worker_session(gyre: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     _session.close()
     assert processes_with(marker) == []
     monkeypatch.undo()  # A test may have hidden the cgroups.
-    assert _cgroups() == []
+    assert cgroups_of(os.getpid()) == []
     assert session is None or not session.folder.exists()

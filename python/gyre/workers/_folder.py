@@ -7,40 +7,43 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
-from typing import IO
 
 _PREFIX = "gyre-workers-"
 _LONGEST_SOCKET_PATH = 100
-_YOUNGEST_STALE_SECONDS = 60  # A younger folder may be one that is being made.
 
 
-def make_folder() -> Path:
-    """Private to this user, with a path that is short enough for a socket in it."""
-    name = tempfile.mkdtemp(prefix=_PREFIX)
-    if len(name) > _LONGEST_SOCKET_PATH:
-        os.rmdir(name)
-        name = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
-    return Path(name)
+def make_folder() -> tuple[Path, int]:
+    """Private to this user, with a path that is short enough for a socket in it, and locked as long as the descriptor
+    is open: a folder that is not locked is that of a session that was killed."""
+    place = None if len(tempfile.gettempdir()) + len(_PREFIX) + 20 <= _LONGEST_SOCKET_PATH else "/tmp"
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        lock = _lock(folder)
+        if lock is not None:
+            return folder, lock
+        # Another session has just taken it for one that is to be removed.
 
 
-def lock_of(folder: Path) -> IO[str]:
-    """The folder's lock, held as long as the file is open. OSError if another process holds it."""
-    file = (folder / "lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise
-    return file
-
-
-def remove_stale_folders() -> None:
+def remove_stale_folders(place: Path) -> None:
     """Removes those of this user's sessions that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in place.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            age = time.time() - folder.stat().st_mtime
-            if folder.stat().st_uid == os.geteuid() and age > _YOUNGEST_STALE_SECONDS and (folder / "lock").exists():
-                with lock_of(folder):
-                    shutil.rmtree(folder, ignore_errors=True)
+            if folder.stat().st_uid == os.geteuid() and (lock := _lock(folder)) is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """None if the folder is locked, or gone."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever had the lock before may have removed the folder.
+        if os.fstat(descriptor).st_nlink > 0 and folder.exists():
+            return descriptor
+    os.close(descriptor)
+    return None

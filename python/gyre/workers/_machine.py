@@ -58,7 +58,7 @@ class Gpus:
     def take(self, count: int) -> Sequence[str]:
         """Their indices, for CUDA_VISIBLE_DEVICES. Error if fewer are free."""
         if count > len(self._free):
-            raise Error(f"it needs {count} GPUs; {len(self._free)} of the {len(self._all)} GPUs here are free")
+            raise Error(f"GPUs: it needs {count}, and {len(self._free)} of the {len(self._all)} here are free")
         taken, self._free = self._free[:count], self._free[count:]
         return taken
 

@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gyre.errors import Error
-from gyre.workers._folder import lock_of, make_folder, remove_stale_folders
+from gyre.workers._folder import make_folder, remove_stale_folders
 from gyre.workers._jobs import JobProcess
 from gyre.workers._keeper import prove
 from gyre.workers._limits import limits_in_job, make_limits, remove_stale_cgroups
@@ -70,10 +71,9 @@ class Session:
         self._ssh: SshAccess | None = None
         self._notes: set[str] = set()
         self._setup = threading.Lock()
-        remove_stale_folders()
+        remove_stale_folders(Path(tempfile.gettempdir()))
         remove_stale_cgroups()
-        self.folder = make_folder()
-        self._lock = lock_of(self.folder)
+        self.folder, self._lock = make_folder()
         self._key = secrets.token_hex(32)
         self._jobs_socket: socket.socket | None = None
         self._control = _listen(self.folder / SOCKET)
@@ -218,7 +218,7 @@ class Session:
                 key.fileobj.close()  # type: ignore[attr-defined]
         self._selector.close()
         os.close(self._wake_write)
-        self._lock.close()
+        os.close(self._lock)
 
     # What the session's thread does.
 
