@@ -31,6 +31,7 @@ LEVELS = {
     "_registration": 3,
     "datasets": 3,
     "models": 3,
+    "params": 3,
     "workers": 3,
     "cdsw": 4,
     "distributed": 4,

@@ -285,4 +285,14 @@ void Client::sum(std::span<double> values) { implementation_->sum(values); }
 void Client::broadcast(std::span<std::byte> bytes) { implementation_->broadcast(bytes); }
 void Client::leave() { implementation_->leave(); }
 
+void leave_without_training(group::Group& group, const Layout& layout) {
+  internal::check_layout(group, layout, false);
+  const auto request = internal::encode(Request{.kind = RequestKind::kLeave});
+  group::PointToPoint messages(group, internal::kChannel, internal::describe_message);
+  for (int server = 0; server < layout.servers; ++server) {
+    messages.send(layout.rank_of_server(server), internal::kRequestTag, internal::kBytesType, request).wait();
+  }
+  group.leave();
+}
+
 }  // namespace gyre::params

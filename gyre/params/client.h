@@ -66,4 +66,7 @@ class Client {
   std::unique_ptr<Implementation> implementation_;
 };
 
+/// For a worker that ends without having made a Client: nobody waits for it, and it leaves the group.
+void leave_without_training(group::Group& group, const Layout& layout);
+
 }  // namespace gyre::params

@@ -69,7 +69,8 @@ class Server {
   void give_to_board(int worker, const Request& request);
   void leave(int worker);
   void lose(int worker);
-  void lose_from_shard(int worker);
+  void gone_early(int worker) GYRE_REQUIRES(mutex_);
+  void lose_from_shard(int worker) GYRE_REQUIRES(mutex_);
 
   std::span<std::byte> receive(int worker, std::int64_t tag, std::span<std::byte> into);
   Bytes receive_payload(int worker, const Request& request);
@@ -95,7 +96,8 @@ class Server {
   std::unique_ptr<internal::Shard> shard_;  // Made by the first worker, before anybody else uses it.
   bool set_ GYRE_GUARDED_BY(mutex_) = false;
   std::uint64_t late_ = 0;  // Of the thread that carries out verdicts.
-  std::vector<int> lost_early_ GYRE_GUARDED_BY(mutex_);  // Before there was a shard.
+  bool nobody_sets_ GYRE_GUARDED_BY(mutex_) = false;     // Worker 0 is gone.
+  std::vector<int> gone_early_ GYRE_GUARDED_BY(mutex_);  // Before there was a shard.
   int finished_ GYRE_GUARDED_BY(mutex_) = 0;             // Workers that have left in good order.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   // It goes before what is above: what a failure has left unfinished may still be written to that memory.
@@ -204,7 +206,7 @@ void Server::begin(const TrainingSetup& setup) {
         messages_, layout_, server_, consistency.backup_workers,
         [this](const Quorum::Verdict& verdict) { carry_out(verdict); }, [this](const Error& error) { fail(error); });
   }
-  for (const int worker : std::exchange(lost_early_, {})) lose_from_shard(worker);
+  for (const int worker : std::exchange(gone_early_, {})) lose_from_shard(worker);
   if (consistency.survives_losses && group_.rank() == 0) {
     std::vector<int> workers;
     for (int worker = 0; worker < layout_.workers; ++worker) workers.push_back(layout_.rank_of_worker(worker));
@@ -259,8 +261,9 @@ void Server::set(int worker) {
 
 void Server::wait_until_set() {
   const MutexLock lock(mutex_);
-  while (!set_ && !failure_) changed_.wait(mutex_);
+  while (!set_ && !failure_ && !nobody_sets_) changed_.wait(mutex_);
   if (failure_) throw Error(*failure_);
+  if (!set_) throw Error(ErrorCode::kPeerLost, "worker 0 ended before it had set the parameters");
 }
 
 void Server::pull(int worker) {
@@ -339,22 +342,33 @@ void Server::answer(const std::optional<Board::Sum>& sum) {
 }
 
 void Server::leave(int worker) {
-  answer(shard_for(worker).leave(worker));
   answer(board_.leave(worker));
+  if (!sessions_[static_cast<std::size_t>(worker)].configured) {  // It has never trained.
+    const MutexLock lock(mutex_);
+    ++finished_;
+    return gone_early(worker);
+  }
+  answer(shard_->leave(worker));
   if (verdicts_) verdicts_->leave(worker);
   const MutexLock lock(mutex_);
   ++finished_;
+}
+
+/// It has not trained, or died: it is taken out of whatever waits for it.
+void Server::gone_early(int worker) {
+  if (worker == 0 && !set_) {
+    nobody_sets_ = true;
+    changed_.notify_all();
+  }
+  if (!shard_) return gone_early_.push_back(worker);
+  lose_from_shard(worker);
 }
 
 /// The worker has died.
 void Server::lose(int worker) {
   answer(board_.lose(worker));
   const MutexLock lock(mutex_);
-  if (worker == 0 && !set_) {
-    throw Error(ErrorCode::kPeerLost, "worker 0 died before it had set the parameters");
-  }
-  if (!shard_) return lost_early_.push_back(worker);
-  lose_from_shard(worker);
+  gone_early(worker);
 }
 
 void Server::lose_from_shard(int worker) {

@@ -339,6 +339,21 @@ TEST(ParameterServers, in_sync_the_survivors_average_over_themselves) {
   });
 }
 
+TEST(ParameterServers, a_worker_that_never_trains_holds_up_nobody) {
+  const Layout layout{.workers = 2, .servers = 2};
+  group::run_in_process(layout.size(), [&](group::Group& group) {
+    if (layout.is_server(group.rank())) return static_cast<void>(serve(group, layout));
+    if (layout.worker_of(group.rank()) == 1) return leave_without_training(group, layout);
+    Client client(group, layout, setup_of(2, {}));
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+    Tensors gradients = zeros();
+    gradients[0][0] = 1;
+    client.step(views(gradients), spans(parameters), -1);
+    EXPECT_EQ(parameters[0][0], 1);
+  });
+}
+
 std::string failure_of(const Layout& layout, const std::function<void(group::Group&)>& worker) {
   try {
     group::run_in_process(layout.size(), [&](group::Group& group) {
@@ -403,7 +418,7 @@ TEST(ParameterServers, end_with_one_message_when_all_workers_have_died_or_the_on
     if (client.worker() == 0) throw Error(ErrorCode::kIo, "the disk is full");
     client.initialise(spans(parameters));
   });
-  EXPECT_THAT(first, HasSubstr("worker 0 died before it had set the parameters"));
+  EXPECT_THAT(first, HasSubstr("worker 0 ended before it had set the parameters"));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace gyre::train {
 
-LocalSteps::LocalSteps(GradientExchange& inner, std::uint64_t steps, OuterOptimizer outer)
-    : inner_(inner), steps_(steps), rule_(outer_rule(outer, inner.size())), rate_(outer_rate(outer)) {}
+LocalSteps::LocalSteps(GradientExchange& inner, std::uint64_t steps, params::OuterOptimizer outer)
+    : inner_(inner), steps_(steps), rule_(params::outer_rule(outer, inner.size())), rate_(params::outer_rate(outer)) {}
 
 void LocalSteps::attach(const NamedTensors& parameters) {
   for (const auto& [name, tensor] : parameters) {

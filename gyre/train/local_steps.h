@@ -5,19 +5,19 @@
 #include <vector>
 
 #include "gyre/params/update_rule.h"
-#include "gyre/train/consistency.h"
+#include "gyre/params/consistency.h"
 #include "gyre/train/gradient_exchange.h"
 
 namespace gyre::train {
 
 /// Workers take so many steps alone, each from the same parameters, and then agree on common ones again: the average of
 /// what they have changed goes through an outer optimizer. Works over any exchange that averages gradients, allreduce
-/// as well as parameter servers: what is averaged are the differences. Sources: see OuterOptimizer. `inner` outlives
+/// as well as parameter servers: what is averaged are the differences. Sources: see params::OuterOptimizer. `inner` outlives
 /// it. Parameters must be contiguous float32 tensors on the CPU; the outer optimizer's state is not saved.
 class LocalSteps final : public GradientExchange {
  public:
   /// `steps` >= 1.
-  LocalSteps(GradientExchange& inner, std::uint64_t steps, OuterOptimizer outer);
+  LocalSteps(GradientExchange& inner, std::uint64_t steps, params::OuterOptimizer outer);
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }

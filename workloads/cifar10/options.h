@@ -36,7 +36,7 @@ struct Options {
   int verbose = 1;  ///< 0 nothing, 1 progress bar and a line per epoch, 2 the lines only: as Keras has it.
   std::optional<double> target_accuracy;
   bool print_hashes = false;
-  std::string consistency = "sync";  ///< See train::parse_consistency().
+  std::string consistency = "sync";  ///< See params::parse_consistency().
   bool check_replicas = false;
   int play_ranks = 1;  ///< This one process does the work of so many ranks, one after the other.
 

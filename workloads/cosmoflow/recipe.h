@@ -46,7 +46,7 @@ struct Recipe {
   int threads = 1;                                             ///< That load data.
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;  ///< Of the loader.
   int verbose = 1;
-  std::string consistency = "sync";  ///< See train::parse_consistency().
+  std::string consistency = "sync";  ///< See params::parse_consistency().
   bool check_replicas = false;
 };
 

@@ -44,7 +44,7 @@ struct Options {
   int threads = 1;
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int verbose = 1;
-  std::string consistency = "sync";  ///< See train::parse_consistency().
+  std::string consistency = "sync";  ///< See params::parse_consistency().
   bool check_replicas = false;
 };
 

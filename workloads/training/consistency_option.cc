@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "gyre/base/error.h"
-#include "gyre/train/consistency.h"
+#include "gyre/params/consistency.h"
 
 namespace gyre::training {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 /// CLI11's way to report a mistake: what is wrong, or nothing.
 std::string mistake_in(const std::string& text) {
   try {
-    train::parse_consistency(text, "'--consistency'");
+    params::parse_consistency(text, "'--consistency'");
     return {};
   } catch (const Error& error) {
     return error.what();
@@ -23,7 +23,7 @@ std::string mistake_in(const std::string& text) {
 void add_consistency_option(CLI::App& app, std::string& consistency) {
   app.add_option("--consistency", consistency,
                  fmt::format("How the workers keep together: {}; all but sync and local need `gyre run --servers`",
-                             train::kConsistencyForms))
+                             params::kConsistencyForms))
       ->check(mistake_in)
       ->capture_default_str()
       ->type_name("FORM");

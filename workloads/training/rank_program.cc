@@ -16,7 +16,7 @@
 #include "gyre/engine/runtime.h"
 #include "gyre/group/group.h"
 #include "gyre/group/job.h"
-#include "gyre/train/consistency.h"
+#include "gyre/params/consistency.h"
 #include "gyre/train/engine_exchange.h"
 #include "gyre/train/libtorch_version.h"
 #include "gyre/train/local_steps.h"
@@ -47,14 +47,14 @@ int do_work(group::Group& group, const std::function<int()>& work) {
 }
 
 /// Over an exchange that averages.
-int work_in_local_steps(train::GradientExchange& exchange, const train::ConsistencyChoice& choice, const Work& work) {
+int work_in_local_steps(train::GradientExchange& exchange, const params::ConsistencyChoice& choice, const Work& work) {
   if (choice.local_steps == 0) return work(exchange);
   train::LocalSteps local(exchange, choice.local_steps, choice.outer);
   return work(local);
 }
 
 /// A job with parameter servers has no engine: workers and servers exchange messages.
-int run_with_servers(const group::Job& job, const train::ConsistencyChoice& choice, const Work& work) {
+int run_with_servers(const group::Job& job, const params::ConsistencyChoice& choice, const Work& work) {
   const engine::RuntimeOptions options = engine::runtime_options_from_environment();
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
   const Logger logger = make_logger(fmt::format("rank {}", layout.worker_of(job.rank)), options.log_level);
@@ -74,7 +74,7 @@ int run_with_servers(const group::Job& job, const train::ConsistencyChoice& choi
   });
 }
 
-int run_without_servers(const train::ConsistencyChoice& choice, const Work& work) {
+int run_without_servers(const params::ConsistencyChoice& choice, const Work& work) {
   if (choice.needs_servers()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "'--consistency' of this kind needs parameter servers: start the job with `gyre run --servers N`");
@@ -93,7 +93,7 @@ int run_without_servers(const train::ConsistencyChoice& choice, const Work& work
 int run(std::string_view consistency, const Work& work) {
   train::check_libtorch_version();
   configure_libtorch_from_environment();
-  const train::ConsistencyChoice choice = train::parse_consistency(consistency, "--consistency");
+  const params::ConsistencyChoice choice = params::parse_consistency(consistency, "--consistency");
   if (environment_variable(launch_contract::kServers).value_or("0") == "0") return run_without_servers(choice, work);
   const auto timeout = engine::runtime_options_from_environment().group.join_timeout;
   return run_with_servers(group::job_from_environment(Deadline::after(timeout)), choice, work);

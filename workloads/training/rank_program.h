@@ -13,7 +13,7 @@ using Work = std::function<int(train::GradientExchange& exchange)>;
 /// Runs a libtorch program as this process's part of a job, alone or as `gyre run` has started it, and returns its exit
 /// code: what `work` returns, or 1 after an error, which has been printed and told to the other ranks. Edge: libtorch
 /// uses as many threads as OMP_NUM_THREADS says, and only operations whose results repeat.
-/// `consistency`: see train::parse_consistency().
+/// `consistency`: see params::parse_consistency().
 int run_as_rank(std::string_view program, std::string_view consistency, const Work& work);
 
 }  // namespace gyre::training

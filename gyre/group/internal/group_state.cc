@@ -13,8 +13,9 @@ constexpr std::size_t kMostOfferedLinks = 16'384;
 }  // namespace
 
 Error peer_left(const Topology& topology, int peer, bool lost) {
-  return {ErrorCode::kPeerLeft, fmt::format("{} {} while rank {} still needed it", topology.describe(peer),
-                                            lost ? "died" : "left the group", topology.rank())};
+  return {ErrorCode::kPeerLeft,
+          fmt::format("{} {} while rank {} still needed it", topology.describe(peer), lost ? "died" : "left the group",
+                      topology.self().rank_in_job.value_or(topology.rank()))};
 }
 
 void GroupState::fail(const Error& reason) {

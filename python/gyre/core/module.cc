@@ -7,6 +7,7 @@
 #include "python/gyre/core/error_binding.h"
 #include "python/gyre/core/exchange_cost_binding.h"
 #include "python/gyre/core/memory_binding.h"
+#include "python/gyre/core/params_binding.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The engine of Gyre (C++). gyre.torch is the face to use.";
@@ -21,5 +22,6 @@ NB_MODULE(_core, module) {
   gyre::python::bind_checkpoints(module);
   gyre::python::bind_engine(module);
   gyre::python::bind_distributed(module);
+  gyre::python::bind_params(module);
   gyre::python::bind_exchange_costs(module);
 }

@@ -1,4 +1,4 @@
-#include "gyre/train/consistency.h"
+#include "gyre/params/consistency.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
 
-namespace gyre::train {
+namespace gyre::params {
 namespace {
 
 constexpr std::int64_t kMostWorkers = 1 << 16;
@@ -29,7 +29,6 @@ std::vector<std::string> split(std::string_view text) {
 }  // namespace
 
 ConsistencyChoice parse_consistency(std::string_view text, std::string_view what) {
-  using params::Consistency;
   const std::vector<std::string> parts = split(text);
   const std::string& kind = parts[0];
   const auto number = [&](std::int64_t least, std::int64_t most) {
@@ -64,7 +63,7 @@ ConsistencyChoice parse_consistency(std::string_view text, std::string_view what
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{} '{}' is none of: {}", what, text, kConsistencyForms));
 }
 
-params::UpdateOptions outer_rule(OuterOptimizer outer, int workers) {
+UpdateOptions outer_rule(OuterOptimizer outer, int workers) {
   constexpr double kNesterovMomentum = 0.9;
   switch (outer) {
     case OuterOptimizer::kAverage: return {};
@@ -79,4 +78,4 @@ double outer_rate(OuterOptimizer outer) {
   return outer == OuterOptimizer::kNesterov ? kNesterovRate : 1.0;
 }
 
-}  // namespace gyre::train
+}  // namespace gyre::params

@@ -1,21 +1,20 @@
-#include "gyre/train/consistency.h"
+#include "gyre/params/consistency.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "gyre/base/error.h"
 
-namespace gyre::train {
+namespace gyre::params {
 namespace {
 
-using params::Consistency;
 
 ConsistencyChoice parse(std::string_view text) { return parse_consistency(text, "--consistency"); }
 
 TEST(Consistency, each_form_says_what_servers_and_workers_do) {
   EXPECT_TRUE(parse("sync").is_plain_sync());
-  EXPECT_EQ(parse("sync:continue").servers, params::ConsistencyOptions{.survives_losses = true});
-  EXPECT_EQ(parse("async").servers, (params::ConsistencyOptions{.kind = Consistency::kAsync, .survives_losses = true}));
+  EXPECT_EQ(parse("sync:continue").servers, ConsistencyOptions{.survives_losses = true});
+  EXPECT_EQ(parse("async").servers, (ConsistencyOptions{.kind = Consistency::kAsync, .survives_losses = true}));
   EXPECT_EQ(parse("bounded:3").servers.staleness, 3U);
   EXPECT_EQ(parse("bounded:0").servers.kind, Consistency::kBounded);
   EXPECT_EQ(parse("backup:2").servers.backup_workers, 2);
@@ -48,4 +47,4 @@ TEST(Consistency, outer_rules_have_the_papers_constants) {
 }
 
 }  // namespace
-}  // namespace gyre::train
+}  // namespace gyre::params

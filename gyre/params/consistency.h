@@ -7,7 +7,7 @@
 #include "gyre/params/ledger.h"
 #include "gyre/params/update_rule.h"
 
-namespace gyre::train {
+namespace gyre::params {
 
 /// What the average of the workers' differences does to the common parameters in local steps.
 enum class OuterOptimizer : std::uint8_t {
@@ -18,14 +18,14 @@ enum class OuterOptimizer : std::uint8_t {
 
 /// How closely the workers of a job keep together: one dial for programs and Python.
 struct ConsistencyChoice {
-  params::ConsistencyOptions servers;  ///< What parameter servers do.
+  ConsistencyOptions servers;  ///< What parameter servers do.
   std::uint64_t local_steps = 0;       ///< Steps that each worker takes alone between two exchanges; 0: none.
   OuterOptimizer outer = OuterOptimizer::kAverage;
 
   /// Every step uses all workers' gradients, and a loss ends the job: works without parameter servers.
-  bool is_plain_sync() const { return servers == params::ConsistencyOptions{} && local_steps == 0; }
+  bool is_plain_sync() const { return servers == ConsistencyOptions{} && local_steps == 0; }
   /// Only parameter servers can do that.
-  bool needs_servers() const { return servers != params::ConsistencyOptions{}; }
+  bool needs_servers() const { return servers != ConsistencyOptions{}; }
 };
 
 inline constexpr std::string_view kConsistencyForms =
@@ -36,7 +36,7 @@ ConsistencyChoice parse_consistency(std::string_view text, std::string_view what
 
 /// The outer optimizer as an update rule on "gradients" that are the common parameters minus the local ones, and its
 /// rate.
-params::UpdateOptions outer_rule(OuterOptimizer outer, int workers);
+UpdateOptions outer_rule(OuterOptimizer outer, int workers);
 double outer_rate(OuterOptimizer outer);
 
-}  // namespace gyre::train
+}  // namespace gyre::params

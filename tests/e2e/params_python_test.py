@@ -1,0 +1,155 @@
+"""gyre.params: an optimizer that trains through parameter servers, whatever the consistency."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from running_job import Job, StartJob, wait_until
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "04_parameter_servers.py"
+LONGEST_SECONDS = 120.0
+
+# Prints the parameters after a few steps of an optimizer with momentum, as hexadecimal numbers.
+STEPS = """
+import sys
+import torch
+import gyre.params as ps
+
+ps.init()
+torch.manual_seed(ps.rank())
+first, second = torch.nn.Linear(7, 5), torch.nn.Linear(5, 3, bias=False)
+model = torch.nn.Sequential(first, torch.nn.Tanh(), second)
+optimizer = torch.optim.{optimizer}
+optimizer = ps.ParameterServerOptimizer(optimizer, model.named_parameters(), consistency="{consistency}")
+ps.broadcast_parameters(model.state_dict())
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+for step in range(5):
+    optimizer.zero_grad()
+    batch = torch.randn(4, 7, generator=torch.Generator().manual_seed(100 * step + ps.rank()))
+    model(batch).square().mean().backward()
+    optimizer.step()
+    scheduler.step()
+optimizer.settle()
+values = torch.cat([p.detach().flatten() for p in model.parameters()])
+print("parameters", " ".join(float(value).hex() for value in values), flush=True)
+assert ps.sum_over_workers([1.0, ps.rank()]) == [ps.size(), sum(range(ps.size()))]
+ps.shutdown()
+"""
+
+
+def run(start_job: StartJob, script: str, *options: object) -> Job:
+    words = [*map(str, options), "--", sys.executable, "-c", script]
+    return start_job(*words, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=LONGEST_SECONDS)
+
+
+def parameters_of(job: Job) -> set[str]:
+    assert job.wait() == 0, job.stderr
+    return set(re.findall(r"parameters (.*)", job.stdout))
+
+
+@pytest.mark.parametrize("optimizer", ["SGD(model.parameters(), 0.1, momentum=0.9)", "Adam(model.parameters(), 0.01)"])
+def test_sync_has_the_bits_of_allreduce(start_job: StartJob, optimizer: str) -> None:
+    script = STEPS.format(optimizer=optimizer, consistency="sync")
+    with_servers = [parameters_of(run(start_job, script, "-n", 3, "--servers", servers)) for servers in (1, 2)]
+    assert with_servers[0] == with_servers[1] == parameters_of(run(start_job, script, "-n", 3))
+    assert len(with_servers[0]) == 1
+
+
+def test_local_steps_are_the_same_with_and_without_servers(start_job: StartJob) -> None:
+    script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency="local:2:nesterov")
+    with_servers = parameters_of(run(start_job, script, "-n", 2, "--servers", 2))
+    assert with_servers == parameters_of(run(start_job, script, "-n", 2))
+    assert len(with_servers) == 1
+
+
+def test_one_local_step_is_sync_where_the_optimizer_is_linear(start_job: StartJob) -> None:
+    values = []
+    for consistency in ("sync", "local:1", "sync:continue"):
+        script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency=consistency)
+        (text,) = parameters_of(run(start_job, script, "-n", 2, "--servers", 1))
+        values.append([float.fromhex(value) for value in text.split()])
+    assert values[1] == pytest.approx(values[0], abs=1e-6)
+    assert values[2] == values[0]
+
+
+@pytest.mark.parametrize("consistency", ["async", "bounded:1", "backup:1"])
+def test_after_settle_all_workers_have_the_same_parameters(start_job: StartJob, consistency: str) -> None:
+    script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency=consistency)
+    assert len(parameters_of(run(start_job, script, "-n", 3, "--servers", 2))) == 1
+
+
+def test_async_with_one_worker_is_training_alone(start_job: StartJob) -> None:
+    optimizer = "Adam(model.parameters(), 0.01)"
+    alone = parameters_of(run(start_job, STEPS.format(optimizer=optimizer, consistency="sync"), "-n", 1))
+    job = run(start_job, STEPS.format(optimizer=optimizer, consistency="async"), "-n", 1, "--servers", 1)
+    (text,) = parameters_of(job)
+    (expected,) = alone
+    values = [[float.fromhex(value) for value in words.split()] for words in (text, expected)]
+    assert values[0] == pytest.approx(values[1], abs=1e-6), "the change is rounded once more on its way"
+    assert re.search(r"staleness of \d+ updates: 0.00 on average, at most 0", job.stdout)
+
+
+@pytest.mark.parametrize("consistency", ["sync", "async"])
+def test_the_example_learns(start_job: StartJob, consistency: str) -> None:
+    program = (sys.executable, EXAMPLE, "--epochs", 6, "--consistency", consistency)
+    job = start_job("-n", "2", "--servers", "1", "--", *map(str, program), timeout=LONGEST_SECONDS)
+    assert job.wait() == 0, job.stderr
+    assert float(re.findall(r"test accuracy ([\d.]+)", job.stdout)[-1]) > 0.85
+
+
+def test_the_others_go_on_without_a_killed_worker(start_job: StartJob) -> None:
+    program = (sys.executable, EXAMPLE, "--epochs", 40, "--consistency", "async")
+    job = start_job("-n", "3", "--servers", "1", "-v", "--", *map(str, program), timeout=LONGEST_SECONDS)
+    pids = job.rank_pids(4)
+    wait_until("the training runs", lambda: "epoch 1:" in job.stdout)
+    os.kill(pids[1], signal.SIGKILL)
+    assert job.wait() == 0, job.stderr
+    assert "epoch 40:" in job.stdout
+    assert "rank 1 of 4 ended with SIGKILL (signal 9); the others go on without it" in job.stderr
+    assert job.processes() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "servers", "message"),
+    [
+        ("ps.ParameterServerOptimizer(sgd, consistency='asink')", 1, "consistency 'asink' is none of: sync, sync:con"),
+        ("ps.ParameterServerOptimizer(sgd, consistency='async')", 0, "needs parameter servers: start the job with"),
+        ("ps.ParameterServerOptimizer(model)", 1, "expected a torch.optim.Optimizer, got Linear"),
+        ("ps.ParameterServerOptimizer(sgd, op=hvd.Sum)", 1, "leave compression, op, gradient_predivide_factor"),
+        ("ps.ParameterServerOptimizer(double)", 1, "parameter 0 is of type torch.float64 on cpu"),
+        ("ps.ParameterServerOptimizer(sgd).add_param_group({})", 1, "the servers know the parameters"),
+        ("[ps.ParameterServerOptimizer(sgd) for _ in range(2)]", 1, "a process can have one ParameterServerOptimizer"),
+        ("ps.sum_over_workers([1.0])", 1, "make the ParameterServerOptimizer first"),
+    ],
+)
+def test_what_cannot_be_gets_one_error(start_job: StartJob, call: str, servers: int, message: str) -> None:
+    script = f"""
+import torch, gyre.params as ps, gyre.torch as hvd
+ps.init()
+model = torch.nn.Linear(2, 2)
+sgd = torch.optim.SGD(model.parameters(), 0.1)
+double = torch.optim.SGD(torch.nn.Linear(2, 2, dtype=torch.float64).parameters(), 0.1)
+try:
+    {call}
+except (hvd.Error, RuntimeError) as error:
+    print(f"{{type(error).__name__}}: {{error}}", flush=True)
+"""
+    job = run(start_job, script, "-n", 1, "--servers", servers)
+    assert job.wait() == 0, job.stderr
+    assert message in job.stdout
+
+
+def test_a_worker_that_fails_ends_the_job_in_sync_with_its_reason(start_job: StartJob) -> None:
+    script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency="sync").replace(
+        "optimizer.step()", "optimizer.step()\n    if step == 2 and ps.rank() == 1: raise ValueError('a bad image')"
+    )
+    job = run(start_job, script, "-n", 2, "--servers", 1)
+    assert job.wait() == 1
+    assert "rank 1 of 3 failed first" in job.stderr
+    assert "ValueError: a bad image" in job.stderr
+    assert job.processes() == []
