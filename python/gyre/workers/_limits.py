@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import re
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -94,7 +97,7 @@ def remove_stale_cgroups() -> None:
 
 
 def _limit_memory(name: str, size: int) -> Path | None:
-    for parent in _parents("memory"):
+    for parent in filter(_is_usable, _parents("memory")):
         folder = _make(parent / name, {"memory.max": str(size)}) or _make(
             parent / name, {"memory.limit_in_bytes": str(size)}
         )
@@ -109,7 +112,7 @@ def _limit_memory(name: str, size: int) -> Path | None:
 
 
 def _limit_cpu(name: str, quota: int) -> Path | None:
-    for parent in _parents("cpu"):
+    for parent in filter(_is_usable, _parents("cpu")):
         folder = _make(parent / name, {"cpu.max": f"{quota} {_CPU_PERIOD_MICROSECONDS}"}) or _make(
             parent / name, {"cpu.cfs_period_us": str(_CPU_PERIOD_MICROSECONDS), "cpu.cfs_quota_us": str(quota)}
         )
@@ -127,14 +130,28 @@ def _make(folder: Path, settings: dict[str, str]) -> Path | None:
             if not (folder / file).exists():
                 raise FileNotFoundError(folder / file)
             (folder / file).write_text(value)
-        if not os.access(folder / "cgroup.procs", os.W_OK):
-            raise PermissionError(folder)
     except OSError:
         if not was_there:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         return None
     return folder
+
+
+@functools.cache
+def _is_usable(parent: Path) -> bool:
+    """Whether this user may make a cgroup there and move a process into it. In the second version of cgroups that also
+    depends on the cgroup that the two places have in common, so it is tried."""
+    trial = parent / f"{_PREFIX}{os.getpid()}-trial-{threading.get_ident()}"
+    try:
+        trial.mkdir()
+    except OSError:
+        return False
+    try:
+        move = ["sh", "-c", 'echo 0 > "$0/cgroup.procs"', str(trial)]
+        return subprocess.run(move, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+    finally:
+        _remove(trial, time.monotonic() + _LONGEST_REMOVAL_SECONDS)
 
 
 def _parents(controller: str) -> Iterator[Path]:
@@ -152,12 +169,10 @@ def _parents(controller: str) -> Iterator[Path]:
         else:
             continue
         for path in paths:
-            folder = Path(place + path)
-            while folder != Path(place):
-                if folder.is_dir():
-                    yield folder
-                folder = folder.parent
-            yield Path(place)
+            # A container may see a path that is outside of its mount, with "..".
+            inside = [] if ".." in Path(path).parts else [Path(path), *Path(path).parents]
+            folders = dict.fromkeys([*(Path(place + str(one)) for one in inside), Path(place)])
+            yield from (folder for folder in folders if (folder / "cgroup.procs").exists())
 
 
 def _has_killed(folder: Path) -> bool:
