@@ -147,4 +147,12 @@ def test_a_stranger_at_the_sockets_is_turned_away(small: dict[str, Any]) -> None
             assert b"nonce" in stranger.recv(1000)
             stranger.sendall(said)
             assert stranger.recv(1000) == b""
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(100)]
+    for stranger in silent:
+        stranger.connect(place)
+    silent[0].settimeout(LONG)
+    while silent[0].recv(1000):  # Its nonce, then its end: the newest may stay.
+        pass
+    for stranger in silent:
+        stranger.close()
     assert [one["ip_address"] for one in workers.stop_workers()] == [running["ip_address"]]

@@ -301,7 +301,7 @@ def test_memory_and_cores_are_limited_by_cgroups() -> None:
     assert [one["id"] for one in result["workers"]] == [launched[1]["id"]]
     (failure,) = result["failures"]
     assert failure["signal"] == "SIGKILL"
-    assert failure["message"] == "it exceeded its memory limit of 0.2 GB, and the kernel killed it"
+    assert failure["message"] == "it exceeded its memory limit of 0.2 GB, and the kernel killed a process of it"
 
 
 def test_without_cgroups_each_process_is_limited_and_the_log_says_so(

@@ -13,6 +13,7 @@ import selectors
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -33,6 +34,10 @@ from gyre.workers._ssh import SshAccess, find_server
 from gyre.workers._worker import UNKNOWN, JobPlace, Process, Request, Worker
 
 _LONGEST_MESSAGE = 1 << 20
+_MOST_STRANGERS = 64
+# To the session's thread.
+_LOOK = b"l"
+_CLOSE = b"c"
 _LAUNCHERS_PREFIX = "[0] "  # `gyre run` names its only rank.
 
 
@@ -69,6 +74,7 @@ class Session:
         self._addresses = Addresses()
         self._gpus = Gpus()
         self._ssh: SshAccess | None = None
+        self._ssh_was_tried = False
         self._notes: set[str] = set()
         self._setup = threading.Lock()
         remove_stale_folders(Path(tempfile.gettempdir()))
@@ -76,6 +82,7 @@ class Session:
         self.folder, self._lock = make_folder()
         self._key = secrets.token_hex(32)
         self._jobs_socket: socket.socket | None = None
+        self._strangers: list[_Connection] = []  # Those that have connected to it, and proved nothing yet.
         self._control = _listen(self.folder / SOCKET)
         self._wake_read, self._wake_write = os.pipe()
         self._selector = selectors.DefaultSelector()
@@ -83,7 +90,8 @@ class Session:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
         self._to_watch: list[tuple[Any, Callable[[], None]]] = []  # Descriptors, and what to do when they are readable.
         self._closed = False
-        threading.Thread(target=self._loop, name="gyre-workers", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop, name="gyre-workers", daemon=True)
+        self._thread.start()
 
     # What callers do.
 
@@ -108,7 +116,8 @@ class Session:
     def _launch_here(self, worker: Worker) -> None:
         request = worker.request
         with self._setup:
-            if request.ssh and self._ssh is None:
+            if request.ssh and not self._ssh_was_tried:
+                self._ssh_was_tried = True
                 self._ssh = self._make_ssh()
         with self.changed:
             worker.gpus = self._gpus.take(request.gpus)
@@ -203,11 +212,11 @@ class Session:
     def close(self) -> None:
         """Ends all workers and removes what the session has made."""
         self.stop(self.workers())
-        self._closed = True
+        os.write(self._wake_write, _CLOSE)
+        self._thread.join()
         if self._ssh is not None:
             _change_path(remove=self._ssh.programs)
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._wake()
 
     def forget(self) -> None:
         """Closes all descriptors: at the session's end, and in a fork of its process, which would keep it alive."""
@@ -229,10 +238,10 @@ class Session:
         self.forget()
 
     def _wake(self) -> None:
-        os.write(self._wake_write, b"x")
+        os.write(self._wake_write, _LOOK)
 
     def _woken(self) -> None:
-        os.read(self._wake_read, 4096)
+        self._closed = _CLOSE in os.read(self._wake_read, 4096)
         with self.changed:
             to_watch, self._to_watch = self._to_watch, []
         for file, action in to_watch:
@@ -244,6 +253,9 @@ class Session:
             if listener is self._jobs_socket:
                 connection.nonce = secrets.token_hex(16)
                 connection.socket.sendall(json.dumps({"nonce": connection.nonce}).encode() + b"\n")
+                self._strangers.append(connection)
+                if len(self._strangers) > _MOST_STRANGERS:
+                    self._drop(self._strangers[0])
             self._selector.register(connection.socket, selectors.EVENT_READ, lambda: self._read_messages(connection))
 
     def _read_messages(self, connection: _Connection) -> None:
@@ -255,8 +267,16 @@ class Session:
         except Exception:  # Whatever it says, it is not a worker of ours: any user can connect to the jobs' socket.
             piece = b""
         if not piece or len(connection.received) > _LONGEST_MESSAGE:
-            self._selector.unregister(connection.socket)
-            connection.socket.close()
+            self._drop(connection)
+
+    def _drop(self, connection: _Connection) -> None:
+        """Also one that was dropped earlier in the same round of events."""
+        if connection.socket.fileno() < 0:
+            return
+        if connection in self._strangers:
+            self._strangers.remove(connection)
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
 
     def _take(self, connection: _Connection, message: dict[str, Any]) -> None:
         with self.changed:
@@ -286,6 +306,8 @@ class Session:
         if connection.nonce and not hmac.compare_digest(str(hello["proof"]).encode(), proof.encode()):
             raise ValueError("it does not know the session's key")
         worker = connection.worker = self._workers[hello.get("worker") or hello["task"]]
+        if connection in self._strangers:
+            self._strangers.remove(connection)
         if "worker" not in hello:
             self._connections[worker.id] = connection.socket
             return
@@ -349,7 +371,11 @@ class Session:
         if server is None:
             self._note("ssh", "workers cannot be reached by ssh: sshd, ssh or ssh-keygen is missing (openssh-server)")
             return None
-        access = SshAccess(self.folder / "ssh", self._addresses.network, server)
+        try:
+            access = SshAccess(self.folder / "ssh", self._addresses.network, server)
+        except (OSError, KeyError, subprocess.SubprocessError) as failure:  # KeyError: a user id without a name.
+            self._note("ssh", f"workers cannot be reached by ssh: {failure}")
+            return None
         _change_path(add=access.programs)
         return access
 
@@ -364,7 +390,7 @@ class Session:
 
 def _explain(worker: Worker, over_memory: bool) -> str:
     if over_memory:
-        return f"it exceeded its memory limit of {worker.request.memory:g} GB, and the kernel killed it"
+        return f"it exceeded its memory limit of {worker.request.memory:g} GB, and the kernel killed a process of it"
     if worker.signal:
         return f"it was killed by {worker.signal}"
     if not worker.was_running:
