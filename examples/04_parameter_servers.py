@@ -8,11 +8,12 @@ Needs scikit-learn.
 
 import argparse
 
-import gyre.params as ps
 import torch
 from gyre.datasets import digits
 from torch import nn
 from torch.nn import functional
+
+import gyre.params as ps
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--consistency", default="sync", help="sync, backup:1, async, bounded:4, local:8, …")

@@ -85,7 +85,8 @@ class Subgroup final : public Group {
 
  private:
   [[noreturn]] static void throw_nested() {
-    throw Error(ErrorCode::kInvalidArgument, "a subgroup has no subgroups or policies of its own; those are the whole group's");
+    throw Error(ErrorCode::kInvalidArgument,
+                "a subgroup has no subgroups or policies of its own; those are the whole group's");
   }
 
   int in_parent(int rank) const { return ranks_.at(static_cast<std::size_t>(rank)); }

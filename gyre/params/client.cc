@@ -225,8 +225,8 @@ void Client::Implementation::broadcast(std::span<std::byte> bytes) {
   if (worker() != 0) return receive_broadcast(bytes);
   std::vector<std::pair<int, group::MessageHandle>> sent;
   for (int other = 1; other < layout_.workers; ++other) {
-    sent.emplace_back(other, messages_.send(layout_.rank_of_worker(other), internal::kBroadcastTag,
-                                            internal::kBytesType, bytes));
+    sent.emplace_back(
+        other, messages_.send(layout_.rank_of_worker(other), internal::kBroadcastTag, internal::kBytesType, bytes));
   }
   std::exception_ptr failure;
   for (const auto& [other, handle] : sent) {
@@ -242,8 +242,7 @@ void Client::Implementation::broadcast(std::span<std::byte> bytes) {
 void Client::Implementation::receive_broadcast(std::span<std::byte> bytes) {
   Bytes arrived(setup_.consistency.survives_losses ? bytes.size() : 0);  // What arrives in part must not count.
   const std::span<std::byte> into = arrived.empty() ? bytes : std::span<std::byte>(arrived);
-  const auto handle =
-      messages_.receive(layout_.rank_of_worker(0), internal::kBroadcastTag, internal::kBytesType, into);
+  const auto handle = messages_.receive(layout_.rank_of_worker(0), internal::kBroadcastTag, internal::kBytesType, into);
   try {
     handle.wait();
   } catch (const Error&) {

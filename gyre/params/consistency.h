@@ -18,8 +18,8 @@ enum class OuterOptimizer : std::uint8_t {
 
 /// How closely the workers of a job keep together: one dial for programs and Python.
 struct ConsistencyChoice {
-  ConsistencyOptions servers;  ///< What parameter servers do.
-  std::uint64_t local_steps = 0;       ///< Steps that each worker takes alone between two exchanges; 0: none.
+  ConsistencyOptions servers;     ///< What parameter servers do.
+  std::uint64_t local_steps = 0;  ///< Steps that each worker takes alone between two exchanges; 0: none.
   OuterOptimizer outer = OuterOptimizer::kAverage;
 
   /// Every step uses all workers' gradients, and a loss ends the job: works without parameter servers.

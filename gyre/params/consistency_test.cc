@@ -8,7 +8,6 @@
 namespace gyre::params {
 namespace {
 
-
 ConsistencyChoice parse(std::string_view text) { return parse_consistency(text, "--consistency"); }
 
 TEST(Consistency, each_form_says_what_servers_and_workers_do) {

@@ -61,7 +61,8 @@ class Ledger {
 
   /// The worker has run out of data; nobody waits for it any more. Error(kProtocol) in the middle of a step.
   std::vector<Decision> leave(int worker);
-  /// The worker has died: as if it had left, at any point. In kSync what it has handed in and is not decided is dropped.
+  /// The worker has died: as if it had left, at any point. In kSync what it has handed in and is not decided is
+  /// dropped.
   std::vector<Decision> lose(int worker);
 
   int active_workers() const;

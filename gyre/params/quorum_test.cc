@@ -23,10 +23,12 @@ TEST(Quorum, the_first_workers_make_up_a_step_and_the_last_one_is_late) {
   EXPECT_THAT(quorum.ready(2, false), IsEmpty()) << "on both servers, but alone";
   EXPECT_THAT(quorum.ready(0, false), IsEmpty()) << "on one server";
   EXPECT_THAT(quorum.ready(1, false), IsEmpty());
-  EXPECT_THAT(quorum.ready(0, false), ElementsAre(Verdict{.step = 1, .contributors = {0, 2}, .late = {}, .asking = {}}));
+  EXPECT_THAT(quorum.ready(0, false),
+              ElementsAre(Verdict{.step = 1, .contributors = {0, 2}, .late = {}, .asking = {}}));
   EXPECT_THAT(quorum.ready(1, false), ElementsAre(Verdict{.step = 1, .contributors = {}, .late = {1}, .asking = {}}));
   for (const int worker : {1, 1, 0}) EXPECT_THAT(quorum.ready(worker, false), IsEmpty());
-  EXPECT_THAT(quorum.ready(0, false), ElementsAre(Verdict{.step = 2, .contributors = {0, 1}, .late = {}, .asking = {}}));
+  EXPECT_THAT(quorum.ready(0, false),
+              ElementsAre(Verdict{.step = 2, .contributors = {0, 1}, .late = {}, .asking = {}}));
 }
 
 TEST(Quorum, a_worker_that_asks_gets_what_there_is) {
@@ -34,7 +36,8 @@ TEST(Quorum, a_worker_that_asks_gets_what_there_is) {
   EXPECT_THAT(quorum.ready(0, true), ElementsAre(Verdict{.step = 0, .contributors = {}, .late = {}, .asking = {0}}));
   EXPECT_THAT(quorum.ready(0, false), IsEmpty());
   EXPECT_THAT(quorum.ready(1, true), ElementsAre(Verdict{.step = 0, .contributors = {}, .late = {}, .asking = {1}}));
-  EXPECT_THAT(quorum.ready(1, false), ElementsAre(Verdict{.step = 1, .contributors = {0, 1}, .late = {}, .asking = {}}));
+  EXPECT_THAT(quorum.ready(1, false),
+              ElementsAre(Verdict{.step = 1, .contributors = {0, 1}, .late = {}, .asking = {}}));
 }
 
 TEST(Quorum, no_step_waits_for_workers_that_are_busy_with_something_else_or_gone) {
@@ -46,7 +49,8 @@ TEST(Quorum, no_step_waits_for_workers_that_are_busy_with_something_else_or_gone
   EXPECT_THAT(quorum.resume(2), IsEmpty());
   EXPECT_THAT(quorum.ready(0, false), IsEmpty());
   EXPECT_THAT(quorum.ready(2, false), ElementsAre(Verdict{.step = 1, .contributors = {}, .late = {2}, .asking = {}}));
-  EXPECT_THAT(quorum.ready(2, false), ElementsAre(Verdict{.step = 2, .contributors = {0, 2}, .late = {}, .asking = {}}));
+  EXPECT_THAT(quorum.ready(2, false),
+              ElementsAre(Verdict{.step = 2, .contributors = {0, 2}, .late = {}, .asking = {}}));
   EXPECT_EQ(quorum.active_workers(), 2);
 }
 

@@ -28,8 +28,8 @@ std::string describe_staleness(const std::map<std::uint64_t, std::uint64_t>& sta
   for (std::size_t line = 0; line < counts.size(); ++line) {
     const std::uint64_t first = line * width;
     const std::string range = width == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, first + width - 1);
-    text += fmt::format("  {:>9}  {:>10}  {}\n", range, counts[line],
-                        std::string(static_cast<std::size_t>(counts[line] * kLongestBar / most), '#'));
+    const std::string bar(static_cast<std::size_t>(counts[line] * kLongestBar / most), '#');
+    text += fmt::format("  {:>9}  {:>10}{}{}\n", range, counts[line], bar.empty() ? "" : "  ", bar);
   }
   return text;
 }

@@ -12,7 +12,7 @@ TEST(Staleness, is_a_line_for_each_value) {
   EXPECT_EQ(describe_staleness({{0, 10}, {2, 5}}),
             "staleness of 15 updates: 0.67 on average, at most 2\n"
             "          0          10  ########################################\n"
-            "          1           0  \n"
+            "          1           0\n"
             "          2           5  ####################\n");
   EXPECT_EQ(describe_staleness({}), "");
 }

@@ -33,8 +33,8 @@ std::vector<std::optional<std::uint64_t>> gather_hashes(GradientExchange& exchan
   std::vector<std::optional<std::uint64_t>> hashes(size);
   for (std::size_t i = 0; i < size; ++i) {
     if (places[kPlaces * i] == 0) continue;
-    hashes[i] = static_cast<std::uint64_t>(places[kPlaces * i + 1]) << 32 |
-                static_cast<std::uint64_t>(places[kPlaces * i + 2]);
+    hashes[i] =
+        static_cast<std::uint64_t>(places[kPlaces * i + 1]) << 32 | static_cast<std::uint64_t>(places[kPlaces * i + 2]);
   }
   return hashes;
 }

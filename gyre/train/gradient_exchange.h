@@ -80,7 +80,8 @@ class LocalExchange final : public GradientExchange {
 /// on without it. Collective.
 std::vector<std::optional<std::uint64_t>> gather_hashes(GradientExchange& exchange, std::uint64_t hash);
 
-/// Error(kMismatch) on every rank, naming those that differ from the first one, unless all `hash`es are equal. Collective.
+/// Error(kMismatch) on every rank, naming those that differ from the first one, unless all `hash`es are equal.
+/// Collective.
 void check_replicas(GradientExchange& exchange, std::uint64_t hash, std::string_view what);
 
 }  // namespace gyre::train

@@ -4,16 +4,16 @@
 #include <span>
 #include <vector>
 
-#include "gyre/params/update_rule.h"
 #include "gyre/params/consistency.h"
+#include "gyre/params/update_rule.h"
 #include "gyre/train/gradient_exchange.h"
 
 namespace gyre::train {
 
 /// Workers take so many steps alone, each from the same parameters, and then agree on common ones again: the average of
 /// what they have changed goes through an outer optimizer. Works over any exchange that averages gradients, allreduce
-/// as well as parameter servers: what is averaged are the differences. Sources: see params::OuterOptimizer. `inner` outlives
-/// it. Parameters must be contiguous float32 tensors on the CPU; the outer optimizer's state is not saved.
+/// as well as parameter servers: what is averaged are the differences. Sources: see params::OuterOptimizer. `inner`
+/// outlives it. Parameters must be contiguous float32 tensors on the CPU; the outer optimizer's state is not saved.
 class LocalSteps final : public GradientExchange {
  public:
   /// `steps` >= 1.
@@ -40,7 +40,7 @@ class LocalSteps final : public GradientExchange {
   const params::UpdateRule rule_;
   const double rate_;
   NamedTensors parameters_;
-  NamedTensors common_;                                // Copies, whose "gradients" are the differences.
+  NamedTensors common_;                                 // Copies, whose "gradients" are the differences.
   std::vector<std::vector<std::vector<float>>> state_;  // Of the outer optimizer, by parameter and slot.
   std::uint64_t exchanges_ = 0;
   std::uint64_t steps_alone_ = 0;

@@ -26,8 +26,9 @@ int exit_code_of(const gyre::cifar10::Outcome& outcome, const gyre::cifar10::Opt
 int main(int argc, char** argv) {
   const gyre::cifar10::ParsedOptions parsed = gyre::cifar10::parse_options(argc, argv);
   if (!parsed.options) return parsed.exit_code;
-  return gyre::training::run_as_rank("gyre-cifar10", parsed.options->consistency, [&](gyre::train::GradientExchange& exchange) {
-    const gyre::cifar10::Outcome outcome = gyre::cifar10::run_training(*parsed.options, exchange);
-    return exit_code_of(outcome, *parsed.options, exchange.rank());
-  });
+  return gyre::training::run_as_rank(
+      "gyre-cifar10", parsed.options->consistency, [&](gyre::train::GradientExchange& exchange) {
+        const gyre::cifar10::Outcome outcome = gyre::cifar10::run_training(*parsed.options, exchange);
+        return exit_code_of(outcome, *parsed.options, exchange.rank());
+      });
 }

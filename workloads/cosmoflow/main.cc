@@ -26,7 +26,8 @@ int exit_code_of(const gyre::training::Outcome& outcome, const gyre::cosmoflow::
 int main(int argc, char** argv) {
   const gyre::cosmoflow::ParsedOptions parsed = gyre::cosmoflow::parse_options(argc, argv);
   if (!parsed.recipe) return parsed.exit_code;
-  return gyre::training::run_as_rank("gyre-cosmoflow", parsed.recipe->consistency, [&](gyre::train::GradientExchange& exchange) {
-    return exit_code_of(gyre::cosmoflow::run_training(*parsed.recipe, exchange), *parsed.recipe, exchange.rank());
-  });
+  return gyre::training::run_as_rank(
+      "gyre-cosmoflow", parsed.recipe->consistency, [&](gyre::train::GradientExchange& exchange) {
+        return exit_code_of(gyre::cosmoflow::run_training(*parsed.recipe, exchange), *parsed.recipe, exchange.rank());
+      });
 }

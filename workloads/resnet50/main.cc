@@ -27,11 +27,12 @@ int main(int argc, char** argv) {
   const gyre::resnet50::ParsedOptions parsed = gyre::resnet50::parse_options(argc, argv);
   if (!parsed.options) return parsed.exit_code;
   const gyre::resnet50::Options& options = *parsed.options;
-  return gyre::training::run_as_rank("gyre-resnet50", options.consistency, [&](gyre::train::GradientExchange& exchange) {
-    if (options.synthetic) {
-      gyre::resnet50::run_benchmark(options, exchange);
-      return 0;
-    }
-    return exit_code_of(gyre::resnet50::run_training(options, exchange), options, exchange.rank());
-  });
+  return gyre::training::run_as_rank(
+      "gyre-resnet50", options.consistency, [&](gyre::train::GradientExchange& exchange) {
+        if (options.synthetic) {
+          gyre::resnet50::run_benchmark(options, exchange);
+          return 0;
+        }
+        return exit_code_of(gyre::resnet50::run_training(options, exchange), options, exchange.rank());
+      });
 }

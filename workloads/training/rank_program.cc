@@ -41,7 +41,8 @@ int do_work(group::Group& group, const std::function<int()>& work) {
   try {
     return work();
   } catch (const std::exception& error) {
-    group.abort(Error(ErrorCode::kAborted, fmt::format("{} failed: {}", group.topology().describe(group.rank()), error.what())));
+    group.abort(Error(ErrorCode::kAborted,
+                      fmt::format("{} failed: {}", group.topology().describe(group.rank()), error.what())));
     throw;
   }
 }

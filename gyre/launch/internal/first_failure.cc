@@ -24,10 +24,9 @@ int signal_in(const ExitStatus& status) {
 }  // namespace
 
 std::optional<RankReport> parse_report(std::string_view line, int ranks) {
-  constexpr std::array kWords = {std::pair("ends ", RankReport::Word::kEnds),
-                                 std::pair("failed ", RankReport::Word::kFailed),
-                                 std::pair("left ", RankReport::Word::kLeft),
-                                 std::pair("may-be-lost ", RankReport::Word::kMayBeLost)};
+  constexpr std::array kWords = {
+      std::pair("ends ", RankReport::Word::kEnds), std::pair("failed ", RankReport::Word::kFailed),
+      std::pair("left ", RankReport::Word::kLeft), std::pair("may-be-lost ", RankReport::Word::kMayBeLost)};
   for (const auto& [text, word] : kWords) {
     if (!line.starts_with(text)) continue;
     line.remove_prefix(std::string_view(text).size());

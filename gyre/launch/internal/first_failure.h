@@ -21,9 +21,9 @@ struct RankFailure {
 /// What a rank tells its launcher.
 struct RankReport {
   enum class Word {
-    kEnds,    ///< "I am about to end"; said before any other rank can notice.
-    kFailed,  ///< "Our group failed because of that rank", said before the group hears of it.
-    kLeft,    ///< "That rank was the first to leave our group in good order", likewise.
+    kEnds,       ///< "I am about to end"; said before any other rank can notice.
+    kFailed,     ///< "Our group failed because of that rank", said before the group hears of it.
+    kLeft,       ///< "That rank was the first to leave our group in good order", likewise.
     kMayBeLost,  ///< "Our group goes on when that rank dies", said before it may rely on it.
   };
   Word word;

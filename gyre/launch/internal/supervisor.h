@@ -92,8 +92,8 @@ class Supervisor {
   std::vector<std::optional<ExitRecord>> records_;
   EndedRanks ended_ranks_;
   FirstFailure failures_;
-  std::set<int> may_be_lost_;  ///< Ranks whose death is no failure of the job.
-  std::vector<int> lost_;      ///< Those of them that have failed.
+  std::set<int> may_be_lost_;                              ///< Ranks whose death is no failure of the job.
+  std::vector<int> lost_;                                  ///< Those of them that have failed.
   std::optional<int> decided_;                             ///< The rank that failed first, as decided elsewhere.
   std::optional<SteadyClock::time_point> look_for_dying_;  ///< Next; unset where nobody wants to know.
   bool said_dying_ = false;

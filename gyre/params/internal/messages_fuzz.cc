@@ -16,9 +16,8 @@ void accept_or_refuse(const Work& work) {
   try {
     if (!work()) __builtin_trap();
   } catch (const gyre::Error& error) {
-    const bool expected =
-        error.code() == gyre::ErrorCode::kProtocol || error.code() == gyre::ErrorCode::kCorruptData ||
-        error.code() == gyre::ErrorCode::kInvalidArgument;
+    const bool expected = error.code() == gyre::ErrorCode::kProtocol || error.code() == gyre::ErrorCode::kCorruptData ||
+                          error.code() == gyre::ErrorCode::kInvalidArgument;
     if (!expected) throw;
   }
 }

@@ -47,7 +47,8 @@ Quorum::Verdict decode_verdict(std::span<const std::byte> bytes, int workers) {
   Quorum::Verdict verdict{.step = reader.u64(), .contributors = {}, .late = {}, .asking = {}};
   for (int worker = 0; worker < workers; ++worker) {
     const std::uint8_t part = reader.u8();
-    if (part > kAsking) throw Error(ErrorCode::kProtocol, fmt::format("a verdict has part {} for worker {}", part, worker));
+    if (part > kAsking)
+      throw Error(ErrorCode::kProtocol, fmt::format("a verdict has part {} for worker {}", part, worker));
     if (part == kContributor) verdict.contributors.push_back(worker);
     if (part == kLate) verdict.late.push_back(worker);
     if (part == kAsking) verdict.asking.push_back(worker);
@@ -170,7 +171,8 @@ void Verdicts::hear(int server) {
     const std::uint64_t worker = reader.u64();
     if (worker == static_cast<std::uint64_t>(layout_.workers)) return;
     if (worker > static_cast<std::uint64_t>(layout_.workers)) {
-      throw Error(ErrorCode::kProtocol, fmt::format("a parameter server told of worker {} of {}", worker, layout_.workers));
+      throw Error(ErrorCode::kProtocol,
+                  fmt::format("a parameter server told of worker {} of {}", worker, layout_.workers));
     }
     ready(static_cast<int>(worker), reader.u8() != 0);
   }

@@ -9,12 +9,14 @@
 
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/base/log.h"
+#include "gyre/collectives/exchange_cost.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/group/group.h"
 #include "gyre/group/job.h"
@@ -48,6 +50,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
     if (client_) throw Error(ErrorCode::kInvalidArgument, "a process can have one ParameterServerOptimizer");
     params::TrainingSetup setup{
         .tensor_values = std::move(counts), .shards = {.servers = layout_.servers}, .update = {}, .consistency = {}};
+    const auto total = std::accumulate(setup.tensor_values.begin(), setup.tensor_values.end(), std::uint64_t{0});
+    setup.shards.values_per_block =
+        collectives::server_block_bytes(total * sizeof(float), layout_.servers) / sizeof(float);
     if (average) setup.update.rule = params::Rule::kAverage;
     setup.consistency = consistency;
     for (const std::uint64_t count : setup.tensor_values) values_.emplace_back(static_cast<std::size_t>(count));
@@ -89,7 +94,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
  private:
   void check(const Addresses& tensors) const {
     if (tensors.size() != values_.size()) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} tensors were given, not {}", tensors.size(), values_.size()));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} tensors were given, not {}", tensors.size(), values_.size()));
     }
   }
 
@@ -177,7 +183,8 @@ void bind_params(nb::module_& module) {
            })
       .def("initialise",
            [](const Handle& self, const Addresses& tensors) {
-             exchange(self, tensors, tensors, [](Worker& worker) { return worker.client().initialise(worker.spans()), 0; });
+             exchange(self, tensors, tensors,
+                      [](Worker& worker) { return worker.client().initialise(worker.spans()), 0; });
            })
       .def("pull",
            [](const Handle& self, const Addresses& tensors) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
@@ -201,8 +202,8 @@ def ParameterServerOptimizer(  # noqa: N802 - after DistributedOptimizer
     optimizer steps alone, and what it has changed is added there, so its state (momentum) is that worker's own. Call
     `optimizer.settle()` on all workers before an evaluation or a checkpoint: it makes their parameters equal.
     backward_passes_per_step: number of backward passes that you accumulate before step().
-    The other arguments are those of DistributedOptimizer. With servers they must have their default values
-    (UnsupportedError), as servers average plain dense gradients.
+    The other arguments are those of DistributedOptimizer. With servers or local steps they must have their default
+    values (UnsupportedError), because plain dense gradients are averaged.
 
     Without servers (`gyre run` without --servers) "sync" gives DistributedOptimizer(…), and "local" exchanges through
     allreduce; other forms raise InvalidArgumentError.
@@ -213,28 +214,33 @@ def ParameterServerOptimizer(  # noqa: N802 - after DistributedOptimizer
         raise InvalidArgumentError(
             f"consistency='{consistency}' needs parameter servers: start the job with `gyre run --servers N`"
         )
+    options: dict[str, Any] = {
+        "compression": compression,
+        "op": op,
+        "gradient_predivide_factor": gradient_predivide_factor,
+        "num_groups": num_groups,
+        "groups": groups,
+        "sparse_as_dense": sparse_as_dense,
+        "process_set": process_set,
+    }
     if worker is None and choice.local_steps == 0:
         distributed = hvd.DistributedOptimizer(
-            optimizer,
-            named_parameters,
-            compression,
-            backward_passes_per_step,
-            op,
-            gradient_predivide_factor,
-            num_groups,
-            groups,
-            sparse_as_dense,
-            process_set,
+            optimizer, named_parameters, backward_passes_per_step=backward_passes_per_step, **options
         )
         distributed.__dict__.update(consistency=consistency, dropped_steps=0, settle=lambda: None)
         return distributed
-    plain = compression is hvd.Compression.none and op == hvd.Average and gradient_predivide_factor == 1.0
-    if not plain or num_groups or groups is not None or sparse_as_dense or process_set is not hvd.global_process_set:
-        raise UnsupportedError(
-            "parameter servers average plain dense gradients of all workers: leave compression, op, "
-            "gradient_predivide_factor, groups, sparse_as_dense and process_set at their defaults"
-        )
+    _check_defaults(options)
     parameters = _checked_parameters(optimizer, backward_passes_per_step, named_parameters)
+    return cast("AnyOptimizer", _wrapped(optimizer, parameters, choice, worker, consistency))
+
+
+def _wrapped(
+    optimizer: torch.optim.Optimizer,
+    parameters: list[torch.Tensor],
+    choice: _core.Consistency,
+    worker: _core.ParameterWorker | None,
+    consistency: str,
+) -> Any:
     if choice.local_steps:
         mixin: type[_ServerMixin] = _LocalSteps
     else:
@@ -246,7 +252,17 @@ def ParameterServerOptimizer(  # noqa: N802 - after DistributedOptimizer
         wrapped._local_steps, wrapped._outer_options = choice.local_steps, choice.outer_optimizer(workers)
     if worker is not None:
         worker.attach([parameter.numel() for parameter in parameters], choice)
-    return cast("AnyOptimizer", wrapped)
+    return wrapped
+
+
+def _check_defaults(options: dict[str, Any]) -> None:
+    defaults = inspect.signature(ParameterServerOptimizer).parameters
+    changed = [name for name, value in options.items() if value != defaults[name].default]
+    if changed:
+        raise UnsupportedError(
+            f"{changed[0]} cannot be chosen with parameter servers or local steps, which average plain dense gradients "
+            "of all workers"
+        )
 
 
 def _addresses(tensors: Iterable[torch.Tensor]) -> list[int]:
