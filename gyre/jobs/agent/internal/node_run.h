@@ -73,6 +73,9 @@ class NodeRun {
   void wait_for_others();
   AttemptEnds run_processes();
   AttemptEnds hold_until_finished();
+  /// After a server of this node has failed: whether the workers of all nodes are done. Waits a few seconds for the
+  /// service to say so.
+  bool all_workers_are_done();
   AttemptEnds failed_with(int exit_code) const;
   /// "; user 'nobody' cannot …", where that may be why these shell lines failed; else empty.
   std::string obstacles(const std::vector<std::string>& lines, int exit_code) const;

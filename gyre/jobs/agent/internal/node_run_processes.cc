@@ -29,6 +29,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kLongestRelease{10};
+/// How long a node may wait for the news that the last worker of another node has ended.
+constexpr std::chrono::seconds kLongestNews{3};
 
 std::string now_as_text() {
   const std::time_t now = std::time(nullptr);
@@ -143,6 +145,12 @@ NodeRun::Ended NodeRun::follow(LaunchedSet& set, const std::vector<LogFiles>& lo
   auto streams = has_secrets() ? open_logs(logs) : std::vector<std::vector<std::unique_ptr<LogStream>>>();
   std::size_t succeeded = 0;
   stop_asked_ = kill_asked_ = main_done_ = false;
+  const auto finish_main = [&] {
+    main_done_ = true;
+    sink_.update([](NodeReport& report) { report.phase = Phase::kDone; });
+    obey(set);
+  };
+  if (!servers.empty() && main == 0) finish_main();
   for (;;) {
     const auto record = set.next(stop_asked_ ? Deadline::never() : wall_clock_limit(), commands_.fd());
     if (!record) {
@@ -158,11 +166,7 @@ NodeRun::Ended NodeRun::follow(LaunchedSet& set, const std::vector<LogFiles>& lo
       const auto rank = (*record)["rank"].get<std::size_t>() - static_cast<std::size_t>(first_rank_);
       const bool server = rank < servers.size() && servers[rank];
       succeeded += server ? 0U : 1U;
-      if (!servers.empty() && succeeded == main && !main_done_) {
-        main_done_ = true;
-        sink_.update([](NodeReport& report) { report.phase = Phase::kDone; });
-        obey(set);
-      }
+      if (!servers.empty() && succeeded == main && !main_done_) finish_main();
     }
     if (type != "finished") continue;
     for (auto& both : streams) {
@@ -170,7 +174,7 @@ NodeRun::Ended NodeRun::follow(LaunchedSet& set, const std::vector<LogFiles>& lo
     }
     const bool stopped = !(*record)["stopped_by"].is_null();
     last_finished_ = *record;
-    return {main_done_ ? 0 : (*record)["exit_code"].get<int>(), stopped && must_stop()};
+    return {stopped && main_done_ ? 0 : (*record)["exit_code"].get<int>(), stopped && must_stop()};
   }
 }
 
@@ -189,6 +193,19 @@ AttemptEnds NodeRun::hold_until_finished() {
     if (const auto reason = must_stop()) return stopped_because(*reason);
     pollfd wait{.fd = commands_.fd(), .events = POLLIN, .revents = 0};
     ::poll(&wait, 1, wall_clock_limit().poll_timeout_ms());
+  }
+}
+
+bool NodeRun::all_workers_are_done() {
+  if (!main_done_ || state_.order.nodes.size() == 1) return main_done_;
+  const Deadline limit = Deadline::after(kLongestNews);
+  for (;;) {
+    commands_.clear();
+    if (commands_.leaving()) throw LeaveNow();
+    if (commands_.finishing()) return true;
+    if (must_stop() || limit.passed()) return false;
+    pollfd wait{.fd = commands_.fd(), .events = POLLIN, .revents = 0};
+    ::poll(&wait, 1, limit.poll_timeout_ms());
   }
 }
 
@@ -227,8 +244,8 @@ AttemptEnds NodeRun::run_processes() {
   const bool has_servers = main < servers.size();
   const Ended ended = follow(set, logs, main, has_servers ? servers : std::vector<bool>());
   if (ended.stopped) return stopped_because(*must_stop());
-  if (ended.exit_code != 0) return failed_with(ended.exit_code);
-  return has_servers ? AttemptEnds{} : hold_until_finished();
+  if (ended.exit_code != 0 && !all_workers_are_done()) return failed_with(ended.exit_code);
+  return hold_until_finished();
 }
 
 AttemptEnds NodeRun::failed_with(int exit_code) const {

@@ -197,6 +197,32 @@ sleep 0.$AZ_BATCHAI_TASK_INDEX)");
   expect_nothing_left(order);
 }
 
+constexpr const char* kServersOnTwoNodes = R"("tensorFlowSettings": {
+    "pythonScriptFilePath": "$AZ_BATCHAI_MOUNT_ROOT/share/role.sh", "pythonInterpreterPath": "/bin/sh",
+    "masterCommandLineArgs": "master", "parameterServerCommandLineArgs": "server", "workerCount": 1,
+    "parameterServerCount": 2})";
+
+// The job never ended: no process of the second node could report that its workers were done.
+TEST_F(LocalJobs, a_node_of_parameter_servers_alone_holds_up_nobody) {
+  conformance::write_file(share_ / "role.sh", "[ $1 = master ] || exec sleep 1000\nsleep 0.2\n");
+  const WorkOrder order = this->order("servers", 2, kServersOnTwoNodes);
+  const auto result = run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
+  expect_nothing_left(order);
+}
+
+TEST_F(LocalJobs, a_parameter_server_that_fails_before_the_workers_are_done_fails_the_job) {
+  conformance::write_file(share_ / "role.sh",
+                          "[ $1 = master ] && exec sleep 1000\n"
+                          "[ $AZ_BATCHAI_TASK_INDEX = 0 ] && exec sleep 1000\nexit 7\n");
+  const WorkOrder order = this->order("broken", 2, kServersOnTwoNodes);
+  const auto result = run(order);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "JobFailed");
+  EXPECT_EQ(result.exit_code, 7);
+  expect_nothing_left(order);
+}
+
 TEST_F(LocalJobs, an_order_that_can_never_run_is_refused_before_anything_starts) {
   WorkOrder order = this->order("nowhere", 1, this->line("true"));
   order.cluster.gyre.mounts.clear();
