@@ -89,6 +89,12 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
       ->type_name("N")
       ->check(cli::whole_number_from(1));
   verb_
+      ->add_option("--servers", servers_,
+                   "For a command on one node: also start N parameter servers, through which the processes exchange "
+                   "gradients")
+      ->type_name("N")
+      ->check(cli::whole_number_from(0));
+  verb_
       ->add_option("--restarts", restarts_,
                    "For a command: maximum number of restarts of all processes after a failure")
       ->type_name("N")
@@ -134,12 +140,15 @@ JobSpec JobSubmit::spec_of_command() const {
   command.nodes = nodes_.value_or(1);
   command.processes_per_node = processes_.value_or(1);
   command.restarts = restarts_.value_or(0);
+  command.servers = servers_.value_or(0);
   return jobs::spec::job_of_command(command);
 }
 
 std::optional<JobSpec> JobSubmit::spec_of_file(const std::vector<std::string>& environment) const {
   if (file_.empty()) throw UsageError("give a job file, or a command after --");
-  if (processes_ || restarts_) throw UsageError("--processes and --restarts are for a command after --");
+  if (processes_ || restarts_ || servers_) {
+    throw UsageError("--processes, --restarts and --servers are for a command after --");
+  }
   jobs::spec::ParseOptions options = spec_file_options(file_, environment);
   options.strict = strict_;
   const auto parsed = jobs::spec::parse_job(read_spec_file(file_), options);

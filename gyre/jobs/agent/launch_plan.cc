@@ -145,7 +145,9 @@ std::string gyre_line(const WorkOrder& order, const spec::GyreSettings& settings
     words.push_back(line ? internal::in_single_quotes(word) : internal::program_word(word, order));
   }
   const int processes = settings.processes_per_node * static_cast<int>(order.nodes.size());
-  return internal::gyre_run_line(order, fmt::format("{}", fmt::join(words, " ")), processes, settings.restarts);
+  const std::string command = fmt::format("{}", fmt::join(words, " "));
+  return internal::with_restarts(internal::gyre_run_line(order, command, processes, settings.servers),
+                                 settings.restarts);
 }
 
 }  // namespace

@@ -160,6 +160,11 @@ TEST(LaunchPlan, a_gyre_program_runs_under_gyre_run_word_by_word) {
   EXPECT_THAT(line, HasSubstr("left=1; until "));
 }
 
+TEST(LaunchPlan, parameter_servers_of_a_gyre_program_are_those_of_gyre_run) {
+  const std::string line = only(plan_of(spec::GyreSettings{{"train"}, 2, 0, 3}, 1)).shell_line;
+  EXPECT_EQ(line, "\"$GYRE_PROGRAM\" run -n 2 --servers 3 --horovod-compat -- \"train\"");
+}
+
 TEST(LaunchPlan, words_of_a_gyre_program_reach_it_as_they_are_but_for_the_jobs_own_variables) {
   WorkOrder order = order_of(spec::GyreSettings{{"awk", "$i ${i} $HOME $LR ${TOKEN} $$ ${LR:-1}"}, 1, 0}, 1);
   order.job.environment_variables = {{"LR", "0.1"}};

@@ -11,8 +11,10 @@ namespace gyre::jobs::spec {
 JobSpec job_of_command(const CommandJob& command) {
   JobSpec job;
   job.node_count = command.nodes;
-  job.toolkit = GyreSettings{
-      .program = command.program, .processes_per_node = command.processes_per_node, .restarts = command.restarts};
+  job.toolkit = GyreSettings{.program = command.program,
+                             .processes_per_node = command.processes_per_node,
+                             .restarts = command.restarts,
+                             .servers = command.servers};
   job.std_out_err_path_prefix = kLogsOnTheNode;
   job.environment_variables = command.environment;
   job.job_preparation_command_line = command.preparation;

@@ -29,16 +29,17 @@ std::string_view tool_type(const Toolkit& toolkit) {
 
 int process_count(const JobSpec& job) {
   const int nodes = job.node_count;
-  return std::visit(Overloaded{
-                        [](const CustomToolkitSettings&) { return 1; },
-                        [&](const Caffe2Settings&) { return nodes; },
-                        [&](const TensorFlowSettings& settings) {
-                          return worker_count(settings, nodes) + parameter_server_count(settings, nodes);
-                        },
-                        [&](const GyreSettings& settings) { return nodes * settings.processes_per_node; },
-                        [&](const auto& settings) { return settings.process_count.value_or(nodes); },
-                    },
-                    job.toolkit);
+  return std::visit(
+      Overloaded{
+          [](const CustomToolkitSettings&) { return 1; },
+          [&](const Caffe2Settings&) { return nodes; },
+          [&](const TensorFlowSettings& settings) {
+            return worker_count(settings, nodes) + parameter_server_count(settings, nodes);
+          },
+          [&](const GyreSettings& settings) { return nodes * settings.processes_per_node + settings.servers; },
+          [&](const auto& settings) { return settings.process_count.value_or(nodes); },
+      },
+      job.toolkit);
 }
 
 int worker_count(const TensorFlowSettings& settings, int node_count) {

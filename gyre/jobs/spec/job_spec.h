@@ -148,6 +148,7 @@ struct GyreSettings {
   std::vector<std::string> program;
   int processes_per_node = 1;
   int restarts = 0;  ///< How often all ranks are started again after a rank has failed.
+  int servers = 0;   ///< Parameter servers, which run in addition to the processes; only where node_count is 1.
 
   bool operator==(const GyreSettings&) const = default;
 };
@@ -182,7 +183,7 @@ struct JobSpec {
 /// "custom", "mpi", "horovod", "chainer", "cntk", "caffe", "caffe2", "pytorch", "tensorflow", "gyre": `toolType`.
 std::string_view tool_type(const Toolkit& toolkit);
 
-/// How many processes the job's program has, defaults applied. TensorFlow: workers and parameter servers; custom: 1.
+/// How many processes the job's program has, defaults applied, parameter servers included; custom: 1.
 int process_count(const JobSpec& job);
 
 /// TensorFlow's counts, defaults applied: one worker per node, and one parameter server where there are several

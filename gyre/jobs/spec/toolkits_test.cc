@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 
 #include "gyre/jobs/spec/parse.h"
 #include "gyre/jobs/spec/parse_test_support.h"
+#include "gyre/jobs/spec/write.h"
 
 namespace gyre::jobs::spec {
 namespace {
@@ -87,6 +89,7 @@ std::vector<Golden> golden_blocks() {
        GyreSettings{{"python", "a b.py"}, 4, 1}, "gyre"},
       {"gyre_line", kPreview, R"("gyreSettings": {"program": "python train.py | tee log"})",
        GyreSettings{{"/bin/bash", "-c", "python train.py | tee log"}, 1, 0}, "gyre"},
+      {"gyre_no_servers", kPreview, R"("gyreSettings": {"program": ["x"], "servers": 0})", GyreSettings{{"x"}}, "gyre"},
   };
 }
 
@@ -170,13 +173,31 @@ INSTANTIATE_TEST_SUITE_P(
                 R"("tensorFlowSettings": {"pythonScriptFilePath": "/x", "parameterServerCount": 2})",
                 "/tensorFlowSettings/parameterServerCount is 2, and nodeCount is 1: a node takes one parameter server"},
         Refused{"gyre_without_program", R"("gyreSettings": {"program": []})", "/gyreSettings/program names no program"},
-        Refused{"gyre_servers", R"("gyreSettings": {"program": ["x"], "servers": 2})",
-                "/gyreSettings/servers is not supported by this version of Gyre yet"},
+        Refused{"gyre_negative_servers", R"("gyreSettings": {"program": ["x"], "servers": -1})",
+                "/gyreSettings/servers must be a whole number from 0 to 1000, not -1"},
         Refused{"gyre_stage", R"("gyreSettings": {"program": ["x"], "stage": {}})",
                 "/gyreSettings/stage is not supported by this version of Gyre yet"},
         Refused{"gyre_store", R"("gyreSettings": {"program": ["x"], "store": {}})",
                 "/gyreSettings/store is not supported by this version of Gyre yet"}),
     [](const auto& instance) { return instance.param.name; });
+
+// `gyre run` starts servers on its own host only.
+TEST(toolkits, parameter_servers_of_a_gyre_job_need_one_node) {
+  const auto file = [](const std::string& nodes, const std::string& settings) {
+    return R"({"properties": {"stdOutErrPathPrefix": "/l", "nodeCount": )" + nodes +
+           R"(, "gyreSettings": {"program": ["x"], )" + settings + "}}}";
+  };
+  const JobSpec job = clean_job(file("1", R"("processesPerNode": 2, "servers": 3)"));
+  EXPECT_EQ(std::get<GyreSettings>(job.toolkit), (GyreSettings{{"x"}, 2, 0, 3}));
+  EXPECT_EQ(process_count(job), 2 + 3);
+  EXPECT_EQ(parse_job(nlohmann::json{{"properties", to_json(job, Secrets::kIncluded)}}.dump()).spec, job);
+  EXPECT_THAT(problems_of(parse_job(file("2", R"("servers": 1)"))),
+              ElementsAre("1: /properties/gyreSettings/servers is 1, and nodeCount is 2: a job with parameter servers "
+                          "runs on one node"));
+  EXPECT_THAT(problems_of(parse_job(file("1", R"("server": 1)"))),
+              ElementsAre("1: warning: /properties/gyreSettings/server is not a known property (did you mean "
+                          "\"servers\"?); it is ignored"));
+}
 
 TEST(toolkits, the_preview_required_the_masters_arguments) {
   ParseOptions strict;

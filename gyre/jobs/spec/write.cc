@@ -146,9 +146,11 @@ struct BlockWriter {
     put(block, "parameterServerCount", settings.parameter_server_count);
   }
   void operator()(const GyreSettings& settings) const {
-    properties["gyreSettings"] = {{"program", settings.program},
-                                  {"processesPerNode", settings.processes_per_node},
-                                  {"restarts", settings.restarts}};
+    Json& block = properties["gyreSettings"];
+    block = {{"program", settings.program},
+             {"processesPerNode", settings.processes_per_node},
+             {"restarts", settings.restarts}};
+    if (settings.servers > 0) block["servers"] = settings.servers;  // Older services refuse the name.
   }
 
  private:

@@ -133,11 +133,12 @@ std::string python_command(const spec::PythonScript& python) {
   return interpreter + " " + in_double_quotes(python.script_file_path);
 }
 
-std::string gyre_run_line(const WorkOrder& order, const std::string& command, int processes, int restarts) {
+std::string gyre_run_line(const WorkOrder& order, const std::string& command, int processes, int servers) {
   std::string line = "\"$GYRE_PROGRAM\" run";
   const std::vector<int> counts = spread(processes, static_cast<int>(order.nodes.size()));
   if (order.nodes.size() == 1) {
     line += fmt::format(" -n {}", processes);
+    if (servers > 0) line += fmt::format(" --servers {}", servers);
   } else {
     std::vector<std::string> hosts;
     for (std::size_t node = 0; node < order.nodes.size(); ++node) {
@@ -145,7 +146,10 @@ std::string gyre_run_line(const WorkOrder& order, const std::string& command, in
     }
     line += fmt::format(" -n {} -H {} --ssh \"$GYRE_REMOTE_SHELL\"", processes, fmt::join(hosts, ","));
   }
-  line += " --horovod-compat -- " + command;
+  return line + " --horovod-compat -- " + command;
+}
+
+std::string with_restarts(const std::string& line, int restarts) {
   if (restarts == 0) return line;
   // `gyre run` itself restarts the ranks of one host only.
   return fmt::format(
@@ -160,7 +164,7 @@ std::string mpi_line(const WorkOrder& order, const std::string& line, int proces
     case Mpi::kHydra: return hydra_line(order, line, processes);
     case Mpi::kNone: break;
   }
-  return gyre_run_line(order, in_bash(line), processes, 0);
+  return gyre_run_line(order, in_bash(line), processes);
 }
 
 }  // namespace gyre::jobs::agent::internal

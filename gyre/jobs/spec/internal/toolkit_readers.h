@@ -10,6 +10,7 @@ namespace gyre::jobs::spec {
 inline constexpr int kMostNodes = 10'000;
 inline constexpr int kMostProcesses = 100'000;
 inline constexpr int kMostProcessesPerNode = 1'000;
+inline constexpr int kMostServers = 1'000;
 
 /// The one toolkit block among a job's properties. None, or several, is an error.
 std::optional<Toolkit> read_toolkit(ObjectReader& properties, int node_count);
