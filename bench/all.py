@@ -1,4 +1,4 @@
-"""Every figure of docs/performance.md, in a quarter of an hour; then the plots and the table (./dev bench report)."""
+"""Every figure of docs/performance.md, in twenty minutes; then the plots and the table (./dev bench report)."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ BENCHES: dict[str, list[str]] = {
         "allreduce", "--hosts", "2", "--ranks", "4", "--rate", "1gbit", "--sizes", "4MB", "--faces", "cpp",
         "--seconds", "1",
     ],
+    "servers-one-host": ["ps", "--workers", "2", "--servers", "1", "--bytes", "100MB", "--repeats", "3"],
     "fusion": [
         "exchange", "resnet101", "--hosts", "2", "--rate", "1gbit", "--fusion", "0,1MB,8MB,64MB", "--faces", "cpp",
         "--paths", "arena", "--seconds", "1",
@@ -54,6 +55,7 @@ OWN_PROGRAMS = {
     "link_cost": ["--seconds", "0.2"],
     "wire_use": ["--seconds", "0.2"],
     "join": ["--ranks", "2", "--rounds", "1"],
+    "servers": ["--workers", "2", "--servers", "1", "--rate", "1gbit", "--seconds", "0.2"],
 }
 QUICK: dict[str, list[str]] = {
     "allreduce": ["allreduce", "--ranks", "2", "--faces", "cpp", "--sizes", "4,64KB", "--seconds", "0.01"],

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from _plot import Line, svg
-from gyre.bench.report import COLUMNS, STEP_COLUMNS, cells, size_text, step_cells
+from gyre.bench.report import COLUMNS, SERVER_COLUMNS, STEP_COLUMNS, cells, server_cells, size_text, step_cells
+from servers import draw
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -125,6 +126,22 @@ def of_sent(row: Row) -> float | None:
     return row["sent_bound_bytes"] / row["sent_bytes"] if row.get("sent_bytes") else None
 
 
+def of_push_and_pull(row: Row) -> float | None:
+    """At the link's rate, where nothing overlaps: more than all of it where something does."""
+    return 2 * row["bound_us"] / row["ours_us"]
+
+
+def servers(architecture: str, rate: str | None) -> Callable[[Row], bool]:
+    """No more of them than workers: others have links that are not the limit."""
+
+    def chosen(row: Row) -> bool:
+        place = (row.get("architecture"), row.get("rate")) if row.get("bench") == "ps" else None
+        return place == (architecture, rate) and row["servers"] <= row["workers"]
+
+    return chosen
+
+
+SERVERS_ON_ONE_HOST, DEDICATED_SERVERS = servers("one host", None), servers("dedicated", "100mbit")
 GLOO, MPI = over("gloo"), over("openmpi")
 GLOO_EXCHANGE = over_from_gradients("gloo")
 ARENA_MIDDLE, ARENA_LARGE = allreduce("arena", (64 * KB, MB)), allreduce("arena", (16 * MB, 256 * MB))
@@ -166,6 +183,11 @@ TARGETS = [
     Target("the whole step of DDP over gyre, against DDP over gloo", step("ddp"), of_step, {2: 1}),
     Target("256 MB in the arena, of the bound", ARENA_LARGEST, of_bound, {2: 0.7, 4: 0.6}, percent=True),
     Target("hosts, 4 MB and more, of the wire", OVER_LINKS, of_bound, {0: 0.93}, percent=True),
+    Target("parameter servers on one host, against gloo's reduce and broadcast", SERVERS_ON_ONE_HOST, GLOO, {0: 3}),
+    Target("… against TensorFlow's ParameterServerStrategy", SERVERS_ON_ONE_HOST, over("tensorflow"), {0: 5}),
+    Target(
+        "dedicated servers, 100mbit, of push and then pull", DEDICATED_SERVERS, of_push_and_pull, {0: 0.9}, percent=True
+    ),
     Target("hosts, 4 MB and more, least bytes of those sent", OVER_LINKS, of_sent, {0: 0.99}, percent=True),
 ]
 
@@ -188,7 +210,8 @@ def target_lines(rows: Sequence[Row]) -> list[str]:
 
 def table_lines(rows: Sequence[Row]) -> list[str]:
     """Of one verb."""
-    head, of_row = (STEP_COLUMNS, step_cells) if rows[0]["bench"] == "step" else (COLUMNS, cells)
+    own = {"step": (STEP_COLUMNS, step_cells), "ps": (SERVER_COLUMNS, server_cells)}
+    head, of_row = own.get(rows[0]["bench"], (COLUMNS, cells))
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return lines + ["| " + " | ".join(of_row(row)) + " |" for row in rows]
 
@@ -253,6 +276,7 @@ def results(folder: Path) -> str:
         chosen = [row for row in rows if row.get("bench") == bench]
         if chosen:
             lines += [f"### gyre bench {bench}", "", *table_lines(chosen), ""]
+    lines += server_lines([row for row in rows if row.get("bench") == "ps"], folder)
     heavy = [row for row in rows if "memory_bytes" in row and row["zero_grad"] == "none"]
     if heavy:
         lines += ["### Memory of a rank in addition to the gradients", ""]
@@ -273,6 +297,17 @@ def results(folder: Path) -> str:
     lines += link_cost_lines([row for row in rows if row.get("bench") == "link_cost"])
     lines += wire_use_lines([row for row in rows if row.get("bench") == "wire_use"])
     return "\n".join(lines)
+
+
+def server_lines(rows: Sequence[Row], folder: Path) -> list[str]:
+    """Parameter servers: the plots, and what they show."""
+    if not rows:
+        return []
+    lines = ["### gyre bench ps", ""]
+    for file in draw([row for row in rows if "rate" in row], folder):
+        path = file.relative_to(PAGE.parent) if folder.is_relative_to(PAGE.parent) else file
+        lines += [f"![Time per step over the number of parameter servers]({path})", ""]
+    return [*lines, *table_lines(rows), ""]
 
 
 def join_lines(rows: Sequence[Row]) -> list[str]:

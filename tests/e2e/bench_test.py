@@ -166,6 +166,8 @@ def test_parameter_servers_are_swept_over_hosts_beside_the_models_predictions(be
             "there are more colocated servers than workers, on whose hosts they are: none can be measured",
         ),
         (["--seconds", "0"], "--seconds is 0; more than 0 and at most 60 are needed"),
+        (["--tensorflow", "/bin/false"], "--tensorflow /bin/false is not a Python that has TensorFlow"),
+        (["--rate", "1gbit", "--tensorflow", "python3"], "--tensorflow is measured on one host, without --rate"),
     ],
 )
 def test_parameter_servers_that_cannot_be_are_refused(bench: Bench, arguments: list[str], message: str) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import statistics
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +84,11 @@ def add_verb(verbs: Any) -> None:
         "--bytes", help="gradients of one worker, a multiple of 4, such as 4MB (default: 100MB; with --rate: 4MB)"
     )
     parser.add_argument("--block", help="most bytes that travel as one (default: as the training programs choose)")
+    parser.add_argument(
+        "--tensorflow",
+        metavar="PYTHON",
+        help="without --rate: a Python that has TensorFlow, whose ParameterServerStrategy is measured, too",
+    )
     add_output(parser, seconds=2)
     parser.set_defaults(measure=measure)
 
@@ -126,14 +133,28 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     if arguments.placements is not None and not over_links:
         raise UsageError("--placements is about hosts; --rate makes them")
     if not over_links:
+        tensorflow = _tensorflow(arguments.tensorflow)
         cases = cases_of(workers, servers, ["dedicated"])
-        return [_on_one_host(launcher, case, size, block, effort) for case in cases]
+        return [_on_one_host(launcher, case, size, block, effort, tensorflow) for case in cases]
+    if arguments.tensorflow is not None:
+        raise UsageError("--tensorflow is measured on one host, without --rate")
     placements = choices_of(arguments.placements or ",".join(PLACEMENTS), "--placements", PLACEMENTS)
     cases = cases_of(workers, servers, placements)
     rows = []
     for rate in _rates_of(arguments.rate):
         rows += _over_links(launcher, rate, workers, cases, size, block, effort)
     return rows
+
+
+def _tensorflow(python: str | None) -> str | None:
+    """UsageError where this Python does not have it."""
+    if python is None:
+        return None
+    found = shutil.which(python)
+    check = [found or python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('tensorflow') is None)"]
+    if found is None or subprocess.run(check, capture_output=True, check=False).returncode != 0:
+        raise UsageError(f"--tensorflow {python} is not a Python that has TensorFlow")
+    return found
 
 
 def _command(case: Case, size: int, block: int | None, effort: Effort, server_results: Path) -> list[str]:
@@ -187,23 +208,33 @@ def _common(case: Case, size: int, runs: Sequence[_Run]) -> Row:
     }
 
 
-def _on_one_host(launcher: Launcher, case: Case, size: int, block: int | None, effort: Effort) -> Row:
+def _on_one_host(
+    launcher: Launcher, case: Case, size: int, block: int | None, effort: Effort, tensorflow: str | None
+) -> Row:
     place = Place(case.ranks)
     where = f"ps, {case.workers} workers, {case.servers} servers"
-    runs, gloo, allreduce = [], [], []
+    runs, allreduce = [], []
+    peers: dict[str, list[Figures]] = {"gloo_us": [], **({"tensorflow_us": []} if tensorflow else {})}
     for _ in range(effort.repeats):
         launcher.say(f"{where}: ours")
         runs.append(_run(launcher, place, case, size, block, effort))
         launcher.say(f"{where}: torch's gloo")
         words = ["--servers", str(case.servers), "--bytes", str(size), "--seconds", str(effort.seconds)]
-        gloo.append(launcher.ranks(place, module("gloo_ps", *words, "--store", str(launcher.file("store")))))
+        store = ["--store", str(launcher.file("store"))]
+        peers["gloo_us"].append(launcher.ranks(place, module("gloo_ps", *words, *store)))
+        if tensorflow:
+            launcher.say(f"{where}: TensorFlow")
+            # It imports nothing of Gyre, which its Python need not have. One more rank coordinates the others.
+            command = [tensorflow, "-P", str(Path(__file__).parent / "ranks" / "tensorflow_ps.py"), *words]
+            store = ["--store", str(launcher.file("store"))]
+            peers["tensorflow_us"].append(launcher.ranks(Place(case.ranks + 1), [*command, *store]))
         launcher.say(f"{where}: our allreduce")
         allreduce.append(_allreduce(launcher, Place(case.workers), size, effort))
     return {
         **_common(case, size, runs),
         "architecture": "one host",
         "hosts": 1,
-        "peers": {"gloo_us": statistics.median(figures["step_us"] for figures in gloo)},
+        "peers": {name: statistics.median(figures["step_us"] for figures in turns) for name, turns in peers.items()},
         "allreduce_us": statistics.median(figures["tensor"][str(size)] for figures in allreduce),
     }
 

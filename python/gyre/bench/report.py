@@ -81,6 +81,8 @@ SERVER_COLUMNS = (
     "server per byte",
     "gloo",
     "/ours",
+    "TensorFlow",
+    "/ours",
     "allreduce",
 )
 
@@ -193,6 +195,7 @@ def server_cells(row: Row) -> tuple[str, ...]:
     ours: float = row["ours_us"]
     bound: float | None = row.get("bound_us")
     gloo: float | None = row["peers"].get("gloo_us")
+    tensorflow: float | None = row["peers"].get("tensorflow_us")
     sent: Mapping[str, float] = row.get("sent_bytes", {})
     processor = f"{row['server_ns_per_byte']:.2f} ns" if "server_ns_per_byte" in row else "-"
     parts = [row["architecture"], size_text(row["bytes"]), *([row["rate"]] if "rate" in row else [])]
@@ -200,7 +203,8 @@ def server_cells(row: Row) -> tuple[str, ...]:
         ", ".join(parts), str(row["workers"]), str(row["servers"]), str(row["hosts"]), time_text(ours),
         time_text(row.get("predicted_us")), time_text(bound), f"{bound / ours:.0%}" if bound else "-",
         *(size_text(sent[role]) if sent.get(role) else "-" for role in ("worker", "server")),
-        processor, time_text(gloo), _ratio_text(gloo, ours), time_text(row.get("allreduce_us")),
+        processor, time_text(gloo), _ratio_text(gloo, ours), time_text(tensorflow), _ratio_text(tensorflow, ours),
+        time_text(row.get("allreduce_us")),
     )  # fmt: skip
 
 
