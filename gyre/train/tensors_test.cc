@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -111,7 +112,8 @@ TEST(Tensors, a_checkpoint_of_another_network_is_refused_with_both_shapes) {
   }
 }
 
-/// Pretends to be one of three ranks of which the last computes something else.
+/// Pretends to be one of three ranks of which the last computes something else: three values of each rank are summed,
+/// of which the first says that it lives.
 class UnequalRanks final : public GradientExchange {
  public:
   int rank() const override { return 0; }
@@ -121,9 +123,9 @@ class UnequalRanks final : public GradientExchange {
   void synchronize() override {}
   void broadcast(const NamedTensors& /*tensors*/) override {}
   void sum(std::span<double> values) override {
-    values[2] = values[0];
-    values[3] = values[1];
-    values[5] = 1;
+    std::copy_n(values.begin(), 3, values.begin() + 3);
+    values[6] = 1;
+    values[8] = 1;
   }
 };
 
