@@ -219,7 +219,6 @@ void RunCommand::set_servers(launch::LaunchOptions& options) const {
       static_cast<int>(parse_integer(servers_, "--servers", 0, launch::kMostRanksPerHost - options.ranks));
   if (options.servers == 0) return;
   if (as_torchrun()) throw UsageError("--servers is not for torchrun's options; give -n");
-  if (!timeline_.empty()) throw UsageError("--timeline shows collectives; a job with --servers has none");
   options.ranks += options.servers;
   options.server_command = {own_program(), ParameterServerCommand::kName};
 }

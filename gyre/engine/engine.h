@@ -16,7 +16,7 @@
 #include "gyre/engine/plan.h"
 #include "gyre/engine/request.h"
 #include "gyre/engine/statistics.h"
-#include "gyre/engine/timeline.h"
+#include "gyre/engine/timeline_rows.h"
 #include "gyre/group/group.h"
 
 namespace gyre::engine {

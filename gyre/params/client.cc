@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "gyre/base/error.h"
 #include "gyre/group/messages/point_to_point.h"
 #include "gyre/params/internal/channel.h"
+#include "gyre/params/internal/exchange_trace.h"
 #include "gyre/params/internal/requests.h"
 #include "gyre/params/internal/verdicts.h"
 
@@ -24,6 +27,7 @@ class Client::Implementation {
 
   int worker() const { return layout_.worker_of(group_.rank()); }
   int workers() const { return layout_.workers; }
+  void trace(std::shared_ptr<Timeline> timeline, std::span<const std::string> tensor_names);
   void initialise(Values parameters);
   void pull(Values parameters);
   Outcome step(Gradients gradients, Values results, double rate);
@@ -39,11 +43,16 @@ class Client::Implementation {
   void ask_all(const Request& request, Handles& sent);
   void ask(int server, const Request& request, Handles& sent);
   void send_payload(int server, std::span<const std::byte> payload, Handles& sent);
+  /// `began`: gets the time at which each block sets out, where there is one.
   template <typename Value>
-  void send_blocks(std::span<const std::span<Value>> tensors, Handles& sent);
+  void send_blocks(std::span<const std::span<Value>> tensors, Handles& sent,
+                   std::vector<SteadyClock::time_point>* began = nullptr);
   void receive_blocks(Values tensors, Handles& arriving);
   void receive_verdict(Handles& arriving);
   void receive_broadcast(std::span<std::byte> bytes);
+  bool traced() const { return trace_ && trace_->runs(); }
+  void trace_blocks(const std::vector<SteadyClock::time_point>& began, const Handles& sent, const Handles& arriving);
+  Outcome outcome_of_step() const;
   bool was_lost(int worker) const { return group_.was_lost(layout_.rank_of_worker(worker)); }
   void spread(std::size_t block, Values tensors) const;
   template <typename Value>
@@ -64,6 +73,7 @@ class Client::Implementation {
   Bytes verdict_;  // Where there is a quorum.
   std::uint64_t steps_ = 0;
   bool left_ = false;
+  std::optional<internal::ExchangeTrace> trace_;
   group::PointToPoint messages_;  // The first to go, as it uses the memory above.
 };
 
@@ -123,8 +133,10 @@ void Client::Implementation::check_sizes(std::span<const std::span<Value>> tenso
 }
 
 template <typename Value>
-void Client::Implementation::send_blocks(std::span<const std::span<Value>> tensors, Handles& sent) {
+void Client::Implementation::send_blocks(std::span<const std::span<Value>> tensors, Handles& sent,
+                                         std::vector<SteadyClock::time_point>* began) {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    if (began != nullptr) began->push_back(SteadyClock::now());
     const std::vector<Range>& ranges = blocks_[block].ranges;
     std::span<const float> values = tensors[ranges.front().tensor].subspan(ranges.front().first, ranges.front().count);
     if (ranges.size() > 1) {
@@ -165,6 +177,12 @@ void Client::Implementation::spread(std::size_t block, Values tensors) const {
   }
 }
 
+void Client::Implementation::trace(std::shared_ptr<Timeline> timeline, std::span<const std::string> tensor_names) {
+  GYRE_CHECK(tensor_names.size() == setup_.tensor_values.size());
+  trace_.emplace(std::move(timeline), blocks_, tensor_names);
+  messages_.note_times();
+}
+
 void Client::Implementation::initialise(Values parameters) {
   check_sizes(parameters);
   if (worker() == 0) {
@@ -178,20 +196,25 @@ void Client::Implementation::initialise(Values parameters) {
 
 void Client::Implementation::pull(Values parameters) {
   check_sizes(parameters);
+  const auto began = SteadyClock::now();
   Handles handles;
   ask_all({.kind = RequestKind::kPull}, handles);
   receive_blocks(parameters, handles);
   receive_verdict(handles);
   wait(handles);
   for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, parameters);
+  if (traced()) trace_->add_call("PULL", began);
 }
 
 Client::Outcome Client::Implementation::step(Gradients gradients, Values results, double rate) {
   check_sizes(gradients);
   check_sizes(results);
+  const bool traces = traced();
+  const auto began = SteadyClock::now();
+  std::vector<SteadyClock::time_point> blocks_began;
   Handles sent;
   ask_all({.kind = RequestKind::kStep, .rate = rate, .step = ++steps_}, sent);
-  send_blocks(gradients, sent);
+  send_blocks(gradients, sent, traces ? &blocks_began : nullptr);
   Handles arriving;
   receive_blocks(results, arriving);
   receive_verdict(arriving);
@@ -204,13 +227,33 @@ Client::Outcome Client::Implementation::step(Gradients gradients, Values results
   wait(arriving);
   if (failure) std::rethrow_exception(failure);
   for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, results);
+  const Outcome outcome = outcome_of_step();
+  if (traces) {
+    trace_blocks(blocks_began, sent, arriving);
+    trace_->add_call("STEP", began, outcome.accepted ? std::string() : "came too late and was dropped");
+  }
+  return outcome;
+}
+
+Client::Outcome Client::Implementation::outcome_of_step() const {
   if (verdict_.empty()) return {};
   Quorum::Verdict verdict = internal::decode_verdict(verdict_, layout_.workers);
   return {.accepted = std::ranges::find(verdict.late, worker()) == verdict.late.end(),
           .contributors = std::move(verdict.contributors)};
 }
 
+void Client::Implementation::trace_blocks(const std::vector<SteadyClock::time_point>& began, const Handles& sent,
+                                          const Handles& arriving) {
+  const std::size_t requests = sent.size() - blocks_.size();  // Before the blocks; behind the answers is the verdict.
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    trace_->add_block(block, {.began = began[block],
+                              .taken = sent[requests + block].take_result().finished,
+                              .answered = arriving[block].take_result().finished});
+  }
+}
+
 void Client::Implementation::sum(std::span<double> values) {
+  const auto began = SteadyClock::now();
   Handles handles;
   ask(0, {.kind = RequestKind::kSum, .payload_bytes = values.size_bytes()}, handles);
   std::vector<double> result(values.size());
@@ -219,6 +262,7 @@ void Client::Implementation::sum(std::span<double> values) {
                                       std::as_writable_bytes(std::span(result))));
   wait(handles);
   std::ranges::copy(result, values.begin());
+  if (traced()) trace_->add_call("SUM", began);
 }
 
 void Client::Implementation::broadcast(std::span<std::byte> bytes) {
@@ -273,6 +317,9 @@ Client::~Client() {
   }
 }
 
+void Client::trace(std::shared_ptr<Timeline> timeline, std::span<const std::string> tensor_names) {
+  implementation_->trace(std::move(timeline), tensor_names);
+}
 int Client::worker() const { return implementation_->worker(); }
 int Client::workers() const { return implementation_->workers(); }
 void Client::initialise(Values parameters) { implementation_->initialise(parameters); }

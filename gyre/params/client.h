@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "gyre/base/timeline.h"
 #include "gyre/group/group.h"
 #include "gyre/params/setup.h"
 
@@ -26,6 +28,11 @@ class Client {
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
+
+  /// From now on this worker's exchanges are shown in `timeline`, while that runs: how long each block of the
+  /// parameters was on its way to its server and back, in rows that bear the names of its tensors, a name for each
+  /// tensor of the setup.
+  void trace(std::shared_ptr<Timeline> timeline, std::span<const std::string> tensor_names);
 
   int worker() const;
   int workers() const;

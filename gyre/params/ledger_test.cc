@@ -65,7 +65,9 @@ TEST(Ledger, what_the_protocol_does_not_allow_is_an_error) {
   EXPECT_THROW(ledger.hand_in(1, 0), Error);
 }
 
-/// A job of several servers whose ledgers get the same workers' blocks in orders of their own.
+/// A job of several servers whose ledgers get the same workers' blocks in orders of their own. In kAsync and kBounded
+/// workers die between any two messages, and each server notices that at a time of its own. (In kSync a Quorum decides
+/// for all servers where workers may die.)
 class Schedule {
  public:
   Schedule(std::uint64_t seed, Consistency kind)
@@ -93,7 +95,10 @@ class Schedule {
       const auto [worker, server] = possible[random_.below(possible.size())];
       happen(worker, server);
     }
-    for (const Worker& worker : workers_) EXPECT_EQ(worker.done, worker.steps) << "somebody waits for ever";
+    for (const Worker& worker : workers_) {
+      if (!worker.dead) EXPECT_EQ(worker.done, worker.steps) << "somebody waits for ever";
+    }
+    for (const Ledger& ledger : ledgers_) EXPECT_EQ(ledger.active_workers(), 0);
     check_contributors();
   }
 
@@ -103,7 +108,8 @@ class Schedule {
     std::uint64_t done = 0;
     std::vector<std::vector<std::uint32_t>> to_push;  // By server: blocks on their way.
     std::vector<std::set<std::uint32_t>> awaited;     // By server: answers.
-    std::vector<bool> leaves;                         // By server: still to be told.
+    std::vector<bool> leaves;                         // By server: still to be told, also of its death.
+    bool dead = false;
   };
 
   void begin_step(std::size_t index) {
@@ -117,7 +123,7 @@ class Schedule {
     }
     if (options_.kind != Consistency::kBounded) return;
     for (std::size_t other = 0; other < workers_.size(); ++other) {
-      if (workers_[other].done == workers_[other].steps) continue;
+      if (workers_[other].dead || workers_[other].done == workers_[other].steps) continue;
       for (const Ledger& ledger : ledgers_) {
         EXPECT_LE(worker.done, ledger.clock(static_cast<int>(other)) + options_.staleness) << "too far ahead";
       }
@@ -128,7 +134,8 @@ class Schedule {
     std::vector<std::pair<std::size_t, std::size_t>> possible;
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       for (std::size_t server = 0; server < ledgers_.size(); ++server) {
-        const bool leaving = workers_[i].done == workers_[i].steps && workers_[i].leaves[server];
+        const bool over = workers_[i].dead || workers_[i].done == workers_[i].steps;
+        const bool leaving = over && workers_[i].leaves[server];
         if (leaving || !workers_[i].to_push[server].empty()) possible.emplace_back(i, server);
       }
     }
@@ -137,6 +144,16 @@ class Schedule {
 
   void happen(std::size_t index, std::size_t server) {
     Worker& worker = workers_[index];
+    if (options_.kind != Consistency::kSync && !worker.dead && random_.below(25) == 0) {
+      worker.dead = true;  // What it has sent and has not arrived is lost.
+      for (auto& blocks : worker.to_push) blocks.clear();
+      return;
+    }
+    if (worker.dead) {
+      worker.leaves[server] = false;
+      for (const auto& decision : ledgers_[server].lose(static_cast<int>(index))) follow(server, decision);
+      return;
+    }
     if (worker.done == worker.steps) {
       worker.leaves[server] = false;
       for (const auto& decision : ledgers_[server].leave(static_cast<int>(index))) follow(server, decision);
@@ -162,6 +179,7 @@ class Schedule {
     for (const auto& [number, block] : decision.answers) {
       Worker& worker = workers_[static_cast<std::size_t>(number)];
       EXPECT_EQ(worker.awaited[server].erase(block), 1U) << "an answer that nobody waits for";
+      if (worker.dead) continue;
       if (!std::ranges::all_of(worker.awaited, [](const auto& blocks) { return blocks.empty(); })) continue;
       ++worker.done;
       begin_step(static_cast<std::size_t>(number));

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "gyre/base/timeline.h"
 #include "gyre/engine/engine.h"
 
 namespace gyre::data {
@@ -14,5 +15,6 @@ namespace gyre::train {
 /// within it one for each stage, SOURCE, INFLATE, DECODE, TRANSFORM and ASSEMBLE. How long each of these is says what
 /// share of the work on the batch it was; the order in which they follow each other says nothing.
 void add_wait_to_timeline(engine::Engine& engine, std::string_view row, const data::BatchWait& wait);
+void add_wait_to_timeline(Timeline& timeline, std::string_view row, const data::BatchWait& wait);
 
 }  // namespace gyre::train

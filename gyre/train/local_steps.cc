@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "gyre/base/error.h"
-#include "gyre/train/server_exchange.h"
 
 namespace gyre::train {
 

@@ -4,11 +4,16 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/collectives/exchange_cost.h"
+#include "gyre/train/data_timeline.h"
 
 namespace gyre::train {
+namespace {
 
 params::TrainingSetup setup_for(const NamedTensors& parameters, const params::Layout& layout) {
   params::TrainingSetup setup{
@@ -27,48 +32,57 @@ params::TrainingSetup setup_for(const NamedTensors& parameters, const params::La
   return setup;
 }
 
-std::vector<std::span<float>> values_of(const NamedTensors& tensors) {
-  std::vector<std::span<float>> values;
-  for (const auto& [name, tensor] : tensors) {
-    values.emplace_back(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
-  }
-  return values;
-}
+}  // namespace
 
-void broadcast_tensors(params::Client& client, const NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.is_contiguous()) {
-      throw Error(ErrorCode::kUnsupported, fmt::format("'{}' must be a contiguous tensor", name));
-    }
-    client.broadcast({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
-  }
-}
+WorkerExchange::WorkerExchange(group::Group& group, const params::Layout& layout,
+                               const params::ConsistencyOptions& consistency, params::Rule rule,
+                               std::shared_ptr<Timeline> timeline)
+    : group_(group), layout_(layout), consistency_(consistency), rule_(rule), timeline_(std::move(timeline)) {}
 
-ServerExchange::ServerExchange(group::Group& group, const params::Layout& layout,
-                               const params::ConsistencyOptions& consistency)
-    : group_(group), layout_(layout), consistency_(consistency) {}
-
-params::Client& ServerExchange::client() {
+params::Client& WorkerExchange::client() {
   if (!client_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first exchange");
   return *client_;
 }
 
-void ServerExchange::attach(const NamedTensors& parameters) {
+void WorkerExchange::attach(const NamedTensors& parameters) {
   if (client_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
   params::TrainingSetup setup = setup_for(parameters, layout_);
-  setup.update.rule = params::Rule::kAverage;
+  setup.update.rule = rule_;
   setup.consistency = consistency_;
   client_ = std::make_unique<params::Client>(group_, layout_, std::move(setup));
   parameters_ = parameters;
+  if (!timeline_) return;
+  std::vector<std::string> names;
+  for (const NamedTensor& parameter : parameters) names.push_back(parameter.name);
+  client_->trace(timeline_, names);
 }
 
-void ServerExchange::zero_gradients() {
+void WorkerExchange::zero_gradients() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
 }
 
+void WorkerExchange::broadcast(const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.is_contiguous()) {
+      throw Error(ErrorCode::kUnsupported, fmt::format("'{}' must be a contiguous tensor", name));
+    }
+    client().broadcast({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
+  }
+}
+
+void WorkerExchange::sum(std::span<double> values) { client().sum(values); }
+
+void WorkerExchange::note_wait(std::string_view row, const data::BatchWait& wait) {
+  if (timeline_) add_wait_to_timeline(*timeline_, row, wait);
+}
+
+ServerExchange::ServerExchange(group::Group& group, const params::Layout& layout,
+                               const params::ConsistencyOptions& consistency, std::shared_ptr<Timeline> timeline)
+    : WorkerExchange(group, layout, consistency, params::Rule::kAverage, std::move(timeline)) {}
+
 void ServerExchange::synchronize() {
   std::vector<std::span<float>> results;
-  for (const NamedTensor& parameter : parameters_) {
+  for (const NamedTensor& parameter : parameters()) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
     // A parameter that this worker did not use has one on others.
     gradient = gradient.defined() ? gradient.detach().contiguous() : at::zeros(parameter.tensor.sizes());
@@ -77,9 +91,5 @@ void ServerExchange::synchronize() {
   const std::vector<std::span<const float>> gradients(results.begin(), results.end());
   client().step(gradients, results, 0);
 }
-
-void ServerExchange::broadcast(const NamedTensors& tensors) { broadcast_tensors(client(), tensors); }
-
-void ServerExchange::sum(std::span<double> values) { client().sum(values); }
 
 }  // namespace gyre::train

@@ -5,40 +5,28 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <utility>
 
 #include "gyre/base/error.h"
-#include "gyre/train/server_exchange.h"
 
 namespace gyre::train {
 
 SharedParameters::SharedParameters(group::Group& group, const params::Layout& layout,
-                                   const params::ConsistencyOptions& consistency)
-    : group_(group), layout_(layout), consistency_(consistency) {}
-
-params::Client& SharedParameters::client() {
-  if (!client_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first exchange");
-  return *client_;
-}
+                                   const params::ConsistencyOptions& consistency, std::shared_ptr<Timeline> timeline)
+    : WorkerExchange(group, layout, consistency, params::Rule::kSgd, std::move(timeline)) {}
 
 void SharedParameters::attach(const NamedTensors& parameters) {
-  if (client_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
-  params::TrainingSetup setup = setup_for(parameters, layout_);
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.is_contiguous()) {
       throw Error(ErrorCode::kUnsupported, fmt::format("'{}' must be a contiguous tensor", name));
     }
   }
-  setup.consistency = consistency_;
-  client_ = std::make_unique<params::Client>(group_, layout_, std::move(setup));
-  parameters_ = parameters;
-}
-
-void SharedParameters::zero_gradients() {
-  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  WorkerExchange::attach(parameters);
 }
 
 void SharedParameters::note_common() {
-  const std::vector<std::span<float>> values = values_of(parameters_);
+  const std::vector<std::span<float>> values = values_of(parameters());
   common_.resize(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) common_[i].assign(values[i].begin(), values[i].end());
 }
@@ -46,12 +34,12 @@ void SharedParameters::note_common() {
 void SharedParameters::synchronize() {
   if (begun_) return;
   begun_ = true;
-  client().initialise(values_of(parameters_));
+  client().initialise(values_of(parameters()));
   note_common();
 }
 
 void SharedParameters::finish_step() {
-  const std::vector<std::span<float>> values = values_of(parameters_);
+  const std::vector<std::span<float>> values = values_of(parameters());
   for (std::size_t i = 0; i < values.size(); ++i) {  // Servers subtract a gradient.
     std::ranges::transform(common_[i], values[i], common_[i].begin(), std::minus<>());
   }
@@ -64,12 +52,8 @@ void SharedParameters::settle() {
   if (!begun_) return;
   std::array<double, 1> here = {1};
   client().sum(here);
-  client().pull(values_of(parameters_));
+  client().pull(values_of(parameters()));
   note_common();
 }
-
-void SharedParameters::broadcast(const NamedTensors& tensors) { broadcast_tensors(client(), tensors); }
-
-void SharedParameters::sum(std::span<double> values) { client().sum(values); }
 
 }  // namespace gyre::train

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <span>
 
 #include "gyre/base/check.h"
 #include "gyre/base/checksum.h"
@@ -56,6 +55,14 @@ std::uint64_t hash_tensors(const NamedTensors& tensors) {
     hash = xxh3_64(view.bytes, hash);
   }
   return hash;
+}
+
+std::vector<std::span<float>> values_of(const NamedTensors& tensors) {
+  std::vector<std::span<float>> values;
+  for (const auto& [name, tensor] : tensors) {
+    values.emplace_back(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
+  }
+  return values;
 }
 
 void glorot_uniform(const at::Tensor& weight, Random& random) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ using NamedTensors = std::vector<NamedTensor>;
 
 /// XXH3 over names, types, shapes and bytes, in order: equal replicas have equal hashes.
 std::uint64_t hash_tensors(const NamedTensors& tensors);
+
+/// The memory of contiguous float32 tensors on the CPU.
+std::vector<std::span<float>> values_of(const NamedTensors& tensors);
 
 /// Fills with Glorot's uniform distribution: limit sqrt(6 / (fan_in + fan_out)), where the fans of a convolution's
 /// [out, in, height, width] count its window and those of a matrix [out, in] are its sides. From our own generator, so

@@ -141,7 +141,6 @@ def test_a_program_that_does_not_use_the_servers_is_told_so(start_job: StartJob)
     [
         (("--servers", "-1"), "--servers is '-1'"),
         (("--servers", "1", "-H", "localhost:2"), "cannot be combined with -H"),
-        (("--servers", "1", "--timeline", "trace.json"), "a job with --servers has none"),
         (("--servers", "1", "--nproc-per-node", "2"), "--servers is not for torchrun's options"),
     ],
 )

@@ -106,8 +106,21 @@ def test_the_loaders_waits_have_a_row_by_stage(start_job: StartJob, tmp_path: Pa
         assert sum(part["dur"] for part in parts if part["name"] != "WAIT_FOR_DATA") <= first["dur"]
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_the_programs_show_what_they_wait_for(start_job: StartJob, tmp_path: Path, ranks: int) -> None:
+def check_exchanges(found: dict[str, list[dict[str, Any]]], steps: int) -> None:
+    """A row for the calls, and one for each block, in which PUSH and PULL make up PUSH_PULL."""
+    calls = [phase for phase in found.pop("parameter servers") if phase["name"] == "STEP"]
+    assert len(calls) == steps
+    assert {row.partition(":")[0] for row in found} == {"server 0", "server 1"}
+    for phases in found.values():
+        assert [phase["name"] for phase in phases] == ["PUSH_PULL", "PUSH", "PULL"] * steps
+        for call, (whole, push, pull) in zip(calls, zip(*[iter(phases)] * 3, strict=True), strict=True):
+            assert call["ts"] <= whole["ts"] == push["ts"]
+            assert push["ts"] + push["dur"] == pull["ts"]
+            assert pull["ts"] + pull["dur"] == whole["ts"] + whole["dur"] <= call["ts"] + call["dur"]
+
+
+@pytest.mark.parametrize(("ranks", "servers"), [(1, 0), (2, 0), (2, 2)])
+def test_the_programs_show_what_they_wait_for(start_job: StartJob, tmp_path: Path, ranks: int, servers: int) -> None:
     folder = tmp_path / "cosmo"
     for name, volumes in (("train", 4), ("validation", 2)):
         (folder / name).mkdir(parents=True)
@@ -117,9 +130,42 @@ def test_the_programs_show_what_they_wait_for(start_job: StartJob, tmp_path: Pat
     network = ("--conv-size", "2", "--fc1-size", "16", "--fc2-size", "8", "--batch-size", "1", "--n-epochs", "1")
     program = ["gyre-cosmoflow", "--data-dir", str(folder), "--output-dir", str(tmp_path / "out"), *network]
     environment = {"OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
-    job = start_job("-n", str(ranks), "--timeline", "trace.json", "--", *program, env=environment, timeout=120)
+    options = ("-n", str(ranks), "--servers", str(servers), "--timeline", "trace.json")
+    job = start_job(*options, "--", *program, env=environment, timeout=120)
     assert job.wait() == 0, job.stderr
     found = waits(tmp_path / "trace.json")
+    exchanges = {row: found.pop(row) for row in list(found) if "server" in row}
+    assert bool(exchanges) == (servers > 0)
+    if servers:
+        check_exchanges(exchanges, steps=4 // ranks)
     steps = {row: sum(phase["name"] == "WAIT_FOR_DATA" for phase in phases) for row, phases in found.items()}
     assert steps == {"data: train": 4 // ranks, "data: test": 2 // ranks}
     assert all("INFLATE" in {phase["name"] for phase in phases} for phases in found.values())
+
+
+EXCHANGE = """
+import torch, gyre.params as ps
+ps.init()
+model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
+optimizer = ps.ParameterServerOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), consistency="async"
+)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+optimizer.settle()
+"""
+
+
+def test_a_script_shows_its_exchanges_with_parameter_servers(start_job: StartJob, tmp_path: Path) -> None:
+    variables = {"PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
+    options = ("-n", "2", "--servers", "1", "--timeline", "trace.json")
+    job = start_job(*options, "--", sys.executable, "-c", EXCHANGE, env=variables, timeout=120)
+    assert job.wait() == 0, job.stderr
+    found = waits(tmp_path / "trace.json")
+    calls = [phase["name"] for phase in found.pop("parameter servers")]
+    assert calls == ["PULL", "STEP", "STEP", "STEP", "SUM", "PULL"]
+    ((row, phases),) = found.items()
+    assert row == "server 0: 0.weight … 1.bias"
+    assert len(phases) == 3 * 3

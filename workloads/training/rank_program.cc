@@ -13,6 +13,7 @@
 #include "gyre/base/launch_contract.h"
 #include "gyre/base/log.h"
 #include "gyre/base/parse.h"
+#include "gyre/base/timeline.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/group/group.h"
 #include "gyre/group/job.h"
@@ -61,16 +62,18 @@ int run_with_servers(const group::Job& job, const params::ConsistencyChoice& cho
   const Logger logger = make_logger(fmt::format("rank {}", layout.worker_of(job.rank)), options.log_level);
   const auto group = group::join_group(job, options.group, logger);
   return do_work(*group, [&] {
+    const auto timeline =
+        layout.worker_of(group->rank()) == 0 ? start_timeline(options.engine.timeline, logger) : nullptr;
     const bool servers_update = choice.servers.kind != params::Consistency::kSync || choice.servers.backup_workers > 0;
     if (servers_update) {
-      train::SharedParameters exchange(*group, layout, choice.servers);
+      train::SharedParameters exchange(*group, layout, choice.servers, timeline);
       const int code = work(exchange);
       if (exchange.dropped_steps() > 0) {
         logger->info("{} steps came too late and were dropped", exchange.dropped_steps());
       }
       return code;
     }
-    train::ServerExchange exchange(*group, layout, choice.servers);
+    train::ServerExchange exchange(*group, layout, choice.servers, timeline);
     return work_in_local_steps(exchange, choice, work);
   });
 }

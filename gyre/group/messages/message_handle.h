@@ -14,7 +14,8 @@ namespace gyre::group {
 
 /// The outcome of a message that has arrived.
 struct Arrival {
-  int source = -1;  ///< The rank that sent it; -1 at the sender.
+  int source = -1;                     ///< The rank that sent it; -1 at the sender.
+  SteadyClock::time_point finished{};  ///< After PointToPoint::note_times().
 };
 
 /// The outcome of one send or receive, now or later: a Completion whose waiters move the messages themselves, so that a
@@ -32,7 +33,9 @@ class MessageHandle {
   };
 
   MessageHandle() = default;
-  explicit MessageHandle(std::shared_ptr<Helper> helper) : helper_(std::move(helper)) {}
+  /// `note_time`: whether the Arrival says when it was.
+  explicit MessageHandle(std::shared_ptr<Helper> helper, bool note_time = false)
+      : helper_(std::move(helper)), note_time_(note_time) {}
 
   /// See Completion.
   bool done() const { return outcome_.done(); }
@@ -52,7 +55,10 @@ class MessageHandle {
   }
   Arrival take_result() const { return outcome_.take_result(); }
   std::vector<std::thread::id> waiting_threads() const { return outcome_.waiting_threads(); }
-  void complete(Arrival value = {}) const { outcome_.complete(value); }
+  void complete(Arrival value = {}) const {
+    if (note_time_) value.finished = SteadyClock::now();
+    outcome_.complete(value);
+  }
   void fail(const Error& failure) const { outcome_.fail(failure); }
 
   /// For Waiting.
@@ -61,6 +67,7 @@ class MessageHandle {
  private:
   Completion<Arrival> outcome_;
   std::shared_ptr<Helper> helper_;
+  bool note_time_ = false;
 };
 
 }  // namespace gyre::group

@@ -22,6 +22,8 @@ MessageHandle PointToPoint::receive(std::optional<int> peer, std::int64_t tag, s
   return messenger_->receive({peer, tag, type, into, 0, {}});
 }
 
+void PointToPoint::note_times() { messenger_->note_times(); }
+
 void PointToPoint::shutdown() { messenger_->shutdown(); }
 
 }  // namespace gyre::group

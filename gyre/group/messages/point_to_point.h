@@ -56,6 +56,9 @@ class PointToPoint {
   /// `peer` empty: from the rank that sends first, which is the result's `source`.
   MessageHandle receive(std::optional<int> peer, std::int64_t tag, std::uint8_t type, std::span<std::byte> into);
 
+  /// From now on a message's Arrival says when it was done: a send when the other side had taken it.
+  void note_times();
+
   /// Messages in flight fail with kShutDown. Idempotent; the destructor calls it.
   void shutdown();
 

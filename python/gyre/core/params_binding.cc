@@ -16,6 +16,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/log.h"
+#include "gyre/base/timeline.h"
 #include "gyre/collectives/exchange_cost.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/group/group.h"
@@ -40,13 +41,15 @@ class Worker : public std::enable_shared_from_this<Worker> {
     const engine::RuntimeOptions options = engine::runtime_options_from_environment();
     const Logger logger = make_logger(fmt::format("rank {}", layout_.worker_of(job.rank)), options.log_level);
     group_ = group::join_group(job, options.group, logger);
+    if (rank() == 0) timeline_ = start_timeline(options.engine.timeline, logger);
   }
 
   int rank() const { return layout_.worker_of(group_->rank()); }
   int size() const { return layout_.workers; }
   int servers() const { return layout_.servers; }
 
-  void attach(std::vector<std::uint64_t> counts, params::ConsistencyOptions consistency, bool average) {
+  void attach(std::vector<std::uint64_t> counts, const std::vector<std::string>& names,
+              params::ConsistencyOptions consistency, bool average) {
     if (client_) throw Error(ErrorCode::kInvalidArgument, "a process can have one ParameterServerOptimizer");
     params::TrainingSetup setup{
         .tensor_values = std::move(counts), .shards = {.servers = layout_.servers}, .update = {}, .consistency = {}};
@@ -57,6 +60,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
     setup.consistency = consistency;
     for (const std::uint64_t count : setup.tensor_values) values_.emplace_back(static_cast<std::size_t>(count));
     client_ = std::make_unique<params::Client>(*group_, layout_, std::move(setup));
+    if (timeline_) client_->trace(timeline_, names);
   }
 
   void take(const Addresses& tensors) {
@@ -88,6 +92,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
     } else {
       params::leave_without_training(*group_, layout_);
     }
+    if (timeline_) timeline_->stop();
   }
   void abort(const std::string& reason) { group_->abort(Error(ErrorCode::kAborted, reason)); }
 
@@ -101,6 +106,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   const params::Layout layout_;
   std::unique_ptr<group::Group> group_;
+  std::shared_ptr<Timeline> timeline_;      // Of worker 0, where one was asked for.
   std::vector<std::vector<float>> values_;  // By tensor: on its way to the servers, or what they have answered.
   std::unique_ptr<params::Client> client_;
 };
@@ -176,9 +182,10 @@ void bind_params(nb::module_& module) {
       .def_prop_ro("size", [](const Handle& self) { return self.get()->size(); })
       .def_prop_ro("servers", [](const Handle& self) { return self.get()->servers(); })
       .def("attach",
-           [](const Handle& self, const std::vector<std::uint64_t>& counts, const Parsed& consistency) {
-             run_interruptibly([worker = self.get(), counts, consistency] {
-               worker->attach(counts, consistency.choice.servers, !consistency.servers_update());
+           [](const Handle& self, const std::vector<std::uint64_t>& counts, const std::vector<std::string>& names,
+              const Parsed& consistency) {
+             run_interruptibly([worker = self.get(), counts, names, consistency] {
+               worker->attach(counts, names, consistency.choice.servers, !consistency.servers_update());
              });
            })
       .def("initialise",

@@ -230,13 +230,13 @@ def ParameterServerOptimizer(  # noqa: N802 - after DistributedOptimizer
         distributed.__dict__.update(consistency=consistency, dropped_steps=0, settle=lambda: None)
         return distributed
     _check_defaults(options)
-    parameters = _checked_parameters(optimizer, backward_passes_per_step, named_parameters)
-    return cast("AnyOptimizer", _wrapped(optimizer, parameters, choice, worker, consistency))
+    named = _checked_parameters(optimizer, backward_passes_per_step, named_parameters)
+    return cast("AnyOptimizer", _wrapped(optimizer, named, choice, worker, consistency))
 
 
 def _wrapped(
     optimizer: torch.optim.Optimizer,
-    parameters: list[torch.Tensor],
+    named: list[tuple[str, torch.Tensor]],
     choice: _core.Consistency,
     worker: _core.ParameterWorker | None,
     consistency: str,
@@ -245,13 +245,14 @@ def _wrapped(
         mixin: type[_ServerMixin] = _LocalSteps
     else:
         mixin = _SharedParameters if choice.servers_update else _AveragedGradients
+    parameters = [parameter for _, parameter in named]
     wrapped: Any = wrap(optimizer, mixin)
     wrapped._worker, wrapped._parameters, wrapped.consistency = worker, parameters, consistency
     if choice.local_steps:
         workers = hvd.size() if worker is None else worker.size
         wrapped._local_steps, wrapped._outer_options = choice.local_steps, choice.outer_optimizer(workers)
     if worker is not None:
-        worker.attach([parameter.numel() for parameter in parameters], choice)
+        worker.attach([parameter.numel() for parameter in parameters], [name for name, _ in named], choice)
     return wrapped
 
 
@@ -271,7 +272,7 @@ def _addresses(tensors: Iterable[torch.Tensor]) -> list[int]:
 
 def _checked_parameters(
     optimizer: torch.optim.Optimizer, passes: int, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
-) -> list[torch.Tensor]:
+) -> list[tuple[str, torch.Tensor]]:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, _ServerMixin):
@@ -284,12 +285,11 @@ def _checked_parameters(
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if names and any(id(parameter) not in names for parameter in parameters):
         raise InvalidArgumentError("named_parameters does not name all of the optimizer's parameters")
-    for number, parameter in enumerate(parameters):
-        if parameter.dtype == torch.float32 and parameter.device.type == "cpu" and parameter.is_contiguous():
-            continue
-        name = names.get(id(parameter), f"parameter {number}")
-        raise UnsupportedError(
-            f"{name} is of type {parameter.dtype} on {parameter.device}; parameter servers take contiguous float32 "
-            "tensors on the CPU"
-        )
-    return parameters
+    named = [(names.get(id(one), f"parameter {number}"), one) for number, one in enumerate(parameters)]
+    for name, parameter in named:
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu" or not parameter.is_contiguous():
+            raise UnsupportedError(
+                f"{name} is of type {parameter.dtype} on {parameter.device}; parameter servers take contiguous float32 "
+                "tensors on the CPU"
+            )
+    return named

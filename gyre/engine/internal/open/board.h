@@ -8,7 +8,7 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/request.h"
 #include "gyre/engine/statistics.h"
-#include "gyre/engine/timeline.h"
+#include "gyre/engine/timeline_rows.h"
 #include "gyre/group/lane.h"
 #include "gyre/net/segment.h"
 

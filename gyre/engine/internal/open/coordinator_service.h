@@ -17,7 +17,7 @@
 #include "gyre/engine/internal/stall/deadlock.h"
 #include "gyre/engine/internal/stall/stall_inquiry.h"
 #include "gyre/engine/options.h"
-#include "gyre/engine/timeline.h"
+#include "gyre/engine/timeline_rows.h"
 #include "gyre/group/group.h"
 #include "gyre/net/message.h"
 #include "gyre/net/notifier.h"

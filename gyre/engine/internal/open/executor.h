@@ -9,7 +9,7 @@
 #include "gyre/engine/handle.h"
 #include "gyre/engine/internal/open/order.h"
 #include "gyre/engine/request.h"
-#include "gyre/engine/timeline.h"
+#include "gyre/engine/timeline_rows.h"
 #include "gyre/group/lane.h"
 
 namespace gyre::engine::internal {

@@ -21,7 +21,7 @@
 #include "gyre/engine/internal/stall/process_waits.h"
 #include "gyre/engine/options.h"
 #include "gyre/engine/statistics.h"
-#include "gyre/engine/timeline.h"
+#include "gyre/engine/timeline_rows.h"
 #include "gyre/group/lane.h"
 #include "gyre/net/message.h"
 #include "gyre/net/notifier.h"

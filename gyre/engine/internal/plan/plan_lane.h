@@ -18,7 +18,7 @@
 #include "gyre/engine/internal/plan/step_recorder.h"
 #include "gyre/engine/internal/stall/stall_inquiry.h"
 #include "gyre/engine/plan.h"
-#include "gyre/engine/timeline.h"
+#include "gyre/engine/timeline_rows.h"
 #include "gyre/group/lane.h"
 
 namespace gyre::engine::internal {

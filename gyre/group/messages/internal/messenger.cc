@@ -76,7 +76,7 @@ void Messenger::check_peer(int peer, std::string_view what) const {
 
 MessageHandle Messenger::send(int rank, Send send) {
   check_peer(rank, "a send to");
-  MessageHandle handle(shared_from_this());
+  MessageHandle handle(shared_from_this(), note_times_);
   send.handle = handle;
   const MutexLock lock(mutex_);
   Peer& peer = peer_of(rank);
@@ -125,7 +125,7 @@ bool Messenger::meet_waiting(Peer& peer, Receive& receive) {
 
 MessageHandle Messenger::receive(Receive receive) {
   if (receive.peer) check_peer(*receive.peer, "a receive from");
-  MessageHandle handle(shared_from_this());
+  MessageHandle handle(shared_from_this(), note_times_);
   receive.handle = handle;
   const MutexLock lock(mutex_);
   if (failure_) {

@@ -43,6 +43,7 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
   MessageHandle send(int rank, Send send);
   MessageHandle receive(Receive receive);
   void shutdown();
+  void note_times() { note_times_ = true; }
   void close();  ///< Shuts down and closes the links: the others see that this rank is through.
 
   void help(const Completion<Arrival>& outcome, std::optional<SteadyClock::time_point> until) override;
@@ -128,6 +129,7 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
 
   Group& group_;
   const PointToPoint::Describe describe_;
+  std::atomic<bool> note_times_ = false;
   const LocalPath local_;
   net::Notifier wake_;
   Mutex mutex_;

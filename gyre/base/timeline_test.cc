@@ -1,5 +1,5 @@
 // A timeline is for looking at after things went wrong, so the file must be readable at every moment.
-#include "gyre/engine/timeline.h"
+#include "gyre/base/timeline.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -14,7 +14,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 
-namespace gyre::engine {
+namespace gyre {
 namespace {
 
 class TimelineTest : public testing::Test {
@@ -204,4 +204,4 @@ TEST_F(TimelineTest, a_full_disk_ends_the_timeline_and_keeps_it_valid) {
 }
 
 }  // namespace
-}  // namespace gyre::engine
+}  // namespace gyre

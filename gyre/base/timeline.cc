@@ -1,4 +1,4 @@
-#include "gyre/engine/timeline.h"
+#include "gyre/base/timeline.h"
 
 #include <fmt/format.h>
 #include <spdlog/logger.h>
@@ -11,8 +11,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
 
-namespace gyre::engine {
-
+namespace gyre {
 namespace {
 
 /// Events that wait for the disk; more are counted and dropped rather than slowing the training.
@@ -209,28 +208,11 @@ void Timeline::write_events(const std::string& events) {
   }
 }
 
-TimelineRows TimelineRows::of_process_set(std::string_view name) const {
-  TimelineRows rows = *this;
-  rows.prefix_ += fmt::format("{}: ", name);
-  return rows;
+std::shared_ptr<Timeline> start_timeline(const std::filesystem::path& path, Logger logger) {
+  if (path.empty()) return nullptr;
+  auto timeline = std::make_shared<Timeline>(std::move(logger));
+  timeline->start(path, false);
+  return timeline;
 }
 
-std::string TimelineRows::row(std::string_view tensor) const { return fmt::format("{}{}", prefix_, tensor); }
-
-void TimelineRows::begin(std::string_view tensor, std::string_view phase) const {
-  if (enabled()) timeline_->begin(row(tensor), phase);
-}
-
-void TimelineRows::end(std::string_view tensor) const {
-  if (enabled()) timeline_->end(row(tensor));
-}
-
-void TimelineRows::instant(std::string_view tensor, std::string_view what) const {
-  if (enabled()) timeline_->instant(row(tensor), what);
-}
-
-void TimelineRows::add(std::string_view tensor, const PastPhase& phase) const {
-  if (enabled()) timeline_->add(row(tensor), phase);
-}
-
-}  // namespace gyre::engine
+}  // namespace gyre

@@ -17,9 +17,9 @@
 #include "gyre/base/thread_annotations.h"
 #include "gyre/base/trace_file.h"
 
-namespace gyre::engine {
+namespace gyre {
 
-/// What has happened beside the tensors, such as a wait for data, and is over when it is written down.
+/// Something that is over when it is written down, such as a wait for data.
 struct PastPhase {
   std::string_view name;
   SteadyClock::time_point began;
@@ -90,26 +90,7 @@ class Timeline {
   std::thread writer_;
 };
 
-/// What one engine writes into its job's timeline. Rows of a process set, which has an engine of
-/// its own, bear the set's name: "process_set.1: allreduce.x". Thread-safe.
-class TimelineRows {
- public:
-  explicit TimelineRows(std::shared_ptr<Timeline> timeline) : timeline_(std::move(timeline)) {}
-  TimelineRows of_process_set(std::string_view name) const;
+/// One that runs; null where `path` is empty. Errors are those of start().
+std::shared_ptr<Timeline> start_timeline(const std::filesystem::path& path, Logger logger);
 
-  bool enabled() const { return timeline_->enabled(); }
-  /// As those of Timeline.
-  void begin(std::string_view tensor, std::string_view phase) const;
-  void end(std::string_view tensor) const;
-  void instant(std::string_view tensor, std::string_view what) const;
-  void add(std::string_view tensor, const PastPhase& phase) const;
-  void mark_cycle() const { timeline_->mark_cycle(); }
-
- private:
-  std::string row(std::string_view tensor) const;
-
-  std::shared_ptr<Timeline> timeline_;
-  std::string prefix_;
-};
-
-}  // namespace gyre::engine
+}  // namespace gyre
