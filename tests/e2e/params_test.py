@@ -51,7 +51,7 @@ def test_servers_train_the_same_network_as_allreduce_whatever_their_number(
 )
 def test_every_consistency_learns(start_job: StartJob, all_digits: Path, tmp_path: Path, consistency: str) -> None:
     words = ("-n", 3, "--servers", 2, "--", "gyre-cifar10", "--data-dir", all_digits, "--model-dir", tmp_path / "model")
-    recipe = ("--lr", 0.001, "--batch-size", 16, "--epochs", 12, "--target-accuracy", 0.9, "--verbose", 2)
+    recipe = ("--lr", 0.001, "--batch-size", 16, "--epochs", 30, "--target-accuracy", 0.95, "--verbose", 2)
     job = start_job(
         *map(str, (*words, *recipe, "--consistency", consistency)), env={**os.environ, **ENVIRONMENT}, timeout=90
     )
@@ -66,7 +66,7 @@ def test_every_consistency_learns(start_job: StartJob, all_digits: Path, tmp_pat
 
 def test_local_steps_work_without_servers(start_job: StartJob, all_digits: Path, tmp_path: Path) -> None:
     words = ("-n", 2, "--", "gyre-cifar10", "--data-dir", all_digits, "--model-dir", tmp_path / "model")
-    recipe = ("--lr", 0.001, "--epochs", 12, "--target-accuracy", 0.9, "--verbose", 2, "--consistency", "local:8")
+    recipe = ("--lr", 0.001, "--epochs", 30, "--target-accuracy", 0.95, "--verbose", 2, "--consistency", "local:8")
     job = start_job(*map(str, (*words, *recipe)), env={**os.environ, **ENVIRONMENT}, timeout=90)
     assert job.wait() == 0, job.stdout + job.stderr
 
