@@ -28,11 +28,11 @@ std::vector<std::string> split(std::string_view text) {
 
 }  // namespace
 
-ConsistencyChoice parse_consistency(std::string_view text, std::string_view what) {
+ConsistencyChoice parse_consistency(std::string_view text) {
   const std::vector<std::string> parts = split(text);
   const std::string& kind = parts[0];
   const auto number = [&](std::int64_t least, std::int64_t most) {
-    return parse_integer(parts[1], fmt::format("{}: the number of '{}'", what, text), least, most);
+    return parse_integer(parts[1], fmt::format("the number of '{}'", text), least, most);
   };
   ConsistencyChoice choice;
   if (text == "sync") return choice;
@@ -60,7 +60,7 @@ ConsistencyChoice parse_consistency(std::string_view text, std::string_view what
     choice.outer = parts[2] == "bmuf" ? OuterOptimizer::kBmuf : OuterOptimizer::kNesterov;
     if (parts[2] == "bmuf" || parts[2] == "nesterov") return choice;
   }
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} '{}' is none of: {}", what, text, kConsistencyForms));
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is none of: {}", text, kConsistencyForms));
 }
 
 UpdateOptions outer_rule(OuterOptimizer outer, int workers) {

@@ -31,8 +31,8 @@ struct ConsistencyChoice {
 inline constexpr std::string_view kConsistencyForms =
     "sync, sync:continue, backup:N, async, bounded:S, local:K, local:K:bmuf, local:K:nesterov";
 
-/// From one of kConsistencyForms. Error(kInvalidArgument) says what is wrong; `what` names the option.
-ConsistencyChoice parse_consistency(std::string_view text, std::string_view what);
+/// From one of kConsistencyForms. Error(kInvalidArgument) says what is wrong.
+ConsistencyChoice parse_consistency(std::string_view text);
 
 /// The outer optimizer as an update rule on "gradients" that are the common parameters minus the local ones, and its
 /// rate.

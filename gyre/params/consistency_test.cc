@@ -8,31 +8,30 @@
 namespace gyre::params {
 namespace {
 
-ConsistencyChoice parse(std::string_view text) { return parse_consistency(text, "--consistency"); }
-
 TEST(Consistency, each_form_says_what_servers_and_workers_do) {
-  EXPECT_TRUE(parse("sync").is_plain_sync());
-  EXPECT_EQ(parse("sync:continue").servers, ConsistencyOptions{.survives_losses = true});
-  EXPECT_EQ(parse("async").servers, (ConsistencyOptions{.kind = Consistency::kAsync, .survives_losses = true}));
-  EXPECT_EQ(parse("bounded:3").servers.staleness, 3U);
-  EXPECT_EQ(parse("bounded:0").servers.kind, Consistency::kBounded);
-  EXPECT_EQ(parse("backup:2").servers.backup_workers, 2);
-  EXPECT_EQ(parse("local:50").local_steps, 50U);
-  EXPECT_FALSE(parse("local:50").needs_servers());
-  EXPECT_TRUE(parse("sync:continue").needs_servers());
-  EXPECT_EQ(parse("local:8:bmuf").outer, OuterOptimizer::kBmuf);
-  EXPECT_EQ(parse("local:8:nesterov").outer, OuterOptimizer::kNesterov);
+  EXPECT_TRUE(parse_consistency("sync").is_plain_sync());
+  EXPECT_EQ(parse_consistency("sync:continue").servers, ConsistencyOptions{.survives_losses = true});
+  EXPECT_EQ(parse_consistency("async").servers,
+            (ConsistencyOptions{.kind = Consistency::kAsync, .survives_losses = true}));
+  EXPECT_EQ(parse_consistency("bounded:3").servers.staleness, 3U);
+  EXPECT_EQ(parse_consistency("bounded:0").servers.kind, Consistency::kBounded);
+  EXPECT_EQ(parse_consistency("backup:2").servers.backup_workers, 2);
+  EXPECT_EQ(parse_consistency("local:50").local_steps, 50U);
+  EXPECT_FALSE(parse_consistency("local:50").needs_servers());
+  EXPECT_TRUE(parse_consistency("sync:continue").needs_servers());
+  EXPECT_EQ(parse_consistency("local:8:bmuf").outer, OuterOptimizer::kBmuf);
+  EXPECT_EQ(parse_consistency("local:8:nesterov").outer, OuterOptimizer::kNesterov);
 }
 
 TEST(Consistency, anything_else_is_an_error_that_names_the_forms) {
   for (const char* text : {"", "Sync", "asynch", "async:2", "backup", "backup:0", "backup:x", "backup:-1", "bounded",
                            "bounded:1:2", "local:0", "local:", "local:5:adam", "local:5:bmuf:1", "sync:stop"}) {
-    EXPECT_THROW(parse(text), Error) << text;
+    EXPECT_THROW(parse_consistency(text), Error) << text;
   }
   try {
-    parse("asynch");
+    parse_consistency("asynch");
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("--consistency 'asynch' is none of: sync, "));
+    EXPECT_THAT(error.what(), testing::HasSubstr("'asynch' is none of: sync, "));
   }
 }
 

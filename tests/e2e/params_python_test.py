@@ -117,7 +117,7 @@ def test_the_others_go_on_without_a_killed_worker(start_job: StartJob) -> None:
 @pytest.mark.parametrize(
     ("call", "servers", "message"),
     [
-        ("ps.ParameterServerOptimizer(sgd, consistency='asink')", 1, "consistency 'asink' is none of: sync, sync:con"),
+        ("ps.ParameterServerOptimizer(sgd, consistency='asink')", 1, "consistency: 'asink' is none of: sync, sync:con"),
         ("ps.ParameterServerOptimizer(sgd, consistency='async')", 0, "needs parameter servers: start the job with"),
         ("ps.ParameterServerOptimizer(model)", 1, "expected a torch.optim.Optimizer, got Linear"),
         ("ps.ParameterServerOptimizer(sgd, op=hvd.Sum)", 1, "op cannot be chosen with parameter servers"),

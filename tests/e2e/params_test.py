@@ -103,7 +103,7 @@ def test_when_all_workers_are_killed_the_servers_end(start_job: StartJob, data: 
 @pytest.mark.parametrize(
     ("consistency", "message"),
     [
-        ("asynch", "--consistency 'asynch' is none of: sync, sync:continue, backup:N, async"),
+        ("asynch", "--consistency: 'asynch' is none of: sync, sync:continue, backup:N, async"),
         ("async", "needs parameter servers: start the job with `gyre run --servers N`"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_consistency_that_cannot_be_gets_one_sentence(
     program = ("gyre-cifar10", "--data-dir", str(tmp_path), "--consistency", consistency)
     job = start_job("-n", "1", "--", *program, timeout=LONGEST_SECONDS)
     assert job.wait() != 0
-    assert message in job.stderr.replace("'--consistency' 'as", "--consistency 'as")
+    assert message in job.stderr
 
 
 @pytest.mark.parametrize("rank", [1, 2])

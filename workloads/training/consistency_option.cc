@@ -11,7 +11,7 @@ namespace {
 /// CLI11's way to report a mistake: what is wrong, or nothing.
 std::string mistake_in(const std::string& text) {
   try {
-    params::parse_consistency(text, "'--consistency'");
+    params::parse_consistency(text);
     return {};
   } catch (const Error& error) {
     return error.what();

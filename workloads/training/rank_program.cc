@@ -97,7 +97,7 @@ int run_without_servers(const params::ConsistencyChoice& choice, const Work& wor
 int run(std::string_view consistency, const Work& work) {
   train::check_libtorch_version();
   configure_libtorch_from_environment();
-  const params::ConsistencyChoice choice = params::parse_consistency(consistency, "--consistency");
+  const params::ConsistencyChoice choice = params::parse_consistency(consistency);
   if (environment_variable(launch_contract::kServers).value_or("0") == "0") return run_without_servers(choice, work);
   const auto timeout = engine::runtime_options_from_environment().group.join_timeout;
   return run_with_servers(group::job_from_environment(Deadline::after(timeout)), choice, work);

@@ -174,7 +174,11 @@ void bind_params(nb::module_& module) {
         return std::make_tuple(params::outer_rate(self.choice.outer), rule.momentum, rule.nesterov);
       });
   module.def("parse_consistency", [](const std::string& text, const std::string& what) {
-    return Parsed{params::parse_consistency(text, what)};
+    try {
+      return Parsed{params::parse_consistency(text)};
+    } catch (const Error& error) {
+      throw Error(error).add_context(what);
+    }
   });
 
   nb::class_<Handle>(module, "ParameterWorker")
