@@ -108,6 +108,14 @@ def test_a_command_that_fails_says_why(client: Client) -> None:
     assert client.why(job).startswith("JobFailed: ")
 
 
+def test_a_command_has_the_settings_that_it_is_given(client: Client) -> None:
+    job = client.submit(command=["true"], processes=2, servers=1, restarts=3)
+    settings = job.resource["properties"]["gyreSettings"]
+    assert settings == {"program": ["true"], "processesPerNode": 2, "servers": 1, "restarts": 3}
+    with pytest.raises(InvalidArgumentError, match="a job has them in gyreSettings"):
+        client.submit({"nodeCount": 1}, servers=1)
+
+
 def test_logs_go_on_across_a_restart_of_the_server(server: JobServer, client: Client) -> None:
     line = (
         "i=0; while [ $i -lt 40 ] || [ ! -e $AZ_BATCHAI_MOUNT_ROOT/external/go ]; do i=$((i+1)); echo line $i é; "

@@ -103,7 +103,9 @@ class Client:
         *,
         command: Sequence[str] | None = None,
         nodes: int | None = None,
-        processes: int = 1,
+        processes: int | None = None,
+        servers: int | None = None,
+        restarts: int | None = None,
         name: str | None = None,
         experiment: str = DEFAULT,
         cluster: str | None = None,
@@ -111,12 +113,19 @@ class Client:
         code: str | os.PathLike[str] | None = None,
     ) -> Job:
         """Queues a job: the properties of a job.json, the file (JSON), or a `command` that runs under `gyre run`
-        with this number of `processes` on each of `nodes` nodes. Without `cluster`, and if the job names none, it
-        uses the workspace's only cluster. `code`: a folder; the job runs in a copy of it on every node. .gyreignore,
-        or else .gitignore, excludes files."""
+        with this number of `processes` (1) on each of `nodes` nodes, and this number of parameter `servers` (0) for
+        all of them; if it fails it is started again, at most `restarts` (0) times. Without `cluster`, and if the job
+        names none, it uses the workspace's only cluster. `code`: a folder; the job runs in a copy of it on every
+        node. .gyreignore, or else .gitignore, excludes files."""
         if (job is None) == (command is None):
             raise InvalidArgumentError("submit() takes either a job or a command")
-        properties = _properties_of_command(command, processes) if command is not None else _properties_of(job)
+        settings = {"processesPerNode": processes, "servers": servers, "restarts": restarts}
+        given_settings = {key: value for key, value in settings.items() if value is not None}
+        if job is not None and given_settings:
+            raise InvalidArgumentError(
+                "processes, servers and restarts are for a command; a job has them in gyreSettings"
+            )
+        properties = _properties_of_command(command, given_settings) if command is not None else _properties_of(job)
         if nodes is not None:
             properties["nodeCount"] = nodes
         if environment:
@@ -340,9 +349,12 @@ def _properties_of(job: Mapping[str, Any] | str | os.PathLike[str] | None) -> di
     return dict(content.get("properties", content))
 
 
-def _properties_of_command(command: Sequence[str], processes: int) -> dict[str, Any]:
-    settings = {"program": list(command), "processesPerNode": processes}
-    return {"nodeCount": 1, "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_TEMP_DIR", "gyreSettings": settings}
+def _properties_of_command(command: Sequence[str], settings: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "nodeCount": 1,
+        "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_TEMP_DIR",
+        "gyreSettings": {"program": list(command), **settings},
+    }
 
 
 def _stem_of(job: Mapping[str, Any] | str | os.PathLike[str] | None, command: Sequence[str] | None) -> str:
