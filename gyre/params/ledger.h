@@ -15,7 +15,8 @@ enum class Consistency : std::uint8_t {
 struct ConsistencyOptions {
   Consistency kind = Consistency::kSync;
   std::uint64_t staleness = 0;  ///< Of kBounded, in steps.
-  /// Of kSync: a step does not wait for so many workers. Whoever comes too late is told; its gradient is dropped.
+  /// Of kSync: how many workers a step does not wait for. A worker that comes too late is told; its gradient is
+  /// dropped.
   int backup_workers = 0;
   /// The others go on when a worker dies; otherwise that ends the job.
   bool survives_losses = false;

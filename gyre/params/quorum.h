@@ -19,7 +19,7 @@ class Quorum {
     std::uint64_t step = 0;         ///< Steps taken so far, this one included.
     std::vector<int> contributors;  ///< Whose gradients are averaged and applied now, ascending; they get the result.
     std::vector<int> late;          ///< Whose gradients are dropped; they get what there is …
-    std::vector<int> asking;        ///< … and so do these, who have only asked.
+    std::vector<int> asking;        ///< … and so do these, which have only asked.
 
     bool operator==(const Verdict&) const = default;
   };

@@ -42,12 +42,11 @@ struct ShardOptions {
 inline constexpr int kMostServers = 1 << 16;
 inline constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 16;
 
-/// Divides tensors of so many values into blocks, and the blocks among servers. Every value is in exactly one block.
-/// Tensors larger than a block are split into pieces of nearly equal size; neighbouring smaller ones share a block. The
-/// blocks are in the order of their tensors. Pure: the same on every worker and server. Tensors without values have no
-/// block.
-/// Error(kInvalidArgument) where there are no servers or more than kMostServers, no values at all, about kMostBlocks or
-/// more blocks, or an explicit placement that does not fit.
+/// Divides tensors with these numbers of values into blocks, and the blocks among servers. Every value is in exactly
+/// one block. Tensors larger than a block are split into pieces of nearly equal size; neighbouring smaller ones share a
+/// block. The blocks are in the order of their tensors. Pure: the same on every worker and server. Tensors without
+/// values have no block. Error(kInvalidArgument) where there are no servers or more than kMostServers, no values at
+/// all, about kMostBlocks or more blocks, or an explicit placement that does not fit.
 std::vector<Block> divide_into_blocks(std::span<const std::uint64_t> tensor_values, const ShardOptions& options);
 
 }  // namespace gyre::params

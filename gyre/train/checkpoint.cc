@@ -198,6 +198,10 @@ std::string header_text(const Checkpoint& checkpoint, const std::vector<const Ch
 
 }  // namespace
 
+bool Checkpoint::has_tensor(std::string_view name) const {
+  return std::ranges::find(tensors, name, &CheckpointTensor::name) != tensors.end();
+}
+
 const CheckpointTensor& Checkpoint::tensor(std::string_view name) const {
   for (const CheckpointTensor& candidate : tensors) {
     if (candidate.name == name) return candidate;

@@ -34,6 +34,7 @@ struct Checkpoint {
 
   /// Error(kCorruptData) when there is no such entry.
   const CheckpointTensor& tensor(std::string_view name) const;
+  bool has_tensor(std::string_view name) const;
   const std::string& value(const std::string& name) const;
 };
 

@@ -45,6 +45,10 @@ class GradientExchange {
   virtual bool replicas_are_equal() const { return true; }
   virtual void settle() {}
 
+  /// What the exchange itself keeps from step to step, equal on all ranks after settle(), after attach(): belongs in a
+  /// checkpoint. Shares its memory.
+  virtual NamedTensors state() const { return {}; }
+
   /// Gives every rank rank 0's values, in place.
   virtual void broadcast(const NamedTensors& tensors) = 0;
 

@@ -11,7 +11,11 @@
 namespace gyre::train {
 
 LocalSteps::LocalSteps(GradientExchange& inner, std::uint64_t steps, params::OuterOptimizer outer)
-    : inner_(inner), steps_(steps), rule_(params::outer_rule(outer, inner.size())), rate_(params::outer_rate(outer)) {}
+    : inner_(inner),
+      steps_(steps),
+      rule_(params::outer_rule(outer, inner.size())),
+      rate_(params::outer_rate(outer)),
+      exchanges_(at::zeros({1}, at::kLong)) {}
 
 void LocalSteps::attach(const NamedTensors& parameters) {
   for (const auto& [name, tensor] : parameters) {
@@ -21,9 +25,10 @@ void LocalSteps::attach(const NamedTensors& parameters) {
                               c10::toString(tensor.scalar_type())));
     }
     common_.push_back({name, tensor.detach().clone().set_requires_grad(true)});
-    auto& slots = state_.emplace_back();
+    NamedTensors& slots = slots_.emplace_back();
     for (std::size_t slot = 0; slot < rule_.slots(); ++slot) {
-      slots.emplace_back(static_cast<std::size_t>(tensor.numel()), rule_.initial_slot_value(slot));
+      slots.push_back({fmt::format("outer.{}.{}", slot, name),
+                       at::full(tensor.sizes(), rule_.initial_slot_value(slot), at::kFloat)});
     }
   }
   inner_.attach(common_);
@@ -49,10 +54,17 @@ void LocalSteps::settle() {
   if (steps_alone_ > 0) exchange();
 }
 
+NamedTensors LocalSteps::state() const {
+  if (rule_.slots() == 0) return {};
+  NamedTensors state = {{"outer.steps", exchanges_}};
+  for (const NamedTensors& slots : slots_) state.insert(state.end(), slots.begin(), slots.end());
+  return state;
+}
+
 void LocalSteps::exchange() {
   const c10::NoGradGuard no_grad;
   steps_alone_ = 0;
-  ++exchanges_;
+  const std::int64_t exchanges = ++*exchanges_.mutable_data_ptr<std::int64_t>();
   inner_.zero_gradients();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     common_[i].tensor.mutable_grad() = common_[i].tensor.detach() - parameters_[i].tensor.detach();
@@ -61,8 +73,8 @@ void LocalSteps::exchange() {
   const std::vector<std::span<float>> values = values_of(common_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& difference = common_[i].tensor.grad();
-    const std::vector<std::span<float>> slots(state_[i].begin(), state_[i].end());
-    rule_.apply(values[i], {difference.const_data_ptr<float>(), values[i].size()}, slots, exchanges_, rate_);
+    rule_.apply(values[i], {difference.const_data_ptr<float>(), values[i].size()}, values_of(slots_[i]),
+                static_cast<std::uint64_t>(exchanges), rate_);
     parameters_[i].tensor.copy_(common_[i].tensor);
   }
 }

@@ -71,6 +71,32 @@ def test_local_steps_work_without_servers(start_job: StartJob, all_digits: Path,
     assert job.wait() == 0, job.stdout + job.stderr
 
 
+def test_local_steps_resume_with_the_momentum_of_their_averages(
+    start_job: StartJob, data: Path, tmp_path: Path
+) -> None:
+    """One worker: checkpoints hold the optimizer of worker 0 only."""
+    states = []
+    for name, stops in (("whole", (4,)), ("resumed", (2, 4))):
+        for epochs in stops:
+            program = ("--consistency", "local:2:nesterov", "--lr", "0.001", "--batch-size", "8", "--resume")
+            job = train(start_job, data, tmp_path / name, "-n", 1, "--servers", 1, program=program, epochs=epochs)
+            assert job.wait() == 0, job.stderr
+        states.append((tmp_path / name / "checkpoints" / "checkpoint-00000004.safetensors").read_bytes())
+    assert b'"outer.0.' in states[0]
+    assert states[0] == states[1]
+
+
+def test_a_checkpoint_of_other_training_starts_the_momentum_of_averages_anew(
+    start_job: StartJob, data: Path, tmp_path: Path
+) -> None:
+    assert train(start_job, data, tmp_path / "model", "-n", 2).wait() == 0
+    program = ("--consistency", "local:2:bmuf", "--resume")
+    job = train(start_job, data, tmp_path / "model", "-n", 2, program=program, epochs=2)
+    assert job.wait() == 0, job.stderr
+    assert "the checkpoint has no momentum of --consistency; it starts anew" in job.stderr
+    assert "--consistency was 'sync' before the checkpoint and is 'local:2:bmuf' now" in job.stderr
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("consistency", ["sync:continue", "backup:1", "async", "bounded:3"])
 def test_the_others_go_on_without_a_killed_worker(

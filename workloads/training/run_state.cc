@@ -28,6 +28,7 @@ RunState::RunState(RunOptions options, train::GradientExchange& exchange, train:
     : options_(std::move(options)), exchange_(exchange), state_(std::move(state)) {}
 
 void RunState::start_or_resume(Progress& progress) {
+  exchange_state_ = exchange_.state();
   const bool leader = exchange_.rank() == 0;
   if (leader) {
     checkpoints_.emplace(options_.checkpoint_dir, options_.keep_checkpoints);
@@ -45,6 +46,7 @@ void RunState::start_or_resume(Progress& progress) {
   exchange_.sum(values);
   for (std::size_t i = 0; i < values.size(); ++i) progress[i].second = values[i];
   exchange_.broadcast(state_);
+  exchange_.broadcast(exchange_state_);
 }
 
 void RunState::load(const train::CheckpointFolder::Found& found, Progress& progress) const {
@@ -55,6 +57,11 @@ void RunState::load(const train::CheckpointFolder::Found& found, Progress& progr
   }
   try {
     train::restore_from_checkpoint(saved, state_);
+    if (exchange_state_.empty() || saved.has_tensor(exchange_state_.front().name)) {
+      train::restore_from_checkpoint(saved, exchange_state_);
+    } else {
+      fmt::print(stderr, "{}: the checkpoint has no momentum of --consistency; it starts anew\n", options_.program);
+    }
     for (auto& [name, value] : progress) value = parse_number(saved.value(name), name);
   } catch (Error& error) {
     throw error.add_context(fmt::format("cannot resume from {}", where));
@@ -82,6 +89,7 @@ void RunState::save(std::uint64_t number, const Progress& progress) const {
   checkpoint.metadata["program"] = fmt::format("{} {}", options_.program, GYRE_VERSION);
   for (const auto& [name, value] : progress) checkpoint.metadata[name] = fmt::format("{}", value);
   train::add_to_checkpoint(checkpoint, state_);
+  train::add_to_checkpoint(checkpoint, exchange_state_);
   checkpoints_->save(number, checkpoint);
 }
 

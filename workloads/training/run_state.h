@@ -39,9 +39,9 @@ class RunState {
   /// memory with those in use. The exchange must outlive this.
   RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors state);
 
-  /// Collective, once: restored from the newest checkpoint or as it is, rank 0's state becomes everybody's, and so does
-  /// its `progress`, whose names stay. Error(kInvalidArgument) where checkpoints of an earlier run lie there and
-  /// `resume` was not asked for, on rank 0 alone; those of checkpoint.h.
+  /// Collective, once, after the exchange has been attached: restored from the newest checkpoint or as it is, rank 0's
+  /// state becomes everybody's, and so does its `progress`, whose names stay. Error(kInvalidArgument) where checkpoints
+  /// of an earlier run lie there and `resume` was not asked for, on rank 0 alone; those of checkpoint.h.
   void start_or_resume(Progress& progress);
 
   /// On rank 0 writes checkpoint `number`; elsewhere nothing.
@@ -57,6 +57,7 @@ class RunState {
   RunOptions options_;
   train::GradientExchange& exchange_;
   train::NamedTensors state_;
+  train::NamedTensors exchange_state_;                  // Empty before start_or_resume().
   std::optional<train::CheckpointFolder> checkpoints_;  // Rank 0 only, as is what follows.
   std::unique_ptr<data::TensorboardWriter> tensorboard_;
 };

@@ -19,9 +19,10 @@ class Board {
 
   explicit Board(int workers) : ledger_(workers, 1, {}), given_(static_cast<std::size_t>(workers)) {}
 
-  /// The sum, with those who get it, when all have given their values. Error(kMismatch) where their number differs.
+  /// The sum and the workers that get it, when all have given their values. Error(kMismatch) where their number
+  /// differs.
   std::optional<Sum> give(int worker, std::vector<double> values);
-  /// The sum that those who have given were waiting for, if any. See Ledger.
+  /// The sum that the other workers were waiting for, if any. See Ledger.
   std::optional<Sum> leave(int worker);
   std::optional<Sum> lose(int worker);
 

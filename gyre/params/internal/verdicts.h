@@ -19,7 +19,7 @@ namespace gyre::params::internal {
 /// A verdict as servers tell it to each other, and server 0 to the workers that it concerns.
 std::size_t verdict_bytes(int workers);
 Bytes encode(const Quorum::Verdict& verdict, int workers);
-/// Error(kProtocol) for what is not a verdict about so many workers.
+/// Error(kProtocol) for what is not a verdict about this number of workers.
 Quorum::Verdict decode_verdict(std::span<const std::byte> bytes, int workers);
 
 /// Carries a Quorum's verdicts to all servers: server 0 holds the quorum, hears from the others what has arrived there,
