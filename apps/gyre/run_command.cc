@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "apps/gyre/horovod_compat.h"
@@ -206,7 +207,8 @@ void RunCommand::set_part(launch::LaunchOptions& options) const {
   part.nodes = nodes;
   part.node = node;
   part.size = nodes * options.ranks;
-  part.first_rank = part.node * options.ranks;
+  part.ranks.resize(static_cast<std::size_t>(options.ranks));
+  std::iota(part.ranks.begin(), part.ranks.end(), part.node * options.ranks);
   part.rendezvous = "tcp:" + place_of(host, port + 1);
   options.part = part;
   options.master_address = host;

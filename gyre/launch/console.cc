@@ -41,7 +41,7 @@ LaunchResult run_on_console(const LaunchOptions& options) {
   // Before log files are made for it.
   find_command(options.command.front(), variable_of(options.environment, "PATH"));
   ensure_open_files(options.ranks);
-  if (options.timeline && (!options.part || options.part->first_rank == 0)) ensure_can_write(*options.timeline);
+  if (options.timeline && (!options.part || options.part->ranks.front() == 0)) ensure_can_write(*options.timeline);
   LaunchResult result;
   for (int restarts = 0;; ++restarts) {
     ConsoleRun run(options, restarts);

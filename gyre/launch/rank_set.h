@@ -22,11 +22,11 @@ constexpr std::size_t kJobKeyBytes = launch_contract::kKeyBytes;
 
 /// This launcher's share of a job over several hosts, where each host has a launcher of its own.
 struct HostPart {
-  int node = 0;                ///< Which of the hosts, from 0 …
-  int nodes = 1;               ///< … of how many.
-  int first_rank = 0;          ///< Our ranks are first_rank, first_rank + 1, …
-  int size = 1;                ///< Ranks of all hosts.
-  std::string rendezvous;      ///< "tcp:HOST:PORT", where the job's rank 0 listens.
+  int node = 0;                  ///< Which of the hosts, from 0 …
+  int nodes = 1;                 ///< … of how many.
+  std::vector<int> ranks = {0};  ///< The numbers of our ranks in the job, ascending.
+  int size = 1;                  ///< Ranks of all hosts.
+  std::string rendezvous;        ///< "tcp:HOST:PORT", where the rank that hosts the rendezvous listens.
   std::vector<std::byte> key;  ///< The job's, of kJobKeyBytes; empty where GYRE_KEY_FILE in `environment` names a file.
 };
 

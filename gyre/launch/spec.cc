@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -201,7 +202,10 @@ void read_part(const Json& object, LaunchSpec& spec) {
   members.number("nodes", part.nodes, 1, kMostRanks);
   members.number("node", part.node, 0, part.nodes - 1);
   members.number("size", part.size, 1, kMostRanks);
-  members.number("first_rank", part.first_rank, 0, part.size - 1);
+  int first_rank = 0;
+  members.number("first_rank", first_rank, 0, part.size - 1);
+  part.ranks.resize(spec.ranks.ranks.size());
+  std::iota(part.ranks.begin(), part.ranks.end(), first_rank);
   members.text("rendezvous", part.rendezvous);
   if (!part.rendezvous.starts_with("tcp:")) refuse(members.path("rendezvous"), "must be tcp:HOST:PORT");
   std::string key;

@@ -57,7 +57,7 @@ TEST(launch_spec, every_field_arrives) {
   EXPECT_EQ(rank.inherited[0].descriptor, 7);
   EXPECT_EQ(spec.files[1].stdout_path, "/logs/out");
   EXPECT_EQ(spec.files[2].stdout_path, "");
-  EXPECT_EQ(spec.ranks.part->first_rank, 3);
+  EXPECT_THAT(spec.ranks.part->ranks, ElementsAre(3, 4, 5));
   EXPECT_EQ(spec.ranks.part->key.size(), kJobKeyBytes);
   EXPECT_EQ(spec.ranks.master_port, 29500);
   EXPECT_EQ(spec.grace, std::chrono::seconds(9));

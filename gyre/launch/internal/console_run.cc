@@ -27,19 +27,19 @@ constexpr std::size_t kMostLastWords = 30;
 /// An agent whose ranks have all ended waits so long, at most, to be told which rank of the job failed first.
 constexpr std::chrono::seconds kLongestWaitForDecision{20};
 
-int prepare_logs(const LaunchOptions& options, int first_rank, int size, int restarts) {
+int prepare_logs(const LaunchOptions& options, const OwnRanks& own, int restarts) {
   if (!options.log_dir || restarts > 0) return 0;  // After a restart the logs go on.
-  return prepare_log_folder(*options.log_dir, {.first_rank = first_rank, .count = options.ranks, .size = size});
+  return prepare_log_folder(*options.log_dir, own);
 }
 
-std::vector<RankOutput> make_outputs(const LaunchOptions& options, int first_rank) {
+std::vector<RankOutput> make_outputs(const LaunchOptions& options, const OwnRanks& own) {
   std::vector<RankOutput> outputs;
-  for (int i = 0; i < options.ranks; ++i) {
-    const auto index = static_cast<std::size_t>(i);
+  for (std::size_t index = 0; index < own.all().size(); ++index) {
+    const int rank = own.at(index);
     UniqueFd log;
-    if (options.log_dir) log = open_log(*options.log_dir / log_name(first_rank + i));
+    if (options.log_dir) log = open_log(*options.log_dir / log_name(rank));
     const int shown = index < options.shown.size() ? options.shown[index] : kShowBoth;
-    outputs.emplace_back(first_rank + i, std::move(log), shown, !options.verbose);
+    outputs.emplace_back(rank, std::move(log), shown, !options.verbose);
   }
   return outputs;
 }
@@ -51,11 +51,10 @@ std::string current_folder() {
 }
 
 /// Which rank gets input; nothing when none of ours does.
-std::optional<int> choose_input_rank(const LaunchOptions& options, int first_rank) {
+std::optional<int> choose_input_rank(const LaunchOptions& options, const OwnRanks& own) {
   const bool by_itself = !options.stdin_rank && ::isatty(options.stdin_fd) == 1;
   const int rank = by_itself ? 0 : options.stdin_rank.value_or(-1);
-  const bool ours = rank >= first_rank && rank < first_rank + options.ranks;
-  return ours && options.lifeline_fd < 0 ? std::optional(rank) : std::nullopt;
+  return own.contains(rank) && options.lifeline_fd < 0 ? std::optional(rank) : std::nullopt;
 }
 
 }  // namespace
@@ -64,14 +63,14 @@ ConsoleRun::ConsoleRun(const LaunchOptions& options, int restarts)
     : options_(options),
       restarts_(restarts),
       agent_(options.lifeline_fd >= 0),
-      first_rank_(options.part ? options.part->first_rank : 0),
-      size_(options.part ? options.part->size : options.ranks),
-      earlier_logs_(prepare_logs(options, first_rank_, size_, restarts)),
+      own_(options.part, options.ranks),
+      size_(own_.job_size()),
+      earlier_logs_(prepare_logs(options, own_, restarts)),
       folder_(current_folder()),
-      outputs_(make_outputs(options, first_rank_)),
+      outputs_(make_outputs(options, own_)),
       output_(options.stdout_fd, options.stderr_fd, size_, options.colour),
       out_of_memory_kills_before_(out_of_memory_kills()),
-      input_rank_(choose_input_rank(options, first_rank_)),
+      input_rank_(choose_input_rank(options, own_)),
       input_(input_rank_ ? std::make_optional<InputRelay>(options.stdin_fd, !options.stdin_rank) : std::nullopt),
       ranks_(rank_set_options(restarts), *this) {}
 
@@ -90,7 +89,7 @@ RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
     spec.index = server;
     spec.role_size = options_.servers;
   }
-  if (input_) options.ranks[static_cast<std::size_t>(*input_rank_ - first_rank_)].stdin_fd = input_->rank_end();
+  if (input_) options.ranks[own_.index_of(*input_rank_)].stdin_fd = input_->rank_end();
   options.part = options_.part;
   options.master_address = options_.master_address;
   options.master_port = options_.master_port;
@@ -378,7 +377,7 @@ FailureReport ConsoleRun::report_on(const ExitRecord& cause, const RankSetResult
   report.pid = cause.process;
   report.status = cause.status;
   report.after = std::chrono::duration_cast<std::chrono::milliseconds>(cause.ended_at - result.started);
-  const RankOutput& output = outputs_[static_cast<std::size_t>(cause.rank - first_rank_)];
+  const RankOutput& output = outputs_[own_.index_of(cause.rank)];
   report.last_lines = output.tail().lines();
   const bool raised = cause.status.signal == 0 || cause.status.signal == SIGABRT;
   if (raised && output.traceback().lines_since() <= kMostLastWords) report.error = output.traceback().latest();

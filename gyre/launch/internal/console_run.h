@@ -9,6 +9,7 @@
 #include "gyre/launch/internal/hosts/agent_words.h"
 #include "gyre/launch/internal/input_relay.h"
 #include "gyre/launch/internal/output.h"
+#include "gyre/launch/internal/own_ranks.h"
 #include "gyre/launch/internal/rank_output.h"
 #include "gyre/launch/internal/report.h"
 #include "gyre/launch/internal/signals.h"
@@ -57,12 +58,12 @@ class ConsoleRun : private RankEvents {
   void show_tracebacks(const RankSetResult& result);
   FailureReport report_on(const ExitRecord& cause, const RankSetResult& result) const;
   std::optional<std::string> log_file(int rank) const;
-  RankOutput& output_of(int rank) { return outputs_[static_cast<std::size_t>(rank - first_rank_)]; }
+  RankOutput& output_of(int rank) { return outputs_[own_.index_of(rank)]; }
 
   LaunchOptions options_;
   int restarts_;
   bool agent_;
-  int first_rank_;      ///< Of the job's ranks, ours begin with this one.
+  OwnRanks own_;
   int size_;            ///< Of the job.
   int earlier_logs_;    ///< The number that logs of an earlier job have got; 0 where there were none.
   std::string folder_;  ///< Where we are, with a slash.

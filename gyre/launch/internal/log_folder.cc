@@ -44,16 +44,15 @@ std::optional<LogFile> parse_log_name(std::string_view name) {
   return number ? std::optional(LogFile{*rank, *number}) : std::nullopt;
 }
 
-bool is_in_the_way(const LogFile& log, const LogRanks& ranks) {
-  const bool ours = log.rank >= ranks.first_rank && log.rank < ranks.first_rank + ranks.count;
-  return log.number == 0 && (ours || (ranks.first_rank == 0 && log.rank >= ranks.size));
+bool is_in_the_way(const LogFile& log, const OwnRanks& own) {
+  return log.number == 0 && (own.contains(log.rank) || (own.contains(0) && log.rank >= own.job_size()));
 }
 
 }  // namespace
 
 std::string log_name(int rank) { return fmt::format("rank-{}.log", rank); }
 
-int prepare_log_folder(const fs::path& folder, const LogRanks& ranks) {
+int prepare_log_folder(const fs::path& folder, const OwnRanks& own) {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) {
@@ -68,7 +67,7 @@ int prepare_log_folder(const fs::path& folder, const LogRanks& ranks) {
     last_number = std::max(last_number, log->number);
     std::error_code unknown;
     const bool plain = entry->symlink_status(unknown).type() == fs::file_type::regular;
-    if (is_in_the_way(*log, ranks) && plain && entry->file_size(unknown) > 0) earlier.push_back(entry->path());
+    if (is_in_the_way(*log, own) && plain && entry->file_size(unknown) > 0) earlier.push_back(entry->path());
   }
   for (const fs::path& path : earlier) {
     fs::rename(path, fmt::format("{}.{}", path.string(), last_number + 1), failure);

@@ -35,7 +35,7 @@ class LogFolderTest : public testing::Test {
 };
 
 TEST_F(LogFolderTest, a_new_folder_is_made_and_an_empty_one_stays) {
-  EXPECT_EQ(prepare_log_folder(folder_ / "a" / "b", {}), 0);
+  EXPECT_EQ(prepare_log_folder(folder_ / "a" / "b", {std::nullopt, 1}), 0);
   EXPECT_TRUE(fs::is_directory(folder_ / "a" / "b"));
 }
 
@@ -43,21 +43,22 @@ TEST_F(LogFolderTest, logs_of_an_earlier_job_get_the_first_number_that_is_free_f
   for (const char* name : {"rank-0.log", "rank-1.log", "rank-1.log.2", "rank-7.log", "notes.txt", "rank-x.log"}) {
     write(name);
   }
-  EXPECT_EQ(prepare_log_folder(folder_, {.first_rank = 0, .count = 2, .size = 2}), 3);
+  EXPECT_EQ(prepare_log_folder(folder_, {std::nullopt, 2}), 3);
   EXPECT_THAT(names(), UnorderedElementsAre("rank-0.log.3", "rank-1.log.3", "rank-1.log.2", "rank-7.log.3", "notes.txt",
                                             "rank-x.log"));
 }
 
 TEST_F(LogFolderTest, another_hosts_logs_in_a_shared_folder_are_left_alone) {
   for (const char* name : {"rank-0.log", "rank-2.log", "rank-9.log"}) write(name);
-  EXPECT_EQ(prepare_log_folder(folder_, {.first_rank = 2, .count = 2, .size = 4}), 1);
+  const HostPart part{.node = 1, .nodes = 2, .ranks = {2, 3}, .size = 4, .rendezvous = "", .key = {}};
+  EXPECT_EQ(prepare_log_folder(folder_, {part, 2}), 1);
   EXPECT_THAT(names(), UnorderedElementsAre("rank-0.log", "rank-2.log.1", "rank-9.log"));
 }
 
 TEST_F(LogFolderTest, empty_files_and_links_stay) {
   write("rank-0.log", "");
   fs::create_symlink("/dev/full", folder_ / "rank-1.log");
-  EXPECT_EQ(prepare_log_folder(folder_, {.first_rank = 0, .count = 2, .size = 2}), 0);
+  EXPECT_EQ(prepare_log_folder(folder_, {std::nullopt, 2}), 0);
   EXPECT_THAT(names(), UnorderedElementsAre("rank-0.log", "rank-1.log"));
 }
 

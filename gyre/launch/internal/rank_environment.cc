@@ -19,16 +19,16 @@ std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.
 
 /// What torchrun sets, so that its scripts run unchanged.
 void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvironment& job, int local_rank) {
-  const std::string rank = std::to_string(job.first_rank + local_rank);
+  const int rank = job.ranks[static_cast<std::size_t>(local_rank)];
   const std::string size = std::to_string(job.size);
   for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, std::string>>{
-           {"RANK", rank},
+           {"RANK", std::to_string(rank)},
            {"WORLD_SIZE", size},
            {"LOCAL_RANK", std::to_string(local_rank)},
-           {"LOCAL_WORLD_SIZE", std::to_string(job.ranks)},
+           {"LOCAL_WORLD_SIZE", std::to_string(job.ranks.size())},
            {"GROUP_RANK", std::to_string(job.node)},
            {"GROUP_WORLD_SIZE", std::to_string(job.nodes)},
-           {"ROLE_RANK", std::to_string(job.index_in_role.value_or(job.first_rank + local_rank))},
+           {"ROLE_RANK", std::to_string(job.index_in_role.value_or(rank))},
            {"ROLE_WORLD_SIZE", std::to_string(job.role_size.value_or(job.size))},
            {"ROLE_NAME", job.role},
            {"MASTER_ADDR", job.master_address},
@@ -46,10 +46,10 @@ void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvi
 /// What horovodrun sets, for scripts that read their place before they import anything.
 void set_horovodrun_variables(std::vector<std::string>& environment, const JobEnvironment& job, int local_rank) {
   for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, int>>{
-           {"HOROVOD_RANK", job.first_rank + local_rank},
+           {"HOROVOD_RANK", job.ranks[static_cast<std::size_t>(local_rank)]},
            {"HOROVOD_SIZE", job.size},
            {"HOROVOD_LOCAL_RANK", local_rank},
-           {"HOROVOD_LOCAL_SIZE", job.ranks},
+           {"HOROVOD_LOCAL_SIZE", static_cast<int>(job.ranks.size())},
            {"HOROVOD_CROSS_RANK", job.node},
            {"HOROVOD_CROSS_SIZE", job.nodes},
        }) {
@@ -86,7 +86,8 @@ std::string make_job_marker() {
 }
 
 std::vector<std::string> rank_environment(const JobEnvironment& job, int local_rank) {
-  const int rank = job.first_rank + local_rank;
+  const int rank = job.ranks[static_cast<std::size_t>(local_rank)];
+  const auto local_size = static_cast<int>(job.ranks.size());
   constexpr std::array<std::string_view, 11> kOurs = {launch_contract::kRank,
                                                       launch_contract::kSize,
                                                       launch_contract::kServers,
@@ -106,7 +107,7 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   set_variable(environment, launch_contract::kSize, std::to_string(job.size));
   if (job.servers > 0) set_variable(environment, launch_contract::kServers, std::to_string(job.servers));
   set_variable(environment, launch_contract::kLocalRank, std::to_string(local_rank));
-  set_variable(environment, launch_contract::kLocalSize, std::to_string(job.ranks));
+  set_variable(environment, launch_contract::kLocalSize, std::to_string(local_size));
   set_variable(environment, launch_contract::kRendezvous, job.rendezvous);
   const int rendezvous_rank = job.servers > 0 ? job.size - job.servers : 0;
   if (rank == rendezvous_rank && job.rendezvous_fd >= 0) {
@@ -124,7 +125,7 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   // Into a pipe Python would write 8 KB at a time, and a rank that is killed would take its last lines along.
   if (!is_set(environment, "PYTHONUNBUFFERED")) set_variable(environment, "PYTHONUNBUFFERED", "1");
   if (!has_value(environment, "OMP_NUM_THREADS")) {
-    set_variable(environment, "OMP_NUM_THREADS", std::to_string(threads_per_rank(job.cores, job.ranks)));
+    set_variable(environment, "OMP_NUM_THREADS", std::to_string(threads_per_rank(job.cores, local_size)));
   }
   return environment;
 }

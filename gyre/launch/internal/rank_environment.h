@@ -10,10 +10,9 @@ namespace gyre::launch {
 /// What every rank that one launcher starts is told.
 struct JobEnvironment {
   std::vector<std::string> inherited;  ///< "NAME=VALUE".
-  int ranks = 1;                       ///< On this host.
-  int first_rank = 0;
-  int size = 1;     ///< Of the job.
-  int servers = 0;  ///< Of these ranks, the last ones.
+  std::vector<int> ranks = {0};        ///< The numbers of this host's ranks in the job.
+  int size = 1;                        ///< Of the job.
+  int servers = 0;                     ///< Of the job's ranks, the last ones.
   int node = 0;
   int nodes = 1;
   std::string master_address;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 namespace gyre::launch {
@@ -20,7 +21,8 @@ using testing::UnorderedElementsAre;
 JobEnvironment job_of(int ranks, int cores) {
   JobEnvironment job;
   job.inherited = {"HOME=/home/ada"};
-  job.ranks = ranks;
+  job.ranks.resize(static_cast<std::size_t>(ranks));
+  std::iota(job.ranks.begin(), job.ranks.end(), 0);
   job.size = ranks;
   job.master_address = "127.0.0.1";
   job.master_port = 4711;
@@ -49,7 +51,7 @@ TEST(rank_environment, every_rank_learns_its_place) {
 
 TEST(rank_environment, ranks_of_the_second_host_count_from_the_first_hosts_end) {
   JobEnvironment job = job_of(2, 8);
-  job.first_rank = 3;
+  job.ranks = {3, 4};
   job.size = 5;
   job.node = 1;
   job.nodes = 2;

@@ -82,12 +82,6 @@ RankSetOptions checked(RankSetOptions options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("a job's key has {} bytes, not {}", kJobKeyBytes, part->key.size()));
   }
-  const auto size = static_cast<std::size_t>(part ? std::max(part->size, 0) : static_cast<int>(ranks));
-  if (part && (part->first_rank < 0 || static_cast<std::size_t>(part->first_rank) + ranks > size)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("ranks {} to {} are not among the {} of the job", part->first_rank,
-                            part->first_rank + static_cast<int>(ranks) - 1, size));
-  }
   for (const RankSpec& rank : options.ranks) {
     if (rank.command.empty()) throw Error(ErrorCode::kInvalidArgument, "no command to run");
     check_inherited(rank);
@@ -100,8 +94,8 @@ RankSetOptions checked(RankSetOptions options) {
 Supervisor::Supervisor(RankSetOptions options, RankEvents& events)
     : options_(checked(std::move(options))),
       events_(events),
-      first_rank_(options_.part ? options_.part->first_rank : 0),
-      size_(options_.part ? options_.part->size : static_cast<int>(options_.ranks.size())),
+      own_(options_.part, static_cast<int>(options_.ranks.size())),
+      size_(own_.job_size()),
       identity_(options_.part ? join_job_identity(*options_.part) : make_job_identity(size_)),
       marker_(make_job_marker()),
       guardian_(marker_),
@@ -122,8 +116,7 @@ JobEnvironment Supervisor::job_environment() {
   }
   return {
       .inherited = {},
-      .ranks = static_cast<int>(options_.ranks.size()),
-      .first_rank = first_rank_,
+      .ranks = own_.all(),
       .size = size_,
       .servers = options_.servers,
       .node = options_.part ? options_.part->node : 0,
@@ -171,7 +164,7 @@ SpawnOptions Supervisor::spawn_options(JobEnvironment& job, int index) const {
   if (identity_.key_fd) spawn.inherited_fds.push_back(identity_.key_fd.get());
   spawn.inherited_fds.push_back(ended_ranks_.descriptor());
   spawn.inherited_fds.push_back(identity_.failure_fd.get());
-  if (first_rank_ + index == rendezvous_rank() && identity_.rendezvous_fd) {
+  if (job.ranks[static_cast<std::size_t>(index)] == rendezvous_rank() && identity_.rendezvous_fd) {
     spawn.inherited_fds.push_back(identity_.rendezvous_fd.get());
   }
   spawn.own_process_group = true;
@@ -183,10 +176,11 @@ void Supervisor::start() {
   GYRE_CHECK(stage_ == Stage::kNew);
   JobEnvironment job = job_environment();
   for (int index = 0; index < static_cast<int>(options_.ranks.size()); ++index) {
-    ranks_.push_back(std::make_unique<RankProcess>(first_rank_ + index, spawn_options(job, index)));
+    const int rank = job.ranks[static_cast<std::size_t>(index)];
+    ranks_.push_back(std::make_unique<RankProcess>(rank, spawn_options(job, index)));
     watch_rank(*ranks_.back());
     // That rank's copy is the only one from now on: when it dies, connecting fails at once instead of waiting.
-    if (first_rank_ + index == rendezvous_rank()) identity_.rendezvous_fd.reset();
+    if (rank == rendezvous_rank()) identity_.rendezvous_fd.reset();
   }
   identity_.key_fd.reset();
   identity_.failure_fd.reset();
@@ -195,7 +189,7 @@ void Supervisor::start() {
 
 void Supervisor::watch_rank(RankProcess& rank) {
   guardian_.watch(rank.process().pid());
-  const auto number = static_cast<std::uint64_t>(rank.rank() - first_rank_);
+  const auto number = static_cast<std::uint64_t>(own_.index_of(rank.rank()));
   watch(ends_epoll_, rank.process().pidfd(), number);
   for (const Stream stream : kBothStreams) {
     if (rank.output_fd(stream) < 0) continue;
@@ -270,11 +264,11 @@ void Supervisor::handle_ended_ranks() {
 void Supervisor::lose(RankProcess& rank) {
   rank.process().signal(SIGKILL);
   lost_.push_back(rank.rank());
-  events_.lost(*records_[static_cast<std::size_t>(rank.rank() - first_rank_)]);
+  events_.lost(*records_[own_.index_of(rank.rank())]);
 }
 
 ExitRecord Supervisor::record_of(const RankProcess& rank, bool asked_to_end) const {
-  const RankSpec& spec = options_.ranks[static_cast<std::size_t>(rank.rank() - first_rank_)];
+  const RankSpec& spec = options_.ranks[own_.index_of(rank.rank())];
   return {.rank = rank.rank(),
           .role = spec.role,
           .index = spec.index.value_or(rank.rank()),

@@ -14,6 +14,7 @@
 #include "gyre/launch/internal/guardian.h"
 #include "gyre/launch/internal/job_identity.h"
 #include "gyre/launch/internal/line_splitter.h"
+#include "gyre/launch/internal/own_ranks.h"
 #include "gyre/launch/internal/rank_environment.h"
 #include "gyre/launch/internal/rank_process.h"
 #include "gyre/launch/rank_set.h"
@@ -74,8 +75,8 @@ class Supervisor {
 
   RankSetOptions options_;
   RankEvents& events_;
-  int first_rank_;  ///< Of the job's ranks, ours begin with this one.
-  int size_;        ///< Of the job.
+  OwnRanks own_;
+  int size_;  ///< Of the job.
   ReservedPort reserved_port_;
   JobIdentity identity_;
   std::string marker_;

@@ -115,15 +115,15 @@ JobPlace make_job_place(const HostsOptions& options, const RemoteAgent::Ports& p
   return {address_of_first(options.hosts), ports_of_first_host, hexadecimal(key)};
 }
 
-std::string describe(const HostsOptions& options, const JobPlace& place, int node, int first_rank, int size) {
+std::string describe(const HostsOptions& options, const JobPlace& place, int node, const std::vector<int>& ranks,
+                     int size) {
   const LaunchOptions& job = options.job;
   const bool colons = place.address.find(':') != std::string::npos;
   const Json description = {{"command", job.command},
                             {"environment", job.environment},
-                            {"ranks", options.hosts[static_cast<std::size_t>(node)].slots},
+                            {"ranks", ranks},
                             {"node", node},
                             {"nodes", options.hosts.size()},
-                            {"first_rank", first_rank},
                             {"size", size},
                             {"master_address", place.address},
                             {"master_port", place.ports.store},
@@ -149,7 +149,6 @@ LaunchOptions read_description(const std::string& line, LaunchOptions job, std::
       const std::size_t equals = std::min(entry.find('='), entry.size());
       set_variable(job.environment, entry.substr(0, equals), entry.substr(std::min(equals + 1, entry.size())));
     }
-    job.ranks = description.at("ranks");
     job.grace = std::chrono::seconds(description.at("grace_seconds").get<int>());
     job.master_address = description.at("master_address");
     job.master_port = description.at("master_port");
@@ -162,10 +161,11 @@ LaunchOptions read_description(const std::string& line, LaunchOptions job, std::
     HostPart part;
     part.node = description.at("node");
     part.nodes = description.at("nodes");
-    part.first_rank = description.at("first_rank");
+    part.ranks = description.at("ranks").get<std::vector<int>>();
     part.size = description.at("size");
     part.rendezvous = description.at("rendezvous");
     part.key = from_hexadecimal(description.at("key"));
+    job.ranks = static_cast<int>(part.ranks.size());
     job.part = part;
     folder = description.at("folder");
     return job;

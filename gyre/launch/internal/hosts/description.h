@@ -23,7 +23,8 @@ struct JobPlace {
 JobPlace make_job_place(const HostsOptions& options, const RemoteAgent::Ports& ports_of_first_host);
 
 /// The job, as one agent is told of it: a line of JSON, in which each byte of a string is a character.
-std::string describe(const HostsOptions& options, const JobPlace& place, int node, int first_rank, int size);
+std::string describe(const HostsOptions& options, const JobPlace& place, int node, const std::vector<int>& ranks,
+                     int size);
 
 /// The agent's side. What it does not say of the job stays as it is in `job`. Error(kInvalidArgument).
 LaunchOptions read_description(const std::string& line, LaunchOptions job, std::string& folder);

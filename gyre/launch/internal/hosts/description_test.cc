@@ -49,7 +49,7 @@ TEST(description, an_agent_learns_its_part_and_every_byte) {
   LaunchOptions own;
   own.environment = {"HOME=/home/other", "PATH=/usr/bin"};
   std::string folder;
-  const LaunchOptions job = read_description(describe(options, place, 1, 2, 3), own, folder);
+  const LaunchOptions job = read_description(describe(options, place, 1, {2}, 3), own, folder);
   EXPECT_EQ(folder, "/home/ada");
   EXPECT_EQ(job.command, options.job.command);
   EXPECT_THAT(job.environment, ElementsAre("HOME=/home/other", "PATH=/bin", "GYRE_LATIN=caf\xe9"));
@@ -60,7 +60,7 @@ TEST(description, an_agent_learns_its_part_and_every_byte) {
   ASSERT_TRUE(job.part);
   EXPECT_EQ(job.part->node, 1);
   EXPECT_EQ(job.part->nodes, 2);
-  EXPECT_EQ(job.part->first_rank, 2);
+  EXPECT_THAT(job.part->ranks, ElementsAre(2));
   EXPECT_EQ(job.part->size, 3);
   EXPECT_THAT(job.part->rendezvous, testing::EndsWith(":4712"));
   EXPECT_EQ(job.part->key.size(), kJobKeyBytes);

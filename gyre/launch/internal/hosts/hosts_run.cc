@@ -33,8 +33,7 @@ HostsRun::HostsRun(const HostsOptions& options)
     : options_(options), output_(options.job.stdout_fd, options.job.stderr_fd, 1, false) {
   for (const Host& host : options.hosts) {
     members_.push_back(std::make_unique<Member>(host));
-    members_.back()->first_rank = size_;
-    size_ += host.slots;
+    for (int slot = 0; slot < host.slots; ++slot) members_.back()->ranks.push_back(size_++);
   }
   statuses_.resize(static_cast<std::size_t>(size_));
 }
@@ -103,7 +102,7 @@ void HostsRun::describe_job() {
   const JobPlace place = make_job_place(options_, *members_.front()->agent.ports());
   for (std::size_t node = 0; node < members_.size(); ++node) {
     Member& member = *members_[node];
-    member.agent.tell(describe(options_, place, static_cast<int>(node), member.first_rank, size_));
+    member.agent.tell(describe(options_, place, static_cast<int>(node), member.ranks, size_));
   }
   described_ = true;
 }

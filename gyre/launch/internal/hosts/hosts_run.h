@@ -27,7 +27,7 @@ class HostsRun {
   struct Member {
     explicit Member(const Host& host) : agent(host) {}
     RemoteAgent agent;
-    int first_rank = 0;
+    std::vector<int> ranks;  ///< Of the job.
     bool dying = false;
     bool awaits_decision = false;
     std::optional<FromAgent::Done> done;
