@@ -216,13 +216,14 @@ void RunCommand::set_part(launch::LaunchOptions& options) const {
 }
 
 void RunCommand::set_servers(launch::LaunchOptions& options) const {
+  if (!server_hosts_.empty() && !over_hosts()) throw UsageError("--server-hosts is for a job over several hosts (-H)");
+  if (!server_hosts_.empty() && servers_.empty()) throw UsageError("--server-hosts needs --servers, their number");
   if (servers_.empty()) return;
   options.servers =
       static_cast<int>(parse_integer(servers_, "--servers", 0, launch::kMostRanksPerHost - options.ranks));
   if (options.servers == 0) return;
   if (as_torchrun()) throw UsageError("--servers is not for torchrun's options; give -n");
   options.ranks += options.servers;
-  options.server_command = {own_program(), ParameterServerCommand::kName};
 }
 
 std::vector<int> RunCommand::shown_streams(int ranks) const {
@@ -254,10 +255,12 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   constexpr int kMostRestarts = 1000;
   launch::LaunchOptions options;
   options.environment = full_environment(environment);
-  if (agent_) return start([&] { return launch::run_as_agent(options.environment); }, "");
+  const std::vector<std::string> server_command = {own_program(), ParameterServerCommand::kName};
+  if (agent_) return start([&] { return launch::run_as_agent(options.environment, server_command); }, "");
   options.ranks = rank_count();
   if (command_.empty()) throw UsageError("no command to run, as in `gyre run -n 4 -- python train.py`");
   options.command = full_command();
+  options.server_command = server_command;
   options.grace = std::chrono::seconds(parse_integer(grace_seconds_, "--grace-seconds", 0, kLongestGraceSeconds));
   options.max_restarts = static_cast<int>(parse_integer(max_restarts_, "--max-restarts", 0, kMostRestarts));
   options.run_id = run_id_;
@@ -265,11 +268,11 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   set_output(options);
   if (!ssh_port_.empty()) parse_integer(ssh_port_, "--ssh-port", 1, 65'535);
   if (!signals_.empty()) check_signals(signals_, "--signals-to-handle");
-  if (!hosts_.empty() || !host_file_.empty()) {
+  set_servers(options);
+  if (over_hosts()) {
     const launch::HostsOptions job = hosts_options(options, environment);
     return start([&] { return launch::run_on_hosts(job); }, options.command.front());
   }
-  set_servers(options);
   options.shown = shown_streams(options.ranks);
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
@@ -316,11 +319,13 @@ launch::HostsOptions RunCommand::hosts_options(const launch::LaunchOptions& opti
                                                const std::vector<std::string>& environment) const {
   if (!hosts_.empty() && !host_file_.empty()) throw UsageError("give either -H or --hostfile");
   refuse_beside_hosts();
-  if (!servers_.empty()) throw UsageError("--servers is for the ranks of this host; it cannot be combined with -H yet");
   if (!input_.empty()) throw UsageError("--stdin is for the ranks of this host; with -H every rank's stdin is empty");
   launch::HostsOptions job;
   job.hosts = launch::divide(host_file_.empty() ? launch::parse_hosts(hosts_) : launch::read_host_file(host_file_),
                              ranks_.empty() ? 0 : rank_count());
+  job.hosts = launch::place_servers(
+      std::move(job.hosts),
+      server_hosts_.empty() ? std::vector<std::string>() : launch::parse_server_hosts(server_hosts_), options.servers);
   job.ssh = ssh_words();
   job.environment = environment;
   job.folder = absolute(".").parent_path().string();

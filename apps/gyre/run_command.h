@@ -42,13 +42,14 @@ class RunCommand {
   std::vector<std::string> full_command() const;
   std::vector<std::string> full_environment(const std::vector<std::string>& inherited) const;
   void set_part(launch::LaunchOptions& options) const;
-  /// --servers: adds them to the ranks.
+  /// --servers: adds them to the ranks. With -H, those of all hosts.
   void set_servers(launch::LaunchOptions& options) const;
   /// --redirects, --tee and --local-ranks-filter.
   std::vector<int> shown_streams(int ranks) const;
   void set_output(launch::LaunchOptions& options) const;
   /// --stdin. `ranks`: of the job.
   void set_input(launch::LaunchOptions& options, int ranks) const;
+  bool over_hosts() const { return !hosts_.empty() || !host_file_.empty(); }
   void refuse_beside_hosts() const;
   /// Runs a job, and says how it ended where somebody wants to know. `command`: what could not be started.
   int start(const std::function<launch::LaunchResult()>& job, const std::string& command) const;
@@ -61,6 +62,7 @@ class RunCommand {
   std::vector<std::string> command_;
   std::string ranks_;
   std::string servers_;
+  std::string server_hosts_;
   std::string grace_seconds_ = "5";
   std::string timeline_;
   std::string log_dir_;

@@ -24,6 +24,8 @@ Examples:
   gyre run --nproc-per-node 4 train.py --epochs 10                      (as torchrun)
   gyre run --nnodes 2 --node-rank 0 --rdzv-endpoint node1:29500 --nproc-per-node 4 train.py
   gyre run -np 8 -H node1:4,node2:4 python train.py                     (as horovodrun, over ssh)
+  gyre run -H node1:4,node2:4 --servers 2 -- gyre-cifar10 --data-dir digits     (a server on each host)
+  gyre run -H node1:4,node2:4 --servers 2 --server-hosts node3,node4 -- gyre-cifar10 --data-dir digits
 
 Exit code: 0 if every rank exited with 0; else that of the first rank that failed (128 + signal if one killed it);
 130 after Ctrl-C, 143 after SIGTERM; 127 if COMMAND does not exist, 126 if it cannot be run; 2 for an invalid option;
@@ -93,7 +95,10 @@ void RunCommand::add_own_options() {
   };
   add("-n,--ranks,--num-proc,--workers", ranks_,
       fmt::format("Number of ranks, 1 to {} on a host; default 1, or all slots of -H", launch::kMostRanksPerHost), "N");
-  add("--servers", servers_, "Also start N parameter servers, through which the ranks exchange gradients", "N");
+  add("--servers", servers_,
+      "Also start N parameter servers, through which the ranks exchange gradients; with -H, in turn on its hosts", "N");
+  add("--server-hosts", server_hosts_,
+      "Start the servers on these hosts instead, in turn; they need no slots, and can be hosts of -H", "HOST,…");
   add("--log-dir,--output-filename", log_dir_, "Keep each rank's output in DIR/rank-N.log", "DIR");
   add("--timeline,--timeline-filename", timeline_, "Have rank 0 write a trace for chrome://tracing or Perfetto",
       "FILE");

@@ -10,6 +10,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/trace_file.h"
 #include "gyre/launch/internal/console_run.h"
+#include "gyre/launch/internal/own_ranks.h"
 
 namespace gyre::launch {
 
@@ -33,15 +34,18 @@ LaunchResult run_on_console(const LaunchOptions& options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} ranks were asked for; 1 to {} can run on one host", options.ranks, kMostRanksPerHost));
   }
-  if (options.servers < 0 || options.servers >= options.ranks) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} of {} ranks cannot be servers: a job has at least one worker", options.servers, options.ranks));
+  const OwnRanks own(options.part, options.ranks);
+  if (options.servers < 0 || options.servers >= own.job_size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} of {} ranks cannot be servers: a job has at least one worker", options.servers,
+                            own.job_size()));
   }
-  // Before log files are made for it.
-  find_command(options.command.front(), variable_of(options.environment, "PATH"));
+  // Before log files are made for it. A host that has only servers does not need it.
+  if (own.at(0) < own.job_size() - options.servers) {
+    find_command(options.command.front(), variable_of(options.environment, "PATH"));
+  }
   ensure_open_files(options.ranks);
-  if (options.timeline && (!options.part || options.part->ranks.front() == 0)) ensure_can_write(*options.timeline);
+  if (options.timeline && own.contains(0)) ensure_can_write(*options.timeline);
   LaunchResult result;
   for (int restarts = 0;; ++restarts) {
     ConsoleRun run(options, restarts);

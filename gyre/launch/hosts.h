@@ -11,8 +11,9 @@ namespace gyre::launch {
 
 /// One of `gyre run -H`.
 struct Host {
-  std::string name;  ///< For ssh, perhaps with a user.
-  int slots = 1;     ///< How many ranks it takes.
+  std::string name;            ///< For ssh, perhaps with a user.
+  int slots = 1;               ///< How many ranks it takes, parameter servers apart; 0 where it has only these.
+  std::vector<int> servers{};  ///< The job's parameter servers that it runs, numbered from 0, ascending.
 
   /// Whether it is plainly this machine. With a user, or by another of our addresses, it is reached through ssh.
   bool is_here() const;
@@ -30,10 +31,23 @@ std::vector<Host> read_host_file(const std::string& path);
 /// The hosts that are used, with as many slots as they get ranks. `ranks` 0: all slots. Error(kInvalidArgument).
 std::vector<Host> divide(const std::vector<Host>& hosts, int ranks);
 
+/// "node3,ada@node4": hosts for parameter servers, which need no slots. Error(kInvalidArgument).
+std::vector<std::string> parse_server_hosts(std::string_view text);
+
+/// `hosts` with parameter servers: server i runs on the host i modulo their number, of those in `names`, or where it is
+/// empty, of all. Names that are not among the hosts come after them. Error(kInvalidArgument) for more ranks on a host
+/// than kMostRanksPerHost. Pure.
+std::vector<Host> place_servers(std::vector<Host> hosts, const std::vector<std::string>& names, int servers);
+
+/// The numbers of each host's ranks, ascending: the ranks fill the hosts in their order, and the parameter servers come
+/// after all of them. Pure.
+std::vector<std::vector<int>> rank_numbers(const std::vector<Host>& hosts);
+
 /// What `gyre run -H` starts.
 struct HostsOptions {
-  std::vector<Host> hosts;  ///< As divide() returns them.
-  LaunchOptions job;        ///< Its `ranks`, `part` and what is about restarts and input are not looked at.
+  std::vector<Host> hosts;  ///< As divide() or place_servers() returns them.
+  /// Its `ranks`, `part`, `server_command` and what is about restarts and input are not looked at.
+  LaunchOptions job;
   std::vector<std::string> environment;  ///< What ssh gets, and the agent of this host: ours.
   std::vector<std::string> ssh;          ///< The program and its options that reach a host.
   std::string program;                   ///< This one, which is looked for on other hosts in the same place.
@@ -59,7 +73,8 @@ constexpr int kUnreachableExitCode = 255;
 LaunchResult run_on_hosts(const HostsOptions& options);
 
 /// This process is an agent: reads the job's description from stdin, and runs the ranks of this host. `environment`:
-/// what the ranks get beneath that of the description. Error(kInvalidArgument); else as run_on_console().
-LaunchResult run_as_agent(const std::vector<std::string>& environment);
+/// what the ranks get beneath that of the description. `server_command`: what parameter servers run on this host.
+/// Error(kInvalidArgument); else as run_on_console().
+LaunchResult run_as_agent(const std::vector<std::string>& environment, const std::vector<std::string>& server_command);
 
 }  // namespace gyre::launch

@@ -47,6 +47,7 @@ void RankSet::pause_output(bool paused) { supervisor_->pause_output(paused); }
 void RankSet::hear(std::string_view notes) { supervisor_->hear(notes); }
 void RankSet::expect_decision() { supervisor_->expect_decision(); }
 void RankSet::decide(int rank) { supervisor_->decide(rank); }
+void RankSet::lose(int rank) { supervisor_->lose(rank); }
 const std::string& RankSet::rendezvous() const { return supervisor_->rendezvous(); }
 
 }  // namespace gyre::launch

@@ -55,9 +55,9 @@ struct RankSpec {
 };
 
 struct RankSetOptions {
-  std::vector<RankSpec> ranks;                    ///< This host's, by rank: 1 … kMostRanksPerHost.
-  int servers = 0;                                ///< GYRE_SERVERS of the ranks: so many, the last ones, are servers.
-  std::optional<HostPart> part;                   ///< Unset: the job is on this host alone.
+  std::vector<RankSpec> ranks;   ///< This host's, by rank: 1 … kMostRanksPerHost.
+  int servers = 0;               ///< GYRE_SERVERS of the ranks: so many of the job's ranks, the last ones, are servers.
+  std::optional<HostPart> part;  ///< Unset: the job is on this host alone.
   std::string master_address = "127.0.0.1";       ///< MASTER_ADDR of the ranks: where torch's store is to be found.
   int master_port = 0;                            ///< MASTER_PORT; 0: a free one of this host.
   std::string run_id = "none";                    ///< TORCHELASTIC_RUN_ID of the ranks.
@@ -169,6 +169,9 @@ class RankSet {
   /// that are dying; and `rank` of the job was the first.
   void expect_decision();
   void decide(int rank);
+  /// Decided elsewhere as well: `rank` has failed, and the others go on without it.
+  /// No effect where it is not one of ours, or has not ended.
+  void lose(int rank);
 
   const std::string& rendezvous() const;
 

@@ -36,6 +36,7 @@ class Recorder : public RankEvents {
     if (bytes.empty()) ++streams_ended;
   }
   void ended(const ExitRecord& record) override { order_of_ends.push_back(record.rank); }
+  void lost(const ExitRecord& record) override { lost_ranks.push_back(record.rank); }
   void note_for_other_hosts(const std::string& line) override { notes.push_back(line); }
 
   std::string out(int rank) { return text[{rank, Stream::kStdout}]; }
@@ -44,6 +45,7 @@ class Recorder : public RankEvents {
   std::map<int, pid_t> processes;
   std::map<std::pair<int, Stream>, std::string> text;
   std::vector<int> order_of_ends;
+  std::vector<int> lost_ranks;
   std::vector<std::string> notes;
   int streams_ended = 0;
 };
@@ -134,6 +136,25 @@ TEST(rank_set, the_first_failure_ends_the_others_and_is_on_record) {
   EXPECT_TRUE(result.ranks[0].asked_to_end);
   EXPECT_FALSE(result.ranks[1].asked_to_end);
   EXPECT_EQ(recorder.order_of_ends.front(), 1);
+}
+
+// Parameter servers on another host may go on without it.
+TEST(rank_set, a_rank_that_has_failed_is_lost_once_that_is_decided_elsewhere) {
+  RankSetOptions options = shells({"exit 3", "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE of $WORLD_SIZE"});
+  options.part = HostPart{.node = 1, .nodes = 2, .ranks = {1, 4}, .size = 5, .rendezvous = "tcp:h:1", .key = {}};
+  options.decided_elsewhere = true;
+  Recorder recorder;
+  RankSet ranks(std::move(options), recorder);
+  ranks.start();
+  for (const int rank : {0, 1, 4, 9}) ranks.lose(rank);  // Not ours, or still running.
+  EXPECT_THAT(recorder.lost_ranks, ElementsAre());
+  ranks.run();
+  ranks.lose(1);
+  ranks.lose(1);
+  EXPECT_THAT(recorder.lost_ranks, ElementsAre(1));
+  EXPECT_THAT(ranks.result().lost, ElementsAre(1));
+  EXPECT_EQ(ranks.result().exit_code(), 0);
+  EXPECT_EQ(recorder.out(4), "4 1 2 of 5\n");
 }
 
 TEST(rank_set, several_live_in_one_process_and_leave_its_signals_alone) {

@@ -166,7 +166,12 @@ def test_a_program_that_does_not_use_the_servers_is_told_so(start_job: StartJob)
     ("options", "message"),
     [
         (("--servers", "-1"), "--servers is '-1'"),
-        (("--servers", "1", "-H", "localhost:2"), "cannot be combined with -H"),
+        (("--servers", "1", "--server-hosts", "a"), "--server-hosts is for a job over several hosts (-H)"),
+        (("-H", "localhost:2", "--server-hosts", "a"), "--server-hosts needs --servers, their number"),
+        (("-H", "a:2", "--servers", "1", "--server-hosts", "b:2"), "'b:2': these hosts have no slots"),
+        (("-H", "a:2", "--servers", "1", "--server-hosts", "b c"), "'b c' is not the name of a host"),
+        (("-H", "a:2", "--servers", "1", "--server-hosts", ""), "--server-hosts: an empty value was given"),
+        (("-H", "localhost:4096", "--servers", "1"), "host localhost would run more than 4096 ranks"),
         (("--servers", "1", "--nproc-per-node", "2"), "--servers is not for torchrun's options"),
     ],
 )

@@ -82,11 +82,13 @@ RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
   RankSetOptions options;
   options.ranks.assign(static_cast<std::size_t>(options_.ranks), rank);
   options.servers = options_.servers;
-  for (int server = 0; server < options_.servers; ++server) {
-    RankSpec& spec = options.ranks[static_cast<std::size_t>(options_.ranks - options_.servers + server)];
+  const int workers = size_ - options_.servers;
+  for (const int number : own_.all()) {
+    if (number < workers) continue;
+    RankSpec& spec = options.ranks[own_.index_of(number)];
     spec.command = options_.server_command;
     spec.role = "server";
-    spec.index = server;
+    spec.index = number - workers;
     spec.role_size = options_.servers;
   }
   if (input_) options.ranks[own_.index_of(*input_rank_)].stdin_fd = input_->rank_end();
@@ -104,8 +106,10 @@ RankSetOptions ConsoleRun::rank_set_options(int restarts) const {
 
 LaunchResult ConsoleRun::run() {
   if (options_.verbose) {
+    const bool only_servers = own_.at(0) >= size_ - options_.servers;
     output_.say(fmt::format("gyre run: starting {} rank{} of `{}` on {} ({} cores), rendezvous {}", options_.ranks,
-                            options_.ranks == 1 ? "" : "s", fmt::join(options_.command, " "), host_name(),
+                            options_.ranks == 1 ? "" : "s",
+                            fmt::join(only_servers ? options_.server_command : options_.command, " "), host_name(),
                             usable_cores(), ranks_.rendezvous()));
   }
   if (earlier_logs_ > 0) {
@@ -149,7 +153,7 @@ void ConsoleRun::output(int rank, Stream stream, std::string_view bytes) {
 
 void ConsoleRun::ended(const ExitRecord& record) {
   if (input_rank_ == record.rank) input_->close();
-  if (!record.status.success()) a_rank_has_failed_ = true;
+  if (!record.status.success()) failed_.insert(record.rank);
   if (!is_agent()) return;
   FromAgent words;
   words.ended = {.rank = record.rank, .status = record.status, .asked_to_end = record.asked_to_end};
@@ -161,7 +165,7 @@ void ConsoleRun::lost(const ExitRecord& record) {
   output.release(output_);
   output_.say(fmt::format("gyre run: rank {} of {} ended with {}; the others go on without it", record.rank, size_,
                           describe_exit(record.status)));
-  a_rank_has_failed_ = false;  // The end of the job is not near.
+  failed_.erase(record.rank);
 }
 
 void ConsoleRun::note_for_other_hosts(const std::string& line) {
@@ -186,7 +190,7 @@ void ConsoleRun::wait_for_events() {
 
 std::optional<SteadyClock::time_point> ConsoleRun::due_at() const {
   std::optional<SteadyClock::time_point> due = input_ ? input_->due_at() : std::nullopt;
-  if (ranks_.ending() || a_rank_has_failed_) return due;  // The end of the job is near, and decides.
+  if (ranks_.ending() || !failed_.empty()) return due;  // The end of the job is near, and decides.
   for (const RankOutput& each : outputs_) {
     if (const auto until = each.held_until()) due = std::min(due.value_or(*until), *until);
   }
@@ -194,7 +198,7 @@ std::optional<SteadyClock::time_point> ConsoleRun::due_at() const {
 }
 
 void ConsoleRun::release_tracebacks() {
-  if (ranks_.ending() || a_rank_has_failed_) return;
+  if (ranks_.ending() || !failed_.empty()) return;
   const auto now = SteadyClock::now();
   for (RankOutput& each : outputs_) {
     if (const auto until = each.held_until(); until && now >= *until) each.release(output_);
@@ -240,6 +244,7 @@ void ConsoleRun::obey(const ToAgent& words) {
     case ToAgent::Word::kRankHasEnded: return ranks_.hear(words.text + '\n');
     case ToAgent::Word::kARankHasFailed: return ranks_.expect_decision();
     case ToAgent::Word::kFirstFailure: decided_ = true; return ranks_.decide(words.number);
+    case ToAgent::Word::kLost: return ranks_.lose(words.number);
     case ToAgent::Word::kStop: return stop(words.number);
     case ToAgent::Word::kKill: return ranks_.kill();
   }
@@ -260,12 +265,12 @@ void ConsoleRun::dying(bool now) {
 }
 
 void ConsoleRun::wait_for_decision() {
-  if (!is_agent() || !a_rank_has_failed_ || decided_ || stop_signal_) return;
+  if (!is_agent() || failed_.empty() || decided_ || stop_signal_) return;
   FromAgent words;
   words.awaits_decision = true;
   tell(words);
   const Deadline deadline = Deadline::after(kLongestWaitForDecision);
-  while (!decided_ && !stop_signal_ && options_.lifeline_fd >= 0 && !deadline.passed()) {
+  while (!failed_.empty() && !decided_ && !stop_signal_ && options_.lifeline_fd >= 0 && !deadline.passed()) {
     output_.flush();
     std::vector<pollfd> waits = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                                  {.fd = options_.lifeline_fd, .events = POLLIN, .revents = 0}};

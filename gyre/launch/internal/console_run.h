@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,7 +75,7 @@ class ConsoleRun : private RankEvents {
   std::optional<int> input_rank_;
   std::optional<InputRelay> input_;
   RankSet ranks_;
-  bool a_rank_has_failed_ = false;
+  std::set<int> failed_;  ///< Ranks whose failure may end the job.
   bool decided_ = false;  ///< Which rank of the job failed first; for agents.
   LineSplitter lifeline_lines_;
   std::optional<int> stop_signal_;  ///< The first signal that asked us to stop.

@@ -252,19 +252,23 @@ void Supervisor::handle_ended_ranks() {
     if (status->success() && !asked_to_end) {
       events_.note_for_other_hosts(ended_ranks_.note(rank.rank(), rank.process().pid()));
     }
+    const bool failed = !status->success() && !asked_to_end;
+    if (failed) read_reports();  // First: they were written before any rank failed because of another.
     events_.ended(*records_[tag]);
-    if (status->success() || asked_to_end) return;
-    read_reports();  // First: they were written before any rank failed because of another.
-    if (may_be_lost_.contains(rank.rank())) return lose(rank);
+    if (!failed) return;
+    if (!options_.decided_elsewhere && may_be_lost_.contains(rank.rank())) return lose(rank.rank());
     failures_.add({rank.rank(), *status, now});
   });
 }
 
-/// What it has started may still hold its connections, which have to end for the others to notice.
-void Supervisor::lose(RankProcess& rank) {
-  rank.process().signal(SIGKILL);
-  lost_.push_back(rank.rank());
-  events_.lost(*records_[own_.index_of(rank.rank())]);
+void Supervisor::lose(int rank) {
+  if (!own_.contains(rank) || std::ranges::find(lost_, rank) != lost_.end()) return;
+  const std::size_t index = own_.index_of(rank);
+  if (!records_[index]) return;
+  // What it has started may still hold its connections, which have to end for the others to notice.
+  if (stage_ == Stage::kRunning) ranks_[index]->process().signal(SIGKILL);
+  lost_.push_back(rank);
+  events_.lost(*records_[index]);
 }
 
 ExitRecord Supervisor::record_of(const RankProcess& rank, bool asked_to_end) const {

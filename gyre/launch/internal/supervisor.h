@@ -41,6 +41,7 @@ class Supervisor {
   void hear(std::string_view notes) { ended_ranks_.hear(notes); }
   void expect_decision();
   void decide(int rank);
+  void lose(int rank);
   const std::string& rendezvous() const { return identity_.rendezvous; }
 
  private:
@@ -56,7 +57,6 @@ class Supervisor {
   void watch_rank(RankProcess& rank);
 
   void handle_ended_ranks();
-  void lose(RankProcess& rank);
   void read_reports();
   /// Where the rank that hosts the job's rendezvous runs: the first server, or rank 0.
   int rendezvous_rank() const { return options_.servers > 0 ? size_ - options_.servers : 0; }

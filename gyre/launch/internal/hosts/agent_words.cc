@@ -83,6 +83,7 @@ FromAgent words_of(const Json& value, int ranks) {
 
 constexpr std::array kToAgent = {std::pair(ToAgent::Word::kARankHasFailed, std::string_view("failing")),
                                  std::pair(ToAgent::Word::kFirstFailure, std::string_view("first ")),
+                                 std::pair(ToAgent::Word::kLost, std::string_view("lost ")),
                                  std::pair(ToAgent::Word::kStop, std::string_view("stop ")),
                                  std::pair(ToAgent::Word::kKill, std::string_view("kill"))};
 

@@ -48,6 +48,7 @@ struct ToAgent {
     kRankHasEnded,    ///< `text`: another agent's note.
     kARankHasFailed,  ///< From now on it is worth to look for ranks that are dying.
     kFirstFailure,    ///< `number`: the rank that failed first; the others must end.
+    kLost,            ///< `number`: a rank that has failed, and without which the others go on.
     kStop,            ///< `number`: with that signal.
     kKill,
   };

@@ -81,6 +81,7 @@ TEST(agent_words, an_agent_understands_what_it_is_told) {
   for (const ToAgent& words : {ToAgent{Word::kRankHasEnded, 0, "rank 2 (host b, pid 7) ended with exit code 0"},
                                {Word::kARankHasFailed, 0, {}},
                                {Word::kFirstFailure, 3, {}},
+                               {Word::kLost, 2, {}},
                                {Word::kStop, SIGINT, {}},
                                {Word::kKill, 0, {}}}) {
     const auto back = parse_to_agent(to_line(words));

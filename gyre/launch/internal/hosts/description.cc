@@ -47,12 +47,18 @@ std::optional<std::string> own_address_towards(const std::string& host) {
   return text.data();
 }
 
-/// Where the other hosts find the first one.
-std::string address_of_first(const std::vector<Host>& hosts) {
-  const Host& first = hosts.front();
+/// Where the other hosts find this one of them.
+std::string address_of(const Host& wanted, const std::vector<Host>& hosts) {
   const auto stranger = std::ranges::find_if(hosts, [](const Host& host) { return !host.is_here(); });
-  if (!first.is_here() || stranger == hosts.end()) return name_without_user(first.name);
+  if (!wanted.is_here() || stranger == hosts.end()) return name_without_user(wanted.name);
   return own_address_towards(name_without_user(stranger->name)).value_or(host_name());
+}
+
+/// The host whose rank listens: that of the first parameter server; without one, that of rank 0.
+std::size_t rendezvous_host(const std::vector<Host>& hosts) {
+  const auto runs_first_server = [](const Host& host) { return std::ranges::binary_search(host.servers, 0); };
+  const auto found = std::ranges::find_if(hosts, runs_first_server);
+  return found == hosts.end() ? 0 : static_cast<std::size_t>(found - hosts.begin());
 }
 
 std::string hexadecimal(std::span<const std::byte> bytes) {
@@ -109,26 +115,35 @@ std::string explain_unreachable(const HostsOptions& options, const Host& host, c
   return fmt::format("{} (`{}`, once and by hand, makes it known)", failure, fmt::join(words, " "));
 }
 
-JobPlace make_job_place(const HostsOptions& options, const RemoteAgent::Ports& ports_of_first_host) {
+JobPlace make_job_place(const HostsOptions& options, const std::vector<RemoteAgent::Ports>& ports) {
   std::array<std::byte, kJobKeyBytes> key;
   fill_with_secure_random(key);
-  return {address_of_first(options.hosts), ports_of_first_host, hexadecimal(key)};
+  const std::vector<Host>& hosts = options.hosts;
+  const std::size_t listener = rendezvous_host(hosts);
+  const std::string address = address_of(hosts[listener], hosts);
+  const bool colons = address.find(':') != std::string::npos;
+  return {.store_address = address_of(hosts.front(), hosts),
+          .store_port = ports.front().store,
+          .rendezvous =
+              fmt::format("tcp:{}{}{}:{}", colons ? "[" : "", address, colons ? "]" : "", ports[listener].rendezvous),
+          .key = hexadecimal(key)};
 }
 
-std::string describe(const HostsOptions& options, const JobPlace& place, int node, const std::vector<int>& ranks,
-                     int size) {
+std::string describe(const HostsOptions& options, const JobPlace& place, std::size_t node) {
   const LaunchOptions& job = options.job;
-  const bool colons = place.address.find(':') != std::string::npos;
+  const std::vector<std::vector<int>> ranks = rank_numbers(options.hosts);
+  std::size_t size = 0;
+  for (const auto& of_host : ranks) size += of_host.size();
   const Json description = {{"command", job.command},
                             {"environment", job.environment},
-                            {"ranks", ranks},
+                            {"ranks", ranks[node]},
+                            {"servers", job.servers},
                             {"node", node},
                             {"nodes", options.hosts.size()},
                             {"size", size},
-                            {"master_address", place.address},
-                            {"master_port", place.ports.store},
-                            {"rendezvous", fmt::format("tcp:{}{}{}:{}", colons ? "[" : "", place.address,
-                                                       colons ? "]" : "", place.ports.rendezvous)},
+                            {"master_address", place.store_address},
+                            {"master_port", place.store_port},
+                            {"rendezvous", place.rendezvous},
                             {"key", place.key},
                             {"folder", options.folder},
                             {"grace_seconds", job.grace.count() / 1000},
@@ -149,6 +164,7 @@ LaunchOptions read_description(const std::string& line, LaunchOptions job, std::
       const std::size_t equals = std::min(entry.find('='), entry.size());
       set_variable(job.environment, entry.substr(0, equals), entry.substr(std::min(equals + 1, entry.size())));
     }
+    job.servers = description.at("servers");
     job.grace = std::chrono::seconds(description.at("grace_seconds").get<int>());
     job.master_address = description.at("master_address");
     job.master_port = description.at("master_port");

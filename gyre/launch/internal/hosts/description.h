@@ -16,15 +16,16 @@ std::string explain_unreachable(const HostsOptions& options, const Host& host, c
 
 /// What all agents of a job are told alike.
 struct JobPlace {
-  std::string address;  ///< Where the other hosts find the first one.
-  RemoteAgent::Ports ports;
-  std::string key;  ///< In hexadecimal digits.
+  std::string store_address;  ///< Where the other hosts find the first one, which has torch's store.
+  int store_port = 0;
+  std::string rendezvous;  ///< "tcp:HOST:PORT" on the host of the first parameter server, or of rank 0.
+  std::string key;         ///< In hexadecimal digits.
 };
-JobPlace make_job_place(const HostsOptions& options, const RemoteAgent::Ports& ports_of_first_host);
+/// `ports`: those that are free on each host.
+JobPlace make_job_place(const HostsOptions& options, const std::vector<RemoteAgent::Ports>& ports);
 
-/// The job, as one agent is told of it: a line of JSON, in which each byte of a string is a character.
-std::string describe(const HostsOptions& options, const JobPlace& place, int node, const std::vector<int>& ranks,
-                     int size);
+/// The job, as the agent of host `node` is told of it: a line of JSON, in which each byte of a string is a character.
+std::string describe(const HostsOptions& options, const JobPlace& place, std::size_t node);
 
 /// The agent's side. What it does not say of the job stays as it is in `job`. Error(kInvalidArgument).
 LaunchOptions read_description(const std::string& line, LaunchOptions job, std::string& folder);

@@ -44,12 +44,12 @@ TEST(description, the_hint_about_a_host_key_can_be_pasted) {
 
 TEST(description, an_agent_learns_its_part_and_every_byte) {
   const HostsOptions options = two_hosts();
-  const JobPlace place = make_job_place(options, {.store = 4711, .rendezvous = 4712});
+  const JobPlace place = make_job_place(options, {{.store = 4711, .rendezvous = 4712}, {.store = 1, .rendezvous = 2}});
   EXPECT_EQ(place.key.size(), 2 * kJobKeyBytes);
   LaunchOptions own;
   own.environment = {"HOME=/home/other", "PATH=/usr/bin"};
   std::string folder;
-  const LaunchOptions job = read_description(describe(options, place, 1, {2}, 3), own, folder);
+  const LaunchOptions job = read_description(describe(options, place, 1), own, folder);
   EXPECT_EQ(folder, "/home/ada");
   EXPECT_EQ(job.command, options.job.command);
   EXPECT_THAT(job.environment, ElementsAre("HOME=/home/other", "PATH=/bin", "GYRE_LATIN=caf\xe9"));
@@ -64,6 +64,26 @@ TEST(description, an_agent_learns_its_part_and_every_byte) {
   EXPECT_EQ(job.part->size, 3);
   EXPECT_THAT(job.part->rendezvous, testing::EndsWith(":4712"));
   EXPECT_EQ(job.part->key.size(), kJobKeyBytes);
+}
+
+TEST(description, the_rendezvous_is_on_the_first_servers_host_and_torchs_store_on_the_first_host) {
+  HostsOptions options = two_hosts();
+  options.hosts[0].name = "node1";
+  options.hosts = place_servers(std::move(options.hosts), {"ada@node2", "node3"}, 3);
+  options.job.servers = 3;
+  const JobPlace place = make_job_place(options, {{1, 2}, {3, 4}, {5, 6}});
+  EXPECT_EQ(place.store_address, "node1");
+  EXPECT_EQ(place.store_port, 1);
+  EXPECT_EQ(place.rendezvous, "tcp:node2:4");
+  std::string folder;
+  const LaunchOptions workers = read_description(describe(options, place, 0), {}, folder);
+  EXPECT_THAT(workers.part->ranks, ElementsAre(0, 1));
+  EXPECT_EQ(workers.servers, 3);
+  EXPECT_EQ(workers.part->size, 6);
+  const LaunchOptions both = read_description(describe(options, place, 1), {}, folder);
+  EXPECT_THAT(both.part->ranks, ElementsAre(2, 3, 5));
+  EXPECT_EQ(both.ranks, 3);
+  EXPECT_THAT(read_description(describe(options, place, 2), {}, folder).part->ranks, ElementsAre(4));
 }
 
 TEST(description, what_is_none_is_refused) {

@@ -43,7 +43,7 @@ Host parse_host(std::string_view word, const std::string& shown) {
   if (slots < 1 || slots > kMostRanksPerHost) {
     refuse(fmt::format("{}: a host has 1 to {} slots", shown, kMostRanksPerHost));
   }
-  return {std::string(name), slots};
+  return {.name = std::string(name), .slots = slots};
 }
 
 std::vector<std::string_view> words_of(std::string_view line) {
@@ -131,10 +131,54 @@ std::vector<Host> divide(const std::vector<Host>& hosts, int ranks) {
   std::vector<Host> used;
   for (const Host& host : hosts) {
     if (left == 0) break;
-    used.push_back({host.name, static_cast<int>(std::min<std::int64_t>(host.slots, left))});
+    used.push_back({.name = host.name, .slots = static_cast<int>(std::min<std::int64_t>(host.slots, left))});
     left -= used.back().slots;
   }
   return used;
+}
+
+std::vector<std::string> parse_server_hosts(std::string_view text) {
+  std::vector<std::string> names;
+  for (const std::string& word : split(std::string(text), ',')) {
+    if (word.empty()) continue;
+    if (word.find(':') != std::string::npos) {
+      refuse(fmt::format("--server-hosts: '{}': these hosts have no slots; give the name alone", word));
+    }
+    if (!is_name(word)) refuse(fmt::format("--server-hosts: '{}' is not the name of a host", word));
+    names.push_back(word);
+  }
+  if (names.empty()) refuse("--server-hosts: no host was named");
+  return names;
+}
+
+std::vector<Host> place_servers(std::vector<Host> hosts, const std::vector<std::string>& names, int servers) {
+  std::vector<std::size_t> places;
+  for (std::size_t place = 0; place < hosts.size() && names.empty(); ++place) places.push_back(place);
+  for (const std::string& name : names) {
+    if (places.size() == static_cast<std::size_t>(servers)) break;  // The others are not needed.
+    const auto found = std::ranges::find(hosts, name, &Host::name);
+    places.push_back(static_cast<std::size_t>(found - hosts.begin()));
+    if (found == hosts.end()) hosts.push_back({.name = name, .slots = 0});
+  }
+  for (int server = 0; server < servers; ++server) {
+    Host& host = hosts[places[static_cast<std::size_t>(server) % places.size()]];
+    host.servers.push_back(server);
+    if (host.slots + static_cast<int>(host.servers.size()) <= kMostRanksPerHost) continue;
+    refuse(fmt::format("--servers {}: host {} would run more than {} ranks", servers, host.name, kMostRanksPerHost));
+  }
+  return hosts;
+}
+
+std::vector<std::vector<int>> rank_numbers(const std::vector<Host>& hosts) {
+  std::vector<std::vector<int>> numbers(hosts.size());
+  int next = 0;
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    for (int slot = 0; slot < hosts[host].slots; ++slot) numbers[host].push_back(next++);
+  }
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    for (const int server : hosts[host].servers) numbers[host].push_back(next + server);
+  }
+  return numbers;
 }
 
 std::vector<std::string> shell_words(std::string_view text, const std::string& what) {

@@ -51,6 +51,31 @@ TEST(host_list, ranks_fill_the_hosts_in_their_order) {
   EXPECT_EQ(refusal([] { divide({}, 1); }), "-H: no host was named");
 }
 
+TEST(host_list, servers_take_turns_on_the_hosts_and_the_workers_keep_their_numbers) {
+  const std::vector<Host> hosts = {{"a", 2}, {"b", 1}};
+  EXPECT_EQ(place_servers(hosts, {}, 0), hosts);
+  EXPECT_EQ(place_servers(hosts, {"c"}, 0), hosts);
+  const std::vector<Host> together = place_servers(hosts, {}, 3);
+  EXPECT_THAT(together, ElementsAre(Host{"a", 2, {0, 2}}, Host{"b", 1, {1}}));
+  EXPECT_THAT(rank_numbers(together), ElementsAre(ElementsAre(0, 1, 3, 5), ElementsAre(2, 4)));
+  const std::vector<Host> apart = place_servers(hosts, {"c", "d"}, 3);
+  EXPECT_THAT(apart, ElementsAre(Host{"a", 2}, Host{"b", 1}, Host{"c", 0, {0, 2}}, Host{"d", 0, {1}}));
+  EXPECT_THAT(rank_numbers(apart), ElementsAre(ElementsAre(0, 1), ElementsAre(2), ElementsAre(3, 5), ElementsAre(4)));
+  // Hosts that get no server are not used, and one of -H can be named.
+  EXPECT_THAT(place_servers(hosts, {"b", "c"}, 1), ElementsAre(Host{"a", 2}, Host{"b", 1, {0}}));
+  EXPECT_EQ(refusal([] { place_servers({{"a", kMostRanksPerHost}}, {}, 1); }),
+            "--servers 1: host a would run more than 4096 ranks");
+}
+
+TEST(host_list, hosts_of_servers_are_names_alone) {
+  EXPECT_THAT(parse_server_hosts("c,,ada@d"), ElementsAre("c", "ada@d"));
+  EXPECT_EQ(refusal([] { parse_server_hosts("c:2"); }),
+            "--server-hosts: 'c:2': these hosts have no slots; give the name alone");
+  EXPECT_EQ(refusal([] { parse_server_hosts("-oProxyCommand=x"); }),
+            "--server-hosts: '-oProxyCommand=x' is not the name of a host");
+  EXPECT_EQ(refusal([] { parse_server_hosts(","); }), "--server-hosts: no host was named");
+}
+
 TEST(host_list, this_machine_is_known_by_its_plain_names_alone) {
   EXPECT_TRUE((Host{"localhost", 1}.is_here()));
   EXPECT_TRUE((Host{host_name(), 1}.is_here()));

@@ -33,7 +33,7 @@ HostsRun::HostsRun(const HostsOptions& options)
     : options_(options), output_(options.job.stdout_fd, options.job.stderr_fd, 1, false) {
   for (const Host& host : options.hosts) {
     members_.push_back(std::make_unique<Member>(host));
-    for (int slot = 0; slot < host.slots; ++slot) members_.back()->ranks.push_back(size_++);
+    size_ += host.slots + static_cast<int>(host.servers.size());
   }
   statuses_.resize(static_cast<std::size_t>(size_));
 }
@@ -99,10 +99,11 @@ bool HostsRun::reach() {
 }
 
 void HostsRun::describe_job() {
-  const JobPlace place = make_job_place(options_, *members_.front()->agent.ports());
+  std::vector<RemoteAgent::Ports> ports;
+  for (const auto& member : members_) ports.push_back(*member->agent.ports());
+  const JobPlace place = make_job_place(options_, ports);
   for (std::size_t node = 0; node < members_.size(); ++node) {
-    Member& member = *members_[node];
-    member.agent.tell(describe(options_, place, static_cast<int>(node), member.ranks, size_));
+    members_[node]->agent.tell(describe(options_, place, node));
   }
   described_ = true;
 }
@@ -152,6 +153,7 @@ void HostsRun::advance_agents() {
       lost_ = member.get();
     }
   }
+  for (const auto& [member, ended] : std::exchange(failed_, {})) rank_failed(*member, ended);
   if (output_.stdout_failure() == EPIPE && !stop_signal_) {
     stop_signal_ = SIGPIPE;  // As every program in a pipeline: nobody reads on, so the work is over.
     tell_all({ToAgent::Word::kStop, SIGTERM, {}});
@@ -171,22 +173,34 @@ void HostsRun::hear(Member& member, const FromAgent& words) {
   if (words.dying) member.dying = *words.dying;
   if (words.awaits_decision) member.awaits_decision = true;
   if (words.done) member.done = words.done;
-  if (const auto report = parse_report(words.report, size_)) failures_.hear(*report);
-  if (words.ended) rank_ended(*words.ended);
+  if (const auto report = parse_report(words.report, size_)) {
+    if (report->word == RankReport::Word::kMayBeLost) {
+      may_be_lost_.insert(report->rank);
+    } else {
+      failures_.hear(*report);
+    }
+  }
+  if (words.ended) rank_ended(member, *words.ended);
   if (words.note.empty()) return;
   for (const auto& other : members_) {
     if (other.get() != &member) other->agent.tell({ToAgent::Word::kRankHasEnded, 0, words.note});
   }
 }
 
-void HostsRun::rank_ended(const FromAgent::Ended& ended) {
+void HostsRun::rank_ended(Member& member, const FromAgent::Ended& ended) {
   statuses_[static_cast<std::size_t>(ended.rank)] = ended.status;
   if (ended.status.success()) {
     failures_.ended_well(ended.rank);
     finished_.emplace_back(ended.rank, SteadyClock::now());
-    return;
+  } else if (!ended.asked_to_end) {
+    failed_.emplace_back(&member, ended);
   }
-  if (ended.asked_to_end || first_ || stop_signal_) return;
+}
+
+void HostsRun::rank_failed(Member& member, const FromAgent::Ended& ended) {
+  if (first_ || stop_signal_) return;
+  // That was said before it failed, but perhaps on a host that was read later.
+  if (may_be_lost_.contains(ended.rank)) return member.agent.tell({ToAgent::Word::kLost, ended.rank, {}});
   failures_.add({ended.rank, ended.status, SteadyClock::now()});
   if (!std::exchange(a_rank_has_failed_, true)) tell_all({ToAgent::Word::kARankHasFailed, 0, {}});
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,7 +28,6 @@ class HostsRun {
   struct Member {
     explicit Member(const Host& host) : agent(host) {}
     RemoteAgent agent;
-    std::vector<int> ranks;  ///< Of the job.
     bool dying = false;
     bool awaits_decision = false;
     std::optional<FromAgent::Done> done;
@@ -42,7 +42,8 @@ class HostsRun {
   void advance_agents();
   void hear(Member& member, Stream stream, std::string_view line);
   void hear(Member& member, const FromAgent& words);
-  void rank_ended(const FromAgent::Ended& ended);
+  void rank_ended(Member& member, const FromAgent::Ended& ended);
+  void rank_failed(Member& member, const FromAgent::Ended& ended);
   void judge();
   void decide(const RankFailure& failure);
   void handle_signals();
@@ -59,9 +60,11 @@ class HostsRun {
   Output output_;
   SignalSource signals_;
   FirstFailure failures_;
-  bool described_ = false;  ///< The agents know the job.
-  bool ending_ = false;     ///< Nothing is decided any more.
-  bool hurry_ = false;      ///< What the reader has not read must not keep us.
+  std::set<int> may_be_lost_;                                 ///< Ranks whose death is no failure of the job.
+  std::vector<std::pair<Member*, FromAgent::Ended>> failed_;  ///< To be looked at when all agents have been read.
+  bool described_ = false;                                    ///< The agents know the job.
+  bool ending_ = false;                                       ///< Nothing is decided any more.
+  bool hurry_ = false;                                        ///< What the reader has not read must not keep us.
   bool a_rank_has_failed_ = false;
   std::optional<RankFailure> first_;  ///< Decided.
   std::vector<std::pair<int, SteadyClock::time_point>>
