@@ -90,8 +90,8 @@ JobSubmit::JobSubmit(VerbGroup& group) : verb_(group.app().add_subcommand("submi
       ->check(cli::whole_number_from(1));
   verb_
       ->add_option("--servers", servers_,
-                   "For a command on one node: also start N parameter servers, through which the processes exchange "
-                   "gradients")
+                   "For a command: also start N parameter servers, in turn on the nodes, through which the processes "
+                   "exchange gradients")
       ->type_name("N")
       ->check(cli::whole_number_from(0));
   verb_

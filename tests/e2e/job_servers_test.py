@@ -66,31 +66,39 @@ def training(gyre: Path, share: Path, digits: dict[str, bytes], *options: str) -
     return [str(gyre.with_name("gyre-cifar10")), *folders, "--verbose", "2", *options]
 
 
+@pytest.mark.parametrize(("nodes", "processes", "servers"), [(1, 2, 1), (2, 1, 3)])
 def test_a_gyre_job_trains_through_its_parameter_servers(
-    gyre: Path, tmp_path: Path, share: Path, digits: dict[str, bytes]
+    gyre: Path, tmp_path: Path, share: Path, digits: dict[str, bytes], nodes: int, processes: int, servers: int
 ) -> None:
     program = training(gyre, share, digits, "--epochs", "1", "--consistency", "async")
-    settings = {"program": program, "processesPerNode": 2, "servers": 1}
-    command = job_run(gyre, tmp_path, share, {"gyreSettings": settings})
+    line = 'echo "worker $GYRE_RANK on a node of $GYRE_LOCAL_SIZE"; exec "$0" "$@"'
+    settings = {"program": ["bash", "-c", line, *program], "processesPerNode": processes, "servers": servers}
+    command = job_run(gyre, tmp_path, share, {"nodeCount": nodes, "gyreSettings": settings})
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=LONGEST_SECONDS, env=environment_of(tmp_path), check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 ranks x batch 32" in done.stdout
-    assert re.search(r"server 0: staleness of \d+ updates", done.stdout), done.stdout
+    # They take turns on the nodes.
+    ranks = {1: [3, 3], 2: [1 + 2, 1 + 1]}[nodes]
+    for worker, count in enumerate(ranks):
+        assert f"worker {worker} on a node of {count}" in done.stdout, done.stdout
+    for server in range(servers):
+        assert re.search(rf"server {server}: staleness of \d+ updates", done.stdout), done.stdout
     assert list((share / "model" / "checkpoints").iterdir())
 
 
+@pytest.mark.parametrize(("nodes", "processes"), [(1, 2), (2, 1)])
 def test_a_job_goes_on_without_a_killed_worker_where_its_consistency_allows_that(
-    gyre: Path, tmp_path: Path, share: Path, digits: dict[str, bytes]
+    gyre: Path, tmp_path: Path, share: Path, digits: dict[str, bytes], nodes: int, processes: int
 ) -> None:
     words = training(gyre, share, digits, "--epochs", "12", "--consistency", "async")
     line = 'echo "worker $GYRE_RANK of $GYRE_SIZE, $GYRE_SERVERS server: process $$"; exec "$0" "$@"'
-    settings = {"program": ["bash", "-c", line, *words], "processesPerNode": 2, "servers": 1}
+    settings = {"program": ["bash", "-c", line, *words], "processesPerNode": processes, "servers": 1}
     output = tmp_path / "output"
     with output.open("w") as sink:
         job = subprocess.Popen(
-            job_run(gyre, tmp_path, share, {"gyreSettings": settings}),
+            job_run(gyre, tmp_path, share, {"nodeCount": nodes, "gyreSettings": settings}),
             stdout=sink,
             stderr=subprocess.STDOUT,
             env=environment_of(tmp_path),
@@ -106,18 +114,6 @@ def test_a_job_goes_on_without_a_killed_worker_where_its_consistency_allows_that
         job.wait()
     assert "the others go on without it" in output.read_text()
     assert "epoch 12/12" in output.read_text()
-
-
-def test_servers_of_a_job_over_several_nodes_are_refused(gyre: Path, tmp_path: Path, share: Path) -> None:
-    properties = {"nodeCount": 2, "gyreSettings": {"program": ["true"], "servers": 1}}
-    command = job_run(gyre, tmp_path, share, properties)
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=LONGEST_SECONDS, env=environment_of(tmp_path), check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[0].endswith(
-        "/properties/gyreSettings/servers is 1, and nodeCount is 2: a job with parameter servers runs on one node"
-    )
 
 
 def tensorflow_job(share: Path, script: str) -> dict[str, Any]:

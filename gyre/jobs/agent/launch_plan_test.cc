@@ -161,8 +161,12 @@ TEST(LaunchPlan, a_gyre_program_runs_under_gyre_run_word_by_word) {
 }
 
 TEST(LaunchPlan, parameter_servers_of_a_gyre_program_are_those_of_gyre_run) {
-  const std::string line = only(plan_of(spec::GyreSettings{{"train"}, 2, 0, 3}, 1)).shell_line;
-  EXPECT_EQ(line, "\"$GYRE_PROGRAM\" run -n 2 --servers 3 --horovod-compat -- \"train\"");
+  const spec::GyreSettings settings{{"train"}, 2, 0, 3};
+  EXPECT_EQ(only(plan_of(settings, 1)).shell_line,
+            "\"$GYRE_PROGRAM\" run -n 2 --servers 3 --horovod-compat -- \"train\"");
+  EXPECT_EQ(only(plan_of(settings, 2)).shell_line,
+            "\"$GYRE_PROGRAM\" run -n 4 -H 10.0.0.4:2,10.0.0.5:2 --ssh \"$GYRE_REMOTE_SHELL\" --servers 3 "
+            "--horovod-compat -- \"train\"");
 }
 
 TEST(LaunchPlan, words_of_a_gyre_program_reach_it_as_they_are_but_for_the_jobs_own_variables) {

@@ -44,12 +44,6 @@ TEST(command, what_a_file_may_not_say_is_refused) {
   command.nodes = 0;
   EXPECT_EQ(refusal(command), "1: /properties/nodeCount must be a whole number from 1 to 10000, not 0");
   command = valid;
-  command.servers = 1;
-  command.nodes = 2;
-  EXPECT_EQ(refusal(command),
-            "1: /properties/gyreSettings/servers is 1, and nodeCount is 2: a job with parameter servers runs on one "
-            "node");
-  command = valid;
   command.processes_per_node = 0;
   EXPECT_EQ(refusal(command),
             "1: /properties/gyreSettings/processesPerNode must be a whole number from 1 to 1000, not 0");

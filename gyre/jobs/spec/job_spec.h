@@ -148,7 +148,7 @@ struct GyreSettings {
   std::vector<std::string> program;
   int processes_per_node = 1;
   int restarts = 0;  ///< How often all ranks are started again after a rank has failed.
-  int servers = 0;   ///< Parameter servers, which run in addition to the processes; only where node_count is 1.
+  int servers = 0;   ///< Parameter servers, which run in addition to the processes, in turn on the nodes.
 
   bool operator==(const GyreSettings&) const = default;
 };

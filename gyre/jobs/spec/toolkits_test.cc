@@ -181,19 +181,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "/gyreSettings/store is not supported by this version of Gyre yet"}),
     [](const auto& instance) { return instance.param.name; });
 
-// `gyre run` starts servers on its own host only.
-TEST(toolkits, parameter_servers_of_a_gyre_job_need_one_node) {
+TEST(toolkits, a_gyre_job_has_parameter_servers_in_addition_to_its_processes) {
   const auto file = [](const std::string& nodes, const std::string& settings) {
     return R"({"properties": {"stdOutErrPathPrefix": "/l", "nodeCount": )" + nodes +
            R"(, "gyreSettings": {"program": ["x"], )" + settings + "}}}";
   };
-  const JobSpec job = clean_job(file("1", R"("processesPerNode": 2, "servers": 3)"));
+  const JobSpec job = clean_job(file("2", R"("processesPerNode": 2, "servers": 3)"));
   EXPECT_EQ(std::get<GyreSettings>(job.toolkit), (GyreSettings{{"x"}, 2, 0, 3}));
-  EXPECT_EQ(process_count(job), 2 + 3);
+  EXPECT_EQ(process_count(job), 2 * 2 + 3);
   EXPECT_EQ(parse_job(nlohmann::json{{"properties", to_json(job, Secrets::kIncluded)}}.dump()).spec, job);
-  EXPECT_THAT(problems_of(parse_job(file("2", R"("servers": 1)"))),
-              ElementsAre("1: /properties/gyreSettings/servers is 1, and nodeCount is 2: a job with parameter servers "
-                          "runs on one node"));
   EXPECT_THAT(problems_of(parse_job(file("1", R"("server": 1)"))),
               ElementsAre("1: warning: /properties/gyreSettings/server is not a known property (did you mean "
                           "\"servers\"?); it is ignored"));

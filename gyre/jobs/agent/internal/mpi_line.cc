@@ -138,7 +138,6 @@ std::string gyre_run_line(const WorkOrder& order, const std::string& command, in
   const std::vector<int> counts = spread(processes, static_cast<int>(order.nodes.size()));
   if (order.nodes.size() == 1) {
     line += fmt::format(" -n {}", processes);
-    if (servers > 0) line += fmt::format(" --servers {}", servers);
   } else {
     std::vector<std::string> hosts;
     for (std::size_t node = 0; node < order.nodes.size(); ++node) {
@@ -146,6 +145,7 @@ std::string gyre_run_line(const WorkOrder& order, const std::string& command, in
     }
     line += fmt::format(" -n {} -H {} --ssh \"$GYRE_REMOTE_SHELL\"", processes, fmt::join(hosts, ","));
   }
+  if (servers > 0) line += fmt::format(" --servers {}", servers);
   return line + " --horovod-compat -- " + command;
 }
 

@@ -26,7 +26,7 @@ std::string python_command(const spec::PythonScript& python);
 /// `gyre run` where there is none. Every process gets the job's variables.
 std::string mpi_line(const WorkOrder& order, const std::string& line, int processes, Mpi mpi);
 
-/// `command`: words for bash. `servers`: parameter servers, in addition to the processes; only where there is one node.
+/// `command`: words for bash. `servers`: parameter servers, in addition to the processes, in turn on the nodes.
 std::string gyre_run_line(const WorkOrder& order, const std::string& command, int processes, int servers = 0);
 /// Runs `line` again after it has failed, at most `restarts` times.
 std::string with_restarts(const std::string& line, int restarts);

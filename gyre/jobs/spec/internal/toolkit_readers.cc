@@ -147,17 +147,13 @@ std::vector<std::string> read_program(ObjectReader& block) {
   return arguments;
 }
 
-Toolkit read_gyre(ObjectReader& block, int node_count) {
+Toolkit read_gyre(ObjectReader& block, int) {
   constexpr int kMostRestarts = 1'000;
   GyreSettings settings;
   settings.program = read_program(block);
   settings.processes_per_node = block.integer("processesPerNode", 1, kMostProcessesPerNode).value_or(1);
   settings.restarts = block.integer("restarts", 0, kMostRestarts).value_or(0);
   settings.servers = block.integer("servers", 0, kMostServers).value_or(0);
-  if (settings.servers > 0 && node_count > 1) {
-    block.error("servers", fmt::format("is {}, and nodeCount is {}: a job with parameter servers runs on one node",
-                                       settings.servers, node_count));
-  }
   for (const std::string_view name : {"stage", "store"}) {
     if (block.has(name)) block.error(name, "is not supported by this version of Gyre yet");
   }
