@@ -24,6 +24,7 @@ constexpr std::size_t kBoundBytes = std::size_t{64} << 20;
 
 struct Options {
   std::vector<std::size_t> sizes_bytes;
+  std::vector<std::string> operations;
   std::string tensors;
   std::string result;
   std::string paths = "arena,tensor";
@@ -42,6 +43,9 @@ void add_options(CLI::App& app, Options& options) {
   allreduce->add_option("--sizes", options.sizes_bytes, "In bytes, multiples of 4")->required()->delimiter(',');
   CLI::App* messages = app.add_subcommand("messages", "One message at a time between two ranks, of each of the sizes");
   messages->add_option("--sizes", options.sizes_bytes, "In bytes")->required()->delimiter(',');
+  CLI::App* moves = app.add_subcommand("moves", "One operation that moves data at a time, of each of the sizes");
+  moves->add_option("--sizes", options.sizes_bytes, "In bytes")->required()->delimiter(',');
+  moves->add_option("--operations", options.operations, "allgather, alltoall, broadcast")->required()->delimiter(',');
   CLI::App* exchange = app.add_subcommand("exchange", "A model's gradients");
   exchange->add_option("--tensors", options.tensors, "JSON file: a list of {\"name\", \"shape\"}")->required();
   CLI::App* servers = app.add_subcommand("servers", "One tensor's gradients through parameter servers");
@@ -50,7 +54,7 @@ void add_options(CLI::App& app, Options& options) {
   servers->add_option("--block-bytes", options.servers.block_bytes, "At most, a multiple of 4 (0: as programs do)");
   servers->add_option("--server-results", options.server_results, "Where servers write theirs, each with its number")
       ->required();
-  for (CLI::App* verb : {allreduce, messages, exchange, servers}) {
+  for (CLI::App* verb : {allreduce, messages, moves, exchange, servers}) {
     verb->add_option("--result", options.result, "Where rank 0 writes its figures")->required();
     verb->add_option("--paths", options.paths, "arena, tensor or both")->capture_default_str();
     verb->add_option("--seconds", options.effort.seconds, "Per figure")->check(CLI::NonNegativeNumber);
@@ -64,6 +68,9 @@ nlohmann::json measure(engine::Runtime& runtime, group::PointToPoint* messages, 
   if (app.got_subcommand("exchange")) {
     return measure_exchange(runtime, read_tensor_list(options.tensors), paths_of(options.paths), options.effort);
   }
+  if (app.got_subcommand("moves")) {
+    return measure_moves(runtime, options.operations, options.sizes_bytes, options.effort);
+  }
   if (messages != nullptr) return measure_messages(runtime, *messages, options.sizes_bytes, options.effort);
   return measure_allreduce(runtime, options.sizes_bytes, paths_of(options.paths), options.effort);
 }
@@ -74,6 +81,7 @@ double measure_bound(const engine::Runtime& runtime, const CLI::App& app) {
   // Of a pair of ranks one moves a message at a time.
   if (app.got_subcommand("messages"))
     return measure_copies(std::clamp(runtime.local_size() / 2, 1, cores), kBoundBytes);
+  if (app.got_subcommand("moves")) return measure_copies(runtime.local_size(), kBoundBytes);
   return measure_sums(runtime.local_size(), std::min(runtime.local_size(), cores), kBoundBytes);
 }
 

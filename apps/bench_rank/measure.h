@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +20,24 @@ struct Effort {
   double seconds = 0.6;        ///< About so long per figure,
   int fewest_rounds = 5;       ///< but at least so many rounds.
   std::size_t rotation_bytes;  ///< Buffers rotate over at least so much memory, so that none is found in the cache.
+};
+
+/// As tensors' memory is.
+class Buffer {
+ public:
+  Buffer(std::size_t size_bytes, std::byte value)
+      : memory_(static_cast<std::byte*>(::operator new[](size_bytes, kAlignment))), size_bytes_(size_bytes) {
+    std::ranges::fill(bytes(), value);
+  }
+  std::span<std::byte> bytes() const { return {memory_.get(), size_bytes_}; }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Delete {
+    void operator()(std::byte* memory) const { ::operator delete[](memory, kAlignment); }
+  };
+  std::unique_ptr<std::byte, Delete> memory_;
+  std::size_t size_bytes_;
 };
 
 double microseconds_since(SteadyClock::time_point start);

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <barrier>
 #include <cstring>
-#include <memory>
-#include <new>
 #include <thread>
 
 #include "apps/bench_rank/benches.h"
@@ -45,24 +43,6 @@ class Pair {
   group::PointToPoint& messages_;
   bool first_;
   int partner_;
-};
-
-/// As tensors' memory is.
-class Buffer {
- public:
-  Buffer(std::size_t size_bytes, std::byte value)
-      : memory_(static_cast<std::byte*>(::operator new[](size_bytes, kAlignment))), size_bytes_(size_bytes) {
-    std::ranges::fill(bytes(), value);
-  }
-  std::span<std::byte> bytes() const { return {memory_.get(), size_bytes_}; }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Delete {
-    void operator()(std::byte* memory) const { ::operator delete[](memory, kAlignment); }
-  };
-  std::unique_ptr<std::byte, Delete> memory_;
-  std::size_t size_bytes_;
 };
 
 double measure_size(Runtime& runtime, Pair& pair, std::size_t size_bytes, const Effort& effort) {

@@ -88,6 +88,43 @@ TEST(CollectivesFailure, an_abort_wakes_those_who_wait_within_100_ms) {
   }
 }
 
+TEST(CollectivesFailure, an_abort_ends_what_only_moves_data_too) {
+  using Move = std::function<void(group::Lane&, Bytes&, Bytes&)>;
+  const Move moves[] = {[](group::Lane& lane, Bytes& own, Bytes&) { broadcast(lane, own, 2); },
+                        [](group::Lane& lane, Bytes& own, Bytes& all) {
+                          allgather(lane, own, std::vector<std::size_t>(3, own.size()), all);
+                        },
+                        [](group::Lane& lane, Bytes& own, Bytes& all) {
+                          const std::vector<std::size_t> sizes(3, own.size());
+                          const Bytes sent(all.size());
+                          all_to_all(lane, sent, sizes, all, sizes);
+                        }};
+  for (const Arrangement& arrangement : testing::arrangements(3)) {
+    for (const Move& move : moves) {
+      std::latch given_up(2);
+      const auto body = [&](group::Group& group) {
+        group::Lane lane(group, options_for(arrangement, group, milliseconds(0)));
+        Bytes own(1 << 20);
+        Bytes all(3 << 20);
+        if (group.rank() == 2) {
+          move(lane, own, all);
+          group.abort({ErrorCode::kAborted, "rank 2 cannot read its data"});
+          return given_up.wait();
+        }
+        try {
+          move(lane, own, all);  // Which the abort may end too.
+          move(lane, own, all);
+          ADD_FAILURE() << "it ended without rank 2; " << arrangement.name;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kAborted) << error.what();
+        }
+        given_up.count_down();
+      };
+      group::run_in_process(3, body, arrangement.host_ids);
+    }
+  }
+}
+
 TEST(CollectivesFailure, a_deadline_ends_the_wait_and_names_who_is_missing) {
   // Long enough to open links on a loaded machine.
   constexpr milliseconds kTimeout{400};

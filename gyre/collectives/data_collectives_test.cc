@@ -84,6 +84,26 @@ TEST_P(MovesOfRanks, allgather_lays_ragged_contributions_end_to_end) {
   }
 }
 
+TEST_P(MovesOfRanks, allgather_may_be_in_place) {
+  for (const Arrangement& arrangement : testing::arrangements(size())) {
+    testing::run_ranks(size(), arrangement, [&](group::Lane& lane) {
+      Random random(testing::test_seed(), 4);
+      for (std::uint64_t round = 0; round < 3; ++round) {
+        const std::vector<std::size_t> sizes = ragged_sizes(index_of(size()), random);
+        std::vector<Bytes> pieces;
+        for (std::size_t r = 0; r < sizes.size(); ++r) pieces.push_back(random_bytes(sizes[r], round * 100 + r));
+        const Bytes expected = concatenated(pieces);
+        Bytes output(expected.size());
+        const auto own_begin = std::accumulate(sizes.begin(), sizes.begin() + lane.rank(), std::size_t{0});
+        const std::span<std::byte> own = std::span(output).subspan(own_begin, sizes[index_of(lane.rank())]);
+        std::ranges::copy(pieces[index_of(lane.rank())], own.begin());
+        allgather(lane, own, sizes, output);
+        EXPECT_TRUE(output == expected) << "round " << round << "; " << where(arrangement);
+      }
+    });
+  }
+}
+
 TEST_P(MovesOfRanks, reduce_scatter_gives_each_rank_its_ragged_piece) {
   const Reduction reductions[] = {{DataType::kFloat32, ReduceOperation::kAverage},
                                   {DataType::kInt16, ReduceOperation::kSum},
@@ -165,6 +185,35 @@ TEST_P(MovesOfRanks, barrier_lets_nobody_through_before_the_last) {
       }
     });
   }
+}
+
+TEST_P(MovesOfRanks, long_ones_are_right_in_whichever_way_slots_are_written) {
+  // Enough of them for trials of both ways and for what follows from them; lengths on both sides of the limits.
+  constexpr std::size_t kRounds = 70;
+  const std::size_t bytes = 3 * internal::kSlotBytes / index_of(size()) + 8;
+  testing::run_ranks(size(), testing::one_host(size()), [&](group::Lane& lane) {
+    const Bytes own = random_bytes(bytes, index_of(lane.rank()));
+    std::vector<Bytes> pieces;
+    for (int r = 0; r < size(); ++r) pieces.push_back(random_bytes(bytes, index_of(r)));
+    const Bytes all = concatenated(pieces);
+    const std::vector<std::size_t> sizes(index_of(size()), bytes);
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      Bytes output(all.size());
+      allgather(lane, own, sizes, output);
+      EXPECT_TRUE(output == all) << "allgather " << round << "; " << where({});
+      // Every rank sends everything it has gathered: piece r to rank r, which gets it from all.
+      Bytes received(all.size());
+      all_to_all(lane, all, sizes, received, sizes);
+      for (std::size_t r = 0; r < index_of(size()); ++r) {
+        EXPECT_TRUE(std::equal(own.begin(), own.end(), received.begin() + static_cast<std::ptrdiff_t>(r * bytes)))
+            << "all-to-all " << round << " from " << r << "; " << where({});
+      }
+      const int root = static_cast<int>(round) % size();
+      Bytes buffer = lane.rank() == root ? all : Bytes(all.size());
+      broadcast(lane, buffer, root);
+      EXPECT_TRUE(buffer == all) << "broadcast " << round << "; " << where({});
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MovesOfRanks, ::testing::Range(1, 9));

@@ -65,6 +65,11 @@ void copy_streaming(std::byte* destination, const std::byte* source, std::size_t
 /// 16 MB through shared memory in pieces: 9 GB/s instead of 4.) The writer must not need the bytes again soon.
 void copy_around_cache(std::byte* destination, const std::byte* source, std::size_t size_bytes);
 
+/// Two copies in one pass. The first is written through the cache, the second around it; or both are written around it.
+/// The three buffers may not overlap.
+void copy_to_both(std::byte* through, std::byte* around, const std::byte* source, std::size_t size_bytes);
+void copy_around_to_both(std::byte* first, std::byte* second, const std::byte* source, std::size_t size_bytes);
+
 /// float32 to its 16-bit relatives and back, for compression on the wire. Rounds to nearest even; what is too large
 /// becomes infinity; NaN stays NaN. `half` is kFloat16 or kBfloat16. No in-place use.
 void narrow_float32(std::uint16_t* destination, const float* source, std::size_t count, DataType half);

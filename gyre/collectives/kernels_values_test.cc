@@ -263,5 +263,32 @@ TEST(kernel_values, a_streaming_copy_equals_memcpy_at_every_alignment_and_touche
   });
 }
 
+TEST(kernel_values, two_copies_in_one_pass_equal_memcpy_at_every_alignment_and_touch_nothing_else) {
+  Random random(kSeed, 401);
+  for_each_instruction_set([&] {
+    for (const auto copy : {copy_to_both, copy_around_to_both}) {
+      for (const std::size_t size_bytes : {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{5000}}) {
+        Buffer source(size_bytes + 64);
+        for (std::byte& value : source) value = static_cast<std::byte>(random.below(256));
+        for (const std::size_t first_offset : {0u, 1u, 64u}) {
+          for (const std::size_t second_offset : {0u, 1u, 63u}) {
+            const std::byte* from = source.data() + random.below(64);
+            Buffer expected(size_bytes + 192, std::byte{0xa5});
+            Buffer first = expected;
+            Buffer second = expected;
+            copy(first.data() + 64 + first_offset, second.data() + 64 + second_offset, from, size_bytes);
+            Buffer expected_second = expected;
+            std::copy(from, from + size_bytes, expected.begin() + 64 + static_cast<std::ptrdiff_t>(first_offset));
+            std::copy(from, from + size_bytes,
+                      expected_second.begin() + 64 + static_cast<std::ptrdiff_t>(second_offset));
+            ASSERT_TRUE(first == expected && second == expected_second)
+                << size_bytes << " bytes, " << first_offset << ", " << second_offset;
+          }
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace gyre::collectives

@@ -95,6 +95,96 @@ TEST_P(BoardTest, a_broadcast_leaves_the_roots_memory_and_reaches_all_others) {
   });
 }
 
+/// Of operations that have results of their own: the board, its lane and the coordinator must agree about all of it.
+void expect_equal_results(Engine& engine, const Request& request) {
+  for (const bool with_memory : {true, false}) {
+    SCOPED_TRACE(request.name + (with_memory ? ", into the caller's memory" : ""));
+    Request ordered = request;
+    ordered.name += ".async";
+    const Handle handle = engine.submit(ordered);
+    handle.wait();
+    const Result expected = handle.take_result();
+    std::vector<std::byte> memory(expected.bytes.size());
+    Request met = request;
+    if (with_memory) met.output = memory;
+    const Result result = engine.run(met);
+    ASSERT_EQ(result.shape, expected.shape);
+    ASSERT_EQ(result.received_splits, expected.received_splits);
+    ASSERT_EQ(with_memory ? memory : result.bytes, expected.bytes);
+  }
+}
+
+TEST_P(BoardTest, gathering_scattering_and_exchanging_give_what_the_coordinator_gives) {
+  run_ranks(GetParam(), [&](Runtime& runtime) {
+    const int size = runtime.size();
+    const auto own = static_cast<std::uint64_t>(runtime.rank());
+    for (const std::int64_t rows : {0, 1, 5, 60, 40'000}) {
+      Request request;
+      request.signature = {.type = DataType::kInt16, .shape = {rows * size, 3}};
+      const auto input = random_bytes(static_cast<std::size_t>(rows * size) * 6, Random(5, own));
+      request.input = input;
+      for (const auto kind : {OperationKind::kAllgather, OperationKind::kReduceScatter, OperationKind::kAllToAll}) {
+        request.name = std::string(operation_name(kind)) + std::to_string(rows);
+        request.signature.kind = kind;
+        expect_equal_results(runtime.engine(), request);
+      }
+    }
+  });
+}
+
+TEST_P(BoardTest, sizes_that_differ_between_ranks_are_left_to_the_coordinator) {
+  run_ranks(GetParam(), [&](Runtime& runtime) {
+    const auto size = static_cast<std::size_t>(runtime.size());
+    const auto rank = static_cast<std::size_t>(runtime.rank());
+    for (int round = 0; round < 3; ++round) {
+      // A row more for each rank; of an all-to-all, from rank 0 only.
+      const auto input = random_bytes(size * (rank + 1), Random(6, rank));
+      Request request;
+      request.input = input;
+      request.signature.shape = {static_cast<std::int64_t>(input.size())};
+      request.name = "gather" + std::to_string(round);
+      request.signature.kind = OperationKind::kAllgather;
+      expect_equal_results(runtime.engine(), request);
+      request.name = "uneven" + std::to_string(round);
+      request.signature.kind = OperationKind::kAllToAll;
+      request.signature.splits.assign(size, static_cast<std::int64_t>(rank + 1));
+      if (rank == 0) {
+        request.signature.splits[0] = 0;
+        request.signature.splits[size - 1] = 2;
+      }
+      expect_equal_results(runtime.engine(), request);
+    }
+  });
+}
+
+TEST_P(BoardTest, an_allgather_may_be_in_place_on_every_way) {
+  run_ranks(GetParam(), [](Runtime& runtime) {
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{5000}, std::size_t{700'000}}) {
+      for (const bool meets : {true, false}) {
+        std::vector<std::byte> expected;
+        for (int rank = 0; rank < runtime.size(); ++rank) {
+          const auto part = random_bytes(bytes, Random(7, static_cast<std::uint64_t>(rank)));
+          expected.insert(expected.end(), part.begin(), part.end());
+        }
+        std::vector<std::byte> memory(expected.size());
+        const std::size_t begin = static_cast<std::size_t>(runtime.rank()) * bytes;
+        std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(begin), bytes,
+                    memory.begin() + static_cast<std::ptrdiff_t>(begin));
+        Request request;
+        request.name = "in place " + std::to_string(bytes) + (meets ? " at once" : "");
+        request.signature = {.kind = OperationKind::kAllgather, .shape = {static_cast<std::int64_t>(bytes)}};
+        request.input = std::span(memory).subspan(begin, bytes);
+        request.output = memory;
+        const Handle handle =
+            meets ? runtime.engine().run_or_submit(request) : runtime.engine().submit(request);
+        handle.wait();
+        ASSERT_TRUE(handle.take_result().bytes.empty()) << "the engine used memory of its own";
+        ASSERT_EQ(memory, expected) << request.name;
+      }
+    }
+  });
+}
+
 TEST_P(BoardTest, threads_that_fight_for_the_board_get_their_own_sums) {
   constexpr int kThreads = 3;
   constexpr int kCalls = 300;

@@ -150,7 +150,7 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
   open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), joins_, *plans_, timeline_,
                                                     logger_, options_);
   if (group_.size() > 1 && group_.topology().one_host()) {
-    board_ = std::make_unique<internal::Board>(group_, timeline_, options_.collective_timeout);
+    board_ = std::make_unique<internal::Board>(group_, timeline_, logger_, options_.collective_timeout);
   }
 }
 
@@ -163,7 +163,7 @@ Handle Engine::Implementation::run_or_submit(Request request) {
   open_lane_->note_this_thread();
   internal::validate(request, group_.size());
   const bool may_meet = board_ && internal::Board::eligible(request);
-  const bool idle = may_meet && open_lane_->idle();
+  const bool idle = may_meet && internal::Board::sizes_are_known(request) && open_lane_->idle();
   if (may_meet && !idle) board_->pass_by(request);
   if (idle && open_lane_->reserve(request.name)) {
     struct Release {
@@ -175,9 +175,9 @@ Handle Engine::Implementation::run_or_submit(Request request) {
       }
       ~Release() { now(); }
     } release{*open_lane_, request.name};
-    if (board_->try_run(request)) {
+    if (auto result = board_->try_run(request)) {
       const Handle done;
-      done.complete();
+      done.complete(std::move(*result));
       return done;
     }
     release.now();

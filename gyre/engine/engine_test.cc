@@ -159,6 +159,7 @@ TEST_P(EngineTest, every_other_operation_gives_what_its_name_says) {
     Request gather = allreduce("rows", rows);
     gather.signature.kind = OperationKind::kAllgather;
     gather.signature.shape = {rank + 1, 2};
+    gather.output = {};
     const Result gathered = engine.run(gather);
     ASSERT_EQ(gathered.shape, (Shape{size * (size + 1) / 2, 2}));
     float last = 0;

@@ -103,8 +103,11 @@ def test_messages_have_a_row_for_each_face_beside_both_peers(bench: Bench) -> No
 def test_moves_have_a_row_for_each_operation_beside_both_peers(bench: Bench) -> None:
     """The programs check the answers."""
     rows = rows_of(bench("moves", "--ranks", "2", "--sizes", "1KB,1MB", *QUICK, "-o", "json"))
-    assert [(row["operation"], row["bytes"]) for row in rows] == [
-        (operation, size) for operation in ("allgather", "alltoall", "broadcast") for size in (1 << 10, 1 << 20)
+    assert [(row["operation"], row["bytes"], row["face"]) for row in rows] == [
+        (operation, size, face)
+        for operation in ("allgather", "alltoall", "broadcast")
+        for size in (1 << 10, 1 << 20)
+        for face in ("cpp", "python")
     ]
     for row in rows:
         assert row["bench"] == "moves"

@@ -199,9 +199,36 @@ def as_they_are_meant() -> None:
     source = torch.arange(2.0 * size)
     dist.reduce_scatter_tensor(source[2 * rank : 2 * rank + 2], source)
     assert torch.equal(source[2 * rank : 2 * rank + 2], size * torch.arange(2.0 * size)[2 * rank : 2 * rank + 2])
+    lists_of_neighbours(rank, size)
     futures_and_coalesced(rank, size, total, everyone)
     objects(rank, size)
     dist.destroy_process_group()
+
+
+def lists_of_neighbours(rank: int, size: int) -> None:
+    """FSDP1 gathers into the chunks of one tensor. Chunks in another order, or with gaps, are no such memory."""
+    for elements in (3, 400, 100_000):
+        everyone = [values((elements,), torch.float32, SEED + other) for other in range(size)]
+        for asynchronous in (False, True):
+            whole = torch.zeros(size * elements)
+            wide = torch.zeros(size, elements + 1)
+            for outputs in (list(whole.chunk(size)), list(whole.chunk(size))[::-1], [row[1:] for row in wide]):
+                work = dist.all_gather(outputs, everyone[rank], async_op=asynchronous)
+                if work is not None:
+                    work.wait()
+                for output, expected in zip(outputs, everyone, strict=True):
+                    assert torch.equal(output, expected)
+            assert wide[:, 0].tolist() == [0] * size
+            exchanged = torch.zeros(size, elements)
+            sent = torch.stack([everyone[rank] + other for other in range(size)])
+            work = dist.all_to_all(list(exchanged), list(sent), async_op=asynchronous)
+            if work is not None:
+                work.wait()
+            assert torch.equal(exchanged, torch.stack(everyone) + rank)
+            with torch.no_grad():
+                parameter = torch.nn.Parameter(torch.zeros(size, elements))
+                dist.all_gather(list(parameter), everyone[rank])
+            assert torch.equal(parameter.detach(), torch.stack(everyone))
 
 
 def futures_and_coalesced(rank: int, size: int, total: torch.Tensor, everyone: list[torch.Tensor]) -> None:

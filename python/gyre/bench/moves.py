@@ -1,7 +1,8 @@
 """`gyre bench moves`: allgather, alltoall and broadcast, which only move data, compared with gloo and Open MPI.
 
-All through Python: torch.distributed over the backend gyre, torch.distributed over gloo, and mpi4py. A size is what
-each rank contributes (allgather), sends in all (alltoall) or receives (broadcast).
+Ours through the engine in C++, and through torch.distributed over the backend gyre in Python; the peers through Python:
+torch.distributed over gloo, and mpi4py. A size is what each rank contributes (allgather), sends in all (alltoall) or
+receives (broadcast).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gyre.bench.errors import UsageError
-from gyre.bench.launch import Figures, Launcher, Place, module, why_no_openmpi
-from gyre.bench.options import Effort, add_common, choices_of, effort_of, places_of, size_of
+from gyre.bench.launch import Figures, Launcher, Place, module, program, why_no_openmpi
+from gyre.bench.options import FACES, Effort, add_common, choices_of, effort_of, places_of, size_of
 from gyre.bench.report import Row
 
 OPERATIONS = ("allgather", "alltoall", "broadcast")
@@ -33,6 +34,7 @@ def add_verb(verbs: Any) -> None:
         "--sizes", default=_SIZES, help=f"in bytes, multiples of the number of ranks (default: {_SIZES})"
     )
     parser.add_argument("--operations", default=",".join(OPERATIONS), help="some of them (default: %(default)s)")
+    parser.add_argument("--faces", default="cpp,python", help="cpp, python or both (the default)")
     parser.set_defaults(measure=measure)
 
 
@@ -45,6 +47,7 @@ def sizes_of(text: str, place: Place) -> list[int]:
 
 def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     operations = choices_of(arguments.operations, "--operations", OPERATIONS)
+    faces = choices_of(arguments.faces, "--faces", FACES)
     effort = effort_of(arguments)
     places = [(place, sizes_of(arguments.sizes, place)) for place in places_of(arguments)]
     lacking = why_no_openmpi()
@@ -52,22 +55,31 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
         launcher.note(f"Open MPI is left out: {lacking}")
     rows = []
     for place, sizes in places:
-        turns = [_turn(launcher, place, sizes, operations, effort) for _ in range(effort.repeats)]
-        rows += _rows(place, sizes, operations, turns)
+        turns = [_turn(launcher, place, sizes, operations, effort, faces) for _ in range(effort.repeats)]
+        rows += _rows(place, sizes, operations, faces, turns)
     return rows
 
 
 def _turn(
-    launcher: Launcher, place: Place, sizes: Sequence[int], operations: Sequence[str], effort: Effort
+    launcher: Launcher,
+    place: Place,
+    sizes: Sequence[int],
+    operations: Sequence[str],
+    effort: Effort,
+    faces: Sequence[str],
 ) -> dict[str, Figures]:
     """Every program once, one after the other, so that a noisy minute hits all alike."""
     common = ["--sizes", ",".join(map(str, sizes)), "--operations", ",".join(operations)]
     common += ["--seconds", str(effort.seconds)]
-    launcher.say(f"moves, {place.words}: ours")
-    ours = launcher.ranks(place, module("gyre_moves", *common, "--store", str(launcher.file("store"))))
+    found: dict[str, Figures] = {}
+    if "cpp" in faces:
+        launcher.say(f"moves, {place.words}: ours through C++")
+        found["cpp"] = launcher.ranks(place, [str(program("gyre-bench-rank")), "moves", *common])
+    if "python" in faces:
+        launcher.say(f"moves, {place.words}: ours through Python")
+        found["python"] = launcher.ranks(place, module("gyre_moves", *common, "--store", str(launcher.file("store"))))
     launcher.say(f"moves, {place.words}: torch's gloo")
-    gloo = launcher.ranks(place, module("gloo_moves", *common, "--store", str(launcher.file("store"))))
-    found = {"ours_us": ours, "gloo_us": gloo}
+    found["gloo_us"] = launcher.ranks(place, module("gloo_moves", *common, "--store", str(launcher.file("store"))))
     if place.hosts == 1 and why_no_openmpi() is None:
         launcher.say(f"moves, {place.words}: Open MPI")
         found["openmpi_us"] = launcher.mpi(place, module("openmpi_moves", *common))
@@ -92,27 +104,34 @@ def _bound_us(place: Place, operation: str, size_bytes: int, copied_bytes_per_se
 
 
 def _rows(
-    place: Place, sizes: Sequence[int], operations: Sequence[str], turns: Sequence[dict[str, Figures]]
+    place: Place,
+    sizes: Sequence[int],
+    operations: Sequence[str],
+    faces: Sequence[str],
+    turns: Sequence[dict[str, Figures]],
 ) -> list[Row]:
     """Of one place; medians over the turns."""
-    bound_rate = statistics.median(turn["ours_us"]["bound_bytes_per_second"] for turn in turns)
+    bound_rate = statistics.median(turn["gloo_us"]["bound_bytes_per_second"] for turn in turns)
     rows = []
     for operation in operations:
         for size in sizes:
             times = {
                 name: float(statistics.median(turn[name][operation][str(size)] for turn in turns)) for name in turns[0]
             }
-            rows.append(
+            peers = {name: time for name, time in times.items() if name not in FACES}
+            rows += [
                 {
                     "bench": "moves",
                     "operation": operation,
                     "bytes": size,
                     "path": "tensor",
-                    "face": "python",
+                    "face": face,
                     **place.columns(),
-                    "ours_us": times.pop("ours_us"),
-                    "peers": times,
+                    "ours_us": times[face],
+                    "peers": peers,
                     "bound_us": _bound_us(place, operation, size, bound_rate),
                 }
-            )
+                for face in FACES
+                if face in faces
+            ]
     return rows

@@ -258,12 +258,14 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         opts: Any,
         finish: Callable[[], None] | None = None,
     ) -> dist.Work:
-        """For allreduce, broadcast and barrier: if torch says that the caller will wait at once, ranks that arrive
-        within microseconds of each other run it on their own threads."""
+        return self._work([self._submit(request, opts)], memory, outputs, action, opts, finish)
+
+    def _submit(self, request: _core.Request, opts: Any) -> _core.Handle:
+        """If torch says that the caller will wait at once, ranks that arrive within microseconds of each other run it
+        on their own threads."""
         core = self._runtime.core
         waits = not getattr(opts, "asyncOp", True) and self._coalesced is None
-        handle = core.run_or_submit(request) if waits else core.submit(request)
-        return self._work([handle], memory, outputs, action, opts, finish)
+        return core.run_or_submit(request) if waits else core.submit(request)
 
     def _allreduce(self, tensor: torch.Tensor, reduction: Reduction, action: str, name: str, opts: Any) -> dist.Work:
         # This frame, allreduce() of the group, the function that chose the group for the device, and its caller.
@@ -296,7 +298,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         """For rare and small operations (flags): every rank gets all contributions and combines them itself; if
         `root` is given, only the root keeps the result."""
         parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self._own_size)]
-        handle, memory, unpack = self._gathering(parts, tensor, action, name)
+        handle, memory, unpack = self._gathering(parts, tensor, action, name, opts)
 
         def finish() -> None:
             unpack()
@@ -314,7 +316,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         splits = [tensor.numel() for tensor in inputs]
         if len(inputs) != self._own_size:  # All in one tensor.
             splits = [output.numel()] * self._own_size
-        handle, memory, unpack = self._exchanging(parts, inputs, splits, [output.numel()] * self._own_size, name)
+        handle, memory, unpack = self._exchanging(parts, inputs, splits, [output.numel()] * self._own_size, name, opts)
 
         def finish() -> None:
             unpack()
@@ -322,34 +324,33 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
         return self._work([handle], memory, [output], action, opts, finish)
 
-    def _gathering(self, outputs: list[torch.Tensor], tensor: torch.Tensor, action: str, name: str) -> Submitted:
+    def _gathering(
+        self, outputs: list[torch.Tensor], tensor: torch.Tensor, action: str, name: str, opts: Any
+    ) -> Submitted:
         known = _requests.same_type(outputs, tensor, action)
         source = _requests.packed([_requests.movable(tensor, action)])
         sizes = [output.numel() for output in known]
         if len(known) > 1 and len(set(sizes)) > 1 and sizes[self._own_rank] == source.numel():
             # The ranks' tensors differ in size: each is sent to every rank, which knows what to expect from each rank.
-            return self._exchanging(known, [source] * self._own_size, [source.numel()] * self._own_size, sizes, name)
+            send = [source.numel()] * self._own_size
+            return self._exchanging(known, [source] * self._own_size, send, sizes, name, opts)
         if sum(sizes) != source.numel() * self._own_size or len(set(sizes)) > 1:
             raise InvalidArgumentError(
                 f"{action}: the output has {sum(sizes)} elements, but {self._own_size} ranks bring {source.numel()} "
                 "each; where their sizes differ, a list of tensors of these sizes is needed"
             )
         place = self._place_for(known)
-        source = _requests.apart(source, place)
+        source = _requests.apart(source, place, unless_at=self._own_rank * source.nbytes)
         # One row per rank, so that the ranks must agree about the number of elements.
         request = make_request(Kind.ALLGATHER, name, source, [1, source.numel()], source=source, target=place)
-        handle = self._runtime.core.submit(request)
+        handle = self._submit(request, opts)
 
-        def finish() -> None:
-            _requests.take_into(handle, place)
-            _requests.unpack(place.view(-1), known)
-
-        return handle, [source, place, *known], finish
+        return handle, [source, place, *known], self._unpacking(handle, place, known)
 
     def _allgather(
         self, outputs: list[torch.Tensor], tensor: torch.Tensor, action: str, name: str, opts: Any
     ) -> dist.Work:
-        handle, memory, finish = self._gathering(outputs, tensor, action, name)
+        handle, memory, finish = self._gathering(outputs, tensor, action, name, opts)
         return self._work([handle], memory, outputs, action, opts, finish)
 
     def _reduce_scatter(
@@ -388,7 +389,7 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             target=place,
             reduction=reduction,
         )
-        handle = self._runtime.core.submit(request)
+        handle = self._submit(request, opts)
 
         def finish() -> None:
             _requests.take_into(handle, place)
@@ -414,15 +415,24 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
 
     @staticmethod
     def _place_for(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Where the engine writes the elements that are then divided among `outputs`: directly into the only output
-        if possible."""
+        """Where the engine writes the elements that are then divided among `outputs`: directly into the outputs if
+        there is one, or if they follow each other in memory."""
         if len(outputs) == 1:
             return _requests.landing(outputs[0])
+        joined = _requests.joined(outputs)
+        if joined is not None:
+            return joined
         elements = sum(output.numel() for output in outputs)
         return torch.empty(elements, dtype=outputs[0].dtype if outputs else torch.uint8)
 
     def _exchanging(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], send: list[int], receive: list[int], name: str
+        self,
+        outputs: list[torch.Tensor],
+        inputs: list[torch.Tensor],
+        send: list[int],
+        receive: list[int],
+        name: str,
+        opts: Any,
     ) -> Submitted:
         """An all-to-all of elements; used for everything that moves data without reducing it, except broadcasts."""
         source = _requests.packed(inputs)
@@ -438,11 +448,18 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             splits=send,
             expected_splits=receive,
         )
-        handle = self._runtime.core.submit(request)
+        handle = self._submit(request, opts)
+
+        return handle, [source, place, *outputs], self._unpacking(handle, place, outputs)
+
+    @staticmethod
+    def _unpacking(handle: _core.Handle, place: torch.Tensor, outputs: Sequence[torch.Tensor]) -> Callable[[], None]:
+        """What divides the engine's result among `outputs`. Mostly nothing is left to do."""
+        there = not outputs or place.data_ptr() == outputs[0].data_ptr()
 
         def finish() -> None:
             _requests.take_into(handle, place)
-            if outputs:
+            if not there:
                 _requests.unpack(place.view(-1), outputs)
 
-        return handle, [source, place, *outputs], finish
+        return finish

@@ -148,11 +148,13 @@ def copy_back(landed: torch.Tensor, tensor: torch.Tensor) -> None:
             tensor.detach().copy_(landed)
 
 
-def apart(source: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """`source`, copied if it shares memory with `place`: FSDP gathers into a buffer that contains the input, and
-    reduces into a part of the input."""
+def apart(source: torch.Tensor, place: torch.Tensor, unless_at: int = -1) -> torch.Tensor:
+    """`source`, copied if it shares memory with `place`, unless it begins `unless_at` bytes after it. FSDP gathers into
+    a buffer that contains the input, and reduces into a part of the input."""
     source_begin, source_bytes = memory_of(source)
     place_begin, place_bytes = memory_of(place)
+    if source_begin - place_begin == unless_at:
+        return source
     shared = source_begin < place_begin + place_bytes and place_begin < source_begin + source_bytes
     return source.clone() if shared else source
 
@@ -166,10 +168,27 @@ def take_into(handle: _core.Handle, place: torch.Tensor) -> None:
             place.copy_(result.view(place.shape))
 
 
+def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """One tensor over the memory of all, if each begins where the one before ends, in the same storage (as torch.chunk()
+    and Tensor.split() leave them)."""
+    if not tensors or not all(writable(tensor) for tensor in tensors):
+        return None
+    first, end = tensors[0].detach(), tensors[0].data_ptr()
+    storage = first.untyped_storage().data_ptr()
+    for tensor in tensors:
+        if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != storage:
+            return None
+        end += tensor.nbytes
+    return first.as_strided([sum(tensor.numel() for tensor in tensors)], [1])
+
+
 def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """All elements one after the other; a single contiguous tensor as it is."""
     if len(tensors) == 1:
         return dense(tensors[0]).view(-1)
+    whole = joined(tensors)
+    if whole is not None:
+        return whole
     return torch.cat([dense(tensor).view(-1) for tensor in tensors])
 
 

@@ -219,7 +219,7 @@ class ProcessGroup(GroupBase):
             known_input, known_output = _requests.same_type([tensor, output], tensor, action)
             send = self._elements(tensor, input_splits, f"{action}: the input's")
             receive = self._elements(output, output_splits, f"{action}: the output's")
-            handle, memory, finish = self._exchanging([known_output], [known_input], send, receive, name)
+            handle, memory, finish = self._exchanging([known_output], [known_input], send, receive, name, opts)
             return self._work([handle], memory, [output], action, opts, finish)
 
     @by_device
@@ -231,7 +231,7 @@ class ProcessGroup(GroupBase):
             sizes = [tensor.numel() for tensor in known]
             send, receive = sizes[: self._own_size], sizes[self._own_size :]
             known_inputs, known_outputs = known[: self._own_size], known[self._own_size :]
-            handle, memory, finish = self._exchanging(known_outputs, known_inputs, send, receive, name)
+            handle, memory, finish = self._exchanging(known_outputs, known_inputs, send, receive, name, opts)
             return self._work([handle], memory, outputs, action, opts, finish)
 
     @by_device
@@ -250,7 +250,7 @@ class ProcessGroup(GroupBase):
             known_input, *known_outputs = _requests.same_type([tensor, *outputs], tensor, action)
             send = [known_input.numel() if rank == opts.rootRank else 0 for rank in range(self._own_size)]
             receive = [output.numel() for output in known_outputs] or [0] * self._own_size
-            handle, memory, finish = self._exchanging(known_outputs, [known_input], send, receive, name)
+            handle, memory, finish = self._exchanging(known_outputs, [known_input], send, receive, name, opts)
             return self._work([handle], memory, outputs, action, opts, finish)
 
     @by_device
@@ -271,7 +271,7 @@ class ProcessGroup(GroupBase):
             send = [tensor.numel() for tensor in known_inputs] or [0] * self._own_size
             receive = [known_output.numel() if rank == opts.rootRank else 0 for rank in range(self._own_size)]
             sources = known_inputs or [known_output.new_empty(0)]
-            handle, memory, finish = self._exchanging([known_output], sources, send, receive, name)
+            handle, memory, finish = self._exchanging([known_output], sources, send, receive, name, opts)
             return self._work([handle], memory, [output], action, opts, finish)
 
     def barrier(self, opts: Any = None, timeout: Any = None) -> dist.Work:

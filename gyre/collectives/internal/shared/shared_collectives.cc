@@ -7,11 +7,22 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/copy_bytes.h"
+#include "gyre/collectives/internal/shared/slot_writing.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/chunks.h"
 
 namespace gyre::collectives::internal {
 namespace {
+
+/// Results from this size on are written around the cache. It saves reading the lines that are about to be overwritten,
+/// a third of the traffic; shorter results are still in the cache when the caller uses them.
+constexpr std::size_t kLeastAroundCacheBytes = std::size_t{512} * 1024;
+/// Less takes too short a time to compare two ways of writing it.
+constexpr std::size_t kLeastTimedBytes = std::size_t{16} * 1024;
+/// In how many pieces a range goes at least, unless they were shorter than that: in the time of the first one nobody
+/// reads, in that of the last one nobody writes.
+constexpr std::size_t kFewestPieces = 8;
+constexpr std::size_t kLeastPieceBytes = std::size_t{64} * 1024;
 
 std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
@@ -30,50 +41,120 @@ Piece piece_of(std::size_t size_bytes, std::size_t round, std::size_t piece_byte
   return {begin, std::min(piece_bytes, size_bytes - begin)};
 }
 
-/// A slot cut into one compartment per rank, after room for one cache line.
-std::size_t compartment_bytes(int size) {
-  const std::size_t room = kSlotBytes - kCacheLineBytes;
-  return room / index_of(size) / kCacheLineBytes * kCacheLineBytes;
+/// How long pieces are of a range of `size_bytes`, of which none may be longer than `most_bytes`.
+std::size_t piece_bytes_for(std::size_t size_bytes, std::size_t most_bytes = kSlotBytes) {
+  const std::size_t share = size_bytes / kFewestPieces / kCacheLineBytes * kCacheLineBytes;
+  return std::clamp(share, std::min(kLeastPieceBytes, most_bytes), most_bytes);
 }
 
-std::byte* compartment(std::byte* slot, int size, int index) {
-  return slot + kCacheLineBytes + index_of(index) * compartment_bytes(size);
+/// What SlotWriting tells apart.
+enum class Work : std::uint64_t { kBroadcast = 1, kAllgather = 2, kAllToAll = 3 };
+
+std::uint64_t kind_of_work(Work work, std::size_t least_bytes, std::uint64_t amount) {
+  return least_bytes < kLeastTimedBytes ? 0 : amount << 2 | static_cast<std::uint64_t>(work);
+}
+
+void write_slot(std::byte* slot, const std::byte* from, std::size_t size_bytes, bool through_cache) {
+  if (through_cache) {
+    copy_bytes(slot, from, size_bytes);
+  } else {
+    copy_for_others(slot, from, size_bytes);
+  }
+}
+
+/// Writes a result of `size_bytes` in parts.
+class ResultWriter {
+ public:
+  explicit ResultWriter(std::size_t size_bytes) : around_cache_(size_bytes >= kLeastAroundCacheBytes) {}
+
+  void write(std::byte* to, const std::byte* from, std::size_t size_bytes) const {
+    if (to == from) return;
+    if (around_cache_) {
+      copy_around_cache(to, from, size_bytes);
+    } else {
+      copy_bytes(to, from, size_bytes);
+    }
+  }
+
+  /// A part that this rank has, which it also shows in its slot. `to` may be `from`.
+  void write_and_show(std::byte* to, std::byte* slot, const std::byte* from, std::size_t size_bytes,
+                      bool through_cache) const {
+    if (!around_cache_ || to == from) {
+      write_slot(slot, from, size_bytes, through_cache);
+      write(to, from, size_bytes);
+    } else if (through_cache) {
+      copy_to_both(slot, to, from, size_bytes);
+    } else {
+      copy_around_to_both(slot, to, from, size_bytes);
+    }
+  }
+
+ private:
+  const bool around_cache_;
+};
+
+/// A slot cut into `count` compartments, after room for one cache line.
+std::size_t compartment_bytes(int count) {
+  const std::size_t room = kSlotBytes - kCacheLineBytes;
+  return room / index_of(count) / kCacheLineBytes * kCacheLineBytes;
+}
+
+std::byte* compartment(std::byte* slot, int count, int index) {
+  return slot + kCacheLineBytes + index_of(index) * compartment_bytes(count);
 }
 
 }  // namespace
 
 void broadcast_shared(SharedRoom& room, std::span<std::byte> buffer, int root) {
-  const std::size_t rounds = rounds_for(buffer.size(), kSlotBytes);
+  const std::size_t piece_bytes = piece_bytes_for(buffer.size());
+  const std::size_t rounds = rounds_for(buffer.size(), piece_bytes);
+  const ResultWriter result(buffer.size());
+  SlotWriting slots(room, kind_of_work(Work::kBroadcast, buffer.size(), buffer.size()));
   // The root fills piece t while the others empty piece t-1.
   for (std::size_t t = 0; t <= rounds; ++t) {
     if (t < rounds && room.rank() == root) {
-      const Piece piece = piece_of(buffer.size(), t, kSlotBytes);
-      copy_for_others(room.slot(root, 0), buffer.data() + piece.begin, piece.size);
+      const Piece piece = piece_of(buffer.size(), t, piece_bytes);
+      write_slot(room.slot(root, 0), buffer.data() + piece.begin, piece.size, slots.through_cache());
     }
     if (t < rounds) room.arrive();
     if (t > 0 && room.rank() != root) {
-      const Piece piece = piece_of(buffer.size(), t - 1, kSlotBytes);
-      copy_bytes(buffer.data() + piece.begin, room.slot(root, t < rounds ? 2 : 1), piece.size);
+      const Piece piece = piece_of(buffer.size(), t - 1, piece_bytes);
+      result.write(buffer.data() + piece.begin, room.slot(root, t < rounds ? 2 : 1), piece.size);
     }
-    if (t < rounds) room.wait();
+    if (t == rounds) break;
+    room.wait();
+    if (t == 0) slots.begin();
   }
+  slots.end();
 }
 
 void allgather_shared(SharedRoom& room, std::span<const std::byte> own, std::span<const std::size_t> sizes_bytes,
                       std::span<std::byte> output) {
   const std::size_t longest = *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
+  const std::size_t piece_bytes = piece_bytes_for(longest);
+  const std::size_t rounds = rounds_for(longest, piece_bytes);
   const std::vector<ElementRange> places = ragged_chunks(sizes_bytes);
-  for (std::size_t t = 0; t < rounds_for(longest, kSlotBytes); ++t) {
-    const Piece mine = piece_of(own.size(), t, kSlotBytes);
-    copy_for_others(room.slot(room.rank(), 0), own.data() + mine.begin, mine.size);
-    room.arrive_and_wait();
-    for (int r = 0; r < room.size(); ++r) {
-      const Piece piece = piece_of(sizes_bytes[index_of(r)], t, kSlotBytes);
-      const std::byte* from = r == room.rank() ? own.data() + piece.begin : room.slot(r, 1);
-      std::byte* to = output.data() + places[index_of(r)].begin + piece.begin;
-      copy_bytes(to, from, piece.size);
+  const ResultWriter result(output.size());
+  SlotWriting slots(room, kind_of_work(Work::kAllgather, longest, output.size()));
+  const auto place = [&](int rank) { return output.data() + places[index_of(rank)].begin; };
+  // Each rank fills its slot with piece t, and empties the others' slots of piece t-1 before it waits.
+  for (std::size_t t = 0; t <= rounds; ++t) {
+    if (t < rounds) {
+      const Piece mine = piece_of(own.size(), t, piece_bytes);
+      result.write_and_show(place(room.rank()) + mine.begin, room.slot(room.rank(), 0), own.data() + mine.begin,
+                            mine.size, slots.through_cache());
+      room.arrive();
     }
+    for (int r = 0; t > 0 && r < room.size(); ++r) {
+      if (r == room.rank()) continue;
+      const Piece piece = piece_of(sizes_bytes[index_of(r)], t - 1, piece_bytes);
+      result.write(place(r) + piece.begin, room.slot(r, t < rounds ? 2 : 1), piece.size);
+    }
+    if (t == rounds) break;
+    room.wait();
+    if (t == 0) slots.begin();
   }
+  slots.end();
 }
 
 void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
@@ -100,32 +181,117 @@ void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, s
   }
 }
 
-void all_to_all_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,
-                       std::span<std::byte> output, std::span<const std::size_t> receive_bytes) {
-  const std::size_t piece_bytes = compartment_bytes(room.size());
-  const std::vector<ElementRange> from_places = ragged_chunks(send_bytes);
-  const std::vector<ElementRange> to_places = ragged_chunks(receive_bytes);
-  // A rank knows its own sizes only: in the first round each says, in its slot's first line, how many rounds it needs.
-  std::uint64_t rounds = rounds_for(*std::max_element(send_bytes.begin(), send_bytes.end()), piece_bytes);
-  for (std::uint64_t t = 0; t < std::max<std::uint64_t>(rounds, 1); ++t) {
-    std::byte* slot = room.slot(room.rank(), 0);
-    std::memcpy(slot, &rounds, sizeof rounds);
+namespace {
+
+/// What a rank says in its slot's first line in the first round of an all-to-all: the others know only what they get.
+struct Sending {
+  std::uint64_t rounds;
+  std::uint64_t piece_bytes;
+};
+
+/// One rank's side of an all-to-all. A slot has a compartment for each of the other ranks, in the order in which they
+/// follow its owner; what a rank sends itself goes straight to its place.
+class AllToAll {
+ public:
+  AllToAll(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,
+           std::span<std::byte> output, std::span<const std::size_t> receive_bytes)
+      : room_(room),
+        input_(input),
+        send_bytes_(send_bytes),
+        from_places_(ragged_chunks(send_bytes)),
+        output_(output),
+        receive_bytes_(receive_bytes),
+        to_places_(ragged_chunks(receive_bytes)),
+        result_(output.size()),
+        sendings_(index_of(room.size())) {
+    std::size_t longest = 0;
     for (int r = 0; r < room.size(); ++r) {
-      const Piece piece = piece_of(send_bytes[index_of(r)], t, piece_bytes);
-      copy_for_others(compartment(slot, room.size(), r), input.data() + from_places[index_of(r)].begin + piece.begin,
-                      piece.size);
+      if (r != room.rank()) longest = std::max(longest, send_bytes[index_of(r)]);
     }
-    room.arrive_and_wait();
-    for (int r = 0; r < room.size(); ++r) {
-      std::byte* theirs = room.slot(r, 1);
-      const Piece piece = piece_of(receive_bytes[index_of(r)], t, piece_bytes);
-      copy_bytes(output.data() + to_places[index_of(r)].begin + piece.begin,
-                 compartment(theirs, room.size(), room.rank()), piece.size);
-      std::uint64_t their_rounds = 0;
-      std::memcpy(&their_rounds, theirs, sizeof their_rounds);
-      if (t == 0) rounds = std::max(rounds, their_rounds);
+    const std::size_t piece_bytes = piece_bytes_for(longest, compartment_bytes(room.size() - 1));
+    sendings_[index_of(room.rank())] = {rounds_for(longest, piece_bytes), piece_bytes};
+  }
+
+  /// Into the slot of the next arrival.
+  void say_own_sending() const {
+    std::memcpy(room_.slot(room_.rank(), 0), &sendings_[index_of(room_.rank())], sizeof(Sending));
+  }
+  /// Out of the slots of the last arrival. How many rounds there are in all.
+  std::uint64_t hear_sendings() {
+    std::uint64_t rounds = 0;
+    for (int r = 0; r < room_.size(); ++r) {
+      std::memcpy(&sendings_[index_of(r)], room_.slot(r, 1), sizeof(Sending));
+      rounds = std::max(rounds, sendings_[index_of(r)].rounds);
+    }
+    return rounds;
+  }
+
+  /// Into the slot of the next arrival.
+  void fill(std::uint64_t round, bool through_cache) const {
+    for (int r = 0; r < room_.size(); ++r) {
+      if (r == room_.rank()) continue;
+      const Piece piece = piece_of(send_bytes_[index_of(r)], round, sendings_[index_of(room_.rank())].piece_bytes);
+      write_slot(place_in(room_.slot(room_.rank(), 0), room_.rank(), r),
+                 input_.data() + from_places_[index_of(r)].begin + piece.begin, piece.size, through_cache);
     }
   }
+
+  /// Out of the others' slots of an arrival.
+  void empty(std::uint64_t round, std::uint64_t arrivals_ago) const {
+    for (int r = 0; r < room_.size(); ++r) {
+      if (r == room_.rank()) continue;
+      const Piece piece = piece_of(receive_bytes_[index_of(r)], round, sendings_[index_of(r)].piece_bytes);
+      result_.write(output_.data() + to_places_[index_of(r)].begin + piece.begin,
+                    place_in(room_.slot(r, arrivals_ago), r, room_.rank()), piece.size);
+    }
+  }
+
+  /// What this rank sends itself.
+  void keep() const {
+    const std::size_t own = index_of(room_.rank());
+    result_.write(output_.data() + to_places_[own].begin, input_.data() + from_places_[own].begin, send_bytes_[own]);
+  }
+
+ private:
+  std::byte* place_in(std::byte* slot, int owner, int receiver) const {
+    const int size = room_.size();
+    return compartment(slot, size - 1, (receiver - owner - 1 + size) % size);
+  }
+
+  SharedRoom& room_;
+  std::span<const std::byte> input_;
+  std::span<const std::size_t> send_bytes_;
+  std::vector<ElementRange> from_places_;
+  std::span<std::byte> output_;
+  std::span<const std::size_t> receive_bytes_;
+  std::vector<ElementRange> to_places_;
+  ResultWriter result_;
+  std::vector<Sending> sendings_;  // By local rank; the others' once they are heard.
+};
+
+}  // namespace
+
+void all_to_all_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,
+                       std::span<std::byte> output, std::span<const std::size_t> receive_bytes) {
+  AllToAll exchange(room, input, send_bytes, output, receive_bytes);
+  exchange.say_own_sending();
+  exchange.fill(0, SlotWriting::hint(room));
+  room.arrive();
+  exchange.keep();
+  room.wait();
+  const std::uint64_t rounds = exchange.hear_sendings();
+  if (rounds == 0) return;
+  SlotWriting slots(room, kind_of_work(Work::kAllToAll, (rounds - 1) * kLeastPieceBytes, rounds));
+  slots.begin();
+  // Each rank fills its slot with piece t, and empties the others' slots of piece t-1 before it waits.
+  for (std::uint64_t t = 1; t < rounds; ++t) {
+    exchange.fill(t, slots.through_cache());
+    room.arrive();
+    exchange.empty(t - 1, 2);
+    room.wait();
+  }
+  exchange.empty(rounds - 1, 1);
+  slots.end();
 }
 
 }  // namespace gyre::collectives::internal

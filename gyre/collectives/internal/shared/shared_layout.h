@@ -31,6 +31,14 @@ constexpr std::size_t kSlotBytes = std::size_t{256} * 1024;
 /// Arrival number a uses slot a mod 3; SharedRoom says why three suffice.
 constexpr std::size_t kSlots = 3;
 
+/// A comparison that goes on over several collectives; SlotWriting's. Written and read by one rank.
+struct Trial {
+  std::atomic<std::uint64_t> moves;           ///< Collectives that could have been part of one, ever.
+  std::atomic<std::uint64_t> kind;            ///< Of collectives that are part of this one; 0: none is on.
+  std::atomic<std::uint64_t> done;            ///< So many were.
+  std::atomic<std::uint64_t> shortest_ns[2];  ///< Around the cache; through it.
+};
+
 /// Written by one rank, read by those who wait for it and by reports.
 struct alignas(kControlLineBytes) RankLine {
   std::atomic<std::uint64_t> collective;   ///< Number of the one it has entered last.
@@ -40,6 +48,7 @@ struct alignas(kControlLineBytes) RankLine {
   std::atomic<std::uint32_t> process;      ///< Its process; this and the next two are PeerMappings'.
   std::atomic<std::uint64_t> peer_mapped;  ///< The buffer it offers for this allreduce; 0: none.
   std::atomic<std::uint64_t> outcome;      ///< Whether it could map what is new, and what it still offers.
+  Trial trial;
 };
 
 struct ControlWords {
@@ -47,6 +56,7 @@ struct ControlWords {
   alignas(kControlLineBytes) std::atomic<std::uint64_t> arrivals;    ///< Of all ranks together.
   alignas(kControlLineBytes) std::atomic<std::uint32_t> generation;  ///< Barriers completed; the futex.
   alignas(kControlLineBytes) std::atomic<std::uint32_t> sleepers;    ///< Ranks that may sleep on it.
+  alignas(kControlLineBytes) std::atomic<std::uint32_t> slots_through_cache;  ///< 1: that is faster. SlotWriting's.
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "gyre/base/bytes.h"
@@ -56,11 +57,44 @@ std::uint64_t hash_of(const Request& request) {
   return xxh3_64(bytes_of(scales), hash);
 }
 
+/// Names a call in a note. Ranks may disagree about all the rest.
+std::uint64_t hash_of_name(const Request& request) {
+  return xxh3_64(as_bytes(request.name), static_cast<std::uint64_t>(request.signature.kind));
+}
+
 bool fits_on_board(const Request& request) { return request.input.size() <= kContributionBytes; }
 
 bool contributes(const Request& request, int rank) {
   const Signature& signature = request.signature;
-  return signature.kind == OperationKind::kAllreduce || rank == signature.root;
+  return signature.kind != OperationKind::kBroadcast || rank == signature.root;
+}
+
+bool reduces(const Request& request) {
+  const OperationKind kind = request.signature.kind;
+  return kind == OperationKind::kAllreduce || kind == OperationKind::kReduceScatter;
+}
+
+/// Whether the result may be in memory of its own: see Result.
+bool has_own_result(OperationKind kind) {
+  return kind == OperationKind::kAllgather || kind == OperationKind::kReduceScatter || kind == OperationKind::kAllToAll;
+}
+
+/// What the coordinator would say of an operation in which all ranks bring the same: see OrderedOperation.
+std::vector<std::int64_t> sizes_for(const Signature& signature, int size) {
+  const auto ranks = static_cast<std::size_t>(size);
+  const std::int64_t rows = signature.shape.empty() ? 1 : signature.shape[0];
+  switch (signature.kind) {
+    case OperationKind::kAllgather: return std::vector<std::int64_t>(ranks, rows);
+    case OperationKind::kAllToAll: return std::vector<std::int64_t>(ranks * ranks, rows / size);
+    default: return {};
+  }
+}
+
+/// Where a rank's share begins in the input of a reduce-scatter, in bytes.
+std::size_t begin_of_share(const Signature& signature, int rank, int size) {
+  const auto shares = reduce_scatter_rows(signature.shape.at(0), size);
+  const std::int64_t before = std::accumulate(shares.begin(), shares.begin() + rank, std::int64_t{0});
+  return static_cast<std::size_t>(before) * row_bytes(signature);
 }
 
 group::LaneOptions lane_options(const group::Group& group, std::chrono::milliseconds timeout) {
@@ -86,10 +120,12 @@ struct Board::Memory {
   static std::size_t bytes_for(int size) { return sizeof(Memory) + sizeof(Posting) * static_cast<std::size_t>(size); }
 };
 
-Board::Board(group::Group& group, const TimelineRows& timeline, std::chrono::milliseconds collective_timeout)
+Board::Board(group::Group& group, const TimelineRows& timeline, const Logger& logger,
+             std::chrono::milliseconds collective_timeout)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group, collective_timeout)),
+      executor_(lane_, timeline, logger),
       segment_(
           group.share_segment(kBoardMemoryChannel, Memory::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
       memory_(reinterpret_cast<Memory*>(segment_->bytes().data())),
@@ -99,9 +135,18 @@ Board::Board(group::Group& group, const TimelineRows& timeline, std::chrono::mil
 }
 
 bool Board::eligible(const Request& request) {
-  const OperationKind kind = request.signature.kind;
-  return request.signature.group.empty() &&
-         (kind == OperationKind::kAllreduce || kind == OperationKind::kBroadcast || kind == OperationKind::kBarrier);
+  return request.signature.group.empty() && !request.signature.withdrawn();
+}
+
+bool Board::sizes_are_known(const Request& request) {
+  const Signature& signature = request.signature;
+  if (signature.kind != OperationKind::kAllToAll) return true;
+  const auto even = [&](const std::vector<std::int64_t>& splits) {
+    const auto differs = [&](std::int64_t split) { return split != splits.front(); };
+    return splits.empty() || (std::ranges::none_of(splits, differs) &&
+                              splits.front() * static_cast<std::int64_t>(splits.size()) == signature.shape[0]);
+  };
+  return even(signature.splits) && even(signature.expected_splits);
 }
 
 std::uint64_t Board::next_call(std::uint64_t hash) {
@@ -118,16 +163,16 @@ bool Board::anybody_passed_by(std::uint64_t call) const {
 }
 
 void Board::pass_by(const Request& request) {
-  memory_->postings[group_.rank()].passed_by.store(next_call(hash_of(request)), std::memory_order_relaxed);
+  memory_->postings[group_.rank()].passed_by.store(next_call(hash_of_name(request)), std::memory_order_relaxed);
 }
 
-bool Board::try_run(const Request& request) {
+std::optional<Result> Board::try_run(const Request& request) {
   const std::uint64_t hash = hash_of(request);
-  const std::uint64_t call = next_call(hash);
+  const std::uint64_t call = next_call(hash_of_name(request));
   std::atomic<std::uint64_t>& passed_by = memory_->postings[group_.rank()].passed_by;
   if (!mutex_.try_lock()) {
     passed_by.store(call, std::memory_order_relaxed);
-    return false;
+    return std::nullopt;
   }
   struct GYRE_SCOPED_CAPABILITY Held {  // Takes over what try_lock() gave.
     explicit Held(Mutex& held) GYRE_REQUIRES(held) : mutex(held) {}
@@ -141,13 +186,13 @@ bool Board::try_run(const Request& request) {
   if (traced) timeline_.end(request.name);
   if (!met) {
     passed_by.store(call, std::memory_order_relaxed);
-    return false;
+    return std::nullopt;
   }
   timeline_.mark_cycle();
   calls_since_held_.store(0, std::memory_order_relaxed);
-  run(request);
+  Result result = run(request);
   ++held_;
-  return true;
+  return result;
 }
 
 std::span<std::byte> Board::contribution_of(int rank) const { return memory_->postings[rank].contribution[held_ % 2]; }
@@ -156,7 +201,7 @@ void Board::post_contribution(const Request& request) {
   if (!fits_on_board(request) || !contributes(request, group_.rank())) return;
   const std::span<std::byte> own = contribution_of(group_.rank()).first(request.input.size());
   std::copy(request.input.begin(), request.input.end(), own.begin());
-  if (request.signature.kind == OperationKind::kAllreduce) {
+  if (reduces(request)) {
     collectives::prepare_contribution(own, reduction_of(request.signature), group_.size());
   }
 }
@@ -226,37 +271,64 @@ bool Board::all_posted(std::uint64_t round, std::uint64_t hash) const {
   return true;
 }
 
-void Board::run(const Request& request) {
+Result Board::run(const Request& request) {
   const bool traced = timeline_.enabled();
   if (traced) timeline_.begin(request.name, phase_name(request.signature.kind));
+  Result result;
   try {
-    if (fits_on_board(request)) {
-      run_on_board(request);
-    } else {
-      run_in_lane(request);
-    }
+    result = fits_on_board(request) ? run_on_board(request) : run_in_lane(request);
   } catch (const Error& error) {
     const Error failure = name_collective(error, describe_operation(request), group_);
     group_.abort(failure);
     throw Error(group_.abort_signal().reason().value_or(failure));
   }
   if (traced) timeline_.end(request.name);
+  return result;
 }
 
-void Board::run_on_board(const Request& request) {
+Result Board::run_on_board(const Request& request) {
   lane_.begin_collective();
   const Signature& signature = request.signature;
-  if (signature.kind == OperationKind::kAllreduce) {
-    std::vector<const std::byte*> contributions;
-    for (int rank = 0; rank < group_.size(); ++rank) contributions.push_back(contribution_of(rank).data());
-    collectives::combine_contributions(request.output, contributions, reduction_of(request.signature));
-  } else if (signature.kind == OperationKind::kBroadcast) {
-    collectives::copy_bytes(request.output.data(), contribution_of(signature.root).data(), request.output.size());
+  Result result;
+  std::span<std::byte> output = request.output;
+  if (has_own_result(signature.kind)) {
+    const RowsOfRank rows = rows_of_rank(signature, sizes_for(signature, group_.size()), group_.rank(), group_.size());
+    output = place_result(request, rows, group_.rank(), result);
+    if (signature.kind == OperationKind::kAllToAll) result.received_splits = rows.received;
+  }
+  switch (signature.kind) {
+    case OperationKind::kAllreduce: combine_contributions(output, 0, reduction_of(signature)); break;
+    case OperationKind::kReduceScatter:
+      combine_contributions(output, begin_of_share(signature, group_.rank(), group_.size()), reduction_of(signature));
+      break;
+    case OperationKind::kBroadcast:
+      collectives::copy_bytes(output.data(), contribution_of(signature.root).data(), output.size());
+      break;
+    case OperationKind::kAllgather: concatenate_contributions(output, 0); break;
+    case OperationKind::kAllToAll: concatenate_contributions(output, group_.rank()); break;
+    case OperationKind::kBarrier: break;
+  }
+  return result;
+}
+
+void Board::combine_contributions(std::span<std::byte> result, std::size_t begin_bytes,
+                                  const collectives::Reduction& reduction) const {
+  std::vector<const std::byte*> contributions;
+  for (int rank = 0; rank < group_.size(); ++rank) contributions.push_back(contribution_of(rank).data() + begin_bytes);
+  collectives::combine_contributions(result, contributions, reduction);
+}
+
+void Board::concatenate_contributions(std::span<std::byte> result, int part) const {
+  const std::size_t part_bytes = result.size() / static_cast<std::size_t>(group_.size());
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    collectives::copy_bytes(result.data() + static_cast<std::size_t>(rank) * part_bytes,
+                            contribution_of(rank).data() + static_cast<std::size_t>(part) * part_bytes, part_bytes);
   }
 }
 
-void Board::run_in_lane(const Request& request) {
+Result Board::run_in_lane(const Request& request) {
   const Signature& signature = request.signature;
+  if (has_own_result(signature.kind)) return executor_.run_one(request, sizes_for(signature, group_.size()));
   if (contributes(request, lane_.rank())) {
     collectives::copy_bytes(request.output.data(), request.input.data(), request.input.size());
   }
@@ -265,6 +337,7 @@ void Board::run_in_lane(const Request& request) {
   } else {
     collectives::broadcast(lane_, request.output, signature.root);
   }
+  return {};
 }
 
 }  // namespace gyre::engine::internal

@@ -4,8 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "gyre/base/log.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/engine/internal/open/executor.h"
 #include "gyre/engine/request.h"
 #include "gyre/engine/statistics.h"
 #include "gyre/engine/timeline_rows.h"
@@ -30,8 +33,8 @@ namespace gyre::engine::internal {
 /// it: the call's hash, and the number of the call since the last round that was held (which tells the uses of one name
 /// apart; all ranks take part in every held round). The note is a hint: a rank that misses it waits a little.
 ///
-/// Small payloads are posted together with the hash; each rank reduces them locally, so that entering the round is all
-/// the ranks do together. Contributions stand in one of two slots in turn, and the slot changes with every round that
+/// Small payloads are posted together with the hash; each rank takes from them what it needs, so that entering the round
+/// is all the ranks do together. Contributions stand in one of two slots in turn, and the slot changes with every round that
 /// was held in agreement (not with every round): a rank that posts for the round after next has seen all ranks enter
 /// the next one, and so all have read.
 ///
@@ -42,14 +45,18 @@ namespace gyre::engine::internal {
 class Board {
  public:
   /// Every rank of a group on one host makes it.
-  Board(group::Group& group, const TimelineRows& timeline, std::chrono::milliseconds collective_timeout);
+  Board(group::Group& group, const TimelineRows& timeline, const Logger& logger,
+        std::chrono::milliseconds collective_timeout);
 
-  /// Whether this kind of operation may run here.
+  /// Whether this kind of operation may run here. The same on all ranks.
   static bool eligible(const Request& request);
+  /// Whether an eligible request's sizes are those of all ranks if their hashes are equal: not those of an all-to-all
+  /// with uneven splits.
+  static bool sizes_are_known(const Request& request);
 
-  /// True when the operation has run; false when the coordinator must order it. Throws what the collective throws.
+  /// The result if the operation has run; nothing if the coordinator must order it. Throws what the collective throws.
   /// Thread-safe; one thread at a time uses the board, others are sent to the coordinator.
-  bool try_run(const Request& request);
+  std::optional<Result> try_run(const Request& request);
 
   /// This rank takes an eligible request to the coordinator without having tried. Thread-safe.
   void pass_by(const Request& request);
@@ -70,13 +77,19 @@ class Board {
   /// True when the round was held and all agreed; false when they did not, or it was called off.
   bool await_outcome(std::uint64_t round, std::uint64_t call) GYRE_REQUIRES(mutex_);
   bool all_posted(std::uint64_t round, std::uint64_t hash) const;
-  void run(const Request& request) GYRE_REQUIRES(mutex_);
-  void run_on_board(const Request& request) GYRE_REQUIRES(mutex_);
-  void run_in_lane(const Request& request) GYRE_REQUIRES(mutex_);
+  Result run(const Request& request) GYRE_REQUIRES(mutex_);
+  Result run_on_board(const Request& request) GYRE_REQUIRES(mutex_);
+  Result run_in_lane(const Request& request) GYRE_REQUIRES(mutex_);
+  /// Combines the contributions from `begin_bytes` on.
+  void combine_contributions(std::span<std::byte> result, std::size_t begin_bytes,
+                             const collectives::Reduction& reduction) const GYRE_REQUIRES(mutex_);
+  /// Joins what each rank has posted for part `part` of the result, whose parts are equally long.
+  void concatenate_contributions(std::span<std::byte> result, int part) const GYRE_REQUIRES(mutex_);
 
   group::Group& group_;
   const TimelineRows& timeline_;
   group::Lane lane_;
+  Executor executor_ GYRE_GUARDED_BY(mutex_);
   std::shared_ptr<net::Segment> segment_;
   Memory* memory_;
   const bool crowded_;  // More ranks than cores: waiting must give the core away at once.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <string_view>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/check.h"
@@ -15,16 +16,14 @@ namespace gyre::engine::internal {
 
 namespace {
 
-/// Bytes of one index of the first dimension.
-std::size_t row_bytes(const Signature& signature) {
-  const Shape row(signature.shape.begin() + (signature.shape.empty() ? 0 : 1), signature.shape.end());
-  return element_count(row) * collectives::size_of(signature.type);
-}
-
 Shape with_rows(Shape shape, std::int64_t rows) {
   if (shape.empty()) return {rows};
   shape[0] = rows;
   return shape;
+}
+
+std::int64_t sum_of(std::span<const std::int64_t> rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
 }
 
 std::vector<std::size_t> in_bytes(std::span<const std::int64_t> rows, std::size_t row_size_bytes) {
@@ -43,16 +42,54 @@ bool overlap(std::span<const std::byte> left, std::span<const std::byte> right) 
          std::less<>()(right.data(), left.data() + left.size());
 }
 
-/// Where a result of `size_bytes` goes: the caller's memory where it brought as much apart from the input, else the
-/// result's own.
-std::span<std::byte> place_for(const Request& request, Result& result, std::size_t size_bytes) {
-  const bool usable = request.output.size() == size_bytes && !overlap(request.output, request.input);
-  if (!request.output.empty() && usable) return request.output;
-  result.bytes.resize(size_bytes);
-  return result.bytes;
+std::string_view phase_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kAllgather: return "GYRE_ALLGATHER";
+    case OperationKind::kReduceScatter: return "GYRE_REDUCESCATTER";
+    default: return "GYRE_ALLTOALL";
+  }
 }
 
 }  // namespace
+
+std::size_t row_bytes(const Signature& signature) {
+  const Shape row(signature.shape.begin() + (signature.shape.empty() ? 0 : 1), signature.shape.end());
+  return element_count(row) * collectives::size_of(signature.type);
+}
+
+RowsOfRank rows_of_rank(const Signature& signature, std::span<const std::int64_t> sizes, int rank, int size) {
+  const auto own = static_cast<std::size_t>(rank);
+  const auto ranks = static_cast<std::size_t>(size);
+  switch (signature.kind) {
+    case OperationKind::kAllgather: return {{}, {sizes.begin(), sizes.end()}};
+    case OperationKind::kReduceScatter: return {{}, {reduce_scatter_rows(signature.shape.at(0), size)[own]}};
+    default: break;
+  }
+  RowsOfRank rows;
+  for (std::size_t other = 0; other < ranks; ++other) {
+    rows.sent.push_back(sizes[own * ranks + other]);
+    rows.received.push_back(sizes[other * ranks + own]);
+  }
+  return rows;
+}
+
+std::span<std::byte> place_result(const Request& request, const RowsOfRank& rows, int rank, Result& result) {
+  const std::size_t row_size_bytes = row_bytes(request.signature);
+  const std::int64_t all = sum_of(rows.received);
+  result.shape = with_rows(request.signature.shape, all);
+  const std::size_t size_bytes = static_cast<std::size_t>(all) * row_size_bytes;
+  if (!request.output.empty() && request.output.size() == size_bytes) {
+    if (!overlap(request.output, request.input)) return request.output;
+    // In place: the input is this rank's part of the result.
+    if (request.signature.kind == OperationKind::kAllgather) {
+      const auto before = sum_of(std::span(rows.received).first(static_cast<std::size_t>(rank)));
+      const std::byte* part = request.output.data() + static_cast<std::size_t>(before) * row_size_bytes;
+      if (part == request.input.data()) return request.output;
+    }
+  }
+  result.bytes.resize(size_bytes);
+  return result.bytes;
+}
 
 std::vector<std::int64_t> reduce_scatter_rows(std::int64_t rows, int size) {
   std::vector<std::int64_t> shares(static_cast<std::size_t>(size), rows / size);
@@ -75,10 +112,10 @@ std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pe
         allreduce_fused(pending);
       }
       break;
-    case OperationKind::kBroadcast: results[0] = broadcast(request); break;
-    case OperationKind::kAllgather: results[0] = allgather(request, operations[0]); break;
-    case OperationKind::kReduceScatter: results[0] = reduce_scatter(request); break;
-    case OperationKind::kAllToAll: results[0] = all_to_all(request, operations[0]); break;
+    case OperationKind::kBroadcast: broadcast(request); break;
+    case OperationKind::kAllgather:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kAllToAll: results[0] = run_one(request, operations[0].sizes); break;
     case OperationKind::kBarrier: collectives::barrier(lane_); break;
   }
   return results;
@@ -133,58 +170,40 @@ void Executor::allreduce_fused(const std::vector<Pending>& pending) {
   }
 }
 
-Result Executor::broadcast(const Request& request) {
+void Executor::broadcast(const Request& request) {
   if (lane_.rank() == request.signature.root) copy(request.output, request.input);
   timeline_.begin(request.name, "GYRE_BROADCAST");
   collectives::broadcast(lane_, request.output, request.signature.root);
   timeline_.end(request.name);
-  return {};
 }
 
-Result Executor::allgather(const Request& request, const OrderedOperation& operation) {
-  const std::size_t row_size_bytes = row_bytes(request.signature);
-  const auto sizes_bytes = in_bytes(operation.sizes, row_size_bytes);
-  const std::int64_t rows = std::accumulate(operation.sizes.begin(), operation.sizes.end(), std::int64_t{0});
+Result Executor::run_one(const Request& request, std::span<const std::int64_t> sizes) {
+  const Signature& signature = request.signature;
+  const std::size_t row_size_bytes = row_bytes(signature);
+  RowsOfRank rows = rows_of_rank(signature, sizes, lane_.rank(), lane_.size());
   Result result;
-  result.shape = with_rows(request.signature.shape, rows);
   timeline_.begin(request.name, "ALLOCATE_OUTPUT");
-  const auto output = place_for(request, result, static_cast<std::size_t>(rows) * row_size_bytes);
+  const auto output = place_result(request, rows, lane_.rank(), result);
   timeline_.end(request.name);
-  timeline_.begin(request.name, "GYRE_ALLGATHER");
-  collectives::allgather(lane_, request.input, sizes_bytes, output);
+  timeline_.begin(request.name, phase_of(signature.kind));
+  switch (signature.kind) {
+    case OperationKind::kAllgather:
+      collectives::allgather(lane_, request.input, in_bytes(rows.received, row_size_bytes), output);
+      break;
+    case OperationKind::kReduceScatter:
+      collectives::reduce_scatter(
+          lane_, request.input,
+          in_bytes(reduce_scatter_rows(signature.shape.at(0), lane_.size()), row_size_bytes), output,
+          reduction_of(signature));
+      break;
+    case OperationKind::kAllToAll:
+      collectives::all_to_all(lane_, request.input, in_bytes(rows.sent, row_size_bytes), output,
+                              in_bytes(rows.received, row_size_bytes));
+      result.received_splits = std::move(rows.received);
+      break;
+    default: GYRE_CHECK(false);
+  }
   timeline_.end(request.name);
-  return result;
-}
-
-Result Executor::reduce_scatter(const Request& request) {
-  const auto rows = reduce_scatter_rows(request.signature.shape.at(0), lane_.size());
-  const auto sizes_bytes = in_bytes(rows, row_bytes(request.signature));
-  Result result;
-  result.shape = with_rows(request.signature.shape, rows[static_cast<std::size_t>(lane_.rank())]);
-  const auto output = place_for(request, result, sizes_bytes[static_cast<std::size_t>(lane_.rank())]);
-  timeline_.begin(request.name, "GYRE_REDUCESCATTER");
-  collectives::reduce_scatter(lane_, request.input, sizes_bytes, output, reduction_of(request.signature));
-  timeline_.end(request.name);
-  return result;
-}
-
-Result Executor::all_to_all(const Request& request, const OrderedOperation& operation) {
-  const auto size = static_cast<std::size_t>(lane_.size());
-  const auto rank = static_cast<std::size_t>(lane_.rank());
-  const std::size_t row_size_bytes = row_bytes(request.signature);
-  std::vector<std::int64_t> sent(operation.sizes.begin() + static_cast<std::ptrdiff_t>(rank * size),
-                                 operation.sizes.begin() + static_cast<std::ptrdiff_t>((rank + 1) * size));
-  std::vector<std::int64_t> received;
-  for (std::size_t other = 0; other < size; ++other) received.push_back(operation.sizes[other * size + rank]);
-  const std::int64_t rows = std::accumulate(received.begin(), received.end(), std::int64_t{0});
-  Result result;
-  result.shape = with_rows(request.signature.shape, rows);
-  const auto output = place_for(request, result, static_cast<std::size_t>(rows) * row_size_bytes);
-  timeline_.begin(request.name, "GYRE_ALLTOALL");
-  collectives::all_to_all(lane_, request.input, in_bytes(sent, row_size_bytes), output,
-                          in_bytes(received, row_size_bytes));
-  timeline_.end(request.name);
-  result.received_splits = std::move(received);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,21 @@ struct Pending {
 /// What a signature asks for, in the terms of the collectives.
 collectives::Reduction reduction_of(const Signature& signature);
 
+/// What a rank brings to an operation, and what it gets, in rows of the first dimension. `sizes`: what the coordinator
+/// says of it (see OrderedOperation).
+struct RowsOfRank {
+  std::vector<std::int64_t> sent;      ///< To each rank (all-to-all).
+  std::vector<std::int64_t> received;  ///< From each rank: the parts of the result. One part in a reduce-scatter.
+};
+RowsOfRank rows_of_rank(const Signature& signature, std::span<const std::int64_t> sizes, int rank, int size);
+
+/// Where the result of these parts goes: the caller's memory if it has the result's size and is apart from the input,
+/// else the result's own. Sets its shape.
+std::span<std::byte> place_result(const Request& request, const RowsOfRank& rows, int rank, Result& result);
+
+/// Bytes of one index of the first dimension.
+std::size_t row_bytes(const Signature& signature);
+
 /// Runs ordered operations on a lane. One thread.
 class Executor {
  public:
@@ -34,6 +50,8 @@ class Executor {
   /// Runs one bucket: `operations[i]` is what the coordinator says of `pending[i]`. Returns the results in that order;
   /// throws what the collective throws, after which the lane is of no further use.
   std::vector<Result> run(const Bucket& operations, const std::vector<Pending>& pending);
+  /// Runs an allgather, a reduce-scatter or an all-to-all.
+  Result run_one(const Request& request, std::span<const std::int64_t> sizes);
 
  private:
   void log_choice(const Request& first, std::size_t size_bytes, collectives::Algorithm algorithm) const;
@@ -41,10 +59,7 @@ class Executor {
   void copy_counted(std::span<std::byte> to, std::span<const std::byte> from) const;
   void allreduce_alone(const Request& request);
   void allreduce_fused(const std::vector<Pending>& pending);
-  Result broadcast(const Request& request);
-  Result allgather(const Request& request, const OrderedOperation& operation);
-  Result reduce_scatter(const Request& request);
-  Result all_to_all(const Request& request, const OrderedOperation& operation);
+  void broadcast(const Request& request);
 
   group::Lane& lane_;
   const TimelineRows& timeline_;
