@@ -27,13 +27,15 @@ nlohmann::json measure_allreduce(engine::Runtime& runtime, const std::vector<std
 nlohmann::json measure_messages(engine::Runtime& runtime, group::PointToPoint& messages,
                                 const std::vector<std::size_t>& sizes_bytes, const Effort& effort);
 
-/// Microseconds of one operation that only moves data, by operation and size: {"allgather": {"4": 1.5, …}, …}. A size is
-/// what each rank contributes (allgather), sends in all (alltoall) or receives (broadcast). Collective; the answers are
-/// checked. Error(kInvalidArgument) for an unknown operation, or a size that is not a multiple of the number of ranks.
+/// Microseconds of one operation that only moves data, by operation and size: {"allgather": {"4": 1.5, …}, …}. A size
+/// is what each rank contributes (allgather), sends in all (alltoall) or receives (broadcast). Collective; the answers
+/// are checked. Error(kInvalidArgument) for an unknown operation, or a size that is not a multiple of the number of
+/// ranks.
 nlohmann::json measure_moves(engine::Runtime& runtime, const std::vector<std::string>& operations,
                              const std::vector<std::size_t>& sizes_bytes, const Effort& effort);
 
-/// The bound of messages and moves on one host, in bytes per second: `thread_count` threads copy `buffer_bytes` each, outside the cache.
+/// The bound of messages and moves on one host, in bytes per second: `thread_count` threads copy `buffer_bytes` each,
+/// outside the cache.
 double measure_copies(int thread_count, std::size_t buffer_bytes);
 
 /// The tensors of a model, in the order in which its backward pass produces their gradients.

@@ -61,8 +61,8 @@ void combine_contributions(std::span<std::byte> result, std::span<const std::byt
 
 void broadcast(group::Lane& lane, std::span<std::byte> buffer, int root);
 
-/// Rank r contributes `own` (sizes_bytes[r] bytes); `output` receives all contributions in rank order, without gaps. `own`
-/// may lie at its place in `output`, and may not overlap it otherwise.
+/// Rank r contributes `own` (sizes_bytes[r] bytes); `output` receives all contributions in rank order, without gaps.
+/// `own` may lie at its place in `output`, and may not overlap it otherwise.
 void allgather(group::Lane& lane, std::span<const std::byte> own, std::span<const std::size_t> sizes_bytes,
                std::span<std::byte> output);
 

@@ -175,8 +175,7 @@ TEST_P(BoardTest, an_allgather_may_be_in_place_on_every_way) {
         request.signature = {.kind = OperationKind::kAllgather, .shape = {static_cast<std::int64_t>(bytes)}};
         request.input = std::span(memory).subspan(begin, bytes);
         request.output = memory;
-        const Handle handle =
-            meets ? runtime.engine().run_or_submit(request) : runtime.engine().submit(request);
+        const Handle handle = meets ? runtime.engine().run_or_submit(request) : runtime.engine().submit(request);
         handle.wait();
         ASSERT_TRUE(handle.take_result().bytes.empty()) << "the engine used memory of its own";
         ASSERT_EQ(memory, expected) << request.name;

@@ -66,10 +66,9 @@ struct Request {
   std::string name;  ///< Pairs this rank's operation with the other ranks'; unique among those in flight.
   Signature signature;
   std::span<const std::byte> input;
-  std::span<std::byte>
-      output;  ///< May be the same memory as `input` for allreduce and broadcast. For the others of exactly the
-               ///< result's size, and apart from `input` (an allgather's input may lie at its place in the result);
-               ///< otherwise the engine allocates the result (see Result).
+  std::span<std::byte> output;  ///< May be the same memory as `input` for allreduce and broadcast. For the others of
+                                ///< exactly the result's size, and apart from `input` (an allgather's input may lie at
+                                ///< its place in the result); otherwise the engine allocates the result (see Result).
   collectives::PeerMappedBuffer peer_mapped{};  ///< Allreduce: `output` is memory that the ranks of this host may map.
   bool transient = false;  ///< The name is made from a counter and will not come again: no rank remembers it.
 };

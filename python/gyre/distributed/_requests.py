@@ -169,8 +169,8 @@ def take_into(handle: _core.Handle, place: torch.Tensor) -> None:
 
 
 def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """One tensor over the memory of all, if each begins where the one before ends, in the same storage (as torch.chunk()
-    and Tensor.split() leave them)."""
+    """One tensor over the memory of all, if each begins where the one before ends, in the same storage, as with
+    torch.chunk() and Tensor.split()."""
     if not tensors or not all(writable(tensor) for tensor in tensors):
         return None
     first, end = tensors[0].detach(), tensors[0].data_ptr()

@@ -53,9 +53,9 @@ struct alignas(kControlLineBytes) RankLine {
 
 struct ControlWords {
   alignas(kControlLineBytes) std::atomic<std::uint64_t> signature;
-  alignas(kControlLineBytes) std::atomic<std::uint64_t> arrivals;    ///< Of all ranks together.
-  alignas(kControlLineBytes) std::atomic<std::uint32_t> generation;  ///< Barriers completed; the futex.
-  alignas(kControlLineBytes) std::atomic<std::uint32_t> sleepers;    ///< Ranks that may sleep on it.
+  alignas(kControlLineBytes) std::atomic<std::uint64_t> arrivals;             ///< Of all ranks together.
+  alignas(kControlLineBytes) std::atomic<std::uint32_t> generation;           ///< Barriers completed; the futex.
+  alignas(kControlLineBytes) std::atomic<std::uint32_t> sleepers;             ///< Ranks that may sleep on it.
   alignas(kControlLineBytes) std::atomic<std::uint32_t> slots_through_cache;  ///< 1: that is faster. SlotWriting's.
 };
 

@@ -18,8 +18,7 @@ void set(std::atomic<std::uint64_t>& word, std::uint64_t value) { word.store(val
 
 }  // namespace
 
-SlotWriting::SlotWriting(SharedRoom& room, std::uint64_t kind)
-    : room_(room), through_cache_(hint(room)) {
+SlotWriting::SlotWriting(SharedRoom& room, std::uint64_t kind) : room_(room), through_cache_(hint(room)) {
   if (kind == 0) return;
   Trial& trial = room.layout().line(room.rank()).trial;
   const std::uint64_t number = value_of(trial.moves);

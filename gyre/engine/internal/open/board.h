@@ -33,10 +33,10 @@ namespace gyre::engine::internal {
 /// it: the call's hash, and the number of the call since the last round that was held (which tells the uses of one name
 /// apart; all ranks take part in every held round). The note is a hint: a rank that misses it waits a little.
 ///
-/// Small payloads are posted together with the hash; each rank takes from them what it needs, so that entering the round
-/// is all the ranks do together. Contributions stand in one of two slots in turn, and the slot changes with every round that
-/// was held in agreement (not with every round): a rank that posts for the round after next has seen all ranks enter
-/// the next one, and so all have read.
+/// Small payloads are posted together with the hash; each rank takes from them what it needs, so that entering the
+/// round is all the ranks do together. Contributions stand in one of two slots in turn, and the slot changes with every
+/// round that was held in agreement (not with every round): a rank that posts for the round after next has seen all
+/// ranks enter the next one, and so all have read.
 ///
 /// last_held cannot pass R before a rank that entered R has read it, because a later round needs that rank. (The hashes
 /// can: a root that is done with a broadcast may post for two later, called-off rounds before a slow rank looks.)

@@ -191,10 +191,9 @@ Result Executor::run_one(const Request& request, std::span<const std::int64_t> s
       collectives::allgather(lane_, request.input, in_bytes(rows.received, row_size_bytes), output);
       break;
     case OperationKind::kReduceScatter:
-      collectives::reduce_scatter(
-          lane_, request.input,
-          in_bytes(reduce_scatter_rows(signature.shape.at(0), lane_.size()), row_size_bytes), output,
-          reduction_of(signature));
+      collectives::reduce_scatter(lane_, request.input,
+                                  in_bytes(reduce_scatter_rows(signature.shape.at(0), lane_.size()), row_size_bytes),
+                                  output, reduction_of(signature));
       break;
     case OperationKind::kAllToAll:
       collectives::all_to_all(lane_, request.input, in_bytes(rows.sent, row_size_bytes), output,
