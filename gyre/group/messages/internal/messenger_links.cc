@@ -114,7 +114,8 @@ bool Messenger::serve_once() {
       exchange_with(*peer);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kPeerLost) throw;
-      if (peer->mail) drain(*peer);  // All that it has written before it ended.
+      // All that it has written before it ended.
+      while (peer->mail && peer->mail->in.pending()) drain(*peer);
       const Error cause = cause_of_loss(*peer, error);
       if (cause.code() != ErrorCode::kPeerLeft) throw Error(cause);
       peer_left(*peer, cause);

@@ -26,6 +26,8 @@ constexpr int kMostRecordsAtOnce = 256;
 constexpr std::size_t kMostBytesCopiedAtOnce = std::size_t{64} << 10;
 /// Copied by receive() itself where the message is there already.
 constexpr std::size_t kMostBytesCopiedByReceive = std::size_t{1} << 20;
+/// From here on two ranks that wait for each other pass a message through the ring, even if they share a core.
+constexpr std::size_t kLeastBytesForTurns = std::size_t{64} << 10;
 /// Between two looks whether the group has failed.
 constexpr std::size_t kCopyPieceBytes = std::size_t{1} << 20;
 
@@ -326,9 +328,16 @@ void Messenger::hand_over() {
   }
 }
 
+bool Messenger::both_wait(const Mail& mail) const {
+  const Attention sender = mail.desk.attention.load(std::memory_order_relaxed);
+  return leading_ && (sender == Attention::kLookedAt || sender == Attention::kAsleep);
+}
+
 bool Messenger::copy_now(Copy& copy) {
   Mail& mail = *copy.peer->mail;
-  if (local_ == LocalPath::kPieces || !mail.memory.readable(mail.desk)) {
+  // Two ranks that copy through the cache are faster than one that copies out of the other's memory.
+  const bool together = both_wait(mail) && (spins_ || copy.receive.into.size() >= kLeastBytesForTurns);
+  if (together || local_ == LocalPath::kPieces || !mail.memory.readable(mail.desk)) {
     end_copy(std::move(copy), false);
     return true;
   }
