@@ -2,6 +2,8 @@
 
 #include <sys/types.h>
 
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,7 +13,9 @@ namespace gyre::launch {
 
 /// Kills (SIGKILL) every process of this user whose environment has the entry `marker` ("NAME=VALUE"), and waits until
 /// they are gone or the deadline has passed. Finds what left its process group or session (setsid, daemons) and was
-/// adopted by others, and what is inside exec while it looks. Returns their pids. Never kills the caller.
-std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadline);
+/// adopted by others, and what is inside exec while it looks. Leaves those alone that have one of the entries `spared`.
+/// Returns the pids of what it killed. Never kills the caller.
+std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadline,
+                                         std::span<const std::string> spared = {});
 
 }  // namespace gyre::launch

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -30,11 +31,22 @@ enum class Marking : std::uint8_t {
   kUnknown,  ///< The process is inside exec, and its environment not yet where it can be read.
 };
 
-Marking marking_of(pid_t pid, std::string_view marker) {
+/// What a process's environment must and must not have.
+struct Marks {
+  std::string_view marker;
+  std::span<const std::string> spared;
+
+  bool fit(std::string_view environment) const {
+    return holds_entry(environment, marker) &&
+           std::ranges::none_of(spared, [&](const std::string& entry) { return holds_entry(environment, entry); });
+  }
+};
+
+Marking marking_of(pid_t pid, const Marks& marks) {
   std::size_t bytes_read = 0;
   try {
     const Bytes entries = read_file(fmt::format("/proc/{}/environ", pid), kLargestEnvironmentBytes);
-    if (holds_entry(as_text(entries), marker)) return Marking::kPresent;
+    if (marks.fit(as_text(entries))) return Marking::kPresent;
     bytes_read = entries.size();
   } catch (const Error&) {
     return Marking::kAbsent;  // Somebody else's process, or one that has just ended: not ours to kill.
@@ -57,7 +69,7 @@ struct Findings {
 };
 
 /// The descriptor is taken before the environment is read: what is killed is what was looked at.
-Findings look_at_all(std::string_view marker) {
+Findings look_at_all(const Marks& marks) {
   Findings found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
   if (!folder) return found;
@@ -68,7 +80,7 @@ Findings look_at_all(std::string_view marker) {
     if (status != std::errc() || end != name.data() + name.size() || pid == ::getpid()) continue;
     UniqueFd pidfd = open_pidfd(pid);
     if (!pidfd) continue;
-    const Marking marking = marking_of(pid, marker);
+    const Marking marking = marking_of(pid, marks);
     if (marking == Marking::kAbsent) continue;
     auto& list = marking == Marking::kPresent ? found.marked : found.in_exec;
     list.push_back({pid, std::move(pidfd)});
@@ -78,7 +90,7 @@ Findings look_at_all(std::string_view marker) {
 
 /// Whether one of them turns out to be marked, as soon as it is through with exec. A program on a slow disk may take
 /// some time; one that never gets through must not hold up everybody.
-bool any_comes_out_marked(std::vector<Found> in_exec, std::string_view marker) {
+bool any_comes_out_marked(std::vector<Found> in_exec, const Marks& marks) {
   constexpr std::chrono::seconds kPatience{1};
   constexpr std::chrono::milliseconds kPause{1};
   const Deadline deadline = Deadline::after(kPatience);
@@ -86,7 +98,7 @@ bool any_comes_out_marked(std::vector<Found> in_exec, std::string_view marker) {
     std::this_thread::sleep_for(kPause);
     bool marked = false;
     std::erase_if(in_exec, [&](const Found& each) {
-      const Marking marking = marking_of(each.pid, marker);
+      const Marking marking = marking_of(each.pid, marks);
       marked = marked || marking == Marking::kPresent;
       return marking != Marking::kUnknown;
     });
@@ -97,13 +109,15 @@ bool any_comes_out_marked(std::vector<Found> in_exec, std::string_view marker) {
 
 }  // namespace
 
-std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadline) {
+std::vector<pid_t> kill_marked_processes(std::string_view marker, Deadline deadline,
+                                         std::span<const std::string> spared) {
+  const Marks marks{.marker = marker, .spared = spared};
   std::vector<pid_t> killed;
   do {
     // Again until none is found: one may have forked while we looked.
-    Findings found = look_at_all(marker);
+    Findings found = look_at_all(marks);
     // What is new since then was started by one of those in exec, or is not ours.
-    if (found.marked.empty() && !any_comes_out_marked(std::move(found.in_exec), marker)) return killed;
+    if (found.marked.empty() && !any_comes_out_marked(std::move(found.in_exec), marks)) return killed;
     for (const Found& each : found.marked) send_signal(each.pidfd, SIGKILL);
     for (const Found& each : found.marked) {
       pollfd ended{.fd = each.pidfd.get(), .events = POLLIN, .revents = 0};

@@ -36,6 +36,15 @@ TEST(sweep, kills_what_is_marked_and_nothing_else) {
   EXPECT_FALSE(longer.exit_status().has_value());
 }
 
+TEST(sweep, leaves_alone_what_is_spared) {
+  const Process ours = start({"sleep", "1000"}, {kMarker, "NODE=a"});
+  const Process theirs = start({"sleep", "1000"}, {kMarker, "NODE=b"});
+  const std::vector<std::string> spared = {"NODE=b", "NODE=c"};
+  EXPECT_EQ(kill_marked_processes(kMarker, Deadline::after(seconds(20)), spared), std::vector{ours.pid()});
+  EXPECT_FALSE(theirs.exit_status().has_value());
+  EXPECT_EQ(kill_marked_processes(kMarker, Deadline::after(seconds(20))), std::vector{theirs.pid()});
+}
+
 TEST(sweep, finds_a_process_that_is_always_becoming_another_program) {
   // In the middle of exec it has no environment that could be read.
   const std::string again = R"(exec sh -c "$AGAIN")";

@@ -41,6 +41,18 @@ bool in_use(const fs::path& file) {
   return false;
 }
 
+/// Of the attempt's other nodes on this machine. On another machine nothing is spared: MPI may have given processes the
+/// environment of the node that started it.
+std::vector<std::string> marks_of_neighbours(const WorkOrder& order) {
+  const auto is_loopback = [](const NodePlace& node) { return node.address.starts_with("127."); };
+  std::vector<std::string> marks;
+  for (const NodePlace& node : order.nodes) {
+    const bool same_machine = node.address == order.here().address || (is_loopback(node) && is_loopback(order.here()));
+    if (same_machine && node.id != order.here().id) marks.push_back(fmt::format("{}={}", kNodeVariable, node.id));
+  }
+  return marks;
+}
+
 }  // namespace
 
 std::vector<std::string> shared_memory_of(const std::optional<JobUser>& user) {
@@ -57,14 +69,18 @@ std::vector<std::string> shared_memory_of(const std::optional<JobUser>& user) {
   return names;
 }
 
-std::vector<std::string> clean_up_after(const std::string& attempt, const std::vector<std::string>& before,
+std::vector<std::string> clean_up_after(const WorkOrder& order, const std::vector<std::string>& before,
                                         const std::optional<JobUser>& user, Deadline deadline) {
   std::vector<std::string> found;
-  const std::string marker = fmt::format("{}={}", kAttemptVariable, attempt);
-  const std::vector<pid_t> killed = launch::kill_marked_processes(marker, deadline);
+  const std::string marker = fmt::format("{}={}", kAttemptVariable, order.attempt);
+  const std::vector<std::string> spared = marks_of_neighbours(order);
+  const std::vector<pid_t> killed = launch::kill_marked_processes(marker, deadline, spared);
   if (!killed.empty()) found.push_back(fmt::format("processes {}, which were killed", fmt::join(killed, ", ")));
-  if (deadline.passed() && !launch::kill_marked_processes(marker, Deadline::after(std::chrono::seconds(1))).empty()) {
-    throw Error(ErrorCode::kTimeout, fmt::format("processes of attempt {} cannot be killed", attempt));
+  const auto last_try = [&] {
+    return launch::kill_marked_processes(marker, Deadline::after(std::chrono::seconds(1)), spared);
+  };
+  if (deadline.passed() && !last_try().empty()) {
+    throw Error(ErrorCode::kTimeout, fmt::format("processes of attempt {} cannot be killed", order.attempt));
   }
   // Without a user of its own the job cannot be told from other programs of ours.
   if (!user) return found;

@@ -302,12 +302,11 @@ void NodeRun::stop_at(const AttemptEnds& end) {
 }
 
 void NodeRun::clean_up() {
-  const std::string& attempt = state_.order.attempt;
   ports_.reset();
   for (const char* name : kSets) end_set(folders_.socket(name));
   try {
     state_.record->left_behind =
-        clean_up_after(attempt, state_.memory, options_.user, Deadline::after(kLongestCleanUp));
+        clean_up_after(state_.order, state_.memory, options_.user, Deadline::after(kLongestCleanUp));
     const fs::path job_mounts = job_mount_root(state_.order, folders_);
     // The folder itself may be one of all nodes, and others may not be done.
     state_.order.job_mount_root.empty() ? remove_folder(job_mounts) : remove_mounts(job_mounts);
@@ -328,7 +327,7 @@ void NodeRun::clean_up() {
   });
   try {
     const std::string text = to_json(last).dump();
-    write_file_atomically(folders_.record(attempt), as_bytes(text));
+    write_file_atomically(folders_.record(state_.order.attempt), as_bytes(text));
     if (!options_.record_copies.empty()) {
       write_file_atomically(options_.record_copies / (state_.order.here().agent_name() + ".json"), as_bytes(text));
     }

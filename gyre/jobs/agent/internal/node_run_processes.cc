@@ -52,6 +52,7 @@ Variables NodeRun::base_variables() const {
   variables[kRemoteShellVariable] = folders_.programs() / "ssh";
   variables[kShellTableVariable] = folders_.shell_table();
   variables[kAttemptVariable] = state_.order.attempt;
+  variables[kNodeVariable] = state_.order.here().id;
   return variables;
 }
 
