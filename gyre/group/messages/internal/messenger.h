@@ -120,8 +120,8 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
 
   /// False for a message that takes long: it is to be put in copies_.
   bool copy_now(Copy& copy) GYRE_REQUIRES(mutex_);
-  /// Whether a caller waits here, and one there.
-  bool both_wait(const Mail& mail) const GYRE_REQUIRES(mutex_);
+  /// Whether a caller waits here, and one there or soon.
+  bool both_wait(const Mail& mail, std::size_t size_bytes) const GYRE_REQUIRES(mutex_);
   /// Sees to it that somebody makes the copy that receive() has found to make, if any.
   void begin_copy() GYRE_REQUIRES(mutex_);
   /// `leads`: this thread is the leader, and takes what comes in meanwhile.

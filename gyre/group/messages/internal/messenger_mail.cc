@@ -28,6 +28,8 @@ constexpr std::size_t kMostBytesCopiedAtOnce = std::size_t{64} << 10;
 constexpr std::size_t kMostBytesCopiedByReceive = std::size_t{1} << 20;
 /// From here on two ranks that wait for each other pass a message through the ring, even if they share a core.
 constexpr std::size_t kLeastBytesForTurns = std::size_t{64} << 10;
+/// How long a message has to be for one look whether its sender waits.
+constexpr std::size_t kBytesPerSpin = 1024;
 /// Between two looks whether the group has failed.
 constexpr std::size_t kCopyPieceBytes = std::size_t{1} << 20;
 
@@ -328,15 +330,23 @@ void Messenger::hand_over() {
   }
 }
 
-bool Messenger::both_wait(const Mail& mail) const {
-  const Attention sender = mail.desk.attention.load(std::memory_order_relaxed);
-  return leading_ && (sender == Attention::kLookedAt || sender == Attention::kAsleep);
+bool Messenger::both_wait(const Mail& mail, std::size_t size_bytes) const {
+  if (!leading_) return false;
+  const auto sender_waits = [&] {
+    const Attention sender = mail.desk.attention.load(std::memory_order_relaxed);
+    return sender == Attention::kLookedAt || sender == Attention::kAsleep;
+  };
+  // Its offer may be here before it waits. Looking costs at most a seventh of the time of the message.
+  const int spins = spins_ ? static_cast<int>(std::min<std::size_t>(kMostSpins, size_bytes / kBytesPerSpin)) : 0;
+  for (int i = 0; i < spins && !sender_waits(); ++i) pause_core();
+  return sender_waits();
 }
 
 bool Messenger::copy_now(Copy& copy) {
   Mail& mail = *copy.peer->mail;
   // Two ranks that copy through the cache are faster than one that copies out of the other's memory.
-  const bool together = both_wait(mail) && (spins_ || copy.receive.into.size() >= kLeastBytesForTurns);
+  const bool together =
+      both_wait(mail, copy.receive.into.size()) && (spins_ || copy.receive.into.size() >= kLeastBytesForTurns);
   if (together || local_ == LocalPath::kPieces || !mail.memory.readable(mail.desk)) {
     end_copy(std::move(copy), false);
     return true;
