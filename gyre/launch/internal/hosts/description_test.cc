@@ -10,7 +10,6 @@ namespace gyre::launch {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 HostsOptions two_hosts() {
   HostsOptions options;

@@ -46,8 +46,9 @@ Host parse_host(std::string_view word, const std::string& shown) {
   return {.name = std::string(name), .slots = slots};
 }
 
+constexpr std::string_view kSpaces = " \t\r\f\v";
+
 std::vector<std::string_view> words_of(std::string_view line) {
-  constexpr std::string_view kSpaces = " \t\r\f\v";
   std::vector<std::string_view> words;
   for (std::size_t begin = line.find_first_not_of(kSpaces); begin != std::string_view::npos;) {
     const std::size_t end = std::min(line.find_first_of(kSpaces, begin), line.size());
@@ -95,8 +96,8 @@ std::vector<Host> parse_host_file(std::string_view text) {
     ++number;
     const auto words = words_of(std::string_view(line).substr(0, line.find('#')));
     if (words.empty()) continue;
-    const auto all = words_of(line);
-    const std::string_view stripped(all.front().data(), all.back().data() + all.back().size());
+    const std::size_t begin = line.find_first_not_of(kSpaces);
+    const std::string stripped = line.substr(begin, line.find_last_not_of(kSpaces) + 1 - begin);
     const std::string shown = fmt::format("--hostfile, line {}: '{}'", number, stripped);
     constexpr std::string_view kSlots = "slots=";
     if (words.size() == 1) {

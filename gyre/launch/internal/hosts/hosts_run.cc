@@ -227,7 +227,7 @@ void HostsRun::handle_signals() {
       tell_all({ToAgent::Word::kKill, 0, {}});
       kill_at_ = SteadyClock::now() + kKillFarewellTime;
     } else {
-      stop_signal_ = *signal;
+      stop_signal_ = signal;
       if (*signal == SIGINT && described_) {
         output_.say(interrupt_words(options_.job.grace, output_.is_terminal(Stream::kStderr)));
       }
