@@ -125,7 +125,10 @@ void Server::serve() {
   verdicts_.reset();
   const MutexLock lock(mutex_);
   if (failure_) throw Error(*failure_);
-  if (finished_ == 0) throw Error(ErrorCode::kPeerLost, fmt::format("all {} workers have died", layout_.workers));
+  if (finished_ > 0) return;
+  // Another server may have ended the job, and the last worker with it.
+  if (const auto reason = group_.abort_signal().reason()) throw Error(*reason);
+  throw Error(ErrorCode::kPeerLost, fmt::format("all {} workers have died", layout_.workers));
 }
 
 void Server::fail(const Error& failure) {
