@@ -41,7 +41,7 @@ std::string read_line() {
 LaunchResult run_on_hosts(const HostsOptions& options) { return HostsRun(options).run(); }
 
 LaunchResult run_as_agent(const std::vector<std::string>& environment, const std::vector<std::string>& server_command) {
-  // In two steps: the one who calls learns first that every host can be reached, and which ports are free.
+  // In two steps: the caller learns first that every host can be reached, and which ports are free.
   const ReservedPort store = reserve_port();
   const ReservedPort rendezvous = reserve_port();
   fmt::print("gyre-agent {} {}\n", store.port, rendezvous.port);

@@ -153,7 +153,7 @@ def test_the_others_go_on_without_a_worker_that_was_the_only_rank_of_its_host(
 def test_a_launcher_that_reads_late_knows_that_the_others_went_on(
     start_job: StartJob, cluster: Cluster, data: Path, tmp_path: Path
 ) -> None:
-    # It reads the first host, of the worker, before the third one, on which the server has told who may be lost.
+    # It reads the host of the worker before that of the server, which has said which ranks may be lost.
     logs = tmp_path / "logs"
     options = (*cluster.over(2, 1), "--servers", 1, "--server-hosts", cluster.names[2], "--log-dir", logs)
     job = train(start_job, data, tmp_path / "model", *options, consistency="async", epochs=5, waits_for=tmp_path / "go")
