@@ -41,6 +41,14 @@ def test_tensorboard_runs_as_long_as_the_session(tmp_path: Path, end: str) -> No
     wait_until("TensorBoard has ended", lambda: not Path(f"/proc/{process}").exists())
 
 
+def test_a_fork_of_the_session_leaves_tensorboard_alone(tmp_path: Path) -> None:
+    fork = "import os\nif os.fork() == 0: sys.exit()\nos.wait()\n"
+    again = 'print(urllib.request.urlopen(url + "data/environment").status, flush=True)\n'
+    session = start("-c", SESSION.replace("sys.stdin.read()\n", fork + again), str(tmp_path))
+    output, errors = session.communicate(timeout=60)
+    assert output.splitlines()[1:] == ["200"], errors
+
+
 def test_a_python_without_tensorboard_says_so() -> None:
     session = start("-S", "-c", "from gyre.workers import tensorboard; tensorboard('x')")
     _, errors = session.communicate(timeout=60)
