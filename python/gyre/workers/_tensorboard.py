@@ -51,7 +51,7 @@ def tensorboard(logdir: str | os.PathLike[str]) -> tuple[str, int]:
         stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the session's program.
     )
-    atexit.register(_end_at_exit, process, os.getpid())
+    atexit.register(_end, process)
     try:
         url = _wait_for_address(process)
     except BaseException:
@@ -82,11 +82,6 @@ def _wait_for_address(process: subprocess.Popen[bytes]) -> str:
 def _last_lines(said: bytes) -> str:
     lines = said.decode(errors="replace").splitlines()[-5:]
     return "".join(f"\n  {line}" for line in lines)
-
-
-def _end_at_exit(process: subprocess.Popen[bytes], session: int) -> None:
-    if os.getpid() == session:  # A fork of the session may end before it.
-        _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
