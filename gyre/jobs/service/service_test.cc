@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "gyre/jobs/catalog/catalog.h"
@@ -68,6 +70,18 @@ TEST_F(JobServiceTest, a_terminated_job_fails_whatever_it_was_doing_and_a_finish
   EXPECT_EQ(service_->terminate(named("queued")).execution_state, ExecutionState::kFailed);
   service_->terminate(named("running"));
   EXPECT_EQ(ended("running").execution_state, ExecutionState::kFailed);
+}
+
+// The request may come between the plan of an attempt and its handing over to the nodes.
+TEST_F(JobServiceTest, a_job_that_is_ended_at_any_moment_of_its_start_ends) {
+  make_cluster(1);
+  for (int i = 0; i < 200; ++i) {
+    const std::string name = fmt::format("job-{}", i);
+    submit(name, job_of(1, "sleep 600"));
+    std::this_thread::sleep_for(std::chrono::microseconds(i % 40 * 50));
+    service_->terminate(named(name));
+    ASSERT_EQ(ended(name).execution_state, ExecutionState::kFailed) << i;
+  }
 }
 
 TEST_F(JobServiceTest, a_service_that_starts_again_takes_over_what_runs_and_starts_nothing_twice) {

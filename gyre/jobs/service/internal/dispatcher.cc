@@ -338,16 +338,27 @@ void Dispatcher::cancel_ending() {
     drivers::Driver* driver;
   };
   std::vector<Ending> ending;
+  std::vector<std::string> never_started;
   {
     const MutexLock lock(ledger_.mutex);
     for (const Attempt& attempt : ledger_.catalog.attempts().unended()) {
       if (attempt.state != AttemptState::kEnding || cancelled_.contains(attempt.id)) continue;
       if (unusable_.contains(cluster_of(attempt))) continue;
+      if (!submitted_.contains(attempt.id)) {
+        never_started.push_back(attempt.id);
+        continue;
+      }
       const auto known = reasons_.find(attempt.id);
       const auto otherwise =
           attempt.end_intent == EndIntent::kRequeue ? agent::StopReason::kPreempted : agent::StopReason::kRequest;
       ending.push_back({attempt.id, known == reasons_.end() ? otherwise : known->second, &driver_of(attempt)});
     }
+  }
+  // A request came between the plan and its handing over: no driver knows the attempt, and none would report its end.
+  for (const std::string& attempt : never_started) {
+    agent::AttemptResult ended;
+    ended.preempted = true;
+    finish(attempt, ended);
   }
   for (const Ending& each : ending) {
     each.driver->cancel(each.attempt, each.reason, kGrace);
