@@ -52,6 +52,7 @@ void add_options(CLI::App& app, Options& options) {
   servers->add_option("--servers", options.servers.servers, "So many of the ranks")->required();
   servers->add_option("--bytes", options.servers.bytes, "Of the gradients, a multiple of 4")->required();
   servers->add_option("--block-bytes", options.servers.block_bytes, "At most, a multiple of 4 (0: as programs do)");
+  servers->add_flag("--own-buffers", options.servers.own_buffers, "Gradients outside of the memory that servers map");
   servers->add_option("--server-results", options.server_results, "Where servers write theirs, each with its number")
       ->required();
   for (CLI::App* verb : {allreduce, messages, moves, exchange, servers}) {

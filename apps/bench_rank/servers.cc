@@ -38,29 +38,42 @@ void write_json(const std::filesystem::path& path, const nlohmann::json& figures
   write_file_atomically(path, as_bytes(figures.dump()));
 }
 
-/// Buffers that rotate, each with the gradients of this worker at first, and after a step with their average.
+/// The client's memory, or buffers that rotate: gradients of this worker, and after a step their average.
 class Gradients {
  public:
-  Gradients(const params::Client& client, const ServerBench& bench, const Effort& effort)
-      : average_(static_cast<float>(client.workers() + 1) / 2) {
-    const auto own = static_cast<float>(client.worker() + 1);
-    buffers_.assign(buffers_for(bench.bytes, effort), std::vector<float>(bench.bytes / sizeof(float), own));
+  Gradients(params::Client& client, const ServerBench& bench, const Effort& effort)
+      : own_(static_cast<float>(client.worker() + 1)), average_(static_cast<float>(client.workers() + 1) / 2) {
+    if (bench.own_buffers) {
+      memory_.assign(buffers_for(bench.bytes, effort), std::vector<float>(bench.bytes / sizeof(float)));
+      buffers_.assign(memory_.begin(), memory_.end());
+    } else {
+      buffers_.push_back(client.memory().front());
+    }
   }
 
   std::size_t count() const { return buffers_.size(); }
 
   /// Microseconds.
   double step(params::Client& client, std::size_t round) {
-    std::vector<float>& buffer = buffers_[round % buffers_.size()];
-    const std::span<const float> gradients(buffer);
-    const std::span<float> results(buffer);
+    const std::span<float> results = buffers_[round % buffers_.size()];
+    const std::span<const float> gradients(results);
     const auto start = SteadyClock::now();
     client.step({&gradients, 1}, {&results, 1}, 0);
     return microseconds_since(start);
   }
 
+  /// A step with each buffer, whose averages are checked. Returns the last one's microseconds.
+  double checked_steps(params::Client& client) {
+    for (const std::span<float> buffer : buffers_) std::ranges::fill(buffer, own_);
+    double last_us = 0;
+    for (std::size_t round = 0; round < buffers_.size(); ++round) last_us = step(client, round);
+    require_averages();
+    return last_us;
+  }
+
+ private:
   void require_averages() const {
-    for (const std::vector<float>& buffer : buffers_) {
+    for (const std::span<float> buffer : buffers_) {
       const auto wrong = std::ranges::find_if(buffer, [&](float value) { return value != average_; });
       if (wrong == buffer.end()) continue;
       throw Error(ErrorCode::kInternal, fmt::format("a wrong answer: element {} of {} is {} instead of {}",
@@ -68,9 +81,10 @@ class Gradients {
     }
   }
 
- private:
+  float own_;
   float average_;
-  std::vector<std::vector<float>> buffers_;
+  std::vector<std::vector<float>> memory_;
+  std::vector<std::span<float>> buffers_;
 };
 
 /// As many on all workers; worker 0's opinion counts.
@@ -90,15 +104,12 @@ void work(group::Group& group, const params::Layout& layout, const ServerBench& 
                          .update = {.rule = params::Rule::kAverage},
                          .consistency = {}});
   Gradients gradients(client, bench, effort);
-  double once_us = 0;
-  for (std::size_t round = 0; round < gradients.count(); ++round) once_us = gradients.step(client, round);
-  gradients.require_averages();
-  const int rounds = agreed_rounds(client, once_us, effort);
+  const int rounds = agreed_rounds(client, gradients.checked_steps(client), effort);
   std::vector<double> times;
   for (int round = 0; round < rounds; ++round) times.push_back(gradients.step(client, static_cast<std::size_t>(round)));
-  gradients.require_averages();
+  gradients.checked_steps(client);
   if (client.worker() > 0) return;
-  const std::size_t steps = gradients.count() + times.size();
+  const std::size_t steps = 2 * gradients.count() + times.size();
   write_json(result, {{"step_us", median(std::move(times))}, {"steps", steps}, {"block_bytes", block_bytes}});
 }
 

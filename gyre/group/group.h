@@ -47,6 +47,10 @@ class Group {
   virtual std::shared_ptr<net::Segment> share_segment(std::uint64_t channel, std::size_t size_bytes,
                                                       Deadline deadline) = 0;
 
+  /// share_segment() for `ranks` alone, which are ascending and of one host, this rank among them.
+  virtual std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
+                                                            std::size_t size_bytes, Deadline deadline) = 0;
+
   /// Tells every rank that the group has failed. `reason` should name this rank and what went wrong.
   virtual void abort(const Error& reason) = 0;
 
@@ -67,12 +71,9 @@ class Group {
   /// woken when it changes.
   virtual int exit_count() const = 0;
 
-  // What a view of some of the ranks (subgroup.h) is made of; nobody else calls these. `ranks` and `peer` are numbers
-  // of this group, and `subgroup` is the number of the view.
+  // What a view of some of the ranks (subgroup.h) is made of; nobody else calls these. `peer` is a number of this
+  // group, and `subgroup` is the number of the view.
 
-  /// share_segment() for `ranks` alone, which are ascending and of one host, this rank among them.
-  virtual std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
-                                                            std::size_t size_bytes, Deadline deadline) = 0;
   /// Tells every rank that this one has left the subgroup.
   virtual void leave_subgroup(std::uint64_t subgroup) = 0;
   virtual std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "gyre/params/internal/channel.h"
 #include "gyre/params/internal/exchange_trace.h"
 #include "gyre/params/internal/requests.h"
+#include "gyre/params/internal/shared_values.h"
 #include "gyre/params/internal/verdicts.h"
 
 namespace gyre::params {
@@ -28,6 +30,7 @@ class Client::Implementation {
   int worker() const { return layout_.worker_of(group_.rank()); }
   int workers() const { return layout_.workers; }
   void trace(std::shared_ptr<Timeline> timeline, std::span<const std::string> tensor_names);
+  Values memory();
   void initialise(Values parameters);
   void pull(Values parameters);
   Outcome step(Gradients gradients, Values results, double rate);
@@ -40,14 +43,18 @@ class Client::Implementation {
   /// Sends of one call, which must be done before it returns.
   using Handles = std::vector<group::MessageHandle>;
 
+  void share_values();
+  template <typename Value>
+  bool lie_in_memory(std::span<const std::span<Value>> tensors);
+  std::size_t value_count() const;
   void ask_all(const Request& request, Handles& sent);
   void ask(int server, const Request& request, Handles& sent);
   void send_payload(int server, std::span<const std::byte> payload, Handles& sent);
   /// `began`: gets the time at which each block sets out, where there is one.
   template <typename Value>
-  void send_blocks(std::span<const std::span<Value>> tensors, Handles& sent,
+  void send_blocks(std::span<const std::span<Value>> tensors, bool in_place, Handles& sent,
                    std::vector<SteadyClock::time_point>* began = nullptr);
-  void receive_blocks(Values tensors, Handles& arriving);
+  void receive_blocks(Values tensors, bool in_place, Handles& arriving);
   void receive_verdict(Handles& arriving);
   void receive_broadcast(std::span<std::byte> bytes);
   bool traced() const { return trace_ && trace_->runs(); }
@@ -58,6 +65,10 @@ class Client::Implementation {
   template <typename Value>
   void check_sizes(std::span<const std::span<Value>> tensors) const;
   int rank_of(std::size_t block) const { return layout_.rank_of_server(blocks_[block].server); }
+  bool shares_with(int server) const {
+    return shared_ && internal::SharedValues::between(group_, layout_, server, worker());
+  }
+  bool is_shared(std::size_t block) const { return shares_with(blocks_[block].server); }
 
   /// A message that no longer moves could be written to after its memory is gone: waits for all, then throws.
   static void wait(const Handles& handles);
@@ -70,7 +81,10 @@ class Client::Implementation {
   // By block, for blocks of several tensors: these travel as one message.
   std::vector<std::vector<float>> out_;
   std::vector<std::vector<float>> in_;
-  Bytes verdict_;  // Where there is a quorum.
+  Bytes verdict_;                                 // Where there is a quorum.
+  std::optional<internal::SharedValues> shared_;  // Where there is a server on this host.
+  std::vector<float> unshared_;                   // Where there is none, from the first memory() on.
+  std::vector<std::span<float>> memory_;          // By tensor, likewise.
   std::uint64_t steps_ = 0;
   bool left_ = false;
   std::optional<internal::ExchangeTrace> trace_;
@@ -98,6 +112,20 @@ Client::Implementation::Implementation(group::Group& group, const Layout& layout
   ask_all({.kind = RequestKind::kConfigure, .payload_bytes = payload.size()}, sent);
   for (int server = 0; server < layout_.servers; ++server) send_payload(server, payload, sent);
   wait(sent);
+  share_values();
+}
+
+std::size_t Client::Implementation::value_count() const {
+  const auto& counts = setup_.tensor_values;
+  return static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
+}
+
+void Client::Implementation::share_values() {
+  bool has_server = false;
+  for (int server = 0; server < layout_.servers; ++server) {
+    has_server = has_server || internal::SharedValues::between(group_, layout_, server, worker());
+  }
+  if (has_server) shared_.emplace(group_, layout_, worker(), value_count());
 }
 
 void Client::Implementation::wait(const Handles& handles) {
@@ -126,6 +154,27 @@ void Client::Implementation::send_payload(int server, std::span<const std::byte>
   sent.push_back(messages_.send(layout_.rank_of_server(server), internal::kPayloadTag, internal::kBytesType, payload));
 }
 
+Client::Values Client::Implementation::memory() {
+  if (memory_.empty()) {
+    if (!shared_) unshared_.resize(value_count());
+    std::span<float> values = shared_ ? shared_->values() : std::span<float>(unshared_);
+    for (const std::uint64_t count : setup_.tensor_values) {
+      memory_.push_back(values.first(static_cast<std::size_t>(count)));
+      values = values.subspan(static_cast<std::size_t>(count));
+    }
+  }
+  return memory_;
+}
+
+template <typename Value>
+bool Client::Implementation::lie_in_memory(std::span<const std::span<Value>> tensors) {
+  const Values memory = this->memory();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].data() != memory[i].data()) return false;
+  }
+  return true;
+}
+
 template <typename Value>
 void Client::Implementation::check_sizes(std::span<const std::span<Value>> tensors) const {
   GYRE_CHECK(tensors.size() == setup_.tensor_values.size());
@@ -133,10 +182,14 @@ void Client::Implementation::check_sizes(std::span<const std::span<Value>> tenso
 }
 
 template <typename Value>
-void Client::Implementation::send_blocks(std::span<const std::span<Value>> tensors, Handles& sent,
+void Client::Implementation::send_blocks(std::span<const std::span<Value>> tensors, bool in_place, Handles& sent,
                                          std::vector<SteadyClock::time_point>* began) {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
     if (began != nullptr) began->push_back(SteadyClock::now());
+    if (in_place && is_shared(block)) {
+      sent.push_back(messages_.send(rank_of(block), internal::tag_of_block(block), internal::kInPlaceType, {}));
+      continue;
+    }
     const std::vector<Range>& ranges = blocks_[block].ranges;
     std::span<const float> values = tensors[ranges.front().tensor].subspan(ranges.front().first, ranges.front().count);
     if (ranges.size() > 1) {
@@ -151,8 +204,12 @@ void Client::Implementation::send_blocks(std::span<const std::span<Value>> tenso
   }
 }
 
-void Client::Implementation::receive_blocks(Values tensors, Handles& arriving) {
+void Client::Implementation::receive_blocks(Values tensors, bool in_place, Handles& arriving) {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    if (in_place && is_shared(block)) {
+      arriving.push_back(messages_.receive(rank_of(block), internal::tag_of_block(block), internal::kInPlaceType, {}));
+      continue;
+    }
     const Range& first = blocks_[block].ranges.front();
     const std::span<float> into =
         in_[block].empty() ? tensors[first.tensor].subspan(first.first, first.count) : std::span<float>(in_[block]);
@@ -188,18 +245,19 @@ void Client::Implementation::initialise(Values parameters) {
   if (worker() == 0) {
     Handles sent;
     ask_all({.kind = RequestKind::kSet}, sent);
-    send_blocks(parameters, sent);
+    send_blocks(parameters, false, sent);
     wait(sent);
   }
   pull(parameters);
 }
 
 void Client::Implementation::pull(Values parameters) {
+  GYRE_CHECK(setup_.update.rule != Rule::kAverage);
   check_sizes(parameters);
   const auto began = SteadyClock::now();
   Handles handles;
   ask_all({.kind = RequestKind::kPull}, handles);
-  receive_blocks(parameters, handles);
+  receive_blocks(parameters, false, handles);
   receive_verdict(handles);
   wait(handles);
   for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, parameters);
@@ -212,11 +270,16 @@ Client::Outcome Client::Implementation::step(Gradients gradients, Values results
   const bool traces = traced();
   const auto began = SteadyClock::now();
   std::vector<SteadyClock::time_point> blocks_began;
+  const bool in_place = shared_ && lie_in_memory(gradients) && lie_in_memory(results);
+  ++steps_;
   Handles sent;
-  ask_all({.kind = RequestKind::kStep, .rate = rate, .step = ++steps_}, sent);
-  send_blocks(gradients, sent, traces ? &blocks_began : nullptr);
+  for (int server = 0; server < layout_.servers; ++server) {
+    const RequestKind kind = in_place && shares_with(server) ? RequestKind::kStepInPlace : RequestKind::kStep;
+    ask(server, {.kind = kind, .rate = rate, .step = steps_}, sent);
+  }
+  send_blocks(gradients, in_place, sent, traces ? &blocks_began : nullptr);
   Handles arriving;
-  receive_blocks(results, arriving);
+  receive_blocks(results, in_place, arriving);
   receive_verdict(arriving);
   std::exception_ptr failure;
   try {
@@ -226,7 +289,9 @@ Client::Outcome Client::Implementation::step(Gradients gradients, Values results
   }
   wait(arriving);
   if (failure) std::rethrow_exception(failure);
-  for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, results);
+  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+    if (!in_place || !is_shared(block)) spread(block, results);
+  }
   const Outcome outcome = outcome_of_step();
   if (traces) {
     trace_blocks(blocks_began, sent, arriving);
@@ -322,6 +387,7 @@ void Client::trace(std::shared_ptr<Timeline> timeline, std::span<const std::stri
 }
 int Client::worker() const { return implementation_->worker(); }
 int Client::workers() const { return implementation_->workers(); }
+Client::Values Client::memory() { return implementation_->memory(); }
 void Client::initialise(Values parameters) { implementation_->initialise(parameters); }
 void Client::pull(Values parameters) { implementation_->pull(parameters); }
 Client::Outcome Client::step(Gradients gradients, Values results, double rate) {

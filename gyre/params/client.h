@@ -37,11 +37,15 @@ class Client {
   int worker() const;
   int workers() const;
 
+  /// Memory for values of all tensors, zero at first, which stays as long as the client. Servers of this host work on
+  /// it: a step whose gradients and results lie there moves no bytes, and takes less than half of the time.
+  Values memory();
+
   /// Worker 0's values become the servers', and so everybody's. Collective among the workers, once, before any step;
   /// not with Rule::kAverage, where servers hold no parameters.
   void initialise(Values parameters);
 
-  /// The servers' values as they are now.
+  /// The servers' values as they are now. Not with Rule::kAverage.
   void pull(Values parameters);
 
   /// What has become of a step's gradients.
@@ -53,7 +57,7 @@ class Client {
 
   /// One step: `gradients` go to the servers, and what they answer to `results`: the new parameters, or with
   /// Rule::kAverage the averaged gradients. Both directions run at the same time, block by block. `gradients` and
-  /// `results` may be the same memory, tensor by tensor.
+  /// `results` may be the same memory, tensor by tensor, and best are memory().
   Outcome step(Gradients gradients, Values results, double rate);
 
   /// Adds up what the workers that have not left give, in the order of the workers, in place. Each of them calls it as

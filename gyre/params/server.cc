@@ -17,8 +17,10 @@
 #include "gyre/group/messages/point_to_point.h"
 #include "gyre/params/internal/board.h"
 #include "gyre/params/internal/channel.h"
+#include "gyre/params/internal/pace.h"
 #include "gyre/params/internal/requests.h"
 #include "gyre/params/internal/shard.h"
+#include "gyre/params/internal/shared_values.h"
 #include "gyre/params/internal/verdicts.h"
 
 namespace gyre::params {
@@ -27,12 +29,6 @@ namespace {
 using internal::Board;
 using internal::Request;
 using internal::RequestKind;
-
-/// So many blocks of a worker may be without their answers in sync; it sends the next when one is answered. Workers
-/// whose links are faster, or luckier, would otherwise send far ahead, fill the server's link with blocks that have to
-/// wait for the others', and all answers would come at the end. Eight workers on links of 100 Mbit/s, 4 MB through one
-/// server in 16 blocks: 2.8 s with 2, 3.0 with 4, 3.4 with 8, 3.7 without a limit. Through four: 0.91, 0.81, 1.0, 1.15.
-constexpr int kMostUnanswered = 4;
 
 /// The server, as its workers' threads share it.
 class Server {
@@ -59,24 +55,30 @@ class Server {
     };
     Mutex mutex;
     std::vector<Sending> sending GYRE_GUARDED_BY(mutex);
-    ConditionVariable answered;
-    int unanswered GYRE_GUARDED_BY(mutex) = 0;  ///< In sync: blocks of the step that are expected or wait for others'.
+    internal::Pace pace;
     // Of the worker's own thread:
     bool configured = false;
     std::uint64_t steps = 0;
-    std::vector<std::vector<float>> answers;  // By block, where the shard's own values do not stay.
+    std::optional<internal::SharedValues> shared;  // Where the worker is on this host.
+    bool in_place = false;                         // The step that it is in.
+    std::vector<std::vector<float>> answers;       // By block, where the shard's own values do not stay.
   };
 
   void serve_worker(int worker);
   void serve_requests(int worker);
   bool answer_request(int worker, const Request& request);
   void configure(int worker, const Request& request);
+  void agree(int worker, Bytes setup);
   void begin(const TrainingSetup& setup) GYRE_REQUIRES(mutex_);
+  void share_values(int worker);
   void set(int worker);
   void pull(int worker);
   void step(int worker, const Request& request);
+  bool is_paced(const Session& session) const { return shard_->values_stay() && !session.in_place; }
   group::MessageHandle expect_gradient(int worker, std::size_t block);
-  void wait_for_answers(int worker);
+  void take_in_place(int worker, double rate);
+  void take_messages(int worker, double rate);
+  void take(int worker, std::size_t block, double rate);
   void give_to_board(int worker, const Request& request);
   void leave(int worker);
   void lose(int worker);
@@ -85,7 +87,8 @@ class Server {
 
   std::span<std::byte> receive(int worker, std::int64_t tag, std::span<std::byte> into);
   Bytes receive_payload(int worker, const Request& request);
-  void send(int worker, std::int64_t tag, std::span<const std::byte> bytes, std::shared_ptr<const void> keeps = {});
+  void send(int worker, std::int64_t tag, std::uint8_t type, std::span<const std::byte> bytes,
+            std::shared_ptr<const void> keeps = {});
   void wait_for_sends(int worker);
   void answer(const std::vector<Ledger::Answer>& answers);
   void send_values(int worker, std::uint32_t block);
@@ -136,10 +139,7 @@ void Server::fail(const Error& failure) {
   const MutexLock lock(mutex_);
   if (!failure_) failure_ = group_.abort_signal().reason().value_or(failure);
   changed_.notify_all();
-  for (Session& session : sessions_) {
-    const MutexLock session_lock(session.mutex);
-    session.answered.notify_all();
-  }
+  for (Session& session : sessions_) session.pace.wake();
   if (verdicts_) verdicts_->stop();
 }
 
@@ -174,7 +174,8 @@ bool Server::answer_request(int worker, const Request& request) {
     case RequestKind::kConfigure: configure(worker, request); return true;
     case RequestKind::kSet: set(worker); return true;
     case RequestKind::kPull: pull(worker); return true;
-    case RequestKind::kStep: step(worker, request); return true;
+    case RequestKind::kStep:
+    case RequestKind::kStepInPlace: step(worker, request); return true;
     case RequestKind::kSum: give_to_board(worker, request); return true;
     case RequestKind::kLeave: leave(worker); return false;
   }
@@ -192,11 +193,11 @@ Bytes Server::receive_payload(int worker, const Request& request) {
   return payload;
 }
 
-void Server::send(int worker, std::int64_t tag, std::span<const std::byte> bytes, std::shared_ptr<const void> keeps) {
+void Server::send(int worker, std::int64_t tag, std::uint8_t type, std::span<const std::byte> bytes,
+                  std::shared_ptr<const void> keeps) {
   Session& session = sessions_[static_cast<std::size_t>(worker)];
   const MutexLock lock(session.mutex);
-  session.sending.push_back(
-      {messages_.send(layout_.rank_of_worker(worker), tag, internal::kBytesType, bytes), std::move(keeps)});
+  session.sending.push_back({messages_.send(layout_.rank_of_worker(worker), tag, type, bytes), std::move(keeps)});
 }
 
 /// The worker has its answers when it asks for something new; only its thanks may still be on their way.
@@ -234,6 +235,11 @@ void Server::begin(const TrainingSetup& setup) {
 
 void Server::configure(int worker, const Request& request) {
   Bytes setup = receive_payload(worker, request);
+  agree(worker, std::move(setup));
+  share_values(worker);
+}
+
+void Server::agree(int worker, Bytes setup) {
   const MutexLock lock(mutex_);
   if (setup_.empty()) {
     const TrainingSetup decoded = decode_setup(setup);
@@ -251,10 +257,14 @@ void Server::configure(int worker, const Request& request) {
   }
   Session& session = sessions_[static_cast<std::size_t>(worker)];
   session.configured = true;
-  if (shard_->values_stay()) return;
-  for (std::size_t block = 0; block < shard_->blocks(); ++block) {
-    session.answers.emplace_back(shard_->initial_values(block).size());
-  }
+  if (!shard_->values_stay()) session.answers.resize(shard_->blocks());
+}
+
+void Server::share_values(int worker) {
+  if (!internal::SharedValues::between(group_, layout_, server_, worker)) return;
+  Session& session = sessions_[static_cast<std::size_t>(worker)];
+  session.shared.emplace(group_, layout_, worker, shard_->values_of_all_servers());
+  shard_->share(worker, session.shared->values());
 }
 
 internal::Shard& Server::shard_for(int worker) const {
@@ -285,8 +295,11 @@ void Server::wait_until_set() {
 }
 
 void Server::pull(int worker) {
-  static_cast<void>(shard_for(worker));
+  if (shard_for(worker).averages_only()) {
+    throw Error(ErrorCode::kProtocol, "a server that averages gradients holds no parameters");
+  }
   wait_until_set();
+  sessions_[static_cast<std::size_t>(worker)].in_place = false;
   if (verdicts_) return verdicts_->ready(worker, true);
   answer_with_all_blocks(worker);
 }
@@ -299,41 +312,63 @@ void Server::step(int worker, const Request& request) {
     throw Error(ErrorCode::kProtocol,
                 fmt::format("step {} of a worker came where step {} was due", request.step, session.steps));
   }
-  const bool paced = shard_->values_stay();
-  const std::size_t at_once = paced ? std::min<std::size_t>(kMostUnanswered, shard_->blocks()) : shard_->blocks();
-  std::vector<group::MessageHandle> arriving;
-  while (arriving.size() < at_once) arriving.push_back(expect_gradient(worker, arriving.size()));
-  for (std::size_t block = 0; block < shard_->blocks(); ++block) {
-    arriving[block].wait();
-    if (!verdicts_) answer(shard_->hand_in(worker, block, request.rate));
-    if (arriving.size() == shard_->blocks()) continue;
-    wait_for_answers(worker);
-    arriving.push_back(expect_gradient(worker, arriving.size()));
+  session.in_place = request.kind == RequestKind::kStepInPlace;
+  if (session.in_place && !session.shared) {
+    throw Error(ErrorCode::kProtocol, "a worker of another host has no memory in common with this server");
+  }
+  shard_->begin_step(worker, session.in_place);
+  if (session.in_place) {
+    take_in_place(worker, request.rate);
+  } else {
+    take_messages(worker, request.rate);
   }
   if (!verdicts_) return;
   shard_->note_rate(worker, request.rate);
   verdicts_->ready(worker, false);
 }
 
-group::MessageHandle Server::expect_gradient(int worker, std::size_t block) {
-  if (shard_->values_stay()) {
-    Session& session = sessions_[static_cast<std::size_t>(worker)];
-    const MutexLock lock(session.mutex);
-    ++session.unanswered;
+/// Each worker begins at another block: the last one to hand in a block has the work of summing it, and so all threads
+/// get a part of that.
+void Server::take_in_place(int worker, double rate) {
+  const std::size_t blocks = shard_->blocks();
+  const auto workers = static_cast<std::size_t>(layout_.workers);
+  std::vector<group::MessageHandle> arriving;
+  while (arriving.size() < blocks) arriving.push_back(expect_gradient(worker, arriving.size()));
+  for (std::size_t i = 0; i < blocks; ++i) {
+    const std::size_t block = (i + blocks * static_cast<std::size_t>(worker) / workers) % blocks;
+    arriving[block].wait();
+    take(worker, block, rate);
   }
-  return messages_.receive(layout_.rank_of_worker(worker), internal::tag_of_block(shard_->number_of(block)),
-                           internal::kBytesType, std::as_writable_bytes(shard_->gradient_place(worker, block)));
 }
 
-/// Until another block may be expected. The block that is waited for is on its way from another worker, whose thread
-/// notices a failure.
-void Server::wait_for_answers(int worker) {
-  Session& session = sessions_[static_cast<std::size_t>(worker)];
-  const MutexLock lock(session.mutex);
-  while (session.unanswered >= kMostUnanswered) {
-    group_.abort_signal().throw_if_triggered();
-    session.answered.wait(session.mutex);
+void Server::take_messages(int worker, double rate) {
+  const std::size_t blocks = shard_->blocks();
+  const std::size_t at_once =
+      shard_->values_stay() ? std::min<std::size_t>(internal::Pace::kMostUnanswered, blocks) : blocks;
+  std::vector<group::MessageHandle> arriving;
+  while (arriving.size() < at_once) arriving.push_back(expect_gradient(worker, arriving.size()));
+  for (std::size_t block = 0; block < blocks; ++block) {
+    arriving[block].wait();
+    take(worker, block, rate);
+    if (arriving.size() == blocks) continue;
+    sessions_[static_cast<std::size_t>(worker)].pace.wait(group_.abort_signal());
+    arriving.push_back(expect_gradient(worker, arriving.size()));
   }
+}
+
+/// The worker's gradient of this block is there.
+void Server::take(int worker, std::size_t block, double rate) {
+  if (!verdicts_) answer(shard_->hand_in(worker, block, rate));
+}
+
+group::MessageHandle Server::expect_gradient(int worker, std::size_t block) {
+  Session& session = sessions_[static_cast<std::size_t>(worker)];
+  const int rank = layout_.rank_of_worker(worker);
+  const std::int64_t tag = internal::tag_of_block(shard_->number_of(block));
+  if (session.in_place) return messages_.receive(rank, tag, internal::kInPlaceType, {});
+  if (is_paced(session)) session.pace.expect();
+  return messages_.receive(rank, tag, internal::kBytesType,
+                           std::as_writable_bytes(shard_->gradient_place(worker, block)));
 }
 
 void Server::answer_with_all_blocks(int worker) {
@@ -346,7 +381,7 @@ void Server::carry_out(const Quorum::Verdict& verdict) {
   late_ += verdict.late.size();
   for (const std::vector<int>& workers : {verdict.contributors, verdict.late, verdict.asking}) {
     for (const int worker : workers) {
-      if (server_ == 0) send(worker, internal::kVerdictTag, *words, words);
+      if (server_ == 0) send(worker, internal::kVerdictTag, internal::kBytesType, *words, words);
       answer_with_all_blocks(worker);
     }
   }
@@ -354,23 +389,28 @@ void Server::carry_out(const Quorum::Verdict& verdict) {
 
 void Server::answer(const std::vector<Ledger::Answer>& answers) {
   for (const auto& [worker, block] : answers) {
-    send_values(worker, block);
-    if (!shard_->values_stay()) continue;
     Session& session = sessions_[static_cast<std::size_t>(worker)];
-    const MutexLock lock(session.mutex);
-    --session.unanswered;
-    session.answered.notify_one();
+    const bool paced = is_paced(session);  // With its answers the worker may go on to its next step.
+    send_values(worker, block);
+    if (paced) session.pace.answer();
   }
 }
 
 void Server::send_values(int worker, std::uint32_t block) {
+  Session& session = sessions_[static_cast<std::size_t>(worker)];
+  const std::int64_t tag = internal::tag_of_block(shard_->number_of(block));
+  if (session.in_place) {
+    shard_->answer_in_place(worker, block);
+    return send(worker, tag, internal::kInPlaceType, {});
+  }
   std::span<const float> values = shard_->values(block);
   if (!shard_->values_stay()) {
-    std::vector<float>& copy = sessions_[static_cast<std::size_t>(worker)].answers.at(block);
+    std::vector<float>& copy = session.answers.at(block);
+    copy.resize(values.size());
     shard_->copy_values(worker, block, copy);
     values = copy;
   }
-  send(worker, internal::tag_of_block(shard_->number_of(block)), std::as_bytes(values));
+  send(worker, tag, internal::kBytesType, std::as_bytes(values));
 }
 
 void Server::give_to_board(int worker, const Request& request) {
@@ -385,7 +425,7 @@ void Server::answer(const std::optional<Board::Sum>& sum) {
   if (!sum) return;
   for (const int worker : sum->workers) {
     if (verdicts_) verdicts_->resume(worker);
-    send(worker, internal::kPayloadTag, std::as_bytes(std::span(*sum->values)), sum->values);
+    send(worker, internal::kPayloadTag, internal::kBytesType, std::as_bytes(std::span(*sum->values)), sum->values);
   }
 }
 

@@ -80,16 +80,34 @@ ServerExchange::ServerExchange(group::Group& group, const params::Layout& layout
                                const params::ConsistencyOptions& consistency, std::shared_ptr<Timeline> timeline)
     : WorkerExchange(group, layout, consistency, params::Rule::kAverage, std::move(timeline)) {}
 
-void ServerExchange::synchronize() {
-  std::vector<std::span<float>> results;
-  for (const NamedTensor& parameter : parameters()) {
-    at::Tensor& gradient = parameter.tensor.mutable_grad();
-    // A parameter that this worker did not use has one on others.
-    gradient = gradient.defined() ? gradient.detach().contiguous() : at::zeros(parameter.tensor.sizes());
-    results.emplace_back(gradient.mutable_data_ptr<float>(), static_cast<std::size_t>(gradient.numel()));
+ServerExchange::~ServerExchange() {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    at::Tensor& gradient = parameters()[i].tensor.mutable_grad();
+    if (gradient.defined() && gradient.is_alias_of(places_[i])) gradient = gradient.clone();
   }
-  const std::vector<std::span<const float>> gradients(results.begin(), results.end());
-  client().step(gradients, results, 0);
+}
+
+void ServerExchange::attach(const NamedTensors& parameters) {
+  WorkerExchange::attach(parameters);
+  const params::Client::Values memory = client().memory();
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    places_.push_back(at::from_blob(memory[i].data(), parameters[i].tensor.sizes(), at::kFloat));
+  }
+}
+
+void ServerExchange::synchronize() {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    at::Tensor& gradient = parameters()[i].tensor.mutable_grad();
+    if (!gradient.defined()) {
+      places_[i].zero_();  // A parameter that this worker did not use has a gradient on others.
+    } else if (!gradient.is_alias_of(places_[i])) {
+      places_[i].copy_(gradient.detach());
+    }
+    gradient = places_[i];
+  }
+  const params::Client::Values memory = client().memory();
+  const std::vector<std::span<const float>> gradients(memory.begin(), memory.end());
+  client().step(gradients, memory, 0);
 }
 
 }  // namespace gyre::train

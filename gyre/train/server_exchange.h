@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "gyre/base/timeline.h"
 #include "gyre/group/group.h"
@@ -45,14 +46,23 @@ class WorkerExchange : public GradientExchange {
 };
 
 /// Exchanges gradients through parameter servers: each worker sends its gradients and gets the average of all workers',
-/// with the bits of EngineExchange on one host, and updates its own copy of the parameters.
+/// with the bits of EngineExchange on one host, and updates its own copy of the parameters. From the first exchange on
+/// gradients are views of the exchange's memory, as in EngineExchange: the next exchange changes them.
 class ServerExchange final : public WorkerExchange {
  public:
   /// `consistency`: of kSync, without backup workers.
   ServerExchange(group::Group& group, const params::Layout& layout, const params::ConsistencyOptions& consistency = {},
                  std::shared_ptr<Timeline> timeline = nullptr);
 
+  ~ServerExchange() override;
+  ServerExchange(const ServerExchange&) = delete;
+  ServerExchange& operator=(const ServerExchange&) = delete;
+
+  void attach(const NamedTensors& parameters) override;
   void synchronize() override;
+
+ private:
+  std::vector<at::Tensor> places_;  // By parameter: the client's memory.
 };
 
 }  // namespace gyre::train

@@ -40,11 +40,13 @@ void SharedParameters::synchronize() {
 
 void SharedParameters::finish_step() {
   const std::vector<std::span<float>> values = values_of(parameters());
+  const params::Client::Values memory = client().memory();
   for (std::size_t i = 0; i < values.size(); ++i) {  // Servers subtract a gradient.
-    std::ranges::transform(common_[i], values[i], common_[i].begin(), std::minus<>());
+    std::ranges::transform(common_[i], values[i], memory[i].begin(), std::minus<>());
   }
-  const std::vector<std::span<const float>> differences(common_.begin(), common_.end());
-  if (!client().step(differences, values, 1).accepted) ++dropped_;
+  const std::vector<std::span<const float>> differences(memory.begin(), memory.end());
+  if (!client().step(differences, memory, 1).accepted) ++dropped_;
+  for (std::size_t i = 0; i < values.size(); ++i) std::ranges::copy(memory[i], values[i].begin());
   note_common();
 }
 

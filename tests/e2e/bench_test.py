@@ -126,6 +126,7 @@ def test_parameter_servers_have_a_row_beside_gloo_and_allreduce(bench: Bench) ->
         assert (row["bench"], row["architecture"], row["hosts"], row["bytes"]) == ("ps", "one host", 1, 300 << 10)
         assert row["ranks"] == row["workers"] + row["servers"]
         assert row["ours_us"] > 0
+        assert row["other_memory_us"] > 0
         assert row["allreduce_us"] > 0
         assert row["server_ns_per_byte"] > 0
         assert row["peers"]["gloo_us"] > 0

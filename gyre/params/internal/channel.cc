@@ -4,10 +4,13 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/params/internal/requests.h"
 
 namespace gyre::params::internal {
 
-std::string describe_message(std::uint8_t /*type*/, std::size_t size_bytes) { return format_bytes(size_bytes); }
+std::string describe_message(std::uint8_t type, std::size_t size_bytes) {
+  return type == kInPlaceType ? "values in shared memory" : format_bytes(size_bytes);
+}
 
 void check_layout(const group::Group& group, const Layout& layout, bool as_server) {
   if (layout.workers >= 1 && layout.servers >= 1 && layout.size() == group.size() &&

@@ -10,6 +10,8 @@ namespace gyre::params::internal {
 
 /// Of the messages between workers and servers in their group.
 inline constexpr std::uint64_t kChannel = 0x70617261;
+/// Of the memory that a worker shares with servers.
+inline constexpr std::uint64_t values_channel(int worker) { return 0x76616c00 + static_cast<std::uint64_t>(worker); }
 
 /// What a message holds, for people.
 std::string describe_message(std::uint8_t type, std::size_t size_bytes);

@@ -9,20 +9,22 @@ namespace gyre::params::internal {
 
 /// What a worker asks of a server. Each request is a message of kRequestBytes, followed by what the kind says.
 enum class RequestKind : std::uint8_t {
-  kConfigure = 1,  ///< Followed by a setup, as payload. First of all.
-  kSet = 2,        ///< Followed by the parameters, a message for each of the server's blocks. Worker 0 alone, once.
-  kPull = 3,       ///< Answered with the parameters, likewise, when they have been set.
-  kStep = 4,       ///< Followed by the gradients, answered with what has become of the parameters, likewise. With a
-                   ///< quorum server 0 sends the verdict, too.
-  kSum = 5,        ///< Followed by float64 values, as payload, and answered with as many. Server 0 alone.
-  kLeave = 6,      ///< The last one.
+  kConfigure = 1,    ///< Followed by a setup, as payload. First of all.
+  kSet = 2,          ///< Followed by the parameters, a message for each of the server's blocks. Worker 0 alone, once.
+  kPull = 3,         ///< Answered with the parameters, likewise, when they have been set.
+  kStep = 4,         ///< Followed by the gradients, answered with what has become of the parameters, likewise. With a
+                     ///< quorum server 0 sends the verdict, too.
+  kStepInPlace = 5,  ///< As kStep, but the gradients and the answers are in SharedValues: the messages are empty and
+                     ///< say that a block is there.
+  kSum = 6,    ///< Followed by float64 values, as payload, and answered with as many. Server 0 alone.
+  kLeave = 7,  ///< The last one.
 };
 
 struct Request {
   RequestKind kind = RequestKind::kLeave;
-  double rate = 0;                  ///< The learning rate of kStep.
+  double rate = 0;                  ///< The learning rate of a step.
   std::uint64_t payload_bytes = 0;  ///< Of kConfigure and kSum.
-  std::uint64_t step = 0;           ///< Of kStep: the worker's own, from 1.
+  std::uint64_t step = 0;           ///< Of a step: the worker's own, from 1.
 };
 
 inline constexpr std::size_t kRequestBytes = 32;
@@ -33,6 +35,7 @@ Request decode_request(std::span<const std::byte> bytes);
 
 // Of the messages, in both directions.
 inline constexpr std::uint8_t kBytesType = 0;
+inline constexpr std::uint8_t kInPlaceType = 1;  // Empty: what it stands for is in SharedValues.
 inline constexpr std::int64_t kRequestTag = 0;
 inline constexpr std::int64_t kPayloadTag = 1;
 inline constexpr std::int64_t kBroadcastTag = 2;  // Between workers.

@@ -9,39 +9,46 @@
 #include "gyre/collectives/kernels.h"
 
 namespace gyre::params::internal {
-namespace {
-
-std::vector<std::size_t> blocks_of(const std::vector<Block>& blocks, int server) {
-  std::vector<std::size_t> own;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i].server == server) own.push_back(i);
-  }
-  return own;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Shard::Shard(const TrainingSetup& setup, int server, int workers)
     : setup_(setup), rule_(setup.update), ledger_(workers, 0, setup.consistency) {
   const std::vector<Block> all = divide_into_blocks(setup.tensor_values, setup.shards);
-  for (const std::size_t number : blocks_of(all, server)) {
-    auto block = std::make_unique<BlockState>();
-    block->number = number;
+  for (std::size_t number = 0; number < all.size(); ++number) {
     const auto count = static_cast<std::size_t>(all[number].count);
-    block->values.resize(count);
-    for (std::size_t slot = 0; slot < rule_.slots(); ++slot) {
-      block->slots.emplace_back(count, rule_.initial_slot_value(slot));
+    if (all[number].server == server) {
+      auto block = std::make_unique<BlockState>();
+      block->number = number;
+      block->first = values_of_all_servers_;
+      block->values.resize(count);
+      for (std::size_t slot = 0; slot < rule_.slots(); ++slot) {
+        block->slots.emplace_back(count, rule_.initial_slot_value(slot));
+      }
+      block->by_worker.resize(static_cast<std::size_t>(workers));
+      blocks_.push_back(std::move(block));
     }
-    block->by_worker.resize(static_cast<std::size_t>(workers));
-    for (Contribution& contribution : block->by_worker) contribution.gradient.resize(count);
-    blocks_.push_back(std::move(block));
+    values_of_all_servers_ += count;
   }
   const MutexLock lock(mutex_);
   ledger_ = Ledger(workers, static_cast<std::uint32_t>(blocks_.size()), setup.consistency);
 }
 
+void Shard::share(int worker, std::span<float> values) {
+  for (const auto& block : blocks_) {
+    block->by_worker.at(static_cast<std::size_t>(worker)).shared = values.subspan(block->first, block->values.size());
+  }
+}
+
+void Shard::begin_step(int worker, bool in_place) {
+  for (const auto& block : blocks_) {
+    Contribution& contribution = block->by_worker.at(static_cast<std::size_t>(worker));
+    contribution.in_place = in_place;
+    if (!in_place) contribution.own.resize(block->values.size());
+  }
+}
+
 std::span<float> Shard::gradient_place(int worker, std::size_t block) {
-  return blocks_.at(block)->by_worker.at(static_cast<std::size_t>(worker)).gradient;
+  return blocks_.at(block)->by_worker.at(static_cast<std::size_t>(worker)).gradient();
 }
 
 std::vector<Ledger::Answer> Shard::hand_in(int worker, std::size_t number, double rate) {
@@ -106,17 +113,36 @@ void Shard::check_rates(const BlockState& block, std::span<const int> contributo
   }
 }
 
+/// Over the gradients of those whose step is in place, and into `values` for the others.
+void Shard::average(BlockState& block, std::span<const int> contributors) {
+  std::vector<const std::byte*> gradients;
+  std::vector<std::byte*> results;
+  bool all_in_place = true;
+  for (const int worker : contributors) {
+    Contribution& contribution = block.by_worker[static_cast<std::size_t>(worker)];
+    auto* const gradient = reinterpret_cast<std::byte*>(contribution.gradient().data());
+    gradients.push_back(gradient);
+    if (contribution.in_place) results.push_back(gradient);
+    all_in_place = all_in_place && contribution.in_place;
+  }
+  if (!all_in_place) results.push_back(reinterpret_cast<std::byte*>(block.values.data()));
+  collectives::reduce_to_many(results, gradients, block.values.size(), collectives::DataType::kFloat32,
+                              collectives::ReduceOperation::kSum, 1.0 / static_cast<double>(contributors.size()));
+}
+
 /// The gradients are summed in the order of the workers, so that the bits do not depend on who came first.
 void Shard::update(BlockState& block, std::span<const int> contributors) {
   check_rates(block, contributors);
+  if (averages_only()) return average(block, contributors);
   std::vector<const std::byte*> gradients;
   for (const int worker : contributors) {
     gradients.push_back(
-        reinterpret_cast<const std::byte*>(block.by_worker[static_cast<std::size_t>(worker)].gradient.data()));
+        reinterpret_cast<const std::byte*>(block.by_worker[static_cast<std::size_t>(worker)].gradient().data()));
   }
   Contribution& first = block.by_worker[static_cast<std::size_t>(contributors.front())];
+  const std::span<float> gradient = first.gradient();
   if (contributors.size() > 1) {
-    collectives::reduce(reinterpret_cast<std::byte*>(first.gradient.data()), gradients, first.gradient.size(),
+    collectives::reduce(reinterpret_cast<std::byte*>(gradient.data()), gradients, gradient.size(),
                         collectives::DataType::kFloat32, collectives::ReduceOperation::kSum,
                         1.0 / static_cast<double>(contributors.size()));
   }
@@ -124,11 +150,16 @@ void Shard::update(BlockState& block, std::span<const int> contributors) {
   if (setup_.consistency.kind != Consistency::kSync) ++block.staleness[block.version - first.seen_version];
   ++block.version;
   if (rule_.options().rule == Rule::kAverage) {
-    std::ranges::copy(first.gradient, block.values.begin());
+    std::ranges::copy(gradient, block.values.begin());
     return;
   }
   std::vector<std::span<float>> slots(block.slots.begin(), block.slots.end());
-  rule_.apply(block.values, first.gradient, slots, block.version, first.rate);
+  rule_.apply(block.values, gradient, slots, block.version, first.rate);
+}
+
+void Shard::answer_in_place(int worker, std::size_t number) {
+  if (averages_only()) return;  // It is there.
+  copy_values(worker, number, gradient_place(worker, number));
 }
 
 void Shard::copy_values(int worker, std::size_t number, std::span<float> into) {

@@ -13,18 +13,24 @@
 
 namespace gyre::params::internal {
 
-/// The parameters that one server owns, with their optimizer's state and a place for each worker's gradients. Blocks
-/// are numbered within the shard. Thread-safe as said; each worker has one thread here at a time.
+/// The parameters that one server owns, with their optimizer's state and a place for each worker's gradients: memory of
+/// the server's own, or where the worker has them (SharedValues). Blocks are numbered within the shard. Thread-safe as
+/// said; each worker has one thread here at a time.
 class Shard {
  public:
   /// `setup` has been checked.
   Shard(const TrainingSetup& setup, int server, int workers);
 
   std::size_t blocks() const { return blocks_.size(); }
+  std::size_t values_of_all_servers() const { return values_of_all_servers_; }
   /// Its number among all servers' blocks.
   std::size_t number_of(std::size_t block) const { return blocks_.at(block)->number; }
 
-  /// Where the worker's gradient of this block is received. Nobody reads it before hand_in().
+  /// The worker's own values of all blocks, of other servers', too. Before its first step.
+  void share(int worker, std::span<float> values);
+  /// A step of the worker begins, `in_place`: its gradients are in what it shares.
+  void begin_step(int worker, bool in_place);
+  /// Where the worker's gradient of this block is, or is received. Nobody reads it before hand_in().
   std::span<float> gradient_place(int worker, std::size_t block);
   /// Before the first hand_in(), by one thread.
   std::span<float> initial_values(std::size_t block) { return blocks_.at(block)->values; }
@@ -45,9 +51,14 @@ class Shard {
   bool values_stay() const {
     return setup_.consistency.kind == Consistency::kSync && !setup_.consistency.needs_quorum();
   }
+  /// The average of gradients is all that the workers get, and only those that have contributed: values() has it only
+  /// for steps that are not in place.
+  bool averages_only() const { return rule_.options().rule == Rule::kAverage && values_stay(); }
   std::span<const float> values(std::size_t block) const { return blocks_.at(block)->values; }
   /// A copy that is of one version, also where others update the block. The worker sees this version from now on.
   void copy_values(int worker, std::size_t block, std::span<float> into);
+  /// The worker's step is in place, and may have its answer: that replaces its gradient.
+  void answer_in_place(int worker, std::size_t block);
 
   /// How many gradients were applied with which staleness: updates of the block between the worker's last answer and
   /// its gradient. Empty in sync, where it is always 0.
@@ -55,12 +66,17 @@ class Shard {
 
  private:
   struct Contribution {
-    std::vector<float> gradient;
+    std::span<float> shared;  ///< With the worker.
+    std::vector<float> own;   ///< From the first step that is not in place.
+    bool in_place = false;    ///< The step that it is in.
     double rate = 0;
     std::uint64_t seen_version = 0;
+
+    std::span<float> gradient() { return in_place ? shared : std::span<float>(own); }
   };
   struct BlockState {
     std::size_t number = 0;
+    std::size_t first = 0;  ///< Its place among the values of all blocks.
     std::vector<float> values;
     std::vector<std::vector<float>> slots;
     std::vector<Contribution> by_worker;
@@ -70,12 +86,14 @@ class Shard {
   };
 
   std::vector<Ledger::Answer> carry_out(std::vector<Ledger::Decision> decisions);
+  void average(BlockState& block, std::span<const int> contributors);
   void update(BlockState& block, std::span<const int> contributors);
   void check_rates(const BlockState& block, std::span<const int> contributors) const;
 
   const TrainingSetup setup_;
   const UpdateRule rule_;
   std::vector<std::unique_ptr<BlockState>> blocks_;
+  std::size_t values_of_all_servers_ = 0;
   Mutex mutex_;
   Ledger ledger_ GYRE_GUARDED_BY(mutex_);
 };

@@ -1,8 +1,9 @@
 """`gyre bench ps`: one step through parameter servers (push the gradients, pull their average), compared with allreduce
 and with the cost model.
 
-Without --rate all ranks run on this host, and the peer is torch's gloo: a reduce to each server's rank of its share,
-then a broadcast from there. With --rate every worker has a host of its own, simulated on this machine, and so has every
+Without --rate all ranks run on this host: the gradients are in memory that workers and servers share, as in training;
+then in other memory; and the peer is torch's gloo: a reduce to each server's rank of its share, then a broadcast from
+there. With --rate every worker has a host of its own, simulated on this machine, and so has every
 dedicated server; colocated servers are on the first workers' hosts.
 """
 
@@ -175,10 +176,11 @@ class _Run:
 
 
 def _run(
-    launcher: Launcher, place: Place, case: Case, size: int, block: int | None, effort: Effort,
+    launcher: Launcher, place: Place, case: Case, size: int, block: int | None, effort: Effort, *more: str,
 ) -> _Run:  # fmt: skip
+    """`more`: options of gyre-bench-rank."""
     server_results = launcher.file("servers")
-    command = _command(case, size, block, effort, server_results)
+    command = [*_command(case, size, block, effort, server_results), *more]
     before = launcher.sent_bytes(place)
     figures = launcher.ranks(place, command, host_of_rank=case.host_of_rank() if place.hosts > 1 else None)
     sent = [after - earlier for after, earlier in zip(launcher.sent_bytes(place), before, strict=True)]
@@ -213,11 +215,13 @@ def _on_one_host(
 ) -> Row:
     place = Place(case.ranks)
     where = f"ps, {case.workers} workers, {case.servers} servers"
-    runs, allreduce = [], []
+    runs, other_memory, allreduce = [], [], []
     peers: dict[str, list[Figures]] = {"gloo_us": [], **({"tensorflow_us": []} if tensorflow else {})}
     for _ in range(effort.repeats):
         launcher.say(f"{where}: ours")
         runs.append(_run(launcher, place, case, size, block, effort))
+        launcher.say(f"{where}: ours, in other memory")
+        other_memory.append(_run(launcher, place, case, size, block, effort, "--own-buffers"))
         launcher.say(f"{where}: torch's gloo")
         words = ["--servers", str(case.servers), "--bytes", str(size), "--seconds", str(effort.seconds)]
         store = ["--store", str(launcher.file("store"))]
@@ -234,6 +238,7 @@ def _on_one_host(
         **_common(case, size, runs),
         "architecture": "one host",
         "hosts": 1,
+        "other_memory_us": statistics.median(run.figures["step_us"] for run in other_memory),
         "peers": {name: statistics.median(figures["step_us"] for figures in turns) for name, turns in peers.items()},
         "allreduce_us": statistics.median(figures["tensor"][str(size)] for figures in allreduce),
     }

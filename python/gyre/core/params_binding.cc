@@ -58,35 +58,37 @@ class Worker : public std::enable_shared_from_this<Worker> {
         collectives::server_block_bytes(total * sizeof(float), layout_.servers) / sizeof(float);
     if (average) setup.update.rule = params::Rule::kAverage;
     setup.consistency = consistency;
-    for (const std::uint64_t count : setup.tensor_values) values_.emplace_back(static_cast<std::size_t>(count));
     client_ = std::make_unique<params::Client>(*group_, layout_, std::move(setup));
+    const params::Client::Values memory = client_->memory();
+    values_.assign(memory.begin(), memory.end());
     if (timeline_) client_->trace(timeline_, names);
   }
 
   void take(const Addresses& tensors) {
     check(tensors);
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      std::memcpy(values_[i].data(), reinterpret_cast<const void*>(tensors[i]), values_[i].size() * sizeof(float));
+      std::memcpy(values_[i].data(), reinterpret_cast<const void*>(tensors[i]), values_[i].size_bytes());
     }
   }
   void give(const Addresses& tensors) const {
     check(tensors);
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      std::memcpy(reinterpret_cast<void*>(tensors[i]), values_[i].data(), values_[i].size() * sizeof(float));
+      std::memcpy(reinterpret_cast<void*>(tensors[i]), values_[i].data(), values_[i].size_bytes());
     }
   }
 
+  std::span<const std::span<float>> values() const { return values_; }
   params::Client& client() {
     if (!client_) throw Error(ErrorCode::kInvalidArgument, "make the ParameterServerOptimizer first");
     return *client_;
   }
-  std::vector<std::span<float>> spans() { return {values_.begin(), values_.end()}; }
   params::Client::Outcome step(double rate) {
     const std::vector<std::span<const float>> gradients(values_.begin(), values_.end());
-    return client().step(gradients, spans(), rate);
+    return client().step(gradients, values_, rate);
   }
   /// Idempotent. A worker without an optimizer leaves the group alone.
   void leave() {
+    values_.clear();
     if (client_) {
       client_.reset();
     } else {
@@ -106,9 +108,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   const params::Layout layout_;
   std::unique_ptr<group::Group> group_;
-  std::shared_ptr<Timeline> timeline_;      // Of worker 0, where one was asked for.
-  std::vector<std::vector<float>> values_;  // By tensor: on its way to the servers, or what they have answered.
+  std::shared_ptr<Timeline> timeline_;  // Of worker 0, where one was asked for.
   std::unique_ptr<params::Client> client_;
+  std::vector<std::span<float>> values_;  // Its memory, by tensor: for the servers, or what they have answered.
 };
 
 /// A process that forked from a worker has its memory and not its threads.
@@ -195,11 +197,11 @@ void bind_params(nb::module_& module) {
       .def("initialise",
            [](const Handle& self, const Addresses& tensors) {
              exchange(self, tensors, tensors,
-                      [](Worker& worker) { return worker.client().initialise(worker.spans()), 0; });
+                      [](Worker& worker) { return worker.client().initialise(worker.values()), 0; });
            })
       .def("pull",
            [](const Handle& self, const Addresses& tensors) {
-             exchange(self, {}, tensors, [](Worker& worker) { return worker.client().pull(worker.spans()), 0; });
+             exchange(self, {}, tensors, [](Worker& worker) { return worker.client().pull(worker.values()), 0; });
            })
       .def("step",
            [](const Handle& self, const Addresses& input, const Addresses& output, double rate) {

@@ -1,0 +1,116 @@
+// Workers that die, fail or disagree: the others go on, or end with one message.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "gyre/params/servers_test_support.h"
+
+namespace gyre::params {
+namespace {
+
+using testing::HasSubstr;
+
+class Survivors : public testing::TestWithParam<ConsistencyOptions> {};
+
+TEST_P(Survivors, go_on_when_a_worker_dies_between_any_two_messages) {
+  const Layout layout{.workers = 3, .servers = 2};
+  for (const int died_at : {0, 1, 2}) {
+    std::atomic<int> finished = 0;
+    run(layout, setup_of(2, {}, GetParam()), [&](Client& client) {
+      Tensors parameters = first_parameters();
+      client.initialise(spans(parameters));
+      for (int step = 0; step < 4; ++step) {
+        if (client.worker() == died_at && step == 2) throw Error(ErrorCode::kIo, "the disk is full");
+        const Tensors gradients = gradients_of(parameters, client.worker(), step);
+        take_step(client, in_turns(client.worker(), step), gradients, parameters, 0.1);
+      }
+      std::vector<double> sum = {1};
+      client.sum(sum);
+      EXPECT_EQ(sum[0], 2);
+      std::vector<double> values(10, client.worker());
+      client.broadcast(std::as_writable_bytes(std::span(values)));
+      EXPECT_EQ(values[0], died_at == 0 ? client.worker() : 0);
+      ++finished;
+    });
+    EXPECT_EQ(finished, 2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ParameterServers, Survivors,
+                         testing::Values(ConsistencyOptions{.survives_losses = true},
+                                         ConsistencyOptions{.backup_workers = 1, .survives_losses = true},
+                                         ConsistencyOptions{.kind = Consistency::kAsync, .survives_losses = true},
+                                         ConsistencyOptions{
+                                             .kind = Consistency::kBounded, .staleness = 1, .survives_losses = true}));
+
+TEST(ParameterServers, in_sync_the_survivors_average_over_themselves) {
+  const Layout layout{.workers = 3, .servers = 2};
+  run(layout, setup_of(2, {}, {.survives_losses = true}), [&](Client& client) {
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+    Tensors gradients = zeros();
+    gradients[1][100] = static_cast<float>(client.worker());
+    take_step(client, in_turns(client.worker(), 0), gradients, parameters, -1);
+    EXPECT_EQ(parameters[1][100], 1) << "the mean of 0, 1 and 2";
+    if (client.worker() == 2) throw Error(ErrorCode::kIo, "the disk is full");
+    const Client::Outcome outcome = take_step(client, true, gradients, parameters, -1);
+    EXPECT_EQ(parameters[1][100], 1.5F) << "and that of 0 and 1";
+    EXPECT_THAT(outcome.contributors, testing::ElementsAre(0, 1));
+  });
+}
+
+TEST(ParameterServers, workers_that_disagree_fail_with_one_message) {
+  const Layout layout{.workers = 2, .servers = 2};
+  const std::string setups = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup_of(2, {.momentum = 0.1 * group.rank()}));
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+  });
+  EXPECT_THAT(setups, HasSubstr("has other parameters, another optimizer or another consistency"));
+  const std::string rates = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup_of(2, {}));
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+    client.step(views(parameters), spans(parameters), 0.1 * (1 + group.rank()));
+  });
+  EXPECT_THAT(rates, HasSubstr("in sync all workers have to use the same one"));
+  const std::string servers = failure_of(layout, [&](group::Group& group) { Client(group, layout, setup_of(1, {})); });
+  EXPECT_THAT(servers, HasSubstr("among 1 servers; the job has 2"));
+}
+
+TEST(ParameterServers, a_worker_that_fails_ends_the_servers_and_the_others_with_its_reason) {
+  const Layout layout{.workers = 2, .servers = 1};
+  const std::string failure = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup_of(1, {}));
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+    if (group.rank() == 1) throw Error(ErrorCode::kIo, "the disk of worker 1 is full");
+    client.step(views(parameters), spans(parameters), 0.1);
+  });
+  EXPECT_THAT(failure, HasSubstr("the disk of worker 1 is full"));
+}
+
+TEST(ParameterServers, end_with_one_message_when_all_workers_have_died_or_the_one_with_the_parameters) {
+  const Layout layout{.workers = 2, .servers = 2};
+  const TrainingSetup setup = setup_of(2, {}, {.kind = Consistency::kAsync, .survives_losses = true});
+  const std::string all = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup);
+    Tensors parameters = zeros();
+    client.initialise(spans(parameters));
+    throw Error(ErrorCode::kIo, "the disk is full");
+  });
+  EXPECT_THAT(all, HasSubstr("all 2 workers have died"));
+  const std::string first = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup);
+    Tensors parameters = zeros();
+    std::vector<double> values(1);
+    client.sum(values);  // Now both are known.
+    if (client.worker() == 0) throw Error(ErrorCode::kIo, "the disk is full");
+    client.initialise(spans(parameters));
+  });
+  EXPECT_THAT(first, HasSubstr("worker 0 ended before it had set the parameters"));
+}
+
+}  // namespace
+}  // namespace gyre::params
