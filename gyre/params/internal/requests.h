@@ -16,8 +16,8 @@ enum class RequestKind : std::uint8_t {
                      ///< quorum server 0 sends the verdict, too.
   kStepInPlace = 5,  ///< As kStep, but the gradients and the answers are in SharedValues: the messages are empty and
                      ///< say that a block is there.
-  kSum = 6,    ///< Followed by float64 values, as payload, and answered with as many. Server 0 alone.
-  kLeave = 7,  ///< The last one.
+  kSum = 6,          ///< Followed by float64 values, as payload, and answered with as many. Server 0 alone.
+  kLeave = 7,        ///< The last one.
 };
 
 struct Request {

@@ -70,7 +70,7 @@ std::vector<Ledger::Answer> Shard::leave(int worker) {
     const MutexLock lock(mutex_);
     decisions = ledger_.leave(worker);
   }
-  return carry_out(std::move(decisions));
+  return carry_out(decisions);
 }
 
 std::vector<Ledger::Answer> Shard::lose(int worker) {
@@ -79,7 +79,7 @@ std::vector<Ledger::Answer> Shard::lose(int worker) {
     const MutexLock lock(mutex_);
     decisions = ledger_.lose(worker);
   }
-  return carry_out(std::move(decisions));
+  return carry_out(decisions);
 }
 
 void Shard::note_rate(int worker, double rate) {
@@ -90,7 +90,7 @@ void Shard::apply(std::span<const int> contributors) {
   for (const auto& block : blocks_) update(*block, contributors);
 }
 
-std::vector<Ledger::Answer> Shard::carry_out(std::vector<Ledger::Decision> decisions) {
+std::vector<Ledger::Answer> Shard::carry_out(const std::vector<Ledger::Decision>& decisions) {
   std::vector<Ledger::Answer> answers;
   for (const Ledger::Decision& decision : decisions) {
     if (!decision.contributors.empty()) update(*blocks_.at(decision.block), decision.contributors);

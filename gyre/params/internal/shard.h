@@ -85,7 +85,7 @@ class Shard {
     std::map<std::uint64_t, std::uint64_t> staleness GYRE_GUARDED_BY(mutex);
   };
 
-  std::vector<Ledger::Answer> carry_out(std::vector<Ledger::Decision> decisions);
+  std::vector<Ledger::Answer> carry_out(const std::vector<Ledger::Decision>& decisions);
   void average(BlockState& block, std::span<const int> contributors);
   void update(BlockState& block, std::span<const int> contributors);
   void check_rates(const BlockState& block, std::span<const int> contributors) const;

@@ -202,7 +202,8 @@ def server_cells(row: Row) -> tuple[str, ...]:
     parts = [row["architecture"], size_text(row["bytes"]), *([row["rate"]] if "rate" in row else [])]
     return (
         ", ".join(parts), str(row["workers"]), str(row["servers"]), str(row["hosts"]), time_text(ours),
-        time_text(row.get("other_memory_us")), time_text(row.get("predicted_us")), time_text(bound), f"{bound / ours:.0%}" if bound else "-",
+        time_text(row.get("other_memory_us")), time_text(row.get("predicted_us")), time_text(bound),
+        f"{bound / ours:.0%}" if bound else "-",
         *(size_text(sent[role]) if sent.get(role) else "-" for role in ("worker", "server")),
         processor, time_text(gloo), _ratio_text(gloo, ours), time_text(tensorflow), _ratio_text(tensorflow, ours),
         time_text(row.get("allreduce_us")),
