@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from gyre.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from gyre.workers import _limits, _local, _session
-from machine import free_port
 from running_job import wait_until
 from worker_session import PACKAGE, processes_with, worker_session
 
@@ -404,55 +403,3 @@ def test_a_login_ends_with_its_worker() -> None:
     workers.stop_workers(launched)
     assert login.wait(timeout=60) != 0
     login.stdout.close()
-
-
-MASTER = """
-import cdsw, socket
-import cml.workers_v1
-from cdsw_tensorflow_utils import run_cluster
-
-server = socket.create_server(("0.0.0.0", PORT))
-workers = cdsw.launch_workers(n=2, cpu=0.2, memory=0.5, script="worker.py")
-for _ in range(2):
-    connection, _ = server.accept()
-    print(connection.recv(100).decode())
-    connection.close()
-ids = [worker["id"] for worker in workers]
-result = cml.workers_v1.await_workers(ids, wait_for_completion=True, timeout_seconds=60)
-print(sorted(result), len(result["workers"]))
-print(run_cluster(n_workers=1, n_ps=1, cpu=0.5, memory=0.5, worker_script="task", timeout_seconds=120))
-try:
-    cdsw.track_metric("loss", 1)
-except AttributeError as error:
-    print(error)
-"""
-WORKER = """
-import cdsw, os, socket
-with socket.create_connection((os.environ["CDSW_MASTER_IP"], PORT)) as connection:
-    connection.sendall(b"hello from a worker")
-"""
-
-
-def test_code_written_for_cdsw_runs_unchanged(tmp_path: Path) -> None:
-    port = str(free_port())
-    (tmp_path / "master.py").write_text(MASTER.replace("PORT", port))
-    (tmp_path / "worker.py").write_text(WORKER.replace("PORT", port))
-    (tmp_path / "task.py").write_text("def run(cluster, server, task_index): print(cluster.jobs)")
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-    where = subprocess.run(
-        [sys.executable, "-m", "gyre.cdsw"], env=environment, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout.strip()
-    environment["PYTHONPATH"] = f"{where}:{PACKAGE}"
-    done = subprocess.run(
-        [sys.executable, "master.py"], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "hello from a worker",
-        "hello from a worker",
-        "['failures', 'workers'] 2",
-        "[worker 0] ['worker', 'ps']",
-        "(None, None)",
-        "Gyre's cdsw has the workers API only (await_workers, launch_workers, list_workers, stop_workers), "
-        "not track_metric",
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -82,6 +83,21 @@ def run_cluster(
         raise
     tasks.stop()
     return None, None
+
+
+def tensorflow_worker_code(directory: str | os.PathLike[str], job_name: str, script: str | None = None) -> str:
+    """The code for launch_workers(code=…) of one job of a cluster, "worker" or "ps", for programs that start the
+    cluster themselves; run_cluster does all of this.
+
+    Each task waits for `directory`/cluster.json with the addresses of all tasks, {"worker": ["host:port", …], "ps":
+    […]}, which must appear complete (write another file and rename it). It finds itself there by its `ip_address`. A
+    worker then calls run(cluster, server, task_index) of the module `script`. Without `script`, and as a parameter
+    server, a task runs its server until stop_workers(). ValueError for another job_name.
+    """
+    if job_name not in ("worker", "ps"):
+        raise InvalidArgumentError(f"job_name is {job_name!r}; it must be 'worker' or 'ps'")
+    where = os.path.abspath(directory)
+    return f"from gyre.workers._file_task import run\nrun({where!r}, {job_name!r}, {script!r})\n"
 
 
 class _Cluster:

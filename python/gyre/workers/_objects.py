@@ -1,10 +1,14 @@
-"""What run(cluster, server, task_index) gets where TensorFlow is not installed: objects with the same fields."""
+"""What run(cluster, server, task_index) gets: TensorFlow's objects, or where it is not installed objects with the same
+fields."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gyre.errors import InvalidArgumentError
 
@@ -79,3 +83,21 @@ class Server:
     def join(self) -> None:
         """Waits until the process is ended. run_cluster ends the ps tasks when all workers have returned."""
         threading.Event().wait()
+
+
+def framework_here() -> str:
+    """Whose objects a task gets in this process unless it is told."""
+    return TENSORFLOW if importlib.util.find_spec("tensorflow") else OURS
+
+
+def make_objects(
+    framework: str, spec: Mapping[str, Sequence[str]], job_name: str, task_index: int, listener: socket.socket
+) -> tuple[Any, Any]:
+    """The cluster, and the server of this task, at whose address `listener` listens."""
+    if framework == OURS:
+        cluster = ClusterSpec(spec)
+        return cluster, Server(cluster, job_name, task_index, listener)
+    tensorflow = importlib.import_module("tensorflow")
+    listener.close()  # For TensorFlow's server, which makes its own.
+    theirs = tensorflow.train.ClusterSpec(spec)
+    return theirs, tensorflow.distribute.Server(theirs, job_name=job_name, task_index=task_index)

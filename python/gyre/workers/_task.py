@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import secrets
@@ -14,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from gyre.workers._keeper import KEY, connect, send
-from gyre.workers._objects import OURS, TENSORFLOW, ClusterSpec, Server
+from gyre.workers._objects import OURS, TENSORFLOW, framework_here, make_objects
 
 # Below the ports that Linux gives to outgoing connections: a port that TensorFlow is about to bind stays free.
 _LOWEST_PORT = 10_000
@@ -71,7 +70,9 @@ class _Task:
         listener = self.attempt("start", self.listen)
         self.send({"address": f"{self.address}:{listener.getsockname()[1]}", "framework": self.framework})
         spec = self.receive()["cluster"]
-        cluster, server = self.attempt("connect", lambda: self.objects(spec, listener))
+        cluster, server = self.attempt(
+            "connect", lambda: make_objects(self.framework, spec, self.role, self.index, listener)
+        )
         self.send({"ready": True})
         self.receive()  # All tasks are ready.
         if self.role == "worker" and module is not None:
@@ -86,7 +87,7 @@ class _Task:
 
     def choose_framework(self) -> None:
         if not self.framework:
-            self.framework = TENSORFLOW if importlib.util.find_spec("tensorflow") else OURS
+            self.framework = framework_here()
         if self.framework == TENSORFLOW:
             importlib.import_module("tensorflow")
 
@@ -106,15 +107,6 @@ class _Task:
                 continue
         raise OSError(f"no free port from {_LOWEST_PORT} to {_HIGHEST_PORT} in {_TRIES} tries")
 
-    def objects(self, spec: dict[str, list[str]], listener: socket.socket) -> tuple[Any, Any]:
-        if self.framework == OURS:
-            cluster = ClusterSpec(spec)
-            return cluster, Server(cluster, self.role, self.index, listener)
-        tensorflow = importlib.import_module("tensorflow")
-        listener.close()  # For TensorFlow's server, which makes its own.
-        theirs = tensorflow.train.ClusterSpec(spec)
-        return theirs, tensorflow.distribute.Server(theirs, job_name=self.role, task_index=self.index)
-
 
 def _show(failure: Exception) -> None:
     """The traceback, from the first line that is not of this file on."""
@@ -124,11 +116,15 @@ def _show(failure: Exception) -> None:
     traceback.print_exception(type(failure), failure, trace)
 
 
-def main() -> int:
-    # gRPC takes an empty proxy variable for a proxy.
+def drop_empty_proxies() -> None:
+    """gRPC takes an empty proxy variable for a proxy."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "grpc_proxy", "all_proxy", "ALL_PROXY"):
         if os.environ.get(name) == "":
             del os.environ[name]
+
+
+def main() -> int:
+    drop_empty_proxies()
     sys.path.insert(0, "")
     try:
         _Task(sys.argv[1:]).run()
