@@ -144,21 +144,25 @@ def test_the_programs_show_what_they_wait_for(start_job: StartJob, tmp_path: Pat
 
 
 EXCHANGE = """
-import torch, gyre.params as ps
+import torch, gyre.data, gyre.params as ps
 ps.init()
+loader = gyre.data.Loader("x.tfrecord", {"x": gyre.data.floats(8)}, batch_size=1)
 model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2))
 optimizer = ps.ParameterServerOptimizer(
     torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), consistency="async"
 )
-for _ in range(3):
+for batch in loader:
     optimizer.zero_grad()
-    model(torch.ones(1, 8)).sum().backward()
+    model(batch["x"]).sum().backward()
     optimizer.step()
 optimizer.settle()
 """
 
 
-def test_a_script_shows_its_exchanges_with_parameter_servers(start_job: StartJob, tmp_path: Path) -> None:
+def test_a_script_shows_its_exchanges_with_parameter_servers_and_its_loader(
+    start_job: StartJob, tmp_path: Path
+) -> None:
+    write_tfrecords(tmp_path / "x.tfrecord", [{"x": [0.0] * 8} for _ in range(6)])
     variables = {"PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
     options = ("-n", "2", "--servers", "1", "--timeline", "trace.json")
     job = start_job(*options, "--", sys.executable, "-c", EXCHANGE, env=variables, timeout=120)
@@ -166,6 +170,7 @@ def test_a_script_shows_its_exchanges_with_parameter_servers(start_job: StartJob
     found = waits(tmp_path / "trace.json")
     calls = [phase["name"] for phase in found.pop("parameter servers")]
     assert calls == ["PULL", "STEP", "STEP", "STEP", "SUM", "PULL"]
+    assert sum(phase["name"] == "WAIT_FOR_DATA" for phase in found.pop("data: x.tfrecord")) == 3
     ((row, phases),) = found.items()
     assert row == "server 0: 0.weight … 1.bias"
     assert len(phases) == 3 * 3

@@ -17,19 +17,24 @@ namespace {
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
+/// Scripts run on workers only: to them the job is its workers, which are the first ranks of the job and of each host.
+int worker_count(const JobEnvironment& job) { return job.size - job.servers; }
+int local_worker_count(const JobEnvironment& job) {
+  return static_cast<int>(std::ranges::count_if(job.ranks, [&](int rank) { return rank < worker_count(job); }));
+}
+
 /// What torchrun sets, so that its scripts run unchanged.
 void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvironment& job, int local_rank) {
   const int rank = job.ranks[static_cast<std::size_t>(local_rank)];
-  const std::string size = std::to_string(job.size);
   for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, std::string>>{
            {"RANK", std::to_string(rank)},
-           {"WORLD_SIZE", size},
+           {"WORLD_SIZE", std::to_string(worker_count(job))},
            {"LOCAL_RANK", std::to_string(local_rank)},
-           {"LOCAL_WORLD_SIZE", std::to_string(job.ranks.size())},
+           {"LOCAL_WORLD_SIZE", std::to_string(local_worker_count(job))},
            {"GROUP_RANK", std::to_string(job.node)},
            {"GROUP_WORLD_SIZE", std::to_string(job.nodes)},
            {"ROLE_RANK", std::to_string(job.index_in_role.value_or(rank))},
-           {"ROLE_WORLD_SIZE", std::to_string(job.role_size.value_or(job.size))},
+           {"ROLE_WORLD_SIZE", std::to_string(job.role_size.value_or(worker_count(job)))},
            {"ROLE_NAME", job.role},
            {"MASTER_ADDR", job.master_address},
            {"MASTER_PORT", std::to_string(job.master_port)},
@@ -47,9 +52,9 @@ void set_torchrun_variables(std::vector<std::string>& environment, const JobEnvi
 void set_horovodrun_variables(std::vector<std::string>& environment, const JobEnvironment& job, int local_rank) {
   for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, int>>{
            {"HOROVOD_RANK", job.ranks[static_cast<std::size_t>(local_rank)]},
-           {"HOROVOD_SIZE", job.size},
+           {"HOROVOD_SIZE", worker_count(job)},
            {"HOROVOD_LOCAL_RANK", local_rank},
-           {"HOROVOD_LOCAL_SIZE", static_cast<int>(job.ranks.size())},
+           {"HOROVOD_LOCAL_SIZE", local_worker_count(job)},
            {"HOROVOD_CROSS_RANK", job.node},
            {"HOROVOD_CROSS_SIZE", job.nodes},
        }) {
@@ -125,7 +130,8 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   // Into a pipe Python would write 8 KB at a time, and a rank that is killed would take its last lines along.
   if (!is_set(environment, "PYTHONUNBUFFERED")) set_variable(environment, "PYTHONUNBUFFERED", "1");
   if (!has_value(environment, "OMP_NUM_THREADS")) {
-    set_variable(environment, "OMP_NUM_THREADS", std::to_string(threads_per_rank(job.cores, local_size)));
+    set_variable(environment, "OMP_NUM_THREADS",
+                 std::to_string(threads_per_rank(job.cores, std::max(1, local_worker_count(job)))));
   }
   return environment;
 }

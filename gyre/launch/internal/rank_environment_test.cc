@@ -64,6 +64,19 @@ TEST(rank_environment, ranks_of_the_second_host_count_from_the_first_hosts_end) 
   EXPECT_THAT(environment, Each(Not(StartsWith("GYRE_KEY_FD="))));
 }
 
+TEST(rank_environment, parameter_servers_are_no_ranks_to_scripts) {
+  JobEnvironment job = job_of(3, 8);  // Two workers and a server, of four and two.
+  job.ranks = {2, 3, 5};
+  job.size = 6;
+  job.servers = 2;
+  const auto environment = rank_environment(job, 1);
+  EXPECT_THAT(environment, IsSupersetOf({"GYRE_RANK=3", "GYRE_SIZE=6", "GYRE_SERVERS=2", "GYRE_LOCAL_SIZE=3", "RANK=3",
+                                         "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2", "ROLE_WORLD_SIZE=4", "HOROVOD_SIZE=4",
+                                         "HOROVOD_LOCAL_SIZE=2", "OMP_NUM_THREADS=4"}));
+  job.ranks = {4};
+  EXPECT_THAT(rank_environment(job, 0), IsSupersetOf({"GYRE_RANK=4", "OMP_NUM_THREADS=8"})) << "a host of servers";
+}
+
 TEST(rank_environment, only_rank_0_gets_the_listening_socket_and_everyone_the_failure_pipe) {
   EXPECT_THAT(rank_environment(job_of(4, 8), 0), Contains("GYRE_RENDEZVOUS_FD=7"));
   EXPECT_THAT(rank_environment(job_of(4, 8), 1), Each(Not(StartsWith("GYRE_RENDEZVOUS_FD="))));

@@ -30,6 +30,7 @@
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/memory_binding.h"
 #include "python/gyre/core/process_bound.h"
+#include "python/gyre/core/shared_timeline.h"
 
 namespace gyre::python {
 namespace {
@@ -144,6 +145,9 @@ class DataLoader {
   /// Shows the wait for the last batch in the timeline of the job.
   void add_wait_to_timeline(const RuntimeOwner& runtime, const std::string& row) const {
     if (runtime.is_here()) train::add_wait_to_timeline(runtime.get().engine(), row, wait_);
+  }
+  void add_wait_to(const SharedTimeline& shared, const std::string& row) const {
+    train::add_wait_to_timeline(*shared.timeline, row, wait_);
   }
 
  private:
@@ -296,6 +300,7 @@ void bind_data(nanobind::module_& module) {
       .def("next", &DataLoader::next, "(fields, step, samples that count), or None at the end of the epoch.")
       .def("add_wait_to_timeline", &DataLoader::add_wait_to_timeline, nb::arg("runtime"), nb::arg("row"),
            "Shows the wait for the last batch in the job's timeline, where that runs.")
+      .def("add_wait_to_timeline", &DataLoader::add_wait_to, nb::arg("timeline"), nb::arg("row"))
       .def("ledger", [](DataLoader& self) { return to_dict(self.loader().ledger()); });
   module.def("encode_example", &encode_example, nb::arg("features"));
   module.def("synthetic_image", &make_image, nb::arg("seed"), nb::arg("classes"), nb::arg("size"), nb::arg("stream"),

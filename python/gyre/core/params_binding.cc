@@ -1,6 +1,7 @@
 #include "python/gyre/core/params_binding.h"
 
 #include <fmt/format.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +27,7 @@
 #include "gyre/params/consistency.h"
 #include "python/gyre/core/interruptible.h"
 #include "python/gyre/core/process_bound.h"
+#include "python/gyre/core/shared_timeline.h"
 
 namespace gyre::python {
 namespace {
@@ -47,6 +50,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
   int rank() const { return layout_.worker_of(group_->rank()); }
   int size() const { return layout_.workers; }
   int servers() const { return layout_.servers; }
+  std::optional<SharedTimeline> timeline() const {
+    return timeline_ ? std::optional(SharedTimeline{timeline_}) : std::nullopt;
+  }
 
   void attach(std::vector<std::uint64_t> counts, const std::vector<std::string>& names,
               params::ConsistencyOptions consistency, bool average) {
@@ -118,15 +124,16 @@ class Handle {
  public:
   explicit Handle(std::shared_ptr<Worker> worker) : process_(own_process()), worker_(std::move(worker)) {}
   ~Handle() {
-    if (own_process() == process_) return;
+    if (is_here()) return;
     static std::vector<std::shared_ptr<Worker>> of_the_parent;
     of_the_parent.push_back(std::move(worker_));
   }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
 
+  bool is_here() const { return own_process() == process_; }
   const std::shared_ptr<Worker>& get() const {
-    if (own_process() != process_) {
+    if (!is_here()) {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("process {} is a fork of process {}, which is the worker", own_process(), process_));
     }
@@ -183,10 +190,16 @@ void bind_params(nb::module_& module) {
     }
   });
 
+  nb::class_<SharedTimeline>(module, "Timeline");
   nb::class_<Handle>(module, "ParameterWorker")
       .def_prop_ro("rank", [](const Handle& self) { return self.get()->rank(); })
       .def_prop_ro("size", [](const Handle& self) { return self.get()->size(); })
       .def_prop_ro("servers", [](const Handle& self) { return self.get()->servers(); })
+      .def_prop_ro("timeline",
+                   [](const Handle& self) -> std::optional<SharedTimeline> {
+                     if (!self.is_here()) return std::nullopt;
+                     return self.get()->timeline();
+                   })
       .def("attach",
            [](const Handle& self, const std::vector<std::uint64_t>& counts, const std::vector<std::string>& names,
               const Parsed& consistency) {

@@ -201,6 +201,8 @@ class Loader:
             memories, step, counted = found
             if (runtime := _runtime_here()) is not None:
                 self._core.add_wait_to_timeline(runtime, self._row)
+            elif (timeline := _timeline_of_worker()) is not None:
+                self._core.add_wait_to_timeline(timeline, self._row)
             fields = {
                 name: self._view(memory, field)
                 for (name, field), memory in zip(self._fields.items(), memories, strict=True)
@@ -266,6 +268,12 @@ def _shown(files: Files) -> str:
     if isinstance(files, (str, os.PathLike)):
         return os.fspath(files)
     return f"{os.fspath(files[0])} and {len(files) - 1} more" if len(files) > 1 else os.fspath(files[0])
+
+
+def _timeline_of_worker() -> _core.Timeline | None:
+    """Of this process as a worker of parameter servers, if it is one and has a timeline. Imports nothing."""
+    face = sys.modules.get("gyre.params.job")
+    return None if face is None else face.timeline_or_none()  # type: ignore[no-any-return]
 
 
 def _runtime_here() -> _core.Runtime | None:

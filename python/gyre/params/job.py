@@ -49,6 +49,11 @@ def worker_or_none() -> _core.ParameterWorker | None:
     return _worker.core
 
 
+def timeline_or_none() -> _core.Timeline | None:
+    """The timeline of this worker, if there are servers and `gyre run --timeline` asked for one."""
+    return None if _worker.core is None else _worker.core.timeline
+
+
 def is_initialized() -> bool:
     """Whether init() has been called, and shutdown() has not."""
     return _worker.core is not None or hvd.is_initialized()
