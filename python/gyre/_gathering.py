@@ -119,10 +119,16 @@ def _place_in(url: str) -> _Place | None:
     return _Place(rank, world_size, host, port)
 
 
+def _started_ranks() -> int | None:
+    """How many ranks the launcher has started to run the script, which parameter servers do not. None if unknown."""
+    size, servers = os.environ.get("GYRE_SIZE", ""), os.environ.get("GYRE_SERVERS", "0")
+    return int(size) - int(servers) if size.isdecimal() and servers.isdecimal() else None
+
+
 def _warn_of_more_ranks(place: _Place) -> None:
     """More ranks than the launcher has started: torch would wait for them for half an hour, silently."""
-    started = os.environ.get("GYRE_SIZE", "")
-    if started.isdecimal() and place.world_size > int(started):
+    started = _started_ranks()
+    if started is not None and place.world_size > started:
         warnings.warn(
             f"init_process_group() waits for {place.world_size} ranks, and `gyre run` has started {started}: leave out "
             "world_size and rank, which it sets, or start as many",
@@ -150,7 +156,7 @@ def _with_own_store(place: _Place, wait: Callable[[], Result]) -> Result:
 def launchers_ranks(world_size: int, members: Sequence[int] = ()) -> Sequence[int]:
     """The launcher's numbers of `members` of torch's world (all, if none are named). None if the world is not the whole
     job (then only its creator knows its ranks), or no launcher reports which ranks have ended."""
-    if "GYRE_ENDED_FD" not in os.environ or str(world_size) != os.environ.get("GYRE_SIZE"):
+    if "GYRE_ENDED_FD" not in os.environ or world_size != _started_ranks():
         return ()
     return members or range(world_size)
 
