@@ -12,6 +12,7 @@
 #include "gyre/base/check.h"
 #include "gyre/base/error.h"
 #include "gyre/group/messages/point_to_point.h"
+#include "gyre/net/segment.h"
 #include "gyre/params/internal/channel.h"
 #include "gyre/params/internal/exchange_trace.h"
 #include "gyre/params/internal/requests.h"
@@ -83,7 +84,7 @@ class Client::Implementation {
   std::vector<std::vector<float>> in_;
   Bytes verdict_;                                 // Where there is a quorum.
   std::optional<internal::SharedValues> shared_;  // Where there is a server on this host.
-  std::vector<float> unshared_;                   // Where there is none, from the first memory() on.
+  std::shared_ptr<net::Segment> unshared_;        // Where there is none, from the first memory() on.
   std::vector<std::span<float>> memory_;          // By tensor, likewise.
   std::uint64_t steps_ = 0;
   bool left_ = false;
@@ -156,8 +157,9 @@ void Client::Implementation::send_payload(int server, std::span<const std::byte>
 
 Client::Values Client::Implementation::memory() {
   if (memory_.empty()) {
-    if (!shared_) unshared_.resize(value_count());
-    std::span<float> values = shared_ ? shared_->values() : std::span<float>(unshared_);
+    if (!shared_) unshared_ = net::Segment::create(value_count() * sizeof(float));
+    std::span<float> values =
+        shared_ ? shared_->values() : std::span(reinterpret_cast<float*>(unshared_->bytes().data()), value_count());
     for (const std::uint64_t count : setup_.tensor_values) {
       memory_.push_back(values.first(static_cast<std::size_t>(count)));
       values = values.subspan(static_cast<std::size_t>(count));

@@ -37,8 +37,9 @@ class Client {
   int worker() const;
   int workers() const;
 
-  /// Memory for values of all tensors, zero at first, which stays as long as the client. Servers of this host work on
-  /// it: a step whose gradients and results lie there moves no bytes, and takes less than half of the time.
+  /// Memory for values of all tensors, zero at first, in one net::Segment, which stays as long as the client. Servers
+  /// of this host work on it: a step whose gradients and results lie there moves no bytes, and takes less than half of
+  /// the time. Error(kResourceExhausted).
   Values memory();
 
   /// Worker 0's values become the servers', and so everybody's. Collective among the workers, once, before any step;

@@ -15,6 +15,10 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/random.h"
+#include "gyre/group/in_process.h"
+#include "gyre/params/server.h"
+#include "gyre/train/engine_exchange.h"
+#include "gyre/train/server_exchange.h"
 
 namespace gyre::train {
 namespace {
@@ -131,24 +135,66 @@ at::Tensor sharing(const at::Tensor& gradient, std::size_t way) {
   }
 }
 
+/// Keeps something of each step's gradients, and looks at it after the next steps.
+void keep_gradients(GradientExchange& exchange) {
+  Network network(5);
+  exchange.attach(network.parameters());
+  std::vector<at::Tensor> kept;
+  std::vector<at::Tensor> values;
+  for (int step = 0; step < kSteps; ++step) {
+    exchange.zero_gradients();
+    network.loss(exchange.rank(), step).backward();
+    exchange.synchronize();
+    for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(kept[i], values[i])) << i;
+    for (const at::Tensor& tensor : tensors_of(network)) {
+      kept.push_back(sharing(tensor.grad(), kept.size()));
+      values.push_back(kept.back().clone());
+    }
+  }
+}
+
 TEST(DistributedOptimizerGradientTest, what_is_kept_of_a_gradient_keeps_its_values) {
   engine::run_ranks(2, [](engine::Runtime& runtime) {
-    Network network(5);
-    torch::optim::SGD sgd(tensors_of(network), 0.1);
-    DistributedOptimizer optimizer(sgd, network.parameters(), runtime);
-    std::vector<at::Tensor> kept;
-    std::vector<at::Tensor> values;
-    for (int step = 0; step < kSteps; ++step) {
-      optimizer.zero_grad();
-      network.loss(runtime.rank(), step).backward();
-      optimizer.step();
-      for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(kept[i], values[i])) << i;
-      for (const at::Tensor& tensor : tensors_of(network)) {
-        kept.push_back(sharing(tensor.grad(), kept.size()));
-        values.push_back(kept.back().clone());
-      }
-    }
+    EngineExchange exchange(runtime);
+    keep_gradients(exchange);
   });
+}
+
+/// Of all steps.
+std::vector<at::Tensor> averages(GradientExchange& exchange) {
+  Network network(5);
+  exchange.attach(network.parameters());
+  std::vector<at::Tensor> result;
+  for (int step = 0; step < kSteps; ++step) {
+    if (step != 2) exchange.zero_gradients();  // Step 2 adds to what the exchange has left.
+    network.loss(exchange.rank(), step).backward();
+    exchange.synchronize();
+    for (const at::Tensor& tensor : tensors_of(network)) result.push_back(tensor.grad().clone());
+  }
+  return result;
+}
+
+TEST(ServerExchangeTest, gradients_are_those_of_the_engine_and_what_is_kept_keeps_its_values) {
+  std::vector<at::Tensor> expected;
+  engine::run_ranks(2, [&](engine::Runtime& runtime) {
+    EngineExchange exchange(runtime);
+    const std::vector<at::Tensor> found = averages(exchange);
+    if (runtime.rank() == 0) expected = found;
+  });
+  const params::Layout layout{.workers = 2, .servers = 1};
+  for (const auto& host_ids : {std::vector<std::string>{}, {"a", "a", "b"}}) {
+    for (const bool keeps : {false, true}) {
+      const auto work = [&](group::Group& group) {
+        if (layout.is_server(group.rank())) return static_cast<void>(params::serve(group, layout));
+        ServerExchange exchange(group, layout);
+        if (keeps) return keep_gradients(exchange);
+        const std::vector<at::Tensor> found = averages(exchange);
+        ASSERT_EQ(found.size(), expected.size());
+        for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(at::equal(found[i], expected[i])) << i;
+      };
+      group::run_in_process(layout.size(), work, host_ids);
+    }
+  }
 }
 
 TEST(DistributedOptimizerWireTest, hosts_that_exchange_in_half_precision_end_with_equal_weights) {

@@ -79,7 +79,7 @@ EngineExchange::~EngineExchange() {
   take_hooks_off();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     at::Tensor& parameter = parameters_[index].tensor;
-    if (index < places_.size() && parameter.grad().defined() && parameter.grad().is_alias_of(places_[index].tensor)) {
+    if (index < places_.size() && parameter.grad().defined() && parameter.grad().is_alias_of(places_[index].tensor())) {
       parameter.mutable_grad() = parameter.grad().clone();
     }
   }
@@ -150,9 +150,9 @@ void EngineExchange::take_gradient(std::size_t index) {
 void EngineExchange::contribute(std::size_t index) {
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const at::NoGradGuard no_grad;
-  if (gradient.defined() && gradient.data_ptr() != places_[index].tensor.data_ptr()) {
-    free_place(index);
-    const at::Tensor& place = places_[index].tensor;
+  if (gradient.defined() && gradient.data_ptr() != places_[index].tensor().data_ptr()) {
+    places_[index].free();
+    const at::Tensor& place = places_[index].tensor();
     const at::Tensor contribution = gradient;
     // Autograd's own tensor is not needed any more, unless somebody differentiates through it.
     if (!gradient.requires_grad()) gradient = place;
@@ -166,26 +166,11 @@ void EngineExchange::contribute(std::size_t index) {
   plan_->mark_ready(index);
 }
 
-void EngineExchange::free_place(std::size_t index) {
-  const Place& place = places_[index];
-  // What shares the gradient's memory holds the tensor (a DLPack capsule) or its storage (a view).
-  if (place.tensor.use_count() == 1 && place.tensor.storage().use_count() == 1) return;
-  place.window->keep_values();
-  places_[index] = new_place(index);
-}
-
-EngineExchange::Place EngineExchange::new_place(std::size_t index) {
-  const at::Tensor& parameter = parameters_[index].tensor;
-  auto window = net::Window::over(plan_->tensor(index));
-  at::Tensor tensor = at::from_blob(
-      window->bytes().data(), parameter.sizes(), [window](void* /*memory*/) {},
-      parameter.options().requires_grad(false));
-  return {std::move(tensor), std::move(window)};
-}
-
 void EngineExchange::make_plan() {
   plan_ = runtime_.engine().make_plan(describe_tensors(), plan_options());
-  for (std::size_t index = 0; index < parameters_.size(); ++index) places_.push_back(new_place(index));
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    places_.emplace_back(plan_->tensor(index), parameters_[index].tensor);
+  }
   for (const std::size_t index : arrived_) contribute(index);
 }
 
@@ -214,13 +199,13 @@ void EngineExchange::synchronize() {
     if (parameters_[index].tensor.grad().defined()) {
       contribute(index);  // Put there by somebody else than backward().
     } else {
-      free_place(index);  // Zeros will stand there.
+      places_[index].free();  // Zeros will stand there.
     }
   }
   has_new_gradients_ = false;
   plan_->finish_step();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    parameters_[index].tensor.mutable_grad() = places_[index].tensor;
+    parameters_[index].tensor.mutable_grad() = places_[index].tensor();
   }
 }
 

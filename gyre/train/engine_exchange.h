@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gyre/engine/runtime.h"
-#include "gyre/net/window.h"
 #include "gyre/train/gradient_exchange.h"
+#include "gyre/train/gradient_place.h"
 
 namespace gyre::train {
 
@@ -55,27 +55,18 @@ class EngineExchange final : public GradientExchange {
 
  private:
   class Hook;
-  /// Of a parameter's gradient in the arena, shaped like it.
-  struct Place {
-    at::Tensor tensor;  // A view of the window.
-    std::shared_ptr<net::Window> window;
-  };
   void take_hooks_off();
   void take_gradient(std::size_t index);
   /// Copies a complete gradient to its place, unless it lies there, and hands it in.
   void contribute(std::size_t index);
-  /// Makes the place of a gradient that is about to be written ours alone: whoever kept the last step's gradient keeps
-  /// its values, in memory of its own.
-  void free_place(std::size_t index);
-  Place new_place(std::size_t index);
   void make_plan();
   std::vector<engine::PlanTensor> describe_tensors() const;
   engine::PlanOptions plan_options() const;
 
   engine::Runtime& runtime_;
   const ExchangeOptions options_;
-  NamedTensors parameters_;           // In the order in which they were attached reversed: roughly that of backward.
-  std::vector<Place> places_;         // Of the parameters; filled with the plan.
+  NamedTensors parameters_;            // In the order in which they were attached reversed: roughly that of backward.
+  std::vector<GradientPlace> places_;  // Of the parameters in the arena; filled with the plan.
   std::vector<std::size_t> arrived_;  // In the first step: the parameters whose gradients are complete, in their order.
   std::unique_ptr<engine::Plan> plan_;  // Made when the first step ends.
   std::uint64_t calls_ = 0;             // Names the operations of broadcast() and sum().

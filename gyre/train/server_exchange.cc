@@ -1,6 +1,7 @@
 #include "gyre/train/server_exchange.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <numeric>
@@ -80,30 +81,27 @@ ServerExchange::ServerExchange(group::Group& group, const params::Layout& layout
                                const params::ConsistencyOptions& consistency, std::shared_ptr<Timeline> timeline)
     : WorkerExchange(group, layout, consistency, params::Rule::kAverage, std::move(timeline)) {}
 
-ServerExchange::~ServerExchange() {
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    at::Tensor& gradient = parameters()[i].tensor.mutable_grad();
-    if (gradient.defined() && gradient.is_alias_of(places_[i])) gradient = gradient.clone();
-  }
-}
-
 void ServerExchange::attach(const NamedTensors& parameters) {
   WorkerExchange::attach(parameters);
   const params::Client::Values memory = client().memory();
   for (std::size_t i = 0; i < memory.size(); ++i) {
-    places_.push_back(at::from_blob(memory[i].data(), parameters[i].tensor.sizes(), at::kFloat));
+    places_.emplace_back(std::as_writable_bytes(memory[i]), parameters[i].tensor);
   }
 }
 
 void ServerExchange::synchronize() {
+  const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     at::Tensor& gradient = parameters()[i].tensor.mutable_grad();
+    GradientPlace& place = places_[i];
     if (!gradient.defined()) {
-      places_[i].zero_();  // A parameter that this worker did not use has a gradient on others.
-    } else if (!gradient.is_alias_of(places_[i])) {
-      places_[i].copy_(gradient.detach());
+      place.free();
+      place.tensor().zero_();  // A parameter that this worker did not use has a gradient on others.
+    } else if (gradient.data_ptr() != place.tensor().data_ptr()) {
+      place.free();
+      place.tensor().copy_(gradient);
     }
-    gradient = places_[i];
+    gradient = place.tensor();
   }
   const params::Client::Values memory = client().memory();
   const std::vector<std::span<const float>> gradients(memory.begin(), memory.end());

@@ -9,6 +9,7 @@
 #include "gyre/group/group.h"
 #include "gyre/params/client.h"
 #include "gyre/train/gradient_exchange.h"
+#include "gyre/train/gradient_place.h"
 
 namespace gyre::train {
 
@@ -47,22 +48,19 @@ class WorkerExchange : public GradientExchange {
 
 /// Exchanges gradients through parameter servers: each worker sends its gradients and gets the average of all workers',
 /// with the bits of EngineExchange on one host, and updates its own copy of the parameters. From the first exchange on
-/// gradients are views of the exchange's memory, as in EngineExchange: the next exchange changes them.
+/// gradients are in memory that servers of this host work on; a tensor that somebody keeps of one keeps its values, as
+/// with EngineExchange.
 class ServerExchange final : public WorkerExchange {
  public:
   /// `consistency`: of kSync, without backup workers.
   ServerExchange(group::Group& group, const params::Layout& layout, const params::ConsistencyOptions& consistency = {},
                  std::shared_ptr<Timeline> timeline = nullptr);
 
-  ~ServerExchange() override;
-  ServerExchange(const ServerExchange&) = delete;
-  ServerExchange& operator=(const ServerExchange&) = delete;
-
   void attach(const NamedTensors& parameters) override;
   void synchronize() override;
 
  private:
-  std::vector<at::Tensor> places_;  // By parameter: the client's memory.
+  std::vector<GradientPlace> places_;  // By parameter, in the client's memory.
 };
 
 }  // namespace gyre::train
