@@ -49,7 +49,7 @@ void add_options(CLI::App& app, Options& options) {
   CLI::App* exchange = app.add_subcommand("exchange", "A model's gradients");
   exchange->add_option("--tensors", options.tensors, "JSON file: a list of {\"name\", \"shape\"}")->required();
   CLI::App* servers = app.add_subcommand("servers", "One tensor's gradients through parameter servers");
-  servers->add_option("--servers", options.servers.servers, "So many of the ranks")->required();
+  servers->add_option("--servers", options.servers.servers, "How many of the ranks")->required();
   servers->add_option("--bytes", options.servers.bytes, "Of the gradients, a multiple of 4")->required();
   servers->add_option("--block-bytes", options.servers.block_bytes, "At most, a multiple of 4 (0: as programs do)");
   servers->add_flag("--own-buffers", options.servers.own_buffers, "Gradients outside of the memory that servers map");

@@ -18,7 +18,7 @@ namespace gyre::bench_rank {
 /// How long and on how much memory one figure is measured.
 struct Effort {
   double seconds = 0.6;        ///< About so long per figure,
-  int fewest_rounds = 5;       ///< but at least so many rounds.
+  int fewest_rounds = 5;       ///< but at least this many rounds.
   std::size_t rotation_bytes;  ///< Buffers rotate over at least so much memory, so that none is found in the cache.
 };
 

@@ -10,7 +10,7 @@ namespace gyre::bench_rank {
 
 /// An exchange of one tensor's gradients through parameter servers.
 struct ServerBench {
-  int servers = 1;              ///< So many of the job's ranks; the others are workers.
+  int servers = 1;              ///< How many of the job's ranks; the others are workers.
   std::size_t bytes = 0;        ///< Of one worker's gradients; a multiple of 4.
   bool own_buffers = false;     ///< Gradients are in buffers of the worker's, instead of Client::memory().
   std::size_t block_bytes = 0;  ///< Of a block at most; a multiple of 4. 0: as the training programs choose.

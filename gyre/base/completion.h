@@ -86,7 +86,7 @@ class Completion {
     return state_->waiting;
   }
 
-  /// For whoever runs the operation: exactly one of the two, once.
+  /// For the code that runs the operation: exactly one of the two, once.
   void complete(Value value = {}) const {
     {
       const MutexLock lock(state_->mutex);

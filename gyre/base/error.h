@@ -29,7 +29,7 @@ enum class ErrorCode : int {
 /// "MISMATCH", "PEER_LOST", …: what messages and JSON show.
 std::string_view error_code_name(ErrorCode code);
 
-/// Base of all failures Gyre reports. The message says what failed and where; whoever catches it on
+/// Base of all failures Gyre reports. The message says what failed and where; code that catches it on
 /// the way up may add context, which is printed in front: "context: message".
 /// Copyable, so that one failure can be handed to many waiting handles.
 class Error : public std::exception {

@@ -4,7 +4,7 @@
 
 /// What a launcher (gyre/launch) hands down to the ranks that it starts, which read it in gyre/group: the names of the
 /// variables, and the size of the key. docs/guide/launchers.md says what each means; a change there is a change for
-/// whoever starts ranks by another launcher.
+/// every other launcher of ranks.
 namespace gyre::launch_contract {
 
 constexpr std::size_t kKeyBytes = 32;

@@ -11,7 +11,7 @@ class logger;  // NOLINT(readability-identifier-naming): spdlog's name.
 
 namespace gyre {
 
-/// Thread-safe; owned by whoever made it (there is no global logger). Lines go to stderr as
+/// Thread-safe; owned by the code that made it (there is no global logger). Lines go to stderr as
 /// "[gyre LEVEL prefix] message", one write each.
 using Logger = std::shared_ptr<spdlog::logger>;
 

@@ -25,7 +25,7 @@ struct ExchangeSetting {
   std::uint64_t block_bytes = 0;
 };
 
-/// The limit for blocks that suits so many servers: each gets the same number of them, up to 16, so that answers
+/// The limit for blocks that suits this number of servers: each gets the same number of them, up to 16, so that answers
 /// overlap with gradients, but none smaller than 64 KB for that; more than 16 where blocks would be larger than 4 MB;
 /// and none smaller than 4 KB. A multiple of 64 bytes. Pure; for a positive number of servers.
 std::uint64_t server_block_bytes(std::uint64_t bytes, int servers);

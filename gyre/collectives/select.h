@@ -41,7 +41,7 @@ struct Choice {
   std::string reason;  ///< One line for the log and `gyre explain`.
 };
 
-/// Why this algorithm was chosen for so many bytes, in one line for the log and `gyre explain`.
+/// Why this algorithm was chosen for this number of bytes, in one line for the log and `gyre explain`.
 std::string reason_for(Algorithm algorithm, std::size_t size_bytes, bool in_arena, const Placement& placement);
 
 /// The one place that decides. Pure: depends on its arguments only, so that all ranks decide alike.

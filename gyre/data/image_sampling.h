@@ -48,7 +48,7 @@ struct Sampling {
 /// attempts, then as much of the middle as the aspect allows). Else as Resize and CenterCrop. `size`: at least 1 x 1.
 Sampling choose_sampling(const ImageOptions& options, ImageSize size, Random& random);
 
-/// What is random about one sample in one epoch, whoever reads it.
+/// The source of one sample's random choices in one epoch, the same on every rank and thread.
 Random random_of_sample(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample);
 
 }  // namespace gyre::data

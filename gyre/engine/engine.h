@@ -77,13 +77,13 @@ class Engine {
   void stop_timeline();
   /// Whether this rank writes a timeline now.
   bool timeline_runs() const;
-  /// Something beside the operations, in a row of its own of the timeline, where that runs.
+  /// Adds a phase that is no operation to a row of its own of the timeline, if that runs.
   void add_to_timeline(std::string_view row, const PastPhase& phase);
   /// The rows of a process set of these ranks, while this engine's timeline runs.
   TimelineRows timeline_of_process_set(std::string_view name) const;
 
   /// The calling thread uses this engine: as long as it runs it may bring what other ranks wait for, so that they are
-  /// not in a deadlock. Made so by itself for whoever makes an engine or submits to it.
+  /// not in a deadlock. Implied for threads that make an engine or submit to it.
   void note_this_thread();
   /// While the result lives, what the calling thread does here counts as done by `caller`, which waits for it: for
   /// those who wait on a thread of their own, so that a signal can end the wait. Not longer than this engine.

@@ -56,7 +56,7 @@ class Runtime {
   /// in this runtime's timeline, where rank 0 takes part in it, under `name` (empty: "set" and the id).
   std::unique_ptr<Runtime> subset(std::vector<int> ranks, std::uint64_t id, const std::string& name = "") const;
 
-  /// Messages between two ranks, beside the engine's order, whose types are DataType's numbers. Collective, once;
+  /// Messages between two ranks, outside the engine's order, whose types are DataType's numbers. Collective, once;
   /// returns when links to all others are open. Destroy it before this runtime.
   std::unique_ptr<group::PointToPoint> open_messages() const;
 

@@ -18,8 +18,8 @@ namespace gyre::group {
 struct Job {
   int rank = 0;
   int size = 1;
-  /// So many ranks, the first ones, are parameter servers: rank 0 hosts the rendezvous and must outlive the workers. To
-  /// the launcher they are the last ones; see ranks_in_job.
+  /// How many ranks, the first ones, are parameter servers: rank 0 hosts the rendezvous and must outlive the workers.
+  /// To the launcher they are the last ones; see ranks_in_job.
   int servers = 0;
   net::Endpoint rendezvous;                     ///< Where rank 0 listens; unused when size is 1.
   std::shared_ptr<UniqueFd> listener;           ///< Rank 0: a socket already listening there, if the launcher made one.

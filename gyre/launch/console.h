@@ -17,7 +17,7 @@ struct LaunchOptions {
   std::vector<std::string> command;          ///< The program and its arguments; not empty.
   std::vector<std::string> environment;      ///< "NAME=VALUE", given to every rank, with Gyre's own variables added.
   int ranks = 1;                             ///< On this host: 1 … kMostRanksPerHost.
-  int servers = 0;                           ///< So many of the job's ranks, the last ones, are parameter servers …
+  int servers = 0;                           ///< How many of the job's ranks, the last ones, are parameter servers …
   std::vector<std::string> server_command;   ///< … and run this.
   std::optional<HostPart> part;              ///< Unset: the job is on this host alone.
   std::string master_address = "127.0.0.1";  ///< MASTER_ADDR of the ranks: where torch's store is to be found.

@@ -5,7 +5,7 @@
 namespace gyre::launch {
 
 /// Runs the ranks of `spec` as a process that its parent can leave and find again: everything that happens becomes a
-/// numbered record, and whoever connects to the socket (this user, or root) gets those after the number that it names.
+/// numbered record, and a client of the socket (this user, or root) gets those after the number that it names.
 /// docs/guide/launch.md has the records and the requests.
 ///
 /// * Prints one line of JSON on stdout once the ranks run, and then lets go of stdin, stdout, stderr and the session.

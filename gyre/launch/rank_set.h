@@ -40,7 +40,7 @@ struct RankSpec {
   std::string folder;                    ///< Where it starts; empty: where we are.
   std::string role = "default";          ///< ROLE_NAME.
   std::optional<int> index;              ///< ROLE_RANK, among the ranks of its role; unset: its rank.
-  std::optional<int> role_size;          ///< ROLE_WORLD_SIZE; unset: the job's size.
+  std::optional<int> role_size;          ///< ROLE_WORLD_SIZE; unset: the number of workers.
   int stdin_fd = -1;                     ///< Its stdin; negative: that is empty.
   int stdout_fd = -1;                    ///< A file or pipe that gets its stdout directly; negative: RankEvents does.
   int stderr_fd = -1;                    ///< Likewise.
@@ -56,7 +56,7 @@ struct RankSpec {
 
 struct RankSetOptions {
   std::vector<RankSpec> ranks;   ///< This host's, by rank: 1 … kMostRanksPerHost.
-  int servers = 0;               ///< GYRE_SERVERS of the ranks: so many of the job's ranks, the last ones, are servers.
+  int servers = 0;               ///< GYRE_SERVERS: how many of the job's ranks, the last ones, are parameter servers.
   std::optional<HostPart> part;  ///< Unset: the job is on this host alone.
   std::string master_address = "127.0.0.1";       ///< MASTER_ADDR of the ranks: where torch's store is to be found.
   int master_port = 0;                            ///< MASTER_PORT; 0: a free one of this host.

@@ -5,7 +5,7 @@
 
 namespace gyre::net {
 
-/// The secret of one job: whoever knows it belongs to the job.
+/// The secret of one job: every process that knows it belongs to the job.
 constexpr std::size_t kKeyBytes = 32;
 using JobKey = std::array<std::byte, kKeyBytes>;
 

@@ -12,7 +12,7 @@
 namespace gyre::net {
 
 /// Control messages: 16 bytes of header (magic u16, type u16, length u32, XXH3-64 of the payload),
-/// then the payload. Whoever reads verifies the payload's own format next.
+/// then the payload. The reader verifies the payload's own format next.
 struct Message {
   std::uint16_t type = 0;
   Bytes payload;

@@ -9,7 +9,7 @@
 namespace gyre::net {
 
 /// Memory that several processes of one host share: an anonymous memory file, so nothing is left
-/// behind whoever dies, however. Zero-filled, page-aligned. The mapping lives as long as the object.
+/// behind, whichever process dies, and however. Zero-filled, page-aligned. The mapping lives as long as the object.
 class Segment {
  public:
   /// Reserves the pages, so that a lack of memory is Error(kResourceExhausted) here and not a signal later.

@@ -6,9 +6,9 @@
 
 namespace gyre::net {
 
-/// Bytes of a segment at addresses of their own, so that whoever has kept such an address (a view of a tensor, an array
-/// over its memory) can go on seeing the values of one moment while the segment's bytes change. Costs an entry in the
-/// page table and, once the values are kept, as much private memory as there are bytes, rounded up to pages.
+/// Bytes of a segment at addresses of their own, so that code that has kept such an address (a view of a tensor, an
+/// array over its memory) can go on seeing the values of one moment while the segment's bytes change. Costs an entry in
+/// the page table and, once the values are kept, as much private memory as there are bytes, rounded up to pages.
 ///
 /// Thread-safe, except that nobody may write these bytes, here or in the segment, during keep_values().
 class Window {

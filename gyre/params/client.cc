@@ -379,7 +379,7 @@ Client::~Client() {
     implementation_->leave();
     // While the links are open: to others a link that closes before is a rank that has died.
     implementation_->leave_group();
-  } catch (const Error&) {  // The group has failed, and says so to whoever waits.
+  } catch (const Error&) {  // The group has failed, and every wait reports that.
     return;
   }
 }

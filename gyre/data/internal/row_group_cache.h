@@ -49,7 +49,7 @@ class RowGroupCache : private ArrowMemory::Grant {
             const std::function<void()>& meanwhile = {}) GYRE_EXCLUDES(mutex_);
 
   /// Reads a row group that will be asked for soon, unless it is there, or another thread reads it, or memory was too
-  /// short for that not long ago: false then. Its errors are those of whoever asks for it.
+  /// short for that not long ago: false then. Its errors are thrown when it is asked for.
   bool read_ahead(const RowGroupName& name, const Load& load) GYRE_EXCLUDES(mutex_);
 
   ArrowMemory& memory() { return memory_; }

@@ -99,8 +99,8 @@ struct Interface {
   std::uint64_t (*leaf_bytes)(const File* file, std::uint64_t row_group, std::uint64_t leaf);
   std::uint64_t (*leaf_values)(const File* file, std::uint64_t row_group, std::uint64_t leaf);
   Outcome (*schema)(const File* file, ArrowSchema* into, Text why);
-  /// The values of one leaf, within all structs and lists around it, in parts of so many rows (1 or more; the last may
-  /// have fewer).
+  /// The values of one leaf, within all structs and lists around it, in parts of this many rows (1 or more; the last
+  /// may have fewer).
   Outcome (*read)(const File* file, std::uint64_t row_group, std::uint64_t leaf, std::uint64_t rows_per_part,
                   const Parts* parts, Text why);
 };

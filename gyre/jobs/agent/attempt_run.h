@@ -60,7 +60,7 @@ class AttemptRun {
   /// Its agent has not renewed its lease: nothing of the attempt can run there any more.
   void lose(int node, const std::string& why, NodeLoss loss = NodeLoss::kByChance);
   void stop(StopReason reason, std::chrono::seconds grace);
-  /// The result is known to whoever has to know; the nodes may forget.
+  /// The service has recorded the result; the nodes may forget it.
   void acknowledge() { acknowledged_ = true; }
 
   /// What to tell a node now. It follows from the reports alone, so that it can be told again after a lost connection.

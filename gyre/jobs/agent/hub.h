@@ -20,7 +20,8 @@ struct HubOptions {
   std::chrono::milliseconds lease{10'000};
   /// Beyond the lease until a node counts as lost: what its agent may need to kill a job.
   std::chrono::milliseconds margin{3'000};
-  /// From an order until the node's agent has to have come. Zero: whoever starts agents decides that (lose_node()).
+  /// From an order until the node's agent has to have come. Zero: the code that starts agents decides that
+  /// (lose_node()).
   std::chrono::milliseconds longest_start{30'000};
   /// From its last renewal until an agent whose connection has ended has to be back.
   std::chrono::milliseconds longest_absence{30'000};

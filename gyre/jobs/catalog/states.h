@@ -4,7 +4,7 @@
 
 namespace gyre::jobs::catalog {
 
-// The states of Batch AI's resources, and of what the service has beside them (attempts). name() gives the name that
+// The states of Batch AI's resources, and of the service's own (attempts). name() gives the name that
 // stands in answers, in events and in the file. may_change() is the table of all legal transitions.
 
 enum class ProvisioningState { kCreating, kSucceeded, kFailed, kDeleting };

@@ -10,7 +10,7 @@ namespace gyre::params::internal {
 /// the end. Thread-safe.
 class Pace {
  public:
-  /// So many blocks of a worker may be without their answers; it sends the next when one is answered. Eight workers on
+  /// How many blocks of a worker may be unanswered; it sends the next when one is answered. Eight workers on
   /// links of 100 Mbit/s, 4 MB through one server in 16 blocks: 2.8 s with 2, 3.0 with 4, 3.4 with 8, 3.7 without a
   /// limit. Through four: 0.91, 0.81, 1.0, 1.15.
   static constexpr int kMostUnanswered = 4;

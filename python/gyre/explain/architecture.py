@@ -43,7 +43,7 @@ class Setting:
         return self._row(architecture, servers, seconds, worker_bytes, server_bytes)
 
     def choose(self, workers: int, spare_hosts: int) -> Report:
-        """The quickest for so many workers."""
+        """The fastest for this number of workers."""
         architecture, servers, cost = _core.choose_architecture(
             workers,
             self.size_bytes,

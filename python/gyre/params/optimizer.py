@@ -128,7 +128,7 @@ class _SharedParameters(_ServerMixin):
 
 
 class _LocalSteps(_ServerMixin):
-    """This worker takes so many steps alone; then the average of the workers' changes goes through an outer
+    """This worker takes a number of steps alone; then the average of the workers' changes goes through an outer
     optimizer."""
 
     _common: list[torch.Tensor] | None = None
@@ -138,7 +138,7 @@ class _LocalSteps(_ServerMixin):
     _steps_alone = 0
 
     def step(self, closure: Closure | None = None) -> Any:
-        """The class's own step, and the exchange after every so many of them."""
+        """The class's own step, and the exchange whenever it is due."""
         if self._common is None:
             rate, momentum, nesterov = self._outer_options
             self._common = [parameter.detach().clone() for parameter in self._parameters]

@@ -35,7 +35,7 @@ constexpr std::size_t kSlots = 3;
 struct Trial {
   std::atomic<std::uint64_t> moves;           ///< Collectives that could have been part of one, ever.
   std::atomic<std::uint64_t> kind;            ///< Of collectives that are part of this one; 0: none is on.
-  std::atomic<std::uint64_t> done;            ///< So many were.
+  std::atomic<std::uint64_t> done;            ///< How many were.
   std::atomic<std::uint64_t> shortest_ns[2];  ///< Around the cache; through it.
 };
 

@@ -28,7 +28,7 @@ struct OrderedOperation {
   bool transient = false;
   /// What ranks that have joined, and so did not announce it, must know to take part. Otherwise empty.
   std::optional<Signature> signature{};
-  /// An average is over so many ranks instead of all; 0: over all.
+  /// Over how many ranks an average is taken; 0: over all.
   int divisor = 0;
 
   friend bool operator==(const OrderedOperation&, const OrderedOperation&) = default;
