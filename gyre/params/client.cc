@@ -66,10 +66,7 @@ class Client::Implementation {
   template <typename Value>
   void check_sizes(std::span<const std::span<Value>> tensors) const;
   int rank_of(std::size_t block) const { return layout_.rank_of_server(blocks_[block].server); }
-  bool shares_with(int server) const {
-    return shared_ && internal::SharedValues::between(group_, layout_, server, worker());
-  }
-  bool is_shared(std::size_t block) const { return shares_with(blocks_[block].server); }
+  bool is_shared(std::size_t block) const { return shares_[static_cast<std::size_t>(blocks_[block].server)]; }
 
   /// A message that no longer moves could be written to after its memory is gone: waits for all, then throws.
   static void wait(const Handles& handles);
@@ -83,7 +80,8 @@ class Client::Implementation {
   std::vector<std::vector<float>> out_;
   std::vector<std::vector<float>> in_;
   Bytes verdict_;                                 // Where there is a quorum.
-  std::optional<internal::SharedValues> shared_;  // Where there is a server on this host.
+  std::vector<bool> shares_;                      // By server: whether it is on this host.
+  std::optional<internal::SharedValues> shared_;  // Where there is one.
   std::shared_ptr<net::Segment> unshared_;        // Where there is none, from the first memory() on.
   std::vector<std::span<float>> memory_;          // By tensor, likewise.
   std::uint64_t steps_ = 0;
@@ -122,11 +120,12 @@ std::size_t Client::Implementation::value_count() const {
 }
 
 void Client::Implementation::share_values() {
-  bool has_server = false;
   for (int server = 0; server < layout_.servers; ++server) {
-    has_server = has_server || internal::SharedValues::between(group_, layout_, server, worker());
+    shares_.push_back(internal::SharedValues::between(group_, layout_, server, worker()));
   }
-  if (has_server) shared_.emplace(group_, layout_, worker(), value_count());
+  if (std::ranges::find(shares_, true) != shares_.end()) {
+    shared_.emplace(group_, layout_, worker(), value_count());
+  }
 }
 
 void Client::Implementation::wait(const Handles& handles) {
@@ -276,7 +275,8 @@ Client::Outcome Client::Implementation::step(Gradients gradients, Values results
   ++steps_;
   Handles sent;
   for (int server = 0; server < layout_.servers; ++server) {
-    const RequestKind kind = in_place && shares_with(server) ? RequestKind::kStepInPlace : RequestKind::kStep;
+    const bool shares = shares_[static_cast<std::size_t>(server)];
+    const RequestKind kind = in_place && shares ? RequestKind::kStepInPlace : RequestKind::kStep;
     ask(server, {.kind = kind, .rate = rate, .step = steps_}, sent);
   }
   send_blocks(gradients, in_place, sent, traces ? &blocks_began : nullptr);
