@@ -9,6 +9,7 @@
 #include "gyre/collectives/kernels.h"
 
 namespace gyre::params::internal {
+
 Shard::Shard(const TrainingSetup& setup, int server, int workers)
     : setup_(setup), rule_(setup.update), ledger_(workers, 0, setup.consistency) {
   const std::vector<Block> all = divide_into_blocks(setup.tensor_values, setup.shards);
