@@ -127,6 +127,7 @@ def test_parameter_servers_have_a_row_beside_gloo_and_allreduce(bench: Bench) ->
         assert row["ranks"] == row["workers"] + row["servers"]
         assert row["ours_us"] > 0
         assert row["other_memory_us"] > 0
+        assert row["bound_us"] > 0
         assert row["allreduce_us"] > 0
         assert row["server_ns_per_byte"] > 0
         assert row["peers"]["gloo_us"] > 0

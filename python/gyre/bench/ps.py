@@ -213,7 +213,7 @@ def _common(case: Case, size: int, runs: Sequence[_Run]) -> Row:
 def _on_one_host(
     launcher: Launcher, case: Case, size: int, block: int | None, effort: Effort, tensorflow: str | None
 ) -> Row:
-    place = Place(case.ranks)
+    place, among_workers = Place(case.ranks), Place(case.workers)
     where = f"ps, {case.workers} workers, {case.servers} servers"
     runs, other_memory, allreduce = [], [], []
     peers: dict[str, list[Figures]] = {"gloo_us": [], **({"tensorflow_us": []} if tensorflow else {})}
@@ -233,12 +233,16 @@ def _on_one_host(
             store = ["--store", str(launcher.file("store"))]
             peers["tensorflow_us"].append(launcher.ranks(Place(case.ranks + 1), [*command, *store]))
         launcher.say(f"{where}: our allreduce")
-        allreduce.append(_allreduce(launcher, Place(case.workers), size, effort))
+        allreduce.append(_allreduce(launcher, among_workers, size, effort))
     return {
         **_common(case, size, runs),
         "architecture": "one host",
         "hosts": 1,
         "other_memory_us": statistics.median(run.figures["step_us"] for run in other_memory),
+        # Each gradient has to be read once and written once, as in an allreduce.
+        "bound_us": among_workers.bound_us(
+            size, statistics.median(figures["bound_bytes_per_second"] for figures in allreduce)
+        ),
         "peers": {name: statistics.median(figures["step_us"] for figures in turns) for name, turns in peers.items()},
         "allreduce_us": statistics.median(figures["tensor"][str(size)] for figures in allreduce),
     }
