@@ -15,8 +15,8 @@ namespace gyre::net {
 namespace {
 
 std::size_t page_bytes() {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
+  static const auto kSize = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return kSize;
 }
 
 Error refused(std::size_t size_bytes, const char* call, int number) {

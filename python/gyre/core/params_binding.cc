@@ -190,7 +190,7 @@ void bind_params(nb::module_& module) {
     }
   });
 
-  nb::class_<SharedTimeline>(module, "Timeline");
+  const nb::class_<SharedTimeline> timeline(module, "Timeline");
   nb::class_<Handle>(module, "ParameterWorker")
       .def_prop_ro("rank", [](const Handle& self) { return self.get()->rank(); })
       .def_prop_ro("size", [](const Handle& self) { return self.get()->size(); })

@@ -273,7 +273,7 @@ def _shown(files: Files) -> str:
 def _timeline_of_worker() -> _core.Timeline | None:
     """Of this process as a worker of parameter servers, if it is one and has a timeline. Imports nothing."""
     face = sys.modules.get("gyre.params.job")
-    return None if face is None else face.timeline_or_none()  # type: ignore[no-any-return]
+    return None if face is None else face.timeline_or_none()
 
 
 def _runtime_here() -> _core.Runtime | None:
