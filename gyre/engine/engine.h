@@ -77,7 +77,7 @@ class Engine {
   void stop_timeline();
   /// Whether this rank writes a timeline now.
   bool timeline_runs() const;
-  /// Adds a phase that is no operation to a row of its own of the timeline, if that runs.
+  /// Adds a phase other than an operation to the timeline, in the row of this name, if the timeline runs.
   void add_to_timeline(std::string_view row, const PastPhase& phase);
   /// The rows of a process set of these ranks, while this engine's timeline runs.
   TimelineRows timeline_of_process_set(std::string_view name) const;

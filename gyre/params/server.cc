@@ -327,8 +327,8 @@ void Server::step(int worker, const Request& request) {
   verdicts_->ready(worker, false);
 }
 
-/// Each worker begins at another block: the last one to hand in a block has the work of summing it, and so all threads
-/// get a part of that.
+/// The thread of the last worker to hand in a block sums it. Each worker begins at another block, so that all threads
+/// sum some of them.
 void Server::take_in_place(int worker, double rate) {
   const std::size_t blocks = shard_->blocks();
   const auto workers = static_cast<std::size_t>(layout_.workers);

@@ -16,12 +16,12 @@ class GradientPlace {
   /// `memory` lies in one segment, and has the size of `parameter`. Error(kResourceExhausted): see net::Window.
   GradientPlace(std::span<std::byte> memory, const at::Tensor& parameter);
 
-  /// Shaped like the parameter; a view of the memory until somebody keeps it, or a tensor that shares its memory,
-  /// beyond the next free().
+  /// A view of the memory in the parameter's shape. free() replaces it if it is still referenced.
   const at::Tensor& tensor() const { return tensor_; }
 
-  /// Before the memory is written, unless by accumulation into tensor(): tensors that somebody has kept of the last
-  /// gradient keep its values, in memory of their own. Error(kResourceExhausted).
+  /// Prepares the memory for a new gradient: tensors that still refer to the last one, such as views and detached
+  /// tensors, keep its values in memory of their own. Not needed before accumulation into tensor().
+  /// Error(kResourceExhausted).
   void free();
 
  private:

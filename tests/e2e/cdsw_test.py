@@ -127,3 +127,32 @@ def test_a_program_can_launch_the_tasks_of_a_cluster_itself(tmp_path: Path) -> N
 def test_the_code_of_a_task_is_for_workers_and_parameter_servers() -> None:
     with pytest.raises(ValueError, match="job_name is 'chief'; it must be 'worker' or 'ps'"):
         workers.tensorflow_worker_code("/tmp", "chief")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"worker": ["127.0.', "is not valid JSON"),
+        ('["127.0.0.2:2323"]', "is not a cluster such as"),
+        ('{"worker": ["127.0.0.2"]}', "is not a cluster such as"),
+        ('{"worker": [2323]}', "is not a cluster such as"),
+        ('{"ps": ["127.0.0.2:2323"]}', "the cluster has 0 tasks of the job 'worker' at 127.0.0.2, not one"),
+        ('{"worker": ["127.0.0.2:1", "127.0.0.2:2"]}', "the cluster has 2 tasks of the job 'worker' at 127.0.0.2"),
+    ],
+)
+def test_a_file_that_is_not_a_cluster_is_reported(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    code = workers.tensorflow_worker_code(tmp_path, "worker")
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "CDSW_IP_ADDRESS": "127.0.0.2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[-1]
+
+
+def test_the_code_of_a_task_needs_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"worker": ["127.0.0.2:2323"]}')
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    environment.pop("CDSW_IP_ADDRESS", None)
+    code = workers.tensorflow_worker_code(tmp_path, "worker")
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert "CDSW_IP_ADDRESS is not set" in done.stderr.splitlines()[-1]

@@ -17,7 +17,8 @@ namespace {
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
-/// Scripts run on workers only: to them the job is its workers, which are the first ranks of the job and of each host.
+/// Parameter servers run no script, so torchrun's and horovodrun's variables do not count them. Workers are the first
+/// ranks of the job and of each host.
 int worker_count(const JobEnvironment& job) { return job.size - job.servers; }
 int local_worker_count(const JobEnvironment& job) {
   return static_cast<int>(std::ranges::count_if(job.ranks, [&](int rank) { return rank < worker_count(job); }));

@@ -64,7 +64,7 @@ TEST(rank_environment, ranks_of_the_second_host_count_from_the_first_hosts_end) 
   EXPECT_THAT(environment, Each(Not(StartsWith("GYRE_KEY_FD="))));
 }
 
-TEST(rank_environment, parameter_servers_are_no_ranks_to_scripts) {
+TEST(rank_environment, scripts_do_not_count_parameter_servers) {
   JobEnvironment job = job_of(3, 8);  // Two workers and a server, of four and two.
   job.ranks = {2, 3, 5};
   job.size = 6;

@@ -19,8 +19,8 @@ class Pace {
   void expect();
   /// Its answer has been sent.
   void answer();
-  /// Until another block may be expected. The block that is waited for is on its way from another worker, whose thread
-  /// notices a failure: it has to call wake() when the signal is triggered, whose reason is thrown.
+  /// Returns when another block may be expected. Throws the reason of `failure` once that is triggered; the thread that
+  /// triggers it then has to call wake().
   void wait(group::AbortSignal& failure);
   void wake();
 

@@ -14,8 +14,8 @@ enum class RequestKind : std::uint8_t {
   kPull = 3,         ///< Answered with the parameters, likewise, when they have been set.
   kStep = 4,         ///< Followed by the gradients, answered with what has become of the parameters, likewise. With a
                      ///< quorum server 0 sends the verdict, too.
-  kStepInPlace = 5,  ///< As kStep, but the gradients and the answers are in SharedValues: the messages are empty and
-                     ///< say that a block is there.
+  kStepInPlace = 5,  ///< As kStep, but the gradients and the answers are in SharedValues: empty messages say that a
+                     ///< block is complete.
   kSum = 6,          ///< Followed by float64 values, as payload, and answered with as many. Server 0 alone.
   kLeave = 7,        ///< The last one.
 };

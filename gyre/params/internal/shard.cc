@@ -112,7 +112,7 @@ void Shard::check_rates(const BlockState& block, std::span<const int> contributo
   }
 }
 
-/// Over the gradients of those whose step is in place, and into `values` for the others.
+/// Writes the average over the gradients of workers whose step is in place, and to `values` for the others.
 void Shard::average(BlockState& block, std::span<const int> contributors) {
   std::vector<const std::byte*> gradients;
   std::vector<std::byte*> results;
@@ -157,7 +157,7 @@ void Shard::update(BlockState& block, std::span<const int> contributors) {
 }
 
 void Shard::answer_in_place(int worker, std::size_t number) {
-  if (averages_only()) return;  // It is there.
+  if (averages_only()) return;  // average() has written it.
   copy_values(worker, number, gradient_place(worker, number));
 }
 

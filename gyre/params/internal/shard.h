@@ -26,11 +26,11 @@ class Shard {
   /// Its number among all servers' blocks.
   std::size_t number_of(std::size_t block) const { return blocks_.at(block)->number; }
 
-  /// The worker's own values of all blocks, of other servers', too. Before its first step.
+  /// `values`: what this server shares with the worker, for the blocks of all servers. Before the worker's first step.
   void share(int worker, std::span<float> values);
-  /// A step of the worker begins, `in_place`: its gradients are in what it shares.
+  /// Begins a step of the worker. `in_place`: its gradients lie in the shared values.
   void begin_step(int worker, bool in_place);
-  /// Where the worker's gradient of this block is, or is received. Nobody reads it before hand_in().
+  /// Where the worker's gradient of this block lies, or is to be received. Not read before hand_in().
   std::span<float> gradient_place(int worker, std::size_t block);
   /// Before the first hand_in(), by one thread.
   std::span<float> initial_values(std::size_t block) { return blocks_.at(block)->values; }
@@ -51,13 +51,13 @@ class Shard {
   bool values_stay() const {
     return setup_.consistency.kind == Consistency::kSync && !setup_.consistency.needs_quorum();
   }
-  /// The average of gradients is all that the workers get, and only those that have contributed: values() has it only
-  /// for steps that are not in place.
+  /// Whether workers only get the average of their own gradients. If all of their steps are in place, values() does not
+  /// hold it.
   bool averages_only() const { return rule_.options().rule == Rule::kAverage && values_stay(); }
   std::span<const float> values(std::size_t block) const { return blocks_.at(block)->values; }
   /// A copy that is of one version, also where others update the block. The worker sees this version from now on.
   void copy_values(int worker, std::size_t block, std::span<float> into);
-  /// The worker's step is in place, and may have its answer: that replaces its gradient.
+  /// Writes the worker's answer over its gradient. For a step in place, once the ledger has given that answer.
   void answer_in_place(int worker, std::size_t block);
 
   /// How many gradients were applied with which staleness: updates of the block between the worker's last answer and

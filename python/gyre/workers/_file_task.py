@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -16,7 +17,9 @@ from gyre.workers._objects import OURS, framework_here, make_objects
 from gyre.workers._task import drop_empty_proxies
 
 FILE_NAME = "cluster.json"
-_BETWEEN_LOOKS = 0.1  # Seconds.
+# Seconds. The file may be on a network file system, which does not report changes.
+_BETWEEN_LOOKS = 0.1
+_ADDRESS = re.compile(r"[^\s:]+:\d{1,5}")
 
 
 def run(directory: str, job_name: str, script: str | None) -> None:
@@ -42,15 +45,24 @@ def run(directory: str, job_name: str, script: str | None) -> None:
 def _await_spec(file: Path) -> dict[str, list[str]]:
     while not file.exists():
         time.sleep(_BETWEEN_LOOKS)
-    spec: Any = json.loads(file.read_text())
-    if not isinstance(spec, dict) or not all(isinstance(tasks, list) for tasks in spec.values()):
+    try:
+        spec: Any = json.loads(file.read_text())
+    except ValueError as error:
+        raise InvalidArgumentError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(spec, dict) or not all(_are_addresses(tasks) for tasks in spec.values()):
         raise InvalidArgumentError(f'{file} is not a cluster such as {{"worker": ["127.0.0.2:2323"], "ps": []}}')
     return spec
 
 
+def _are_addresses(tasks: Any) -> bool:
+    return isinstance(tasks, list) and all(isinstance(task, str) and _ADDRESS.fullmatch(task) for task in tasks)
+
+
 def _own_place(spec: dict[str, list[str]], job_name: str) -> tuple[int, str]:
     """The index and the address of this task: the one at this worker's address."""
-    own = os.environ["CDSW_IP_ADDRESS"]
+    own = os.environ.get("CDSW_IP_ADDRESS")
+    if own is None:
+        raise InvalidArgumentError("CDSW_IP_ADDRESS is not set: this code is for the workers of launch_workers()")
     found = [(i, address) for i, address in enumerate(spec.get(job_name, [])) if address.rpartition(":")[0] == own]
     if len(found) != 1:
         raise InvalidArgumentError(f"the cluster has {len(found)} tasks of the job '{job_name}' at {own}, not one")

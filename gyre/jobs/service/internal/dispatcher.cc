@@ -354,7 +354,7 @@ void Dispatcher::cancel_ending() {
       ending.push_back({attempt.id, known == reasons_.end() ? otherwise : known->second, &driver_of(attempt)});
     }
   }
-  // A request came between the plan and its handing over: no driver knows the attempt, and none would report its end.
+  // Terminated after they were planned and before submit_planned(): no driver would report their ends.
   for (const std::string& attempt : never_started) {
     agent::AttemptResult ended;
     ended.preempted = true;
