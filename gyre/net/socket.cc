@@ -24,6 +24,28 @@ constexpr int kUnacknowledgedMs = 11'000;
 /// Of the name of this host, as a rule.
 constexpr std::chrono::seconds kLongestLookUp{30};
 
+/// The one descriptor that a message has brought. It is owned before anything is checked, so that none is leaked.
+UniqueFd descriptor_in(msghdr& message) {
+  UniqueFd received;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  const bool is_one = header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+                      header->cmsg_len == CMSG_LEN(sizeof(int));
+  if (is_one) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
+    received = UniqueFd(descriptor);
+  }
+  const bool truncated = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (is_one && !truncated) return received;
+  if (is_one) throw Error(ErrorCode::kProtocol, "several descriptors arrived where one was expected");
+  if (truncated) {
+    throw Error(ErrorCode::kResourceExhausted,
+                "a descriptor was sent, but the system could not install it: this process may have no more open files "
+                "(ulimit -n)");
+  }
+  throw Error(ErrorCode::kProtocol, "a byte arrived where a descriptor was expected");
+}
+
 }  // namespace
 
 using internal::Address;
@@ -124,7 +146,8 @@ UniqueFd receive_descriptor(int socket_fd, Deadline deadline) {
     message.msg_iov = &vector;
     message.msg_iovlen = 1;
     message.msg_control = control;
-    message.msg_controllen = sizeof(control);
+    // Not sizeof(control): alignment leaves room for a second descriptor there, which the kernel would install.
+    message.msg_controllen = CMSG_LEN(sizeof(int));
     const ssize_t count = ::recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -135,14 +158,7 @@ UniqueFd receive_descriptor(int socket_fd, Deadline deadline) {
       throw Error(ErrorCode::kPeerLost, "the sender of a descriptor closed the connection");
     }
     if (count < 0) throw system_error("receiving a descriptor", errno);
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
-        header->cmsg_len != CMSG_LEN(sizeof(int))) {
-      throw Error(ErrorCode::kProtocol, "a byte arrived where a descriptor was expected");
-    }
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-    return UniqueFd(descriptor);
+    return descriptor_in(message);
   }
 }
 

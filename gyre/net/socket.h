@@ -47,6 +47,8 @@ PeerCredentials peer_credentials(int fd);
 
 /// Hands a descriptor over a unix socket; blocks until the deadline.
 void send_descriptor(int socket_fd, int descriptor, Deadline deadline);
+/// Error(kProtocol) where anything but one descriptor arrives, Error(kResourceExhausted) where this process cannot have
+/// another one; both leave the connection at the next byte, and nothing open.
 UniqueFd receive_descriptor(int socket_fd, Deadline deadline);
 
 /// Waits until `fd` is readable (POLLIN) or writable (POLLOUT); Error(kTimeout) names `what`.

@@ -7,12 +7,15 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/net/notifier.h"
@@ -159,6 +162,60 @@ TEST(Socket, a_plain_byte_or_a_closed_end_instead_of_a_descriptor_is_an_error) {
   left.reset();
   EXPECT_EQ(failure_of([&, &stream = *right] { receive_descriptor(stream.fd(), soon()); }).code(),
             ErrorCode::kPeerLost);
+}
+
+/// Sends one byte with several descriptors, which send_descriptor() never does.
+void send_descriptors(int socket_fd, const std::vector<int>& descriptors) {
+  std::byte payload{1};
+  iovec vector{&payload, 1};
+  const std::size_t size_bytes = descriptors.size() * sizeof(int);
+  std::vector<char> control(CMSG_SPACE(size_bytes));
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(size_bytes);
+  std::memcpy(CMSG_DATA(header), descriptors.data(), size_bytes);
+  ASSERT_EQ(::sendmsg(socket_fd, &message, MSG_NOSIGNAL), 1);
+}
+
+/// The lowest number that a new descriptor would get: it grows with every one that is leaked.
+int lowest_free_descriptor() {
+  const UniqueFd probe(::dup(STDERR_FILENO));
+  return probe.get();
+}
+
+TEST(Socket, several_descriptors_where_one_is_expected_are_an_error_and_stay_nowhere) {
+  auto [left, right] = make_stream_pair({"a", "b"});
+  const Notifier notifier;
+  const int before = lowest_free_descriptor();
+  for (const std::size_t count : {2, 3, 5, 20}) {
+    send_descriptors(left->fd(), std::vector<int>(count, notifier.fd()));
+    EXPECT_EQ(failure_of([&, &stream = *right] { receive_descriptor(stream.fd(), soon()); }).code(),
+              ErrorCode::kProtocol);
+    EXPECT_EQ(lowest_free_descriptor(), before) << count << " descriptors";
+  }
+  send_descriptor(left->fd(), notifier.fd(), soon());
+  EXPECT_TRUE(receive_descriptor(right->fd(), soon()));
+}
+
+TEST(Socket, a_descriptor_that_this_process_has_no_number_for_is_an_error_that_says_so) {
+  auto [left, right] = make_stream_pair({"a", "b"});
+  const Notifier notifier;
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest_free_descriptor()), .rlim_max = limit.rlim_max};
+  send_descriptor(left->fd(), notifier.fd(), soon());
+  send_descriptor(left->fd(), notifier.fd(), soon());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Error failure = failure_of([&, &stream = *right] { receive_descriptor(stream.fd(), soon()); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(failure.code(), ErrorCode::kResourceExhausted) << failure.what();
+  EXPECT_TRUE(receive_descriptor(right->fd(), soon()));  // The connection goes on with the next one.
 }
 
 TEST(Notifier, stays_readable_until_it_is_cleared) {
