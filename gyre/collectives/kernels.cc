@@ -3,6 +3,7 @@
 #include <array>
 
 #include "gyre/base/check.h"
+#include "gyre/base/floating_point.h"
 #include "gyre/collectives/internal/kernels/reduce_call.h"
 
 namespace gyre::collectives {
@@ -29,6 +30,7 @@ void reduce_to_many(std::span<std::byte* const> destinations, std::span<const st
   GYRE_CHECK(operation != ReduceOperation::kAverage);
   GYRE_CHECK((type != DataType::kBoolean || scale == 1.0));
   const internal::ReduceCall call{destinations, sources, count, type, operation, scale};
+  const DefaultFloatingPoint state;
   return goes_through_int64(call) ? internal::reduce_through_int64(call) : internal::reduce_in_vectors(call);
 }
 

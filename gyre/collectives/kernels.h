@@ -10,6 +10,9 @@
 // the best one of the processor is taken at run time. All instruction sets give the same bits (the payload of a NaN
 // apart). Pure but for their destination: any number of threads may call them on disjoint destinations.
 //
+// They compute by the defaults of IEEE 754 (round to nearest even, denormals kept) whatever the calling thread's
+// floating-point state, and leave that state as it was: see base/floating_point.h.
+//
 // Common to all: pointers need no alignment; a buffer may be empty (count 0); counts are elements of `type`. A
 // destination may be exactly one of the sources, and may not overlap one in any other way, nor another destination.
 // Breaking these rules is a bug of the caller.

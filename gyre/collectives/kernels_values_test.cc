@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "gyre/base/floating_point.h"
 #include "gyre/base/random.h"
 #include "gyre/collectives/internal/kernels/kernels_test_support.h"
 #include "gyre/collectives/kernels.h"
@@ -242,6 +243,56 @@ TEST(kernel_values, what_arrives_narrowed_is_accumulated_as_if_it_had_been_widen
     }
   });
 }
+
+#if defined(__x86_64__)
+TEST(kernel_values, the_calling_threads_floating_point_state_changes_no_bit) {
+  // torch.set_flush_denormal(True) sets the first; the second rounds down.
+  constexpr std::array<unsigned, 2> kStates{0x8040, 0x2000};
+  Random random(kSeed, 330);
+  const auto results = [](const std::vector<Buffer>& sources, DataType type) {
+    std::vector<Buffer> made;
+    std::vector<const std::byte*> pointers;
+    for (const Buffer& source : sources) pointers.push_back(source.data());
+    const std::size_t count = sources[0].size() / size_of(type);
+    for (const ReduceOperation operation : all_reduce_operations()) {
+      if (operation == ReduceOperation::kAverage) continue;
+      reduce(made.emplace_back(sources[0].size()).data(), pointers, count, type, operation, 0.3);
+    }
+    if (type != DataType::kFloat32) return made;
+    for (const DataType half : {DataType::kFloat16, DataType::kBfloat16}) {
+      Buffer narrowed(count * sizeof(std::uint16_t));
+      auto* const halves = reinterpret_cast<std::uint16_t*>(narrowed.data());
+      narrow_float32(halves, reinterpret_cast<const float*>(pointers[0]), count, half);
+      Buffer own = sources[1];
+      accumulate_narrowed(reinterpret_cast<float*>(own.data()), halves, count, half, ReduceOperation::kSum, 0.3);
+      round_float32(reinterpret_cast<float*>(own.data()), count, half);
+      made.insert(made.end(), {narrowed, own});
+    }
+    return made;
+  };
+  for_each_instruction_set([&] {
+    for (const DataType type : all_data_types()) {
+      if (type == DataType::kBoolean) continue;
+      std::vector<Buffer> sources(3, Buffer(67 * size_of(type)));
+      for (Buffer& source : sources) {
+        for (std::byte& byte : source) byte = static_cast<std::byte>(random.below(256));
+        // Denormals and what is near them, in every float type: small exponents.
+        if (!is_floating_point(type)) continue;
+        for (std::size_t i = size_of(type) - 1; i < source.size(); i += size_of(type)) source[i] &= std::byte{0x80};
+      }
+      const std::vector<Buffer> expected = results(sources, type);
+      const unsigned former = _mm_getcsr();
+      for (const unsigned bits : kStates) {
+        _mm_setcsr(former | bits);
+        const std::vector<Buffer> under_it = results(sources, type);
+        EXPECT_EQ(_mm_getcsr() & bits, bits) << "the state was not restored";
+        _mm_setcsr(former);
+        EXPECT_TRUE(under_it == expected) << name(type) << ", state " << bits << ", seed " << kSeed;
+      }
+    }
+  });
+}
+#endif
 
 TEST(kernel_values, a_streaming_copy_equals_memcpy_at_every_alignment_and_touches_nothing_else) {
   Random random(kSeed, 400);

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <thread>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/floating_point.h"
 #include "gyre/base/random.h"
 #include "gyre/engine/engine.h"
 #include "gyre/engine/runtime.h"
@@ -78,6 +80,43 @@ TEST_P(BoardTest, small_and_large_synchronous_calls_have_the_bits_of_asynchronou
     }
   });
 }
+
+#if defined(__x86_64__)
+TEST_P(BoardTest, a_calls_bits_do_not_depend_on_the_floating_point_state_of_the_callers_thread) {
+  // A call runs on the caller's thread or on the engine's, as timing has it. One rank flushes denormals, as after
+  // torch.set_flush_denormal(True).
+  constexpr unsigned kFlushing = 0x8040;
+  constexpr float kDenormal = 1e-40F;
+  run_ranks(GetParam(), [&](Runtime& runtime) {
+    const unsigned former = _mm_getcsr();
+    if (runtime.rank() == 0) _mm_setcsr(former | kFlushing);
+    for (const std::size_t count : {std::size_t{1}, std::size_t{5000}}) {
+      const std::string name = "flushed." + std::to_string(count);
+      for (const bool asynchronous : {false, true}) {
+        std::vector<float> values(count, kDenormal);
+        Request request;
+        request.name = name + (asynchronous ? ".async" : "");
+        request.signature = {.kind = OperationKind::kAllreduce,
+                             .type = DataType::kFloat32,
+                             .shape = {static_cast<std::int64_t>(count)},
+                             .operation = ReduceOperation::kMax};
+        request.input = request.output = std::as_writable_bytes(std::span(values));
+        if (asynchronous) {
+          runtime.engine().submit(request).wait();
+        } else {
+          static_cast<void>(runtime.engine().run(request));
+        }
+        const unsigned during = _mm_getcsr();
+        _mm_setcsr(former);  // Comparisons flush too.
+        EXPECT_EQ(std::count(values.begin(), values.end(), kDenormal), static_cast<std::ptrdiff_t>(count)) << name;
+        _mm_setcsr(during);
+      }
+    }
+    EXPECT_EQ(_mm_getcsr() & kFlushing, runtime.rank() == 0 ? kFlushing : 0U);
+    _mm_setcsr(former);
+  });
+}
+#endif
 
 TEST_P(BoardTest, a_broadcast_leaves_the_roots_memory_and_reaches_all_others) {
   run_ranks(GetParam(), [](Runtime& runtime) {

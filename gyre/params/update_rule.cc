@@ -8,6 +8,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/base/error.h"
+#include "gyre/base/floating_point.h"
 #include "gyre/params/internal/update_in_vectors.h"
 
 namespace gyre::params {
@@ -43,8 +44,8 @@ void check(const UpdateOptions& options) {
   }
 }
 
-/// torch counts with Python's floats and rounds what enters an operation.
-internal::StepNumbers numbers_of(const UpdateOptions& options, std::uint64_t step, double rate) {
+/// torch counts with Python's floats and rounds what enters an operation. Not inlined: see DefaultFloatingPoint.
+[[gnu::noinline]] internal::StepNumbers numbers_of(const UpdateOptions& options, std::uint64_t step, double rate) {
   const auto number = static_cast<double>(step);
   internal::StepNumbers numbers{.rate = static_cast<float>(rate),
                                 .weight_decay = static_cast<float>(options.weight_decay),
@@ -101,6 +102,7 @@ void UpdateRule::apply(std::span<float> parameters, std::span<const float> gradi
   GYRE_CHECK(parameters.size() == gradients.size());
   GYRE_CHECK(state.size() == slots());
   GYRE_CHECK(step >= 1U);
+  const DefaultFloatingPoint state_of_thread;
   internal::Arrays arrays{.parameters = parameters.data(), .gradients = gradients.data(), .count = parameters.size()};
   std::size_t next = 0;
   const auto take = [&](bool there) { return there ? state[next++].data() : nullptr; };

@@ -45,7 +45,8 @@ struct UpdateOptions {
 
 /// The formulas of torch.optim 2.13 in float32, value by value: SGD without momentum gives the bits of
 /// torch.optim.SGD, and the others differ from torch's by at most a few units in the last place per step, because
-/// sums are fused with products here and there. A value; thread-safe.
+/// sums are fused with products here and there. Denormals are kept whatever the thread's floating-point state. A value;
+/// thread-safe.
 class UpdateRule {
  public:
   /// Error(kInvalidArgument) names an option that is out of range, as torch.optim does.

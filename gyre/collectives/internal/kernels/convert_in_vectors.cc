@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "gyre/base/check.h"
+#include "gyre/base/floating_point.h"
 #include "gyre/collectives/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -135,22 +136,26 @@ void check_half(DataType half) { GYRE_CHECK((half == DataType::kFloat16 || half 
 
 void narrow_float32(std::uint16_t* destination, const float* source, std::size_t count, DataType half) {
   check_half(half);
+  const DefaultFloatingPoint state;
   HWY_DYNAMIC_DISPATCH(narrow_to)(destination, source, count, half);
 }
 
 void widen_to_float32(float* destination, const std::uint16_t* source, std::size_t count, DataType half) {
   check_half(half);
+  const DefaultFloatingPoint state;
   HWY_DYNAMIC_DISPATCH(widen_from)(destination, source, count, half);
 }
 
 void round_float32(float* values, std::size_t count, DataType half) {
   check_half(half);
+  const DefaultFloatingPoint state;
   HWY_DYNAMIC_DISPATCH(round_to)(values, count, half);
 }
 
 void accumulate_narrowed(float* own, const std::uint16_t* arrived, std::size_t count, DataType half,
                          ReduceOperation operation, double scale) {
   check_half(half);
+  const DefaultFloatingPoint state;
   HWY_DYNAMIC_DISPATCH(accumulate_half)(own, arrived, count, half, operation, static_cast<float>(scale));
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "gyre/base/error.h"
+#include "gyre/base/floating_point.h"
 #include "gyre/collectives/kernels.h"
 
 namespace gyre::collectives::internal {
@@ -28,9 +29,8 @@ ReductionPlan fold_prescale(ReductionPlan plan, double prescale, int size) {
   return plan;
 }
 
-}  // namespace
-
-ReductionPlan plan_reduction(const Reduction& reduction, int size) {
+// Not inlined: see DefaultFloatingPoint.
+[[gnu::noinline]] ReductionPlan make_plan(const Reduction& reduction, int size) {
   ReductionPlan plan{reduction.type, reduction.operation, 1.0, reduction.postscale};
   if (plan.type == DataType::kFloat32) plan.wire = reduction.wire;
   if (plan.operation == ReduceOperation::kAverage) {
@@ -50,6 +50,13 @@ ReductionPlan plan_reduction(const Reduction& reduction, int size) {
   if (is_floating_point(plan.type)) return fold_prescale(plan, reduction.prescale, size);
   plan.contribution_scale = reduction.prescale;
   return plan;
+}
+
+}  // namespace
+
+ReductionPlan plan_reduction(const Reduction& reduction, int size) {
+  const DefaultFloatingPoint state;
+  return make_plan(reduction, size);
 }
 
 void scale_contribution(const ReductionPlan& plan, std::span<std::byte> buffer) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "gyre/base/check.h"
+#include "gyre/base/floating_point.h"
 #include "gyre/collectives/kernels.h"
 
 namespace gyre::engine::internal {
@@ -16,13 +17,9 @@ namespace {
 /// A piece and its three images stay in the first-level cache.
 constexpr std::size_t kPieceElements = 1024;
 
-}  // namespace
-
-void compensate(std::span<float> values, std::span<float> residuals, collectives::WireFormat wire) {
-  GYRE_CHECK(values.size() == residuals.size());
-  GYRE_CHECK(wire != collectives::WireFormat::kNative);
-  const auto half =
-      wire == collectives::WireFormat::kBfloat16 ? collectives::DataType::kBfloat16 : collectives::DataType::kFloat16;
+// Not inlined: see DefaultFloatingPoint.
+[[gnu::noinline]] void compensate_with(collectives::DataType half, std::span<float> values,
+                                       std::span<float> residuals) {
   std::array<std::uint16_t, kPieceElements> narrow;
   std::array<float, kPieceElements> rounded;
   for (std::size_t begin = 0; begin < values.size(); begin += kPieceElements) {
@@ -38,6 +35,16 @@ void compensate(std::span<float> values, std::span<float> residuals, collectives
       value[i] = rounded[i];
     }
   }
+}
+
+}  // namespace
+
+void compensate(std::span<float> values, std::span<float> residuals, collectives::WireFormat wire) {
+  GYRE_CHECK(values.size() == residuals.size());
+  GYRE_CHECK(wire != collectives::WireFormat::kNative);
+  const DefaultFloatingPoint state;
+  const bool brain = wire == collectives::WireFormat::kBfloat16;
+  compensate_with(brain ? collectives::DataType::kBfloat16 : collectives::DataType::kFloat16, values, residuals);
 }
 
 }  // namespace gyre::engine::internal
