@@ -4,6 +4,7 @@
 #include <spdlog/logger.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -91,6 +92,7 @@ class Engine::Implementation {
   std::unique_ptr<Join> begin_join(const JoinOptions& options);
   void shutdown();
   Timeline& own_timeline() const;
+  std::uint64_t next_exchange() { return ++exchanges_; }
 
   group::Group& group_;
   const EngineOptions options_;
@@ -101,9 +103,13 @@ class Engine::Implementation {
  private:
   /// Everybody's `own`, one after the other.
   Bytes gather(const std::string& name, const Bytes& own);
-  /// Throws Error(kMismatch) on every rank unless all describe the plan alike; returns the fullest `ready_order`.
-  std::vector<std::size_t> agree(const std::string& name, const std::vector<std::string>& description,
-                                 const std::vector<std::size_t>& ready_order);
+  struct Agreement {
+    std::vector<std::size_t> ready_order;  // The fullest one.
+    std::uint64_t number = 0;              // Rank 0's.
+  };
+  /// Throws Error(kMismatch) on every rank unless all describe the plan alike.
+  Agreement agree(const std::string& name, const std::vector<std::string>& description,
+                  const std::vector<std::size_t>& ready_order, std::uint64_t number);
   std::vector<std::string> describe(const std::vector<PlanTensor>& tensors, const PlanOptions& options) const;
   std::size_t bucket_bytes() const { return largest_bucket_bytes(options_.fusion_bytes, group_.topology().one_host()); }
   /// What is known of the buckets before the first step; logged.
@@ -116,6 +122,7 @@ class Engine::Implementation {
   std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
   std::unique_ptr<internal::OpenLane> open_lane_;
   std::unique_ptr<internal::Board> board_;  // One host only.
+  std::atomic<std::uint64_t> exchanges_ = 0;
   Mutex shutdown_mutex_;
   bool shut_down_ GYRE_GUARDED_BY(shutdown_mutex_) = false;
 };
@@ -198,10 +205,11 @@ Bytes Engine::Implementation::gather(const std::string& name, const Bytes& own) 
   return gathered.take_result().bytes;
 }
 
-std::vector<std::size_t> Engine::Implementation::agree(const std::string& name,
-                                                       const std::vector<std::string>& description,
-                                                       const std::vector<std::size_t>& ready_order) {
-  const internal::PlanProposal own{internal::hash_description(description), ready_order};
+Engine::Implementation::Agreement Engine::Implementation::agree(const std::string& name,
+                                                                const std::vector<std::string>& description,
+                                                                const std::vector<std::size_t>& ready_order,
+                                                                std::uint64_t number) {
+  const internal::PlanProposal own{internal::hash_description(description), ready_order, number};
   const auto proposals = internal::decode_proposals(
       gather(std::string(internal::kPlanProposalName) + name, internal::encode_proposal(own)), group_.size());
   const bool differ = std::any_of(proposals.begin(), proposals.end(), [&](const internal::PlanProposal& proposal) {
@@ -213,7 +221,7 @@ std::vector<std::size_t> Engine::Implementation::agree(const std::string& name,
         gather(std::string(internal::kPlanDescriptionName) + name, internal::encode_description(description));
     internal::check_descriptions(name, internal::decode_descriptions(all, group_.size()));
   }
-  return internal::fullest_order(proposals);
+  return {internal::fullest_order(proposals), proposals[0].number};
 }
 
 std::vector<std::string> Engine::Implementation::describe(const std::vector<PlanTensor>& tensors,
@@ -223,7 +231,7 @@ std::vector<std::string> Engine::Implementation::describe(const std::vector<Plan
 
 void Engine::Implementation::check_plan(const std::vector<PlanTensor>& tensors, const PlanOptions& options) {
   check_tensors(tensors, options);
-  agree(options.name, describe(tensors, options), {});
+  agree(options.name, describe(tensors, options), {}, 0);
 }
 
 std::vector<BucketStatistics> Engine::Implementation::describe_buckets(const std::string& name,
@@ -249,15 +257,14 @@ std::unique_ptr<Plan> Engine::Implementation::make_plan(std::vector<PlanTensor> 
   check_tensors(tensors, options);
   static_cast<void>(
       internal::complete_order(options.ready_order, tensors.size()));  // What is wrong with it is this rank's mistake.
-  const std::uint64_t number = plans_->next_number();
-  auto description = describe(tensors, options);
-  description.insert(description.begin(), fmt::format("plan number {}", number));
-  const auto order = internal::complete_order(agree(options.name, description, options.ready_order), tensors.size());
+  const Agreement agreement =
+      agree(options.name, describe(tensors, options), options.ready_order, plans_->next_number());
+  const auto order = internal::complete_order(agreement.ready_order, tensors.size());
   internal::PlanLayout layout = internal::lay_out(tensors, order, bucket_bytes());
   auto buckets = describe_buckets(options.name, layout);
   return std::make_unique<internal::PlanLane>(
-      group_, internal::kFirstPlanChannel + number, std::move(tensors), options, std::move(layout), std::move(buckets),
-      joins_, alarm_, timeline_, plans_,
+      group_, internal::kFirstPlanChannel + agreement.number, std::move(tensors), options, std::move(layout),
+      std::move(buckets), joins_, alarm_, timeline_, plans_,
       internal::PlanTimeouts{options_.collective_timeout, options_.shutdown_timeout});
 }
 
@@ -330,6 +337,8 @@ void Engine::check_plan(const std::vector<PlanTensor>& tensors, const PlanOption
 std::unique_ptr<Plan> Engine::make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options) {
   return implementation_->make_plan(std::move(tensors), options);
 }
+
+std::uint64_t Engine::next_exchange() { return implementation_->next_exchange(); }
 
 std::unique_ptr<Join> Engine::begin_join(const JoinOptions& options) { return implementation_->begin_join(options); }
 

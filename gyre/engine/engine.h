@@ -63,8 +63,13 @@ class Engine {
   /// The same, until all have joined; returns the rank that joined last.
   int join(const JoinOptions& options = {});
 
-  /// Collective: every rank makes the same plan. Error(kMismatch) shows both sides of the first difference.
+  /// Collective: every rank makes the same plan. Error(kMismatch) shows both sides of the first difference. Threads may
+  /// make plans of different names in any order.
   std::unique_ptr<Plan> make_plan(std::vector<PlanTensor> tensors, const PlanOptions& options);
+
+  /// 1, 2, …: for the names of an exchange's plan and operations, which agree between ranks that make their exchanges
+  /// in the same order.
+  std::uint64_t next_exchange();
 
   /// Finishes nothing: operations in flight fail with kShutDown. Other ranks' operations that need this rank fail with
   /// kPeerLeft. Idempotent; the destructor calls it. Plans may outlive shutdown(), not the engine: their calls fail

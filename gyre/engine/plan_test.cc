@@ -177,6 +177,35 @@ TEST(PlanOrderTest, plans_are_compared_before_they_are_made) {
   });
 }
 
+TEST(PlanOrderTest, threads_of_a_rank_make_their_plans_in_any_order) {
+  constexpr int kThreads = 3;
+  const auto one_rank = [](Runtime& runtime) {
+    for (int round = 0; round < 4; ++round) {
+      std::vector<std::thread> threads;
+      for (int i = 0; i < kThreads; ++i) {
+        const int number = (i + runtime.rank()) % kThreads;  // Each rank begins with another one.
+        threads.emplace_back([&runtime, number, round] {
+          const auto plan = runtime.engine().make_plan(
+              example(5), {.name = fmt::format("{}.{}", number, round), .operation = ReduceOperation::kSum});
+          for (int step = 0; step < 3; ++step) {
+            for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+              std::ranges::fill(floats(*plan, tensor), static_cast<float>(number + 1));
+              plan->mark_ready(tensor);
+            }
+            plan->finish_step();
+            const auto expected = static_cast<float>((number + 1) * runtime.size());
+            for (const float value : floats(*plan, 1)) EXPECT_EQ(value, expected);
+          }
+        });
+        std::this_thread::yield();
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+  };
+  run_ranks(3, one_rank);
+  run_ranks(3, one_rank, {}, {"a", "b", "b"});
+}
+
 TEST(PlanWireTest, error_feedback_gives_back_what_rounding_takes_between_hosts) {
   constexpr int kSteps = 40;
   constexpr float kValue = 1.0F + 1.0F / 1024;  // bfloat16 holds 1 and 1 + 1/128.

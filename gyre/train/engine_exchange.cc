@@ -73,7 +73,7 @@ class EngineExchange::Hook final : public torch::autograd::PostAccumulateGradHoo
 };
 
 EngineExchange::EngineExchange(engine::Runtime& runtime, const ExchangeOptions& options)
-    : runtime_(runtime), options_(options) {}
+    : runtime_(runtime), options_(options), number_(runtime.engine().next_exchange()) {}
 
 EngineExchange::~EngineExchange() {
   take_hooks_off();
@@ -125,7 +125,7 @@ std::vector<engine::PlanTensor> EngineExchange::describe_tensors() const {
 
 engine::PlanOptions EngineExchange::plan_options() const {
   engine::PlanOptions options;
-  options.name = "gradients";
+  options.name = number_ == 1 ? "gradients" : fmt::format("gradients.{}", number_);
   options.operation = options_.operation;
   options.wire = options_.wire;
   options.error_feedback = options_.error_feedback;
@@ -215,7 +215,7 @@ void EngineExchange::broadcast(const NamedTensors& tensors) {
   for (const NamedTensor& tensor : tensors) {
     require_plain(tensor);
     engine::Request& request = requests.emplace_back();
-    request.name = fmt::format("broadcast.{}.{}", calls_, tensor.name);
+    request.name = fmt::format("broadcast.{}.{}.{}", number_, calls_, tensor.name);
     request.signature = {.kind = engine::OperationKind::kBroadcast,
                          .type = data_type_of(tensor.tensor),
                          .shape = shape_of(tensor.tensor)};
@@ -244,7 +244,7 @@ void EngineExchange::broadcast(const NamedTensors& tensors) {
 
 void EngineExchange::sum(std::span<double> values) {
   engine::Request request;
-  request.name = fmt::format("metrics.{}", calls_++);
+  request.name = fmt::format("metrics.{}.{}", number_, calls_++);
   request.signature = {.kind = engine::OperationKind::kAllreduce,
                        .type = engine::DataType::kFloat64,
                        .shape = {static_cast<std::int64_t>(values.size())}};

@@ -69,7 +69,8 @@ class EngineExchange final : public GradientExchange {
   std::vector<GradientPlace> places_;  // Of the parameters in the arena; filled with the plan.
   std::vector<std::size_t> arrived_;  // In the first step: the parameters whose gradients are complete, in their order.
   std::unique_ptr<engine::Plan> plan_;  // Made when the first step ends.
-  std::uint64_t calls_ = 0;             // Names the operations of broadcast() and sum().
+  const std::uint64_t number_;          // Names the plan, and with calls_ the operations of broadcast() and sum().
+  std::uint64_t calls_ = 0;
   bool has_new_gradients_ = false;
   bool retired_ = false;  // A newer exchange has a parameter of ours.
 };

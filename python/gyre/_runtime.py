@@ -48,8 +48,9 @@ class Runtime:
         self.unfinished = Unfinished()
         self.process_sets: dict[int, Any] = {}  # Kept by gyre.torch.process_sets, by number;
         self.sets_made = 0  # counted from 1.
+        self._whole = whole
         # Of the live optimizers, including those of subsets: a parameter is exchanged by at most one of them.
-        self.exchanges: weakref.WeakSet[Any] = whole.exchanges if whole else weakref.WeakSet()
+        self._exchanges: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def rank(self) -> int:
@@ -65,6 +66,20 @@ class Runtime:
         if counter is None:  # A thread that arrives at the same time gets the same one.
             counter = self._counters.setdefault(kind, itertools.count(self._joins * _NUMBERS_PER_JOIN + 1))
         return next(counter)
+
+    def add_exchange(self, exchange: Any) -> None:
+        """A new optimizer's; it is forgotten when the optimizer is destroyed."""
+        if self._whole is not None:
+            return self._whole.add_exchange(exchange)
+        with self._lock:  # A set must not grow while another thread copies it.
+            return self._exchanges.add(exchange)
+
+    def exchanges(self) -> list[Any]:
+        """Those of all live optimizers of the job, whatever their process sets."""
+        if self._whole is not None:
+            return self._whole.exchanges()
+        with self._lock:
+            return list(self._exchanges)
 
     def align_numbers(self) -> None:
         """All ranks have joined, after unequal numbers of operations: from here on their counters agree again."""
@@ -89,7 +104,7 @@ class Runtime:
             process_set.forget()
         self.process_sets.clear()
         self.core.shutdown()
-        for exchange in list(self.exchanges):
+        for exchange in self.exchanges():
             if exchange.runtime is self:
                 exchange.end_with_runtime()
         self.unfinished.clear()

@@ -55,6 +55,14 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
     queue(callback)
 
 
+def current_backward() -> int:
+    """The number of the backward pass that the calling hook runs in, unique in this process; negative outside one."""
+    number = getattr(torch._C, "_current_graph_task_id", None)
+    if number is None:
+        raise _missing("torch._C._current_graph_task_id", "to tell simultaneous backward passes apart")
+    return int(number())
+
+
 @functools.cache
 def backward_code() -> CodeType:
     """The code object of the Python function that runs autograd's engine."""

@@ -87,6 +87,27 @@ def test_the_end_of_backward_and_which_one_runs() -> None:
     assert seen == ["1 backward()", "end, True"]
 
 
+def test_backward_passes_have_numbers() -> None:
+    seen: list[int] = []
+    weight = torch.ones(2, requires_grad=True)
+
+    def note() -> None:
+        seen.append(_torch_private.current_backward())
+
+    def hook(gradient: torch.Tensor) -> None:
+        del gradient
+        note()
+        _torch_private.at_end_of_backward(note)
+
+    weight.register_hook(hook)
+    for _ in range(2):
+        weight.sum().backward()
+    first, at_its_end, second, _ = seen
+    assert first == at_its_end >= 0
+    assert second not in (first, -1)
+    assert _torch_private.current_backward() < 0
+
+
 def test_the_count_of_changes() -> None:
     tensor = torch.zeros(2)
     before = _torch_private.version_of(tensor)

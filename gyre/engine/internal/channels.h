@@ -11,6 +11,6 @@ constexpr std::uint64_t kBoardChannel = 3;
 constexpr std::uint64_t kBoardMemoryChannel = 4;
 constexpr std::uint64_t kPointToPointChannel = 8;
 constexpr std::uint64_t kExplainChannel = 15;
-constexpr std::uint64_t kFirstPlanChannel = 16;  ///< Plan p of the engine, from 0, has the channel 16 + p.
+constexpr std::uint64_t kFirstPlanChannel = 16;  ///< Rank 0's plan p, from 0, has the channel 16 + p.
 
 }  // namespace gyre::engine::internal

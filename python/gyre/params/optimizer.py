@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 import gyre.torch as hvd
+from gyre._runtime import current
 from gyre._tensors.requests import ReduceOperation
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, UnsupportedError
@@ -135,6 +136,7 @@ class _LocalSteps(_ServerMixin):
     _outer: torch.optim.Optimizer
     _outer_options: tuple[float, float, bool]  # Rate, momentum, Nesterov.
     _local_steps: int
+    _number = 0  # Among those of the job that exchange through allreduce.
     _steps_alone = 0
 
     def step(self, closure: Closure | None = None) -> Any:
@@ -161,7 +163,7 @@ class _LocalSteps(_ServerMixin):
         with torch.no_grad():
             changes = [before - p for before, p in zip(common, self._parameters, strict=True)]
             if self._worker is None:
-                changes = hvd.grouped_allreduce(changes, name="local_steps")
+                changes = hvd.grouped_allreduce(changes, name=f"local_steps.{self._number}")
             else:
                 self._worker.step(_addresses(changes), _addresses(changes), 0.0)
             for before, change in zip(common, changes, strict=True):
@@ -251,6 +253,8 @@ def _wrapped(
     if choice.local_steps:
         workers = hvd.size() if worker is None else worker.size
         wrapped._local_steps, wrapped._outer_options = choice.local_steps, choice.outer_optimizer(workers)
+        if worker is None:
+            wrapped._number = current().next_number("local_steps")
     if worker is not None:
         worker.attach([parameter.numel() for parameter in parameters], [name for name, _ in named], choice)
     return wrapped

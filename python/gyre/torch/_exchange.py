@@ -21,7 +21,7 @@ import torch
 
 from gyre._runtime import Runtime
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, tensor_over
-from gyre._torch_private import at_end_of_backward, keep_out_of_graphs, version_of
+from gyre._torch_private import at_end_of_backward, current_backward, keep_out_of_graphs, version_of
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
 from gyre.torch._autograd import inside_another_backward
@@ -52,7 +52,7 @@ class GradientExchange:
         self.spoiled: str | None = None  # A parameter to whose gradient a later backward() has added.
         self._ends_in_backward: bool | None = None  # The same on all ranks; unknown until the first backward() ends.
         self._first_step = FirstStep(runtime, options.unequal_replicas)
-        self._callback_queued = False
+        self._ends_with: int | None = None  # The backward pass whose end will call this exchange.
         # Whether gradients are in the arena unchanged: the engine narrows them when they leave the host.
         self._in_own_type = wire_format_of(options.compression) is not None
         self.runtime = runtime
@@ -64,21 +64,24 @@ class GradientExchange:
         self._slots: list[Slot] = []  # Of the plan,
         self._slot_of: dict[int, Slot] = {}  # and all there ever were, by the parameter's id.
         self._count: torch.Tensor | None = None  # Of the contributors, in the arena.
-        self._sparse = SparseExchange(runtime, options.reduction)  # Filled when the plan is made.
+        # Drawn here and never again: later, optimizers of other threads would draw at other times on other ranks.
+        number = runtime.next_number("optimizer")
+        self.place = (
+            runtime.set_id,
+            number,
+        )  # Orders the exchanges of the job and its process sets alike on all ranks.
+        self.name = f"optimizer.{number}"
+        self._layouts = 0
+        self._sparse = SparseExchange(runtime, options.reduction, f"{self.name}.sparse")  # Filled with the plan.
         self._choose_slots()
         runtime.core.check_plan(self._describe_tensors(), self._plan_options())
         weakref.finalize(self, _remove_hooks, self._hooks)
-        runtime.exchanges.add(self)
+        runtime.add_exchange(self)
         keep_out_of_graphs()
 
     def set_parameters(self, parameters: NamedParameters) -> None:
         """The next finish() makes a new plan."""
         self._parameters = parameters
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Among the exchanges of the job and its process sets: the same order on all ranks."""
-        return self.runtime.set_id, self._options_number
 
     @property
     def under_way(self) -> bool:
@@ -153,7 +156,7 @@ class GradientExchange:
 
     def _retire(self, why: Error) -> None:
         self._retired = why
-        self._callback_queued = False
+        self._ends_with = None
         _remove_hooks(self._hooks)
         self._hooks.clear()
 
@@ -162,7 +165,7 @@ class GradientExchange:
         gradient on this rank have contributed zeros. Raises the exchange's error, and CallOrderError if a gradient
         was written to while it was being exchanged."""
         self.check_in_use()
-        self._callback_queued = False
+        self._ends_with = None
         self.claim()
         self._agree_about_backward(complete=False)
         changed = [slot.name for slot in self._slots if slot.changed_since()]
@@ -204,8 +207,7 @@ class GradientExchange:
                 slots.append(slot)
         self._take_slots(slots)
         self._slot_ids = self._trainable_ids()
-        self._options_number = self.runtime.next_number("optimizer")
-        self._sparse.stem = f"optimizer.{self._options_number}.sparse"
+        self._layouts += 1
         self._register_hooks()
 
     def _take_slots(self, slots: list[Slot]) -> None:
@@ -227,7 +229,7 @@ class GradientExchange:
     def _plan_options(self) -> _core.PlanOptions:
         reduction = self.options.reduction
         return _core.PlanOptions(
-            name=f"optimizer.{self._options_number}",
+            name=self.name if self._layouts == 1 else f"{self.name}.{self._layouts}",
             operation=reduction.operation,
             prescale=reduction.prescale,
             postscale=reduction.postscale,
@@ -306,23 +308,21 @@ class GradientExchange:
         # In the order of registration, which users know.
         replicas = [Replica(slot.name, slot.parameter, slot.passes > 0) for slot in reversed(self._slots)]
         self._ends_in_backward = self._first_step.agree(
-            f"optimizer.{self._options_number}.first_step",
-            replicas,
-            complete=complete and self.options.end_in_backward,
+            f"{self.name}.first_step", replicas, complete=complete and self.options.end_in_backward
         )
 
-    def _backward_ended(self) -> None:
+    def _backward_ended(self, number: int) -> None:
         """Called by autograd after each backward() that completed a gradient: once for every exchange."""
         if inside_another_backward():
-            self._callback_queued = False  # Of a checkpointed part; the outer one will produce more gradients.
+            self._ends_with = None  # Of a checkpointed part; the outer one will produce more gradients.
             return
-        waiting = [exchange for exchange in self.runtime.exchanges if exchange._callback_queued]
-        # Their first gradients may have come in a different order on another rank.
+        # Not those of another thread's backward(). Their first gradients may have come in another order elsewhere.
+        waiting = [exchange for exchange in self.runtime.exchanges() if exchange._ends_with == number]
         for exchange in sorted(waiting, key=lambda one: one.place):
             exchange._end_with_backward()
 
     def _end_with_backward(self) -> None:
-        self._callback_queued = False
+        self._ends_with = None
         self._agree_about_backward(complete=self._ready_count == len(self._slots))
         if self._ends_in_backward and not self.synchronized:
             self._finish_unasked()
@@ -346,15 +346,15 @@ class GradientExchange:
 
     def _queue_end_of_backward(self) -> None:
         wanted = self.options.end_in_backward if self._ends_in_backward is None else self._ends_in_backward
-        if self._callback_queued or not wanted:
+        if not wanted:
             return
-        self._callback_queued = True
+        number = self._ends_with = current_backward()
         reference = weakref.ref(self)
 
         def on_end() -> None:
             exchange = reference()
-            if exchange is not None and exchange._callback_queued:
-                exchange._backward_ended()
+            if exchange is not None and exchange._ends_with == number:
+                exchange._backward_ended(number)
 
         at_end_of_backward(on_end)
 
@@ -370,7 +370,7 @@ class GradientExchange:
         slot.passes += 1
         if slot.passes >= self.options.passes_per_step:
             self._complete(slot)
-            if not self._callback_queued:
+            if self._ends_with is None:
                 self._queue_end_of_backward()
 
     def _refuse_unless_of_a_new_step(self, slot: Slot) -> None:
@@ -479,7 +479,7 @@ def retire_exchanges(runtime: Runtime, parameters: AbstractSet[int], *, but: Gra
     """Takes parameters, by their ids, from the exchange that has exchanged their gradients so far."""
     # An unused exchange stays alive while something refers to it (a traceback, a notebook's history), on some ranks
     # only: it must not wait for the others.
-    for exchange in list(runtime.exchanges):
+    for exchange in runtime.exchanges():
         if exchange is not but:
             exchange.retire_if_it_has(parameters)
 

@@ -15,8 +15,9 @@ from gyre.torch.sparse import sparse_allreduce
 class SparseExchange:
     """The exchange of one optimizer's parameters with sparse gradients; used like GradientExchange."""
 
-    def __init__(self, runtime: Runtime, reduction: Reduction) -> None:
-        self.stem = ""  # Of the operations' names, the same on all ranks.
+    def __init__(self, runtime: Runtime, reduction: Reduction, stem: str) -> None:
+        """`stem`: of the operations' names, the same on all ranks."""
+        self._stem = stem
         self._runtime = runtime
         self._reduction = reduction
         self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
@@ -26,7 +27,7 @@ class SparseExchange:
         flags = torch.tensor([p.grad is not None and p.grad.is_sparse for _, p in parameters], dtype=torch.uint8)
         operation = Reduction(ReduceOperation.MAX)
         anywhere = run_one(
-            self._runtime, allreduce_submission(self._runtime, flags, None, OneTimeName(self.stem), operation)
+            self._runtime, allreduce_submission(self._runtime, flags, None, OneTimeName(self._stem), operation)
         )
         for (name, parameter), is_sparse in zip(parameters, anywhere.tolist(), strict=True):
             if is_sparse:
@@ -42,7 +43,7 @@ class SparseExchange:
     def run(self) -> None:
         """Collective: afterwards every parameter's `grad` is the reduced one. A rank without one adds no rows."""
         under_way = [
-            (parameter, sparse_allreduce(self._runtime, _rows_of(parameter), f"{self.stem}.{name}", self._reduction))
+            (parameter, sparse_allreduce(self._runtime, _rows_of(parameter), f"{self._stem}.{name}", self._reduction))
             for name, parameter in self._parameters.values()
             if parameter.requires_grad
         ]

@@ -25,6 +25,7 @@ class AdasumMixin(torch.optim.Optimizer):
     _compression: type[Compressor]
     _parameter_names: dict[torch.Tensor, str]
     _unequal_replicas: str  # See FirstStep.
+    _name: str  # Of its operations, the same on all ranks.
     _has_stepped = False
 
     # The arguments of DistributedOptimizer, for scripts that read them.
@@ -45,7 +46,9 @@ class AdasumMixin(torch.optim.Optimizer):
         changes = [p.detach() - old for p, old in zip(parameters, before, strict=True)]
         compressed = [self._compression.compress(change) for change in changes]
         wire = [change for change, _ in compressed]
-        handle = grouped_allreduce_async(wire, op=ReduceOperation.ADASUM, process_set=self.process_set)
+        handle = grouped_allreduce_async(
+            wire, op=ReduceOperation.ADASUM, name=f"{self._name}.changes", process_set=self.process_set
+        )
         with torch.no_grad():
             for p, old, change, (_, context) in zip(parameters, before, handle.wait(), compressed, strict=True):
                 p.copy_(old + self._compression.decompress(change, context))
@@ -54,8 +57,7 @@ class AdasumMixin(torch.optim.Optimizer):
     def _compare_replicas(self, parameters: list[torch.Tensor]) -> None:
         names, runtime = self._parameter_names, runtime_of(self.process_set)
         replicas = [Replica(names[parameter], parameter, parameter.grad is not None) for parameter in parameters]
-        stem = f"adasum.{runtime.next_number('adasum.optimizer')}.first"
-        FirstStep(runtime, self._unequal_replicas).agree(stem, replicas, complete=True)
+        FirstStep(runtime, self._unequal_replicas).agree(f"{self._name}.first", replicas, complete=True)
 
     step.hooked = True  # type: ignore[attr-defined]  # The class's own step runs the step hooks; once is enough.
 

@@ -27,7 +27,7 @@ def join(
     """
     del device
     runtime = runtime_of(process_set, "join")
-    for exchange in sorted(runtime.exchanges, key=lambda one: one.place):
+    for exchange in sorted(runtime.exchanges(), key=lambda one: one.place):
         if exchange.runtime is runtime:
             exchange.prepare_join()
     joined = runtime.core.begin_join(every_operation=every_operation, divide_by_contributors=divide_by_contributors)

@@ -131,8 +131,9 @@ class DistributedMixin(torch.optim.Optimizer):
         def closure_and_exchange() -> Any:
             loss = closure()
             self.synchronize()
-            if isinstance(self, torch.optim.LBFGS):
-                return allreduce_async(torch.as_tensor(loss).detach(), process_set=self.process_set).wait()
+            if isinstance(self, torch.optim.LBFGS) and self._exchange is not None:
+                name = f"{self._exchange.name}.loss"
+                return allreduce_async(torch.as_tensor(loss).detach(), name=name, process_set=self.process_set).wait()
             return loss
 
         return closure_and_exchange
@@ -213,8 +214,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     wrapped.gradient_predivide_factor, wrapped._compression = gradient_predivide_factor, compression
     wrapped.backward_passes_per_step, wrapped._unequal_replicas = backward_passes_per_step, unequal_replicas
     if runtime is None or runtime.size == 1 or with_adasum:
-        retire_exchanges(current(), _ids(optimizer))
-        return cast("AnyOptimizer", wrapped)
+        return cast("AnyOptimizer", _without_exchange(wrapped, runtime))
     options = ExchangeOptions(
         reduction=_reduction(op, gradient_predivide_factor, runtime.size),
         compression=compression,
@@ -229,6 +229,14 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     )
     wrapped._exchange = GradientExchange(runtime, _named_in_order(wrapped), options)
     return cast("AnyOptimizer", wrapped)
+
+
+def _without_exchange(wrapped: Any, runtime: Runtime | None) -> Any:
+    """It steps by itself; with Adasum the ranks combine their steps."""
+    if isinstance(wrapped, AdasumMixin) and runtime is not None:
+        wrapped._name = f"adasum.{runtime.next_number('adasum.optimizer')}"
+    retire_exchanges(current(), _ids(wrapped))
+    return wrapped
 
 
 def _runtime_in(process_set: ProcessSet) -> Runtime | None:

@@ -28,6 +28,7 @@ std::uint64_t hash_description(const std::vector<std::string>& description) {
 Bytes encode_proposal(const PlanProposal& proposal) {
   ByteWriter writer;
   writer.u64(proposal.description_hash);
+  writer.u64(proposal.number);
   writer.u64(proposal.ready_order.size());
   for (const std::size_t index : proposal.ready_order) writer.u64(index);
   return writer.take();
@@ -38,6 +39,7 @@ std::vector<PlanProposal> decode_proposals(std::span<const std::byte> bytes, int
   std::vector<PlanProposal> proposals(static_cast<std::size_t>(size));
   for (PlanProposal& proposal : proposals) {
     proposal.description_hash = reader.u64();
+    proposal.number = reader.u64();
     const std::uint64_t count = reader.u64();
     if (count > kMostTensors) throw Error(ErrorCode::kProtocol, fmt::format("a plan of {} tensors", count));
     for (std::uint64_t i = 0; i < count; ++i) proposal.ready_order.push_back(reader.u64());

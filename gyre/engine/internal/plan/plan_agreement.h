@@ -10,11 +10,14 @@
 
 namespace gyre::engine::internal {
 
-/// What each rank says of a plan so that all can agree on it: the hash of its description, and the order in which its
-/// backward produced the tensors. Descriptions themselves travel only when the hashes differ.
+/// What each rank says of a plan so that all can agree on it: the hash of its description, the order in which its
+/// backward produced the tensors, and how many plans it has begun to make before. Descriptions themselves travel only
+/// when the hashes differ.
 struct PlanProposal {
   std::uint64_t description_hash = 0;
   std::vector<std::size_t> ready_order;
+  /// Rank 0's names the plan's channel: the ranks' threads may make their plans in different orders.
+  std::uint64_t number = 0;
 };
 
 std::uint64_t hash_description(const std::vector<std::string>& description);

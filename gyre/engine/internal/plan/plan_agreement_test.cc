@@ -19,10 +19,11 @@ Bytes concatenated(const Bytes& a, const Bytes& b) {
 }
 
 TEST(PlanAgreementTest, proposals_come_back_by_rank) {
-  const Bytes both = concatenated(encode_proposal({7, {2, 0, 1}}), encode_proposal({8, {}}));
+  const Bytes both = concatenated(encode_proposal({7, {2, 0, 1}, 5}), encode_proposal({8, {}}));
   const auto proposals = decode_proposals(both, 2);
   EXPECT_EQ(proposals[0].description_hash, 7U);
   EXPECT_THAT(proposals[0].ready_order, ElementsAre(2, 0, 1));
+  EXPECT_EQ(proposals[0].number, 5U);
   EXPECT_EQ(proposals[1].description_hash, 8U);
   EXPECT_TRUE(proposals[1].ready_order.empty());
 }

@@ -16,8 +16,7 @@ class PlanLane;
 /// The plans of one engine, so that its shutdown reaches them. Thread-safe.
 class PlanRegistry {
  public:
-  /// The number of the next plan, from 0; the same on all ranks as long as they make their plans in the same
-  /// order, which make_plan checks.
+  /// 0, 1, 2, …; rank 0's names the plan's channel.
   std::uint64_t next_number();
 
   void add(PlanLane* plan);
