@@ -23,6 +23,7 @@ class ImageFolder : public SampleSet {
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
   std::vector<std::string> classes() const override { return classes_; }
+  std::string_view listing() const override { return names_; }
 
  private:
   class Reader;

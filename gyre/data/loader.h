@@ -24,8 +24,8 @@ struct LoaderOptions {
   /// For batches and for what the threads work with; what is read into it counts, the page cache does not.
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   std::uint64_t prefetch_batches = 0;  ///< That are read ahead at most; 0: as many as keep all threads busy.
-  /// A sample that is damaged gives way to another one, and is counted: sample n to n + 1, n + 3, n + 7 …, which leads
-  /// out of a damaged file. Else it is an error.
+  /// A sample that is damaged is replaced by another one: sample n by n + 1, n + 3, n + 7 …, which leads out of a
+  /// damaged file. Replacements stand behind the samples that count (RankBatch::counted). Otherwise damage is an error.
   bool replace_damaged = false;
 };
 
@@ -36,7 +36,7 @@ struct StallLedger {
   StageTimes waited_for;                    ///< `waited`, split as each batch's own work was.
   StageTimes worked;                        ///< All threads together, for the batches returned.
   std::chrono::nanoseconds first_batch{0};  ///< From start_epoch() to the first batch.
-  std::uint64_t damaged = 0;                ///< Samples that gave way to others (LoaderOptions::replace_damaged) …
+  std::uint64_t damaged = 0;                ///< Samples that were replaced (LoaderOptions::replace_damaged) …
   std::string first_damage;                 ///< … and what was wrong with the first one.
 };
 

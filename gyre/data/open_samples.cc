@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "gyre/base/bytes.h"
+#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/data/formats/idx.h"
 #include "gyre/data/formats/inflate.h"
@@ -44,6 +46,19 @@ SampleFormat format_of(const std::string& name, const FileOpener& open) {
 }
 
 }  // namespace
+
+std::uint64_t files_checksum(const std::vector<std::string>& names, const FileOpener& open, const SampleSet& set,
+                             const SampleOptions& options) {
+  constexpr std::uint64_t kFirstBytes = std::uint64_t{64} << 10;
+  std::string text = fmt::format("{}\n{}", set.count(), set.listing());
+  if (is_folder(names.front())) return xxh3_64(as_bytes(text));
+  for (const std::string& name : names) text += "\n" + std::filesystem::path(name).filename().string();
+  if (options.records_per_file > 0) return xxh3_64(as_bytes(text));
+  const auto file = open(names.front());
+  std::vector<std::byte> first(static_cast<std::size_t>(std::min(kFirstBytes, file->size_bytes())));
+  file->read_at(0, first);
+  return xxh3_64(first, xxh3_64(as_bytes(text)));
+}
 
 std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, const FileOpener& open,
                                               const SampleOptions& options) {

@@ -33,4 +33,9 @@ struct SampleOptions {
 std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, const FileOpener& open,
                                               const SampleOptions& options);
 
+/// Tells whether two runs read the same samples, wherever these lie: from the files' names without their folders, the
+/// number of samples, and the beginning of the first file, which is not opened if its `records_per_file` are given.
+std::uint64_t files_checksum(const std::vector<std::string>& names, const FileOpener& open, const SampleSet& set,
+                             const SampleOptions& options);
+
 }  // namespace gyre::data

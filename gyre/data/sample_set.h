@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gyre/data/formats/example.h"
@@ -42,6 +43,8 @@ class SampleSet {
   virtual std::uint64_t largest_file() const = 0;
   /// The names of the classes, by label, where the files say them.
   virtual std::vector<std::string> classes() const { return {}; }
+  /// The names of all samples where a folder lists them, for comparing sets; else empty.
+  virtual std::string_view listing() const { return {}; }
   /// What a person should know who reads the samples in any order within a budget of so much: empty where that costs
   /// nothing.
   virtual std::string advice_on_full_shuffle(std::uint64_t /*budget_bytes*/) const { return {}; }

@@ -74,7 +74,8 @@ RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
   const std::uint64_t offset = sharded ? static_cast<std::uint64_t>(rank) * per_rank : 0;
   RankBatch batch;
   batch.first_position = static_cast<std::uint64_t>(rank) * per_rank;
-  batch.counted = step_counted > offset ? std::min(per_rank, step_counted - offset) : 0;
+  batch.present = step_counted > offset ? std::min(per_rank, step_counted - offset) : 0;
+  batch.counted = batch.present;
   batch.counted_globally = sharded ? step_counted : step_counted * static_cast<std::uint64_t>(options_.ranks);
   batch.samples.reserve(per_rank);
   for (std::uint64_t i = 0; i < per_rank; ++i) batch.samples.push_back(sample_at(position_of(step, rank, i)));

@@ -43,9 +43,10 @@ struct SamplerOptions {
 /// One rank's samples of one step.
 struct RankBatch {
   std::vector<std::uint64_t> samples;  ///< batch_per_rank indices into the data set.
-  std::uint64_t counted = 0;           ///< The first `counted` count; the others are padding.
+  std::uint64_t present = 0;           ///< The first `present` belong to the step; the others are padding.
+  std::uint64_t counted = 0;           ///< The first `counted` count: all present ones that are not damaged.
   std::uint64_t first_position = 0;    ///< Position of samples[0] in the global batch: rank * batch_per_rank.
-  std::uint64_t counted_globally = 0;  ///< Samples that count, over all ranks.
+  std::uint64_t counted_globally = 0;  ///< Samples of the step over all ranks, damaged ones included.
 };
 
 /// The order of one epoch as one rank sees it, computed when it is asked for: it takes no memory. A value; thread-safe.

@@ -1,5 +1,6 @@
 """gyre.data.Loader as training scripts use it: what a batch holds, who gets what, and going on in the middle."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from gyre.errors import CorruptDataError, Error, InvalidArgumentError
 
-from gyre.data import Loader, floats, ints, raw, write_tfrecords
+from gyre.data import Batch, Loader, floats, ints, raw, write_tfrecords
 
 FIELDS = {"x": raw("int16", (2, 3)), "y": floats(2), "label": ints()}
 
@@ -93,8 +94,16 @@ def test_ranks_see_one_global_order_and_equally_many_batches(folder: Path, world
 
 
 def test_what_does_not_fill_a_batch_is_marked_or_dropped(folder: Path) -> None:
-    padded = [(len(batch["label"]), batch.counted) for batch in Loader(folder, FIELDS, batch_size=8)]
-    assert padded == [(8, 8), (8, 8), (8, 4)]
+    short = [(len(batch["label"]), batch.counted) for batch in Loader(folder, FIELDS, batch_size=8)]
+    assert short == [(8, 8), (8, 8), (4, 4)], "one rank's last batch is short"
+    padded = [
+        [
+            (len(batch["label"]), batch.counted, batch.counted_globally)
+            for batch in Loader(folder, FIELDS, batch_size=6, rank=rank, world_size=3)
+        ]
+        for rank in range(3)
+    ]
+    assert padded == [[(6, 6, 18), (6, 2, 2)], [(6, 6, 18), (6, 0, 2)], [(6, 6, 18), (6, 0, 2)]]
     dropped = [batch.counted for batch in Loader(folder, FIELDS, batch_size=8, drop_last=True)]
     assert dropped == [8, 8]
 
@@ -117,12 +126,60 @@ def test_a_run_goes_on_with_the_sample_it_would_have_had_next(folder: Path) -> N
         assert seen[: len(whole)] == whole, f"after {taken} batches"
 
 
-def test_a_state_of_other_data_is_refused(folder: Path) -> None:
+def test_a_loop_that_another_one_has_ended_says_so(folder: Path) -> None:
+    loader = Loader(folder, FIELDS, batch_size=3)
+    outer = iter(loader)
+    next(outer)
+    assert next(iter(loader)).epoch == 1
+    with pytest.raises(InvalidArgumentError, match=r"loop over epoch 0 ended after step 0, because another loop"):
+        next(outer)
+    assert len(labels(loader)) == 20
+
+
+def test_a_batch_that_moves_keeps_what_is_known_of_it(folder: Path) -> None:
+    batch = next(iter(Loader(folder, FIELDS, batch_size=6, rank=1, world_size=2))).to("cpu")
+    assert (batch.counted, batch.counted_globally, batch.epoch, batch.step) == (6, 12, 0, 0)
+
+
+def test_an_evaluation_over_ranks_is_exact_as_the_guide_writes_it(folder: Path) -> None:
+    """The guide's code, with three ranks in turn: none divides by zero, and each sample counts once."""
+    guide = (Path(__file__).parents[2] / "docs/guide/data.md").read_text()
+    code = guide.split("### Exact evaluation")[1].split("```python\n")[1].split("```")[0]
+    totals = torch.zeros(2, dtype=torch.float64)
+    for rank in range(3):
+        loader = Loader(folder, FIELDS, batch_size=6, shuffle=False, rank=rank, world_size=3)
+        names: dict[str, object] = {"loader": _renamed(loader), "torch": torch}
+        names["model"] = lambda values: torch.nn.functional.one_hot(values // 2 * 2, 20)  # Even labels are right.
+        names["dist"] = type("OneAtATime", (), {"all_reduce": staticmethod(totals.add_)})
+        exec(code, names)
+    assert totals.tolist() == [10, 20]
+
+
+def _renamed(loader: Loader) -> Iterator[Batch]:
+    for batch in loader:
+        batch["image"] = batch["label"]
+        yield batch
+
+
+def test_a_state_of_other_data_is_refused(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     state = Loader(folder, FIELDS, batch_size=3, seed=2).state_dict()
     with pytest.raises(InvalidArgumentError, match=r"taken with seed 2, and this loader has 3"):
         Loader(folder, FIELDS, batch_size=3, seed=3).load_state_dict(state)
     with pytest.raises(InvalidArgumentError, match="global_batch 3, and this loader has 4"):
         Loader(folder, FIELDS, batch_size=4, seed=2).load_state_dict(state)
+    with pytest.raises(InvalidArgumentError, match="shuffle full, and this loader has block"):
+        Loader(folder, FIELDS, batch_size=3, seed=2, shuffle="block").load_state_dict(state)
+    moved = tmp_path_factory.mktemp("moved")
+    for path in folder.iterdir():
+        (moved / path.name).write_bytes(path.read_bytes())
+    Loader(moved, FIELDS, batch_size=3, seed=2).load_state_dict(state)
+    (moved / "part-000.tfrecord").rename(moved / "part-0000.tfrecord")
+    with pytest.raises(InvalidArgumentError, match="taken with other files"):
+        Loader(moved, FIELDS, batch_size=3, seed=2).load_state_dict(state)
+    (moved / "part-0000.tfrecord").unlink()
+    write_tfrecords(moved / "part-000.tfrecord", [{"x": bytes(12), "y": [0.0, 0.0], "label": 1}] * 5)
+    with pytest.raises(InvalidArgumentError, match="taken with other files"):
+        Loader(moved, FIELDS, batch_size=3, seed=2).load_state_dict(state)
 
 
 def test_blocks_keep_a_files_samples_together(folder: Path) -> None:

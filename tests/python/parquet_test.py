@@ -182,7 +182,7 @@ def test_damage_is_an_error_or_gives_way_to_other_rows(tmp_path: Path) -> None:
         rows(Loader(path, fields, batch_size=2, shuffle=False))
     loader = Loader(path, fields, batch_size=2, shuffle=False, damaged="replace")
     seen = rows(loader)
-    assert seen[:8] + seen[16:] == [*range(8), *range(16, 20)]
+    assert seen == [*range(8), *range(16, 20)]
     assert not set(seen[8:16]) & set(range(8, 16))
     assert loader.ledger().damaged == 8
     assert "row group 1, column 'text'" in loader.ledger().first_damage

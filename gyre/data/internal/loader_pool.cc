@@ -237,8 +237,7 @@ BatchSlot* LoaderPool::begin_batch() {
   slot->begun = 0;
   slot->finished = 0;
   slot->times = {};
-  slot->damaged = 0;
-  slot->first_damaged.reset();
+  slot->replaced.clear();
   slot->failed.reset();
   slot->failure = nullptr;
   filling_.push_back(slot);
@@ -299,12 +298,10 @@ void LoaderPool::finish(const Task& task, const Outcome& outcome) {
   BatchSlot& slot = *task.slot;
   slot.times += outcome.times;
   ++slot.finished;
-  if (!outcome.damage.empty()) {
-    ++slot.damaged;
-    if (!slot.first_damaged || task.position < *slot.first_damaged) {
-      slot.first_damaged = task.position;
-      slot.damage = outcome.damage;
-    }
+  if (!outcome.damage.empty() && task.position < slot.batch.present) {
+    const bool first = std::ranges::all_of(slot.replaced, [&](std::size_t other) { return task.position < other; });
+    if (first) slot.damage = outcome.damage;
+    slot.replaced.push_back(task.position);
   }
   if (outcome.failure && (!slot.failed || task.position < *slot.failed)) {
     slot.failed = task.position;
@@ -331,7 +328,24 @@ BatchSlot* LoaderPool::next(const std::function<void()>& meanwhile) {
   if (slot->failure) std::rethrow_exception(slot->failure);
   account(*slot, asked);
   filling_.pop_front();
+  lock.unlock();
+  move_replacements_back(*slot);
   return slot;
+}
+
+void LoaderPool::move_replacements_back(BatchSlot& slot) const {
+  std::ranges::sort(slot.replaced, std::ranges::greater());  // They finished in any order.
+  RankBatch& batch = slot.batch;
+  for (const std::size_t position : slot.replaced) {
+    const auto last = static_cast<std::size_t>(--batch.counted);
+    if (position == last) continue;
+    std::swap(batch.samples[position], batch.samples[last]);
+    for (std::size_t i = 0; i < slot.fields.size(); ++i) {
+      const std::size_t bytes = decoder_.sample_bytes(i);
+      std::byte* const values = slot.fields[i].get();
+      std::swap_ranges(values + position * bytes, values + (position + 1) * bytes, values + last * bytes);
+    }
+  }
 }
 
 void LoaderPool::make_room() {
@@ -354,8 +368,8 @@ void LoaderPool::account(BatchSlot& slot, SteadyClock::time_point asked) {
   if (ledger_.batches++ == 0) ledger_.first_batch = SteadyClock::now() - epoch_began_;
   ledger_.waited += waited;
   ledger_.worked += slot.times;
-  if (slot.damaged > 0 && ledger_.damaged == 0) ledger_.first_damage = slot.damage;
-  ledger_.damaged += slot.damaged;
+  if (!slot.replaced.empty() && ledger_.damaged == 0) ledger_.first_damage = slot.damage;
+  ledger_.damaged += slot.replaced.size();
   const auto total = static_cast<double>(std::max<std::int64_t>(slot.times.total().count(), 1));
   for (std::size_t i = 0; i < kStages; ++i) {
     const double share = static_cast<double>(slot.times.spent[i].count()) / total;

@@ -32,12 +32,11 @@ struct BatchSlot {
   std::size_t begun = 0;     ///< Samples that a thread has taken.
   std::size_t finished = 0;  ///< Samples that are done, or have failed.
   StageTimes times;
-  BatchWait wait;                            ///< Known when it goes to the caller.
-  std::uint64_t damaged = 0;                 ///< Samples that gave way to others …
-  std::optional<std::size_t> first_damaged;  ///< … the first of them …
-  std::string damage;                        ///< … and what was wrong with it.
-  std::optional<std::size_t> failed;         ///< The first sample that could not be read …
-  std::exception_ptr failure;                ///< … and why.
+  BatchWait wait;                     ///< Known when it goes to the caller.
+  std::vector<std::size_t> replaced;  ///< Positions of damaged samples, and what was wrong with the first of them.
+  std::string damage;
+  std::optional<std::size_t> failed;  ///< The first sample that could not be read …
+  std::exception_ptr failure;         ///< … and why.
 
   bool ready() const { return finished == batch.samples.size(); }
 };
@@ -102,6 +101,8 @@ class LoaderPool {
   Outcome read_sample(Worker& worker, const Task& task) const;
   void read_into_place(Worker& worker, const Task& task, std::uint64_t sample, StageTimes& times) const;
   void finish(const Task& task, const Outcome& outcome) GYRE_REQUIRES(mutex_);
+  /// Moves the replacements of damaged samples behind those that count.
+  void move_replacements_back(BatchSlot& slot) const;
   /// Writes down what the caller, which asked at that moment, has waited for the batch.
   void account(BatchSlot& slot, SteadyClock::time_point asked) GYRE_REQUIRES(mutex_);
 

@@ -1,5 +1,6 @@
 #include "python/gyre/core/data_binding.h"
 
+#include <fmt/format.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -130,16 +131,21 @@ class DataLoader {
   const std::uint64_t& count() const { return count_; }
   const std::vector<std::string>& classes() const { return classes_; }
   const std::string& advice() const { return advice_; }
+  const std::string& files_checksum() const { return files_checksum_; }
 
-  /// (fields, step, samples that count), or nothing.
-  std::optional<std::tuple<std::vector<Memory>, std::uint64_t, std::uint64_t>> next() {
+  /// (fields, step, samples in the batch, those that count, and over all ranks), or nothing. With one rank the batch
+  /// ends where its padding would begin.
+  using Next = std::tuple<std::vector<Memory>, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::optional<Next> next() {
     auto batch = next_batch();
     if (!batch) return std::nullopt;
     const auto owner = std::make_shared<const data::Batch>(std::move(*batch));
     wait_ = owner->wait();
     std::vector<Memory> fields;
     for (std::size_t i = 0; i < loader_->fields().size(); ++i) fields.push_back({owner->field(i), owner});
-    return std::tuple(std::move(fields), owner->step(), owner->samples().counted);
+    const data::RankBatch& samples = owner->samples();
+    const std::uint64_t size = ranks_ == 1 ? samples.present : samples.samples.size();
+    return Next(std::move(fields), owner->step(), size, samples.counted, samples.counted_globally);
   }
 
   /// Shows the wait for the last batch in the timeline of the job.
@@ -162,17 +168,20 @@ class DataLoader {
   std::unique_ptr<data::Loader> open(std::vector<std::string> files, const data::SampleOptions& samples,
                                      std::vector<data::Field> fields, data::LoaderOptions options, bool by_file) {
     // Counting the records of a large set takes its time; Ctrl-C ends the wait for it.
-    auto [opened_loader, set, found_advice] =
+    ranks_ = options.sampling.ranks;
+    auto [opened_loader, set, found_advice, found_checksum] =
         run_interruptibly([files = std::move(files), samples, fields = std::move(fields), options, by_file]() mutable {
-          auto opened = data::open_samples(std::move(files), data::open_local_file, samples);
+          auto opened = data::open_samples(files, data::open_local_file, samples);
           if (by_file) options.sampling.block = opened->largest_file();
           std::string advice;
           if (options.sampling.shuffling == data::Shuffling::kFull) {
             advice = opened->advice_on_full_shuffle(options.memory_budget_bytes);
           }
           auto loader = std::make_unique<data::Loader>(opened, std::move(fields), options);
-          return std::tuple(std::move(loader), opened, std::move(advice));
+          const std::uint64_t checksum = data::files_checksum(files, data::open_local_file, *opened, samples);
+          return std::tuple(std::move(loader), opened, std::move(advice), checksum);
         });
+    files_checksum_ = fmt::format("{:016x}", found_checksum);
     count_ = set->count();
     classes_ = set->classes();
     advice_ = std::move(found_advice);
@@ -182,6 +191,8 @@ class DataLoader {
   std::uint64_t count_ = 0;
   std::vector<std::string> classes_;
   std::string advice_;
+  std::string files_checksum_;
+  int ranks_ = 1;
   data::BatchWait wait_;
   std::unique_ptr<data::Loader> loader_;
 };
@@ -288,6 +299,7 @@ void bind_data(nanobind::module_& module) {
       .def_prop_ro("count", &DataLoader::count, "Samples of the set.")
       .def_prop_ro("classes", &DataLoader::classes, "Names by label, where the files say them.")
       .def_prop_ro("advice", &DataLoader::advice, "What the shuffle costs, where that is much; else empty.")
+      .def_prop_ro("files_checksum", &DataLoader::files_checksum, "Equal for two loaders of the same samples.")
       .def_prop_ro("steps", [](DataLoader& self) { return self.loader().steps(); })
       .def_prop_ro("memory_bytes", [](DataLoader& self) { return self.loader().memory_bytes(); })
       .def(
@@ -297,7 +309,9 @@ void bind_data(nanobind::module_& module) {
             self.loader().start_epoch(epoch, step);
           },
           nb::arg("epoch"), nb::arg("step") = 0)
-      .def("next", &DataLoader::next, "(fields, step, samples that count), or None at the end of the epoch.")
+      .def("next", &DataLoader::next,
+           "(fields, step, samples in the batch, those that count, and over all ranks), or None at the end of the "
+           "epoch.")
       .def("add_wait_to_timeline", &DataLoader::add_wait_to_timeline, nb::arg("runtime"), nb::arg("row"),
            "Shows the wait for the last batch in the job's timeline, where that runs.")
       .def("add_wait_to_timeline", &DataLoader::add_wait_to, nb::arg("timeline"), nb::arg("row"))

@@ -21,34 +21,41 @@ from gyre.errors import InvalidArgumentError
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _ORDERS = {True: "full", False: "none", "full": "full", "block": "block", "none": "none"}
+_WORDS = {"files": "other files, of checksum", "shuffle": "shuffle"}
 _NUMPY_HAS_NOT = "bfloat16"
 _TOO_LARGE = 1 << 63
 
 
 class LoaderState(TypedDict):
-    """Where a run stands in its data."""
+    """Where a run stands in its data, and what the order of the samples depends on."""
 
     epoch: int
     step: int
     seed: int
     samples: int
     global_batch: int
+    shuffle: str
+    files: str
+    """A checksum of the files' names (without folders) and of the beginning of their contents."""
 
 
 class Batch(dict[str, Any]):
     """The fields of a batch by their names: tensors whose first dimension is the batch size.
 
-    counted: how many of the samples count; fewer than the batch size if the epoch's last batch is filled up.
+    counted: how many of the samples count, the first ones; fewer than there are if the epoch's last batch is filled up,
+        or samples were replaced by others (`damaged="replace"`).
+    counted_globally: how many samples of the step count on all ranks. Damaged samples are not subtracted.
     epoch, step: which batch this is.
 
     The tensors use the loader's memory, which it reclaims when the last of them is freed; `clone()` tensors that you
     keep.
 
     `to()`, which Lightning and Accelerate call, keeps all of this. A copy made from the fields alone lacks it: its
-    `counted`, `epoch` and `step` raise AttributeError.
+    `counted`, `counted_globally`, `epoch` and `step` raise AttributeError.
     """
 
     counted: int
+    counted_globally: int
     epoch: int
     step: int
 
@@ -57,12 +64,13 @@ class Batch(dict[str, Any]):
         fields: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
         *,
         counted: int | None = None,
+        counted_globally: int | None = None,
         epoch: int | None = None,
         step: int | None = None,
     ) -> None:
         super().__init__(fields)
-        if counted is not None and epoch is not None and step is not None:
-            self.counted, self.epoch, self.step = counted, epoch, step
+        known = {"counted": counted, "counted_globally": counted_globally, "epoch": epoch, "step": step}
+        self.__dict__.update({name: value for name, value in known.items() if value is not None})
 
     def to(self, device: Any, non_blocking: bool = False) -> Batch:
         """The batch with its tensors on `device`; tensors that are there already are not copied."""
@@ -70,8 +78,9 @@ class Batch(dict[str, Any]):
             name: value.to(device, non_blocking=non_blocking) if isinstance(value, torch.Tensor) else value
             for name, value in self.items()
         }
-        known = {name: getattr(self, name, None) for name in ("counted", "epoch", "step")}
-        return Batch(fields, **known)
+        moved = Batch(fields)
+        moved.__dict__.update(self.__dict__)
+        return moved
 
 
 class Loader:
@@ -86,8 +95,9 @@ class Loader:
     shuffle: True ("full": any sample anywhere), "block" (files in random order, and the samples within each; for
         compressed files that hold many samples; of Parquet files their row groups instead), or False.
     seed: of the shuffle.
-    drop_last: drop the samples that do not fill the last global batch; otherwise it is filled up from the start of the
-        order, and `batch.counted` says how many count. Every rank has the same number of batches either way.
+    drop_last: drop the samples that do not fill the last global batch. Otherwise the last batch is shorter; with
+        several ranks it is filled up from the start of the order, and `batch.counted` says how many count, which can
+        be 0. Every rank has the same number of batches either way.
     rank, world_size: default to those of torch.distributed or gyre.torch if one of them is initialised, else to RANK
         and WORLD_SIZE from the environment, else to 0 of 1.
     threads: number of threads that read and decode; default: the cores that this process can use, shared among the
@@ -97,7 +107,8 @@ class Loader:
     records_per_file: if given, no file is opened before it is needed; otherwise the records are counted first, for
         which compressed files are decompressed.
     damaged: "error", or "replace": a sample that cannot be read or decoded is replaced by another one, the same in
-        every run; the ledger counts such samples and quotes the first error.
+        every run, which stands at the end of its batch and is not among the `counted` ones; the ledger counts such
+        samples and quotes the first error.
     output: "torch" or "numpy".
 
     Raises gyre.errors.Error: INVALID_ARGUMENT, NOT_FOUND, CORRUPT_DATA (with file, record and offset), UNSUPPORTED,
@@ -142,13 +153,14 @@ class Loader:
         self.batch_size, self.drop_last, self.output = batch_size, drop_last, output
         self.rank, self.world_size = _place(rank, world_size)
         self._seed = seed
+        self._shuffle = _ORDERS[shuffle]
         self._core = _core.DataLoader(
             _paths(files),
             format=format,
             records_per_file=records_per_file or 0,
             fields=[as_tuple(name, field) for name, field in self._fields.items()],
             batch_size=batch_size,
-            shuffle=_ORDERS[shuffle],
+            shuffle=self._shuffle,
             seed=seed,
             drop_last=drop_last,
             rank=self.rank,
@@ -187,31 +199,38 @@ class Loader:
         self._start = (epoch, 0)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The epoch begins when its first batch is requested: Lightning makes iterators that it never uses."""
+        """The epoch begins when its first batch is requested: Lightning makes iterators that it never uses. A loop that
+        goes on although a later one has begun raises InvalidArgumentError."""
         epoch, step = self._start or (self._epoch + 1, 0)
         self._core.start_epoch(epoch, step)
         self._start = None
         self._epoch, self._step = epoch, step
         self._loop += 1
         loop = self._loop
-        while self._loop == loop:  # A later loop has ended this one.
+        while True:
+            if self._loop != loop:
+                raise InvalidArgumentError(
+                    f"this loop over epoch {epoch} ended after step {step - 1}, because another loop over the same "
+                    "loader was begun; a loader runs one epoch at a time: finish or leave a loop before the next, or "
+                    "use a second Loader"
+                )
             found = self._core.next()
             if found is None:
                 return
-            memories, step, counted = found
+            memories, taken, size, counted, counted_globally = found
             if (runtime := _runtime_here()) is not None:
                 self._core.add_wait_to_timeline(runtime, self._row)
             elif (timeline := _timeline_of_worker()) is not None:
                 self._core.add_wait_to_timeline(timeline, self._row)
             fields = {
-                name: self._view(memory, field)
+                name: self._view(memory, field, size)
                 for (name, field), memory in zip(self._fields.items(), memories, strict=True)
             }
-            self._step = step + 1
-            yield Batch(fields, counted=counted, epoch=epoch, step=step)
+            self._step = step = taken + 1
+            yield Batch(fields, counted=counted, counted_globally=counted_globally, epoch=epoch, step=taken)
 
-    def _view(self, memory: _core.Memory, field: Field) -> Any:
-        shape = (self.batch_size, *field.shape)
+    def _view(self, memory: _core.Memory, field: Field, size: int) -> Any:
+        shape = (size, *field.shape)
         count = math.prod(shape)
         if self.output == "numpy":
             import numpy as np  # noqa: PLC0415 - only who asks for its arrays needs it
@@ -229,16 +248,20 @@ class Loader:
             "seed": self._seed,
             "samples": self.samples,
             "global_batch": self.batch_size * self.world_size,
+            "shuffle": self._shuffle,
+            "files": self._core.files_checksum,
         }
 
     def load_state_dict(self, state: LoaderState) -> None:
         """The next loop resumes where `state` was taken."""
         here = self.state_dict()
-        for name in ("seed", "samples", "global_batch"):
+        for name in ("seed", "samples", "global_batch", "shuffle", "files"):
+            if name not in state:
+                raise InvalidArgumentError(f"the state does not say which {name} it was taken with")
             if state[name] != here[name]:
                 raise InvalidArgumentError(
-                    f"the state was taken with {name} {state[name]}, and this loader has {here[name]}: "
-                    "it would not go on with the same samples"
+                    f"the state was taken with {_WORDS.get(name, name)} {state[name]}, and this loader has "
+                    f"{here[name]}: it would not go on with the same samples"
                 )
         epoch, step = state["epoch"], state["step"]
         self._start = (epoch, step) if step < len(self) else (epoch + 1, 0)

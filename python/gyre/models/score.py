@@ -168,13 +168,12 @@ def gathered(values: Tensor, counted: Sequence[int]) -> Tensor:
 
 def score(model: SavedModel, loader: Loader, table: Classes | Values, writer: Any) -> int:
     """Predicts all samples; returns their number. Rank 0 writes."""
-    samples = loader.state_dict()["samples"]
     size, batch_size = ranks.size(), loader.batch_size
     done = 0
     for batch in loader:
         with torch.no_grad():
             answers = model.network(input_of(batch, model.description))
-        here = min(samples - done, size * batch_size)
+        here = batch.counted_globally
         counted = [max(0, min(batch_size, here - rank * batch_size)) for rank in range(size)]
         answers = gathered(answers, counted)
         labels = gathered(batch["label"], counted) if "label" in batch else None
