@@ -246,6 +246,18 @@ void all_to_all(group::Lane& lane, std::span<const std::byte> input, std::span<c
   internal::all_to_all_shared(room, input, send_bytes, output, receive_bytes);
 }
 
+std::vector<std::int64_t> exchange_numbers(group::Lane& lane, std::span<const std::int64_t> to_each) {
+  GYRE_CHECK(to_each.size() == static_cast<std::size_t>(lane.size()));
+  std::vector<std::int64_t> from_each(to_each.size());
+  if (lane.size() > 1 && !in_one_room(lane)) {
+    internal::exchange_numbers_over_links(lane, lane.begin_collective(), to_each, from_each);
+    return from_each;
+  }
+  const std::vector<std::size_t> one_each(to_each.size(), sizeof(std::int64_t));
+  all_to_all(lane, std::as_bytes(to_each), one_each, std::as_writable_bytes(std::span(from_each)), one_each);
+  return from_each;
+}
+
 void barrier(group::Lane& lane) {
   const std::uint64_t collective = lane.begin_collective();
   if (lane.size() == 1) return;

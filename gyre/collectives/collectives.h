@@ -72,9 +72,13 @@ void reduce_scatter(group::Lane& lane, std::span<const std::byte> input, std::sp
                     std::span<std::byte> output, const Reduction& reduction);
 
 /// Piece r of `input` (send_bytes[r]) goes to rank r; `output` receives the pieces from all ranks in rank order
-/// (receive_bytes).
+/// (receive_bytes). Over links ranks that have nothing for each other exchange no message.
 void all_to_all(group::Lane& lane, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,
                 std::span<std::byte> output, std::span<const std::size_t> receive_bytes);
+
+/// Number r of `to_each` goes to rank r; returns the numbers from all ranks in rank order. Over links O(log n)
+/// messages.
+std::vector<std::int64_t> exchange_numbers(group::Lane& lane, std::span<const std::int64_t> to_each);
 
 /// Returns when every rank has called it.
 void barrier(group::Lane& lane);

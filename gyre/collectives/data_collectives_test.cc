@@ -171,6 +171,23 @@ TEST_P(MovesOfRanks, all_to_all_delivers_every_split) {
   }
 }
 
+TEST_P(MovesOfRanks, numbers_for_each_rank_arrive_there) {
+  for (const Arrangement& arrangement : testing::arrangements(size())) {
+    testing::run_ranks(size(), arrangement, [&](group::Lane& lane) {
+      const auto number = [](std::int64_t from, std::int64_t to) { return from * 1000 - to; };
+      for (std::int64_t round = 0; round < 3; ++round) {
+        std::vector<std::int64_t> to_each;
+        std::vector<std::int64_t> expected;
+        for (int r = 0; r < size(); ++r) {
+          to_each.push_back(number(lane.rank() + round, r));
+          expected.push_back(number(r + round, lane.rank()));
+        }
+        EXPECT_EQ(exchange_numbers(lane, to_each), expected) << where(arrangement);
+      }
+    });
+  }
+}
+
 TEST_P(MovesOfRanks, barrier_lets_nobody_through_before_the_last) {
   for (const Arrangement& arrangement : testing::arrangements(size())) {
     std::atomic<int> entered{0};

@@ -316,6 +316,9 @@ std::vector<Handle> Engine::submit_group(std::vector<Request> requests) {
   // Members carry the group's name: that of the first, which is unique among those in flight.
   const std::string group = requests.front().name;
   for (Request& request : requests) {
+    if (!request.signature.expected_splits.empty()) {
+      throw internal::invalid_request(request, "an all-to-all of a group cannot say what it expects of each rank");
+    }
     request.signature.group = group;
     request.signature.group_size = static_cast<std::uint32_t>(requests.size());
   }

@@ -26,10 +26,15 @@ void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std:
                                std::span<const std::size_t> sizes_bytes, std::span<std::byte> output,
                                const ReductionPlan& plan);
 
-/// Pairs: n-1 exchanges, each with another peer.
+/// Pairs: up to n-1 exchanges, each with another peer. What is empty is not sent: a gather or scatter written as an
+/// all-to-all needs the root's links only.
 void all_to_all_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,
                            std::span<const std::size_t> send_bytes, std::span<std::byte> output,
                            std::span<const std::size_t> receive_bytes);
+
+/// Bruck's algorithm. `from_each` and `to_each` have a number for each rank.
+void exchange_numbers_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::int64_t> to_each,
+                                 std::span<std::int64_t> from_each);
 
 /// Dissemination: in round k every rank tells rank + 2^k and hears from rank - 2^k; ceil(log2 n) rounds.
 /// Source: Hensgen, Finkel, Manber, International Journal of Parallel Programming 17(1), 1988.

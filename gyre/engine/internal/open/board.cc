@@ -79,17 +79,6 @@ bool has_own_result(OperationKind kind) {
   return kind == OperationKind::kAllgather || kind == OperationKind::kReduceScatter || kind == OperationKind::kAllToAll;
 }
 
-/// What the coordinator would say of an operation in which all ranks bring the same: see OrderedOperation.
-std::vector<std::int64_t> sizes_for(const Signature& signature, int size) {
-  const auto ranks = static_cast<std::size_t>(size);
-  const std::int64_t rows = signature.shape.empty() ? 1 : signature.shape[0];
-  switch (signature.kind) {
-    case OperationKind::kAllgather: return std::vector<std::int64_t>(ranks, rows);
-    case OperationKind::kAllToAll: return std::vector<std::int64_t>(ranks * ranks, rows / size);
-    default: return {};
-  }
-}
-
 /// Where a rank's share begins in the input of a reduce-scatter, in bytes.
 std::size_t begin_of_share(const Signature& signature, int rank, int size) {
   const auto shares = reduce_scatter_rows(signature.shape.at(0), size);
@@ -292,7 +281,7 @@ Result Board::run_on_board(const Request& request) {
   Result result;
   std::span<std::byte> output = request.output;
   if (has_own_result(signature.kind)) {
-    const RowsOfRank rows = rows_of_rank(signature, sizes_for(signature, group_.size()), group_.rank(), group_.size());
+    const RowsOfRank rows = rows_of_rank(signature, {}, group_.rank(), group_.size());
     output = place_result(request, rows, group_.rank(), result);
     if (signature.kind == OperationKind::kAllToAll) result.received_splits = rows.received;
   }
@@ -328,7 +317,9 @@ void Board::concatenate_contributions(std::span<std::byte> result, int part) con
 
 Result Board::run_in_lane(const Request& request) {
   const Signature& signature = request.signature;
-  if (has_own_result(signature.kind)) return executor_.run_one(request, sizes_for(signature, group_.size()));
+  if (has_own_result(signature.kind)) {
+    return executor_.run_one(request, rows_of_rank(signature, {}, group_.rank(), group_.size()));
+  }
   if (contributes(request, lane_.rank())) {
     collectives::copy_bytes(request.output.data(), request.input.data(), request.input.size());
   }

@@ -45,6 +45,7 @@ void Coordinator::announce(int rank, Announced announced, SteadyClock::time_poin
   }
   slot = std::move(announced.signature);
   waiting.transient = announced.transient;
+  waiting.rows += announced.rows;
   ++waiting.count;
   const std::string name = std::move(announced.name);
   if (is_ready(waiting)) {
@@ -121,6 +122,14 @@ void Coordinator::join(int rank, const JoinAnnouncement& join) {
     steps_begun_.clear();
     announce_steps_ = false;
   }
+}
+
+void Coordinator::dispute(int rank, DisputedRows disputed) {
+  if (disputed.sender < 0 || disputed.sender >= options_.size) {
+    throw Error(ErrorCode::kProtocol, fmt::format("rank {} expects rows from rank {}", rank, disputed.sender));
+  }
+  refusals_.push_back({std::move(disputed.name), ErrorCode::kMismatch, std::move(disputed.message),
+                       Disagreement{{disputed.sender, rank}, disputed.transient ? kNumberedAdvice : ""}});
 }
 
 void Coordinator::begin_step(int rank, const PlanStep& step) {
@@ -288,14 +297,10 @@ OrderedOperation Coordinator::make_ordered(const Ready& ready) const {
     for (const auto& signature : signatures) {
       ordered.sizes.push_back(!signature ? 0 : signature->shape.empty() ? 1 : signature->shape[0]);
     }
+    const bool all_alike = std::ranges::all_of(ordered.sizes, [&](auto rows) { return rows == ordered.sizes[0]; });
+    if (all_alike) ordered.sizes.clear();
   }
-  if (first.kind == OperationKind::kAllToAll) {
-    for (const auto& signature : signatures) {
-      const auto rows = signature ? rows_to_each(*signature, options_.size)
-                                  : std::vector<std::int64_t>(static_cast<std::size_t>(options_.size), 0);
-      ordered.sizes.insert(ordered.sizes.end(), rows.begin(), rows.end());
-    }
-  }
+  if (first.kind == OperationKind::kAllToAll) ordered.rows = row_knowledge(ready.waiting.rows, options_.size);
   return ordered;
 }
 

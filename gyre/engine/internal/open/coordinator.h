@@ -48,6 +48,8 @@ class Coordinator {
 
   void announce(int rank, Announced announced, SteadyClock::time_point now);
   void join(int rank, const JoinAnnouncement& join);
+  /// `rank` of an all-to-all that was ordered is sent something else than it expects: it is refused after all.
+  void dispute(int rank, DisputedRows disputed);
   /// `rank` has begun a step of a plan.
   void begin_step(int rank, const PlanStep& step);
   /// The rank has left: whatever still needs it is refused, now and later.

@@ -151,6 +151,7 @@ void CoordinatorService::take_announcement(int rank, const net::Message& message
     coordinator_.announce(rank, std::move(announced), now);
   }
   for (const PlanStep& step : content.steps) coordinator_.begin_step(rank, step);
+  for (DisputedRows& disputed : content.disputes) coordinator_.dispute(rank, std::move(disputed));
   if (content.join) coordinator_.join(rank, *content.join);
   if (content.stalled_step) note_stalled(std::move(*content.stalled_step));
   if (content.stall_answer) {

@@ -7,6 +7,7 @@
 
 #include "gyre/engine/internal/open/fusion.h"
 #include "gyre/engine/internal/open/mismatch.h"
+#include "gyre/engine/internal/open/negotiation.h"
 
 namespace gyre::engine::internal {
 namespace {
@@ -229,40 +230,55 @@ TEST_F(CoordinatorTest, an_allgather_tells_each_ranks_rows) {
     coordinator.announce(rank, {"g", signature}, now_);
   }
   EXPECT_THAT(coordinator.take_order().buckets.at(0).at(0).sizes, ElementsAre(0, 2, 4));
+  Signature alike = floats({6, 5});
+  alike.kind = OperationKind::kAllgather;
+  announce_everywhere(coordinator, 3, "alike", alike);
+  EXPECT_THAT(coordinator.take_order().buckets.at(0).at(0).sizes, ElementsAre());
 }
 
-TEST_F(CoordinatorTest, an_alltoall_tells_who_sends_how_many_rows_to_whom) {
-  Coordinator coordinator = make(2);
-  Signature even = floats({4});
-  even.kind = OperationKind::kAllToAll;
-  Signature uneven = even;
-  uneven.shape = {5};
-  uneven.splits = {1, 4};
-  coordinator.announce(0, {"x", even}, now_);
-  coordinator.announce(1, {"x", uneven}, now_);
-  EXPECT_THAT(coordinator.take_order().buckets.at(0).at(0).sizes, ElementsAre(2, 2, 1, 4));
+TEST_F(CoordinatorTest, an_alltoall_is_ordered_without_the_counts_of_rows) {
+  Coordinator coordinator = make(3);
+  Signature signature = floats({4});
+  signature.kind = OperationKind::kAllToAll;
+  const auto knowledge = [&](const std::vector<RowCounts>& counts) {
+    for (int rank = 0; rank < 3; ++rank) {
+      coordinator.announce(rank, {"x", signature, false, counts[static_cast<std::size_t>(rank)]}, now_);
+    }
+    return coordinator.take_order().buckets.at(0).at(0).rows;
+  };
+  EXPECT_EQ(knowledge({{5, 1, 0}, {~std::uint64_t{1}, 1, 0}, {~std::uint64_t{2}, 0, 1}}), RowKnowledge::kKnown);
+  EXPECT_EQ(knowledge({{5, 1, 0}, {5, 1, 0}, {5, 1, 0}}), RowKnowledge::kDisputed);
+  EXPECT_EQ(knowledge({{0, 1, 0}, {0, 0, 0}, {0, 0, 1}}), RowKnowledge::kDisputed);
+  EXPECT_EQ(knowledge({{0, 0, 1}, {0, 0, 0}, {0, 0, 1}}), RowKnowledge::kExchanged);
 }
 
-TEST_F(CoordinatorTest, an_alltoall_that_a_rank_expects_otherwise_is_refused_before_a_byte_moves) {
+TEST_F(CoordinatorTest, neither_announcement_nor_order_of_an_alltoall_grows_with_the_ranks) {
+  constexpr int kSize = 1000;
+  Coordinator coordinator = make(kSize);
+  Signature signature = floats({0});
+  signature.kind = OperationKind::kAllToAll;
+  signature.splits.assign(kSize, 1);
+  signature.shape = {kSize};
+  signature.expected_splits = signature.splits;
+  for (int rank = 0; rank < kSize; ++rank) {
+    Announced announced{"x", floats({kSize}), false, row_counts(signature, rank, kSize)};
+    announced.signature.kind = OperationKind::kAllToAll;
+    EXPECT_LT(AnnouncementEncoder().encode({{announced}}).size(), 300U);
+    coordinator.announce(rank, std::move(announced), now_);
+  }
+  EXPECT_LT(OrderEncoder().encode(coordinator.take_order()).size(), 200U);
+}
+
+TEST_F(CoordinatorTest, a_rank_that_expects_other_rows_has_the_operation_refused) {
   Coordinator coordinator = make(2);
-  Signature first = floats({4});
-  first.kind = OperationKind::kAllToAll;
-  first.splits = {1, 3};
-  first.expected_splits = {1, 2};
-  Signature second = floats({5});
-  second.kind = OperationKind::kAllToAll;
-  second.splits = {2, 3};
-  coordinator.announce(0, {"right", first}, now_);
-  coordinator.announce(1, {"right", second}, now_);
-  EXPECT_THAT(coordinator.take_order().buckets.at(0).at(0).sizes, ElementsAre(1, 3, 2, 3));
-  second.expected_splits = {4, 3};
-  coordinator.announce(0, {"wrong", first}, now_);
-  coordinator.announce(1, {"wrong", second}, now_);
+  coordinator.dispute(1, {"x", 0, true, "rank 0 sends 3 elements to rank 1, which expects 4"});
   const Order order = coordinator.take_order();
-  EXPECT_TRUE(order.buckets.empty());
   ASSERT_EQ(order.refusals.size(), 1U);
   EXPECT_EQ(order.refusals[0].code, ErrorCode::kMismatch);
-  EXPECT_THAT(order.refusals[0].message, HasSubstr("rank 0 sends 3 elements to rank 1, which expects 4"));
+  ASSERT_TRUE(order.refusals[0].disagreement);
+  EXPECT_THAT(order.refusals[0].disagreement->ranks, ElementsAre(0, 1));
+  EXPECT_THAT(order.refusals[0].disagreement->advice, HasSubstr("same order"));
+  EXPECT_THROW(coordinator.dispute(1, {"x", 2, true, "text"}), Error);
 }
 
 TEST_F(CoordinatorTest, a_group_whose_sizes_differ_is_refused_once_when_a_rank_departs) {

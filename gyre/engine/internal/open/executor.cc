@@ -58,19 +58,16 @@ std::size_t row_bytes(const Signature& signature) {
 }
 
 RowsOfRank rows_of_rank(const Signature& signature, std::span<const std::int64_t> sizes, int rank, int size) {
-  const auto own = static_cast<std::size_t>(rank);
-  const auto ranks = static_cast<std::size_t>(size);
   switch (signature.kind) {
-    case OperationKind::kAllgather: return {{}, {sizes.begin(), sizes.end()}};
-    case OperationKind::kReduceScatter: return {{}, {reduce_scatter_rows(signature.shape.at(0), size)[own]}};
-    default: break;
+    case OperationKind::kAllgather:
+      if (!sizes.empty()) return {{}, {sizes.begin(), sizes.end()}};
+      return {
+          {},
+          std::vector<std::int64_t>(static_cast<std::size_t>(size), signature.shape.empty() ? 1 : signature.shape[0])};
+    case OperationKind::kReduceScatter:
+      return {{}, {reduce_scatter_rows(signature.shape.at(0), size)[static_cast<std::size_t>(rank)]}};
+    default: return {rows_to_each(signature, size), expected_rows(signature, size)};
   }
-  RowsOfRank rows;
-  for (std::size_t other = 0; other < ranks; ++other) {
-    rows.sent.push_back(sizes[own * ranks + other]);
-    rows.received.push_back(sizes[other * ranks + own]);
-  }
-  return rows;
 }
 
 std::span<std::byte> place_result(const Request& request, const RowsOfRank& rows, int rank, Result& result) {
@@ -115,7 +112,13 @@ std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pe
     case OperationKind::kBroadcast: broadcast(request); break;
     case OperationKind::kAllgather:
     case OperationKind::kReduceScatter:
-    case OperationKind::kAllToAll: results[0] = run_one(request, operations[0].sizes); break;
+    case OperationKind::kAllToAll: {
+      const OrderedOperation& operation = operations.front();
+      const bool known = operation.rows == RowKnowledge::kKnown;
+      results[0] = run_one(request, known ? rows_of_rank(request.signature, operation.sizes, lane_.rank(), lane_.size())
+                                          : exchanged_rows(lane_, request.signature, request.name));
+      break;
+    }
     case OperationKind::kBarrier: collectives::barrier(lane_); break;
   }
   return results;
@@ -177,10 +180,13 @@ void Executor::broadcast(const Request& request) {
   timeline_.end(request.name);
 }
 
-Result Executor::run_one(const Request& request, std::span<const std::int64_t> sizes) {
+std::optional<RowDispute> Executor::find_dispute(const Request& request) {
+  return internal::find_dispute(lane_, request.signature, request.name);
+}
+
+Result Executor::run_one(const Request& request, RowsOfRank rows) {
   const Signature& signature = request.signature;
   const std::size_t row_size_bytes = row_bytes(signature);
-  RowsOfRank rows = rows_of_rank(signature, sizes, lane_.rank(), lane_.size());
   Result result;
   timeline_.begin(request.name, "ALLOCATE_OUTPUT");
   const auto output = place_result(request, rows, lane_.rank(), result);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "gyre/collectives/collectives.h"
 #include "gyre/engine/handle.h"
 #include "gyre/engine/internal/open/order.h"
+#include "gyre/engine/internal/open/row_exchange.h"
 #include "gyre/engine/request.h"
 #include "gyre/engine/timeline_rows.h"
 #include "gyre/group/lane.h"
@@ -26,12 +28,8 @@ struct Pending {
 /// What a signature asks for, in the terms of the collectives.
 collectives::Reduction reduction_of(const Signature& signature);
 
-/// What a rank brings to an operation, and what it gets, in rows of the first dimension. `sizes`: what the coordinator
-/// says of it (see OrderedOperation).
-struct RowsOfRank {
-  std::vector<std::int64_t> sent;      ///< To each rank (all-to-all).
-  std::vector<std::int64_t> received;  ///< From each rank: the parts of the result. One part in a reduce-scatter.
-};
+/// Of an allgather (`sizes`: OrderedOperation::sizes), a reduce-scatter, or an all-to-all in which every rank gets what
+/// it expects.
 RowsOfRank rows_of_rank(const Signature& signature, std::span<const std::int64_t> sizes, int rank, int size);
 
 /// Where the result of these parts goes: the caller's memory if it has the result's size and is apart from the input,
@@ -51,7 +49,9 @@ class Executor {
   /// throws what the collective throws, after which the lane is of no further use.
   std::vector<Result> run(const Bucket& operations, const std::vector<Pending>& pending);
   /// Runs an allgather, a reduce-scatter or an all-to-all.
-  Result run_one(const Request& request, std::span<const std::int64_t> sizes);
+  Result run_one(const Request& request, RowsOfRank rows);
+  /// See row_counts.h. Of an all-to-all that is about to run.
+  std::optional<RowDispute> find_dispute(const Request& request);
 
  private:
   void log_choice(const Request& first, std::size_t size_bytes, collectives::Algorithm algorithm) const;

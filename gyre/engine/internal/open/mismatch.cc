@@ -69,34 +69,6 @@ std::optional<Difference> difference(const Signature& a, const Signature& b) {
   return std::nullopt;
 }
 
-/// Of an all-to-all: whoever sends a rank something else than that rank expects.
-std::optional<Mismatch> find_split_mismatch(const std::string& name,
-                                            const std::vector<std::optional<Signature>>& signatures,
-                                            const std::vector<int>& rank_names) {
-  const auto shown = [&](std::size_t rank) {
-    return rank_names.empty() ? static_cast<int>(rank) : rank_names.at(rank);
-  };
-  const auto size = static_cast<int>(signatures.size());
-  for (std::size_t receiver = 0; receiver < signatures.size(); ++receiver) {
-    if (!signatures[receiver] || signatures[receiver]->expected_splits.empty()) continue;
-    const auto& expected = signatures[receiver]->expected_splits;
-    for (std::size_t sender = 0; sender < signatures.size(); ++sender) {
-      const auto rows = signatures[sender] ? rows_to_each(*signatures[sender], size) : std::vector<std::int64_t>{};
-      const std::int64_t sent = receiver < rows.size() ? rows[receiver] : 0;
-      const std::int64_t wanted = sender < expected.size() ? expected[sender] : 0;
-      if (sent == wanted) continue;
-      return Mismatch{
-          fmt::format(
-              "the ranks disagree about {}: rank {} sends {} elements to rank {}, which expects {} from it; a rank's "
-              "input splits must be the other ranks' output splits (rank {} sends [{}], rank {} expects [{}])",
-              shown_name(name), shown(sender), sent, shown(receiver), wanted, shown(sender), fmt::join(rows, ", "),
-              shown(receiver), fmt::join(expected, ", ")),
-          {static_cast<int>(sender), static_cast<int>(receiver)}};
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::optional<Mismatch> find_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
@@ -122,8 +94,7 @@ std::optional<Mismatch> find_mismatch(const std::string& name, const std::vector
                     found->second, second_side.size() > 1 ? "s" : "", fmt::join(second_side, ", ")),
         {static_cast<int>(first - signatures.begin()), static_cast<int>(rank)}};
   }
-  const bool exchanges = first != signatures.end() && (*first)->kind == OperationKind::kAllToAll;
-  return exchanges ? find_split_mismatch(name, signatures, rank_names) : std::nullopt;
+  return std::nullopt;
 }
 
 }  // namespace gyre::engine::internal

@@ -154,13 +154,11 @@ Offset<wire::DeadlockReport> encode_deadlock(FlatBufferBuilder& builder, const s
 
 Offset<wire::Signature> encode_signature(FlatBufferBuilder& builder, const Signature& signature) {
   const auto shape = builder.CreateVector(signature.shape);
-  const auto splits = signature.splits.empty() ? 0 : builder.CreateVector(signature.splits);
-  const auto expected = signature.expected_splits.empty() ? 0 : builder.CreateVector(signature.expected_splits);
   const auto group = signature.group.empty() ? 0 : builder.CreateString(signature.group);
   return wire::CreateSignature(builder, static_cast<std::uint8_t>(signature.kind),
                                static_cast<std::uint8_t>(signature.type),
                                static_cast<std::uint8_t>(signature.operation), shape, signature.prescale,
-                               signature.postscale, signature.root, splits, group, signature.group_size, expected);
+                               signature.postscale, signature.root, group, signature.group_size);
 }
 
 Signature decode_signature(const wire::Signature& message) {
@@ -181,11 +179,28 @@ Signature decode_signature(const wire::Signature& message) {
   signature.prescale = message.prescale();
   signature.postscale = message.postscale();
   signature.root = message.root();
-  signature.splits = copied<std::int64_t>(message.splits());
-  signature.expected_splits = copied<std::int64_t>(message.expected_splits());
   if (message.group() != nullptr) signature.group = message.group()->str();
   signature.group_size = message.group_size();
   return signature;
+}
+
+Offset<flatbuffers::Vector<Offset<wire::DisputedRows>>> encode_disputes(FlatBufferBuilder& builder,
+                                                                        const std::vector<DisputedRows>& disputes) {
+  if (disputes.empty()) return 0;
+  std::vector<Offset<wire::DisputedRows>> encoded;
+  for (const DisputedRows& dispute : disputes) {
+    const auto name = builder.CreateString(dispute.name);
+    const auto message = builder.CreateString(dispute.message);
+    encoded.push_back(wire::CreateDisputedRows(builder, name, dispute.sender, dispute.transient, message));
+  }
+  return builder.CreateVector(encoded);
+}
+
+RowKnowledge decode_row_knowledge(std::uint8_t number) {
+  if (number > static_cast<std::uint8_t>(RowKnowledge::kDisputed)) {
+    throw Error(ErrorCode::kProtocol, fmt::format("the coordinator ordered an operation with row counts {}", number));
+  }
+  return static_cast<RowKnowledge>(number);
 }
 
 }  // namespace
@@ -196,15 +211,18 @@ Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
   std::vector<Offset<wire::NewOperation>> added;
   for (const Announced& operation : content.operations) {
     const auto found = known_.find(operation.name);
-    if (found != known_.end() && found->second.signature == operation.signature) {
+    if (found != known_.end() && found->second.signature == operation.signature &&
+        found->second.rows == operation.rows) {
       known.push_back(found->second.number);
       continue;
     }
     std::uint32_t number = found != known_.end() ? found->second.number : 0;
     if (number == 0 && !operation.transient && last_number_ < kMostRememberedNames) number = ++last_number_;
-    if (number != 0) known_[operation.name] = {number, operation.signature};
+    if (number != 0) known_[operation.name] = {number, operation.signature, operation.rows};
     const auto signature = encode_signature(builder, operation.signature);
-    added.push_back(wire::CreateNewOperation(builder, number, builder.CreateString(operation.name), signature));
+    const wire::RowCounts rows(operation.rows.difference, operation.rows.stated, operation.rows.assumed);
+    added.push_back(wire::CreateNewOperation(builder, number, builder.CreateString(operation.name), signature,
+                                             operation.rows == RowCounts{} ? nullptr : &rows));
   }
   const auto known_offset = builder.CreateVector(known);
   const auto added_offset = builder.CreateVector(added);
@@ -213,8 +231,9 @@ Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
   const auto steps = content.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(content.steps));
   const auto stalled = encode_stalled(builder, content.stalled_step);
   const auto stall_answer = encode_answer(builder, content.stall_answer);
+  const auto disputes = encode_disputes(builder, content.disputes);
   builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving, join, steps, stalled,
-                                          stall_answer));
+                                          stall_answer, disputes));
   return finished_bytes(builder);
 }
 
@@ -225,6 +244,11 @@ AnnouncementContent AnnouncementDecoder::decode(std::span<const std::byte> bytes
   if (const auto* join = message.join()) content.join = {join->every_operation(), join->divide_by_contributors()};
   content.steps = decode_steps(message.steps());
   decode_stall(message, content);
+  for (flatbuffers::uoffset_t i = 0; i < length(message.disputes()); ++i) {
+    const auto* dispute = message.disputes()->Get(i);
+    content.disputes.push_back(
+        {dispute->name()->str(), dispute->sender(), dispute->transient(), dispute->message()->str()});
+  }
   for (flatbuffers::uoffset_t i = 0; i < length(message.known()); ++i) {
     const auto found = known_.find(message.known()->Get(i));
     if (found == known_.end()) {
@@ -236,6 +260,7 @@ AnnouncementContent AnnouncementDecoder::decode(std::span<const std::byte> bytes
   for (flatbuffers::uoffset_t i = 0; i < length(message.added()); ++i) {
     const auto* added = message.added()->Get(i);
     Announced operation{added->name()->str(), decode_signature(*added->signature()), added->number() == 0};
+    if (const auto* rows = added->rows()) operation.rows = {rows->difference(), rows->stated(), rows->assumed()};
     if (added->number() > kMostRememberedNames) {
       throw Error(ErrorCode::kProtocol, fmt::format("a peer numbered an operation {}", added->number()));
     }
@@ -261,7 +286,8 @@ Bytes OrderEncoder::encode(const Order& order) {
       const auto name = introduce ? builder.CreateString(operation.name) : 0;
       const auto sizes = operation.sizes.empty() ? 0 : builder.CreateVector(operation.sizes);
       const auto signature = operation.signature ? encode_signature(builder, *operation.signature) : 0;
-      operations.push_back(wire::CreateOrderedOperation(builder, number, name, sizes, signature, operation.divisor));
+      operations.push_back(wire::CreateOrderedOperation(builder, number, name, sizes, signature, operation.divisor,
+                                                        static_cast<std::uint8_t>(operation.rows)));
     }
     const auto operations_offset = builder.CreateVector(operations);
     buckets.push_back(wire::CreateBucket(builder, operations_offset));
@@ -301,6 +327,7 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
       ordered.sizes = copied<std::int64_t>(operation->sizes());
       if (operation->signature() != nullptr) ordered.signature = decode_signature(*operation->signature());
       ordered.divisor = operation->divisor();
+      ordered.rows = decode_row_knowledge(operation->rows());
       if (operation->name() != nullptr) {
         ordered.name = operation->name()->str();
         if (operation->number() != 0) names_[operation->number()] = ordered.name;

@@ -32,6 +32,7 @@ struct AnnouncementContent {
   std::vector<PlanStep> steps{};
   std::optional<StalledStep> stalled_step{};
   std::optional<StallAnswer> stall_answer{};
+  std::vector<DisputedRows> disputes{};
 };
 
 class AnnouncementEncoder {
@@ -42,6 +43,7 @@ class AnnouncementEncoder {
   struct Known {
     std::uint32_t number;
     Signature signature;
+    RowCounts rows;
   };
   std::unordered_map<std::string, Known> known_;
   std::uint32_t last_number_ = 0;

@@ -33,6 +33,7 @@ void announce(std::span<const std::byte> bytes) {
     const auto content = decoder.decode(bytes);
     for (const internal::Announced& operation : content.operations) coordinator.announce(rank, operation, now);
     for (const internal::PlanStep& step : content.steps) coordinator.begin_step(rank, step);
+    for (const internal::DisputedRows& disputed : content.disputes) coordinator.dispute(rank, disputed);
     if (content.join) coordinator.join(rank, *content.join);
     if (content.leaving) coordinator.depart(rank);
   }

@@ -17,11 +17,9 @@ Announced example(const std::string& name, bool transient = false) {
                       .prescale = 0.25,
                       .postscale = 3,
                       .root = 2,
-                      .splits = {3, 4},
-                      .expected_splits = {5, 0},
                       .group = "g",
                       .group_size = 2};
-  return {name, signature, transient};
+  return {name, signature, transient, {.difference = ~std::uint64_t{7}, .stated = 1}};
 }
 
 TEST(NegotiationTest, announcements_survive_the_trip) {
@@ -35,6 +33,7 @@ TEST(NegotiationTest, announcements_survive_the_trip) {
     for (const Announced& operation : received.operations) {
       const Announced& original = sent.operations[operation.name == "a" ? 0 : 1];
       EXPECT_EQ(operation.signature, original.signature);
+      EXPECT_EQ(operation.rows, original.rows);
       EXPECT_EQ(operation.transient, original.transient);
     }
   }
@@ -54,6 +53,8 @@ TEST(NegotiationTest, a_new_shape_under_an_old_name_is_said_in_full) {
   AnnouncementDecoder decoder;
   static_cast<void>(decoder.decode(encoder.encode({{example("a")}, false})));
   Announced changed = example("a");
+  changed.rows.difference = 1;
+  EXPECT_EQ(decoder.decode(encoder.encode({{changed}, false})).operations.at(0).rows, changed.rows);
   changed.signature.shape = {100};
   EXPECT_EQ(decoder.decode(encoder.encode({{changed}, false})).operations.at(0).signature, changed.signature);
   EXPECT_EQ(decoder.decode(encoder.encode({{changed}, false})).operations.at(0).signature, changed.signature);
@@ -79,22 +80,25 @@ TEST(NegotiationTest, orders_survive_the_trip) {
 TEST(NegotiationTest, joins_and_steps_survive_the_trip) {
   AnnouncementEncoder announcements;
   AnnouncementDecoder announcement_decoder;
-  const AnnouncementContent sent{{}, false, JoinAnnouncement{true, false}, {{16, 3}, {17, 1ULL << 40}}};
+  AnnouncementContent sent{{}, false, JoinAnnouncement{true, false}, {{16, 3}, {17, 1ULL << 40}}};
+  sent.disputes = {{"x", 2, true, "rank 2 sends 3"}};
   const AnnouncementContent received = announcement_decoder.decode(announcements.encode(sent));
   EXPECT_EQ(received.join, sent.join);
   EXPECT_EQ(received.steps, sent.steps);
+  EXPECT_EQ(received.disputes, sent.disputes);
   EXPECT_FALSE(announcement_decoder.decode(announcements.encode({})).join);
 
   OrderEncoder orders;
   OrderDecoder order_decoder;
   Order order;
-  order.buckets = {{{"a", {}, false, example("a").signature, 3}}};
+  order.buckets = {{{"a", {}, false, example("a").signature, 3, RowKnowledge::kDisputed}}};
   order.announce_steps = true;
   order.steps = {{16, 4}};
   order.last_rank_to_join = 2;
   const Order arrived = order_decoder.decode(orders.encode(order));
   EXPECT_EQ(arrived.buckets[0][0].signature, example("a").signature);
   EXPECT_EQ(arrived.buckets[0][0].divisor, 3);
+  EXPECT_EQ(arrived.buckets[0][0].rows, RowKnowledge::kDisputed);
   EXPECT_TRUE(arrived.announce_steps);
   EXPECT_EQ(arrived.steps, order.steps);
   EXPECT_EQ(arrived.last_rank_to_join, 2);

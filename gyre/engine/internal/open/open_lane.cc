@@ -34,6 +34,13 @@ group::LaneOptions lane_options(const group::Group& group, std::chrono::millisec
   return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0), timeout};
 }
 
+Announced announcement_of(const Request& request, int rank, int size) {
+  Announced announced{request.name, request.signature, request.transient, row_counts(request.signature, rank, size)};
+  announced.signature.splits.clear();
+  announced.signature.expected_splits.clear();
+  return announced;
+}
+
 }  // namespace
 
 OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
@@ -92,7 +99,7 @@ std::vector<Handle> OpenLane::submit(std::vector<Request> requests) {
   AnnouncementContent content;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     begin_negotiation(requests[i]);
-    content.operations.push_back({requests[i].name, requests[i].signature, requests[i].transient});
+    content.operations.push_back(announcement_of(requests[i], group_.rank(), group_.size()));
     // A copy: the request, and the name in it, are moved away before the map reads its key.
     const std::string name = requests[i].name;
     in_flight_.emplace(name, Pending{std::move(requests[i]), handles[i], {}, ++submissions_});
@@ -382,13 +389,12 @@ Pending OpenLane::follow(const OrderedOperation& operation) {
 }
 
 void OpenLane::run_alone() {
-  // In a group of one everything is ready at once; the sizes that others would contribute to are this rank's own.
+  // In a group of one everything is ready at once.
   while (!in_flight_.empty()) {
     const auto first = in_flight_.begin();
     const Pending pending = std::move(first->second);
     in_flight_.erase(first);
-    const Signature& signature = pending.request.signature;
-    const OrderedOperation operation{pending.request.name, {signature.shape.empty() ? 1 : signature.shape[0]}, true};
+    const OrderedOperation operation{pending.request.name, {}, true};
     timeline_.mark_cycle();
     end_negotiation(pending.request);
     try {
@@ -402,7 +408,7 @@ void OpenLane::run_alone() {
 }
 
 void OpenLane::execute_bucket(const Bucket& bucket) {
-  const std::vector<Pending> pending = take(bucket);
+  std::vector<Pending> pending = take(bucket);
   for (const Pending& one : pending) end_negotiation(one.request);
   std::vector<Result> results;
   try {
@@ -410,6 +416,7 @@ void OpenLane::execute_bucket(const Bucket& bucket) {
       if (&one == pending.data()) continue;
       check_fusable(pending.front().request.signature, one.request.signature, one.request.name);
     }
+    if (bucket.front().rows == RowKnowledge::kDisputed && dispute(pending.front())) return;
     results = executor_.run(bucket, pending);
   } catch (const std::exception& error) {
     const std::string what = describe_operation(pending.front().request, pending.size() - 1);
@@ -422,6 +429,28 @@ void OpenLane::execute_bucket(const Bucket& bucket) {
     release(pending[i].request.name);
     pending[i].handle.complete(std::move(results[i]));
   }
+}
+
+bool OpenLane::dispute(Pending& pending) {
+  auto found = executor_.find_dispute(pending.request);
+  if (!found) return false;
+  const std::string name = pending.request.name;
+  timeline_.end(name);
+  AnnouncementContent content;
+  if (found->receiver == group_.rank()) {
+    content.disputes.push_back({name, found->sender, pending.request.transient, std::move(found->message)});
+  }
+  const MutexLock lock(mutex_);
+  reserved_.erase(name);
+  if (failure_) {
+    pending.handle.fail(*failure_);
+    return true;
+  }
+  begin_negotiation(pending.request);
+  in_flight_.insert_or_assign(name, std::move(pending));
+  // Even from a rank that is shutting down: the others wait for it.
+  if (!content.disputes.empty()) send(std::move(content));
+  return true;
 }
 
 std::vector<Pending> OpenLane::take(const Bucket& bucket) {

@@ -78,6 +78,9 @@ class OpenLane final : public ProcessWaits::Source {
   void answer_question();
   void execute(const Order& order);
   void execute_bucket(const Bucket& bucket);
+  /// Whether ranks disagree about the rows of an all-to-all; its operation is in flight again then, until the
+  /// coordinator refuses it.
+  bool dispute(Pending& pending);
   std::vector<Pending> take(const Bucket& bucket);
   Pending take_one(const OrderedOperation& operation) GYRE_REQUIRES(mutex_);
   void refuse(const std::vector<Refusal>& refusals);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/engine/internal/open/row_counts.h"
 #include "gyre/engine/request.h"
 
 // What ranks announce to the coordinator, and what it orders.
@@ -16,20 +17,22 @@ namespace gyre::engine::internal {
 /// What a rank says it is ready for.
 struct Announced {
   std::string name;
-  Signature signature;
+  Signature signature;  ///< Of an all-to-all without the splits, of which `rows` tells enough.
   bool transient = false;
+  RowCounts rows{};
 };
 
 /// One operation that every rank has announced, with what the ranks' announcements add up to.
 struct OrderedOperation {
   std::string name;
-  /// Allgather: rows of each rank. All-to-all: rows from rank i to rank j at [i·n + j]. Otherwise empty.
+  /// Allgather: rows of each rank; empty if all bring the same number. Otherwise empty.
   std::vector<std::int64_t> sizes;
   bool transient = false;
   /// What ranks that have joined, and so did not announce it, must know to take part. Otherwise empty.
   std::optional<Signature> signature{};
   /// Over how many ranks an average is taken; 0: over all.
   int divisor = 0;
+  RowKnowledge rows = RowKnowledge::kKnown;  ///< All-to-all.
 
   friend bool operator==(const OrderedOperation&, const OrderedOperation&) = default;
 };
@@ -49,6 +52,17 @@ struct Refusal {
   ErrorCode code;
   std::string message;
   std::optional<Disagreement> disagreement{};
+};
+
+/// A rank of an all-to-all whose RowKnowledge was kDisputed is sent something else than it expects, and is the first.
+/// All ranks have found that; this one announces it, so that the operation is refused.
+struct DisputedRows {
+  std::string name;
+  int sender = 0;
+  bool transient = false;  ///< As it was announced.
+  std::string message;
+
+  friend bool operator==(const DisputedRows&, const DisputedRows&) = default;
 };
 
 /// A step of a plan that ranks have begun; the plan is named by its lane's channel, steps count from 0.

@@ -14,10 +14,21 @@ namespace gyre::engine::internal {
 
 namespace {
 
+/// The rows of all together; nothing when they are negative or too many.
+std::optional<std::int64_t> sum_of_rows(std::span<const std::int64_t> rows) {
+  std::int64_t sum = 0;
+  for (const std::int64_t count : rows) {
+    if (count < 0 || count > std::numeric_limits<std::int64_t>::max() - sum) return std::nullopt;
+    sum += count;
+  }
+  return sum;
+}
+
 std::string splits_problem(const Signature& signature, int size) {
   const std::int64_t rows = signature.shape[0];
   const auto& expected = signature.expected_splits;
-  if (!expected.empty() && (expected.size() != static_cast<std::size_t>(size) || std::ranges::min(expected) < 0)) {
+  if (!expected.empty() &&
+      (expected.size() != static_cast<std::size_t>(size) || !has_size(signature.shape, expected))) {
     return fmt::format("the expected splits [{}] are not row counts for {} ranks", fmt::join(expected, ", "), size);
   }
   // With one rank there is no other that could find that out.
@@ -42,29 +53,6 @@ std::string splits_problem(const Signature& signature, int size) {
                      rows);
 }
 
-/// The rows of all together; nothing when they are negative or too many.
-std::optional<std::int64_t> sum_of_rows(std::span<const std::int64_t> rows) {
-  std::int64_t sum = 0;
-  for (const std::int64_t count : rows) {
-    if (count < 0 || count > std::numeric_limits<std::int64_t>::max() - sum) return std::nullopt;
-    sum += count;
-  }
-  return sum;
-}
-
-/// Whether a tensor of this shape with so many rows has a size.
-bool has_size(Shape shape, std::optional<std::int64_t> rows) {
-  if (!rows) return false;
-  if (shape.empty()) shape.resize(1);
-  shape[0] = *rows;
-  try {
-    static_cast<void>(element_count(shape));
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 Error wrong_sizes(const OrderedOperation& operation, const Signature& signature) {
   return {ErrorCode::kProtocol, fmt::format("the coordinator's sizes [{}] do not fit {} '{}' of {}",
                                             fmt::join(operation.sizes, ", "), operation_name(signature.kind),
@@ -73,27 +61,22 @@ Error wrong_sizes(const OrderedOperation& operation, const Signature& signature)
 
 void check_gathered(const OrderedOperation& operation, const Signature& signature, int rank, int size,
                     bool contributes) {
-  const auto& sizes = operation.sizes;
   const std::int64_t own = !contributes ? 0 : signature.shape.empty() ? 1 : signature.shape[0];
+  const std::vector<std::int64_t> all_alike(static_cast<std::size_t>(size), own);
+  const auto& sizes = operation.sizes.empty() ? all_alike : operation.sizes;
   const bool fits = sizes.size() == static_cast<std::size_t>(size) && sizes[static_cast<std::size_t>(rank)] == own &&
-                    has_size(signature.shape, sum_of_rows(sizes));
+                    has_size(signature.shape, sizes);
   if (!fits) throw wrong_sizes(operation, signature);
 }
 
 void check_exchanged(const OrderedOperation& operation, const Signature& signature, int rank, int size,
                      bool contributes) {
-  const auto& sizes = operation.sizes;
-  const auto ranks = static_cast<std::size_t>(size);
-  if (sizes.size() != ranks * ranks) throw wrong_sizes(operation, signature);
-  const auto own = std::span(sizes).subspan(static_cast<std::size_t>(rank) * ranks, ranks);
-  const auto expected = contributes ? rows_to_each(signature, size) : std::vector<std::int64_t>(ranks, 0);
-  std::vector<std::int64_t> received;
-  for (std::size_t other = 0; other < ranks; ++other) {
-    received.push_back(sizes[other * ranks + static_cast<std::size_t>(rank)]);
-  }
-  if (!std::ranges::equal(own, expected) || !has_size(signature.shape, sum_of_rows(received))) {
-    throw wrong_sizes(operation, signature);
-  }
+  if (!operation.sizes.empty()) throw wrong_sizes(operation, signature);
+  if (operation.rows != RowKnowledge::kKnown) return;
+  const auto own = static_cast<std::size_t>(rank);
+  if (contributes && rows_to_each(signature, size)[own] == expected_rows(signature, size)[own]) return;
+  throw Error(ErrorCode::kProtocol,
+              fmt::format("the coordinator ordered '{}' as if every rank expected what it gets", operation.name));
 }
 
 }  // namespace
@@ -103,9 +86,18 @@ bool fusable(const Signature& a, const Signature& b) {
          a.operation == b.operation && a.prescale == b.prescale && a.postscale == b.postscale;
 }
 
-std::vector<std::int64_t> rows_to_each(const Signature& signature, int size) {
-  if (!signature.splits.empty()) return signature.splits;
-  return std::vector<std::int64_t>(static_cast<std::size_t>(size), signature.shape.at(0) / size);
+bool has_size(const Shape& shape, std::span<const std::int64_t> rows) {
+  const auto sum = sum_of_rows(rows);
+  if (!sum) return false;
+  Shape all = shape;
+  if (all.empty()) all.resize(1);
+  all[0] = *sum;
+  try {
+    static_cast<void>(element_count(all));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::string signature_problem(const Signature& signature, int size) {
@@ -121,7 +113,6 @@ std::string signature_problem(const Signature& signature, int size) {
   }
   const bool needs_rows = signature.kind == OperationKind::kReduceScatter || signature.kind == OperationKind::kAllToAll;
   if (needs_rows && signature.shape.empty()) return "a scalar has no first dimension to split";
-  if (signature.kind == OperationKind::kAllToAll) return splits_problem(signature, size);
   return {};
 }
 
@@ -129,6 +120,11 @@ void check_announced(const Announced& announced, int rank, int size) {
   std::string problem = signature_problem(announced.signature, size);
   if (problem.empty() && !announced.signature.group.empty() && announced.signature.group_size == 0) {
     problem = "its group has no members";
+  }
+  const RowCounts& rows = announced.rows;
+  const bool has_rows = announced.signature.kind == OperationKind::kAllToAll;
+  if (problem.empty() && (has_rows ? rows.stated > 1 || rows.assumed > 1 - rows.stated : rows != RowCounts{})) {
+    problem = "its row counts are not those of one rank";
   }
   if (problem.empty()) return;
   throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced {} '{}', which cannot be: {}", rank,
@@ -205,7 +201,8 @@ void validate(const Request& request, int size) {
   if (reduces && signature.type == DataType::kBoolean && scales) {
     throw invalid_request(request, "bool tensors cannot be averaged or scaled; use max (or), min (and) or sum");
   }
-  const std::string problem = signature_problem(signature, size);
+  std::string problem = signature_problem(signature, size);
+  if (problem.empty() && signature.kind == OperationKind::kAllToAll) problem = splits_problem(signature, size);
   if (!problem.empty()) throw invalid_request(request, problem);
 }
 

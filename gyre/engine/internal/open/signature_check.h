@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +16,7 @@
 
 namespace gyre::engine::internal {
 
-/// What no operation of a group of `size` ranks can be (shape, root, splits); empty: nothing.
+/// What no operation of a group of `size` ranks can be (shape, root); empty: nothing.
 std::string signature_problem(const Signature& signature, int size);
 
 /// Error(kProtocol) unless the signature that rank `rank` has announced can be one of a group of `size` ranks.
@@ -33,8 +35,8 @@ void check_fusable(const Signature& first, const Signature& other, const std::st
 /// Whether two operations may share a bucket.
 bool fusable(const Signature& a, const Signature& b);
 
-/// Of an all-to-all: the rows of `shape[0]` for each rank.
-std::vector<std::int64_t> rows_to_each(const Signature& signature, int size);
+/// Whether a tensor of this shape has a size, with so many rows from each rank instead of its own.
+bool has_size(const Shape& shape, std::span<const std::int64_t> rows);
 
 /// Error(kInvalidArgument): "allreduce 'loss': PROBLEM".
 Error invalid_request(const Request& request, std::string_view problem);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
+#include "gyre/engine/internal/open/row_counts.h"
 #include "gyre/engine/request.h"
 
 namespace gyre::engine::internal {
@@ -18,6 +19,7 @@ struct WaitingOperation {
   std::vector<std::optional<Signature>> signatures;  // By rank.
   int count = 0;
   bool transient = false;
+  RowCounts rows{};              // Of all of them together.
   bool by_contributors = false;  // Set when ready: whether averages leave out those who have joined.
   SteadyClock::time_point since;
   std::uint64_t arrival = 0;  // Order of the first announcement.
