@@ -16,8 +16,8 @@
 
 namespace gyre::data {
 
-/// Of the values in a batch. Bfloat16 values are rounded to the nearest, ties to even.
-enum class ElementType { kUint8, kInt16, kInt32, kInt64, kFloat32, kBfloat16 };
+/// Of the values in a batch. Bfloat16 and float16 values are rounded to the nearest, ties to even.
+enum class ElementType { kUint8, kInt16, kInt32, kInt64, kFloat32, kBfloat16, kFloat16 };
 
 std::size_t size_bytes(ElementType type);
 std::string_view element_type_name(ElementType type);
@@ -26,6 +26,12 @@ std::string_view element_type_name(ElementType type);
 enum class ValueTransform {
   kNone,
   kLog1p,  ///< log(1 + x), in float32: CosmoFlow's apply_log.
+};
+
+/// A value that stands for missing ones: `real` in fields of floats, `integer` in others.
+struct FillValue {
+  std::int64_t integer = 0;
+  double real = 0;
 };
 
 /// One field of a sample, and so of a batch: where it comes from in a tf.train.Example, and what is made of it.
@@ -38,10 +44,15 @@ struct Field {
   ElementType type = ElementType::kUint8;    ///< In the batch.
   std::vector<std::uint64_t> shape;          ///< Of one sample; empty: a single value.
   ValueTransform transform = ValueTransform::kNone;
-  std::string feature{};    ///< Its name, where it is another one than the field's.
-  std::int64_t offset = 0;  ///< Added to each integer: labels that count from 1 become such from 0.
+  std::string feature{};               ///< Its name, where it is another one than the field's.
+  std::int64_t offset = 0;             ///< Added to each integer: labels that count from 1 become such from 0.
+  float scale = 1;                     ///< Each value is multiplied by it, before `transform`; for batches of floats.
+  std::optional<FillValue> pad{};      ///< Fills up a feature of fewer values; without it that is an error.
+  std::optional<FillValue> missing{};  ///< All values of a sample without the feature; without it that is an error.
+  /// The field is the number of the feature's values, bytes of a byte string, as one kInt64; 0 without the feature.
+  bool length = false;
   /// Of kBytes: the value is an image, and becomes [3, height, width] or [height, width, 3] values of `type`, which is
-  /// kUint8, kFloat32 or kBfloat16.
+  /// kUint8 or a float.
   std::optional<ImageOptions> image{};
 
   const std::string& feature_name() const { return feature.empty() ? name : feature; }
@@ -94,10 +105,12 @@ class FieldDecoder {
               std::span<const std::span<std::byte>> into) const;
 
  private:
-  static const Feature& feature_of(const Example& sample, const Field& field);
+  /// Null where a sample may lack it.
+  static const Feature* feature_of(const Example& sample, const Field& field);
   /// Of a kBytes feature, or of its numbers.
   static std::span<const std::byte> stored_bytes(const Feature& feature, const Field& field);
   void decode_field(const Feature& feature, std::size_t index, std::span<std::byte> into) const;
+  /// The values given, then the padding.
   void convert(const Field& field, std::size_t index, std::span<const std::byte> values,
                std::span<std::byte> into) const;
 

@@ -15,10 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_image_name(const fs::path& path) {
+constexpr std::array<std::string_view, 3> kRead = {".jpg", ".jpeg", ".png"};
+/// Images that other loaders read, and this one does not: to leave them out silently would change the data set.
+constexpr std::array<std::string_view, 11> kNotRead = {".webp", ".bmp", ".gif",  ".tif",  ".tiff", ".ppm",
+                                                       ".pgm",  ".jp2", ".avif", ".heic", ".jxl"};
+
+std::string extension_of(const fs::path& path) {
   std::string extension = path.extension().string();
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+  return extension;
 }
 
 struct Entry {
@@ -50,8 +55,16 @@ void find_images(const fs::path& folder, int depth, std::vector<fs::path>& image
   for (Entry& entry : entries_of(folder)) {
     if (entry.is_folder) {
       find_images(entry.path, depth + 1, images);
-    } else if (is_image_name(entry.path)) {
+      continue;
+    }
+    const std::string extension = extension_of(entry.path);
+    if (std::ranges::find(kRead, extension) != kRead.end()) {
       images.push_back(std::move(entry.path));
+    } else if (std::ranges::find(kNotRead, extension) != kNotRead.end()) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{} is an image of a kind that is not read; convert the {} files to JPEG or PNG, or move "
+                              "them out of the data set",
+                              entry.path.string(), extension));
     }
   }
 }

@@ -12,10 +12,11 @@ namespace gyre::data {
 
 /// A folder with a folder for each class, as torchvision's ImageFolder: the label is the number of the class among the
 /// sorted names. A sample has the features "image" (bytes) and "label". Files that are neither .jpg, .jpeg nor .png are
-/// passed over; folders within a class's folder belong to the class.
+/// passed over, except images of other kinds, which are an error; folders within a class's folder belong to the class.
 class ImageFolder : public SampleSet {
  public:
-  /// Reads names, no files. Error(kNotFound, kIo), kInvalidArgument where there are no classes or one has no image.
+  /// Reads names, no files. Error(kNotFound, kIo), kInvalidArgument where there are no classes or one has no image,
+  /// kUnsupported for an image of another kind.
   ImageFolder(std::string root, FileOpener open);
 
   std::uint64_t count() const override { return labels_.size(); }

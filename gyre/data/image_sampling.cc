@@ -66,8 +66,17 @@ Span middle_span(std::uint32_t side, double resized, std::uint32_t wanted) {
 
 Sampling middle(const ImageOptions& options, ImageSize size) {
   const double shorter = std::min(size.width, size.height);
+  if (options.resize == 0 && (size.width < options.width || size.height < options.height)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("an image of {} x {} pixels is smaller than the {} x {} that are cut out of it; give the "
+                    "field resize={} to enlarge the shorter side first",
+                    size.width, size.height, options.width, options.height, std::max(options.width, options.height)));
+  }
   // The longer side is rounded down, as by torchvision.
-  const auto resized = [&](std::uint32_t side) { return std::floor(double(options.resize) * side / shorter); };
+  const auto resized = [&](std::uint32_t side) {
+    return options.resize == 0 ? double(side) : std::floor(double(options.resize) * side / shorter);
+  };
   const Span across = middle_span(size.width, resized(size.width), options.width);
   const Span down = middle_span(size.height, resized(size.height), options.height);
   return {.left = across.first,
@@ -85,7 +94,8 @@ void check_image_options(const ImageOptions& options) {
     refuse(fmt::format("images of {} x {} pixels cannot be made; sides go from 1 to {}", options.width, options.height,
                        kMostSide));
   }
-  if (!options.augment && (options.resize < std::max(options.width, options.height) || options.resize > kMostSide)) {
+  const bool resizes = !options.augment && options.resize > 0;
+  if (resizes && (options.resize < std::max(options.width, options.height) || options.resize > kMostSide)) {
     refuse(
         fmt::format("images of {} x {} cannot be cut out where the shorter side is resized to {}; it must be at "
                     "least as long, and at most {}",

@@ -7,6 +7,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/data/internal/image_kernels.h"
+#include "gyre/data/narrow_floats.h"
 
 namespace gyre::data {
 namespace {
@@ -19,6 +20,11 @@ constexpr float kMostValue = 255;
 template <typename T>
 T* elements(std::span<std::byte> bytes) {
   return reinterpret_cast<T*>(bytes.data());
+}
+
+void narrow(ElementType type, const float* values, std::size_t count, std::uint16_t* into) {
+  if (type == ElementType::kBfloat16) return internal::to_bfloat16(values, count, into);
+  std::transform(values, values + count, into, to_float16);
 }
 
 }  // namespace
@@ -66,11 +72,23 @@ void ImageTransform::plan(Axis& axis, double begin, double length, std::uint32_t
   }
 }
 
+void ImageTransform::plan_nearest(Axis& axis, double begin, double length, std::uint32_t available,
+                                  std::uint32_t wanted) {
+  const double scale = length / wanted;
+  axis.taps = 1;
+  axis.first.resize(wanted);
+  axis.weights.assign(wanted, 1);
+  for (std::uint32_t i = 0; i < wanted; ++i) {
+    axis.first[i] = std::min(static_cast<std::uint32_t>(std::max(begin + (i + 0.5) * scale, 0.0)), available - 1);
+  }
+}
+
 void ImageTransform::apply(const Pixels& pixels, const Sampling& sampling, const ImageOptions& options,
                            ElementType type, std::span<std::byte> into) {
   GYRE_CHECK(into.size() == std::size_t{options.width} * options.height * kPixelBytes * size_bytes(type));
-  plan(across_, sampling.left, sampling.width, pixels.width, options.width);
-  plan(down_, sampling.top, sampling.height, pixels.height, options.height);
+  const auto plan_axis = options.resample == Resample::kNearest ? plan_nearest : plan;
+  plan_axis(across_, sampling.left, sampling.width, pixels.width, options.width);
+  plan_axis(down_, sampling.top, sampling.height, pixels.height, options.height);
   line_.resize(std::size_t{pixels.width} * kPixelBytes + kKernelSlack);
   pixels_.resize(std::size_t{options.width} * kLanesPerPixel + kKernelSlack);
   planes_.resize(std::size_t{options.width} * kPixelBytes + kKernelSlack);
@@ -117,7 +135,7 @@ void ImageTransform::store_row(const ImageOptions& options, ElementType type, st
       if (type == ElementType::kUint8) {
         internal::to_uint8(planes[c], width, elements<std::uint8_t>(into) + at);
       } else {
-        internal::to_bfloat16(planes[c], width, elements<std::uint16_t>(into) + at);
+        narrow(type, planes[c], width, elements<std::uint16_t>(into) + at);
       }
     }
     return;
@@ -131,7 +149,8 @@ void ImageTransform::store_row(const ImageOptions& options, ElementType type, st
     case ElementType::kUint8:
       return internal::to_uint8(pixels_.data(), width * kPixelBytes, elements<std::uint8_t>(into) + at);
     case ElementType::kBfloat16:
-      return internal::to_bfloat16(pixels_.data(), width * kPixelBytes, elements<std::uint16_t>(into) + at);
+    case ElementType::kFloat16:
+      return narrow(type, pixels_.data(), width * kPixelBytes, elements<std::uint16_t>(into) + at);
     default: std::memcpy(elements<float>(into) + at, pixels_.data(), width * kPixelBytes * sizeof(float));
   }
 }

@@ -12,10 +12,11 @@
 namespace gyre::data {
 
 /// Resizes, mirrors and normalises images: bilinear with antialiasing, by the weights of Pillow's resize (to whose
-/// 8-bit values the results come within one). Keeps its memory for the next image. Not thread-safe: one per thread.
+/// 8-bit values the results come within one), or to the nearest pixel, which are Pillow's values. Keeps its memory for
+/// the next image. Not thread-safe: one per thread.
 class ImageTransform {
  public:
-  /// From the part of `pixels` that `sampling` says to `into`, as options and `type` (kUint8, kFloat32 or kBfloat16)
+  /// From the part of `pixels` that `sampling` says to `into`, as options and `type` (kUint8 or a float)
   /// say. `sampling` counts in `pixels` here: its region is all of them.
   void apply(const Pixels& pixels, const Sampling& sampling, const ImageOptions& options, ElementType type,
              std::span<std::byte> into);
@@ -28,6 +29,7 @@ class ImageTransform {
   };
 
   static void plan(Axis& axis, double begin, double length, std::uint32_t available, std::uint32_t wanted);
+  static void plan_nearest(Axis& axis, double begin, double length, std::uint32_t available, std::uint32_t wanted);
   void store_row(const ImageOptions& options, ElementType type, std::size_t y, std::span<std::byte> into);
 
   Axis across_;

@@ -83,8 +83,10 @@ TEST(OpenSamples, a_folder_of_folders_has_a_class_for_each_in_the_order_of_their
 
 TEST(OpenSamples, archives_are_told_by_content) {
   RecordFiles files;
-  write(files.path("a"), testing::tar_entry("0.png", "one") + testing::tar_entry("0.cls", "5"));
-  write(files.path("b"), testing::tar_entry("1.jpg", "two") + testing::tar_entry("1.cls", "6"));
+  write(files.path("a"),
+        testing::tar_entry("0.png", "one") + testing::tar_entry("0.cls", "5") + std::string(1024, '\0'));
+  write(files.path("b"),
+        testing::tar_entry("1.jpg", "two") + testing::tar_entry("1.cls", "6") + std::string(1024, '\0'));
   EXPECT_THAT(samples_of(*open_all({files.path("a"), files.path("b")})), ::testing::ElementsAre("one:5", "two:6"));
 }
 

@@ -100,6 +100,7 @@ Example TarSet::Reader::read_sample(std::uint64_t index, StageTimes& times) {
         sample, set_.features_[part.feature],
         bytes.subspan(static_cast<std::size_t>(part.offset_bytes - first), static_cast<std::size_t>(part.size_bytes)));
   }
+  sample.add("__key__", Feature::of_bytes(as_bytes(set_.key_of(index))));
   clock.finish(Stage::kDecode);
   return sample;
 }
@@ -118,6 +119,8 @@ void TarSet::Reader::add_json(Example& sample, std::span<const std::byte> text) 
   if (!json.is_object()) return;  // It stays a byte string.
   for (const auto& [key, value] : json.items()) {
     if (!value.is_number_integer()) continue;
+    // Of those above 2^63 - 1 no int64 can be made.
+    if (value.is_number_unsigned() && !std::in_range<std::int64_t>(value.get<std::uint64_t>())) continue;
     json_names_.push_back("json/" + key);
     sample.add(json_names_.back(), Feature::of_int(value.get<std::int64_t>()));
   }
@@ -153,7 +156,11 @@ void TarSet::add_archive(const std::string& name, const std::vector<TarMember>& 
   for (const TarMember& member : members) {
     const auto key = key_and_feature(member.name);
     if (!key) continue;
-    if (samples_.size() == first || key->first != last_key) samples_.push_back(parts_.size());
+    if (samples_.size() == first || key->first != last_key) {
+      samples_.push_back(parts_.size());
+      keys_ += key->first;
+      key_ends_.push_back(keys_.size());
+    }
     last_key = key->first;
     const std::uint32_t feature = feature_number(key->second);
     const auto sample = std::span(parts_).subspan(static_cast<std::size_t>(samples_.back()));
@@ -165,6 +172,12 @@ void TarSet::add_archive(const std::string& name, const std::vector<TarMember>& 
     parts_.push_back({member.offset_bytes, member.size_bytes, feature});
   }
   if (samples_.size() > first) archives_.push_back({name, first});
+}
+
+std::string_view TarSet::key_of(std::uint64_t sample) const {
+  const auto index = static_cast<std::size_t>(sample);
+  const auto begin = static_cast<std::size_t>(index == 0 ? 0 : key_ends_[index - 1]);
+  return std::string_view(keys_).substr(begin, static_cast<std::size_t>(key_ends_[index]) - begin);
 }
 
 std::uint32_t TarSet::feature_number(const std::string& name) {

@@ -15,7 +15,7 @@ namespace gyre::data {
 /// are one sample, and what follows the dot, in lower case, names the feature: "000017.jpg", "000017.cls". "cls",
 /// "cls2", "class", "count", "index", "inx" and "id" are integers where their text is one; of "json" the integers of
 /// the outermost object are features as well, "json/NAME". "image" is another name of jpg, jpeg or png, and "label" of
-/// cls.
+/// cls, and "__key__" is what the sample's files are called up to the first dot.
 class TarSet : public SampleSet {
  public:
   /// Reads the headers of all archives, on `threads` threads. Errors are those of index_tar(), and kCorruptData for two
@@ -41,12 +41,15 @@ class TarSet : public SampleSet {
 
   void add_archive(const std::string& name, const std::vector<TarMember>& members);
   std::uint32_t feature_number(const std::string& name);
+  std::string_view key_of(std::uint64_t sample) const;
 
   FileOpener open_;
   std::vector<Archive> archives_;
   std::vector<std::string> features_;
   std::vector<Part> parts_;
-  std::vector<std::uint64_t> samples_;  // The first part of each, and the end.
+  std::string keys_;                     // Of all samples: one string takes half the memory of many.
+  std::vector<std::uint64_t> key_ends_;  // Of each.
+  std::vector<std::uint64_t> samples_;   // The first part of each, and the end.
 };
 
 }  // namespace gyre::data

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gyre.errors import CorruptDataError, Error, InvalidArgumentError
 
-from gyre.data import Batch, Loader, floats, ints, raw, write_tfrecords
+from gyre.data import Batch, Loader, floats, ints, length, raw, write_tfrecords
 
 FIELDS = {"x": raw("int16", (2, 3)), "y": floats(2), "label": ints()}
 
@@ -60,6 +60,93 @@ def test_values_become_floats_or_their_logarithm_on_the_way(folder: Path) -> Non
     batch = next(iter(Loader(folder, fields, batch_size=20, shuffle=False)))
     assert batch["x"].dtype == torch.bfloat16
     assert torch.equal(batch["x"][:, 0, 0], torch.arange(20).bfloat16())
+
+
+def test_pixels_are_scaled_and_half_floats_are_those_of_numpy(tmp_path: Path) -> None:
+    pixels = np.arange(256, dtype=np.uint8)
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    wide = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    wide = np.concatenate([wide * 10.0**e for e in range(-9, 6)]).astype(np.float32)
+    write_tfrecords(tmp_path / "x", [{"p": pixels.tobytes(), "h": halves.tobytes(), "w": wide}])
+    fields = {
+        "scaled": raw("uint8", 256, dtype="float32", scale=1 / 255, key="p"),
+        "log": raw("uint8", 256, dtype="float32", scale=2, transform="log1p", key="p"),
+        "half": raw("float16", 1 << 16, key="h"),
+        "widened": raw("float16", 1 << 16, dtype="float32", key="h"),
+        "narrow": floats(len(wide), dtype="float16", key="w"),
+    }
+    (batch,) = Loader(tmp_path, fields, batch_size=1, output="numpy")
+    np.testing.assert_allclose(batch["scaled"][0], pixels / 255, rtol=1e-6)
+    np.testing.assert_allclose(batch["log"][0], np.log1p(2.0 * pixels), rtol=1e-6)
+    np.testing.assert_array_equal(batch["half"][0].view(np.uint16), halves.view(np.uint16))
+    np.testing.assert_array_equal(batch["widened"][0], halves.astype(np.float32))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(batch["narrow"][0], wide.astype(np.float16))
+
+
+def test_features_may_be_shorter_or_missing_if_the_field_says_what_stands_there(tmp_path: Path) -> None:
+    examples: list[dict[str, object]] = [
+        {"tokens": list(range(n)), "text": b"ab" * n, "real": [0.5] * n} for n in range(1, 5)
+    ]
+    examples.append({"other": 1})
+    write_tfrecords(tmp_path / "x", examples)
+    fields = {
+        "tokens": ints(4, pad=-1, default=-2, offset=10),
+        "count": length("tokens"),
+        "text": raw("uint8", 8, pad=32, default=0),
+        "bytes": length("text"),
+        "real": floats((2, 2), pad=float("nan"), default=7, dtype="bfloat16"),
+    }
+    (batch,) = Loader(tmp_path, fields, batch_size=5, shuffle=False)
+    assert batch["tokens"].tolist() == [
+        [10, -1, -1, -1],
+        [10, 11, -1, -1],
+        [10, 11, 12, -1],
+        [10, 11, 12, 13],
+        [-2] * 4,
+    ]
+    assert batch["count"].tolist() == [1, 2, 3, 4, 0]
+    assert [bytes(text) for text in batch["text"].tolist()] == [
+        b"ab      ",
+        b"abab    ",
+        b"ababab  ",
+        b"abababab",
+        bytes(8),
+    ]
+    assert batch["bytes"].tolist() == [2, 4, 6, 8, 0]
+    assert batch["real"].isnan().sum().item() == 6
+    assert batch["real"][4].tolist() == [[7, 7], [7, 7]]
+    for field, message in (
+        (ints(3, pad=0, default=0), r"holds 4 integers there; a field of the shape \[3\] needs at most 3"),
+        (ints(4, pad=0), "has no feature 'tokens'"),
+        (ints(4, default=0), r"needs 4"),
+    ):
+        with pytest.raises(CorruptDataError, match=message):
+            list(Loader(tmp_path, {"tokens": field}, batch_size=5, shuffle=False))
+    with pytest.raises(InvalidArgumentError, match=r"pad=0\.5 is not an integer"):
+        raw("int64", 4, pad=0.5)
+    with pytest.raises(InvalidArgumentError, match="pad=256 is not an integer from 0 to 255"):
+        raw("uint8", 4, pad=256)
+    with pytest.raises(InvalidArgumentError, match="scale=inf"):
+        raw("uint8", 4, dtype="float32", scale=float("inf"))
+
+
+@pytest.mark.parametrize(
+    "value", [2**63 + 5, np.uint64(2**63 + 5), [1, 2**63], [-1, 2**63], 2**64, -(2**63) - 1, 1e39, [0.0, -1e300]]
+)
+def test_numbers_that_an_example_cannot_hold_are_refused(tmp_path: Path, value: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="feature 'x'"):
+        write_tfrecords(tmp_path / "x", [{"x": value}])
+
+
+def test_byte_strings_of_every_kind_are_byte_strings(tmp_path: Path) -> None:
+    values = {"a": b"abc", "b": bytearray(b"abc"), "c": memoryview(b"abc")}
+    write_tfrecords(tmp_path / "x", [{**values, "least": -(2**63), "infinite": float("inf")}])
+    fields = {**{name: raw("uint8", 3) for name in values}, "least": ints(), "infinite": floats()}
+    (batch,) = Loader(tmp_path, fields, batch_size=1)
+    assert all(bytes(batch[name][0].tolist()) == b"abc" for name in values)
+    assert batch["least"].item() == -(2**63)
+    assert batch["infinite"].item() == float("inf")
 
 
 def test_numpy_arrays_come_without_a_copy(folder: Path) -> None:

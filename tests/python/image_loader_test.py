@@ -44,7 +44,7 @@ def normalised(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
 
 
 def test_evaluation_images_are_those_of_pillow_and_torchvision(files: Path) -> None:
-    fields = {"image": image(224, augment=False, key="image/encoded"), **KEYS}
+    fields = {"image": image(224, augment=False, resize=256, key="image/encoded"), **KEYS}
     batch = next(iter(Loader(files, fields, batch_size=12, shuffle=False)))
     assert batch["label"].tolist() == list(range(12))
     assert batch["image"].shape == (12, 3, 224, 224)
@@ -60,7 +60,7 @@ def test_images_of_half_the_size_come_near_those_of_the_whole(tmp_path: Path) ->
     write_tfrecords(tmp_path / "one", [{"x": encoded(picture(1, 1200, 900), quality=95)}])
     values = {}
     for reduced in (True, False):
-        fields = {"x": image(224, augment=False, dtype="uint8", reduced_decode=reduced)}
+        fields = {"x": image(224, augment=False, resize=256, dtype="uint8", reduced_decode=reduced)}
         values[reduced] = next(iter(Loader(tmp_path, fields, batch_size=1)))["x"].int()
     difference = (values[True] - values[False]).abs()
     assert 0 < difference.max() <= 12
@@ -69,8 +69,10 @@ def test_images_of_half_the_size_come_near_those_of_the_whole(tmp_path: Path) ->
 
 def test_types_layouts_and_sizes_are_as_asked_for(files: Path) -> None:
     fields = {
-        "a": image((32, 48), augment=False, key="image/encoded", layout="HWC", dtype="uint8"),
-        "b": image((32, 48), augment=False, key="image/encoded", dtype="bfloat16", mean=(0, 0, 0), std=(1, 1, 1)),
+        "a": image((32, 48), augment=False, resize=55, key="image/encoded", layout="HWC", dtype="uint8"),
+        "b": image(
+            (32, 48), augment=False, resize=55, key="image/encoded", dtype="bfloat16", mean=(0, 0, 0), std=(1, 1, 1)
+        ),
     }
     batch = next(iter(Loader(files, fields, batch_size=4)))
     assert (batch["a"].shape, batch["a"].dtype) == ((4, 32, 48, 3), torch.uint8)
@@ -114,6 +116,38 @@ def test_png_and_gray_images_are_read_like_others(tmp_path: Path) -> None:
         with Pillow.open(io.BytesIO(example["x"])) as opened:
             expected = np.asarray(opened.convert("RGB")).astype(int)
         assert np.abs(batch["x"][number].numpy() - expected).max() <= 2, number
+
+
+def test_masks_are_resampled_to_the_nearest_pixel_as_by_pillow(tmp_path: Path) -> None:
+    """No label appears that the mask does not have, and an image's mask is cropped and mirrored with it."""
+    random = np.random.default_rng(0)
+    mask = random.choice(np.array([0, 20, 255], np.uint8), (61, 83, 1)).repeat(3, 2)
+    write_tfrecords(tmp_path / "masks", [{"x": encoded(Pillow.fromarray(mask), "PNG")}])
+    fields = {
+        "small": image(32, augment=False, resize=40, resample="nearest", dtype="uint8", layout="HWC", key="x"),
+        "large": image(90, augment=False, resize=122, resample="nearest", dtype="uint8", layout="HWC", key="x"),
+        "drawn": image(32, augment=True, resample="nearest", dtype="uint8", layout="HWC", key="x"),
+    }
+    batch = next(iter(Loader(tmp_path, fields, batch_size=1, output="numpy")))
+    whole = Pillow.fromarray(mask)
+    for name, size, resize in (("small", 32, 40), ("large", 90, 122)):
+        width = resize * 83 // 61
+        left, top = round((width - size) / 2), round((resize - size) / 2)
+        resized = whole.resize((width, resize), Pillow.Resampling.NEAREST)
+        assert np.array_equal(batch[name][0], np.asarray(resized)[top : top + size, left : left + size]), name
+    assert set(np.unique(batch["drawn"])) <= {0, 20, 255}
+    with pytest.raises(InvalidArgumentError, match="resample 'cubic' is none of 'bilinear', 'nearest'"):
+        Loader(tmp_path, {"x": image(32, augment=False, resample="cubic")}, batch_size=1)
+
+
+def test_without_resize_the_middle_is_cut_out_as_it_is(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (41, 32, 3), np.uint8)
+    write_tfrecords(tmp_path / "one", [{"x": encoded(Pillow.fromarray(pixels), "PNG")}])
+    fields = {"x": image((30, 32), augment=False, dtype="uint8", layout="HWC")}
+    (batch,) = Loader(tmp_path, fields, batch_size=1, output="numpy")
+    assert np.array_equal(batch["x"][0], pixels[6:36])  # 5.5 rounds to even, as torchvision's CenterCrop does.
+    with pytest.raises(InvalidArgumentError, match=r"image of 32 x 41 pixels is smaller than the 33 x 33 .* resize=33"):
+        Loader(tmp_path, {"x": image(33, augment=False)}, batch_size=1)
 
 
 def test_a_damaged_image_is_named_with_file_record_and_place(files: Path) -> None:

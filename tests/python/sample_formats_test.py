@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gyre.errors import InvalidArgumentError
+from gyre.errors import CorruptDataError, InvalidArgumentError, UnsupportedError
 from PIL import Image as Pillow
 
-from gyre.data import Loader, image, ints, raw
+from gyre.data import Loader, image, ints, length, raw
 
 PIXELS = image(32, augment=False, resize=32, dtype="uint8", layout="HWC")
 
@@ -53,6 +53,28 @@ def test_shards_of_every_tar_format(tmp_path: Path, kind: int) -> None:
     assert sorted(map(len, kept)) == [1, 1]
 
 
+def shard(path: Path, numbers: range) -> None:
+    with tarfile.open(path, "w") as archive:
+        for number in numbers:
+            member = tarfile.TarInfo(f"d/{number}.cls")
+            member.size = 1
+            archive.addfile(member, io.BytesIO(b"%d" % number))
+
+
+def test_a_shard_that_was_cut_is_named_and_shards_in_one_file_are_read(tmp_path: Path) -> None:
+    shard(tmp_path / "a.tar", range(6))
+    shard(tmp_path / "b.tar", range(6, 10))
+    (tmp_path / "both.tar").write_bytes((tmp_path / "a.tar").read_bytes() + (tmp_path / "b.tar").read_bytes())
+    fields = {"label": ints(key="cls"), "key": raw("uint8", 5, pad=0, key="__key__"), "length": length("__key__")}
+    batch = next(iter(Loader(tmp_path / "both.tar", fields, batch_size=10, shuffle=False)))
+    assert batch["label"].tolist() == list(range(10))
+    keys = [bytes(key[:size].tolist()) for key, size in zip(batch["key"], batch["length"], strict=True)]
+    assert keys == [b"d/%d" % number for number in range(10)]
+    (tmp_path / "cut.tar").write_bytes((tmp_path / "a.tar").read_bytes()[: 4 * 1024])  # At a sample's end.
+    with pytest.raises(CorruptDataError, match=r"cut\.tar ends at byte 4096 behind entry 4 .* cut off"):
+        Loader(tmp_path / "cut.tar", fields, batch_size=1)
+
+
 def test_labels_may_stand_in_json(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "shard.tar", "w") as archive:
         for number in range(4):
@@ -74,6 +96,15 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
     batch = next(iter(loader))
     assert batch["label"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert (batch["image"][:, 0, 0, 0] // 5).tolist() == [0, 3, 6, 1, 4, 7, 2, 5, 8]
+
+
+def test_images_of_a_kind_that_is_not_read_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    (tmp_path / "train" / "a" / "1.png").write_bytes(png(1))
+    (tmp_path / "train" / "a" / "notes.txt").write_text("passed over")
+    Pillow.fromarray(picture(2)).save(tmp_path / "train" / "a" / "2.WebP", "WEBP")
+    with pytest.raises(UnsupportedError, match=r"a/2\.WebP is an image of a kind that is not read; convert the \.webp"):
+        Loader(tmp_path / "train", {"image": PIXELS}, batch_size=1)
 
 
 @pytest.mark.parametrize("packed", [False, True])

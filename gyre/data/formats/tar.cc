@@ -96,6 +96,7 @@ class TarIndexer {
 
   const ReadableFile& file_;
   std::uint64_t entry_at_ = 0;
+  std::uint64_t entries_ = 0;
   std::uint64_t next_ = 0;  // Behind the header, then behind the contents.
   Extension extension_;
   std::vector<TarMember> members_;
@@ -118,24 +119,36 @@ void TarIndexer::fail_at_start(const Block& block) const {
                                                    file_.name()));
 }
 
-/// False at the end of the archive.
+/// False at the end of the file.
 bool TarIndexer::read_header(Block& block) {
-  entry_at_ = next_;
-  const std::uint64_t left = file_.size_bytes() - entry_at_;
-  if (left == 0) return false;
-  if (left < kTarBlockBytes) {
-    if (entry_at_ == 0) {
-      throw Error(ErrorCode::kCorruptData, fmt::format("{} has {} bytes: it is not a tar archive", file_.name(), left));
+  bool ended = false;  // Behind a block of zeros; there may be more of them, and another archive.
+  do {
+    entry_at_ = next_;
+    const std::uint64_t left = file_.size_bytes() - entry_at_;
+    if (left == 0 && (ended || entry_at_ == 0)) return false;
+    if (left == 0) {
+      throw Error(
+          ErrorCode::kCorruptData,
+          fmt::format("{} ends at byte {} behind entry {} without the block of zeros that ends an archive: it was "
+                      "cut off",
+                      file_.name(), entry_at_, entries_));
     }
-    fail("is cut off");
-  }
-  file_.read_at(entry_at_, block);
-  if (is_zero(block)) return false;
+    if (left < kTarBlockBytes) {
+      if (entry_at_ == 0) {
+        throw Error(ErrorCode::kCorruptData,
+                    fmt::format("{} has {} bytes: it is not a tar archive", file_.name(), left));
+      }
+      fail("is cut off");
+    }
+    file_.read_at(entry_at_, block);
+    ended = is_zero(block);
+    next_ += kTarBlockBytes;
+  } while (ended);
   if (!checksum_is_right(block)) {
     if (entry_at_ == 0) fail_at_start(block);
     fail("has a wrong checksum");
   }
-  next_ = entry_at_ + kTarBlockBytes;
+  ++entries_;
   return true;
 }
 
@@ -206,7 +219,7 @@ void TarIndexer::take_entry(const Block& block) {
     extension_ = {};
   }
   const std::uint64_t padded = (*size + kTarBlockBytes - 1) / kTarBlockBytes * kTarBlockBytes;
-  next_ += std::min(padded, file_.size_bytes() - next_);  // The last one's padding may be missing.
+  next_ += std::min(padded, file_.size_bytes() - next_);
 }
 
 std::vector<TarMember> TarIndexer::run() {

@@ -17,9 +17,10 @@ struct TarMember {
 };
 
 /// The regular files of a tar archive that is not compressed, in its order: v7, ustar, pax and GNU's long names.
-/// Folders, links and devices are passed over. Error(kCorruptData) names the archive, the entry's place, and what is
-/// wrong there; kUnsupported: compressed or sparse. Source of the formats: POSIX.1-2017, pax; GNU tar's manual, "Basic
-/// Tar Format".
+/// Folders, links and devices are passed over. Archives that were appended to one another ("cat a.tar b.tar") are read
+/// like one. An archive ends with a block of zeros: without it, it was cut off. Error(kCorruptData) names the archive,
+/// the entry's place, and what is wrong there; kUnsupported: compressed or sparse. Source of the formats: POSIX.1-2017,
+/// pax; GNU tar's manual, "Basic Tar Format".
 std::vector<TarMember> index_tar(const ReadableFile& file);
 
 /// Whether `first`, the first 512 bytes of a file, are an entry of an archive.

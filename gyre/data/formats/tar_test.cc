@@ -64,10 +64,21 @@ TEST(Tar, sizes_come_in_octal_in_binary_and_from_pax) {
               ElementsAre("binary=12345", "pax=abc"));
 }
 
-TEST(Tar, an_archive_without_an_end_is_whole_where_its_last_entry_is) {
-  EXPECT_THAT(names_of(tar_entry("a", "one")), ElementsAre("a=one"));
-  EXPECT_THAT(names_of(tar_header("a", 3, '0') + "one"), ElementsAre("a=one"));
+TEST(Tar, an_archive_that_ends_without_a_block_of_zeros_was_cut_off) {
+  EXPECT_THAT(error_of(tar_entry("a", "one") + tar_entry("b", "two")),
+              HasSubstr("a.tar ends at byte 2048 behind entry 2 without the block of zeros"));
+  EXPECT_THAT(error_of(tar_header("a", 3, '0') + "one"), HasSubstr("cut off"));
+  EXPECT_THAT(names_of(tar_entry("a", "one") + std::string(kTarBlockBytes, '\0')), ElementsAre("a=one"));
   EXPECT_THAT(names_of(""), ElementsAre());
+}
+
+TEST(Tar, archives_that_were_appended_to_one_another_are_read_like_one) {
+  const std::string padding(18 * kTarBlockBytes, '\0');  // GNU tar fills its last record up.
+  EXPECT_THAT(names_of(tar_entry("a", "one") + kEnd + padding + tar_entry("b", "two") + kEnd),
+              ElementsAre("a=one", "b=two"));
+  EXPECT_THAT(error_of(tar_entry("a", "one") + kEnd + tar_entry("b", "two")), HasSubstr("cut off"));
+  EXPECT_THAT(error_of(tar_entry("a", "one") + kEnd + std::string(kTarBlockBytes, 'x')),
+              HasSubstr("the entry at byte 2048 has a wrong checksum"));
 }
 
 TEST(Tar, damage_is_named_with_its_place) {
@@ -104,7 +115,8 @@ TEST_F(TarSetTest, neighbours_of_one_key_are_a_sample) {
   const auto reader = set.make_reader(nullptr);
   StageTimes times;
   const Example second = reader->read_sample(1, times);
-  EXPECT_THAT(second.names(), ElementsAre("seg.png", "json", "json/label", "cls", "label"));
+  EXPECT_THAT(second.names(), ElementsAre("seg.png", "json", "json/label", "cls", "label", "__key__"));
+  EXPECT_EQ(as_text(second.find("__key__")->bytes().front()), "d/1");
   std::array<std::int64_t, 1> label{};
   EXPECT_TRUE(second.find("json/label")->copy_ints(label));
   EXPECT_EQ(label[0], 3);
@@ -126,7 +138,7 @@ TEST_F(TarSetTest, what_is_no_sample_is_refused) {
     return "no error";
   };
   EXPECT_THAT(error(tar_entry("README", "x") + kEnd), HasSubstr("hold no sample"));
-  EXPECT_THAT(error(tar_entry("0.jpg", "x") + tar_entry("0.JPG", "y")), HasSubstr("two files of one sample"));
+  EXPECT_THAT(error(tar_entry("0.jpg", "x") + tar_entry("0.JPG", "y") + kEnd), HasSubstr("two files of one sample"));
 }
 
 }  // namespace

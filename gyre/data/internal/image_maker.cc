@@ -27,7 +27,8 @@ void make_relative(Sampling& sampling) {
 
 Pixels ImageMaker::decode(const ImageOptions& options, Sampling& sampling) {
   const double spare = std::min(sampling.width / options.width, sampling.height / options.height);
-  const unsigned divisor = options.reduced_decode ? decoder_.divisor(spare) : 1;
+  const unsigned divisor =
+      options.reduced_decode && options.resample != Resample::kNearest ? decoder_.divisor(spare) : 1;
   if (divisor > 1) {
     reduce(sampling.region.left, sampling.region.width, divisor);
     reduce(sampling.region.top, sampling.region.height, divisor);

@@ -70,7 +70,7 @@ class DataLoader:
         *,
         format: str,
         records_per_file: int,
-        fields: Sequence[tuple[str, str, str, str, Sequence[int], str, str, int, tuple[Any, ...] | None]],
+        fields: Sequence[tuple[Any, ...]],
         batch_size: int,
         shuffle: str,
         seed: int,

@@ -39,16 +39,21 @@ namespace {
 using data::ElementType;
 
 /// ImageOptions as Python hands them over: height and width, augment, resize, area, aspect, probability of a flip,
-/// whether JPEGs are decoded at a reduced size, channels first, mean and standard deviation.
+/// whether JPEGs are decoded at a reduced size, channels first, mean, standard deviation, and how pixels are resampled.
 using Range = std::pair<double, double>;
 using Channels = std::array<float, 3>;
-using ImageTuple =
-    std::tuple<std::uint32_t, std::uint32_t, bool, std::uint32_t, Range, Range, double, bool, bool, Channels, Channels>;
+using ImageTuple = std::tuple<std::uint32_t, std::uint32_t, bool, std::uint32_t, Range, Range, double, bool, bool,
+                              Channels, Channels, std::string>;
+
+/// A FillValue: the integer and the real number.
+using FillTuple = std::pair<std::int64_t, double>;
 
 /// What Python hands over: name, kind ("bytes", "floats", "ints"), stored and batch type, shape, transform ("" or
-/// "log1p"), the feature's name ("" where it is the field's), what is added to integers, and what is made of an image.
+/// "log1p"), the feature's name ("" where it is the field's), what is added to integers, what is made of an image, the
+/// scale, what fills a feature up and what stands for a missing one, and whether its length is wanted.
 using FieldTuple = std::tuple<std::string, std::string, std::string, std::string, std::vector<std::uint64_t>,
-                              std::string, std::string, std::int64_t, std::optional<ImageTuple>>;
+                              std::string, std::string, std::int64_t, std::optional<ImageTuple>, float,
+                              std::optional<FillTuple>, std::optional<FillTuple>, bool>;
 
 /// The value that is called `name`; Error names the others.
 template <typename Value, std::size_t Count>
@@ -64,12 +69,15 @@ Value named(const std::array<std::pair<const char*, Value>, Count>& values, cons
 constexpr std::array kTypes = {
     std::pair("uint8", ElementType::kUint8),     std::pair("int16", ElementType::kInt16),
     std::pair("int32", ElementType::kInt32),     std::pair("int64", ElementType::kInt64),
-    std::pair("float32", ElementType::kFloat32), std::pair("bfloat16", ElementType::kBfloat16)};
+    std::pair("float32", ElementType::kFloat32), std::pair("bfloat16", ElementType::kBfloat16),
+    std::pair("float16", ElementType::kFloat16)};
 constexpr std::array kKinds = {std::pair("bytes", data::FeatureKind::kBytes),
                                std::pair("floats", data::FeatureKind::kFloats),
                                std::pair("ints", data::FeatureKind::kInts)};
 constexpr std::array kTransforms = {std::pair("", data::ValueTransform::kNone),
                                     std::pair("log1p", data::ValueTransform::kLog1p)};
+constexpr std::array kResamples = {std::pair("bilinear", data::Resample::kBilinear),
+                                   std::pair("nearest", data::Resample::kNearest)};
 constexpr std::array kShufflings = {std::pair("none", data::Shuffling::kNone),
                                     std::pair("full", data::Shuffling::kFull),
                                     std::pair("block", data::Shuffling::kBlocks)};
@@ -85,11 +93,13 @@ constexpr std::array kCompressions = {std::pair("", data::Compression::kNone),
                                       std::pair("zlib", data::Compression::kZlib)};
 
 data::ImageOptions to_image(const ImageTuple& tuple) {
-  const auto& [height, width, augment, resize, area, aspect, mirror, reduced, channels_first, mean, deviation] = tuple;
+  const auto& [height, width, augment, resize, area, aspect, mirror, reduced, channels_first, mean, deviation,
+               resample] = tuple;
   return {.width = width,
           .height = height,
           .augment = augment,
           .resize = resize,
+          .resample = named(kResamples, resample, "resample"),
           .least_area = area.first,
           .most_area = area.second,
           .least_aspect = aspect.first,
@@ -103,7 +113,11 @@ data::ImageOptions to_image(const ImageTuple& tuple) {
 
 std::vector<data::Field> to_fields(const std::vector<FieldTuple>& tuples) {
   std::vector<data::Field> fields;
-  for (const auto& [name, kind, stored, type, shape, transform, feature, offset, image] : tuples) {
+  const auto fill_of = [](const std::optional<FillTuple>& value) {
+    return value ? std::optional(data::FillValue{value->first, value->second}) : std::nullopt;
+  };
+  for (const auto& [name, kind, stored, type, shape, transform, feature, offset, image, scale, pad, missing, length] :
+       tuples) {
     fields.push_back({.name = name,
                       .kind = named(kKinds, kind, "the kind of a field"),
                       .stored = named(kTypes, stored, "the stored type of a field"),
@@ -112,6 +126,10 @@ std::vector<data::Field> to_fields(const std::vector<FieldTuple>& tuples) {
                       .transform = named(kTransforms, transform, "the transform of a field"),
                       .feature = feature,
                       .offset = offset,
+                      .scale = scale,
+                      .pad = fill_of(pad),
+                      .missing = fill_of(missing),
+                      .length = length,
                       .image = image ? std::optional(to_image(*image)) : std::nullopt});
   }
   return fields;

@@ -26,7 +26,7 @@ The order of samples depends only on the seed and the epoch: it is the same for 
 when a run resumes in the middle of an epoch (`state_dict`). Every rank gets the same number of batches.
 """
 
-from gyre.data._fields import IMAGENET_MEAN, IMAGENET_STD, Field, Image, floats, image, ints, raw
+from gyre.data._fields import IMAGENET_MEAN, IMAGENET_STD, Field, Image, floats, image, ints, length, raw
 from gyre.data._ledger import StallLedger
 from gyre.data._loader import Batch, Loader
 from gyre.data._records import write_tfrecords
@@ -42,6 +42,7 @@ __all__ = [
     "floats",
     "image",
     "ints",
+    "length",
     "raw",
     "write_tfrecords",
 ]

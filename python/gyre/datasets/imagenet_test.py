@@ -25,7 +25,10 @@ KEYS = {
 
 def fields(layout: str, size: int, augment: bool) -> dict[str, object]:
     picture, label, offset = KEYS[layout]
-    return {"image": image(size, augment=augment, key=picture), "label": ints(key=label, offset=offset)}
+    return {
+        "image": image(size, augment=augment, resize=round(size * 8 / 7), key=picture),
+        "label": ints(key=label, offset=offset),
+    }
 
 
 def files(folder: Path, layout: str, which: str) -> Path:

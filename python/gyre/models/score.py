@@ -71,7 +71,7 @@ def fields_of(description: Description, imagenet: bool, labels: bool) -> dict[st
         "input": image(
             side,
             augment=False,
-            resize=side if "Cifar" in description.network else None,
+            resize=side if "Cifar" in description.network else round(side * 8 / 7),
             mean=description.mean,
             std=description.std,
             key=_IMAGENET_IMAGE if imagenet else "image",
