@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   bool admitted = true;
   try {
-    gyre::net::check_proof(key, opening, gyre::net::make_answer(key, opening, gyre::net::Nonce{}), proof);
+    gyre::net::check_proof(key, opening, gyre::net::make_answer(key, opening, 0, gyre::net::Nonce{}), proof);
   } catch (const gyre::Error&) {
     admitted = false;
   }

@@ -204,6 +204,7 @@ AgentShellCommands::AgentShellCommands(CLI::App& app) {
   server->group("");
   server->add_option("--listen-fd", listen_fd_, "The listening socket")->required();
   server->add_option("--key-fd", key_fd_, "Descriptor to read the key from")->required();
+  server->add_option("--node", node_, "Which of the job's nodes this is, from 0")->required();
 }
 
 int AgentShellCommands::run_client(std::vector<std::string> arguments, const std::vector<std::string>& environment) {
@@ -224,7 +225,7 @@ int AgentShellCommands::run_server(const std::vector<std::string>& environment) 
   std::erase_if(own, [](const std::string& entry) {
     return entry.starts_with("GYRE_SHELL_FD=") || entry.starts_with("GYRE_SHELL_KEY_FD=");
   });
-  jobs::agent::serve_remote_shells(UniqueFd(listen_fd_), key, own);
+  jobs::agent::serve_remote_shells(UniqueFd(listen_fd_), key, node_, own);
 }
 
 }  // namespace gyre::app

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ class AgentShellCommands {
  private:
   int listen_fd_ = -1;
   int key_fd_ = -1;
+  std::uint32_t node_ = 0;
 };
 
 }  // namespace gyre::app

@@ -6,31 +6,31 @@
 #include <string_view>
 
 #include "gyre/base/bytes.h"
+#include "gyre/base/check.h"
 #include "gyre/base/checksum.h"
-#include "gyre/base/error.h"
 #include "gyre/base/random.h"
 
 namespace gyre::net {
 namespace {
 
 constexpr std::string_view kMagic = "GYRELINK";
-constexpr std::uint32_t kVersion = 2;
-constexpr std::uint32_t kEncrypts = 1;  // The only flag.
+constexpr std::uint32_t kVersion = 3;
+constexpr std::uint16_t kEncrypts = 1;  // The only flag.
 
 /// The two sides sign with different labels, so that neither can be made to echo the other's proof.
 constexpr std::string_view kAcceptorLabel = "acceptor";
 constexpr std::string_view kConnectorLabel = "connector";
 
-Sha256 signature(const JobKey& key, std::string_view label, const Opening& opening,
-                 std::span<const std::byte> acceptor_nonce) {
+/// What both sides sign of an answer: the acceptor's nonce and rank.
+constexpr std::size_t kSignedAnswerBytes = sizeof(Nonce) + sizeof(std::uint32_t);
+
+Sha256 signature(const JobKey& key, std::string_view label, const Opening& opening, const Answer& answer) {
   ByteWriter transcript;
   transcript.text(label);
   transcript.bytes(opening);
-  transcript.bytes(acceptor_nonce);
+  transcript.bytes(std::span(answer).first(kSignedAnswerBytes));
   return hmac_sha256(key, transcript.result());
 }
-
-std::span<const std::byte> nonce_of(const Answer& answer) { return std::span(answer).first(sizeof(Nonce)); }
 
 Nonce make_nonce() {
   Nonce nonce;
@@ -40,13 +40,21 @@ Nonce make_nonce() {
 
 }  // namespace
 
+WrongAcceptor::WrongAcceptor(std::uint32_t wanted, std::uint32_t reached)
+    : Error(ErrorCode::kAuthentication,
+            fmt::format("rank {} answers a connection to rank {}; an address is used twice, or redirected on the way",
+                        reached, wanted)),
+      reached_(reached) {}
+
 Opening encode_opening(const Hello& hello, const Nonce& nonce) {
+  GYRE_CHECK(hello.purpose <= 0xFFFFU);
   ByteWriter writer;
   writer.text(kMagic);
   writer.u32(kVersion);
-  writer.u32(hello.encrypts ? kEncrypts : 0);
+  writer.u16(hello.encrypts ? kEncrypts : 0);
+  writer.u16(static_cast<std::uint16_t>(hello.purpose));
   writer.u32(hello.rank);
-  writer.u32(hello.purpose);
+  writer.u32(hello.acceptor);
   writer.u64(hello.channel);
   writer.u64(hello.epoch);
   writer.bytes(nonce);
@@ -63,7 +71,7 @@ Hello decode_opening(const Opening& opening) {
                 "endpoint");
   }
   const std::uint32_t version = reader.u32();
-  const std::uint32_t flags = reader.u32();
+  const std::uint16_t flags = reader.u16();
   if (version != kVersion || (flags & ~kEncrypts) != 0) {
     throw Error(ErrorCode::kProtocol, fmt::format("the other side speaks version {} (flags {}) of the handshake, "
                                                   "this one version {}; run the same Gyre on every host",
@@ -71,33 +79,40 @@ Hello decode_opening(const Opening& opening) {
   }
   Hello hello;
   hello.encrypts = (flags & kEncrypts) != 0;
+  hello.purpose = reader.u16();
   hello.rank = reader.u32();
-  hello.purpose = reader.u32();
+  hello.acceptor = reader.u32();
   hello.channel = reader.u64();
   hello.epoch = reader.u64();
   return hello;
 }
 
-Answer make_answer(const JobKey& key, const Opening& opening, const Nonce& acceptor_nonce) {
+Answer make_answer(const JobKey& key, const Opening& opening, std::uint32_t rank, const Nonce& acceptor_nonce) {
+  ByteWriter writer;
+  writer.bytes(acceptor_nonce);
+  writer.u32(rank);
   Answer answer;
-  const Sha256 proof = signature(key, kAcceptorLabel, opening, acceptor_nonce);
-  std::copy(acceptor_nonce.begin(), acceptor_nonce.end(), answer.begin());
-  std::copy(proof.begin(), proof.end(), answer.begin() + sizeof(Nonce));
+  std::copy(writer.result().begin(), writer.result().end(), answer.begin());
+  const Sha256 proof = signature(key, kAcceptorLabel, opening, answer);
+  std::copy(proof.begin(), proof.end(), answer.begin() + kSignedAnswerBytes);
   return answer;
 }
 
 Proof check_answer_and_prove(const JobKey& key, const Opening& opening, const Answer& answer) {
-  const Sha256 expected = signature(key, kAcceptorLabel, opening, nonce_of(answer));
-  if (!equal_in_constant_time(expected, std::span(answer).subspan(sizeof(Nonce)))) {
+  const Sha256 expected = signature(key, kAcceptorLabel, opening, answer);
+  if (!equal_in_constant_time(expected, std::span(answer).subspan(kSignedAnswerBytes))) {
     throw Error(ErrorCode::kAuthentication,
                 "the accepting side does not know this job's key; it belongs to another "
                 "job, or the ranks were given different keys");
   }
-  return signature(key, kConnectorLabel, opening, nonce_of(answer));
+  const std::uint32_t wanted = decode_opening(opening).acceptor;
+  const std::uint32_t reached = ByteReader(std::span(answer).subspan(sizeof(Nonce)), "an acceptor's rank").u32();
+  if (reached != wanted) throw WrongAcceptor(wanted, reached);
+  return signature(key, kConnectorLabel, opening, answer);
 }
 
 void check_proof(const JobKey& key, const Opening& opening, const Answer& answer, const Proof& proof) {
-  const Sha256 expected = signature(key, kConnectorLabel, opening, nonce_of(answer));
+  const Sha256 expected = signature(key, kConnectorLabel, opening, answer);
   if (!equal_in_constant_time(expected, proof)) {
     throw Error(ErrorCode::kAuthentication, "the connecting side could not prove that it knows this job's key");
   }
@@ -115,6 +130,13 @@ void check_welcome(std::byte welcome, const Hello& hello, const std::string& pee
                                                 std::to_integer<int>(welcome)));
 }
 
+void check_addressee(const Hello& hello, std::uint32_t rank) {
+  if (hello.acceptor == rank) return;
+  throw Error(ErrorCode::kAuthentication, fmt::format("it wants rank {} and has reached rank {}; an address is used "
+                                                      "twice, or redirected on the way",
+                                                      hello.acceptor, rank));
+}
+
 Transcript prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hello, Deadline deadline,
                              const std::function<void()>& wait_for_answer) {
   Transcript transcript{encode_opening(hello, make_nonce()), {}};
@@ -128,12 +150,13 @@ Transcript prove_to_acceptor(Stream& stream, const JobKey& key, const Hello& hel
   return transcript;
 }
 
-Hello admit_connector(Stream& stream, const JobKey& key, Deadline deadline) {
+Hello admit_connector(Stream& stream, const JobKey& key, std::uint32_t rank, Deadline deadline) {
   Opening opening;
   read_exactly(stream, opening, deadline);
   const Hello hello = decode_opening(opening);
-  const Answer answer = make_answer(key, opening, make_nonce());
+  const Answer answer = make_answer(key, opening, rank, make_nonce());
   write_exactly(stream, answer, deadline);
+  check_addressee(hello, rank);
   Proof proof;
   read_exactly(stream, proof, deadline);
   check_proof(key, opening, answer, proof);

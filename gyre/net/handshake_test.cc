@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const Hello kHello{.rank = 3, .purpose = 2, .channel = 77, .epoch = 5, .encrypts = true};
+const Hello kHello{.rank = 3, .acceptor = 1, .purpose = 2, .channel = 77, .epoch = 5, .encrypts = true};
 
 Deadline soon() { return Deadline::after(milliseconds(20'000)); }
 
@@ -43,12 +43,12 @@ struct Outcome {
   Hello hello;
 };
 
-Outcome shake_hands(const JobKey& connector_key, const JobKey& acceptor_key) {
+Outcome shake_hands(const JobKey& connector_key, const JobKey& acceptor_key, std::uint32_t reached = kHello.acceptor) {
   auto [connector, acceptor] = make_stream_pair({"the acceptor", "the connector"});
   Outcome outcome;
   std::thread other([&, stream = std::move(acceptor)]() mutable {
     try {
-      outcome.hello = admit_connector(*stream, acceptor_key, soon());
+      outcome.hello = admit_connector(*stream, acceptor_key, reached, soon());
     } catch (...) {
       outcome.acceptor = std::current_exception();
     }
@@ -72,6 +72,40 @@ TEST(Handshake, two_sides_with_one_key_agree_on_the_hello) {
   EXPECT_EQ(outcome.hello, kHello);
 }
 
+TEST(Handshake, an_acceptor_that_is_not_the_wanted_rank_says_so_to_both_sides) {
+  const JobKey key = make_random_key();
+  for (const std::uint32_t reached : {0U, 2U, 3U}) {  // The last: the connector itself, through a loopback.
+    const Outcome outcome = shake_hands(key, key, reached);
+    ASSERT_NE(outcome.connector, nullptr);
+    try {
+      std::rethrow_exception(outcome.connector);
+    } catch (const WrongAcceptor& error) {
+      EXPECT_EQ(error.reached(), reached);
+      EXPECT_EQ(error.code(), ErrorCode::kAuthentication);
+    }
+    ASSERT_NE(outcome.acceptor, nullptr);
+    EXPECT_EQ(code_of([&] { std::rethrow_exception(outcome.acceptor); }), ErrorCode::kAuthentication);
+  }
+}
+
+TEST(Handshake, nobody_between_the_sides_can_rename_one_of_them) {
+  const JobKey key = make_random_key();
+  const Opening opening = encode_opening(kHello, nonce_of(1));
+  Hello renamed = kHello;
+  renamed.acceptor = 2;
+  const Opening changed = encode_opening(renamed, nonce_of(1));
+  // To rank 2 it looks like a connection to rank 2, but its answer is none to the opening that the connector sent.
+  EXPECT_EQ(code_of([&] { check_answer_and_prove(key, opening, make_answer(key, changed, 2, nonce_of(2))); }),
+            ErrorCode::kAuthentication);
+  Answer answer = make_answer(key, opening, 2, nonce_of(2));
+  answer[32] = std::byte{1};  // Rank 2's answer with rank 1's name in it.
+  EXPECT_EQ(code_of([&] { check_answer_and_prove(key, opening, answer); }), ErrorCode::kAuthentication);
+  // Rank 2 gets a proof that was made for rank 1.
+  const Proof proof = check_answer_and_prove(key, opening, make_answer(key, opening, 1, nonce_of(2)));
+  EXPECT_EQ(code_of([&] { check_proof(key, changed, make_answer(key, changed, 2, nonce_of(2)), proof); }),
+            ErrorCode::kAuthentication);
+}
+
 TEST(Handshake, a_side_that_encrypts_otherwise_is_named_to_the_connector) {
   Hello plain = kHello;
   plain.encrypts = false;
@@ -93,28 +127,31 @@ TEST(Handshake, the_messages_have_the_documented_bytes) {
   const Opening opening = encode_opening(kHello, nonce_of(9));
   ByteReader reader(opening, "opening");
   EXPECT_EQ(reader.text(8), "GYRELINK");
-  EXPECT_EQ(reader.u32(), 2U);
-  EXPECT_EQ(reader.u32(), 1U);
   EXPECT_EQ(reader.u32(), 3U);
-  EXPECT_EQ(reader.u32(), 2U);
+  EXPECT_EQ(reader.u16(), 1U);
+  EXPECT_EQ(reader.u16(), 2U);
+  EXPECT_EQ(reader.u32(), 3U);
+  EXPECT_EQ(reader.u32(), 1U);
   EXPECT_EQ(reader.u64(), 77U);
   EXPECT_EQ(reader.u64(), 5U);
   EXPECT_TRUE(std::ranges::equal(reader.bytes(32), nonce_of(9)));
 
   const JobKey key = make_random_key();
-  const Answer answer = make_answer(key, opening, nonce_of(8));
+  const Answer answer = make_answer(key, opening, 6, nonce_of(8));
   ByteWriter transcript;
   transcript.text("acceptor");
   transcript.bytes(opening);
   transcript.bytes(nonce_of(8));
+  transcript.u32(6);
   EXPECT_TRUE(std::ranges::equal(std::span(answer).first(32), nonce_of(8)));
-  EXPECT_TRUE(std::ranges::equal(std::span(answer).subspan(32), hmac_sha256(key, transcript.result())));
+  EXPECT_EQ(ByteReader(std::span(answer).subspan(32), "answer").u32(), 6U);
+  EXPECT_TRUE(std::ranges::equal(std::span(answer).subspan(36), hmac_sha256(key, transcript.result())));
 }
 
 TEST(Handshake, a_changed_byte_anywhere_is_refused) {
   const JobKey key = make_random_key();
   const Opening opening = encode_opening(kHello, nonce_of(1));
-  const Answer answer = make_answer(key, opening, nonce_of(2));
+  const Answer answer = make_answer(key, opening, kHello.acceptor, nonce_of(2));
   const Proof proof = check_answer_and_prove(key, opening, answer);
   check_proof(key, opening, answer, proof);
   for (std::size_t i = 0; i < kOpeningBytes; ++i) {
@@ -138,18 +175,18 @@ TEST(Handshake, a_changed_byte_anywhere_is_refused) {
 TEST(Handshake, an_answer_cannot_be_echoed_as_a_proof) {
   const JobKey key = make_random_key();
   const Opening opening = encode_opening(kHello, nonce_of(1));
-  const Answer answer = make_answer(key, opening, nonce_of(2));
+  const Answer answer = make_answer(key, opening, kHello.acceptor, nonce_of(2));
   Proof echoed;
-  std::copy(answer.begin() + 32, answer.end(), echoed.begin());
+  std::copy(answer.begin() + 36, answer.end(), echoed.begin());
   EXPECT_EQ(code_of([&] { check_proof(key, opening, answer, echoed); }), ErrorCode::kAuthentication);
 }
 
 TEST(Handshake, a_recorded_connection_cannot_be_replayed) {
   const JobKey key = make_random_key();
   const Opening opening = encode_opening(kHello, nonce_of(1));
-  const Answer recorded = make_answer(key, opening, nonce_of(2));
+  const Answer recorded = make_answer(key, opening, kHello.acceptor, nonce_of(2));
   const Proof proof = check_answer_and_prove(key, opening, recorded);
-  const Answer fresh = make_answer(key, opening, nonce_of(3));
+  const Answer fresh = make_answer(key, opening, kHello.acceptor, nonce_of(3));
   EXPECT_EQ(code_of([&] { check_proof(key, opening, fresh, proof); }), ErrorCode::kAuthentication);
 }
 
@@ -164,7 +201,7 @@ TEST(Handshake, an_acceptor_refuses_garbage_and_openings_cut_at_every_byte) {
     for (std::byte& value : bytes) value = static_cast<std::byte>(random.next_u32());
     write_exactly(*connector, bytes, soon());
     connector.reset();
-    const ErrorCode code = code_of([&, &stream = *acceptor] { admit_connector(stream, key, soon()); });
+    const ErrorCode code = code_of([&, &stream = *acceptor] { admit_connector(stream, key, 1, soon()); });
     EXPECT_EQ(code, length == kOpeningBytes ? ErrorCode::kProtocol : ErrorCode::kPeerLost);
   }
   const Opening opening = encode_opening(kHello, nonce_of(1));
@@ -172,14 +209,14 @@ TEST(Handshake, an_acceptor_refuses_garbage_and_openings_cut_at_every_byte) {
     auto [connector, acceptor] = make_stream_pair({"a", "c"});
     write_exactly(*connector, std::span(opening).first(length), soon());
     connector.reset();
-    EXPECT_EQ(code_of([&, &stream = *acceptor] { admit_connector(stream, key, soon()); }), ErrorCode::kPeerLost);
+    EXPECT_EQ(code_of([&, &stream = *acceptor] { admit_connector(stream, key, 1, soon()); }), ErrorCode::kPeerLost);
   }
 }
 
 TEST(Handshake, a_side_that_says_nothing_ends_in_a_timeout) {
   auto [connector, acceptor] = make_stream_pair({"the acceptor", "the connector"});
   const Deadline short_time = Deadline::after(milliseconds(20));
-  EXPECT_EQ(code_of([&, &stream = *acceptor] { admit_connector(stream, make_random_key(), short_time); }),
+  EXPECT_EQ(code_of([&, &stream = *acceptor] { admit_connector(stream, make_random_key(), 1, short_time); }),
             ErrorCode::kTimeout);
   EXPECT_EQ(code_of([&, &stream = *connector] { prove_to_acceptor(stream, make_random_key(), kHello, short_time); }),
             ErrorCode::kTimeout);

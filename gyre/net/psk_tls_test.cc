@@ -40,7 +40,7 @@ struct Fixture {
     Nonce nonce{};
     nonce[0] = std::byte{7};
     transcript.opening = encode_opening({3, 2, 9, 4}, nonce);
-    transcript.answer = make_answer(key, transcript.opening, nonce);
+    transcript.answer = make_answer(key, transcript.opening, 0, nonce);
   }
   JobKey key = make_random_key();
   Transcript transcript;

@@ -163,7 +163,7 @@ TEST(Encryption, a_byte_of_the_membership_that_was_changed_on_the_way_ends_the_j
 net::Transcript admit(net::Stream& stream, const net::JobKey& key) {
   net::Transcript transcript;
   read_exactly(stream, transcript.opening, soon());
-  transcript.answer = net::make_answer(key, transcript.opening, net::Nonce{});
+  transcript.answer = net::make_answer(key, transcript.opening, 0, net::Nonce{});
   write_exactly(stream, transcript.answer, soon());
   net::Proof proof;
   read_exactly(stream, proof, soon());

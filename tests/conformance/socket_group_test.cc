@@ -59,13 +59,13 @@ void exchange(Group& group, std::uint64_t channel) {
   }
 }
 
-net::Hello hello_of(std::uint32_t rank, std::uint32_t purpose, std::uint64_t epoch = 0) {
-  return {.rank = rank, .purpose = purpose, .channel = 1, .epoch = epoch, .encrypts = true};
+net::Hello hello_of(std::uint32_t rank, std::uint32_t acceptor, std::uint32_t purpose, std::uint64_t epoch = 0) {
+  return {.rank = rank, .acceptor = acceptor, .purpose = purpose, .channel = 1, .epoch = epoch, .encrypts = true};
 }
 
-/// Everything that somebody without the key (or with it, but at the wrong door) may try at `endpoint`.
+/// Everything that somebody without the key (or with it, but at the wrong door) may try at `endpoint` of `rank`.
 /// Returns the connections that say nothing: they stay half-open as long as the caller keeps them.
-std::vector<UniqueFd> molest(const net::Endpoint& endpoint, const net::JobKey& key) {
+std::vector<UniqueFd> molest(const net::Endpoint& endpoint, const net::JobKey& key, std::uint32_t rank = 0) {
   {
     const auto garbage = net::make_socket_stream(net::connect_to(endpoint, soon()), "door");
     write_exactly(*garbage, as_bytes(std::string(4096, 'x')), soon());
@@ -75,9 +75,14 @@ std::vector<UniqueFd> molest(const net::Endpoint& endpoint, const net::JobKey& k
     write_exactly(*http, as_bytes("GET / HTTP/1.1\r\n\r\n"), soon());
   }
   const auto stranger = net::make_socket_stream(net::connect_to(endpoint, soon()), "door");
-  EXPECT_EQ(failure_of([&] { prove_to_acceptor(*stranger, net::make_random_key(), hello_of(1, 1), soon()); }).code(),
+  EXPECT_EQ(
+      failure_of([&] { prove_to_acceptor(*stranger, net::make_random_key(), hello_of(1, rank, 1), soon()); }).code(),
+      ErrorCode::kAuthentication);
+  const auto astray = net::make_socket_stream(net::connect_to(endpoint, soon()), "door");
+  EXPECT_EQ(failure_of([&] { prove_to_acceptor(*astray, key, hello_of(3, rank + 1, 1), soon()); }).code(),
             ErrorCode::kAuthentication);
-  for (const net::Hello& hello : {hello_of(0, 1), hello_of(70'000, 1), hello_of(1, 9), hello_of(1, 2, 12345)}) {
+  for (const net::Hello& hello :
+       {hello_of(0, rank, 1), hello_of(70'000, rank, 1), hello_of(1, rank, 9), hello_of(1, rank, 2, 12345)}) {
     const auto confused = net::make_socket_stream(net::connect_to(endpoint, soon()), "door");
     EXPECT_EQ(failure_of([&] { prove_to_acceptor(*confused, key, hello, soon()); }).code(), ErrorCode::kPeerLost);
   }
@@ -119,7 +124,7 @@ TEST(SocketGroup, strangers_at_the_link_sockets_are_refused_and_the_job_goes_on)
         if (group.rank() == 2) {
           for (int rank = 0; rank < 3; ++rank) {
             for (const auto& endpoint : group.topology().member(rank).endpoints) {
-              silent.push_back(molest(endpoint, jobs[0].key));
+              silent.push_back(molest(endpoint, jobs[0].key, static_cast<std::uint32_t>(rank)));
             }
           }
         }

@@ -29,6 +29,7 @@ net::AcceptorOptions link_acceptor_options(const Service::Member& member, GroupS
   net::AcceptorOptions options;
   options.what = fmt::format("rank {}", topology.rank());
   options.key = member.key;
+  options.rank = static_cast<std::uint32_t>(topology.rank());
   options.handshake_timeout = member.handshake_timeout;
   options.logger = member.logger;
   options.check = [epoch = member.epoch, &topology](const net::Hello& hello) {

@@ -116,7 +116,7 @@ std::unique_ptr<net::Stream> SocketGroup::open_link(int peer, std::uint64_t chan
     return as_stream(state_.take_link({peer, Purpose::kLink, channel}, topology_, deadline), topology_.describe(peer));
   }
   try {
-    const net::Hello hello = hello_for(Purpose::kLink, channel);
+    const net::Hello hello = hello_for(peer, Purpose::kLink, channel);
     return as_stream(connect_to_peer(topology_, peer, key_, hello, state_, deadline), topology_.describe(peer));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
@@ -133,7 +133,7 @@ std::shared_ptr<net::Segment> SocketGroup::share_segment_among(const std::vector
                                                                std::size_t size_bytes, Deadline deadline) {
   throw_if_left();
   try {
-    const net::Hello hello = hello_for(Purpose::kSegment, channel);
+    const net::Hello hello = hello_for(ranks.front(), Purpose::kSegment, channel);
     return exchange_segment(topology_, ranks, key_, hello, size_bytes, state_, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
@@ -174,8 +174,9 @@ void SocketGroup::leave_subgroup(std::uint64_t subgroup) {
   state_.mark_left_subgroup(rank(), subgroup);
 }
 
-net::Hello SocketGroup::hello_for(Purpose purpose, std::uint64_t channel) const {
+net::Hello SocketGroup::hello_for(int peer, Purpose purpose, std::uint64_t channel) const {
   return {.rank = static_cast<std::uint32_t>(rank()),
+          .acceptor = static_cast<std::uint32_t>(peer),
           .purpose = static_cast<std::uint32_t>(purpose),
           .channel = channel,
           .epoch = epoch_,

@@ -39,7 +39,7 @@ class SocketGroup final : public Group {
 
  private:
   void throw_if_left() const;
-  net::Hello hello_for(Purpose purpose, std::uint64_t channel) const;
+  net::Hello hello_for(int peer, Purpose purpose, std::uint64_t channel) const;
 
   net::JobKey key_;
   bool encrypt_;

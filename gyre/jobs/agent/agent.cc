@@ -97,7 +97,7 @@ class Agent::Work {
     const double limit_s = has_work() ? std::min(kLongestConnectS, lease_until_s_ - boot_time_s()) : kLongestConnectS;
     try {
       const net::Endpoint service = service_endpoint();
-      pipe_.emplace(connect_securely(service, options_.key, Purpose::kService,
+      pipe_.emplace(connect_securely(service, options_.key, {Purpose::kService},
                                      Deadline::after(std::max(as_ms(limit_s), std::chrono::milliseconds(100)))));
       pause_s_ = kFirstPauseS;
       Registration registration{options_.node_id,     ::getpid(),     {},

@@ -80,11 +80,17 @@ int converse(MessagePipe& pipe, bool with_stdin) {
   }
 }
 
-int run_there(const net::Endpoint& endpoint, const net::JobKey& key, const ShellRequest& request) {
+int run_there(const net::Endpoint& endpoint, const net::JobKey& key, std::uint32_t node, const ShellRequest& request) {
   try {
-    MessagePipe pipe(connect_securely(endpoint, key, Purpose::kShell, Deadline::after(kLongestConnect)));
+    MessagePipe pipe(connect_securely(endpoint, key, {Purpose::kShell, node}, Deadline::after(kLongestConnect)));
     pipe.send(shell_message::kCommand, as_bytes(request.command));
     return converse(pipe, !request.without_stdin);
+  } catch (const net::WrongAcceptor& error) {
+    fmt::print(stderr,
+               "ssh: node {}: node {} of this job answers at {} instead of node {}, counted from 0; an address is used "
+               "twice, or redirected on the way\n",
+               request.host, error.reached(), net::to_string(endpoint), node);
+    return kUnreachable;
   } catch (const Error& error) {
     fmt::print(stderr, "ssh: node {}: {}\n", request.host, error.what());
     return kUnreachable;
@@ -116,7 +122,7 @@ void end_with_parent() {
 }  // namespace
 
 Json to_json(const ShellTable& table) {
-  return {{"key", table.key}, {"ports", table.ports}, {"addresses", table.addresses}};
+  return {{"key", table.key}, {"ports", table.ports}, {"numbers", table.numbers}, {"addresses", table.addresses}};
 }
 
 ShellTable shell_table_from_json(const Json& json) {
@@ -126,6 +132,10 @@ ShellTable shell_table_from_json(const Json& json) {
   for (const auto& [address, port] : fields.at("ports").items()) {
     if (!port.is_number_integer() || port < 1 || port > 65'535) fields.refuse("ports", "must be ports");
     table.ports[address] = port.get<int>();
+  }
+  for (const auto& [address, number] : fields.at("numbers").items()) {
+    if (!number.is_number_unsigned()) fields.refuse("numbers", "must be numbers of nodes");
+    table.numbers[address] = number.get<std::uint32_t>();
   }
   for (const auto& [id, address] : fields.at("addresses").items()) {
     if (!address.is_string()) fields.refuse("addresses", "must be addresses");
@@ -166,20 +176,21 @@ int run_remote_shell(const std::vector<std::string>& arguments, const std::strin
   const auto by_id = table.addresses.find(request.host);
   const std::string address = by_id == table.addresses.end() ? request.host : by_id->second;
   const auto port = table.ports.find(address);
-  if (port == table.ports.end())
+  const auto number = table.numbers.find(address);
+  if (port == table.ports.end() || number == table.numbers.end())
     become_real_ssh(arguments, environment, variable_of(environment, kRemoteShellVariable));
   const auto named = std::ranges::find(table.addresses, address, [](const auto& node) { return node.second; });
   const auto launcher = internal::WaitingLauncher::of_parent(
       request.command, named == table.addresses.end() ? address : fmt::format("{} ({})", named->first, address));
   const int code = run_there({net::Endpoint::Kind::kTcp, address, static_cast<std::uint16_t>(port->second)},
-                             key_from_hex(table.key), request);
+                             key_from_hex(table.key), number->second, request);
   if (launcher && code != 0) {
     launcher->proxy_failed(code, std::filesystem::path(table_file).parent_path() / kFailureNote, kLaunchersPatience);
   }
   return code;
 }
 
-void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key,
+void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key, std::uint32_t node,
                          const std::vector<std::string>& environment) {
   constexpr int kReapEveryMs = 1000;
   for (;;) {
@@ -198,7 +209,7 @@ void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key,
     if (child != 0) continue;
     end_with_parent();
     listening_socket.reset();
-    ::_exit(internal::serve_shell_session(std::move(connection), key, environment));
+    ::_exit(internal::serve_shell_session(std::move(connection), key, node, environment));
   }
 }
 

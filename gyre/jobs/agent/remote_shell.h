@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -27,6 +28,8 @@ constexpr const char* kFailureNote = "failure";
 struct ShellTable {
   std::string key;                   ///< 64 hexadecimal digits.
   std::map<std::string, int> ports;  ///< By address.
+  /// By address: which of the job's nodes is there, from 0. Its shell proves it.
+  std::map<std::string, std::uint32_t> numbers;
   /// By node id: its address.
   std::map<std::string, std::string> addresses;
 };
@@ -51,8 +54,8 @@ int run_remote_shell(const std::vector<std::string>& arguments, const std::strin
 
 /// The server: serves connections of `listening_socket` in a process each, until it is killed. When a connection
 /// breaks, the command gets an end of its input, SIGHUP a little later, and then SIGKILL. For single-threaded
-/// processes.
-[[noreturn]] void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key,
+/// processes. `node`: which of the job's nodes this is.
+[[noreturn]] void serve_remote_shells(UniqueFd listening_socket, const net::JobKey& key, std::uint32_t node,
                                       const std::vector<std::string>& environment);
 
 }  // namespace gyre::jobs::agent

@@ -61,33 +61,36 @@ std::string hex_of(const net::JobKey& key) {
   return digits;
 }
 
-std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, const net::JobKey& key, Purpose purpose,
+std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, const net::JobKey& key, Door door,
                                               Deadline deadline) {
   UniqueFd socket = net::connect_to(endpoint, deadline);
   auto stream = net::make_socket_stream(std::move(socket), net::to_string(endpoint));
   net::Hello hello;
-  hello.purpose = static_cast<std::uint32_t>(purpose);
+  hello.purpose = static_cast<std::uint32_t>(door.purpose);
+  hello.acceptor = door.node;
   hello.encrypts = true;
   const net::Transcript transcript = net::prove_to_acceptor(*stream, key, hello, deadline);
   return with_encryption(std::move(stream), Side::kConnector, key, transcript, deadline);
 }
 
-std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::JobKey& key, Purpose purpose,
+std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::JobKey& key, Door door,
                                              Deadline deadline) {
   auto stream = net::make_socket_stream(std::move(connection), "the connecting side");
   net::Transcript transcript;
   net::read_exactly(*stream, transcript.opening, deadline);
   const net::Hello hello = net::decode_opening(transcript.opening);
+  // Nothing is signed for another purpose; what wants another node is told which one this is.
+  if (hello.purpose != static_cast<std::uint32_t>(door.purpose) || !hello.encrypts) {
+    throw Error(ErrorCode::kProtocol, "the connection was made for something else");
+  }
   net::Nonce nonce;
   fill_with_secure_random(nonce);
-  transcript.answer = net::make_answer(key, transcript.opening, nonce);
+  transcript.answer = net::make_answer(key, transcript.opening, door.node, nonce);
   net::write_exactly(*stream, transcript.answer, deadline);
+  net::check_addressee(hello, door.node);
   net::Proof proof;
   net::read_exactly(*stream, proof, deadline);
   net::check_proof(key, transcript.opening, transcript.answer, proof);
-  if (hello.purpose != static_cast<std::uint32_t>(purpose) || !hello.encrypts) {
-    throw Error(ErrorCode::kProtocol, "the connection was made for something else");
-  }
   const std::array<std::byte, 1> welcome{net::kWelcome};
   net::write_exactly(*stream, welcome, deadline);
   return with_encryption(std::move(stream), Side::kAcceptor, key, transcript, deadline);

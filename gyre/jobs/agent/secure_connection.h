@@ -23,12 +23,17 @@ enum class Purpose : std::uint32_t { kService = 0x4A01, kShell = 0x4A02 };
 net::JobKey key_from_hex(const std::string& digits);
 std::string hex_of(const net::JobKey& key);
 
-// Both sides have proved that they know the key before these return, and what leaves this host is encrypted (psk_tls).
-// Error(kAuthentication | kTimeout | kPeerLost | kProtocol | kMismatch).
-std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, const net::JobKey& key, Purpose purpose,
+/// The accepting end of a connection, as both sides must mean it.
+struct Door {
+  Purpose purpose;
+  std::uint32_t node = 0;  ///< Which of the attempt's nodes; the service is 0.
+};
+
+// Both sides have proved that they know the key and mean the same door before these return, and what leaves this host
+// is encrypted (psk_tls). Error(kAuthentication | kTimeout | kPeerLost | kProtocol | kMismatch).
+std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, const net::JobKey& key, Door door,
                                               Deadline deadline);
-std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::JobKey& key, Purpose purpose,
-                                             Deadline deadline);
+std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::JobKey& key, Door door, Deadline deadline);
 
 /// Messages both ways over a stream, for a thread that polls: nothing here waits. Not thread-safe.
 class MessagePipe {

@@ -96,8 +96,10 @@ asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& tr
   const Hello hello = decode_opening(transcript.opening);
   Nonce nonce;
   fill_with_secure_random(nonce);
-  transcript.answer = make_answer(options_.key, transcript.opening, nonce);
+  transcript.answer = make_answer(options_.key, transcript.opening, options_.rank, nonce);
+  if (hello.acceptor == options_.rank) options_.check(hello);
   co_await write_all(socket, transcript.answer);
+  check_addressee(hello, options_.rank);  // After the answer, which tells the connector who this is.
   Proof proof;
   co_await read_all(socket, proof);
   check_proof(options_.key, transcript.opening, transcript.answer, proof);
@@ -110,7 +112,6 @@ asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& tr
                             hello.rank, hello.encrypts ? "encrypts" : "does not encrypt",
                             hello.encrypts ? "does not" : "does"));
   }
-  options_.check(hello);
   co_return hello;
 }
 

@@ -19,8 +19,10 @@ namespace gyre::net {
 struct AcceptorOptions {
   std::string what;  ///< "the rendezvous": for the log.
   JobKey key;
+  std::uint32_t rank = 0;  ///< Who this is: connectors that want another rank are refused.
   std::chrono::milliseconds handshake_timeout{10'000};
-  /// Throws an Error to refuse a connector that knows the key.
+  /// Throws an Error to refuse what a connector asks for. Called before it has proved that it knows the key: what
+  /// passes is signed.
   std::function<void(const Hello&)> check;
   /// Connections that leave this host go on encrypted, or are refused: that is not the connector's to decide.
   bool encrypt = true;

@@ -42,7 +42,7 @@ def main() -> int:
     hello = {"worker": worker, "address": os.environ.get("AZ_BATCH_HOST_LIST", "").partition(",")[0]}
     try:
         control, nonce = connect(socket_path, hello)
-        order = _receive_order(control, nonce)
+        order = _receive_order(control, nonce, worker)
     except OSError:
         order = None
     if order is None:
@@ -59,27 +59,40 @@ def connect(path: str, hello: Order) -> tuple[socket.socket, str]:
     nonce = os.urandom(16).hex()
     if KEY in os.environ:
         line = receive_line(control)
-        hello = {**hello, "nonce": nonce, "proof": prove(os.environ[KEY], json.loads(line)["nonce"])}
+        proof = prove(os.environ[KEY], *parts_of_hello(json.loads(line)["nonce"], nonce, hello))
+        hello = {**hello, "nonce": nonce, "proof": proof}
     send(control, hello)
     return control, nonce
 
 
-def _receive_order(control: socket.socket, nonce: str) -> Order | None:
+def _receive_order(control: socket.socket, nonce: str, worker: str) -> Order | None:
     """None if there is none: the session has gone, or what answered is not the session."""
     line = receive_line(control)
     if not line:
         return None
     message = json.loads(line)
-    if KEY in os.environ and message["proof"] != prove(os.environ[KEY], nonce + message["order"]):
+    if KEY in os.environ and message["proof"] != prove(
+        os.environ[KEY], *parts_of_order(nonce, worker, message["order"])
+    ):
         return None
     order: Order = json.loads(message["order"])
     return order
 
 
-def prove(key: str, text: str) -> str:
+# Each side signs what it is, what it says and the other side's nonce. Without the first part, a process that answers in
+# the session's place could have one worker sign the order of another one; without the names, swap two workers.
+def parts_of_hello(session_nonce: str, own_nonce: str, hello: Order) -> tuple[str, ...]:
+    return ("a worker's hello", session_nonce, own_nonce, json.dumps(hello, sort_keys=True))
+
+
+def parts_of_order(worker_nonce: str, worker: str, order: str) -> tuple[str, ...]:
+    return ("the session's order", worker_nonce, worker, order)
+
+
+def prove(key: str, *parts: str) -> str:
     import hmac  # noqa: PLC0415  Takes milliseconds; only jobs need it.
 
-    return hmac.new(key.encode(), text.encode(), "sha256").hexdigest()
+    return hmac.new(key.encode(), json.dumps(parts).encode(), "sha256").hexdigest()
 
 
 def send(control: socket.socket, message: Order) -> None:

@@ -25,7 +25,7 @@ from typing import IO, Any
 from gyre.errors import Error
 from gyre.workers._folder import make_folder, remove_stale_folders
 from gyre.workers._jobs import JobProcess
-from gyre.workers._keeper import prove
+from gyre.workers._keeper import parts_of_hello, parts_of_order, prove
 from gyre.workers._limits import limits_in_job, make_limits, remove_stale_cgroups
 from gyre.workers._local import GRACE_SECONDS, LocalProcess
 from gyre.workers._machine import Addresses, Gpus
@@ -302,9 +302,11 @@ class Session:
 
     def _greet(self, connection: _Connection, hello: dict[str, Any]) -> None:
         """The first message of a connection. ValueError: it is not from one of our workers."""
-        proof = prove(self._key, connection.nonce)
-        if connection.nonce and not hmac.compare_digest(str(hello["proof"]).encode(), proof.encode()):
-            raise ValueError("it does not know the session's key")
+        if connection.nonce:
+            said = {name: value for name, value in hello.items() if name not in ("nonce", "proof")}
+            proof = prove(self._key, *parts_of_hello(connection.nonce, str(hello["nonce"]), said))
+            if not hmac.compare_digest(str(hello["proof"]).encode(), proof.encode()):
+                raise ValueError("it does not know the session's key")
         worker = connection.worker = self._workers[hello.get("worker") or hello["task"]]
         if connection in self._strangers:
             self._strangers.remove(connection)
@@ -316,7 +318,7 @@ class Session:
             worker.has_node = True
             worker.status = "starting"
         order = json.dumps(make_order(worker, self.id, self.folder, self._ssh))
-        proof = prove(self._key, str(hello["nonce"]) + order) if connection.nonce else ""
+        proof = prove(self._key, *parts_of_order(str(hello["nonce"]), worker.id, order)) if connection.nonce else ""
         connection.socket.sendall(json.dumps({"order": order, "proof": proof}).encode() + b"\n")
 
     def _read_output(self, stream: _Stream) -> None:

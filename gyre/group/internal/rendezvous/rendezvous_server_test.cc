@@ -139,7 +139,7 @@ TEST(Rendezvous, who_waits_and_hears_of_an_end_tells_rank_zero_and_lets_it_decid
   });
   net::wait_for(listener.get(), POLLIN, soon(), "rank 1");
   const auto stream = net::make_socket_stream(net::accept_from(listener.get()), "rank 1");
-  net::admit_connector(*stream, job.key, soon());
+  net::admit_connector(*stream, job.key, 0, soon());
   EXPECT_EQ(receive_message(*stream, soon()).type, static_cast<std::uint16_t>(MessageType::kJoin));
   note(*job.ended, std::string(kRankTwoEnded) + "\n");
   const net::Message word = receive_message(*stream, soon());

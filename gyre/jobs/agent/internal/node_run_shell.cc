@@ -42,9 +42,10 @@ void NodeRun::start_shell() {
   const UniqueFd listener = net::listen_on(anywhere);
   const UniqueFd key = key_in_memory(state_.order.key);
   Started process;
-  process.command = without_rank_variables({options_.gyre_program, "agent-shell-server", "--listen-fd",
-                                            std::to_string(listener.get()), "--key-fd", std::to_string(key.get())},
-                                           state_.order.job);
+  process.command = without_rank_variables(
+      {options_.gyre_program, "agent-shell-server", "--listen-fd", std::to_string(listener.get()), "--key-fd",
+       std::to_string(key.get()), "--node", std::to_string(state_.order.node)},
+      state_.order.job);
   process.environment = environment_of({}).variables;
   Json specification = launch_specification({process}, socket, folders_.job(state_.order.job_name), options_.user);
   specification["ranks"][0]["inherited"] = {{"GYRE_SHELL_FD", listener.get()}, {"GYRE_SHELL_KEY_FD", key.get()}};
@@ -68,6 +69,7 @@ void NodeRun::write_shell_table() const {
   table.key = order.key;
   for (std::size_t node = 0; node < order.nodes.size(); ++node) {
     table.ports[order.nodes[node].address] = state_.all_facts[node].shell_port;
+    table.numbers[order.nodes[node].address] = static_cast<std::uint32_t>(node);
     table.addresses[order.nodes[node].id] = order.nodes[node].address;
   }
   fs::create_directories(folders_.private_to_job());

@@ -159,11 +159,12 @@ class Session {
 
 }  // namespace
 
-int serve_shell_session(UniqueFd connection, const net::JobKey& key, const std::vector<std::string>& environment) {
+int serve_shell_session(UniqueFd connection, const net::JobKey& key, std::uint32_t node,
+                        const std::vector<std::string>& environment) {
   try {
     ::signal(SIGPIPE, SIG_IGN);
     const Deadline deadline = Deadline::after(kLongestHandshake);
-    MessagePipe pipe(accept_securely(std::move(connection), key, Purpose::kShell, deadline));
+    MessagePipe pipe(accept_securely(std::move(connection), key, {Purpose::kShell, node}, deadline));
     std::optional<net::Message> first;
     while (!(first = pipe.receive())) {
       pollfd wait{.fd = pipe.fd(), .events = POLLIN, .revents = 0};

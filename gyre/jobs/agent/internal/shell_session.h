@@ -19,7 +19,9 @@ constexpr std::uint16_t kError = 5;     ///< -> client; bytes of stderr.
 constexpr std::uint16_t kExit = 6;      ///< -> client; u32, the last message.
 }  // namespace shell_message
 
-/// One command, from the handshake to its exit code. Returns what this process should exit with.
-int serve_shell_session(UniqueFd connection, const net::JobKey& key, const std::vector<std::string>& environment);
+/// One command, from the handshake to its exit code. `node`: which of the job's nodes this is. Returns what this
+/// process should exit with.
+int serve_shell_session(UniqueFd connection, const net::JobKey& key, std::uint32_t node,
+                        const std::vector<std::string>& environment);
 
 }  // namespace gyre::jobs::agent::internal
