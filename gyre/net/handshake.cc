@@ -19,6 +19,7 @@ constexpr std::uint16_t kEncrypts = 1;  // The only flag.
 
 /// The two sides sign with different labels, so that neither can be made to echo the other's proof.
 constexpr std::string_view kAcceptorLabel = "acceptor";
+constexpr std::string_view kRefuserLabel = "refuser";
 constexpr std::string_view kConnectorLabel = "connector";
 
 /// What both sides sign of an answer: the acceptor's nonce and rank.
@@ -87,20 +88,38 @@ Hello decode_opening(const Opening& opening) {
   return hello;
 }
 
-Answer make_answer(const JobKey& key, const Opening& opening, std::uint32_t rank, const Nonce& acceptor_nonce) {
+namespace {
+
+Answer signed_answer(const JobKey& key, std::string_view label, const Opening& opening, std::uint32_t rank,
+                     const Nonce& acceptor_nonce) {
   ByteWriter writer;
   writer.bytes(acceptor_nonce);
   writer.u32(rank);
   Answer answer;
   std::copy(writer.result().begin(), writer.result().end(), answer.begin());
-  const Sha256 proof = signature(key, kAcceptorLabel, opening, answer);
+  const Sha256 proof = signature(key, label, opening, answer);
   std::copy(proof.begin(), proof.end(), answer.begin() + kSignedAnswerBytes);
   return answer;
 }
 
+bool is_signed(const JobKey& key, std::string_view label, const Opening& opening, const Answer& answer) {
+  const Sha256 expected = signature(key, label, opening, answer);
+  return equal_in_constant_time(expected, std::span(answer).subspan(kSignedAnswerBytes));
+}
+
+}  // namespace
+
+Answer make_answer(const JobKey& key, const Opening& opening, std::uint32_t rank, const Nonce& acceptor_nonce) {
+  return signed_answer(key, kAcceptorLabel, opening, rank, acceptor_nonce);
+}
+
+Answer make_refusal(const JobKey& key, const Opening& opening, std::uint32_t rank, const Nonce& acceptor_nonce) {
+  return signed_answer(key, kRefuserLabel, opening, rank, acceptor_nonce);
+}
+
 Proof check_answer_and_prove(const JobKey& key, const Opening& opening, const Answer& answer) {
-  const Sha256 expected = signature(key, kAcceptorLabel, opening, answer);
-  if (!equal_in_constant_time(expected, std::span(answer).subspan(kSignedAnswerBytes))) {
+  const bool refused = is_signed(key, kRefuserLabel, opening, answer);
+  if (!refused && !is_signed(key, kAcceptorLabel, opening, answer)) {
     throw Error(ErrorCode::kAuthentication,
                 "the accepting side does not know this job's key; it belongs to another "
                 "job, or the ranks were given different keys");
@@ -108,6 +127,11 @@ Proof check_answer_and_prove(const JobKey& key, const Opening& opening, const An
   const std::uint32_t wanted = decode_opening(opening).acceptor;
   const std::uint32_t reached = ByteReader(std::span(answer).subspan(sizeof(Nonce)), "an acceptor's rank").u32();
   if (reached != wanted) throw WrongAcceptor(wanted, reached);
+  if (refused) {
+    throw Error(ErrorCode::kPeerLost, fmt::format("rank {} refuses the connection, which is for something else or for "
+                                                  "another group of this job",
+                                                  reached));
+  }
   return signature(key, kConnectorLabel, opening, answer);
 }
 

@@ -35,8 +35,9 @@ struct Hello {
 //                                   HMAC-SHA256(key, "acceptor" opening nonce_a own rank)         (68 bytes)
 //   connector -> acceptor  proof:   HMAC-SHA256(key, "connector" opening nonce_a own rank)        (32 bytes)
 //   acceptor  -> connector welcome: one byte, 1; 2: refused, because the sides' `encrypts` differ ( 1 byte)
-// An acceptor signs its own rank, whoever is wanted, and otherwise only openings that it accepts. The pieces are pure,
-// so that a blocking connector and an asynchronous acceptor share them.
+// An acceptor signs its own rank, whoever is wanted. One that is wanted, but does not accept what the opening asks for,
+// signs with the label "refuser". The pieces are pure, so that a blocking connector and an asynchronous acceptor share
+// them.
 constexpr std::size_t kOpeningBytes = 72;
 constexpr std::size_t kAnswerBytes = 68;
 constexpr std::size_t kProofBytes = 32;
@@ -69,8 +70,10 @@ Opening encode_opening(const Hello& hello, const Nonce& nonce);
 Hello decode_opening(const Opening& opening);
 /// `rank`: who this acceptor is.
 Answer make_answer(const JobKey& key, const Opening& opening, std::uint32_t rank, const Nonce& acceptor_nonce);
+/// The answer to an opening whose purpose, ranks or epoch are not accepted here; the connection ends after it.
+Answer make_refusal(const JobKey& key, const Opening& opening, std::uint32_t rank, const Nonce& acceptor_nonce);
 /// Error(kAuthentication) when the acceptor does not know the key; WrongAcceptor when it does, but is not the rank that
-/// the opening names.
+/// the opening names; Error(kPeerLost) for a refusal.
 Proof check_answer_and_prove(const JobKey& key, const Opening& opening, const Answer& answer);
 /// Error(kAuthentication) when the connector does not know the key.
 void check_proof(const JobKey& key, const Opening& opening, const Answer& answer, const Proof& proof);

@@ -88,6 +88,17 @@ TEST(Handshake, an_acceptor_that_is_not_the_wanted_rank_says_so_to_both_sides) {
   }
 }
 
+TEST(Handshake, a_refusal_is_neither_an_acceptance_nor_a_strangers_answer) {
+  const JobKey key = make_random_key();
+  const Opening opening = encode_opening(kHello, nonce_of(1));
+  const auto refused = [&](const JobKey& by, std::uint32_t rank) {
+    return code_of([&] { check_answer_and_prove(key, opening, make_refusal(by, opening, rank, nonce_of(2))); });
+  };
+  EXPECT_EQ(refused(key, kHello.acceptor), ErrorCode::kPeerLost);
+  EXPECT_EQ(refused(key, 2), ErrorCode::kAuthentication);
+  EXPECT_EQ(refused(make_random_key(), kHello.acceptor), ErrorCode::kAuthentication);
+}
+
 TEST(Handshake, nobody_between_the_sides_can_rename_one_of_them) {
   const JobKey key = make_random_key();
   const Opening opening = encode_opening(kHello, nonce_of(1));

@@ -79,14 +79,12 @@ std::unique_ptr<net::Stream> accept_securely(UniqueFd connection, const net::Job
   net::Transcript transcript;
   net::read_exactly(*stream, transcript.opening, deadline);
   const net::Hello hello = net::decode_opening(transcript.opening);
-  // Nothing is signed for another purpose; what wants another node is told which one this is.
-  if (hello.purpose != static_cast<std::uint32_t>(door.purpose) || !hello.encrypts) {
-    throw Error(ErrorCode::kProtocol, "the connection was made for something else");
-  }
+  const bool refused = hello.purpose != static_cast<std::uint32_t>(door.purpose) || !hello.encrypts;
   net::Nonce nonce;
   fill_with_secure_random(nonce);
-  transcript.answer = net::make_answer(key, transcript.opening, door.node, nonce);
+  transcript.answer = (refused ? net::make_refusal : net::make_answer)(key, transcript.opening, door.node, nonce);
   net::write_exactly(*stream, transcript.answer, deadline);
+  if (refused) throw Error(ErrorCode::kProtocol, "the connection was made for something else");
   net::check_addressee(hello, door.node);
   net::Proof proof;
   net::read_exactly(*stream, proof, deadline);

@@ -9,6 +9,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <optional>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -96,16 +97,22 @@ asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& tr
   const Hello hello = decode_opening(transcript.opening);
   Nonce nonce;
   fill_with_secure_random(nonce);
-  transcript.answer = make_answer(options_.key, transcript.opening, options_.rank, nonce);
-  if (hello.acceptor == options_.rank) options_.check(hello);
+  std::optional<Error> refusal;
+  try {
+    if (hello.acceptor == options_.rank) options_.check(hello);
+  } catch (const Error& error) {
+    refusal = error;
+  }
+  transcript.answer = (refusal ? make_refusal : make_answer)(options_.key, transcript.opening, options_.rank, nonce);
   co_await write_all(socket, transcript.answer);
+  if (refusal) throw Error(*refusal);
   check_addressee(hello, options_.rank);  // After the answer, which tells the connector who this is.
   Proof proof;
   co_await read_all(socket, proof);
   check_proof(options_.key, transcript.opening, transcript.answer, proof);
   if (hello.encrypts != options_.encrypt) {
-    const std::array<std::byte, 1> refusal{kOtherEncryption};
-    co_await write_all(socket, refusal);
+    const std::array<std::byte, 1> disagreement{kOtherEncryption};
+    co_await write_all(socket, disagreement);
     options_.disagreed(hello, peer);
     throw Error(ErrorCode::kMismatch,
                 fmt::format("rank {} {} connections that leave its host, this job {}; set GYRE_TLS alike for all ranks",

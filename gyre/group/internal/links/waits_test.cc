@@ -26,7 +26,8 @@ Deadline soon() { return Deadline::after(std::chrono::milliseconds(20'000)); }
 /// Ranks of one job that accept links at addresses of their own, all on one loop.
 class Doors {
  public:
-  explicit Doors(const net::JobKey& key, bool encrypt) : key_(key), encrypt_(encrypt) {}
+  Doors(const net::JobKey& key, bool encrypt, std::uint64_t epoch = kEpoch)
+      : key_(key), encrypt_(encrypt), epoch_(epoch) {}
   ~Doors() { loop_.stop(); }
   Doors(const Doors&) = delete;
   Doors& operator=(const Doors&) = delete;
@@ -41,8 +42,8 @@ class Doors {
     options.rank = rank;
     options.encrypt = encrypt_;
     options.logger = null_logger();
-    options.check = [](const net::Hello& hello) {
-      if (hello.epoch != kEpoch) throw Error(ErrorCode::kProtocol, "another epoch");
+    options.check = [epoch = epoch_](const net::Hello& hello) {
+      if (hello.epoch != epoch) throw Error(ErrorCode::kProtocol, "another epoch");
     };
     options.admitted = [this, rank](const net::Hello& hello, const std::shared_ptr<net::AsyncSocket>& socket,
                                     const std::shared_ptr<net::TlsSession>& session) {
@@ -64,6 +65,7 @@ class Doors {
  private:
   net::JobKey key_;
   bool encrypt_;
+  std::uint64_t epoch_;
   net::EventLoop loop_;
   std::vector<std::shared_ptr<net::Acceptor>> acceptors_;
 };
@@ -123,7 +125,7 @@ TEST_P(WrongAddresses, the_endpoints_that_remain_are_tried) {
 }
 
 TEST_P(WrongAddresses, another_job_at_the_address_is_passed_over_too) {
-  Doors other_job(net::make_random_key(), GetParam());
+  Doors other_job(net::make_random_key(), GetParam(), kEpoch + 1);
   EXPECT_EQ(reached({other_job.open(0), doors_.open(0)}), 0);
   EXPECT_NE(failure({other_job.open(0)}).find("does not know this job's key"), std::string::npos);
 }
