@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/net/internal/batch_buffer.h"
 
 namespace gyre::net {
 namespace {
@@ -30,16 +32,15 @@ struct Freed {
     kFree(pointer);
   }
 };
-using Context = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
 using Connection = std::unique_ptr<SSL, Freed<SSL_free>>;
-using Method = std::unique_ptr<BIO_METHOD, Freed<BIO_meth_free>>;
 
 constexpr const char* kCipherSuite = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherSuiteNumber[] = {0x13, 0x01};
 constexpr std::string_view kIdentity = "gyre";
-/// How much is written to, and read from, the socket at a time. Every session has a buffer for the latter.
+/// How much is written to, and read from, the socket at a time. A session holds a buffer only while bytes are in it.
 constexpr std::size_t kBatchBytes = std::size_t{128} * 1024;
 constexpr std::size_t kReadAheadBytes = std::size_t{64} * 1024;
+static_assert(kReadAheadBytes <= internal::BatchBuffer::kBytes);
 
 /// What OpenSSL says about its last failure.
 std::string reasons() {
@@ -72,17 +73,18 @@ void require(long result, std::string_view what) {
 struct TlsSession::Parts {
   std::array<std::byte, kKeyBytes> secret{};
   TlsOptions options;
-  Method method;
-  Context context;
   Connection connection;
   int socket_fd = -1;
-  int system_error = 0;  // Of the last call that failed.
-  bool closed = false;   // The peer has closed the connection.
-  Bytes arrived;         // Read ahead; empty during the handshake, in which nothing is.
+  int system_error = 0;           // Of the last call that failed.
+  bool closed = false;            // The peer has closed the connection.
+  bool reads_ahead = false;       // Not during the handshake.
+  internal::BatchBuffer arrived;  // Read ahead.
   std::size_t arrived_begin = 0;
   std::size_t arrived_end = 0;
-  Bytes encrypted;       // On its way to the socket …
-  std::size_t sent = 0;  // … which has taken so much of it.
+  std::optional<Error> read_failure;  // Met behind bytes that were good; the next read reports it.
+  internal::BatchBuffer encrypted;    // On its way to the socket: so many bytes …
+  std::size_t encrypted_bytes = 0;
+  std::size_t sent = 0;  // … which has taken so much of them.
   /// What `encrypted` holds of the bytes that the caller gives again.
   std::size_t accepted_bytes = 0;
   std::uint64_t records_of_key = 0;
@@ -115,9 +117,9 @@ struct TlsSession::Parts {
   static int read(BIO* bio, char* into, int size) {
     Parts& parts = of(bio);
     BIO_clear_retry_flags(bio);
-    if (parts.arrived.empty()) return parts.receive(bio, into, static_cast<std::size_t>(size));
+    if (!parts.reads_ahead) return parts.receive(bio, into, static_cast<std::size_t>(size));
     if (parts.arrived_begin == parts.arrived_end) {
-      const int count = parts.receive(bio, parts.arrived.data(), parts.arrived.size());
+      const int count = parts.receive(bio, parts.arrived.take(), kReadAheadBytes);
       if (count <= 0) return count;
       parts.arrived_begin = 0;
       parts.arrived_end = static_cast<std::size_t>(count);
@@ -129,10 +131,13 @@ struct TlsSession::Parts {
   }
 
   static int write(BIO* bio, const char* from, int size) {
-    Bytes& encrypted = of(bio).encrypted;
+    Parts& parts = of(bio);
     BIO_clear_retry_flags(bio);
-    const auto* start = reinterpret_cast<const std::byte*>(from);
-    encrypted.insert(encrypted.end(), start, start + size);
+    const auto count = static_cast<std::size_t>(size);
+    // A batch with the headers of its records and new keys; the handshake sends less.
+    GYRE_CHECK(parts.encrypted_bytes + count <= internal::BatchBuffer::kBytes);
+    std::memcpy(parts.encrypted.take() + parts.encrypted_bytes, from, count);
+    parts.encrypted_bytes += count;
     return size;
   }
 
@@ -140,10 +145,10 @@ struct TlsSession::Parts {
 
   /// Hands to the socket what it takes. True when nothing is left.
   bool flush() {
-    while (sent < encrypted.size()) {
+    while (sent < encrypted_bytes) {
       // No SIGPIPE when the peer is gone.
       const ssize_t count =
-          ::send(socket_fd, encrypted.data() + sent, encrypted.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+          ::send(socket_fd, encrypted.data() + sent, encrypted_bytes - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) {
         if (errno != EAGAIN && errno != EWOULDBLOCK) system_error = errno;
@@ -151,7 +156,8 @@ struct TlsSession::Parts {
       }
       sent += static_cast<std::size_t>(count);
     }
-    encrypted.clear();
+    encrypted.release();
+    encrypted_bytes = 0;
     sent = 0;
     return true;
   }
@@ -173,6 +179,19 @@ struct TlsSession::Parts {
       records_of_key = 0;
       ++keys_replaced;
     }
+  }
+
+  /// Why SSL_read_ex() has got nothing; nothing when more has to arrive first.
+  std::optional<Error> failure_of_read(const std::string& peer) const {
+    const int error = SSL_get_error(connection.get(), 0);
+    if (error == SSL_ERROR_WANT_READ) return std::nullopt;
+    if (error == SSL_ERROR_SSL && !closed && system_error == 0) {
+      return Error(
+          ErrorCode::kCorruptData,
+          fmt::format("reading from {} fails: {}; somebody between the hosts damages or forges data", peer, reasons()));
+    }
+    if (system_error == 0) return Error(ErrorCode::kPeerLost, fmt::format("{} closed the connection", peer));
+    return Error(ErrorCode::kPeerLost, gyre::system_error(fmt::format("reading from {}", peer), system_error).what());
   }
 
   /// The session that stands for the pre-shared key. OpenSSL takes it over.
@@ -205,26 +224,42 @@ struct TlsSession::Parts {
     return 1;
   }
 
-  void make_context() {
-    context.reset(required(SSL_CTX_new(TLS_method()), "make a context"));
-    require(SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION), "insist on TLS 1.3");
-    require(SSL_CTX_set_ciphersuites(context.get(), kCipherSuite), "use its cipher suite");
-    require(SSL_CTX_set_num_tickets(context.get(), 0), "do without tickets");
-    SSL_CTX_set_psk_use_session_callback(context.get(), use_key);
-    SSL_CTX_set_psk_find_session_callback(context.get(), find_key);
-    // A record each, so that they can be counted.
-    SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    SSL_CTX_set_read_ahead(context.get(), 0);
+  /// What all sessions share: constant once it is made, and never freed, because sessions may live until the program's
+  /// end. It holds no key: a session's callbacks ask the session.
+  static SSL_CTX* shared_context() {
+    static SSL_CTX* const kContext = [] {
+      SSL_CTX* context = required(SSL_CTX_new(TLS_method()), "make a context");
+      require(SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION), "insist on TLS 1.3");
+      require(SSL_CTX_set_ciphersuites(context, kCipherSuite), "use its cipher suite");
+      require(SSL_CTX_set_num_tickets(context, 0), "do without tickets");
+      SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+      SSL_CTX_set_psk_use_session_callback(context, use_key);
+      SSL_CTX_set_psk_find_session_callback(context, find_key);
+      // A record each, so that they can be counted; and no record's buffers for a connection that is idle.
+      SSL_CTX_set_mode(context,
+                       SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+      SSL_CTX_set_read_ahead(context, 0);
+      return context;
+    }();
+    return kContext;
+  }
+
+  static BIO_METHOD* shared_method() {
+    static BIO_METHOD* const kMethod = [] {
+      BIO_METHOD* method =
+          required(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "gyre socket"), "make a BIO");
+      BIO_meth_set_read(method, read);
+      BIO_meth_set_write(method, write);
+      BIO_meth_set_ctrl(method, control);
+      return method;
+    }();
+    return kMethod;
   }
 
   void make_connection(Side side) {
-    method.reset(required(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "gyre socket"), "make a BIO"));
-    BIO_meth_set_read(method.get(), read);
-    BIO_meth_set_write(method.get(), write);
-    BIO_meth_set_ctrl(method.get(), control);
-    connection.reset(required(SSL_new(context.get()), "make a connection"));
+    connection.reset(required(SSL_new(shared_context()), "make a connection"));
     SSL_set_app_data(connection.get(), this);
-    BIO* bio = required(BIO_new(method.get()), "make a BIO");
+    BIO* bio = required(BIO_new(shared_method()), "make a BIO");
     BIO_set_data(bio, this);
     BIO_set_init(bio, 1);
     SSL_set_bio(connection.get(), bio, bio);
@@ -250,7 +285,6 @@ TlsSession::TlsSession(Side side, const JobKey& key, const Transcript& transcrip
   add(transcript.answer);
   parts_->secret = hmac_sha256(key, signed_bytes);
   parts_->options = options;
-  parts_->make_context();
   parts_->make_connection(side);
 }
 
@@ -276,13 +310,15 @@ short TlsSession::advance(int socket_fd) {
     throw Error(ErrorCode::kAuthentication, "the connection was encrypted without the job's key");
   }
   // Not before: data that come right behind the handshake would be inside, where poll(2) does not see them.
-  parts.arrived.resize(kReadAheadBytes);
+  parts.reads_ahead = true;
+  OPENSSL_cleanse(parts.secret.data(), parts.secret.size());
   return 0;
 }
 
 std::size_t TlsSession::read_some(int socket_fd, std::span<std::byte> into, const std::string& peer) {
   Parts& parts = *parts_;
   parts.socket_fd = socket_fd;
+  if (parts.read_failure) throw Error(*parts.read_failure);
   std::size_t total = 0;
   while (total < into.size()) {
     std::size_t count = 0;
@@ -291,19 +327,11 @@ std::size_t TlsSession::read_some(int socket_fd, std::span<std::byte> into, cons
       total += count;
       continue;
     }
-    const int error = SSL_get_error(parts.connection.get(), 0);
-    if (error == SSL_ERROR_WANT_READ) break;
-    if (error == SSL_ERROR_SSL && !parts.closed && parts.system_error == 0) {
-      throw Error(
-          ErrorCode::kCorruptData,
-          fmt::format("reading from {} fails: {}; somebody between the hosts damages or forges data", peer, reasons()));
-    }
-    if (total > 0) break;  // The next call reports it.
-    if (parts.system_error != 0) {
-      throw Error(ErrorCode::kPeerLost, system_error(fmt::format("reading from {}", peer), parts.system_error).what());
-    }
-    throw Error(ErrorCode::kPeerLost, fmt::format("{} closed the connection", peer));
+    parts.read_failure = parts.failure_of_read(peer);
+    if (parts.read_failure && total == 0) throw Error(*parts.read_failure);
+    break;
   }
+  if (parts.arrived_begin == parts.arrived_end) parts.arrived.release();
   return total;
 }
 
@@ -330,23 +358,27 @@ namespace {
 class TlsStream final : public Stream {
  public:
   TlsStream(UniqueFd socket, std::shared_ptr<TlsSession> session, std::string peer)
-      : socket_(std::move(socket)), peer_(std::move(peer)), session_(std::move(session)) {}
+      : socket_(std::move(socket)), fd_(socket_.get()), peer_(std::move(peer)), session_(std::move(session)) {}
+  TlsStream(int socket_fd, std::shared_ptr<TlsSession> session, std::string peer)
+      : fd_(socket_fd), peer_(std::move(peer)), session_(std::move(session)) {}
 
-  std::size_t read_some(std::span<std::byte> into) override {
-    const MutexLock lock(mutex_);
-    return session_->read_some(socket_.get(), into, peer_);
-  }
-
-  std::size_t write_some(std::span<const std::byte> from) override {
-    const MutexLock lock(mutex_);
-    return session_->write_some(socket_.get(), from, peer_);
-  }
-
-  int fd() const override { return socket_.get(); }
+  int fd() const override { return fd_; }
   const std::string& peer() const override { return peer_; }
 
+ protected:
+  std::size_t receive_some(std::span<std::byte> into) override {
+    const MutexLock lock(mutex_);
+    return session_->read_some(fd_, into, peer_);
+  }
+
+  std::size_t send_some(std::span<const std::byte> from) override {
+    const MutexLock lock(mutex_);
+    return session_->write_some(fd_, from, peer_);
+  }
+
  private:
-  UniqueFd socket_;
+  UniqueFd socket_;  // Where this stream owns it.
+  int fd_;
   const std::string peer_;
   Mutex mutex_;  // One thread may read while another one writes; OpenSSL's connection is one for both.
   std::shared_ptr<TlsSession> session_ GYRE_GUARDED_BY(mutex_);
@@ -356,6 +388,10 @@ class TlsStream final : public Stream {
 
 std::unique_ptr<Stream> make_tls_stream(UniqueFd socket, std::shared_ptr<TlsSession> session, std::string peer) {
   return std::make_unique<TlsStream>(std::move(socket), std::move(session), std::move(peer));
+}
+
+std::unique_ptr<Stream> make_tls_stream_over(int socket_fd, std::shared_ptr<TlsSession> session, std::string peer) {
+  return std::make_unique<TlsStream>(socket_fd, std::move(session), std::move(peer));
 }
 
 }  // namespace gyre::net

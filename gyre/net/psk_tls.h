@@ -22,7 +22,8 @@ struct TlsOptions {
 /// TLS 1.3 between two processes that have made the handshake of handshake.h. No certificates: both know a key that
 /// follows from the job's and from that handshake, an external pre-shared key in TLS' terms; an ephemeral
 /// Diffie-Hellman exchange comes on top, so that somebody who learns the job's key later cannot read what was recorded.
-/// Works on a non-blocking socket that the caller owns and names in each call. Not thread-safe.
+/// Works on a non-blocking socket that the caller owns and names in each call. An idle session holds no buffers. Not
+/// thread-safe; read and write through a stream, which remembers failures.
 class TlsSession {
  public:
   enum class Side { kConnector, kAcceptor };
@@ -53,5 +54,7 @@ class TlsSession {
 
 /// The stream over a session whose handshake is done, and its socket.
 std::unique_ptr<Stream> make_tls_stream(UniqueFd socket, std::shared_ptr<TlsSession> session, std::string peer);
+/// The same over a socket that the caller owns and closes only when nobody uses the stream any more.
+std::unique_ptr<Stream> make_tls_stream_over(int socket_fd, std::shared_ptr<TlsSession> session, std::string peer);
 
 }  // namespace gyre::net

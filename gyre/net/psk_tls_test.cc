@@ -4,9 +4,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -237,6 +242,38 @@ TEST(Tls, a_peer_that_goes_during_the_handshake_is_lost) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kPeerLost) << error.what();
   }
+}
+
+/// Of this process, as the kernel counts it.
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t total = 0;
+  std::size_t resident = 0;
+  file >> total >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST(Tls, an_idle_end_of_a_link_holds_no_buffers) {
+  // A rank of a thousand has a thousand links: 105 KB each were 105 MB, most of them buffers without a byte in them.
+  constexpr std::size_t kEnds = 1'000;
+  {
+    Pair shared;
+  }  // What OpenSSL makes once.
+  const std::size_t before = resident_bytes();
+  std::vector<std::unique_ptr<Pair>> pairs;
+  for (std::size_t i = 0; i < kEnds / 2; ++i) {
+    pairs.push_back(std::make_unique<Pair>());
+    Bytes incoming(300'000);
+    std::thread reader([&, &stream = *pairs.back()->right] { read_exactly(stream, incoming, kSoon); });
+    write_exactly(*pairs.back()->left, Bytes(incoming.size(), std::byte{1}), kSoon);
+    reader.join();
+  }
+  const std::size_t per_end = (resident_bytes() - before) / kEnds;
+  RecordProperty("bytes_per_end", static_cast<int>(per_end));
+  std::cout << per_end << " bytes per idle end\n";
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(per_end, 24'000U);
+#endif
 }
 
 }  // namespace

@@ -15,12 +15,18 @@ namespace {
 
 class SocketStream final : public Stream {
  public:
-  SocketStream(UniqueFd socket, std::string peer) : socket_(std::move(socket)), peer_(std::move(peer)) {}
+  SocketStream(UniqueFd socket, std::string peer)
+      : socket_(std::move(socket)), fd_(socket_.get()), peer_(std::move(peer)) {}
+  SocketStream(int socket_fd, std::string peer) : fd_(socket_fd), peer_(std::move(peer)) {}
 
-  std::size_t read_some(std::span<std::byte> into) override {
+  int fd() const override { return fd_; }
+  const std::string& peer() const override { return peer_; }
+
+ protected:
+  std::size_t receive_some(std::span<std::byte> into) override {
     if (into.empty()) return 0;
     for (;;) {
-      const ssize_t count = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
+      const ssize_t count = ::recv(fd_, into.data(), into.size(), MSG_DONTWAIT);
       if (count > 0) return static_cast<std::size_t>(count);
       if (count == 0) throw Error(ErrorCode::kPeerLost, fmt::format("{} closed the connection", peer_));
       if (errno == EINTR) continue;
@@ -29,10 +35,10 @@ class SocketStream final : public Stream {
     }
   }
 
-  std::size_t write_some(std::span<const std::byte> from) override {
+  std::size_t send_some(std::span<const std::byte> from) override {
     if (from.empty()) return 0;
     for (;;) {
-      const ssize_t count = ::send(socket_.get(), from.data(), from.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t count = ::send(fd_, from.data(), from.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (count >= 0) return static_cast<std::size_t>(count);
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
@@ -40,22 +46,62 @@ class SocketStream final : public Stream {
     }
   }
 
-  int fd() const override { return socket_.get(); }
-  const std::string& peer() const override { return peer_; }
-
  private:
   [[noreturn]] void throw_lost(std::string_view what) const {
     throw Error(ErrorCode::kPeerLost, system_error(fmt::format("{} {}", what, peer_), errno).what());
   }
 
-  UniqueFd socket_;
+  UniqueFd socket_;  // Where this stream owns it.
+  int fd_;
   std::string peer_;
 };
 
 }  // namespace
 
+void Stream::FirstFailure::set(const Error& cause) {
+  auto copy = std::make_unique<const Error>(cause);
+  const Error* none = nullptr;
+  if (cause_.compare_exchange_strong(none, copy.get(), std::memory_order_acq_rel)) static_cast<void>(copy.release());
+}
+
+void Stream::FirstFailure::throw_if_set() const {
+  const Error* cause = cause_.load(std::memory_order_acquire);
+  if (cause != nullptr) throw Error(*cause);
+}
+
+Stream::~Stream() = default;
+
+std::size_t Stream::read_some(std::span<std::byte> into) {
+  read_failure_.throw_if_set();
+  try {
+    return receive_some(into);
+  } catch (const std::exception& error) {
+    fail(as_error(error));
+    throw;
+  }
+}
+
+std::size_t Stream::write_some(std::span<const std::byte> from) {
+  write_failure_.throw_if_set();
+  try {
+    return send_some(from);
+  } catch (const std::exception& error) {
+    write_failure_.set(as_error(error));
+    throw;
+  }
+}
+
+void Stream::fail(const Error& cause) {
+  read_failure_.set(cause);
+  write_failure_.set(cause);
+}
+
 std::unique_ptr<Stream> make_socket_stream(UniqueFd socket, std::string peer) {
   return std::make_unique<SocketStream>(std::move(socket), std::move(peer));
+}
+
+std::unique_ptr<Stream> make_socket_stream_over(int socket_fd, std::string peer) {
+  return std::make_unique<SocketStream>(socket_fd, std::move(peer));
 }
 
 std::pair<std::unique_ptr<Stream>, std::unique_ptr<Stream>> make_stream_pair(
@@ -71,19 +117,11 @@ std::pair<std::unique_ptr<Stream>, std::unique_ptr<Stream>> make_stream_pair(
 }
 
 void read_exactly(Stream& stream, std::span<std::byte> into, Deadline deadline) {
-  while (!into.empty()) {
-    const std::size_t count = stream.read_some(into);
-    into = into.subspan(count);
-    if (count == 0) wait_for(stream.fd(), POLLIN, deadline, stream.peer());
-  }
+  read_exactly(stream, into, [&](short events) { wait_for(stream.fd(), events, deadline, stream.peer()); });
 }
 
 void write_exactly(Stream& stream, std::span<const std::byte> from, Deadline deadline) {
-  while (!from.empty()) {
-    const std::size_t count = stream.write_some(from);
-    from = from.subspan(count);
-    if (count == 0) wait_for(stream.fd(), POLLOUT, deadline, stream.peer());
-  }
+  write_exactly(stream, from, [&](short events) { wait_for(stream.fd(), events, deadline, stream.peer()); });
 }
 
 }  // namespace gyre::net

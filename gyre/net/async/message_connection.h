@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "gyre/net/async/async_io.h"
 #include "gyre/net/message.h"
 #include "gyre/net/psk_tls.h"
+#include "gyre/net/stream.h"
 
 namespace gyre::net {
 
@@ -19,8 +19,7 @@ namespace gyre::net {
 class MessageConnection : public std::enable_shared_from_this<MessageConnection> {
  public:
   /// `tls`: the session of an encrypted connection, whose handshake is done.
-  explicit MessageConnection(std::shared_ptr<AsyncSocket> socket, std::shared_ptr<TlsSession> tls = nullptr)
-      : socket_(std::move(socket)), tls_(std::move(tls)) {}
+  explicit MessageConnection(std::shared_ptr<AsyncSocket> socket, std::shared_ptr<TlsSession> tls = nullptr);
 
   /// Error(kPeerLost) once it is closed, by either side; Error(kProtocol | kCorruptData).
   asio::awaitable<Message> receive();
@@ -34,16 +33,16 @@ class MessageConnection : public std::enable_shared_from_this<MessageConnection>
  private:
   static constexpr std::size_t kMostQueuedBytes = std::size_t{256} << 20;
 
-  /// What has arrived; waits for it.
-  asio::awaitable<std::span<const std::byte>> read_chunk();
+  /// Hands to the parser what has arrived. False when nothing has.
+  bool read_available();
   /// What the socket takes now of `outgoing_`; nothing when the peer is gone.
   std::optional<std::size_t> write_some(std::span<const std::byte> from);
   void flush();
+  void discard_outgoing();
 
   std::shared_ptr<AsyncSocket> socket_;
-  std::shared_ptr<TlsSession> tls_;
+  std::unique_ptr<Stream> stream_;  // Over it, while it is open.
   MessageParser parser_;
-  std::array<std::byte, 16'384> chunk_;
   Bytes outgoing_;
   bool waits_for_room_ = false;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -237,6 +238,10 @@ class Queue {
   bool done() const { return next_ == flows_.size(); }
   Flow& front() const { return *flows_[next_]; }
 
+  void abandon(const Error& cause) {
+    if (!done()) front().abandon(cause);
+  }
+
   bool advance() {
     const bool progress = front().advance();
     if (front().done()) ++next_;
@@ -267,6 +272,18 @@ class Movement {
       : lane_(lane), outgoing_(in_queues(outgoing)), incoming_(in_queues(incoming)) {}
 
   void run() {
+    try {
+      move_all();
+    } catch (const std::exception& error) {
+      const Error cause = as_error(error);
+      for (Queue<Outgoing>& queue : outgoing_) queue.abandon(cause);
+      for (Queue<Incoming>& queue : incoming_) queue.abandon(cause);
+      throw;
+    }
+  }
+
+ private:
+  void move_all() {
     std::optional<Deadline> deadline;  // Set while nothing moves.
     while (!done()) {
       if (advance()) {
@@ -279,7 +296,6 @@ class Movement {
     }
   }
 
- private:
   bool done() const {
     const auto is_done = [](const auto& queue) { return queue.done(); };
     return std::all_of(outgoing_.begin(), outgoing_.end(), is_done) &&

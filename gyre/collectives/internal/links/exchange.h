@@ -58,6 +58,8 @@ class Incoming {
   std::size_t arrived_bytes() const { return arrived_bytes_; }
   /// Takes what is there, one piece at most. True when it got anything.
   bool advance();
+  /// Gives up before it is done: nothing can be read from this stream any more.
+  void abandon(const Error& cause) { stream_->fail(cause); }
   int fd() const { return stream_->fd(); }
   int peer() const { return peer_; }
 
@@ -98,6 +100,8 @@ class Outgoing {
   bool ready() const;
   /// Hands over what the stream takes, one piece at most. True when it took anything.
   bool advance();
+  /// Gives up before it is done: nothing can be written to this stream any more.
+  void abandon(const Error& cause) { stream_->fail(cause); }
   int fd() const { return stream_->fd(); }
   int peer() const { return peer_; }
 
@@ -125,8 +129,9 @@ class Outgoing {
 
 /// Moves all ranges to their ends; returns when all are done. Several flows to one peer, or from one, go one after the
 /// other, in the order given; the steps of a schedule handed over together so leave no pause between them.
-/// Throws what the lane's waits throw: Error(kProtocol | kCorruptData | kPeerLost | kPeerLeft) naming the peer,
-/// Error(kTimeout) when nothing moved for the lane's timeout, the abort's reason.
+/// Otherwise the links of the ranges that are not done have failed with the same error: what follows on them would be
+/// taken for the rest. Throws what the lane's waits throw: Error(kProtocol | kCorruptData | kPeerLost | kPeerLeft)
+/// naming the peer, Error(kTimeout) when nothing moved for the lane's timeout, the abort's reason.
 void exchange(group::Lane& lane, std::span<Outgoing> outgoing, std::span<Incoming> incoming);
 
 /// Opens the links to `peers`, who open theirs to this rank in the same collective. Opening a link may wait for the

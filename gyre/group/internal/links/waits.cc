@@ -145,19 +145,12 @@ void wait_for(int fd, short events, GroupState& state, Deadline deadline, std::s
 }
 
 void read_exactly(net::Stream& stream, std::span<std::byte> into, GroupState& state, Deadline deadline) {
-  while (!into.empty()) {
-    const std::size_t count = stream.read_some(into);
-    into = into.subspan(count);
-    if (count == 0) wait_for(stream.fd(), POLLIN, state, deadline, stream.peer());
-  }
+  net::read_exactly(stream, into, [&](short events) { wait_for(stream.fd(), events, state, deadline, stream.peer()); });
 }
 
 void write_exactly(net::Stream& stream, std::span<const std::byte> from, GroupState& state, Deadline deadline) {
-  while (!from.empty()) {
-    const std::size_t count = stream.write_some(from);
-    from = from.subspan(count);
-    if (count == 0) wait_for(stream.fd(), POLLOUT, state, deadline, stream.peer());
-  }
+  net::write_exactly(stream, from,
+                     [&](short events) { wait_for(stream.fd(), events, state, deadline, stream.peer()); });
 }
 
 std::unique_ptr<net::Stream> borrow_as_stream(const UniqueFd& socket, std::string peer) {

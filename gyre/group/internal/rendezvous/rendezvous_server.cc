@@ -123,6 +123,11 @@ bool RendezvousServer::seat_member(int rank, const Connection& connection, const
     return false;
   }
   Seat& seat = seats_[static_cast<std::size_t>(rank)];
+  // Its own rendezvous lasts for one group: what failed before it came is its failure, too.
+  if (failure_ && rank == 0 && seat.state == SeatState::kAbsent) {
+    send(*connection, MessageType::kAbort, encode_failure(*failure_));
+    return false;
+  }
   // The group is dissolving, and this process is early for the next one.
   if (failure_ || rank_zero_left_ || seat.state == SeatState::kLeft || seat.state == SeatState::kLost) {
     send(*connection, MessageType::kComeBack, {});
