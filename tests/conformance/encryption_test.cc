@@ -85,7 +85,8 @@ class Middle {
           pass(*near, *far, false);
           pass(*far, *near, true);
         }
-      } catch (const Error&) {  // One of them has closed its end.
+      } catch (const Error&) {
+        continue;  // One of them has closed its end.
       }
     }
   }

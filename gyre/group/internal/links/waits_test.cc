@@ -45,8 +45,8 @@ class Doors {
     options.check = [epoch = epoch_](const net::Hello& hello) {
       if (hello.epoch != epoch) throw Error(ErrorCode::kProtocol, "another epoch");
     };
-    options.admitted = [this, rank](const net::Hello& hello, const std::shared_ptr<net::AsyncSocket>& socket,
-                                    const std::shared_ptr<net::TlsSession>& session) {
+    options.admitted = [rank](const net::Hello& hello, const std::shared_ptr<net::AsyncSocket>& socket,
+                              const std::shared_ptr<net::TlsSession>& session) {
       // The first byte says who has admitted it.
       const UniqueFd connection = net::release_socket(*socket);
       const auto stream = session ? net::make_tls_stream(UniqueFd(::dup(connection.get())), session, "the connector")
