@@ -48,7 +48,7 @@ void reduce_into_all(benchmark::State& state) {
   const auto destinations = buffers.pointers();
   const auto sources = buffers.const_pointers();
   for (auto _ : state) {
-    reduce_to_many(destinations, sources, size_bytes / size_of(kType), kType, ReduceOperation::kSum, 0.5);
+    reduce_to_many(destinations, sources, size_bytes / size_of(kType), kType, ReduceOperation::kSum, {.factor = 0.5});
     benchmark::ClobberMemory();
   }
   report(state, size_bytes);
@@ -61,7 +61,7 @@ void reduce_two_into_third(benchmark::State& state) {
   const auto all = buffers.const_pointers();
   const std::vector<const std::byte*> sources{all[0], all[1]};
   for (auto _ : state) {
-    reduce(buffers.pointers()[2], sources, size_bytes / 4, DataType::kFloat32, ReduceOperation::kSum, 0.5);
+    reduce(buffers.pointers()[2], sources, size_bytes / 4, DataType::kFloat32, ReduceOperation::kSum, {.factor = 0.5});
     benchmark::ClobberMemory();
   }
   report(state, size_bytes);

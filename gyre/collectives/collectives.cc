@@ -71,10 +71,9 @@ std::optional<std::vector<std::byte*>> places_of_buffers(SharedRoom& room, const
 
 void run_as_chosen(const Allreduce& call, Algorithm algorithm) {
   const auto& [lane, collective, buffer, plan, arena_offset_bytes, memory, own] = call;
-  const auto everybody = [&call] { return internal::everybody(call.lane.topology()); };
   switch (algorithm) {
     case Algorithm::kAlone:
-      return scale_in_place(buffer.data(), plan.elements_in(buffer.size()), plan.type, plan.scale);
+      return scale_in_place(buffer.data(), plan.elements_in(buffer.size()), plan.type, plan.scaling);
     case Algorithm::kMailbox: {
       SharedRoom room(lane, collective);
       return allreduce_by_mailbox(room, buffer, plan);
@@ -86,8 +85,8 @@ void run_as_chosen(const Allreduce& call, Algorithm algorithm) {
       if (places) return allreduce_in_places(room, std::move(*places), buffer.size(), plan);
       return allreduce_by_pipeline(room, buffer, plan);
     }
-    case Algorithm::kRecursiveDoubling: return allreduce_by_doubling(lane, collective, everybody(), buffer, plan);
-    case Algorithm::kRing: return allreduce_by_ring(lane, collective, everybody(), buffer, plan);
+    case Algorithm::kRecursiveDoubling: return allreduce_all_by_doubling(lane, collective, buffer, plan);
+    case Algorithm::kRing: return allreduce_all_by_ring(lane, collective, buffer, plan);
     case Algorithm::kHostsDoubling: {
       SharedRoom room(lane, collective);
       return allreduce_small_by_hosts(lane, room, collective, buffer, plan);
@@ -156,7 +155,7 @@ void prepare_contribution(std::span<std::byte> contribution, const Reduction& re
 void combine_contributions(std::span<std::byte> result, std::span<const std::byte* const> contributions,
                            const Reduction& reduction) {
   const ReductionPlan plan = internal::plan_reduction(reduction, static_cast<int>(contributions.size()));
-  reduce(result.data(), contributions, plan.elements_in(result.size()), plan.type, plan.operation, plan.scale);
+  reduce(result.data(), contributions, plan.elements_in(result.size()), plan.type, plan.operation, plan.scaling);
 }
 
 std::span<std::byte> arena(group::Lane& lane) {
@@ -208,7 +207,7 @@ void reduce_scatter(group::Lane& lane, std::span<const std::byte> input, std::sp
   if (lane.size() == 1) {
     std::memmove(output.data(), input.data(), input.size());
     scale_contribution(plan, output);
-    scale_in_place(output.data(), plan.elements_in(output.size()), plan.type, plan.scale);
+    scale_in_place(output.data(), plan.elements_in(output.size()), plan.type, plan.scaling);
     return;
   }
   if (in_one_room(lane)) {

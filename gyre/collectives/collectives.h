@@ -21,17 +21,21 @@
 
 namespace gyre::collectives {
 
-/// What an allreduce does to each element: scale · (x0 ∘ x1 ∘ … ∘ x(n-1)).
+/// What becomes of each element: postscale · (prescale·x0 ∘ prescale·x1 ∘ … ∘ prescale·x(n-1)), and for kAverage that
+/// divided by the number of ranks. In which precision, and where it is rounded, does not depend on where the ranks are:
+/// see reduce() in kernels.h, and docs/guide/numbers.md.
 struct Reduction {
   DataType type = DataType::kFloat32;
-  ReduceOperation operation = ReduceOperation::kSum;  ///< kAverage is kSum with `scale` divided by the size.
-  double prescale = 1.0;                              ///< Applied to every contribution …
-  double postscale = 1.0;  ///< … and to the result; for floats both are folded into one factor.
+  ReduceOperation operation = ReduceOperation::kSum;
+  double prescale = 1.0;   ///< Multiplies each contribution before it is combined.
+  double postscale = 1.0;  ///< Multiplies the result.
   /// How float32 travels over links in allreduce and allreduce_in_arena; equal on all ranks. Other types and other
   /// collectives travel as they are, and ranks that share a host's memory never encode anything between themselves.
   /// What arrives is combined in float32. Partial sums are rounded each time they are sent (the first is what one
   /// host has summed), the result once more: it is a value that the format holds, with equal bits on all ranks.
   WireFormat wire = WireFormat::kNative;
+  /// By how many a kAverage divides; 0: by all ranks.
+  int average_over = 0;
 };
 
 /// How it travelled, which choose_allreduce() explains. In place on every rank. `buffer`: a whole number of elements of

@@ -19,42 +19,58 @@
 
 namespace gyre::collectives {
 
-/// destination[i] = scale · (((s0[i] ∘ s1[i]) ∘ s2[i]) ∘ … ∘ s(n-1)[i]), strictly in the order of the sources, so that
-/// the bits are fixed by that order alone. One pass: every source is read once, the destination is written once. n >=
-/// 1; with n = 1 this scales and copies.
+/// The numbers that a reduction multiplies and divides by, in the type in which it computes: see reduce().
+struct Scaling {
+  double prescale = 1.0;  ///< Multiplies each source before it is combined. Only for floats.
+  double factor = 1.0;    ///< Multiplies the combined value; or
+  double divisor = 1.0;   ///< divides it. One of the two is 1.
+
+  bool operator==(const Scaling&) const = default;
+};
+
+/// For a result of postscale · combined / ranks: a division by ranks / postscale where float32 holds that number
+/// exactly, so that the result is rounded once; else a multiplication by postscale / ranks. Pure.
+Scaling make_scaling(double prescale, double postscale, int ranks);
+
+/// With x = prescale · s: destination[i] = factor · (((x0[i] ∘ x1[i]) ∘ x2[i]) ∘ … ∘ x(n-1)[i]) / divisor, strictly in
+/// the order of the sources, so that the bits are fixed by that order alone. One pass: every source is read once, the
+/// destination is written once. n >= 1; with n = 1 this scales and copies.
 ///
-/// * float16, bfloat16: converted to float32, combined and scaled there, rounded once at the end (to nearest even).
-///   float32 is scaled in float32, float64 in float64. scale 1 changes nothing.
-/// * min and max give NaN where any source is NaN; of -0 and +0 they keep the first.
-/// * Integers with scale 1: sum and product wrap around in the type itself.
-/// * Integers with another scale: combined in int64 (wrapping there), so that a sum of bytes does not overflow before
-/// it is
-///   averaged. If scale is 1.0 / d for an integer d (an average), the result is divided by d exactly, otherwise
-///   multiplied by scale in double; both truncate toward zero, and what does not fit the type becomes its nearest
-///   value.
-/// * Booleans: sum and max are "or", product and min are "and". scale must be 1.
-/// * kAverage is not known here: callers pass kSum and fold 1.0 / ranks into `scale`, and prescale · postscale too for
-/// floats.
-///   (For integers a prescale is a call of scale_in_place on each contribution.)
+/// * Each operation on floats is rounded once, in float32 for float32, in float64 for float64. float16 and bfloat16 are
+///   converted to float32, scaled and combined there, and rounded once at the end. The three numbers of `scaling` are
+///   rounded to the type in which is computed. A number that is 1 changes nothing.
+/// * min and max give NaN where any source is NaN; -0 is less than +0. Their order changes no bit (but a NaN's).
+/// * Integers without scaling: sum and product wrap around in the type itself.
+/// * Integers that are scaled: combined in int64 (wrapping there), so that a sum of bytes does not overflow before it
+///   is averaged. If divisor is an integer, or factor is 1.0 / d for an integer d, the result is divided by it exactly,
+///   otherwise computed in double; both truncate toward zero, and what does not fit the type becomes its nearest value.
+///   A prescale of integers is a call of scale_in_place on each contribution.
+/// * Booleans: sum and max are "or", product and min are "and". No scaling.
+/// * kAverage is not known here: callers pass kSum and a divisor.
 void reduce(std::byte* destination, std::span<const std::byte* const> sources, std::size_t count, DataType type,
-            ReduceOperation operation, double scale = 1.0);
+            ReduceOperation operation, const Scaling& scaling = {});
 
 /// The same value written to every destination, still in one pass: the shared-memory allreduce, where a rank reduces
 /// its slice of all ranks' buffers into all of them. Any destination may be any source. Buffers whose addresses are
 /// equal modulo 4 KB make it several times slower on large counts: lay them out staggered. Stores go through the cache
 /// on purpose: the lines were just read.
 void reduce_to_many(std::span<std::byte* const> destinations, std::span<const std::byte* const> sources,
-                    std::size_t count, DataType type, ReduceOperation operation, double scale = 1.0);
+                    std::size_t count, DataType type, ReduceOperation operation, const Scaling& scaling = {});
 
-/// One hop of a ring: own[i] = scale · (arrived[i] ∘ own[i]). What arrived is the partial sum of the ranks before, so a
-/// chunk is summed in the order of its journey: fixed by the number of ranks, other than the rank order, and computed
-/// by one rank only. Note that a journey rounds float16 and bfloat16 at every hop and wraps integers in their own type,
-/// whatever the scale at its end; a caller who wants reduce()'s wider sum converts first.
+/// reduce() of 16-bit floats with the result in float32, not rounded: a part of a sum to which others will be added.
+/// `half` is kFloat16 or kBfloat16. The destination is apart from the sources.
+void reduce_to_float32(float* destination, std::span<const std::byte* const> sources, std::size_t count, DataType half,
+                       ReduceOperation operation, const Scaling& scaling = {});
+
+/// One hop of a ring: own[i] = factor · (arrived[i] ∘ own[i]) / divisor. What arrived is the partial sum of the ranks
+/// before, so a chunk is summed in the order of its journey: fixed by the number of ranks, other than the rank order,
+/// and computed by one rank only. Note that a journey would round float16 and bfloat16 at every hop and wraps integers
+/// in their own type; a caller who wants reduce()'s wider sum converts first. Nothing is prescaled here.
 void accumulate(std::byte* own, const std::byte* arrived, std::size_t count, DataType type, ReduceOperation operation,
-                double scale = 1.0);
+                const Scaling& scaling = {});
 
-/// buffer[i] = scale · buffer[i], rounded as in reduce().
-void scale_in_place(std::byte* buffer, std::size_t count, DataType type, double scale);
+/// buffer[i] = buffer[i], scaled and rounded as in reduce().
+void scale_in_place(std::byte* buffer, std::size_t count, DataType type, const Scaling& scaling);
 
 constexpr std::size_t kStreamingCopyThresholdBytes = std::size_t{4} << 20;
 
@@ -81,9 +97,9 @@ void widen_to_float32(float* destination, const std::uint16_t* source, std::size
 /// What narrowing and widening again make of each value, in place.
 void round_float32(float* values, std::size_t count, DataType half);
 
-/// accumulate() of float32 with what arrived narrowed: own[i] = scale · (widened arrived[i] ∘ own[i]), in float32. In
-/// one pass, and with the bits that widen_to_float32 and accumulate give one after the other.
+/// accumulate() of float32 with what arrived narrowed. In one pass, and with the bits that widen_to_float32 and
+/// accumulate give one after the other.
 void accumulate_narrowed(float* own, const std::uint16_t* arrived, std::size_t count, DataType half,
-                         ReduceOperation operation, double scale = 1.0);
+                         ReduceOperation operation, const Scaling& scaling = {});
 
 }  // namespace gyre::collectives

@@ -44,8 +44,12 @@ T reference_combine(T left, T right, ReduceOperation operation) {
   switch (operation) {
     case ReduceOperation::kSum: return left + right;
     case ReduceOperation::kProduct: return left * right;
-    case ReduceOperation::kMin: return left != left ? left : right != right || right < left ? right : left;
-    default: return left != left ? left : right != right || left < right ? right : left;
+    case ReduceOperation::kMin:
+      if (left == right) return std::signbit(left) ? left : right;
+      return left != left ? left : right != right || right < left ? right : left;
+    default:
+      if (left == right) return std::signbit(left) ? right : left;
+      return left != left ? left : right != right || left < right ? right : left;
   }
 }
 std::int64_t reference_combine(std::int64_t left, std::int64_t right, ReduceOperation operation) {
@@ -61,34 +65,47 @@ std::int64_t reference_combine(std::int64_t left, std::int64_t right, ReduceOper
 }
 
 template <typename Stored>
-Stored reference_scale(std::int64_t value, double scale) {
-  if (scale == 1.0) return static_cast<Stored>(value);
-  if (scale == 1.0 / 3)
-    return static_cast<Stored>(
-        std::clamp<std::int64_t>(value / 3, std::numeric_limits<Stored>::min(), std::numeric_limits<Stored>::max()));
+Stored reference_scale(std::int64_t value, const Scaling& scaling) {
+  if (scaling == Scaling{}) return static_cast<Stored>(value);
+  const double divisor = scaling.factor == 1.0 / 3 ? 3.0 : scaling.divisor;
+  if (divisor != 1.0) {
+    return static_cast<Stored>(std::clamp<std::int64_t>(value / static_cast<std::int64_t>(divisor),
+                                                        std::numeric_limits<Stored>::min(),
+                                                        std::numeric_limits<Stored>::max()));
+  }
   // The other factors are powers of two, and long double holds every int64: nothing rounds.
-  const long double scaled = std::trunc(static_cast<long double>(value) * static_cast<long double>(scale));
+  const long double scaled = std::trunc(static_cast<long double>(value) * static_cast<long double>(scaling.factor));
   if (scaled > static_cast<long double>(std::numeric_limits<Stored>::max())) return std::numeric_limits<Stored>::max();
   if (scaled < static_cast<long double>(std::numeric_limits<Stored>::min())) return std::numeric_limits<Stored>::min();
   return static_cast<Stored>(scaled);
 }
+template <typename Number>
+Number reference_finish(Number value, const Scaling& scaling) {
+  return scaling.divisor != 1.0 ? value / static_cast<Number>(scaling.divisor)
+                                : value * static_cast<Number>(scaling.factor);
+}
 
 template <typename Kind>
-Buffer reference_of(const std::vector<Buffer>& sources, ReduceOperation operation, double scale) {
+Buffer reference_of(const std::vector<Buffer>& sources, ReduceOperation operation, const Scaling& scaling) {
   using Element = typename Kind::Element;
   Buffer result(sources[0].size());
   for (std::size_t offset = 0; offset < result.size(); offset += sizeof(Element)) {
     Element element;
     std::memcpy(&element, sources[0].data() + offset, sizeof(Element));
-    auto sum = Kind::read(element);
+    using Number = decltype(Kind::read(element));
+    const auto source_value = [&](Element read) {
+      const Number value = Kind::read(read);
+      return scaling.prescale == 1.0 ? value : value * static_cast<Number>(scaling.prescale);
+    };
+    auto sum = source_value(element);
     for (std::size_t source = 1; source < sources.size(); ++source) {
       std::memcpy(&element, sources[source].data() + offset, sizeof(Element));
-      sum = reference_combine(sum, Kind::read(element), operation);
+      sum = reference_combine(sum, source_value(element), operation);
     }
     if constexpr (std::is_same_v<decltype(sum), std::int64_t>) {
-      element = reference_scale<Element>(sum, scale);
+      element = reference_scale<Element>(sum, scaling);
     } else {
-      element = Kind::write(sum * static_cast<decltype(sum)>(scale));
+      element = Kind::write(reference_finish(sum, scaling));
     }
     std::memcpy(result.data() + offset, &element, sizeof(Element));
   }
@@ -109,17 +126,17 @@ Buffer boolean_reference(const std::vector<Buffer>& sources, ReduceOperation ope
   return result;
 }
 
-Buffer reference(const std::vector<Buffer>& sources, DataType type, ReduceOperation operation, double scale) {
+Buffer reference(const std::vector<Buffer>& sources, DataType type, ReduceOperation operation, const Scaling& scaling) {
   switch (type) {
-    case DataType::kUint8: return reference_of<Native<std::uint8_t, std::int64_t>>(sources, operation, scale);
-    case DataType::kInt8: return reference_of<Native<std::int8_t, std::int64_t>>(sources, operation, scale);
-    case DataType::kInt16: return reference_of<Native<std::int16_t, std::int64_t>>(sources, operation, scale);
-    case DataType::kInt32: return reference_of<Native<std::int32_t, std::int64_t>>(sources, operation, scale);
-    case DataType::kInt64: return reference_of<Native<std::int64_t, std::int64_t>>(sources, operation, scale);
-    case DataType::kFloat16: return reference_of<Half>(sources, operation, scale);
-    case DataType::kBfloat16: return reference_of<Brain>(sources, operation, scale);
-    case DataType::kFloat32: return reference_of<Native<float, float>>(sources, operation, scale);
-    case DataType::kFloat64: return reference_of<Native<double, double>>(sources, operation, scale);
+    case DataType::kUint8: return reference_of<Native<std::uint8_t, std::int64_t>>(sources, operation, scaling);
+    case DataType::kInt8: return reference_of<Native<std::int8_t, std::int64_t>>(sources, operation, scaling);
+    case DataType::kInt16: return reference_of<Native<std::int16_t, std::int64_t>>(sources, operation, scaling);
+    case DataType::kInt32: return reference_of<Native<std::int32_t, std::int64_t>>(sources, operation, scaling);
+    case DataType::kInt64: return reference_of<Native<std::int64_t, std::int64_t>>(sources, operation, scaling);
+    case DataType::kFloat16: return reference_of<Half>(sources, operation, scaling);
+    case DataType::kBfloat16: return reference_of<Brain>(sources, operation, scaling);
+    case DataType::kFloat32: return reference_of<Native<float, float>>(sources, operation, scaling);
+    case DataType::kFloat64: return reference_of<Native<double, double>>(sources, operation, scaling);
     case DataType::kBoolean: return boolean_reference(sources, operation);
   }
   return {};
@@ -201,32 +218,46 @@ class MisalignedCopies {
 constexpr ReduceOperation kOperations[] = {ReduceOperation::kSum, ReduceOperation::kMin, ReduceOperation::kMax,
                                            ReduceOperation::kProduct};
 
-std::string text_of(DataType type, ReduceOperation operation, std::size_t sources, std::size_t count, double scale) {
-  return fmt::format("{} {} of {} sources, {} elements, scale {}, seed {}", name(type), name(operation), sources, count,
-                     scale, kSeed);
+std::string text_of(DataType type, ReduceOperation operation, std::size_t sources, std::size_t count,
+                    const Scaling& scaling) {
+  return fmt::format("{} {} of {} sources, {} elements, prescale {}, factor {}, divisor {}, seed {}", name(type),
+                     name(operation), sources, count, scaling.prescale, scaling.factor, scaling.divisor, kSeed);
 }
 
 void check_reduction(Random& random, DataType type, ReduceOperation operation, std::size_t sources, std::size_t count,
-                     double scale) {
-  SCOPED_TRACE(text_of(type, operation, sources, count, scale));
+                     const Scaling& scaling = {}) {
+  SCOPED_TRACE(text_of(type, operation, sources, count, scaling));
   const std::vector<Buffer> originals = random_sources(random, sources, count, type);
-  const Buffer expected = reference(originals, type, operation, scale);
+  const Buffer expected = reference(originals, type, operation, scaling);
 
   MisalignedCopies in_place(originals);
-  reduce_to_many(in_place.pointers(), in_place.const_pointers(), count, type, operation, scale);
+  reduce_to_many(in_place.pointers(), in_place.const_pointers(), count, type, operation, scaling);
   for (std::size_t i = 0; i < sources; ++i) ASSERT_EQ(in_place.contents(i), expected) << "destination " << i;
   ASSERT_TRUE(in_place.fences_stand());
 
   MisalignedCopies copies(originals);
   MisalignedCopies result({Buffer(expected.size())});
-  reduce(result.pointers()[0], copies.const_pointers(), count, type, operation, scale);
+  reduce(result.pointers()[0], copies.const_pointers(), count, type, operation, scaling);
   ASSERT_EQ(result.contents(0), expected);
   ASSERT_TRUE(result.fences_stand());
   for (std::size_t i = 0; i < sources; ++i) ASSERT_EQ(copies.contents(i), originals[i]) << "source " << i;
 
-  reduce(copies.pointers()[sources - 1], copies.const_pointers(), count, type, operation, scale);
+  reduce(copies.pointers()[sources - 1], copies.const_pointers(), count, type, operation, scaling);
   ASSERT_EQ(copies.contents(sources - 1), expected) << "in place of the last source";
 }
+
+const Scaling kScalings[] = {{.factor = 0.5},
+                             {.factor = 1.0 / 3},
+                             {.factor = 0.25},
+                             {.factor = -1.0},
+                             {.factor = 2.0},
+                             {.factor = 1.7},
+                             {.divisor = 3.0},
+                             {.divisor = 49.0},
+                             {.divisor = 64.0},
+                             {.prescale = 0.3},
+                             {.prescale = -0.75, .factor = 1.7},
+                             {.prescale = 0.1, .divisor = 7.0}};
 
 class EveryType : public testing::TestWithParam<DataType> {};
 
@@ -238,7 +269,7 @@ TEST_P(EveryType, equals_the_scalar_reference_for_every_operation_number_of_sour
         for (std::size_t count = 0; count <= 130; ++count) {
           // Every length with one number of sources in turn, odd ones with all.
           if (count % 2 == 0 && count % 8 != sources - 1) continue;
-          check_reduction(random, GetParam(), operation, sources, count, 1.0);
+          check_reduction(random, GetParam(), operation, sources, count);
           if (testing::Test::HasFatalFailure()) return;
         }
       }
@@ -246,21 +277,51 @@ TEST_P(EveryType, equals_the_scalar_reference_for_every_operation_number_of_sour
   });
 }
 
-TEST_P(EveryType, scales_the_result_once) {
+TEST_P(EveryType, scales_each_source_before_and_the_result_after) {
   if (GetParam() == DataType::kBoolean) {
     Random random(kSeed);
-    EXPECT_DEATH(check_reduction(random, GetParam(), ReduceOperation::kSum, 2, 1, 0.5), "scale");
+    EXPECT_DEATH(check_reduction(random, GetParam(), ReduceOperation::kSum, 2, 1, {.factor = 0.5}), "scaling");
     return;
   }
   for_each_instruction_set([&] {
     Random random(kSeed, 100 + static_cast<std::uint64_t>(GetParam()));
     for (const ReduceOperation operation : kOperations) {
-      for (const double scale : {0.5, 1.0 / 3, 0.25, -1.0, 2.0}) {
+      for (const Scaling& scaling : kScalings) {
         for (const std::size_t count : {1u, 31u, 127u, 1025u}) {
           // Beyond 2^53 a double cannot hold the int64 it scales.
-          if (GetParam() == DataType::kInt64 && (scale == 2.0 || scale == -1.0)) continue;
-          check_reduction(random, GetParam(), operation, 3, count, scale);
+          const double factor = scaling.factor;
+          if (GetParam() == DataType::kInt64 && (factor == 2.0 || factor == -1.0)) continue;
+          if (!is_floating_point(GetParam()) && (scaling.prescale != 1.0 || factor == 1.7)) continue;
+          check_reduction(random, GetParam(), operation, 3, count, scaling);
           if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(EveryType, parts_of_a_sum_of_16_bit_floats_are_not_rounded) {
+  const bool is_half = GetParam() == DataType::kFloat16;
+  if (!is_half && GetParam() != DataType::kBfloat16) return;
+  for_each_instruction_set([&] {
+    Random random(kSeed, 500 + static_cast<std::uint64_t>(GetParam()));
+    for (const std::size_t count : {0u, 1u, 31u, 127u, 1025u}) {
+      const std::vector<Buffer> originals = random_sources(random, 3, count, GetParam());
+      MisalignedCopies copies(originals);
+      for (const Scaling& scaling : kScalings) {
+        std::vector<float> sums(count, -1.0F);
+        reduce_to_float32(sums.data(), copies.const_pointers(), count, GetParam(), ReduceOperation::kSum, scaling);
+        for (std::size_t i = 0; i < count; ++i) {
+          float sum = 0;
+          for (std::size_t source = 0; source < 3; ++source) {
+            std::uint16_t bits = 0;
+            std::memcpy(&bits, originals[source].data() + 2 * i, sizeof bits);
+            const float read = is_half ? float16_value(bits) : bfloat16_value(bits);
+            const float value = scaling.prescale == 1.0 ? read : read * static_cast<float>(scaling.prescale);
+            sum = source == 0 ? value : sum + value;
+          }
+          const float expected = reference_finish(sum, scaling);
+          ASSERT_EQ(std::memcmp(&sums[i], &expected, sizeof expected), 0) << sums[i] << " and not " << expected;
         }
       }
     }
@@ -270,7 +331,7 @@ TEST_P(EveryType, scales_the_result_once) {
 TEST_P(EveryType, large_misaligned_buffers_are_reduced_whole) {
   Random random(kSeed, 200 + static_cast<std::uint64_t>(GetParam()));
   for (const std::size_t sources : {2u, 4u, 5u}) {
-    check_reduction(random, GetParam(), ReduceOperation::kSum, sources, 70'001, 1.0);
+    check_reduction(random, GetParam(), ReduceOperation::kSum, sources, 70'001);
   }
 }
 

@@ -128,7 +128,8 @@ inline Tensors train_alone(int workers, const UpdateOptions& update, int steps) 
       std::vector<const std::byte*> sources;
       for (const Tensors& one : gradients) sources.push_back(reinterpret_cast<const std::byte*>(one[i].data()));
       collectives::reduce(reinterpret_cast<std::byte*>(mean.data()), sources, mean.size(),
-                          collectives::DataType::kFloat32, collectives::ReduceOperation::kSum, 1.0 / workers);
+                          collectives::DataType::kFloat32, collectives::ReduceOperation::kSum,
+                          {.divisor = static_cast<double>(workers)});
       std::vector<std::span<float>> state;
       for (Tensors& slot : slots) state.emplace_back(slot[i]);
       rule.apply(parameters[i], mean, state, static_cast<std::uint64_t>(step) + 1, 0.1);

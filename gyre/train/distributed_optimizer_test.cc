@@ -90,7 +90,7 @@ std::uint64_t train_playing_ranks(int ranks) {
       }
     }
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      tensors_of(network)[i].mutable_grad() = sums[i] * (1.0F / static_cast<float>(ranks));
+      tensors_of(network)[i].mutable_grad() = sums[i] / ranks;
     }
     sgd.step();
   }

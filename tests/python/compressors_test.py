@@ -90,7 +90,7 @@ def as_horovod(compression: type[hvd.Compressor], op: Any, step: int, count: int
         for wire in travelling[1:]:
             total = total + wire
         if op == hvd.Average:
-            total = total * torch.tensor(1.0 / hvd.size(), dtype=total.dtype)
+            total = total / hvd.size()
         results.append(compression.decompress(total, contexts[hvd.rank()]))
     return results
 

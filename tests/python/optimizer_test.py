@@ -48,7 +48,7 @@ def check_replicas(network: nn.Module, optimizer: torch.optim.Optimizer) -> None
 
 
 def virtual_step(network: nn.Module, optimizer: torch.optim.Optimizer, step: int, size: int) -> None:
-    """What `size` ranks do, in one process: ((g0 + g1) + g2) + …, then times 1/size."""
+    """What `size` ranks do, in one process: ((g0 + g1) + g2) + …, then divided by size."""
     parts = []
     for rank in range(size):
         network.zero_grad()
@@ -58,7 +58,7 @@ def virtual_step(network: nn.Module, optimizer: torch.optim.Optimizer, step: int
         total = parts[0][index]
         for part in parts[1:]:
             total = total + part[index]
-        parameter.grad = total * torch.tensor(1.0 / size)
+        parameter.grad = total / size
     optimizer.step()
 
 

@@ -158,7 +158,7 @@ class Reference:
             own = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.network.parameters()]
             total = own if rank == 0 else [a + b for a, b in zip(total, own, strict=True)]
         for parameter, gradient in zip(self.network.parameters(), total, strict=True):
-            parameter.grad = gradient * torch.tensor(1.0 / self.size)
+            parameter.grad = gradient / self.size
         shape_gradients(self.case, self.network)
         self.optimizer.step()
 

@@ -223,7 +223,7 @@ void Training::train_step(std::uint64_t epoch, Sums& sums) {
   exchange_.synchronize();
   if (options_.play_ranks > 1) {
     for (const auto& [name, parameter] : network_.parameters()) {
-      if (parameter.grad().defined()) parameter.mutable_grad().mul_(1.0 / options_.play_ranks);
+      if (parameter.grad().defined()) parameter.mutable_grad().div_(options_.play_ranks);
     }
   }
   optimizer_.step(schedule_.at(optimizer_.iteration()));

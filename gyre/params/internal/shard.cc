@@ -9,6 +9,11 @@
 #include "gyre/collectives/kernels.h"
 
 namespace gyre::params::internal {
+namespace {
+
+collectives::Scaling divided_by(std::size_t workers) { return {.divisor = static_cast<double>(workers)}; }
+
+}  // namespace
 
 Shard::Shard(const TrainingSetup& setup, int server, int workers)
     : setup_(setup), rule_(setup.update), ledger_(workers, 0, setup.consistency) {
@@ -126,7 +131,7 @@ void Shard::average(BlockState& block, std::span<const int> contributors) {
   }
   if (!all_in_place) results.push_back(reinterpret_cast<std::byte*>(block.values.data()));
   collectives::reduce_to_many(results, gradients, block.values.size(), collectives::DataType::kFloat32,
-                              collectives::ReduceOperation::kSum, 1.0 / static_cast<double>(contributors.size()));
+                              collectives::ReduceOperation::kSum, divided_by(contributors.size()));
 }
 
 /// The gradients are summed in the order of the workers, so that the bits do not depend on who came first.
@@ -143,7 +148,7 @@ void Shard::update(BlockState& block, std::span<const int> contributors) {
   if (contributors.size() > 1) {
     collectives::reduce(reinterpret_cast<std::byte*>(gradient.data()), gradients, gradient.size(),
                         collectives::DataType::kFloat32, collectives::ReduceOperation::kSum,
-                        1.0 / static_cast<double>(contributors.size()));
+                        divided_by(contributors.size()));
   }
   const MutexLock lock(block.mutex);
   if (setup_.consistency.kind != Consistency::kSync) ++block.staleness[block.version - first.seen_version];

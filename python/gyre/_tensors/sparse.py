@@ -40,9 +40,12 @@ class SparseSum:
             for name, part in zip(names, self._memory, strict=True)
         ]
 
-    def total(self, handles: Sequence[_core.Handle], factor: float = 1.0, divisor: int = 1) -> torch.Tensor:
-        """From completed handles: the sum, coalesced, times `factor`, divided by `divisor`. Values at one index are
-        added in rank order. MismatchError, on every rank, if the ranks' shapes differ."""
+    def total(
+        self, handles: Sequence[_core.Handle], prescale: float = 1.0, postscale: float = 1.0, divisor: int = 1
+    ) -> torch.Tensor:
+        """From completed handles: the sum of the values times `prescale`, coalesced, times `postscale`, divided by
+        `divisor`. Values at one index are added in rank order, those of 16-bit floats in float32. MismatchError, on
+        every rank, if the ranks' shapes differ."""
         indices, values, shapes = (
             tensor_over(memory, part.dtype, shape)
             for part, (memory, shape, _) in zip(self._memory, map(_core.Handle.take_result, handles), strict=True)
@@ -51,9 +54,15 @@ class SparseSum:
             raise MismatchError(f"{self._action}: the ranks' shapes differ: {shapes.tolist()}")
         if values.dtype != self._dtype:
             values = torch.view_as_complex(values) if self._dtype.is_complex else values.view(self._dtype)
+        if values.dtype in (torch.float16, torch.bfloat16):
+            values = values.to(torch.float32)
+        if prescale != 1.0:
+            values = (values * prescale).to(values.dtype)  # Integers lose their fractions.
         summed = torch.sparse_coo_tensor(indices.t(), values, self._shape, check_invariants=True).coalesce()
-        if factor != 1.0:
-            summed = summed * factor
+        if postscale == divisor:
+            return summed.to(self._dtype).coalesce()
+        if postscale != 1.0:
+            summed = summed * postscale
         if divisor != 1:
             summed = summed / divisor
         return summed.to(self._dtype).coalesce()

@@ -1,8 +1,12 @@
 #include "python/gyre/core/memory_binding.h"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <vector>
 
 #include "gyre/base/checksum.h"
+#include "gyre/collectives/collectives.h"
 #include "python/gyre/core/process_bound.h"
 
 namespace gyre::python {
@@ -23,6 +27,21 @@ void keep_values(Memory& memory) {
   memory.owner.reset();
 }
 
+void combine_contributions(AddressRange result, const std::vector<AddressRange>& contributions, int data_type,
+                           int operation, double prescale, double postscale) {
+  const collectives::Reduction reduction{.type = static_cast<collectives::DataType>(data_type),
+                                         .operation = static_cast<collectives::ReduceOperation>(operation),
+                                         .prescale = prescale,
+                                         .postscale = postscale};
+  const nanobind::gil_scoped_release released;
+  std::vector<const std::byte*> sources;
+  for (const AddressRange& contribution : contributions) {
+    collectives::prepare_contribution(to_span(contribution), reduction, static_cast<int>(contributions.size()));
+    sources.push_back(to_span(contribution).data());
+  }
+  collectives::combine_contributions(to_span(result), sources, reduction);
+}
+
 }  // namespace
 
 void bind_memory(nanobind::module_& module) {
@@ -40,6 +59,11 @@ void bind_memory(nanobind::module_& module) {
         return xxh3_64(to_span(memory));
       },
       nanobind::arg("memory"), "XXH3-64 of (address, bytes): equal bytes on two ranks have equal hashes.");
+  module.def("combine_contributions", &combine_contributions, nanobind::kw_only(), nanobind::arg("result"),
+             nanobind::arg("contributions"), nanobind::arg("data_type"), nanobind::arg("operation"),
+             nanobind::arg("prescale") = 1.0, nanobind::arg("postscale") = 1.0,
+             "What an allreduce of these (address, bytes), one per rank, gives, on this process alone. Integers are\n"
+             "prescaled in place.");
 }
 
 }  // namespace gyre::python

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,13 +37,6 @@ _OPERATIONS = {
     "MAX": ReduceOperation.MAX,
     "PRODUCT": ReduceOperation.PRODUCT,
 }
-_FUNCTIONS: dict[ReduceOperation, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    ReduceOperation.SUM: torch.add,
-    ReduceOperation.AVERAGE: torch.add,
-    ReduceOperation.MIN: torch.minimum,
-    ReduceOperation.MAX: torch.maximum,
-    ReduceOperation.PRODUCT: torch.mul,
-}
 BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
 
 
@@ -60,17 +52,19 @@ def reduction_of(operation: Any, action: str) -> Reduction:
 
 
 def combination(reduction: Reduction) -> Callable[[Sequence[torch.Tensor]], torch.Tensor]:
-    """The same on this rank alone: of all ranks' tensors, in the order of the ranks."""
-    average, function = reduction.operation == ReduceOperation.AVERAGE, _FUNCTIONS[reduction.operation]
+    """The same on this rank alone: of all ranks' tensors, in the order of the ranks. They are overwritten."""
 
     def combine(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        if reduction.prescale != 1.0:
-            tensors = [tensor * reduction.prescale for tensor in tensors]
-        total: torch.Tensor = functools.reduce(function, tensors)
-        if not average:
-            return total
-        exact = total.is_floating_point() or total.is_complex()
-        return torch.div(total, len(tensors), rounding_mode=None if exact else "trunc")
+        result = torch.empty_like(tensors[0])
+        _core.combine_contributions(
+            result=memory_of(result),
+            contributions=[memory_of(tensor) for tensor in tensors],
+            data_type=number_of(result),
+            operation=reduction.operation,
+            prescale=reduction.prescale,
+            postscale=reduction.postscale,
+        )
+        return result
 
     return combine
 

@@ -216,7 +216,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     if runtime is None or runtime.size == 1 or with_adasum:
         return cast("AnyOptimizer", _without_exchange(wrapped, runtime))
     options = ExchangeOptions(
-        reduction=_reduction(op, gradient_predivide_factor, runtime.size),
+        reduction=_reduction(op, gradient_predivide_factor),
         compression=compression,
         error_feedback=error_feedback,
         passes_per_step=backward_passes_per_step,
@@ -307,10 +307,8 @@ def _numbered_groups(
     return {id(each): number for number, group in enumerate(groups) for each in group if id(each) in known}
 
 
-def _reduction(op: ReduceOperation, predivide: float, size: int) -> Reduction:
-    if predivide == 1.0:
-        return Reduction(op)
-    return Reduction(ReduceOperation.SUM, 1.0 / predivide, predivide / size)
+def _reduction(op: ReduceOperation, predivide: float) -> Reduction:
+    return Reduction(op, 1.0 / predivide, predivide)
 
 
 def _checked_names(

@@ -27,10 +27,9 @@ def sparse_allreduce(runtime: Runtime, tensor: torch.Tensor, name: str | None, r
     one = SparseSum(tensor, action, check_tensor)
     full = [operation_name(runtime, Kind.ALLGATHER, type(stem)(f"{stem}.{part}")) for part in SparseSum.NAMES]
     handles = runtime.core.submit_group(one.requests([full_name for full_name, _ in full], full[0][1]))
-    factor = reduction.prescale * reduction.postscale
     divisor = runtime.size if reduction.operation == ReduceOperation.AVERAGE else 1
 
     def finish(done: Sequence[_core.Handle]) -> torch.Tensor:
-        return one.total(done, factor, divisor)
+        return one.total(done, reduction.prescale, reduction.postscale, divisor)
 
     return Handle(runtime, handles, one.memory, finish)

@@ -65,14 +65,14 @@ void round_trip(float* values, std::size_t count) {
 }
 
 template <typename Lanes, typename Operation>
-void accumulate_lanes(float* own, const std::uint16_t* arrived, std::size_t count, float scale) {
+void accumulate_lanes(float* own, const std::uint16_t* arrived, std::size_t count, const Scaling& scaling) {
   const typename Lanes::Tag tag;
   const std::size_t lanes = hn::Lanes(tag);
-  const auto factor = hn::Set(tag, scale);
+  const Finish<Lanes> finish(scaling);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const auto sum = Operation::combine(Lanes::load(arrived + i), hn::LoadU(tag, own + i));
-    hn::StoreU(hn::Mul(sum, factor), tag, own + i);
+    hn::StoreU(finish(sum), tag, own + i);
   }
   if (i == count) return;
   HWY_ALIGN float padded[hn::MaxLanes(tag)] = {};
@@ -80,18 +80,18 @@ void accumulate_lanes(float* own, const std::uint16_t* arrived, std::size_t coun
   std::memcpy(padded, own + i, (count - i) * sizeof(float));
   std::memcpy(padded_arrived, arrived + i, (count - i) * sizeof(std::uint16_t));
   const auto sum = Operation::combine(Lanes::load(padded_arrived), hn::LoadU(tag, padded));
-  hn::StoreU(hn::Mul(sum, factor), tag, padded);
+  hn::StoreU(finish(sum), tag, padded);
   std::memcpy(own + i, padded, (count - i) * sizeof(float));
 }
 
 template <typename Lanes>
 void accumulate_from(float* own, const std::uint16_t* arrived, std::size_t count, ReduceOperation operation,
-                     float scale) {
+                     const Scaling& scaling) {
   switch (operation) {
-    case ReduceOperation::kSum: return accumulate_lanes<Lanes, Sum>(own, arrived, count, scale);
-    case ReduceOperation::kMin: return accumulate_lanes<Lanes, Min>(own, arrived, count, scale);
-    case ReduceOperation::kMax: return accumulate_lanes<Lanes, Max>(own, arrived, count, scale);
-    case ReduceOperation::kProduct: return accumulate_lanes<Lanes, Product>(own, arrived, count, scale);
+    case ReduceOperation::kSum: return accumulate_lanes<Lanes, Sum>(own, arrived, count, scaling);
+    case ReduceOperation::kMin: return accumulate_lanes<Lanes, Min>(own, arrived, count, scaling);
+    case ReduceOperation::kMax: return accumulate_lanes<Lanes, Max>(own, arrived, count, scaling);
+    case ReduceOperation::kProduct: return accumulate_lanes<Lanes, Product>(own, arrived, count, scaling);
     case ReduceOperation::kAverage: break;
   }
   GYRE_CHECK(operation == ReduceOperation::kSum);
@@ -113,9 +113,9 @@ void round_to(float* values, std::size_t count, DataType half) {
 }
 
 void accumulate_half(float* own, const std::uint16_t* arrived, std::size_t count, DataType half,
-                     ReduceOperation operation, float scale) {
-  return half == DataType::kFloat16 ? accumulate_from<Float16Lanes>(own, arrived, count, operation, scale)
-                                    : accumulate_from<Bfloat16Lanes>(own, arrived, count, operation, scale);
+                     ReduceOperation operation, const Scaling& scaling) {
+  return half == DataType::kFloat16 ? accumulate_from<Float16Lanes>(own, arrived, count, operation, scaling)
+                                    : accumulate_from<Bfloat16Lanes>(own, arrived, count, operation, scaling);
 }
 
 }  // namespace gyre::collectives::HWY_NAMESPACE
@@ -153,10 +153,11 @@ void round_float32(float* values, std::size_t count, DataType half) {
 }
 
 void accumulate_narrowed(float* own, const std::uint16_t* arrived, std::size_t count, DataType half,
-                         ReduceOperation operation, double scale) {
+                         ReduceOperation operation, const Scaling& scaling) {
   check_half(half);
+  GYRE_CHECK(scaling.prescale == 1.0);
   const DefaultFloatingPoint state;
-  HWY_DYNAMIC_DISPATCH(accumulate_half)(own, arrived, count, half, operation, static_cast<float>(scale));
+  HWY_DYNAMIC_DISPATCH(accumulate_half)(own, arrived, count, half, operation, scaling);
 }
 
 }  // namespace gyre::collectives

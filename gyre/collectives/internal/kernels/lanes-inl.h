@@ -10,8 +10,12 @@
 
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+
+#include "gyre/collectives/kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gyre::collectives::HWY_NAMESPACE {
@@ -150,11 +154,14 @@ struct Product {
 };
 
 // For floats spelt with comparisons: the processors' own minimum differs between instruction sets for NaN and for -0.
+// Equal numbers differ in nothing but a zero's sign: -0 is the lesser one, so that the order of the ranks, which
+// depends on where they are, changes no bit.
 struct Min {
   template <typename Vector>
   static Vector combine(Vector left, Vector right) {
     if constexpr (hwy::IsFloat<hn::TFromV<Vector>>()) {
-      return hn::IfThenElse(hn::Or(hn::Lt(right, left), hn::IsNaN(right)), right, left);
+      const auto lesser = hn::IfThenElse(hn::Or(hn::Lt(right, left), hn::IsNaN(right)), right, left);
+      return hn::IfThenElse(hn::Eq(left, right), hn::Or(left, right), lesser);
     } else {
       return hn::Min(left, right);
     }
@@ -165,11 +172,45 @@ struct Max {
   template <typename Vector>
   static Vector combine(Vector left, Vector right) {
     if constexpr (hwy::IsFloat<hn::TFromV<Vector>>()) {
-      return hn::IfThenElse(hn::Or(hn::Lt(left, right), hn::IsNaN(right)), right, left);
+      const auto greater = hn::IfThenElse(hn::Or(hn::Lt(left, right), hn::IsNaN(right)), right, left);
+      return hn::IfThenElse(hn::Eq(left, right), hn::And(left, right), greater);
     } else {
       return hn::Max(left, right);
     }
   }
+};
+
+// What is done to a combined value at the end, in the type of the vectors. Integers come here without scaling.
+template <typename Lanes>
+class Finish {
+  using Vector = typename Lanes::Vector;
+  using Number = hn::TFromV<Vector>;
+  static constexpr bool kScales = hwy::IsFloat<Number>();
+
+ public:
+  explicit Finish(const Scaling& scaling) : number_(hn::Set(typename Lanes::Tag(), number_of(scaling, divides_))) {}
+
+  Vector operator()(Vector value) const {
+    if constexpr (kScales) {
+      return divides_ ? hn::Div(value, number_) : hn::Mul(value, number_);
+    } else {
+      return value;
+    }
+  }
+
+ private:
+  // A division by a power of two is a multiplication by another one, which is faster.
+  static Number number_of(const Scaling& scaling, bool& divides) {
+    if (!kScales || scaling.divisor == 1.0) return static_cast<Number>(scaling.factor);
+    int exponent = 0;
+    const bool power_of_two = std::fabs(std::frexp(scaling.divisor, &exponent)) == 0.5;
+    constexpr int kMostExponent = 100;  // Beyond it the reciprocal might be a denormal.
+    divides = !power_of_two || std::abs(exponent) > kMostExponent;
+    return static_cast<Number>(divides ? scaling.divisor : 1.0 / scaling.divisor);
+  }
+
+  bool divides_ = false;
+  Vector number_;
 };
 
 }  // namespace gyre::collectives::HWY_NAMESPACE

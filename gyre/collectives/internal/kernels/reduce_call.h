@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include "gyre/collectives/data_type.h"
+#include "gyre/collectives/kernels.h"
 
 namespace gyre::collectives::internal {
 
@@ -12,9 +12,10 @@ struct ReduceCall {
   std::span<std::byte* const> destinations;
   std::span<const std::byte* const> sources;
   std::size_t count;
-  DataType type;
+  DataType type;    ///< Of the sources.
+  DataType result;  ///< Of the destinations: the same, or kFloat32 where the sources are 16-bit floats.
   ReduceOperation operation;
-  double scale;
+  Scaling scaling;
 };
 
 /// SIMD over the type itself, or over float32 for 16-bit floats. Everything but what reduce_through_int64 is for.

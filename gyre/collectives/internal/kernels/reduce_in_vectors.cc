@@ -1,6 +1,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/internal/kernels/reduce_call.h"
@@ -46,42 +47,59 @@ class Pointers<Storage, 0> {
   std::span<Byte* const> pointers_;
 };
 
-// Scaling is done in the type of the vectors; integers come here with scale 1 only.
-template <typename Vector>
-Vector scaled(Vector value, Vector factor) {
-  if constexpr (hwy::IsFloat<hn::TFromV<Vector>>()) {
-    return hn::Mul(value, factor);
-  } else {
-    return value;
+// A source as it is combined.
+template <typename Lanes, bool kPrescaled>
+struct Source {
+  using Vector = typename Lanes::Vector;
+
+  explicit Source(const Scaling& scaling)
+      : factor(hn::Set(typename Lanes::Tag(), static_cast<hn::TFromV<Vector>>(scaling.prescale))) {}
+
+  Vector load(const typename Lanes::Storage* from) const {
+    if constexpr (kPrescaled) {
+      return hn::Mul(Lanes::load(from), factor);
+    } else {
+      return Lanes::load(from);
+    }
   }
-}
+
+  Vector factor;
+};
 
 // The elements from `begin` on, fewer than fill a vector: the same arithmetic over a padded copy.
-template <typename Lanes, typename Operation>
-void reduce_tail(const ReduceCall& call, std::size_t begin, typename Lanes::Vector factor) {
+template <typename Lanes, typename Operation, typename Result, bool kPrescaled>
+void reduce_tail(const ReduceCall& call, std::size_t begin, const Source<Lanes, kPrescaled>& from,
+                 const Finish<Lanes>& finish) {
   using Storage = typename Lanes::Storage;
+  using Stored = typename Result::Storage;
   constexpr std::size_t kMostLanes = hn::MaxLanes(typename Lanes::Tag());
   const std::size_t tail_bytes = (call.count - begin) * sizeof(Storage);
   const std::size_t offset_bytes = begin * sizeof(Storage);
   HWY_ALIGN Storage padded[kMostLanes] = {};
   std::memcpy(padded, call.sources[0] + offset_bytes, tail_bytes);
-  auto sum = Lanes::load(padded);
+  auto sum = from.load(padded);
   for (std::size_t source = 1; source < call.sources.size(); ++source) {
     std::memcpy(padded, call.sources[source] + offset_bytes, tail_bytes);
-    sum = Operation::combine(sum, Lanes::load(padded));
+    sum = Operation::combine(sum, from.load(padded));
   }
-  Lanes::store(scaled(sum, factor), padded);
-  for (std::byte* destination : call.destinations) std::memcpy(destination + offset_bytes, padded, tail_bytes);
+  HWY_ALIGN Stored results[kMostLanes] = {};
+  Result::store(finish(sum), results);
+  for (std::byte* destination : call.destinations) {
+    std::memcpy(destination + begin * sizeof(Stored), results, (call.count - begin) * sizeof(Stored));
+  }
 }
 
-template <typename Lanes, typename Operation, std::size_t kSources = 0, std::size_t kDestinations = 0>
+template <typename Lanes, typename Operation, typename Result, bool kPrescaled, std::size_t kSources = 0,
+          std::size_t kDestinations = 0>
 void reduce_lanes(const ReduceCall& call) {
   using Storage = typename Lanes::Storage;
+  using Stored = typename Result::Storage;
   const typename Lanes::Tag tag;
   const std::size_t lanes = hn::Lanes(tag);
-  const auto factor = hn::Set(tag, static_cast<hn::TFromD<typename Lanes::Tag>>(call.scale));
+  const Source<Lanes, kPrescaled> from(call.scaling);
+  const Finish<Lanes> finish(call.scaling);
   const Pointers<const Storage, kSources> sources(call.sources);
-  const Pointers<Storage, kDestinations> destinations(call.destinations);
+  const Pointers<Stored, kDestinations> destinations(call.destinations);
   const std::size_t source_count = sources.size();
   const std::size_t destination_count = destinations.size();
   std::size_t i = 0;
@@ -89,54 +107,63 @@ void reduce_lanes(const ReduceCall& call) {
   // prefetch (no gain) and stores around the cache (a third slower in place, as the lines were just read).
   for (; i + 4 * lanes <= call.count; i += 4 * lanes) {
     const Storage* first = sources[0] + i;
-    auto sum0 = Lanes::load(first);
-    auto sum1 = Lanes::load(first + lanes);
-    auto sum2 = Lanes::load(first + 2 * lanes);
-    auto sum3 = Lanes::load(first + 3 * lanes);
+    auto sum0 = from.load(first);
+    auto sum1 = from.load(first + lanes);
+    auto sum2 = from.load(first + 2 * lanes);
+    auto sum3 = from.load(first + 3 * lanes);
     for (std::size_t source = 1; source < source_count; ++source) {
       const Storage* next = sources[source] + i;
-      sum0 = Operation::combine(sum0, Lanes::load(next));
-      sum1 = Operation::combine(sum1, Lanes::load(next + lanes));
-      sum2 = Operation::combine(sum2, Lanes::load(next + 2 * lanes));
-      sum3 = Operation::combine(sum3, Lanes::load(next + 3 * lanes));
+      sum0 = Operation::combine(sum0, from.load(next));
+      sum1 = Operation::combine(sum1, from.load(next + lanes));
+      sum2 = Operation::combine(sum2, from.load(next + 2 * lanes));
+      sum3 = Operation::combine(sum3, from.load(next + 3 * lanes));
     }
-    sum0 = scaled(sum0, factor);
-    sum1 = scaled(sum1, factor);
-    sum2 = scaled(sum2, factor);
-    sum3 = scaled(sum3, factor);
+    sum0 = finish(sum0);
+    sum1 = finish(sum1);
+    sum2 = finish(sum2);
+    sum3 = finish(sum3);
     for (std::size_t destination = 0; destination < destination_count; ++destination) {
-      Storage* to = destinations[destination] + i;
-      Lanes::store(sum0, to);
-      Lanes::store(sum1, to + lanes);
-      Lanes::store(sum2, to + 2 * lanes);
-      Lanes::store(sum3, to + 3 * lanes);
+      Stored* to = destinations[destination] + i;
+      Result::store(sum0, to);
+      Result::store(sum1, to + lanes);
+      Result::store(sum2, to + 2 * lanes);
+      Result::store(sum3, to + 3 * lanes);
     }
   }
   for (; i + lanes <= call.count; i += lanes) {
-    auto sum = Lanes::load(sources[0] + i);
+    auto sum = from.load(sources[0] + i);
     for (std::size_t source = 1; source < source_count; ++source) {
-      sum = Operation::combine(sum, Lanes::load(sources[source] + i));
+      sum = Operation::combine(sum, from.load(sources[source] + i));
     }
-    sum = scaled(sum, factor);
+    sum = finish(sum);
     for (std::size_t destination = 0; destination < destination_count; ++destination) {
-      Lanes::store(sum, destinations[destination] + i);
+      Result::store(sum, destinations[destination] + i);
     }
   }
-  if (i < call.count) reduce_tail<Lanes, Operation>(call, i, factor);
+  if (i < call.count) reduce_tail<Lanes, Operation, Result>(call, i, from, finish);
+}
+
+template <typename Lanes, typename Operation, typename Result>
+void reduce_prescaled(const ReduceCall& call) {
+  if constexpr (hwy::IsFloat<hn::TFromD<typename Lanes::Tag>>()) {
+    if (call.scaling.prescale != 1.0) return reduce_lanes<Lanes, Operation, Result, true>(call);
+  }
+  return reduce_lanes<Lanes, Operation, Result, false>(call);
 }
 
 // Sums and products of signed integers wrap as those of unsigned ones do.
-template <typename SumLanes, typename OrderLanes = SumLanes>
+template <typename SumLanes, typename OrderLanes = SumLanes, typename Result = SumLanes>
 void reduce_type(const ReduceCall& call) {
+  using OrderResult = std::conditional_t<std::is_same_v<SumLanes, Result>, OrderLanes, Result>;
   switch (call.operation) {
-    case ReduceOperation::kSum: return reduce_lanes<SumLanes, Sum>(call);
-    case ReduceOperation::kMin: return reduce_lanes<OrderLanes, Min>(call);
-    case ReduceOperation::kMax: return reduce_lanes<OrderLanes, Max>(call);
+    case ReduceOperation::kSum: return reduce_prescaled<SumLanes, Sum, Result>(call);
+    case ReduceOperation::kMin: return reduce_prescaled<OrderLanes, Min, OrderResult>(call);
+    case ReduceOperation::kMax: return reduce_prescaled<OrderLanes, Max, OrderResult>(call);
     case ReduceOperation::kProduct:
       // 8 and 64 bits take the other path.
       if constexpr (hwy::IsFloat<hn::TFromD<typename SumLanes::Tag>>() || sizeof(typename SumLanes::Storage) == 2 ||
                     sizeof(typename SumLanes::Storage) == 4) {
-        return reduce_lanes<SumLanes, Product>(call);
+        return reduce_prescaled<SumLanes, Product, Result>(call);
       }
       break;
     case ReduceOperation::kAverage: break;
@@ -146,18 +173,25 @@ void reduce_type(const ReduceCall& call) {
 
 void reduce_booleans(const ReduceCall& call) {
   const bool any = call.operation == ReduceOperation::kSum || call.operation == ReduceOperation::kMax;
-  return any ? reduce_lanes<BooleanLanes, Max>(call) : reduce_lanes<BooleanLanes, Min>(call);
+  return any ? reduce_prescaled<BooleanLanes, Max, BooleanLanes>(call)
+             : reduce_prescaled<BooleanLanes, Min, BooleanLanes>(call);
 }
 
 void reduce_float32(const ReduceCall& call) {
   using Lanes = NativeLanes<float>;
   const std::size_t sources = call.sources.size();
   const std::size_t destinations = call.destinations.size();
-  if (call.operation == ReduceOperation::kSum) {
+  if (call.operation == ReduceOperation::kSum && call.scaling.prescale == 1.0) {
     // Known lengths are worth 40 % where the buffers lie in a cache; with one destination they are worth nothing.
-    if (sources == 2 && destinations == 2) return reduce_lanes<Lanes, Sum, 2, 2>(call);
-    if (sources == 4 && destinations == 4) return reduce_lanes<Lanes, Sum, 4, 4>(call);
+    if (sources == 2 && destinations == 2) return reduce_lanes<Lanes, Sum, Lanes, false, 2, 2>(call);
+    if (sources == 4 && destinations == 4) return reduce_lanes<Lanes, Sum, Lanes, false, 4, 4>(call);
   }
+  return reduce_type<Lanes>(call);
+}
+
+template <typename Lanes>
+void reduce_halves(const ReduceCall& call) {
+  if (call.result == DataType::kFloat32) return reduce_type<Lanes, Lanes, NativeLanes<float>>(call);
   return reduce_type<Lanes>(call);
 }
 
@@ -168,8 +202,8 @@ void reduce(const ReduceCall& call) {
     case DataType::kInt16: return reduce_type<NativeLanes<std::uint16_t>, NativeLanes<std::int16_t>>(call);
     case DataType::kInt32: return reduce_type<NativeLanes<std::uint32_t>, NativeLanes<std::int32_t>>(call);
     case DataType::kInt64: return reduce_type<NativeLanes<std::uint64_t>, NativeLanes<std::int64_t>>(call);
-    case DataType::kFloat16: return reduce_type<Float16Lanes>(call);
-    case DataType::kBfloat16: return reduce_type<Bfloat16Lanes>(call);
+    case DataType::kFloat16: return reduce_halves<Float16Lanes>(call);
+    case DataType::kBfloat16: return reduce_halves<Bfloat16Lanes>(call);
     case DataType::kFloat32: return reduce_float32(call);
     case DataType::kFloat64: return reduce_type<NativeLanes<double>>(call);
     case DataType::kBoolean: return reduce_booleans(call);

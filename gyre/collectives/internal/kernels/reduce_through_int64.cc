@@ -52,16 +52,30 @@ T nearest(double value) {
   return nearest<T>(static_cast<std::int64_t>(value));
 }
 
-template <typename T>
-T scaled(std::int64_t value, double scale, std::int64_t divisor) {
-  if (scale == 1.0) return static_cast<T>(value);  // Wraps.
-  if (divisor != 0) return nearest<T>(value / divisor);
-  return nearest<T>(static_cast<double>(value) * scale);
-}
+/// What is done to a combined value at the end.
+struct Finish {
+  explicit Finish(const Scaling& scaling)
+      : none(scaling == Scaling{}),
+        integer(divisor_of(scaling.divisor == 1.0 ? scaling.factor : 1.0 / scaling.divisor)),
+        factor(scaling.factor),
+        divisor(scaling.divisor) {}
+
+  template <typename T>
+  T apply(std::int64_t value) const {
+    if (none) return static_cast<T>(value);  // Wraps.
+    if (integer != 0) return nearest<T>(value / integer);
+    return nearest<T>(static_cast<double>(value) * factor / divisor);
+  }
+
+  bool none;
+  std::int64_t integer;  ///< To divide by, or 0.
+  double factor;
+  double divisor;
+};
 
 template <typename T>
 void reduce_type(const ReduceCall& call) {
-  const std::int64_t divisor = divisor_of(call.scale);
+  const Finish finish(call.scaling);
   std::array<T, kBlockElements> elements;
   std::array<std::int64_t, kBlockElements> sums;
   for (std::size_t begin = 0; begin < call.count; begin += kBlockElements) {
@@ -72,7 +86,7 @@ void reduce_type(const ReduceCall& call) {
         sums[i] = source == 0 ? elements[i] : combine(sums[i], elements[i], call.operation);
       }
     }
-    for (std::size_t i = 0; i < length; ++i) elements[i] = scaled<T>(sums[i], call.scale, divisor);
+    for (std::size_t i = 0; i < length; ++i) elements[i] = finish.apply<T>(sums[i]);
     for (std::byte* destination : call.destinations) {
       std::memcpy(destination + begin * sizeof(T), elements.data(), length * sizeof(T));
     }

@@ -1,24 +1,31 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "gyre/collectives/collectives.h"
+#include "gyre/collectives/kernels.h"
 
 namespace gyre::collectives::internal {
 
-/// A Reduction in the terms of the kernels, which know one factor and no average.
+/// A Reduction in the terms of the kernels, which know no average.
 struct ReductionPlan {
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
   /// For integers, where scaling a contribution rounds: each rank applies it to its own, first.
   double contribution_scale = 1.0;
-  /// Applied once to the combined value.
-  double scale = 1.0;
+  /// For floats its prescale is applied to each contribution when it is combined; the rest once, at the end.
+  Scaling scaling{};
   /// How elements travel over links: another format than kNative only for float32.
   WireFormat wire = WireFormat::kNative;
 
   std::size_t elements_in(std::size_t size_bytes) const { return size_bytes / size_of(type); }
+  bool of_halves() const { return type == DataType::kFloat16 || type == DataType::kBfloat16; }
+  /// In which partial sums stand and travel: float32 for 16-bit floats, so that they are rounded once, at the end.
+  DataType sum_type() const { return of_halves() ? DataType::kFloat32 : type; }
+  /// Only what is done at the end.
+  Scaling at_the_end() const { return {.prescale = 1.0, .factor = scaling.factor, .divisor = scaling.divisor}; }
 };
 
 /// Error(kInvalidArgument) for a scale or an average of booleans.
@@ -26,5 +33,31 @@ ReductionPlan plan_reduction(const Reduction& reduction, int size);
 
 /// One rank's contribution, scaled where the plan says so.
 void scale_contribution(const ReductionPlan& plan, std::span<std::byte> buffer);
+
+/// Combines contributions into a partial sum of the plan's sum_type(), to which others are added. May be one of the
+/// sources where that is the plan's type.
+void add_up(std::byte* sums, std::span<const std::byte* const> contributions, std::size_t count,
+            const ReductionPlan& plan);
+
+/// The partial sums over a range of a buffer: in the buffer itself, or, of 16-bit floats, in memory of their own.
+class PartialSums {
+ public:
+  PartialSums(std::span<std::byte> range, const ReductionPlan& plan);
+
+  std::span<std::byte> bytes() const { return sums_; }
+  /// Makes the contribution that stands in the range there its partial sum. In bytes of the sums.
+  void take(std::size_t offset_bytes, std::size_t size_bytes) const;
+  /// Writes finished sums to the range, rounded to its type.
+  void give(std::size_t offset_bytes, std::size_t size_bytes) const;
+  /// A place in the range, from one in the sums.
+  std::size_t in_range(std::size_t sums_bytes) const { return sums_bytes / widening_; }
+
+ private:
+  std::span<std::byte> range_;
+  const ReductionPlan& plan_;
+  std::size_t widening_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::span<std::byte> sums_;
+};
 
 }  // namespace gyre::collectives::internal

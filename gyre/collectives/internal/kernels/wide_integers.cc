@@ -30,7 +30,7 @@ void narrow(std::span<const std::int64_t> values, std::span<std::byte> elements)
 }  // namespace
 
 bool needs_wide_integers(const ReductionPlan& plan) {
-  return plan.scale != 1.0 && !is_floating_point(plan.type) && plan.type != DataType::kBoolean &&
+  return plan.scaling != Scaling{} && !is_floating_point(plan.type) && plan.type != DataType::kBoolean &&
          size_of(plan.type) < sizeof(std::int64_t);
 }
 

@@ -15,13 +15,6 @@ namespace {
 
 std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
-/// The sum of one host: scaled by nobody but the last to add.
-ReductionPlan sum_of_host(ReductionPlan plan) {
-  plan.contribution_scale = 1.0;  // Done.
-  plan.scale = 1.0;
-  return plan;
-}
-
 /// Bytes of each local rank's slice, by local rank: ranks beyond the smallest host's have none.
 std::vector<std::size_t> slice_sizes(const group::Topology& topology, std::size_t size_bytes, DataType type) {
   const int slices = fewest_on_a_host(topology);
@@ -51,8 +44,10 @@ void allreduce_small_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t
   if (room.rank() == kLeader) {
     std::vector<const std::byte*> sources(index_of(room.size()));
     for (int r = 0; r < room.size(); ++r) sources[index_of(r)] = room.slot(r, 1);
-    reduce(buffer.data(), sources, plan.elements_in(buffer.size()), plan.type, plan.operation);
-    allreduce_by_doubling(lane, collective, counterparts(lane.topology()), buffer, plan);
+    const PartialSums sums(buffer, plan);
+    add_up(sums.bytes().data(), sources, plan.elements_in(buffer.size()), plan);
+    allreduce_by_doubling(lane, collective, counterparts(lane.topology()), sums.bytes(), link_reduction(plan, false));
+    sums.give(0, sums.bytes().size());
     copy_for_others(room.slot(kLeader, 0), buffer.data(), buffer.size());
   }
   room.arrive_and_wait();
@@ -63,11 +58,16 @@ void allreduce_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t colle
                         const ReductionPlan& plan) {
   const std::vector<std::size_t> sizes_bytes = slice_sizes(lane.topology(), buffer.size(), plan.type);
   const std::span<std::byte> slice = own_slice(buffer, sizes_bytes, room.rank());
+  const PartialSums sums(slice, plan);
   // The sum may stand where the contribution stood: a piece is written after it has been copied to the mailbox.
-  reduce_scatter_shared(room, buffer, sizes_bytes, slice, sum_of_host(plan));
+  add_up_shared(room, buffer, sizes_bytes, sums.bytes(), plan);
   if (!slice.empty()) {
-    const RangeHook tell = [&room](std::size_t, std::size_t) { room.note_progress(); };
-    allreduce_by_ring(lane, collective, counterparts(lane.topology()), slice, plan, {.prepare = {}, .publish = tell});
+    const RangeHook give = [&](std::size_t offset, std::size_t size) {
+      sums.give(offset, size);
+      room.note_progress();
+    };
+    allreduce_by_ring(lane, collective, counterparts(lane.topology()), sums.bytes(), link_reduction(plan, false),
+                      {.prepare = {}, .publish = give});
   }
   allgather_shared(room, slice, sizes_bytes, buffer);
 }
@@ -78,19 +78,24 @@ void allreduce_places_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_
   std::vector<std::span<std::byte>> slices;  // The same one in every rank's place.
   for (std::byte* const place : places) slices.push_back(own_slice({place, size_bytes}, sizes_bytes, room.rank()));
   const std::span<std::byte> own = slices[index_of(room.rank())];
+  const PartialSums sums(own, plan);
 
   const RangeHook sum_up = [&](std::size_t offset, std::size_t size) {
     std::vector<const std::byte*> sources;
-    for (const std::span<std::byte>& slice : slices) sources.push_back(slice.data() + offset);
-    reduce(own.data() + offset, sources, plan.elements_in(size), plan.type, plan.operation);
+    for (const std::span<std::byte>& slice : slices) sources.push_back(slice.data() + sums.in_range(offset));
+    add_up(sums.bytes().data() + offset, sources, plan.elements_in(sums.in_range(size)), plan);
   };
   const RangeHook hand_out = [&](std::size_t offset, std::size_t size) {
-    for (const std::span<std::byte>& slice : slices) copy_bytes(slice.data() + offset, own.data() + offset, size);
+    sums.give(offset, size);
+    const std::size_t begin = sums.in_range(offset);
+    for (const std::span<std::byte>& slice : slices) {
+      copy_bytes(slice.data() + begin, own.data() + begin, sums.in_range(size));
+    }
     room.note_progress();
   };
   // Nobody but this rank reads or writes its slice until the end.
   if (!own.empty()) {
-    allreduce_by_ring(lane, collective, counterparts(lane.topology()), own, plan,
+    allreduce_by_ring(lane, collective, counterparts(lane.topology()), sums.bytes(), link_reduction(plan, false),
                       {.prepare = sum_up, .publish = hand_out});
   }
   room.arrive_and_wait();  // All slices are out.

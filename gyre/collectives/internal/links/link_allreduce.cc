@@ -32,17 +32,17 @@ struct Scratch {
 class Ring {
  public:
   Ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
-       const ReductionPlan& plan, const RingHooks& hooks)
+       const LinkReduction& reduction, const RingHooks& hooks)
       : lane_(lane),
         collective_(collective),
         team_(team),
         buffer_(buffer),
-        plan_(plan),
+        reduction_(reduction),
         hooks_(hooks),
-        chunks_(even_chunks(plan.elements_in(buffer.size()), team.size())),
+        chunks_(even_chunks(reduction.elements_in(buffer.size()), team.size())),
         // The first chunk is a longest one.
-        framing_{ring_piece_bytes(chunks_[0].count * size_of(plan.type)), plan.wire},
-        scratch_(framing_.payload_bytes(std::min(framing_.piece_bytes, bytes_of(0).size()))) {}
+        piece_bytes_(ring_piece_bytes(chunks_[0].count * size_of(reduction.type))),
+        scratch_(std::min(piece_bytes_, bytes_of(0).size())) {}
 
   void run() {
     const std::vector<RingStep> steps = ring_allreduce_steps(team_.place, team_.size());
@@ -55,25 +55,31 @@ class Ring {
       const FramePlace place{collective_, number};
       const bool first = number == 0;
       GYRE_CHECK((first || step.send_chunk == steps[number - 1].receive_chunk));
+      const Framing framing{piece_bytes_, format_of(step, first)};
       outgoing.emplace_back(lane_, team_.next(), place, bytes_of(step.send_chunk), first ? nullptr : &incoming.back(),
-                            framing_, first ? preparing(step.send_chunk) : BeforeSending{});
-      incoming.push_back(receive(step, place));
+                            framing, first ? preparing(step.send_chunk) : BeforeSending{});
+      incoming.push_back(receive(step, place, framing));
       ++number;
     }
     exchange(lane_, outgoing, incoming);
   }
 
  private:
+  WireFormat format_of(const RingStep& step, bool first) const {
+    if (!step.reduce) return reduction_.results;
+    return first ? reduction_.contributions : reduction_.sums;
+  }
+
   std::size_t offset_of(int chunk) const {
-    return chunks_[static_cast<std::size_t>(chunk)].begin * size_of(plan_.type);
+    return chunks_[static_cast<std::size_t>(chunk)].begin * size_of(reduction_.type);
   }
 
   std::span<std::byte> bytes_of(int chunk) const {
-    return buffer_.subspan(offset_of(chunk), chunks_[static_cast<std::size_t>(chunk)].count * size_of(plan_.type));
+    return buffer_.subspan(offset_of(chunk), chunks_[static_cast<std::size_t>(chunk)].count * size_of(reduction_.type));
   }
 
-  std::size_t decoded_bytes(std::size_t payload_bytes) const {
-    return framing_.encoded() ? payload_bytes * 2 : payload_bytes;
+  static std::size_t decoded_bytes(std::size_t payload_bytes, const Framing& framing) {
+    return framing.encoded() ? payload_bytes * 2 : payload_bytes;
   }
 
   void prepare(std::size_t offset_bytes, std::size_t size_bytes) const {
@@ -87,38 +93,37 @@ class Ring {
     return [this, start = offset_of(chunk)](std::size_t offset, std::size_t size) { prepare(start + offset, size); };
   }
 
-  Incoming receive(const RingStep& step, FramePlace place) {
+  Incoming receive(const RingStep& step, FramePlace place, const Framing& framing) {
     const std::span<std::byte> chunk = bytes_of(step.receive_chunk);
-    if (step.reduce) {
-      return {lane_, team_.previous(), place, chunk.size(), scratch_.bytes, adding(step.receive_chunk), framing_};
-    }
-    const PieceSink keep = keeping(step.receive_chunk);
-    if (!framing_.encoded()) return {lane_, team_.previous(), place, chunk, framing_, keep};
-    return {lane_, team_.previous(), place, chunk.size(), scratch_.bytes, keep, framing_};
+    const PieceSink sink = step.reduce ? adding(step.receive_chunk, framing) : keeping(step.receive_chunk, framing);
+    if (!step.reduce && !framing.encoded()) return {lane_, team_.previous(), place, chunk, framing, sink};
+    return {lane_, team_.previous(), place, chunk.size(), scratch_.bytes, sink, framing};
   }
 
-  PieceSink adding(int chunk) const {
-    return [this, chunk, start = offset_of(chunk)](std::size_t offset, std::span<const std::byte> payload) {
-      const std::span<std::byte> own = buffer_.subspan(start + offset, decoded_bytes(payload.size()));
+  PieceSink adding(int chunk, const Framing& framing) const {
+    return [this, chunk, framing, start = offset_of(chunk)](std::size_t offset, std::span<const std::byte> payload) {
+      const std::span<std::byte> own = buffer_.subspan(start + offset, decoded_bytes(payload.size(), framing));
       prepare(start + offset, own.size());
       // The owner's sum is the last one, and the only one that is scaled.
       const bool last = chunk == team_.place;
-      const double scale = last ? plan_.scale : 1.0;
-      if (framing_.encoded()) {
-        accumulate_encoded(own.data(), payload, framing_.wire, plan_.operation, scale);
-        // The others get it rounded.
-        if (last) round_to_wire(own, framing_.wire);
+      const Scaling scaling = last ? reduction_.at_the_end : Scaling{};
+      if (framing.encoded()) {
+        accumulate_encoded(own.data(), payload, framing.wire, reduction_.operation, scaling);
       } else {
-        accumulate(own.data(), payload.data(), plan_.elements_in(own.size()), plan_.type, plan_.operation, scale);
+        accumulate(own.data(), payload.data(), reduction_.elements_in(own.size()), reduction_.type,
+                   reduction_.operation, scaling);
       }
-      if (last) publish(start + offset, own.size());
+      if (!last) return;
+      // The others get it rounded.
+      if (reduction_.results != WireFormat::kNative) round_to_wire(own, reduction_.results);
+      publish(start + offset, own.size());
     };
   }
 
-  PieceSink keeping(int chunk) const {
-    return [this, start = offset_of(chunk)](std::size_t offset, std::span<const std::byte> payload) {
-      const std::span<std::byte> own = buffer_.subspan(start + offset, decoded_bytes(payload.size()));
-      if (framing_.encoded()) decode(own, payload, framing_.wire);
+  PieceSink keeping(int chunk, const Framing& framing) const {
+    return [this, framing, start = offset_of(chunk)](std::size_t offset, std::span<const std::byte> payload) {
+      const std::span<std::byte> own = buffer_.subspan(start + offset, decoded_bytes(payload.size(), framing));
+      if (framing.encoded()) decode(own, payload, framing.wire);
       publish(start + offset, own.size());
     };
   }
@@ -127,10 +132,10 @@ class Ring {
   std::uint64_t collective_;
   const Team& team_;
   std::span<std::byte> buffer_;
-  const ReductionPlan& plan_;
+  const LinkReduction& reduction_;
   const RingHooks& hooks_;
   std::vector<ElementRange> chunks_;
-  Framing framing_;
+  std::size_t piece_bytes_;
   Scratch scratch_;  // For one piece: the flows in come one after the other.
 };
 
@@ -138,15 +143,14 @@ class Ring {
 class Doubling {
  public:
   Doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
-           const ReductionPlan& plan)
+           const LinkReduction& reduction)
       : lane_(lane),
         collective_(collective),
         team_(team),
         buffer_(buffer),
-        plan_(plan),
-        framing_{kPieceBytes, plan.wire},
+        reduction_(reduction),
         arrived_(buffer.size()),
-        payload_(framing_.encoded() ? framing_.payload_bytes(kPieceBytes) : 0) {}
+        payload_(std::min(buffer.size(), kPieceBytes)) {}
 
   void run() {
     const std::vector<DoublingStep> steps = recursive_doubling_steps(team_.place, team_.size());
@@ -156,13 +160,15 @@ class Doubling {
     bool finished = false;
     for (const DoublingStep& step : steps) {
       const bool hands_result_back = step.send && !step.receive() && step.round > 0;
+      const bool of_results = hands_result_back || step.combine == Combine::kReplace;
+      const WireFormat format = format_of(step, of_results);
       if (hands_result_back) {
         finish();
         finished = true;
-      } else if (step.send && framing_.encoded()) {
-        round_to_wire(buffer_, plan_.wire);  // Both sides combine what both have.
+      } else if (step.send && format != WireFormat::kNative) {
+        round_to_wire(buffer_, format);  // Both sides combine what both have.
       }
-      move(step);
+      move(step, {kPieceBytes, format});
       combine(step);
       finished = finished || step.combine == Combine::kReplace;
     }
@@ -170,18 +176,23 @@ class Doubling {
   }
 
  private:
-  void move(const DoublingStep& step) {
+  WireFormat format_of(const DoublingStep& step, bool of_results) const {
+    if (of_results) return reduction_.results;
+    return step.round == 0 ? reduction_.contributions : reduction_.sums;
+  }
+
+  void move(const DoublingStep& step, const Framing& framing) {
     const FramePlace place{collective_, static_cast<std::uint32_t>(step.round)};
     const int partner = team_.rank_at(step.partner);
-    const PieceSink decode_there = [this](std::size_t offset, std::span<const std::byte> payload) {
-      decode(arrived_.bytes.subspan(offset, payload.size() * 2), payload, plan_.wire);
+    const PieceSink decode_there = [this, framing](std::size_t offset, std::span<const std::byte> payload) {
+      decode(arrived_.bytes.subspan(offset, payload.size() * 2), payload, framing.wire);
     };
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
-    if (step.send) outgoing.emplace_back(lane_, partner, place, buffer_, nullptr, framing_);
+    if (step.send) outgoing.emplace_back(lane_, partner, place, buffer_, nullptr, framing);
     // Not into the buffer itself: it is being sent.
-    if (step.receive() && framing_.encoded()) {
-      incoming.emplace_back(lane_, partner, place, buffer_.size(), payload_.bytes, decode_there, framing_);
+    if (step.receive() && framing.encoded()) {
+      incoming.emplace_back(lane_, partner, place, buffer_.size(), payload_.bytes, decode_there, framing);
     } else if (step.receive()) {
       incoming.emplace_back(lane_, partner, place, arrived_.bytes);
     }
@@ -196,24 +207,23 @@ class Doubling {
       const bool own_first = step.combine == Combine::kOwnFirst;
       const std::array<const std::byte*, 2> sources{own_first ? buffer_.data() : arrived,
                                                     own_first ? arrived : buffer_.data()};
-      reduce(buffer_.data(), sources, plan_.elements_in(buffer_.size()), plan_.type, plan_.operation);
+      reduce(buffer_.data(), sources, reduction_.elements_in(buffer_.size()), reduction_.type, reduction_.operation);
     }
   }
 
   /// All ranks that come here hold the same bits, so all may scale for themselves.
   void finish() {
-    if (plan_.scale != 1.0) {
-      scale_in_place(buffer_.data(), plan_.elements_in(buffer_.size()), plan_.type, plan_.scale);
+    if (reduction_.at_the_end != Scaling{}) {
+      scale_in_place(buffer_.data(), reduction_.elements_in(buffer_.size()), reduction_.type, reduction_.at_the_end);
     }
-    if (framing_.encoded()) round_to_wire(buffer_, plan_.wire);
+    if (reduction_.results != WireFormat::kNative) round_to_wire(buffer_, reduction_.results);
   }
 
   group::Lane& lane_;
   std::uint64_t collective_;
   const Team& team_;
   std::span<std::byte> buffer_;
-  const ReductionPlan& plan_;
-  Framing framing_;
+  const LinkReduction& reduction_;
   Scratch arrived_;
   Scratch payload_;  // For one encoded piece.
 };
@@ -225,15 +235,45 @@ std::size_t ring_piece_bytes(std::size_t chunk_bytes) {
   return std::clamp(even, kLeastPieceBytes, kPieceBytes);
 }
 
-void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
-                       const ReductionPlan& plan, const RingHooks& hooks) {
-  open_links(lane, {team.next(), team.previous()});
-  Ring(lane, collective, team, buffer, plan, hooks).run();
+LinkReduction link_reduction(const ReductionPlan& plan, bool of_ranks) {
+  LinkReduction reduction{.type = plan.sum_type(),
+                          .operation = plan.operation,
+                          .at_the_end = plan.at_the_end(),
+                          .contributions = plan.wire,
+                          .sums = plan.wire,
+                          .results = plan.wire};
+  if (!plan.of_halves()) return reduction;
+  reduction.results = plan.type == DataType::kFloat16 ? WireFormat::kFloat16 : WireFormat::kBfloat16;
+  if (of_ranks && plan.scaling.prescale == 1.0) reduction.contributions = reduction.results;  // Which rounds nothing.
+  return reduction;
 }
 
-void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
+                       const LinkReduction& reduction, const RingHooks& hooks) {
+  open_links(lane, {team.next(), team.previous()});
+  Ring(lane, collective, team, sums, reduction, hooks).run();
+}
+
+void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
+                           const LinkReduction& reduction) {
+  Doubling(lane, collective, team, sums, reduction).run();
+}
+
+void allreduce_all_by_ring(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
                            const ReductionPlan& plan) {
-  Doubling(lane, collective, team, buffer, plan).run();
+  const PartialSums sums(buffer, plan);
+  const RangeHook take = [&](std::size_t offset, std::size_t size) { sums.take(offset, size); };
+  const RangeHook give = [&](std::size_t offset, std::size_t size) { sums.give(offset, size); };
+  allreduce_by_ring(lane, collective, everybody(lane.topology()), sums.bytes(), link_reduction(plan, true),
+                    {.prepare = take, .publish = give});
+}
+
+void allreduce_all_by_doubling(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
+                               const ReductionPlan& plan) {
+  const PartialSums sums(buffer, plan);
+  sums.take(0, sums.bytes().size());
+  allreduce_by_doubling(lane, collective, everybody(lane.topology()), sums.bytes(), link_reduction(plan, true));
+  sums.give(0, sums.bytes().size());
 }
 
 }  // namespace gyre::collectives::internal

@@ -9,10 +9,25 @@
 #include "gyre/collectives/internal/links/team.h"
 #include "gyre/group/lane.h"
 
-// Allreduce over links among the ranks of a team of two or more. The plan's contribution_scale has been applied; its
-// wire says how elements travel.
+// Allreduce over links among the ranks of a team of two or more.
 
 namespace gyre::collectives::internal {
+
+/// What flows over links and is combined there: partial sums, in their type.
+struct LinkReduction {
+  DataType type = DataType::kFloat32;
+  ReduceOperation operation = ReduceOperation::kSum;
+  Scaling at_the_end{};
+  // How float32 travels. The results of 16-bit floats travel as what they are.
+  WireFormat contributions = WireFormat::kNative;  ///< In the first hop, where they are not sums yet.
+  WireFormat sums = WireFormat::kNative;
+  WireFormat results = WireFormat::kNative;  ///< They are rounded to it on all ranks.
+
+  std::size_t elements_in(std::size_t size_bytes) const { return size_bytes / size_of(type); }
+};
+
+/// `of_ranks`: each member of the team brings the contribution of one rank, not the sum of a host.
+LinkReduction link_reduction(const ReductionPlan& plan, bool of_ranks);
 
 /// A stretch of the buffer that a ring works on.
 using RangeHook = std::function<void(std::size_t offset_bytes, std::size_t size_bytes)>;
@@ -23,15 +38,21 @@ struct RingHooks {
   RangeHook publish;  ///< The buffer holds the result there; called once for every byte.
 };
 
-/// 2(n-1) steps, 2(n-1)/n of the buffer sent per rank. Streaming: a piece goes on to the next rank as soon as it has
-/// arrived and is reduced, while later ones of its step are still on their way, so the link does not idle between
-/// steps.
-void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
-                       const ReductionPlan& plan, const RingHooks& hooks = {});
+/// `sums`: this member's. 2(n-1) steps, 2(n-1)/n of the buffer sent per rank. Streaming: a piece goes on to the next
+/// rank as soon as it has arrived and is reduced, while later ones of its step are still on their way, so the link does
+/// not idle between steps.
+void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
+                       const LinkReduction& reduction, const RingHooks& hooks = {});
 
 /// log2(n) exchanges of the whole buffer.
-void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> buffer,
+void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
+                           const LinkReduction& reduction);
+
+/// The two among all ranks of the lane, wherever they are. The plan's contribution_scale has been applied.
+void allreduce_all_by_ring(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
                            const ReductionPlan& plan);
+void allreduce_all_by_doubling(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
+                               const ReductionPlan& plan);
 
 /// Bytes of a ring's piece for chunks of this size: several per chunk, so that the steps overlap, but none so
 /// small that frames cost more than 0.25 %.

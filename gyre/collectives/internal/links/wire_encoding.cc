@@ -30,9 +30,9 @@ void decode(std::span<std::byte> values, std::span<const std::byte> payload, Wir
 }
 
 void accumulate_encoded(std::byte* own, std::span<const std::byte> payload, WireFormat wire, ReduceOperation operation,
-                        double scale) {
+                        const Scaling& scaling) {
   accumulate_narrowed(floats(own), halves(payload.data()), payload.size() / sizeof(std::uint16_t), half_of(wire),
-                      operation, scale);
+                      operation, scaling);
 }
 
 void round_to_wire(std::span<std::byte> values, WireFormat wire) {

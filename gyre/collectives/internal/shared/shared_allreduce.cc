@@ -32,7 +32,7 @@ std::vector<const std::byte*> contributions(const SharedRoom& room, std::uint64_
 void reduce_privately(const SharedRoom& room, std::uint64_t arrivals_ago, std::span<std::byte> piece,
                       const ReductionPlan& plan) {
   reduce(piece.data(), contributions(room, arrivals_ago, piece.data()), plan.elements_in(piece.size()), plan.type,
-         plan.operation, plan.scale);
+         plan.operation, plan.scaling);
 }
 
 /// The slice of a piece that a rank reduces, in bytes.
@@ -55,7 +55,7 @@ void reduce_own_slice(const SharedRoom& room, std::uint64_t arrivals_ago, std::s
   std::byte* own = room.slot(room.rank(), arrivals_ago);
   std::vector<const std::byte*> sources = contributions(room, arrivals_ago, own);
   for (const std::byte*& source : sources) source += slice.begin;
-  reduce(own + slice.begin, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scale);
+  reduce(own + slice.begin, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scaling);
 }
 
 /// Puts this rank's contribution to a piece into the slot of its next arrival.
@@ -134,7 +134,7 @@ void allreduce_in_places(SharedRoom& room, std::vector<std::byte*> places, std::
   {
     const CountedTime reducing(room.counters().reducing_ns);
     const std::vector<const std::byte*> sources(places.begin(), places.end());
-    reduce_to_many(places, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scale);
+    reduce_to_many(places, sources, plan.elements_in(slice.size), plan.type, plan.operation, plan.scaling);
   }
   room.arrive_and_wait();
 }

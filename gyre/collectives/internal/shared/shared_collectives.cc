@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "gyre/base/check.h"
@@ -157,8 +158,13 @@ void allgather_shared(SharedRoom& room, std::span<const std::byte> own, std::spa
   slots.end();
 }
 
-void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
-                           std::span<std::byte> output, const ReductionPlan& plan) {
+namespace {
+
+/// What to make of all ranks' contributions to elements of this rank's range: `count` of them, from `first` on.
+using Combining = std::function<void(std::span<const std::byte* const> sources, std::size_t first, std::size_t count)>;
+
+void reduce_scatter_with(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
+                         const ReductionPlan& plan, const Combining& combine) {
   const std::size_t longest = *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
   const std::size_t piece_bytes = compartment_bytes(room.size());
   const std::vector<ElementRange> places = ragged_chunks(sizes_bytes);
@@ -172,13 +178,34 @@ void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, s
       scale_contribution(plan, {to, piece.size});
     }
     room.arrive_and_wait();
-    const Piece mine = piece_of(output.size(), t, piece_bytes);
+    const Piece mine = piece_of(sizes_bytes[index_of(room.rank())], t, piece_bytes);
     if (mine.size == 0) continue;
     for (int r = 0; r < room.size(); ++r) {
       sources[index_of(r)] = compartment(room.slot(r, 1), room.size(), room.rank());
     }
-    reduce(output.data() + mine.begin, sources, plan.elements_in(mine.size), plan.type, plan.operation, plan.scale);
+    combine(sources, plan.elements_in(mine.begin), plan.elements_in(mine.size));
   }
+}
+
+}  // namespace
+
+void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
+                           std::span<std::byte> output, const ReductionPlan& plan) {
+  reduce_scatter_with(room, input, sizes_bytes, plan,
+                      [&](std::span<const std::byte* const> sources, std::size_t first, std::size_t count) {
+                        reduce(output.data() + first * size_of(plan.type), sources, count, plan.type, plan.operation,
+                               plan.scaling);
+                      });
+}
+
+void add_up_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
+                   std::span<std::byte> sums, const ReductionPlan& plan) {
+  ReductionPlan scaled = plan;
+  scaled.contribution_scale = 1.0;  // It has been applied.
+  reduce_scatter_with(room, input, sizes_bytes, scaled,
+                      [&](std::span<const std::byte* const> sources, std::size_t first, std::size_t count) {
+                        add_up(sums.data() + first * size_of(plan.sum_type()), sources, count, plan);
+                      });
 }
 
 namespace {

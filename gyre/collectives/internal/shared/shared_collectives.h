@@ -19,6 +19,10 @@ void allgather_shared(SharedRoom& room, std::span<const std::byte> own, std::spa
 void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
                            std::span<std::byte> output, const ReductionPlan& plan);
 
+/// A reduce-scatter whose results are partial sums (add_up()), to which other hosts' are added.
+void add_up_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
+                   std::span<std::byte> sums, const ReductionPlan& plan);
+
 void all_to_all_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,
                        std::span<std::byte> output, std::span<const std::size_t> receive_bytes);
 

@@ -102,14 +102,13 @@ TEST_F(CoordinatorTest, what_gives_the_same_bits_anywhere_in_a_bucket_fuses_over
     announce_everywhere(coordinator, 2, "b", signature);
     return coordinator.take_order().buckets.size() == 1;
   };
-  for (const DataType type : {DataType::kFloat32, DataType::kFloat64}) {
+  for (const DataType type : {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat32, DataType::kFloat64}) {
     EXPECT_TRUE(fuses(type, ReduceOperation::kAverage, 2));
-    EXPECT_TRUE(fuses(type, ReduceOperation::kSum, 2));
-    EXPECT_FALSE(fuses(type, ReduceOperation::kMax, 2));
+    EXPECT_TRUE(fuses(type, ReduceOperation::kProduct, 2));
+    EXPECT_TRUE(fuses(type, ReduceOperation::kMax, 3));
     EXPECT_FALSE(fuses(type, ReduceOperation::kSum, 3));
+    EXPECT_FALSE(fuses(type, ReduceOperation::kProduct, 3));
   }
-  EXPECT_FALSE(fuses(DataType::kFloat16, ReduceOperation::kSum, 2));
-  EXPECT_FALSE(fuses(DataType::kBfloat16, ReduceOperation::kSum, 2));
   EXPECT_TRUE(fuses(DataType::kBfloat16, ReduceOperation::kSum, 1));
   EXPECT_TRUE(fuses(DataType::kInt8, ReduceOperation::kAverage, 3));
   EXPECT_TRUE(fuses(DataType::kBoolean, ReduceOperation::kMin, 3));

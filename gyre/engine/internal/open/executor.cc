@@ -94,19 +94,24 @@ std::vector<std::int64_t> reduce_scatter_rows(std::int64_t rows, int size) {
   return shares;
 }
 
-collectives::Reduction reduction_of(const Signature& signature) {
-  return {signature.type, signature.operation, signature.prescale, signature.postscale};
+collectives::Reduction reduction_of(const Signature& signature, int average_over) {
+  return {.type = signature.type,
+          .operation = signature.operation,
+          .prescale = signature.prescale,
+          .postscale = signature.postscale,
+          .average_over = average_over};
 }
 
 std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pending>& pending) {
   const Request& request = pending.front().request;
+  const int average_over = operations.front().divisor;
   std::vector<Result> results(pending.size());
   switch (request.signature.kind) {
     case OperationKind::kAllreduce:
       if (pending.size() == 1) {
-        allreduce_alone(request);
+        allreduce_alone(request, average_over);
       } else {
-        allreduce_fused(pending);
+        allreduce_fused(pending, average_over);
       }
       break;
     case OperationKind::kBroadcast: broadcast(request); break;
@@ -115,8 +120,10 @@ std::vector<Result> Executor::run(const Bucket& operations, const std::vector<Pe
     case OperationKind::kAllToAll: {
       const OrderedOperation& operation = operations.front();
       const bool known = operation.rows == RowKnowledge::kKnown;
-      results[0] = run_one(request, known ? rows_of_rank(request.signature, operation.sizes, lane_.rank(), lane_.size())
-                                          : exchanged_rows(lane_, request.signature, request.name));
+      results[0] = run_one(request,
+                           known ? rows_of_rank(request.signature, operation.sizes, lane_.rank(), lane_.size())
+                                 : exchanged_rows(lane_, request.signature, request.name),
+                           average_over);
       break;
     }
     case OperationKind::kBarrier: collectives::barrier(lane_); break;
@@ -131,11 +138,11 @@ void Executor::log_choice(const Request& first, std::size_t size_bytes, collecti
                  collectives::reason_for(algorithm, size_bytes, false, collectives::placement_of(lane_)));
 }
 
-void Executor::allreduce_alone(const Request& request) {
+void Executor::allreduce_alone(const Request& request, int average_over) {
   copy_counted(request.output, request.input);
   timeline_.begin(request.name, "GYRE_ALLREDUCE");
-  const auto algorithm = collectives::allreduce(lane_, request.output, reduction_of(request.signature), peer_mappings_,
-                                                request.peer_mapped);
+  const auto algorithm = collectives::allreduce(lane_, request.output, reduction_of(request.signature, average_over),
+                                                peer_mappings_, request.peer_mapped);
   timeline_.end(request.name);
   log_choice(request, request.output.size(), algorithm);
 }
@@ -147,7 +154,7 @@ void Executor::copy_counted(std::span<std::byte> to, std::span<const std::byte> 
   copy(to, from);
 }
 
-void Executor::allreduce_fused(const std::vector<Pending>& pending) {
+void Executor::allreduce_fused(const std::vector<Pending>& pending, int average_over) {
   // Element-wise work does not care where one tensor ends and the next begins, so they stand without gaps.
   std::size_t total_bytes = 0;
   for (const Pending& one : pending) total_bytes += one.request.input.size();
@@ -161,7 +168,8 @@ void Executor::allreduce_fused(const std::vector<Pending>& pending) {
     timeline_.end(one.request.name);
     timeline_.begin(one.request.name, "GYRE_ALLREDUCE");
   }
-  const auto algorithm = collectives::allreduce(lane_, buffer, reduction_of(pending.front().request.signature));
+  const auto algorithm =
+      collectives::allreduce(lane_, buffer, reduction_of(pending.front().request.signature, average_over));
   log_choice(pending.front().request, total_bytes, algorithm);
   offset = 0;
   for (const Pending& one : pending) {
@@ -184,7 +192,7 @@ std::optional<RowDispute> Executor::find_dispute(const Request& request) {
   return internal::find_dispute(lane_, request.signature, request.name);
 }
 
-Result Executor::run_one(const Request& request, RowsOfRank rows) {
+Result Executor::run_one(const Request& request, RowsOfRank rows, int average_over) {
   const Signature& signature = request.signature;
   const std::size_t row_size_bytes = row_bytes(signature);
   Result result;
@@ -199,7 +207,7 @@ Result Executor::run_one(const Request& request, RowsOfRank rows) {
     case OperationKind::kReduceScatter:
       collectives::reduce_scatter(lane_, request.input,
                                   in_bytes(reduce_scatter_rows(signature.shape.at(0), lane_.size()), row_size_bytes),
-                                  output, reduction_of(signature));
+                                  output, reduction_of(signature, average_over));
       break;
     case OperationKind::kAllToAll:
       collectives::all_to_all(lane_, request.input, in_bytes(rows.sent, row_size_bytes), output,

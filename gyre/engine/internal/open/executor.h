@@ -25,8 +25,9 @@ struct Pending {
   std::uint64_t serial = 0;         ///< Which of this rank's submissions it is.
 };
 
-/// What a signature asks for, in the terms of the collectives.
-collectives::Reduction reduction_of(const Signature& signature);
+/// What a signature asks for, in the terms of the collectives. `average_over`: by how many an average divides; 0: by
+/// all.
+collectives::Reduction reduction_of(const Signature& signature, int average_over = 0);
 
 /// Of an allgather (`sizes`: OrderedOperation::sizes), a reduce-scatter, or an all-to-all in which every rank gets what
 /// it expects.
@@ -49,7 +50,7 @@ class Executor {
   /// throws what the collective throws, after which the lane is of no further use.
   std::vector<Result> run(const Bucket& operations, const std::vector<Pending>& pending);
   /// Runs an allgather, a reduce-scatter or an all-to-all.
-  Result run_one(const Request& request, RowsOfRank rows);
+  Result run_one(const Request& request, RowsOfRank rows, int average_over = 0);
   /// See row_counts.h. Of an all-to-all that is about to run.
   std::optional<RowDispute> find_dispute(const Request& request);
 
@@ -57,8 +58,8 @@ class Executor {
   void log_choice(const Request& first, std::size_t size_bytes, collectives::Algorithm algorithm) const;
   /// Adds its time to the lane's counter where it is worth reading the clock.
   void copy_counted(std::span<std::byte> to, std::span<const std::byte> from) const;
-  void allreduce_alone(const Request& request);
-  void allreduce_fused(const std::vector<Pending>& pending);
+  void allreduce_alone(const Request& request, int average_over);
+  void allreduce_fused(const std::vector<Pending>& pending, int average_over);
   void broadcast(const Request& request);
 
   group::Lane& lane_;

@@ -16,10 +16,8 @@ std::size_t size_bytes(const Signature& signature) {
 }  // namespace
 
 bool bits_are_free_of_place(const Signature& signature, int hosts) {
-  if (hosts == 1 || !collectives::is_floating_point(signature.type)) return true;
-  const bool wide = signature.type == DataType::kFloat32 || signature.type == DataType::kFloat64;
-  const bool adds = signature.operation == ReduceOperation::kSum || signature.operation == ReduceOperation::kAverage;
-  return hosts == 2 && wide && adds;
+  if (hosts <= 2 || !collectives::is_floating_point(signature.type)) return true;
+  return signature.operation == ReduceOperation::kMin || signature.operation == ReduceOperation::kMax;
 }
 
 std::vector<Bucket> fuse(const std::vector<std::vector<FusionItem>>& units, std::size_t fusion_bytes, int hosts) {

@@ -8,9 +8,8 @@
 namespace gyre::engine::internal {
 
 /// Whether an allreduce gives the same bits wherever its elements lie in a bucket, whatever else is in it. Between
-/// hosts the order in which an element's contributions are combined depends on its place, so this is so for integers
-/// and booleans, which do not care about order, and for sums over two hosts, of a + b and b + a; not for float16 and
-/// bfloat16, which are rounded more often in small buckets. (min and max take either of -0 and +0.)
+/// hosts the order in which an element's contributions are combined depends on its place. Integers, booleans, minimum
+/// and maximum do not care about order; and over two hosts there are only a ∘ b and b ∘ a, which are equal (ADR 68).
 bool bits_are_free_of_place(const Signature& signature, int hosts);
 
 struct FusionItem {

@@ -42,12 +42,18 @@ void fill_half(std::span<std::byte> values, ReduceOperation operation, std::uint
 
 }  // namespace
 
-void fill_with_neutral(std::span<std::byte> values, DataType type, ReduceOperation operation) {
-  if (operation == ReduceOperation::kSum || operation == ReduceOperation::kAverage) {
+void fill_with_neutral(std::span<std::byte> values, const Signature& signature) {
+  ReduceOperation operation = signature.operation;
+  const bool ordered = operation == ReduceOperation::kMin || operation == ReduceOperation::kMax;
+  // Infinity times zero is not a number; but all other contributions are zeros then.
+  if ((!ordered && operation != ReduceOperation::kProduct) || (ordered && signature.prescale == 0)) {
     std::fill(values.begin(), values.end(), std::byte{0});
     return;
   }
-  switch (type) {
+  if (ordered && signature.prescale < 0) {
+    operation = operation == ReduceOperation::kMin ? ReduceOperation::kMax : ReduceOperation::kMin;
+  }
+  switch (signature.type) {
     case DataType::kUint8: return fill_for<std::uint8_t>(values, operation);
     case DataType::kInt8: return fill_for<std::int8_t>(values, operation);
     case DataType::kInt16: return fill_for<std::int16_t>(values, operation);

@@ -7,8 +7,9 @@
 
 namespace gyre::engine::internal {
 
-/// Fills `values` (elements of `type`) with what changes nothing when it is reduced with others: zeros for a sum or an
-/// average, ones for a product, the largest value for a minimum, the smallest for a maximum. Pure.
-void fill_with_neutral(std::span<std::byte> values, DataType type, ReduceOperation operation);
+/// Fills `values` (elements of the signature's type) with a contribution that changes nothing when it is scaled and
+/// reduced with others: zeros for a sum or an average, the largest value for a minimum, the smallest for a maximum (the
+/// other way round if the prescale is negative). For a product ones, which are scaled as the others' values are. Pure.
+void fill_with_neutral(std::span<std::byte> values, const Signature& signature);
 
 }  // namespace gyre::engine::internal

@@ -383,7 +383,7 @@ Pending OpenLane::follow(const OrderedOperation& operation) {
   } else if (!signature.shape.empty()) {
     signature.shape[0] = 0;  // Of an allgather or all-to-all it has no rows.
   }
-  if (reduces) fill_with_neutral(pending.memory, signature.type, signature.operation);
+  if (reduces) fill_with_neutral(pending.memory, signature);
   begin_negotiation(pending.request);
   return pending;
 }
@@ -481,11 +481,6 @@ Pending OpenLane::take_one(const OrderedOperation& operation) {
   Pending pending = announced ? std::move(found->second) : follow(operation);
   if (announced) in_flight_.erase(found);
   reserved_.insert(operation.name);  // Until it has completed.
-  Signature& signature = pending.request.signature;
-  if (operation.divisor > 0 && signature.operation == ReduceOperation::kAverage) {
-    signature.operation = ReduceOperation::kSum;
-    signature.postscale /= operation.divisor;
-  }
   return pending;
 }
 

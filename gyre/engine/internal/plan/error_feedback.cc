@@ -18,15 +18,15 @@ namespace {
 constexpr std::size_t kPieceElements = 1024;
 
 // Not inlined: see DefaultFloatingPoint.
-[[gnu::noinline]] void compensate_with(collectives::DataType half, std::span<float> values,
-                                       std::span<float> residuals) {
+[[gnu::noinline]] void compensate_with(collectives::DataType half, std::span<float> values, std::span<float> residuals,
+                                       float prescale) {
   std::array<std::uint16_t, kPieceElements> narrow;
   std::array<float, kPieceElements> rounded;
   for (std::size_t begin = 0; begin < values.size(); begin += kPieceElements) {
     const std::size_t count = std::min(kPieceElements, values.size() - begin);
     float* value = values.data() + begin;
     float* residual = residuals.data() + begin;
-    for (std::size_t i = 0; i < count; ++i) value[i] += residual[i];
+    for (std::size_t i = 0; i < count; ++i) value[i] = prescale * value[i] + residual[i];
     collectives::narrow_float32(narrow.data(), value, count, half);
     collectives::widen_to_float32(rounded.data(), narrow.data(), count, half);
     for (std::size_t i = 0; i < count; ++i) {
@@ -39,12 +39,13 @@ constexpr std::size_t kPieceElements = 1024;
 
 }  // namespace
 
-void compensate(std::span<float> values, std::span<float> residuals, collectives::WireFormat wire) {
+void compensate(std::span<float> values, std::span<float> residuals, collectives::WireFormat wire, float prescale) {
   GYRE_CHECK(values.size() == residuals.size());
   GYRE_CHECK(wire != collectives::WireFormat::kNative);
   const DefaultFloatingPoint state;
   const bool brain = wire == collectives::WireFormat::kBfloat16;
-  compensate_with(brain ? collectives::DataType::kBfloat16 : collectives::DataType::kFloat16, values, residuals);
+  compensate_with(brain ? collectives::DataType::kBfloat16 : collectives::DataType::kFloat16, values, residuals,
+                  prescale);
 }
 
 }  // namespace gyre::engine::internal

@@ -286,13 +286,14 @@ void PlanLane::reduce(const PlanBucket& bucket) {
     timeline_.end(row_of(tensors_[index]));
     timeline_.begin(row_of(tensors_[index]), "ALLREDUCE");
   }
-  if (!residuals_.empty() && bucket.type == DataType::kFloat32) {
+  const bool compensated = !residuals_.empty() && bucket.type == DataType::kFloat32;
+  if (compensated) {
     compensate(floats_in(arena_, bucket), floats_in(std::as_writable_bytes(std::span(residuals_)), bucket),
-               options_.wire);
+               options_.wire, static_cast<float>(options_.prescale));
   }
   const collectives::Reduction reduction{.type = bucket.type,
                                          .operation = options_.operation,
-                                         .prescale = options_.prescale,
+                                         .prescale = compensated ? 1.0 : options_.prescale,
                                          .postscale = options_.postscale,
                                          .wire = options_.wire};
   collectives::allreduce_in_arena(lane_, bucket.offset_bytes, bucket.size_bytes, reduction);

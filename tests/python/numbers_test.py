@@ -1,0 +1,144 @@
+"""docs/guide/numbers.md promises where numbers are scaled and rounded: compared with NumPy on inputs whose sums are
+exact in any order. Some ranks flush denormals, which must change nothing."""
+
+import functools
+import os
+import random
+from collections.abc import Callable
+
+import gyre.torch as hvd
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+OPERATIONS = [hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product]
+FACTORS = [1.0, 1.0, 0.5, 0.25, -2.0, 3.0]
+# Units in which small multiples add up exactly: denormals, numbers of every day, the largest.
+EXPONENTS = {
+    torch.float16: [-24, 0, 12],
+    torch.bfloat16: [-133, 0, 120],
+    torch.float32: [-149, 0, 120],
+    torch.float64: [-1074, 0, 1010],
+}
+
+
+def contributions(dtype: torch.dtype, count: int, exponent: int, product: bool, seed: int) -> list[torch.Tensor]:
+    """Of all ranks, by rank."""
+    made = []
+    for rank in range(hvd.size()):
+        generator = np.random.default_rng([seed, rank])
+        multiples = generator.choice([1.0, -2.0], count) if product else generator.integers(-7, 8, count).astype(float)
+        made.append(torch.from_numpy(np.ldexp(multiples, exponent)).to(dtype))
+    return made
+
+
+def expected(tensors: list[torch.Tensor], op: object, prescale: float, postscale: float) -> torch.Tensor:
+    """One multiplication for each contribution, an exact combination, one division or multiplication, one rounding."""
+    dtype = tensors[0].dtype
+    number = np.float64 if dtype == torch.float64 else np.float32
+    functions = {hvd.Min: np.minimum, hvd.Max: np.maximum, hvd.Product: np.multiply}
+    with np.errstate(all="ignore"):
+        # A contribution is rounded when it is scaled (denormals are).
+        scaled = [(number(prescale) * t.to(torch.float64).numpy().astype(number)).astype(np.float64) for t in tensors]
+        value = functools.reduce(functions.get(op, np.add), scaled).astype(number)
+        divided_by = len(tensors) if op == hvd.Average else 1
+        divisor = divided_by / postscale
+        exact = divisor * postscale == divided_by and float(np.float32(divisor)) == divisor
+        result = value / number(divisor) if exact else value * number(postscale / divided_by)
+    return torch.from_numpy(np.asarray(result)).to(dtype)
+
+
+def same_values(result: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return bool(((result == wanted) | (result.isnan() & wanted.isnan())).all())
+
+
+def random_operations() -> None:
+    hvd.init()
+    seed = 20261124
+    chooser = random.Random(seed)
+    for number in range(60):
+        dtype = chooser.choice(list(EXPONENTS))
+        op = chooser.choice(OPERATIONS)
+        prescale, postscale = chooser.choice(FACTORS), chooser.choice(FACTORS)
+        count = chooser.choice([1, 7, 200, 1031, 70_000])
+        synchronous, scatters = chooser.random() < 0.5, chooser.random() < 0.25
+        product = op == hvd.Product
+        exponent = 0 if product else chooser.choice(EXPONENTS[dtype])
+        tensors = contributions(dtype, count, exponent, product, seed + number)
+        wanted = expected(tensors, op, prescale, postscale)
+        own = tensors[hvd.rank()]
+        torch.set_flush_denormal(hvd.rank() % 2 == 1)
+        options = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale, "name": f"n{number}"}
+        if scatters:
+            result = hvd.reducescatter(own, **options)
+            rows = [count // hvd.size() + (rank < count % hvd.size()) for rank in range(hvd.size())]
+            wanted = wanted.split(rows)[hvd.rank()]
+        elif synchronous:
+            result = hvd.allreduce(own, **options)
+        else:
+            result = hvd.synchronize(hvd.allreduce_async(own, **options))
+        torch.set_flush_denormal(False)
+        assert same_values(result, wanted), (seed, number, dtype, options, count, exponent, result, wanted)
+
+
+def test_operations_have_the_promised_values_and_keep_denormals(run_ranks: Callable[..., object]) -> None:
+    for size in (2, 3):
+        run_ranks(size, random_operations)
+
+
+def prescales() -> None:
+    hvd.init()
+    large = torch.full([5], 3e38)
+    assert torch.equal(hvd.allreduce(large, op=hvd.Sum, prescale_factor=0.25), torch.full([5], 1.5e38))
+    sparse = torch.sparse_coo_tensor(torch.tensor([[1, 3]]), torch.full([2], 3e38), [5], check_invariants=True)
+    total = hvd.allreduce(sparse, op=hvd.Sum, prescale_factor=0.25).to_dense()
+    assert torch.equal(total, torch.tensor([0.0, 1.5e38, 0.0, 1.5e38, 0.0]))
+
+
+def test_a_prescale_is_applied_before_the_sum(run_ranks: Callable[..., object]) -> None:
+    run_ranks(2, prescales)
+
+
+def divides_gradients() -> None:
+    hvd.init()
+    for factor, finite in ((1.0, False), (2.0, True), (4.0, True)):
+        weight = nn.Parameter(torch.zeros(4))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([weight], lr=1.0), [(f"w{factor}", weight)], gradient_predivide_factor=factor
+        )
+        (weight * 3e38).sum().backward()
+        optimizer.synchronize()
+        gradient = weight.grad
+        assert gradient is not None
+        assert bool(torch.isfinite(gradient).all()) == finite
+        assert not finite or torch.equal(gradient, torch.full([4], 3e38))
+
+
+def test_gradient_predivide_factor_keeps_large_gradients_finite(run_ranks: Callable[..., object]) -> None:
+    run_ranks(2, divides_gradients)
+
+
+def averages_equal_values() -> None:
+    hvd.init()
+    values = torch.arange(1, 200, dtype=torch.float32)
+    assert torch.equal(hvd.allreduce(values), values)
+
+
+def test_an_average_of_equal_values_is_that_value(run_ranks: Callable[..., object]) -> None:
+    run_ranks(3, averages_equal_values)
+
+
+def scatters_raggedly() -> None:
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    dist.init_process_group("gyre", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=size)
+    # 256 + 1 is 256 in bfloat16; three ones together are not lost.
+    value = 256.0 if rank == 0 else 1.0
+    parts = [torch.full([share + 1], value, dtype=torch.bfloat16) for share in range(size)]
+    output = torch.empty(rank + 1, dtype=torch.bfloat16)
+    dist.reduce_scatter(output, parts)
+    assert output.tolist() == [260.0] * (rank + 1)  # 259, to nearest even.
+
+
+def test_a_ragged_reduce_scatter_of_16_bits_is_rounded_once(run_ranks: Callable[..., object]) -> None:
+    run_ranks(4, scatters_raggedly)
