@@ -205,6 +205,13 @@ RowKnowledge decode_row_knowledge(std::uint8_t number) {
 
 }  // namespace
 
+Announced announcement_of(const Request& request, int rank, int size) {
+  Announced announced{request.name, request.signature, request.transient, row_counts(request.signature, rank, size)};
+  announced.signature.splits.clear();
+  announced.signature.expected_splits.clear();
+  return announced;
+}
+
 Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
   FlatBufferBuilder builder;
   std::vector<std::uint32_t> known;

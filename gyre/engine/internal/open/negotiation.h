@@ -35,6 +35,9 @@ struct AnnouncementContent {
   std::vector<DisputedRows> disputes{};
 };
 
+/// What rank `rank` of `size` says of its own operation.
+Announced announcement_of(const Request& request, int rank, int size);
+
 class AnnouncementEncoder {
  public:
   Bytes encode(const AnnouncementContent& content);

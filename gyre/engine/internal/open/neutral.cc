@@ -6,6 +6,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "gyre/collectives/data_type.h"
+
 namespace gyre::engine::internal {
 
 namespace {
@@ -65,6 +67,23 @@ void fill_with_neutral(std::span<std::byte> values, const Signature& signature) 
     case DataType::kFloat64: return fill_for<double>(values, operation);
     case DataType::kBoolean: return fill<std::uint8_t>(values, operation == ReduceOperation::kMax ? 0 : 1);
   }
+}
+
+Pending neutral_contribution(const OrderedOperation& operation) {
+  Pending pending;
+  pending.request.name = operation.name;
+  Signature& signature = pending.request.signature;
+  signature = *operation.signature;
+  const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
+  if (reduces || signature.kind == OperationKind::kBroadcast) {
+    pending.memory.resize(element_count(signature.shape) * collectives::size_of(signature.type));
+    pending.request.input = pending.memory;
+    pending.request.output = pending.memory;
+  } else if (!signature.shape.empty()) {
+    signature.shape[0] = 0;  // Of an allgather or all-to-all it has no rows.
+  }
+  if (reduces) fill_with_neutral(pending.memory, signature);
+  return pending;
 }
 
 }  // namespace gyre::engine::internal

@@ -34,13 +34,6 @@ group::LaneOptions lane_options(const group::Group& group, std::chrono::millisec
   return {kOpenLaneChannel, collectives::segment_bytes_for(group.topology().local_size(), 0), timeout};
 }
 
-Announced announcement_of(const Request& request, int rank, int size) {
-  Announced announced{request.name, request.signature, request.transient, row_counts(request.signature, rank, size)};
-  announced.signature.splits.clear();
-  announced.signature.expected_splits.clear();
-  return announced;
-}
-
 }  // namespace
 
 OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
@@ -370,24 +363,6 @@ void OpenLane::finish_join(int last_rank) {
   joins_.wake();
 }
 
-Pending OpenLane::follow(const OrderedOperation& operation) {
-  Pending pending;
-  pending.request.name = operation.name;
-  Signature& signature = pending.request.signature;
-  signature = *operation.signature;
-  const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
-  if (reduces || signature.kind == OperationKind::kBroadcast) {
-    pending.memory.resize(element_count(signature.shape) * collectives::size_of(signature.type));
-    pending.request.input = pending.memory;
-    pending.request.output = pending.memory;
-  } else if (!signature.shape.empty()) {
-    signature.shape[0] = 0;  // Of an allgather or all-to-all it has no rows.
-  }
-  if (reduces) fill_with_neutral(pending.memory, signature);
-  begin_negotiation(pending.request);
-  return pending;
-}
-
 void OpenLane::run_alone() {
   // In a group of one everything is ready at once.
   while (!in_flight_.empty()) {
@@ -478,7 +453,8 @@ Pending OpenLane::take_one(const OrderedOperation& operation) {
   }
   const Signature& ordered = announced ? found->second.request.signature : *operation.signature;
   check_sizes(operation, ordered, group_.rank(), group_.size(), announced);
-  Pending pending = announced ? std::move(found->second) : follow(operation);
+  Pending pending = announced ? std::move(found->second) : neutral_contribution(operation);
+  if (!announced) begin_negotiation(pending.request);
   if (announced) in_flight_.erase(found);
   reserved_.insert(operation.name);  // Until it has completed.
   return pending;

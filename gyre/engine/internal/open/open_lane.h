@@ -85,8 +85,6 @@ class OpenLane final : public ProcessWaits::Source {
   Pending take_one(const OrderedOperation& operation) GYRE_REQUIRES(mutex_);
   void refuse(const std::vector<Refusal>& refusals);
   void finish_join(int last_rank);
-  /// An operation that the others run and this rank, which has joined, has not announced.
-  Pending follow(const OrderedOperation& operation);
   void say_goodbye() GYRE_REQUIRES(mutex_);
   /// After all that is unsent.
   void send(AnnouncementContent content) GYRE_REQUIRES(mutex_);
