@@ -46,4 +46,17 @@ std::vector<engine::PlanTensor> read_tensor_list(const std::filesystem::path& pa
 nlohmann::json measure_exchange(engine::Runtime& runtime, const std::vector<engine::PlanTensor>& tensors, Paths paths,
                                 const Effort& effort);
 
+/// What a job of many ranks costs each of them.
+struct ScaleBench {
+  int ranks_per_host = 0;       ///< Plays so many on each host, whatever the machine; 0: as it is.
+  int rounds = 20;              ///< Of the steady allreduce.
+  std::int64_t started_ns = 0;  ///< When the first rank was started, by CLOCK_MONOTONIC.
+  bool subset = false;          ///< Also makes a process set of all ranks,
+  bool messages = false;        ///< and opens messages between two ranks.
+};
+
+/// Joins the job of the environment, sums 4 bytes several times and leaves. What it saw on the way: times, and of this
+/// process memory, descriptors and the traffic of its TCP connections. The answers are checked.
+nlohmann::json measure_scale(const ScaleBench& bench);
+
 }  // namespace gyre::bench_rank

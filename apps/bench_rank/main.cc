@@ -30,6 +30,8 @@ struct Options {
   std::string paths = "arena,tensor";
   ServerBench servers;
   std::string server_results;
+  ScaleBench scale;
+  std::vector<int> reporters{0};
   Effort effort{.rotation_bytes = kRotationBytes};
 };
 
@@ -55,6 +57,14 @@ void add_options(CLI::App& app, Options& options) {
   servers->add_flag("--own-buffers", options.servers.own_buffers, "Gradients outside of the memory that servers map");
   servers->add_option("--server-results", options.server_results, "Where servers write theirs, each with its number")
       ->required();
+  CLI::App* scale = app.add_subcommand("scale", "What a job of many ranks costs each of them");
+  scale->add_option("--ranks-per-host", options.scale.ranks_per_host, "Plays hosts of so many ranks");
+  scale->add_option("--rounds", options.scale.rounds, "Of the steady allreduce")->check(CLI::PositiveNumber);
+  scale->add_option("--started-ns", options.scale.started_ns, "When the first rank was started, by CLOCK_MONOTONIC");
+  scale->add_flag("--subset", options.scale.subset, "Also makes a process set of all ranks");
+  scale->add_flag("--messages", options.scale.messages, "Also opens messages between two ranks");
+  scale->add_option("--reporters", options.reporters, "Ranks that write RESULT.RANK")->delimiter(',');
+  scale->add_option("--result", options.result, "Where the reporters write their figures")->required();
   for (CLI::App* verb : {allreduce, messages, moves, exchange, servers}) {
     verb->add_option("--result", options.result, "Where rank 0 writes its figures")->required();
     verb->add_option("--paths", options.paths, "arena, tensor or both")->capture_default_str();
@@ -89,6 +99,13 @@ double measure_bound(const engine::Runtime& runtime, const CLI::App& app) {
 void run(const CLI::App& app, const Options& options) {
   if (app.got_subcommand("servers")) {
     run_with_servers(options.servers, options.effort, options.result, options.server_results);
+    return;
+  }
+  if (app.got_subcommand("scale")) {
+    const nlohmann::json result = measure_scale(options.scale);
+    const int rank = result["rank"];
+    if (std::ranges::find(options.reporters, rank) == options.reporters.end()) return;
+    write_file_atomically(fmt::format("{}.{}", options.result, rank), as_bytes(result.dump()));
     return;
   }
   const auto runtime = engine::Runtime::start_from_environment();

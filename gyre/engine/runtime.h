@@ -57,7 +57,7 @@ class Runtime {
   std::unique_ptr<Runtime> subset(std::vector<int> ranks, std::uint64_t id, const std::string& name = "") const;
 
   /// Messages between two ranks, outside the engine's order, whose types are DataType's numbers. Collective, once;
-  /// returns when links to all others are open. Destroy it before this runtime.
+  /// returns when the ranks of this host share memory for them. Destroy it before this runtime.
   std::unique_ptr<group::PointToPoint> open_messages() const;
 
   /// Leaves the job (a subset: only that) in good order. Idempotent; the destructor calls it.

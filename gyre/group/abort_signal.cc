@@ -46,9 +46,20 @@ void AbortSignal::remove_futex(std::atomic<std::uint32_t>* word) {
   if (found != futexes_.end()) futexes_.erase(found);
 }
 
-void AbortSignal::wake_futexes() const {
+void AbortSignal::add_notifier(const net::Notifier* notifier) {
+  const MutexLock lock(mutex_);
+  notifiers_.push_back(notifier);
+}
+
+void AbortSignal::remove_notifier(const net::Notifier* notifier) {
+  const MutexLock lock(mutex_);
+  std::erase(notifiers_, notifier);
+}
+
+void AbortSignal::wake_waiters() const {
   const MutexLock lock(mutex_);
   for (auto* word : futexes_) wake_all(word);
+  for (const net::Notifier* notifier : notifiers_) notifier->notify();
 }
 
 }  // namespace gyre::group

@@ -29,14 +29,17 @@ class AbortSignal {
   /// Readable from the moment it is triggered.
   int fd() const { return notifier_.fd(); }
 
-  /// Futex words that waiters of this process may sleep on; woken by trigger() and wake_futexes(). Their values do
+  /// Futex words that waiters of this process may sleep on; woken by trigger() and wake_waiters(). Their values do
   /// not change, so a wake between a waiter's last look at triggered() and its sleep is lost: sleep in slices of at
   /// most kLongestFutexSleep and look again.
   static constexpr std::chrono::milliseconds kLongestFutexSleep{100};
   void add_futex(std::atomic<std::uint32_t>* word);
   void remove_futex(std::atomic<std::uint32_t>* word);
+  /// Descriptors that waiters of this process may sleep on, notified by wake_waiters() and never cleared here.
+  void add_notifier(const net::Notifier* notifier);
+  void remove_notifier(const net::Notifier* notifier);
   /// Makes the sleepers look around again (a rank has left, say).
-  void wake_futexes() const;
+  void wake_waiters() const;
 
  private:
   [[noreturn]] void throw_reason() const;
@@ -46,6 +49,7 @@ class AbortSignal {
   mutable Mutex mutex_;
   std::optional<Error> reason_ GYRE_GUARDED_BY(mutex_);
   std::vector<std::atomic<std::uint32_t>*> futexes_ GYRE_GUARDED_BY(mutex_);
+  std::vector<const net::Notifier*> notifiers_ GYRE_GUARDED_BY(mutex_);
 };
 
 }  // namespace gyre::group

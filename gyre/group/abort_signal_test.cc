@@ -47,11 +47,11 @@ TEST(AbortSignal, sleepers_on_registered_futexes_wake) {
         ++wakes;
     }
   });
-  while (wakes == 0) signal.wake_futexes();
+  while (wakes == 0) signal.wake_waiters();
   signal.trigger(Error(ErrorCode::kAborted, "stop"));
   sleeper.join();
   signal.remove_futex(&word);
-  signal.wake_futexes();
+  signal.wake_waiters();
   EXPECT_GE(wakes.load(), 1);
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -41,6 +42,17 @@ class Group {
   /// no cycle of waits is possible, whatever order the ranks choose (a ring: each its next, then its previous).
   /// Errors: kTimeout, kPeerLost, kPeerLeft, kAuthentication, or the group's abort reason.
   virtual std::unique_ptr<net::Stream> open_link(int peer, std::uint64_t channel, Deadline deadline) = 0;
+
+  /// A new authenticated stream to `peer` for `channel` that this rank alone decides on: the peer need not call
+  /// anything, and gets its end where it has said accept(). Either rank may call it; each gets a stream of its own
+  /// then. Returns as soon as the connection stands. Errors: as open_link().
+  virtual std::unique_ptr<net::Stream> connect(int peer, std::uint64_t channel, Deadline deadline) = 0;
+
+  using LinkSink = std::function<void(int peer, std::unique_ptr<net::Stream> link)>;
+  /// `sink` gets this rank's ends of what others connect() for `channel`: what has come already, and what comes. It is
+  /// called on threads of the group or of other ranks, must be quick, and must not call the group. Empty: what has come
+  /// is closed, and so is what comes.
+  virtual void accept(std::uint64_t channel, LinkSink sink) = 0;
 
   /// Memory shared with the ranks of this host (and only those). Every local rank calls it with the same
   /// channel and size; returns when all have mapped it.

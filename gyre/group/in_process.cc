@@ -33,6 +33,8 @@ class Hub {
 
   std::unique_ptr<net::Stream> open_link(const Topology& topology, int peer, std::uint64_t channel, Deadline deadline)
       GYRE_EXCLUDES(mutex_);
+  std::unique_ptr<net::Stream> connect(const Topology& topology, int peer, std::uint64_t channel) GYRE_EXCLUDES(mutex_);
+  void accept(int rank, std::uint64_t channel, Group::LinkSink sink) GYRE_EXCLUDES(mutex_);
   /// `ranks`: those who share, ascending.
   std::shared_ptr<net::Segment> share_segment(const Topology& topology, const std::vector<int>& ranks,
                                               std::uint64_t channel, std::size_t size_bytes, Deadline deadline)
@@ -49,6 +51,9 @@ class Hub {
 
  private:
   using LinkKey = std::tuple<int, int, std::uint64_t>;  // Higher rank, lower rank, channel.
+
+  using SinkKey = std::pair<int, std::uint64_t>;                 // Who accepts, channel.
+  using Waiting = std::pair<int, std::unique_ptr<net::Stream>>;  // Who has connected, the other's end.
 
   /// A segment while its ranks gather.
   struct Gathering {
@@ -79,6 +84,8 @@ class Hub {
   SubgroupExits subgroup_exits_ GYRE_GUARDED_BY(mutex_);
   ConditionVariable changed_;
   std::map<LinkKey, std::unique_ptr<net::Stream>> offered_links_ GYRE_GUARDED_BY(mutex_);
+  std::map<SinkKey, std::shared_ptr<const Group::LinkSink>> sinks_ GYRE_GUARDED_BY(mutex_);
+  std::map<SinkKey, std::vector<Waiting>> direct_links_ GYRE_GUARDED_BY(mutex_);  // That nobody has accepted yet.
   std::map<SegmentKey, std::shared_ptr<Gathering>> gatherings_ GYRE_GUARDED_BY(mutex_);
 };
 
@@ -118,6 +125,36 @@ std::unique_ptr<net::Stream> Hub::open_link(const Topology& topology, int peer, 
                                                  topology.describe(peer), channel, rank));
   }
   return std::move(offered_links_.extract(key).mapped());
+}
+
+std::unique_ptr<net::Stream> Hub::connect(const Topology& topology, int peer, std::uint64_t channel) {
+  const int rank = topology.rank();
+  auto [ours, theirs] = net::make_stream_pair({topology.describe(peer), topology.describe(rank)});
+  std::shared_ptr<const Group::LinkSink> sink;
+  {
+    const MutexLock lock(mutex_);
+    abort_signal(rank).throw_if_triggered();
+    throw_if_left(topology, peer, channel);
+    const auto found = sinks_.find({peer, channel});
+    if (found != sinks_.end()) sink = found->second;
+    if (!sink) direct_links_[{peer, channel}].emplace_back(rank, std::move(theirs));
+  }
+  if (sink && *sink) (*sink)(rank, std::move(theirs));
+  return std::move(ours);
+}
+
+void Hub::accept(int rank, std::uint64_t channel, Group::LinkSink sink) {
+  const auto shared = std::make_shared<const Group::LinkSink>(std::move(sink));
+  std::vector<Waiting> waiting;
+  {
+    const MutexLock lock(mutex_);
+    sinks_[{rank, channel}] = shared;
+    if (const auto found = direct_links_.find({rank, channel}); found != direct_links_.end()) {
+      waiting = std::move(direct_links_.extract(found).mapped());
+    }
+  }
+  if (!*shared) return;
+  for (auto& [peer, link] : waiting) (*shared)(peer, std::move(link));
 }
 
 std::shared_ptr<Hub::Gathering> Hub::arrive(const Topology& topology, const std::vector<int>& ranks,
@@ -191,14 +228,14 @@ void Hub::leave(int rank) {
 
 void Hub::mark(int rank, bool lost) {
   if (!exited_.mark(rank, lost)) return;
-  for (const AbortSignal& signal : signals_) signal.wake_futexes();
+  for (const AbortSignal& signal : signals_) signal.wake_waiters();
   changed_.notify_all();
 }
 
 void Hub::leave_subgroup(int rank, std::uint64_t subgroup) {
   const MutexLock lock(mutex_);
   if (!subgroup_exits_.of(subgroup)->mark(rank)) return;
-  for (const AbortSignal& signal : signals_) signal.wake_futexes();
+  for (const AbortSignal& signal : signals_) signal.wake_waiters();
   changed_.notify_all();
 }
 
@@ -234,6 +271,16 @@ class InProcessGroup final : public Group {
     GYRE_CHECK(peer != topology_.rank());
     throw_if_left_ourselves();
     return hub_->open_link(topology_, peer, channel, deadline);
+  }
+
+  std::unique_ptr<net::Stream> connect(int peer, std::uint64_t channel, Deadline /*deadline*/) override {
+    GYRE_CHECK(peer != topology_.rank());
+    throw_if_left_ourselves();
+    return hub_->connect(topology_, peer, channel);
+  }
+
+  void accept(std::uint64_t channel, LinkSink sink) override {
+    hub_->accept(topology_.rank(), channel, std::move(sink));
   }
 
   std::shared_ptr<net::Segment> share_segment(std::uint64_t channel, std::size_t size_bytes,

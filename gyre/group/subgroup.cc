@@ -58,6 +58,22 @@ class Subgroup final : public Group {
     return parent_->open_link(in_parent(peer), channel_in_parent(channel), deadline);
   }
 
+  std::unique_ptr<net::Stream> connect(int peer, std::uint64_t channel, Deadline deadline) override {
+    throw_if_left();
+    return parent_->connect(in_parent(peer), channel_in_parent(channel), deadline);
+  }
+
+  void accept(std::uint64_t channel, LinkSink sink) override {
+    if (!sink) return parent_->accept(channel_in_parent(channel), {});
+    // Not `this`: a link may come while the subgroup ends. Ranks of the parent that are no members have no business
+    // here.
+    parent_->accept(channel_in_parent(channel),
+                    [ranks = ranks_, sink = std::move(sink)](int peer, std::unique_ptr<net::Stream> link) {
+                      const int position = position_of(peer, ranks);
+                      if (position < static_cast<int>(ranks.size())) sink(position, std::move(link));
+                    });
+  }
+
   std::shared_ptr<net::Segment> share_segment(std::uint64_t channel, std::size_t size_bytes,
                                               Deadline deadline) override {
     throw_if_left();

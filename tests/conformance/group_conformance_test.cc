@@ -3,7 +3,10 @@
 #include <poll.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -106,6 +109,83 @@ TEST_P(GroupConformance, links_connect_ranks_of_different_hosts) {
         }
       },
       {"a", "b", "a", "b"});
+}
+
+/// What others connect to this rank.
+class Incoming {
+ public:
+  Group::LinkSink sink() {
+    return [this](int peer, std::unique_ptr<net::Stream> link) {
+      const std::lock_guard lock(mutex_);
+      links_[peer] = std::move(link);
+      changed_.notify_all();
+    };
+  }
+  net::Stream& from(int peer) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, milliseconds(20'000), [&] { return links_.contains(peer); }));
+    return *links_.at(peer);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, std::unique_ptr<net::Stream>> links_;
+};
+
+// Process groups of hundreds of ranks exchange messages with a few: nobody may have to ask for the others' links.
+TEST_P(GroupConformance, any_rank_connects_to_any_other_that_asks_for_nothing) {
+  run(4,
+      [](Group& group) {
+        Incoming incoming;
+        const bool early = group.rank() % 2 == 0;
+        if (early) group.accept(5, incoming.sink());
+        std::vector<std::unique_ptr<net::Stream>> links(4);
+        for (int peer = 0; peer < 4; ++peer) {
+          if (peer == group.rank()) continue;
+          links[peer] = group.connect(peer, 5, soon());
+          say(*links[peer], 10 * group.rank() + peer);
+        }
+        if (!early) group.accept(5, incoming.sink());
+        for (int peer = 0; peer < 4; ++peer) {
+          if (peer == group.rank()) continue;
+          EXPECT_EQ(hear(incoming.from(peer)), 10 * peer + group.rank());
+        }
+        const auto everybody_is_through = group.share_segment(6, 64, soon());
+        group.accept(5, {});
+      },
+      {"a", "a", "a", "a"});
+}
+
+TEST_P(GroupConformance, a_direct_link_that_is_refused_ends) {
+  run(2, [](Group& group) {
+    if (group.rank() == 1) {
+      group.accept(5, {});
+      say(*group.open_link(0, 1, soon()), 1);
+      static_cast<void>(group.share_segment(6, 64, soon()));
+      return;
+    }
+    EXPECT_EQ(hear(*group.open_link(1, 1, soon())), 1);
+    const auto link = group.connect(1, 5, soon());
+    EXPECT_EQ(failure_of([&] { hear(*link); }).code(), ErrorCode::kPeerLost);
+    static_cast<void>(group.share_segment(6, 64, soon()));
+  });
+}
+
+TEST_P(GroupConformance, a_part_has_direct_links_of_its_own) {
+  run(3, [](Group& group) {
+    const std::shared_ptr<Group> whole(&group, [](Group*) {});
+    const std::unique_ptr<Group> part = group.rank() == 1 ? nullptr : make_subgroup(whole, {2, 0}, 1);
+    if (!part) return;
+    Incoming incoming;
+    part->accept(5, incoming.sink());
+    const auto link = part->connect(1 - part->rank(), 5, soon());
+    say(*link, part->rank());
+    EXPECT_EQ(hear(incoming.from(1 - part->rank())), 1 - part->rank());
+    say(*link, 7);
+    EXPECT_EQ(hear(incoming.from(1 - part->rank())), 7);
+    part->accept(5, {});
+  });
 }
 
 TEST_P(GroupConformance, the_topology_groups_ranks_by_host_in_the_order_of_their_lowest_rank) {

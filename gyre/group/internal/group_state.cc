@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <utility>
+#include <vector>
 
 namespace gyre::group {
 namespace {
@@ -27,14 +29,14 @@ void GroupState::fail(const Error& reason) {
 void GroupState::mark_left(int rank, bool lost) {
   const MutexLock lock(mutex_);
   if (!exited_.mark(rank, lost)) return;
-  abort_signal_.wake_futexes();
+  abort_signal_.wake_waiters();
   changed_.notify_all();
 }
 
 void GroupState::mark_left_subgroup(int rank, std::uint64_t subgroup) {
   const MutexLock lock(mutex_);
   if (!subgroup_exits_.of(subgroup)->mark(rank)) return;
-  abort_signal_.wake_futexes();
+  abort_signal_.wake_waiters();
   changed_.notify_all();
 }
 
@@ -44,13 +46,41 @@ std::shared_ptr<const ExitedRanks> GroupState::subgroup_exits(std::uint64_t subg
 }
 
 void GroupState::offer_link(const LinkKey& key, LinkConnection connection) {
-  const MutexLock lock(mutex_);
+  std::shared_ptr<const Sink> sink;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = key.purpose == Purpose::kDirectLink ? sinks_.find(key.channel) : sinks_.end();
+    if (found == sinks_.end()) return keep_offered(key, std::move(connection));
+    sink = found->second;
+  }
+  if (*sink) (*sink)(key.rank, std::move(connection));
+}
+
+void GroupState::keep_offered(const LinkKey& key, LinkConnection connection) {
   if (offered_links_.size() >= kMostOfferedLinks && !offered_links_.contains(key)) {
     throw Error(ErrorCode::kResourceExhausted,
                 fmt::format("{} connections of other ranks wait to be used; no more are taken", kMostOfferedLinks));
   }
   offered_links_[key] = std::move(connection);
   changed_.notify_all();
+}
+
+void GroupState::accept(std::uint64_t channel, Sink sink) {
+  const auto shared = std::make_shared<const Sink>(std::move(sink));
+  std::vector<std::pair<int, LinkConnection>> waiting;
+  {
+    const MutexLock lock(mutex_);
+    sinks_[channel] = shared;
+    for (auto entry = offered_links_.begin(); entry != offered_links_.end();) {
+      const auto next = std::next(entry);
+      if (entry->first.purpose == Purpose::kDirectLink && entry->first.channel == channel) {
+        waiting.emplace_back(entry->first.rank, std::move(offered_links_.extract(entry).mapped()));
+      }
+      entry = next;
+    }
+  }
+  if (!*shared) return;
+  for (auto& [rank, connection] : waiting) (*shared)(rank, std::move(connection));
 }
 
 LinkConnection GroupState::take_link(const LinkKey& key, const Topology& topology, Deadline deadline) {

@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -18,7 +19,7 @@ namespace gyre::group {
 
 /// Which connection between two ranks.
 struct LinkKey {
-  int rank = 0;  ///< The higher one, who connects.
+  int rank = 0;  ///< Of the two the one that connects.
   Purpose purpose = Purpose::kLink;
   std::uint64_t channel = 0;
 
@@ -53,6 +54,10 @@ class GroupState {
   /// Waits for offer_link(). Error(kTimeout | kPeerLeft), or the abort's reason.
   LinkConnection take_link(const LinkKey& key, const Topology& topology, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
+  using Sink = std::function<void(int rank, LinkConnection connection)>;
+  /// Gets the direct links of this channel, in place of take_link(); see Group::accept().
+  void accept(std::uint64_t channel, Sink sink) GYRE_EXCLUDES(mutex_);
+
   /// See Group::wait_for_cause.
   void wait_for_cause(int peer, std::uint64_t subgroup, Deadline deadline) GYRE_EXCLUDES(mutex_);
 
@@ -61,6 +66,7 @@ class GroupState {
   void wait_for_farewell(Deadline deadline) GYRE_EXCLUDES(mutex_);
 
  private:
+  void keep_offered(const LinkKey& key, LinkConnection connection) GYRE_REQUIRES(mutex_);
   /// From the group, or from the subgroup (0: none).
   bool is_gone(int rank, std::uint64_t subgroup) GYRE_REQUIRES(mutex_);
   void wait(Deadline deadline) GYRE_REQUIRES(mutex_);
@@ -71,6 +77,7 @@ class GroupState {
   SubgroupExits subgroup_exits_ GYRE_GUARDED_BY(mutex_);
   ConditionVariable changed_;
   std::map<LinkKey, LinkConnection> offered_links_ GYRE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::shared_ptr<const Sink>> sinks_ GYRE_GUARDED_BY(mutex_);  // By channel.
   bool farewell_finished_ GYRE_GUARDED_BY(mutex_) = false;
 };
 

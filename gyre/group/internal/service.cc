@@ -34,13 +34,14 @@ net::AcceptorOptions link_acceptor_options(const Service::Member& member, GroupS
   options.logger = member.logger;
   options.check = [epoch = member.epoch, &topology](const net::Hello& hello) {
     const auto purpose = static_cast<Purpose>(hello.purpose);
-    if (purpose != Purpose::kLink && purpose != Purpose::kSegment) {
+    if (purpose != Purpose::kLink && purpose != Purpose::kSegment && purpose != Purpose::kDirectLink) {
       throw Error(ErrorCode::kProtocol, fmt::format("purpose {} does not belong here", hello.purpose));
     }
     if (hello.epoch != epoch) throw Error(ErrorCode::kProtocol, "it belongs to another epoch of this job");
-    // The higher rank connects to the lower one.
-    if (hello.rank <= static_cast<std::uint32_t>(topology.rank()) ||
-        hello.rank >= static_cast<std::uint32_t>(topology.size())) {
+    // What both ask for the higher rank connects to the lower one.
+    const auto own = static_cast<std::uint32_t>(topology.rank());
+    const bool may_connect = purpose == Purpose::kDirectLink ? hello.rank != own : hello.rank > own;
+    if (!may_connect || hello.rank >= static_cast<std::uint32_t>(topology.size())) {
       throw Error(ErrorCode::kProtocol,
                   fmt::format("rank {} does not connect to rank {}", hello.rank, topology.rank()));
     }

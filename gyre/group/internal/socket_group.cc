@@ -115,8 +115,28 @@ std::unique_ptr<net::Stream> SocketGroup::open_link(int peer, std::uint64_t chan
   if (rank() < peer) {
     return as_stream(state_.take_link({peer, Purpose::kLink, channel}, topology_, deadline), topology_.describe(peer));
   }
+  return connect_as(Purpose::kLink, peer, channel, deadline);
+}
+
+std::unique_ptr<net::Stream> SocketGroup::connect(int peer, std::uint64_t channel, Deadline deadline) {
+  GYRE_CHECK(peer >= 0);
+  GYRE_CHECK(peer < size());
+  GYRE_CHECK(peer != rank());
+  throw_if_left();
+  return connect_as(Purpose::kDirectLink, peer, channel, deadline);
+}
+
+void SocketGroup::accept(std::uint64_t channel, LinkSink sink) {
+  if (!sink) return state_.accept(channel, {});
+  state_.accept(channel, [this, sink = std::move(sink)](int peer, LinkConnection connection) {
+    sink(peer, as_stream(std::move(connection), topology_.describe(peer)));
+  });
+}
+
+std::unique_ptr<net::Stream> SocketGroup::connect_as(Purpose purpose, int peer, std::uint64_t channel,
+                                                     Deadline deadline) {
   try {
-    const net::Hello hello = hello_for(peer, Purpose::kLink, channel);
+    const net::Hello hello = hello_for(peer, purpose, channel);
     return as_stream(connect_to_peer(topology_, peer, key_, hello, state_, deadline), topology_.describe(peer));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;

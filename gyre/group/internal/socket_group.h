@@ -19,6 +19,8 @@ class SocketGroup final : public Group {
   const Topology& topology() const override { return topology_; }
   AbortSignal& abort_signal() override { return state_.abort_signal(); }
   std::unique_ptr<net::Stream> open_link(int peer, std::uint64_t channel, Deadline deadline) override;
+  std::unique_ptr<net::Stream> connect(int peer, std::uint64_t channel, Deadline deadline) override;
+  void accept(std::uint64_t channel, LinkSink sink) override;
   std::shared_ptr<net::Segment> share_segment(std::uint64_t channel, std::size_t size_bytes,
                                               Deadline deadline) override;
   void abort(const Error& reason) override;
@@ -39,6 +41,7 @@ class SocketGroup final : public Group {
 
  private:
   void throw_if_left() const;
+  std::unique_ptr<net::Stream> connect_as(Purpose purpose, int peer, std::uint64_t channel, Deadline deadline);
   net::Hello hello_for(int peer, Purpose purpose, std::uint64_t channel) const;
 
   net::JobKey key_;

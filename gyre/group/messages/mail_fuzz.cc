@@ -76,7 +76,7 @@ void write(group::Group& group, std::span<const std::byte> input) {
   if (!input.empty()) input = input.subspan(1);
   // Before rank 0 is there to read, so that it never sees half of it.
   whole ? write_records(segment, input) : write_bytes(segment, input);
-  const auto link = group.open_link(0, kChannel, deadline);
+  const auto link = group.connect(0, kChannel, deadline);
   group.leave();
 }
 

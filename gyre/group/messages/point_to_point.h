@@ -43,14 +43,16 @@ class PointToPoint {
   /// What a message of a type and a size holds, for people: "3 float32 elements". Any type may have arrived.
   using Describe = std::function<std::string(std::uint8_t type, std::size_t size_bytes)>;
 
-  /// Collective, once per group and channel: opens a link to every peer, and shares memory with those on this host
-  /// (at most 4 MB in all, but for very many ranks). The group must outlive it.
+  /// Collective, once per group and channel: shares memory with the ranks of this host (at most 4 MB in all, but for
+  /// very many ranks). Links are opened, and threads started, by the first message from or to a rank. The group must
+  /// outlive it.
   PointToPoint(Group& group, std::uint64_t channel, Describe describe, LocalPath local = LocalPath::kSharedMemory);
   ~PointToPoint();
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
 
-  /// The memory must stay until the handle is done. Error(kInvalidArgument) unless the peer is another rank.
+  /// The memory must stay until the handle is done. The first send to a peer opens the link, within a minute; what
+  /// prevents that comes through the handle. Error(kInvalidArgument) unless the peer is another rank.
   MessageHandle send(int peer, std::int64_t tag, std::uint8_t type, std::span<const std::byte> message);
 
   /// `peer` empty: from the rank that sends first, which is the result's `source`.

@@ -66,7 +66,7 @@ void receive(group::Group& group) {
 }
 
 void send(group::Group& group, const Bytes& frames) {
-  const auto link = group.open_link(0, kChannel, Deadline::after(kPatience));
+  const auto link = group.connect(0, kChannel, Deadline::after(kPatience));
   try {
     net::write_exactly(*link, frames, Deadline::after(kPatience));
   } catch (const Error&) {

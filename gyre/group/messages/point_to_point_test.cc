@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <iterator>
 #include <numeric>
 #include <thread>
 
@@ -328,6 +330,59 @@ TEST_P(PointToPointTest, an_abort_fails_what_waits) {
   });
 }
 
+std::size_t open_descriptors() {
+  const auto entries = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+}
+
+// A process group opened a link to every rank and started a thread: hundreds of megabytes with a thousand ranks.
+TEST(PointToPointOnDemandTest, only_ranks_that_exchange_messages_are_linked) {
+  constexpr int kSize = 24;
+  const auto groups = make_in_process_groups(kSize, std::vector<std::string>(kSize, "host"));
+  const std::size_t without = open_descriptors();
+  std::vector<std::unique_ptr<PointToPoint>> messages;
+  for (const auto& group : groups) {
+    messages.push_back(std::make_unique<PointToPoint>(*group, kChannel, describe, LocalPath::kLinks));
+  }
+  // Each has an eventfd, and nothing else.
+  EXPECT_LE(open_descriptors(), without + kSize);
+  std::vector<std::int32_t> sent{5};
+  std::vector<std::int32_t> received(1);
+  const MessageHandle receive = messages[2]->receive(20, 0, kInt32, bytes_of(received));
+  messages[20]->send(2, 0, kInt32, bytes_of(sent)).wait();
+  receive.wait();
+  EXPECT_EQ(received, sent);
+  EXPECT_LE(open_descriptors(), without + kSize + 2);  // Both ends of the link.
+  messages[2]->send(20, 0, kInt32, bytes_of(sent));    // It goes over the same one.
+  messages[20]->receive(2, 0, kInt32, bytes_of(received)).wait();
+  EXPECT_LE(open_descriptors(), without + kSize + 2);
+}
+
+// No link ends with them.
+TEST_P(PointToPointTest, a_receive_from_anybody_fails_when_all_others_have_left) {
+  run_in_process(3, [&](Group& group) {
+    PointToPoint messages(group, kChannel, describe, GetParam());
+    std::vector<std::int32_t> value(1);
+    if (group.rank() != 0) {
+      messages.shutdown();
+      return;
+    }
+    EXPECT_THAT(failure_of(messages.receive(std::nullopt, 0, kInt32, bytes_of(value))), HasSubstr("PEER_LEFT"));
+    EXPECT_THAT(failure_of(messages.send(1, 0, kInt32, bytes_of(value))), HasSubstr("PEER_LEFT"));
+    EXPECT_THAT(failure_of(messages.receive(2, 0, kInt32, bytes_of(value))), HasSubstr("PEER_LEFT"));
+  });
+}
+
+TEST_P(PointToPointTest, messages_before_and_after_a_shutdown_without_use_fail) {
+  run_in_process(2, [&](Group& group) {
+    PointToPoint messages(group, kChannel, describe, GetParam());
+    messages.shutdown();
+    std::vector<std::int32_t> value(1);
+    EXPECT_THAT(failure_of(messages.receive(1 - group.rank(), 0, kInt32, bytes_of(value))), HasSubstr("SHUT_DOWN"));
+    EXPECT_THAT(failure_of(messages.send(1 - group.rank(), 0, kInt32, bytes_of(value))), HasSubstr("SHUT_DOWN"));
+  });
+}
+
 // A sender that uses a number again would have two messages written into one receive.
 TEST(PointToPointOverLinksTest, what_makes_no_sense_fails_the_group) {
   const auto header_of = [](std::uint64_t message, std::uint32_t kind, std::span<const std::byte> payload) {
@@ -360,7 +415,7 @@ TEST(PointToPointOverLinksTest, what_makes_no_sense_fails_the_group) {
           all.insert(all.end(), offered.begin(), offered.end());
         }
         const Deadline deadline = Deadline::after(std::chrono::seconds(30));
-        const auto link = group.open_link(0, kChannel, deadline);
+        const auto link = group.connect(0, kChannel, deadline);
         net::write_exactly(*link, all, deadline);
         while (!group.abort_signal().triggered()) std::this_thread::yield();
         EXPECT_THAT(group.abort_signal().reason()->what(), HasSubstr(words));
@@ -392,7 +447,7 @@ TEST(PointToPointInSharedMemoryTest, records_that_make_no_sense_fail_the_group) 
         const Deadline deadline = Deadline::after(std::chrono::seconds(30));
         const internal::MailSegment segment(
             group.share_segment(kChannel, internal::MailSegment::bytes_for(2), deadline), 2);
-        const auto link = group.open_link(0, kChannel, deadline);
+        const auto link = group.connect(0, kChannel, deadline);
         internal::MailWriter writer(segment.control(1, 0), segment.ring(1, 0), "rank 0");
         for (const MailHead& head : heads) writer.write(head, Bytes(head.size_bytes == 9 ? 3 : 0));
         while (!group.abort_signal().triggered()) std::this_thread::yield();

@@ -24,7 +24,12 @@ enum class MessageType : std::uint16_t {
 };
 
 /// What the Hello of a connection (gyre/net/handshake.h) says it is for.
-enum class Purpose : std::uint32_t { kMembership = 1, kLink = 2, kSegment = 3 };
+enum class Purpose : std::uint32_t {
+  kMembership = 1,
+  kLink = 2,        ///< Both ranks ask for it; the higher one connects.
+  kSegment = 3,     ///< Likewise.
+  kDirectLink = 4,  ///< One rank asks for it, whichever; see Group::connect().
+};
 
 /// Limits on what peers send. Nothing of ours comes near them.
 constexpr int kMostRanks = 1 << 16;

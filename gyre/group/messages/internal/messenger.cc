@@ -8,11 +8,13 @@
 
 #include "gyre/base/random.h"
 #include "gyre/base/thread.h"
+#include "gyre/group/internal/group_state.h"
 
 namespace gyre::group::internal {
 
 namespace {
 
+/// Of a link, and of the shared memory.
 constexpr std::chrono::seconds kLinkTimeout{60};
 /// Of messages that came with their offers before their receives were posted; what would be more is fetched when it is
 /// received.
@@ -36,32 +38,102 @@ std::uint64_t secret_number() {
 
 }  // namespace
 
+Error shut_down() { return {ErrorCode::kShutDown, "the process group was shut down on this rank"}; }
+
 Messenger::Messenger(Group& group, std::uint64_t channel, PointToPoint::Describe describe, LocalPath local)
-    : group_(group), describe_(std::move(describe)), local_(local), probe_(secret_number()) {
-  const Deadline deadline = Deadline::after(kLinkTimeout);
+    : group_(group), channel_(channel), describe_(std::move(describe)), local_(local), probe_(secret_number()) {
   const MutexLock lock(mutex_);
-  if (local_ != LocalPath::kLinks && group_.topology().local_size() > 1) open_mail(channel, deadline);
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    if (rank != group_.rank()) make_peer(rank, channel, deadline);
-  }
+  if (local_ != LocalPath::kLinks && group_.topology().local_size() > 1) open_mail(Deadline::after(kLinkTimeout));
 }
 
 void Messenger::start() {
-  if (group_.size() > 1) thread_ = start_thread("point-to-point messages", [this] { run(); });
+  if (group_.size() == 1) return;
+  group_.abort_signal().add_notifier(&wake_);
+  group_.accept(channel_, [weak = weak_from_this()](int rank, std::unique_ptr<net::Stream> stream) {
+    if (const auto self = weak.lock()) self->take_link(rank, std::move(stream));
+  });
 }
 
-void Messenger::make_peer(int rank, std::uint64_t channel, Deadline deadline) {
-  auto peer =
-      std::make_unique<Peer>(rank, group_.open_link(rank, channel, deadline), static_cast<std::uint32_t>(channel));
-  const Topology& topology = group_.topology();
-  const auto place = std::ranges::find(topology.local_ranks(), rank);
-  if (segment_ && place != topology.local_ranks().end()) {
-    const int local_rank = static_cast<int>(place - topology.local_ranks().begin());
-    peer->mail = std::make_unique<Mail>(*segment_, topology.local_rank(), local_rank, topology.self(),
-                                        topology.member(rank), topology.describe(rank));
-    mails_.push_back(peer->mail.get());
+void Messenger::ensure_thread() {
+  if (!thread_.joinable()) thread_ = start_thread("point-to-point messages", [this] { run(); });
+}
+
+Peer* Messenger::known_peer(int rank) {
+  const auto found = peers_.find(rank);
+  return found == peers_.end() ? nullptr : found->second.get();
+}
+
+Peer& Messenger::add_line(int rank, std::unique_ptr<net::Stream> stream) {
+  const auto channel = static_cast<std::uint32_t>(channel_);
+  auto line = std::make_unique<Line>(std::move(stream), channel);
+  if (Peer* const known = known_peer(rank)) {
+    known->lines.push_back(std::move(line));
+    return *known;
   }
-  peers_.push_back(std::move(peer));
+  auto peer = std::make_unique<Peer>(rank, std::move(line), channel);
+  peer->mail = mail_of(rank);
+  if (peer->mail) {
+    const std::size_t count = mail_count_.load(std::memory_order_relaxed);
+    mails_[count] = peer->mail.get();
+    mail_count_.store(count + 1, std::memory_order_release);
+  }
+  return *peers_.emplace(rank, std::move(peer)).first->second;
+}
+
+void Messenger::take_link(int rank, std::unique_ptr<net::Stream> stream) {
+  const MutexLock lock(mutex_);
+  if (ended()) return;
+  const Peer* const known = known_peer(rank);
+  if (known != nullptr && known->lines.size() >= Peer::kMostLines) return;  // It makes one at most.
+  try {
+    ensure_thread();
+    add_line(rank, std::move(stream));
+  } catch (const std::exception&) {
+    return;  // The link is closed, which says to the other rank that nothing can be sent here.
+  }
+  wake_.notify();
+  alert_ourselves();
+}
+
+Peer* Messenger::peer_for_sending(int rank, const MessageHandle& handle) {
+  while (connecting_.contains(rank)) connected_.wait(mutex_);
+  try {
+    if (!ended() && !gone_.contains(rank) && known_peer(rank) == nullptr) {
+      connecting_.insert(rank);
+      std::unique_ptr<net::Stream> stream;
+      std::optional<Error> failure;
+      {
+        const Unlocked unlocked(mutex_);
+        try {
+          stream = group_.connect(rank, channel_, Deadline::after(kLinkTimeout));
+        } catch (const Error& error) {
+          failure = error;
+        }
+      }
+      connecting_.erase(rank);
+      connected_.notify_all();
+      if (stream && !ended()) {
+        ensure_thread();
+        add_line(rank, std::move(stream));
+        wake_.notify();
+      } else if (failure && known_peer(rank) == nullptr && !ended()) {
+        handle.fail(*failure);
+        return nullptr;
+      }
+    }
+  } catch (const Error& error) {  // No thread.
+    handle.fail(error);
+    return nullptr;
+  }
+  if (failure_ || stopping_) {
+    handle.fail(failure_ ? *failure_ : shut_down());
+    return nullptr;
+  }
+  if (const auto gone = gone_.find(rank); gone != gone_.end()) {
+    handle.fail(gone->second);
+    return nullptr;
+  }
+  return known_peer(rank);
 }
 
 void Messenger::check_peer(int peer, std::string_view what) const {
@@ -79,11 +151,9 @@ MessageHandle Messenger::send(int rank, Send send) {
   MessageHandle handle(shared_from_this(), note_times_);
   send.handle = handle;
   const MutexLock lock(mutex_);
-  Peer& peer = peer_of(rank);
-  if (failure_ || peer.lost) {
-    handle.fail(failure_ ? *failure_ : *peer.lost);
-    return handle;
-  }
+  Peer* const found = peer_for_sending(rank, handle);
+  if (found == nullptr) return handle;
+  Peer& peer = *found;
   const std::uint64_t number = ++sent_;
   const auto message = send.message;
   const MailHead head{.number = number,
@@ -108,40 +178,47 @@ MessageHandle Messenger::send(int rank, Send send) {
 bool Messenger::meet_waiting(Peer& peer, Receive& receive) {
   if (receive.peer && peer.rank != *receive.peer) return false;
   const auto found = std::ranges::find(peer.waiting, receive.tag, &Offer::tag);
-  if (found != peer.waiting.end()) {
-    Offer offer = std::move(*found);
-    peer.waiting.erase(found);
-    const std::optional<Bytes> content = std::move(offer.content);
-    if (content) kept_bytes_ -= content->size();
-    accept(peer, std::move(offer), content ? std::span<const std::byte>(*content) : std::span<const std::byte>{},
-           std::move(receive));
-    return true;
+  if (found == peer.waiting.end()) return false;
+  Offer offer = std::move(*found);
+  peer.waiting.erase(found);
+  const std::optional<Bytes> content = std::move(offer.content);
+  if (content) kept_bytes_ -= content->size();
+  accept(peer, std::move(offer), content ? std::span<const std::byte>(*content) : std::span<const std::byte>{},
+         std::move(receive));
+  return true;
+}
+
+std::optional<Error> Messenger::hopeless(std::optional<int> rank) {
+  if (failure_ || stopping_) return failure_ ? *failure_ : shut_down();
+  if (rank) {
+    const auto found = gone_.find(*rank);
+    return found == gone_.end() ? std::nullopt : std::optional(found->second);
   }
-  if (!peer.lost) return false;
-  const bool all_lost = std::ranges::all_of(peers_, [](const auto& other) { return other->lost.has_value(); });
-  if (receive.peer || all_lost) receive.handle.fail(*peer.lost);
-  return receive.peer || all_lost;
+  const bool all_gone = static_cast<int>(gone_.size()) == group_.size() - 1;
+  return all_gone ? std::optional(gone_.begin()->second) : std::nullopt;
 }
 
 MessageHandle Messenger::receive(Receive receive) {
   if (receive.peer) check_peer(*receive.peer, "a receive from");
   MessageHandle handle(shared_from_this(), note_times_);
   receive.handle = handle;
-  const MutexLock lock(mutex_);
-  if (failure_) {
-    handle.fail(*failure_);
-    return handle;
-  }
-  if (peers_.empty()) {
+  if (group_.size() == 1) {
     throw Error(ErrorCode::kInvalidArgument, "a receive from any rank, in a group of one rank");
   }
-  for (const auto& peer : peers_) {
-    if (!meet_waiting(*peer, receive)) continue;
+  const MutexLock lock(mutex_);
+  for (const auto& [rank, peer] : peers_) {
+    if (ended() || !meet_waiting(*peer, receive)) continue;
     if (!peer->mail) wake_.notify();
     begin_copy();
     alert_peers();
     return handle;
   }
+  if (!ended()) note_exits();
+  if (const auto reason = hopeless(receive.peer)) {
+    handle.fail(*reason);
+    return handle;
+  }
+  ensure_thread();  // Which sees a failure of the group.
   receives_.push_back(std::move(receive));
   return handle;
 }
@@ -284,10 +361,15 @@ void Messenger::peer_left(Peer& peer, const Error& reason) {
     }
     copies_ = std::move(others);
   }
-  const bool all_lost = std::ranges::all_of(peers_, [](const auto& other) { return other->lost.has_value(); });
+  rank_is_gone(peer.rank, reason);
+}
+
+void Messenger::rank_is_gone(int rank, const Error& reason) {
+  gone_.emplace(rank, reason);
+  const bool all_gone = static_cast<int>(gone_.size()) == group_.size() - 1;
   std::deque<Receive> kept;
   for (Receive& receive : receives_) {
-    if (all_lost || receive.peer == peer.rank) {
+    if (all_gone || receive.peer == rank) {
       receive.handle.fail(reason);
     } else {
       kept.push_back(std::move(receive));
@@ -297,33 +379,52 @@ void Messenger::peer_left(Peer& peer, const Error& reason) {
   ++changes_;
 }
 
+void Messenger::note_exits() {
+  const int exits = group_.exit_count();
+  if (std::exchange(exits_seen_, exits) == exits) return;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    // What a peer has sent before it left comes first: its link says when that is all.
+    if (rank == group_.rank() || !group_.has_left(rank) || known_peer(rank) != nullptr || gone_.contains(rank))
+      continue;
+    rank_is_gone(rank, group::peer_left(group_.topology(), rank, group_.was_lost(rank)));
+  }
+}
+
 void Messenger::fail_all(const Error& failure) {
   const MutexLock lock(mutex_);
   failure_ = failure;
   copying_is_over_ = true;
   // The others may be copying what is sent from here: they find out that it may be gone when they are through.
   if (desk_ != nullptr) desk_->closed.store(1, std::memory_order_seq_cst);
-  for (const auto& peer : peers_) {
+  for (const auto& [rank, peer] : peers_) {
     if (!peer->lost) peer_left(*peer, failure);
   }
+  for (const Receive& receive : std::exchange(receives_, {})) receive.handle.fail(failure);
   alert_ourselves();
 }
 
 void Messenger::shutdown() {
   {
     const MutexLock lock(mutex_);
-    stopping_ = true;
+    stopping_ = true;  // No thread is started from here on.
   }
   wake_.notify();
   if (thread_.joinable()) thread_.join();
   const MutexLock lock(mutex_);
+  if (!failure_) failure_ = shut_down();  // There was no thread.
+  if (desk_ != nullptr) desk_->closed.store(1, std::memory_order_seq_cst);
   while (helpers_ > 0) changed_.wait(mutex_);
+  while (!connecting_.empty()) connected_.wait(mutex_);
 }
 
 void Messenger::close() {
+  if (group_.size() > 1) {
+    group_.accept(channel_, {});
+    group_.abort_signal().remove_notifier(&wake_);
+  }
   shutdown();
   const MutexLock lock(mutex_);
-  mails_.clear();
+  mail_count_ = 0;
   peers_.clear();
   segment_.reset();
 }

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -32,14 +34,18 @@ class GYRE_SCOPED_CAPABILITY Unlocked {
   Mutex& mutex_;
 };
 
+/// Why messages fail after Messenger::shutdown().
+Error shut_down();
+
 /// What a PointToPoint consists of. The ranks of other hosts are reached over links, which the service thread serves;
 /// those of this host through shared memory, at which one thread at a time looks: a caller that waits, or else the
-/// service thread. Thread-safe.
+/// service thread. A rank becomes a peer, with a link, by the first message from or to it; the service thread starts
+/// with the first use. Thread-safe.
 class Messenger final : public MessageHandle::Helper, public std::enable_shared_from_this<Messenger> {
  public:
   Messenger(Group& group, std::uint64_t channel, PointToPoint::Describe describe, LocalPath local);
 
-  void start();  ///< Once, before all that follows.
+  void start();  ///< Once, before all that follows: from here on other ranks can reach this one.
   MessageHandle send(int rank, Send send);
   MessageHandle receive(Receive receive);
   void shutdown();
@@ -52,12 +58,20 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
   // messenger.cc: which send meets which receive, and what becomes of them.
 
   void check_peer(int peer, std::string_view what) const;
-  Peer& peer_of(int rank) GYRE_REQUIRES(mutex_) {
-    return *peers_[static_cast<std::size_t>(rank < group_.rank() ? rank : rank - 1)];
-  }
-  void make_peer(int rank, std::uint64_t channel, Deadline deadline) GYRE_REQUIRES(mutex_);
-  /// True when the receive has met an offer of `peer`, or must fail because of it.
+  bool ended() const GYRE_REQUIRES(mutex_) { return failure_ || stopping_; }
+  /// Null where the rank cannot be reached any more, and `handle` has failed. May take a while, and holds up nobody
+  /// then.
+  Peer* peer_for_sending(int rank, const MessageHandle& handle) GYRE_REQUIRES(mutex_);
+  /// Null for a rank without a link.
+  Peer* known_peer(int rank) GYRE_REQUIRES(mutex_);
+  Peer& add_line(int rank, std::unique_ptr<net::Stream> stream) GYRE_REQUIRES(mutex_);
+  /// A link that another rank has opened.
+  void take_link(int rank, std::unique_ptr<net::Stream> stream) GYRE_EXCLUDES(mutex_);
+  void ensure_thread() GYRE_REQUIRES(mutex_);
+  /// True when the receive has met an offer of `peer`.
   bool meet_waiting(Peer& peer, Receive& receive) GYRE_REQUIRES(mutex_);
+  /// Why a receive from `rank` (empty: from anybody) can never complete.
+  std::optional<Error> hopeless(std::optional<int> rank) GYRE_REQUIRES(mutex_);
   void take_offer(Peer& peer, Offer offer, std::span<const std::byte> content) GYRE_REQUIRES(mutex_);
   void accept(Peer& peer, Offer offer, std::span<const std::byte> content, Receive receive) GYRE_REQUIRES(mutex_);
   void accepted(Peer& peer, std::uint64_t number) GYRE_REQUIRES(mutex_);
@@ -68,6 +82,10 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
   std::span<std::byte> place_of(Peer& peer, std::uint64_t number, std::size_t size_bytes) GYRE_REQUIRES(mutex_);
   void complete(const MessageHandle& handle, Arrival arrival) GYRE_REQUIRES(mutex_);
   void peer_left(Peer& peer, const Error& reason) GYRE_REQUIRES(mutex_);
+  /// Fails the receives that wait for this rank alone, or for anybody when nobody is left.
+  void rank_is_gone(int rank, const Error& reason) GYRE_REQUIRES(mutex_);
+  /// Ranks that have left without ever having been peers: no link says so.
+  void note_exits() GYRE_REQUIRES(mutex_);
   void fail_all(const Error& failure) GYRE_EXCLUDES(mutex_);
 
   // messenger_links.cc: the service thread and the links.
@@ -86,7 +104,9 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
 
   // messenger_mail.cc: shared memory.
 
-  void open_mail(std::uint64_t channel, Deadline deadline) GYRE_REQUIRES(mutex_);
+  void open_mail(Deadline deadline) GYRE_REQUIRES(mutex_);
+  std::unique_ptr<Mail> mail_of(int rank) GYRE_REQUIRES(mutex_);
+  std::span<Mail* const> mails() const { return {mails_.data(), mail_count_.load(std::memory_order_acquire)}; }
   /// Takes all records that have come in.
   void drain_mail() GYRE_REQUIRES(mutex_);
   void drain(Peer& peer) GYRE_REQUIRES(mutex_);
@@ -130,12 +150,17 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
   void end_copy(Copy copy, bool copied) GYRE_REQUIRES(mutex_);
 
   Group& group_;
+  const std::uint64_t channel_;
   const PointToPoint::Describe describe_;
   std::atomic<bool> note_times_ = false;
   const LocalPath local_;
   net::Notifier wake_;
   Mutex mutex_;
-  std::vector<std::unique_ptr<Peer>> peers_ GYRE_GUARDED_BY(mutex_);  // By rank, without our own.
+  std::map<int, std::unique_ptr<Peer>> peers_ GYRE_GUARDED_BY(mutex_);  // By rank; grows until close().
+  std::set<int> connecting_ GYRE_GUARDED_BY(mutex_);                    // Ranks to which a caller opens a link.
+  ConditionVariable connected_;                                         // Changes of connecting_.
+  std::map<int, Error> gone_ GYRE_GUARDED_BY(mutex_);  // Ranks from which nothing can come any more, and why.
+  int exits_seen_ GYRE_GUARDED_BY(mutex_) = 0;
   std::deque<Receive> receives_ GYRE_GUARDED_BY(mutex_);  // That meet no offer yet; in the order of posting.
   std::uint64_t sent_ GYRE_GUARDED_BY(mutex_) = 0;
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
@@ -144,7 +169,8 @@ class Messenger final : public MessageHandle::Helper, public std::enable_shared_
   // Shared memory. Set before start(), but for what lies behind the pointers.
   std::unique_ptr<MailSegment> segment_;  // Null where no other rank is reached through it.
   Desk* desk_ = nullptr;                  // Ours.
-  std::vector<Mail*> mails_;              // Of all peers on this host.
+  std::vector<Mail*> mails_;              // Of all peers on this host, as many as mail_count_ says; see mails().
+  std::atomic<std::size_t> mail_count_{0};
   bool spins_ = false;
   const std::uint64_t probe_;  // Known to the others, who find it in our memory.
 

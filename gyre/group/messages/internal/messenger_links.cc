@@ -50,15 +50,17 @@ void Messenger::arrived(Peer& peer, const net::FrameHeader& header, std::span<co
 }
 
 void Messenger::exchange_with(Peer& peer) {
-  peer.reader.read([&](const net::FrameHeader& header)
-                       GYRE_REQUIRES(mutex_) { return place_of(peer, header.collective, header.payload_bytes); },
-                   [&](const net::FrameHeader& header, std::span<const std::byte> payload)
-                       GYRE_REQUIRES(mutex_) { arrived(peer, header, payload); });
+  for (const auto& line : peer.lines) {
+    line->reader.read([&](const net::FrameHeader& header)
+                          GYRE_REQUIRES(mutex_) { return place_of(peer, header.collective, header.payload_bytes); },
+                      [&](const net::FrameHeader& header, std::span<const std::byte> payload)
+                          GYRE_REQUIRES(mutex_) { arrived(peer, header, payload); });
+  }
   peer.writer.write();
 }
 
 void Messenger::say_last_words() {
-  for (const auto& peer : peers_) {
+  for (const auto& [rank, peer] : peers_) {
     if (peer->lost) continue;
     if (peer->mail) flush(*peer);
     try {
@@ -75,10 +77,11 @@ void Messenger::wait_for_events() {
   int timeout_ms = -1;
   {
     const MutexLock lock(mutex_);
-    for (const auto& peer : peers_) {
+    for (const auto& [rank, peer] : peers_) {
       if (peer->lost) continue;
-      const auto events = static_cast<short>(peer->writer.idle() ? POLLIN : POLLIN | POLLOUT);
-      polled_.push_back({peer->stream->fd(), events, 0});
+      for (const auto& line : peer->lines) polled_.push_back({line->stream->fd(), POLLIN, 0});
+      // What is written goes over the first one.
+      if (!peer->writer.idle()) polled_[polled_.size() - peer->lines.size()].events |= POLLOUT;
     }
     quiet_looks_ = std::exchange(records_seen_, records_) == records_ ? quiet_looks_ + 1 : 0;
     service_ = segment_ && quiet_looks_ < kQuietLooks ? Service::kLooksSoon : Service::kAsleep;
@@ -108,7 +111,8 @@ bool Messenger::serve_once() {
     return true;
   }
   const std::uint64_t changes_before = changes_;
-  for (const auto& peer : peers_) {
+  note_exits();
+  for (const auto& [rank, peer] : peers_) {
     if (peer->lost) continue;
     try {
       exchange_with(*peer);
@@ -142,7 +146,7 @@ void Messenger::serve() {
 }
 
 void Messenger::run() {
-  Error failure(ErrorCode::kShutDown, "the process group was shut down on this rank");
+  Error failure = shut_down();
   try {
     serve();
   } catch (const std::exception& error) {

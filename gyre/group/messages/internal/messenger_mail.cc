@@ -45,19 +45,29 @@ bool over(std::optional<SteadyClock::time_point> until) { return until && Steady
 
 }  // namespace
 
-void Messenger::open_mail(std::uint64_t channel, Deadline deadline) {
+void Messenger::open_mail(Deadline deadline) {
   const Topology& topology = group_.topology();
   const int local_size = topology.local_size();
-  segment_ = std::make_unique<MailSegment>(group_.share_segment(channel, MailSegment::bytes_for(local_size), deadline),
+  segment_ = std::make_unique<MailSegment>(group_.share_segment(channel_, MailSegment::bytes_for(local_size), deadline),
                                            local_size);
   desk_ = &segment_->desk(topology.local_rank());
   desk_->probe_address.store(reinterpret_cast<std::uint64_t>(&probe_), std::memory_order_relaxed);
   desk_->probe_value.store(probe_, std::memory_order_relaxed);
   spins_ = local_size <= usable_cores();
+  mails_.resize(static_cast<std::size_t>(local_size) - 1);
+}
+
+std::unique_ptr<Mail> Messenger::mail_of(int rank) {
+  const Topology& topology = group_.topology();
+  const auto place = std::ranges::find(topology.local_ranks(), rank);
+  if (!segment_ || place == topology.local_ranks().end()) return nullptr;
+  const int local_rank = static_cast<int>(place - topology.local_ranks().begin());
+  return std::make_unique<Mail>(*segment_, topology.local_rank(), local_rank, topology.self(), topology.member(rank),
+                                topology.describe(rank));
 }
 
 void Messenger::drain_mail() {
-  for (const auto& peer : peers_) {
+  for (const auto& [rank, peer] : peers_) {
     if (peer->mail && !peer->lost) drain(*peer);
   }
 }
@@ -154,11 +164,12 @@ bool Messenger::flush_some(Peer& peer) {
 }
 
 void Messenger::alert_peers() {
-  if (std::ranges::none_of(peers_, [](const auto& peer) { return peer->mail && peer->mail->to_alert; })) return;
+  const auto to_alert = [](const auto& entry) { return entry.second->mail && entry.second->mail->to_alert; };
+  if (std::ranges::none_of(peers_, to_alert)) return;
   // No alert is lost. Both of us write, then read: we the records, then their attention; they their attention, then
   // whether there are records.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (const auto& peer : peers_) {
+  for (const auto& [rank, peer] : peers_) {
     if (!peer->mail || !std::exchange(peer->mail->to_alert, false)) continue;
     Desk& desk = peer->mail->desk;
     Attention seen = desk.attention.load(std::memory_order_relaxed);
@@ -185,7 +196,7 @@ void Messenger::knock(Peer& peer) {
 }
 
 void Messenger::hurry_peers() {
-  for (const auto& peer : peers_) {
+  for (const auto& [rank, peer] : peers_) {
     if (!peer->mail || peer->lost) continue;
     Attention soon = Attention::kSoon;
     if (peer->mail->desk.attention.compare_exchange_strong(soon, Attention::kLookedAt)) knock(*peer);
@@ -202,7 +213,7 @@ void Messenger::alert_ourselves() {
 }
 
 bool Messenger::mail_pending() const {
-  return std::ranges::any_of(mails_, [](const Mail* mail) {
+  return std::ranges::any_of(mails(), [](const Mail* mail) {
     return mail->in.pending() || (mail->wants_room.load(std::memory_order_relaxed) && mail->out.room_was_made());
   });
 }
@@ -219,7 +230,7 @@ bool Messenger::may_spin() const {
     desk_->processor.store(processor, std::memory_order_relaxed);
   }
   return std::ranges::none_of(
-      mails_, [&](const Mail* mail) { return mail->desk.processor.load(std::memory_order_relaxed) == processor; });
+      mails(), [&](const Mail* mail) { return mail->desk.processor.load(std::memory_order_relaxed) == processor; });
 }
 
 bool Messenger::look_for_a_while(std::uint64_t changes_seen) const {

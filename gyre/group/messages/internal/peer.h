@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -80,15 +81,28 @@ struct Mail {
   bool to_alert = false;                ///< Something was written since it was last alerted.
 };
 
-/// One other rank.
+/// A link to another rank.
+struct Line {
+  Line(std::unique_ptr<net::Stream> link, std::uint32_t channel) : stream(std::move(link)), reader(*stream, channel) {}
+
+  const std::unique_ptr<net::Stream> stream;
+  MessageReader reader;
+};
+
+/// One other rank with which messages are exchanged.
 struct Peer {
-  Peer(int peer_rank, std::unique_ptr<net::Stream> link, std::uint32_t channel)
-      : rank(peer_rank), stream(std::move(link)), writer(*stream, channel), reader(*stream, channel) {}
+  Peer(int peer_rank, std::unique_ptr<Line> line, std::uint32_t channel)
+      : rank(peer_rank), writer(*line->stream, channel) {
+    lines.push_back(std::move(line));
+  }
+
+  /// Two when both ranks have connected at the same time. All that a rank writes goes over its first one, so it arrives
+  /// in its order; both read from both.
+  static constexpr std::size_t kMostLines = 2;
 
   const int rank;
-  const std::unique_ptr<net::Stream> stream;  ///< To a rank of this host only for knocks, and to see its end.
+  std::vector<std::unique_ptr<Line>> lines;  ///< To a rank of this host only for knocks, and to see its end.
   MessageWriter writer;
-  MessageReader reader;
   std::unique_ptr<Mail> mail{};                 ///< Of a rank of this host.
   std::map<std::uint64_t, Send> offered{};      ///< Ours, by number, that it has not taken or accepted yet.
   std::uint64_t last_offer = 0;                 ///< Its latest number: a sender counts its messages.
