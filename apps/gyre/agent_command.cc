@@ -17,6 +17,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/jobs/agent/agent.h"
 #include "gyre/jobs/agent/mounts.h"
@@ -63,28 +64,22 @@ jobs::agent::Variables variables_for_jobs(const std::vector<std::string>& enviro
   return variables;
 }
 
-std::string read_key(const std::string& where) {
-  if (where == "-") {
-    std::array<char, kMostKeyBytes> text;
-    std::string key;
-    for (ssize_t count = 1; count > 0 && key.size() < kMostKeyBytes;) {
-      count = ::read(STDIN_FILENO, text.data(), text.size());
-      if (count > 0) key.append(text.data(), static_cast<std::size_t>(count));
-    }
-    return key;
-  }
-  struct stat status{};
-  if (::stat(where.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("others than its user can read the key file {}; chmod 600 it", where));
-  }
-  return std::string(as_text(read_file(where, kMostKeyBytes)));
-}
-
 net::JobKey key_at(const std::string& where) {
-  std::string key = read_key(where);
-  while (key.ends_with('\n')) key.pop_back();
-  return jobs::agent::key_from_hex(key);
+  UniqueFd file;
+  if (where != "-") {
+    file = UniqueFd(::open(where.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status{};
+    if (!file || ::fstat(file.get(), &status) != 0) throw system_error(fmt::format("cannot read {}", where), errno);
+    if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("others than its user can read the key file {}; chmod 600 it", where));
+    }
+  }
+  Bytes bytes = read_secret(file ? file.get() : STDIN_FILENO, kMostKeyBytes, where == "-" ? "the key on stdin" : where);
+  const WipedAtEnd wiped(bytes);
+  std::string_view digits = as_text(bytes);
+  while (digits.ends_with('\n')) digits.remove_suffix(1);
+  return jobs::agent::key_from_hex(digits);
 }
 
 /// Readable when we are asked to end. Before any thread starts: they inherit the mask.
@@ -216,6 +211,7 @@ int AgentShellCommands::run_client(std::vector<std::string> arguments, const std
 
 int AgentShellCommands::run_server(const std::vector<std::string>& environment) const {
   std::array<char, kMostKeyBytes> text;
+  const WipedAtEnd wiped(text);
   const ssize_t count = ::pread(key_fd_, text.data(), text.size(), 0);
   const net::JobKey key =
       jobs::agent::key_from_hex({text.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))});

@@ -12,13 +12,11 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
-#include "gyre/base/launch_contract.h"
 #include "gyre/base/process.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/launch/host.h"
 
 namespace gyre::launch {
-
-constexpr std::size_t kJobKeyBytes = launch_contract::kKeyBytes;
 
 /// This launcher's share of a job over several hosts, where each host has a launcher of its own.
 struct HostPart {
@@ -27,7 +25,7 @@ struct HostPart {
   std::vector<int> ranks = {0};  ///< The numbers of our ranks in the job, ascending.
   int size = 1;                  ///< Ranks of all hosts.
   std::string rendezvous;        ///< "tcp:HOST:PORT", where the rank that hosts the rendezvous listens.
-  std::vector<std::byte> key;  ///< The job's, of kJobKeyBytes; empty where GYRE_KEY_FILE in `environment` names a file.
+  std::optional<SecretKey> key;  ///< The job's; empty where GYRE_KEY_FILE in `environment` names a file.
 };
 
 enum class Stream : int { kStdout = 0, kStderr = 1 };

@@ -324,9 +324,6 @@ TEST(rank_set, options_that_make_no_sense_are_refused_before_anything_starts) {
   options = shells({"true", "true"});
   options.part = HostPart{.node = 1, .nodes = 2, .ranks = {3, 4}, .size = 4, .rendezvous = "tcp:h:1", .key = {}};
   EXPECT_THAT(refusal_of(std::move(options)), HasSubstr("ranks 3 to 4 are not among the 4 of the job"));
-  options = shells({"true"});
-  options.part = HostPart{.rendezvous = "tcp:h:1", .key = {std::byte{1}}};
-  EXPECT_THAT(refusal_of(std::move(options)), HasSubstr("a job's key has 32 bytes, not 1"));
 }
 
 }  // namespace

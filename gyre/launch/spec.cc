@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/launch/internal/rank_environment.h"
 
 namespace gyre::launch {
@@ -181,20 +181,6 @@ void read_rank(const Json& object, const std::string& field, const std::vector<s
   }
 }
 
-std::vector<std::byte> key_of(const std::string& text, const std::string& field) {
-  std::vector<std::byte> key;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
-    unsigned value = 0;
-    const auto [end, error] = std::from_chars(text.data() + i, text.data() + i + 2, value, 16);
-    if (error != std::errc() || end != text.data() + i + 2) break;
-    key.push_back(static_cast<std::byte>(value));
-  }
-  if (text.size() != 2 * kJobKeyBytes || key.size() != kJobKeyBytes) {
-    refuse(field, fmt::format("must be {} hexadecimal digits", 2 * kJobKeyBytes));
-  }
-  return key;
-}
-
 void read_part(const Json& object, LaunchSpec& spec) {
   Members members(object, "job");
   HostPart part;
@@ -209,8 +195,11 @@ void read_part(const Json& object, LaunchSpec& spec) {
   members.text("rendezvous", part.rendezvous);
   if (!part.rendezvous.starts_with("tcp:")) refuse(members.path("rendezvous"), "must be tcp:HOST:PORT");
   std::string key;
+  const WipedAtEnd wiped(key);
   members.text("key", key);
-  if (!key.empty()) part.key = key_of(key, members.path("key"));
+  if (!key.empty() && !(part.key = key_from_hex(key))) {
+    refuse(members.path("key"), fmt::format("must be {} hexadecimal digits", 2 * SecretKey::kBytes));
+  }
   members.refuse_others();
   spec.ranks.part = std::move(part);
 }

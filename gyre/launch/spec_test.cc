@@ -58,7 +58,8 @@ TEST(launch_spec, every_field_arrives) {
   EXPECT_EQ(spec.files[1].stdout_path, "/logs/out");
   EXPECT_EQ(spec.files[2].stdout_path, "");
   EXPECT_THAT(spec.ranks.part->ranks, ElementsAre(3, 4, 5));
-  EXPECT_EQ(spec.ranks.part->key.size(), kJobKeyBytes);
+  ASSERT_TRUE(spec.ranks.part->key);
+  EXPECT_EQ(hex_of(*spec.ranks.part->key), std::string(64, 'f'));
   EXPECT_EQ(spec.ranks.master_port, 29500);
   EXPECT_EQ(spec.grace, std::chrono::seconds(9));
   EXPECT_EQ(spec.linger, std::chrono::seconds(0));

@@ -1,13 +1,14 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
+
+#include "gyre/base/secret_key.h"
 
 namespace gyre::net {
 
 /// The secret of one job: every process that knows it belongs to the job.
-constexpr std::size_t kKeyBytes = 32;
-using JobKey = std::array<std::byte, kKeyBytes>;
+using JobKey = SecretKey;
+constexpr std::size_t kKeyBytes = JobKey::kBytes;
 
 JobKey make_random_key();
 

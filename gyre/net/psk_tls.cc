@@ -71,7 +71,7 @@ void require(long result, std::string_view what) {
 /// Between OpenSSL and the socket stand a BIO that hands on what arrives, and a buffer for what leaves: many records go
 /// to the kernel in one call, and writing never blocks inside OpenSSL.
 struct TlsSession::Parts {
-  std::array<std::byte, kKeyBytes> secret{};
+  SecretKey secret;
   TlsOptions options;
   Connection connection;
   int socket_fd = -1;
@@ -283,7 +283,7 @@ TlsSession::TlsSession(Side side, const JobKey& key, const Transcript& transcrip
   add(as_bytes("tls"));
   add(transcript.opening);
   add(transcript.answer);
-  parts_->secret = hmac_sha256(key, signed_bytes);
+  parts_->secret = derive_key(key, as_text(signed_bytes));
   parts_->options = options;
   parts_->make_connection(side);
 }

@@ -35,30 +35,11 @@ std::unique_ptr<net::Stream> with_encryption(std::unique_ptr<net::Stream> plain,
   return net::make_tls_stream(duplicate(plain->fd()), session, plain->peer());
 }
 
-int value_of_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 }  // namespace
 
-net::JobKey key_from_hex(const std::string& digits) {
-  net::JobKey key{};
-  bool valid = digits.size() == 2 * key.size();
-  for (std::size_t i = 0; valid && i < key.size(); ++i) {
-    const int high = value_of_digit(digits[2 * i]);
-    const int low = value_of_digit(digits[2 * i + 1]);
-    valid = high >= 0 && low >= 0;
-    key[i] = static_cast<std::byte>(high * 16 + low);
-  }
-  if (!valid) throw Error(ErrorCode::kInvalidArgument, "a key is 64 hexadecimal digits");
-  return key;
-}
-
-std::string hex_of(const net::JobKey& key) {
-  std::string digits;
-  for (const std::byte byte : key) digits += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  return digits;
+net::JobKey key_from_hex(std::string_view digits) {
+  if (const auto key = gyre::key_from_hex(digits)) return *key;
+  throw Error(ErrorCode::kInvalidArgument, "a key is 64 hexadecimal digits");
 }
 
 std::unique_ptr<net::Stream> connect_securely(const net::Endpoint& endpoint, const net::JobKey& key, Door door,

@@ -20,8 +20,7 @@ namespace gyre::jobs::agent {
 enum class Purpose : std::uint32_t { kService = 0x4A01, kShell = 0x4A02 };
 
 /// 64 hexadecimal digits. Error(kInvalidArgument).
-net::JobKey key_from_hex(const std::string& digits);
-std::string hex_of(const net::JobKey& key);
+net::JobKey key_from_hex(std::string_view digits);
 
 /// The accepting end of a connection, as both sides must mean it.
 struct Door {

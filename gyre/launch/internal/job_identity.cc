@@ -28,11 +28,9 @@ UniqueFd seal_key(std::span<const std::byte> key) {
 }
 
 UniqueFd make_key() {
-  std::array<std::byte, kJobKeyBytes> key;
+  SecretKey key;
   fill_with_secure_random(key);
-  UniqueFd fd = seal_key(key);
-  ::explicit_bzero(key.data(), key.size());
-  return fd;
+  return seal_key(key);
 }
 
 void make_failure_pipe(JobIdentity& identity) {
@@ -64,7 +62,7 @@ JobIdentity make_job_identity(int ranks) {
 JobIdentity join_job_identity(const HostPart& part) {
   JobIdentity identity;
   identity.rendezvous = part.rendezvous;
-  if (!part.key.empty()) identity.key_fd = seal_key(part.key);
+  if (part.key) identity.key_fd = seal_key(*part.key);
   make_failure_pipe(identity);
   return identity;
 }

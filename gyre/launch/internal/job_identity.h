@@ -11,7 +11,7 @@ namespace gyre::launch {
 struct JobIdentity {
   std::string rendezvous;  ///< "unix:@gyre-<random>"
   UniqueFd rendezvous_fd;  ///< Listening socket bound to it, for rank 0.
-  UniqueFd key_fd;         ///< Sealed memfd with kJobKeyBytes random bytes, for every rank.
+  UniqueFd key_fd;         ///< Sealed memfd with the 32 bytes of the job's key, for every rank.
   UniqueFd failure_fd;     ///< The ranks write there, as lines, what may have been the cause of a failure …
   UniqueFd failures;       ///< … and we read it here, without waiting. See parse_report().
 };

@@ -77,11 +77,6 @@ RankSetOptions checked(RankSetOptions options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} ranks were asked for; 1 to {} can run on one host", ranks, kMostRanksPerHost));
   }
-  const auto& part = options.part;
-  if (part && !part->key.empty() && part->key.size() != kJobKeyBytes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("a job's key has {} bytes, not {}", kJobKeyBytes, part->key.size()));
-  }
   for (const RankSpec& rank : options.ranks) {
     if (rank.command.empty()) throw Error(ErrorCode::kInvalidArgument, "no command to run");
     check_inherited(rank);

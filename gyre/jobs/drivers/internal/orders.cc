@@ -8,9 +8,9 @@
 #include <cerrno>
 
 #include "gyre/base/bytes.h"
-#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/secure_connection.h"
 
@@ -27,24 +27,26 @@ net::JobKey key_in(const std::filesystem::path& file) {
   if (!std::filesystem::exists(file, ignored)) {
     const UniqueFd made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
     if (!made) throw system_error(fmt::format("cannot write {}", file.string()), errno);
-    write_all(made.get(), as_bytes(agent::hex_of(net::make_random_key())), file.string());
+    std::string digits = hex_of(net::make_random_key());
+    const WipedAtEnd wiped(digits);
+    write_all(made.get(), as_bytes(digits), file.string());
   }
+  const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status{};
-  if (::stat(file.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  if (!opened || ::fstat(opened.get(), &status) != 0) throw system_error(file.string(), errno);
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("others than its user can read {}, the key of the agents; `chmod 600 {}`, or remove it, "
                             "and the jobs that run now start again under a new one",
                             file.string(), file.string()));
   }
-  const Bytes bytes = read_file(file, kMostKeyBytes);
-  return agent::key_from_hex(std::string(as_text(bytes)));
+  Bytes bytes = read_secret(opened.get(), kMostKeyBytes, file.string());
+  const WipedAtEnd wiped(bytes);
+  return agent::key_from_hex(as_text(bytes));
 }
 
 std::string key_of_attempt(const net::JobKey& key, const std::string& attempt) {
-  const Sha256 digest = hmac_sha256(key, as_bytes("attempt " + attempt));
-  net::JobKey derived;
-  std::ranges::copy(digest, derived.begin());
-  return agent::hex_of(derived);
+  return hex_of(derive_key(key, "attempt " + attempt));
 }
 
 void check_order(const agent::WorkOrder& order, const agent::NodeFolders& folders) {

@@ -80,7 +80,7 @@ fs::path home_of(const SlurmOptions& options) {
   std::string name;
   std::getline(std::ifstream(note), name);
   if (!agent::is_plain_name(name)) {
-    name = "gyre-" + agent::hex_of(net::make_random_key()).substr(0, 16);
+    name = "gyre-" + hex_of(net::make_random_key()).substr(0, 16);
     write_text(note, name + "\n");
   }
   const fs::path home = options.shared_folder / name;

@@ -14,6 +14,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/random.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/launch/internal/hosts/byte_strings.h"
 #include "gyre/launch/internal/rank_environment.h"
 
@@ -61,23 +62,6 @@ std::size_t rendezvous_host(const std::vector<Host>& hosts) {
   return found == hosts.end() ? 0 : static_cast<std::size_t>(found - hosts.begin());
 }
 
-std::string hexadecimal(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  return text;
-}
-
-std::vector<std::byte> from_hexadecimal(const std::string& text) {
-  if (text.size() != 2 * kJobKeyBytes || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    throw Error(ErrorCode::kInvalidArgument, "the key in the job's description is not one");
-  }
-  std::vector<std::byte> bytes;
-  for (std::size_t i = 0; i < text.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
-
 /// As a shell reads it back.
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
@@ -116,7 +100,7 @@ std::string explain_unreachable(const HostsOptions& options, const Host& host, c
 }
 
 JobPlace make_job_place(const HostsOptions& options, const std::vector<RemoteAgent::Ports>& ports) {
-  std::array<std::byte, kJobKeyBytes> key;
+  SecretKey key;
   fill_with_secure_random(key);
   const std::vector<Host>& hosts = options.hosts;
   const std::size_t listener = rendezvous_host(hosts);
@@ -126,7 +110,7 @@ JobPlace make_job_place(const HostsOptions& options, const std::vector<RemoteAge
           .store_port = ports.front().store,
           .rendezvous =
               fmt::format("tcp:{}{}{}:{}", colons ? "[" : "", address, colons ? "]" : "", ports[listener].rendezvous),
-          .key = hexadecimal(key)};
+          .key = key};
 }
 
 std::string describe(const HostsOptions& options, const JobPlace& place, std::size_t node) {
@@ -144,7 +128,7 @@ std::string describe(const HostsOptions& options, const JobPlace& place, std::si
                             {"master_address", place.store_address},
                             {"master_port", place.store_port},
                             {"rendezvous", place.rendezvous},
-                            {"key", place.key},
+                            {"key", hex_of(place.key)},
                             {"folder", options.folder},
                             {"grace_seconds", job.grace.count() / 1000},
                             {"timeline", job.timeline ? job.timeline->string() : ""},
@@ -180,7 +164,8 @@ LaunchOptions read_description(const std::string& line, LaunchOptions job, std::
     part.ranks = description.at("ranks").get<std::vector<int>>();
     part.size = description.at("size");
     part.rendezvous = description.at("rendezvous");
-    part.key = from_hexadecimal(description.at("key"));
+    part.key = key_from_hex(description.at("key").get_ref<const std::string&>());
+    if (!part.key) throw Error(ErrorCode::kInvalidArgument, "the key in the job's description is not one");
     job.ranks = static_cast<int>(part.ranks.size());
     job.part = part;
     folder = description.at("folder");

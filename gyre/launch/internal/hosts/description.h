@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/secret_key.h"
 #include "gyre/launch/hosts.h"
 #include "gyre/launch/internal/hosts/remote_agent.h"
 
@@ -19,7 +20,7 @@ struct JobPlace {
   std::string store_address;  ///< Where the other hosts find the first one, which has torch's store.
   int store_port = 0;
   std::string rendezvous;  ///< "tcp:HOST:PORT" on the host of the first parameter server, or of rank 0.
-  std::string key;         ///< In hexadecimal digits.
+  SecretKey key;
 };
 /// `ports`: those that are free on each host.
 JobPlace make_job_place(const HostsOptions& options, const std::vector<RemoteAgent::Ports>& ports);
