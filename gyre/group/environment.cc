@@ -5,15 +5,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gyre/base/bytes.h"
-#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/launch_contract.h"
 #include "gyre/base/parse.h"
+#include "gyre/base/random.h"
+#include "gyre/base/secret_key.h"
 #include "gyre/group/internal/ended_ranks.h"
 #include "gyre/group/internal/launch.h"
 #include "gyre/group/internal/launcher_process.h"
@@ -25,7 +28,7 @@
 namespace gyre::group {
 namespace {
 
-constexpr std::uint64_t kLongestKeyFileBytes = 4096;
+constexpr std::size_t kLongestKeyFileBytes = 4096;
 static_assert(net::kKeyBytes == launch_contract::kKeyBytes);
 
 [[noreturn]] void throw_bad_descriptor(const char* variable, int descriptor, std::string_view why) {
@@ -49,24 +52,27 @@ net::JobKey key_from_descriptor(int descriptor) {
   return key;
 }
 
-net::JobKey key_from_file(const std::string& path, const std::string& job_id) {
+/// A key for `purpose` from the secret in the file.
+net::JobKey key_from_file(const std::string& path, const std::string& purpose) {
+  const std::string name = fmt::format("GYRE_KEY_FILE '{}'", path);
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) throw system_error(fmt::format("GYRE_KEY_FILE '{}'", path), errno);
+  if (!file || ::fstat(file.get(), &status) != 0) throw system_error(name, errno);
   constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & kOthers) != 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("GYRE_KEY_FILE '{}' is not private: it must be a file of the user that runs the job, with "
-                            "no access for others (chmod 600)",
-                            path));
+                fmt::format("{} is not private: it must be a file of the user that runs the job, with no access for "
+                            "others (chmod 600)",
+                            name));
   }
-  const Bytes secret = read_file(path, kLongestKeyFileBytes);
+  Bytes secret = read_secret(file.get(), kLongestKeyFileBytes, name);
+  const WipedAtEnd wiped(secret);
   if (secret.size() < net::kKeyBytes) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("GYRE_KEY_FILE '{}' has {} bytes; at least {} random ones are "
-                                                         "needed (head -c 32 /dev/urandom)",
-                                                         path, secret.size(), net::kKeyBytes));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} has {} bytes; at least {} random ones are needed (head -c 32 /dev/urandom)", name,
+                            secret.size(), net::kKeyBytes));
   }
-  // Jobs that use the same file have different keys all the same.
-  return hmac_sha256(secret, as_bytes(fmt::format("gyre job {}", job_id)));
+  return derive_key(secret, purpose);
 }
 
 std::shared_ptr<UniqueFd> inherited_listener(int descriptor) {
@@ -81,15 +87,18 @@ std::shared_ptr<UniqueFd> inherited_listener(int descriptor) {
   return std::make_shared<UniqueFd>(std::move(copy));
 }
 
-void agree_on_local_key(const Launch& launch, Job& job, Deadline deadline) {
+void agree_on_local_key(const std::string& name, Job& job, Deadline deadline) {
+  const std::vector<net::Endpoint> places = local_meeting_places(name);
   if (job.rank != 0) {
-    job.key = fetch_local_key(launch.local_key_endpoint(), job.rank, deadline);
+    job.key = fetch_local_key(places, job.rank, deadline, deadline);
+    job.rendezvous = rendezvous_on_this_host(job.key);
     return;
   }
-  // Who has the key finds rank 0 listening.
-  job.listener = std::make_shared<UniqueFd>(net::listen_on(job.rendezvous));
+  // A rank that has the key finds rank 0 listening.
   job.key = net::make_random_key();
-  hand_out_local_key(net::listen_on(launch.local_key_endpoint()), job.size, job.key, deadline);
+  job.rendezvous = rendezvous_on_this_host(job.key);
+  job.listener = std::make_shared<UniqueFd>(net::listen_on(job.rendezvous));
+  hand_out_local_key(listen_for_local_ranks(places), job.size, job.key, deadline);
 }
 
 /// The launcher counts workers from 0 and servers after them.
@@ -105,17 +114,43 @@ void put_servers_first(Job& job, int servers) {
 
 }  // namespace
 
-Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadline) {
-  Launch launch;
-  launch.rank = rank;
-  launch.size = size;
-  launch.rendezvous = {net::Endpoint::Kind::kUnix, "@" + name, 0};
-  Job job;
-  job.rank = rank;
-  job.size = size;
-  job.rendezvous = launch.rendezvous;
-  if (size > 1) agree_on_local_key(launch, job, deadline);
-  return job;
+net::Endpoint rendezvous_on_this_host(const net::JobKey& key) {
+  const SecretKey name = derive_key(key, "gyre rendezvous on this host");
+  return {net::Endpoint::Kind::kUnix, "@gyre-" + hex_of(name).substr(0, 32), 0};
+}
+
+LocalKeyServer::LocalKeyServer() {
+  SecretKey random;
+  fill_with_secure_random(random);
+  name_ = "gyre-key-" + hex_of(random).substr(0, 32);
+  socket_ = net::listen_on({net::Endpoint::Kind::kUnix, "@" + name_, 0});
+}
+
+void LocalKeyServer::hand_out(int size, const SecretKey& key, Deadline deadline) const {
+  hand_out_local_key(socket_, size, key, deadline);
+}
+
+SecretKey fetch_key_on_this_host(const std::string& name, int rank, Deadline deadline) {
+  const net::Endpoint place{net::Endpoint::Kind::kUnix, "@" + name, 0};
+  return fetch_local_key({net::parse_endpoint(net::to_string(place))}, rank,
+                         Deadline::after(std::chrono::milliseconds(0)), deadline);
+}
+
+std::optional<SecretKey> secret_from_environment() {
+  constexpr const char* kPurpose = "gyre torch secret";
+  if (const auto descriptor = environment_variable(launch_contract::kKeyDescriptor)) {
+    const int number = static_cast<int>(
+        parse_integer(*descriptor, launch_contract::kKeyDescriptor, 0, std::numeric_limits<int>::max()));
+    // A program between `gyre run` and this process may have closed it, or opened something else in its place.
+    struct stat status{};
+    SecretKey key;
+    if (::fstat(number, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == SecretKey::kBytes &&
+        ::pread(number, key.data(), key.size(), 0) == static_cast<ssize_t>(key.size())) {
+      return derive_key(key, kPurpose);
+    }
+  }
+  const auto file = environment_variable(launch_contract::kKeyFile);
+  return file && !file->empty() ? std::optional(key_from_file(*file, kPurpose)) : std::nullopt;
 }
 
 void take_link_settings(Job& job) {
@@ -156,8 +191,12 @@ Job job_from_environment(Deadline deadline) {
   switch (launch.key_source) {
     case Launch::KeySource::kNone: break;
     case Launch::KeySource::kDescriptor: job.key = key_from_descriptor(launch.key_descriptor); break;
-    case Launch::KeySource::kFile: job.key = key_from_file(launch.key_file, launch.job_id); break;
-    case Launch::KeySource::kLocalSocket: agree_on_local_key(launch, job, deadline); break;
+    case Launch::KeySource::kFile:
+      // Jobs that use the same file have different keys all the same.
+      job.key = key_from_file(launch.key_file, "gyre job " + launch.job_id);
+      if (!launch.local_name.empty()) job.rendezvous = rendezvous_on_this_host(job.key);
+      break;
+    case Launch::KeySource::kLocalSocket: agree_on_local_key(launch.local_name, job, deadline); break;
   }
   return job;
 }

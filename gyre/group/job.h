@@ -56,9 +56,31 @@ Job job_from_environment(Deadline deadline);
 /// that is wrong.
 void take_link_settings(Job& job);
 
-/// A job of processes of one user on one host that already know their numbers and share a `name` that no other job
-/// uses: rank 0 listens at the abstract unix socket of that name and hands a new key to processes of the same user, as
-/// the kernel vouches. Waits for the other side until the deadline; Error(kTimeout) names the ranks that did not come.
-Job job_on_this_host(int rank, int size, const std::string& name, Deadline deadline);
+/// The secret that the ranks of a job share, for whatever its process groups need to agree on: from GYRE_KEY_FD, else
+/// from GYRE_KEY_FILE; none where neither is there. Error(kInvalidArgument) when the file is not private or too short.
+std::optional<SecretKey> secret_from_environment();
+
+/// The abstract unix socket at which rank 0 listens when all ranks of a job are on one host. Those who know the key
+/// alone know its name, so nobody else can bind it first.
+net::Endpoint rendezvous_on_this_host(const net::JobKey& key);
+
+/// Rank 0 of ranks on one host that have no secret yet: listens at an abstract unix socket with a random name.
+class LocalKeyServer {
+ public:
+  LocalKeyServer();
+  /// Without the '@'.
+  const std::string& name() const { return name_; }
+  /// Hands `key` to ranks 1 … size-1, if they run as the same user, for which the kernel vouches. Error(kTimeout) names
+  /// those that did not come.
+  void hand_out(int size, const SecretKey& key, Deadline deadline) const;
+
+ private:
+  std::string name_;
+  UniqueFd socket_;
+};
+
+/// Another rank: the key from the server of that name, which must be there already and run as the same user.
+/// Error(kAuthentication) names the other user and process; kTimeout: nobody is there.
+SecretKey fetch_key_on_this_host(const std::string& name, int rank, Deadline deadline);
 
 }  // namespace gyre::group

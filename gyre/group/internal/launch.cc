@@ -80,9 +80,9 @@ Launch read_gyre(const Variables& variables) {
 /// Foreign launchers: all ranks on one host.
 void meet_on_this_host(Launch& launch, const Variables& variables, uid_t user) {
   const Sha256 hash = sha256(as_bytes(launch.job_id));
-  std::string name = fmt::format("@gyre-{}-", launch.launcher);
-  for (std::size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", std::to_integer<int>(hash[i]));
-  launch.rendezvous = {net::Endpoint::Kind::kUnix, fmt::format("{}-{}", name, user), 0};
+  launch.local_name = fmt::format("gyre-{}-", launch.launcher);
+  for (std::size_t i = 0; i < 8; ++i) launch.local_name += fmt::format("{:02x}", std::to_integer<int>(hash[i]));
+  launch.local_name += fmt::format("-{}-key", user);
   launch.key_source = Launch::KeySource::kLocalSocket;
   if (const auto file = variables(launch_contract::kKeyFile)) {
     launch.key_source = Launch::KeySource::kFile;

@@ -26,23 +26,22 @@ struct Launch {
     kNone,         ///< A job of one rank.
     kDescriptor,   ///< `key_descriptor`, from `gyre run`.
     kFile,         ///< `key_file`, mixed with `job_id`.
-    kLocalSocket,  ///< Rank 0 makes one and hands it out on `local_key_endpoint()`.
+    kLocalSocket,  ///< Rank 0 makes one and hands it out at one of local_meeting_places(local_name).
   };
 
   std::string launcher =
       "none";  ///< gyre, mpirun, torchrun, srun, flux, pals, jsrun, mvapich, hydra, horovodrun, none.
   int rank = 0;
   int size = 1;
-  std::string job_id;  ///< Different for any two jobs that could meet.
-  net::Endpoint rendezvous;
+  std::string job_id;        ///< Different for any two jobs that could meet.
+  net::Endpoint rendezvous;  ///< Unused where `local_name` is set: it then follows from the key.
+  std::string local_name;    ///< A foreign launcher whose ranks are all on this host; else empty.
   KeySource key_source = KeySource::kNone;
   int key_descriptor = -1;
   int listener_descriptor = -1;  ///< Rank 0 under `gyre run`.
   int failure_descriptor = -1;   ///< Likewise.
   int ended_descriptor = -1;     ///< Every rank under `gyre run`.
   std::string key_file;
-
-  net::Endpoint local_key_endpoint() const { return {net::Endpoint::Kind::kUnix, rendezvous.host + "-key", 0}; }
 };
 
 /// Recognises who started this process, the launcher nearest to it first: mpirun and torchrun inside a Slurm allocation

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gyre/base/error.h"
+#include "gyre/group/internal/rendezvous/local_key.h"
 
 namespace gyre::group {
 namespace {
@@ -103,15 +104,17 @@ TEST(Launch, mpirun_torchrun_and_srun_on_one_host_meet_at_a_unix_socket_of_the_u
     EXPECT_EQ(launch.rank, rank);
     EXPECT_EQ(launch.size, size);
     EXPECT_EQ(launch.key_source, Launch::KeySource::kLocalSocket);
-    EXPECT_EQ(launch.rendezvous.kind, net::Endpoint::Kind::kUnix);
-    EXPECT_TRUE(launch.rendezvous.host.starts_with(std::string("@gyre-") + name + "-")) << launch.rendezvous.host;
-    EXPECT_TRUE(launch.rendezvous.host.ends_with("-1000"));
-    EXPECT_NO_THROW(net::parse_endpoint(net::to_string(launch.local_key_endpoint())));
+    EXPECT_TRUE(launch.local_name.starts_with(std::string("gyre-") + name + "-")) << launch.local_name;
+    EXPECT_TRUE(launch.local_name.ends_with("-1000-key"));
+    EXPECT_EQ(launch.rendezvous, net::Endpoint());
+    for (const net::Endpoint& place : local_meeting_places(launch.local_name)) {
+      EXPECT_EQ(net::parse_endpoint(net::to_string(place)), place);
+    }
   }
 }
 
 TEST(Launch, two_jobs_of_one_user_never_meet) {
-  const auto name = [](const Map& variables) { return launch_of(variables).rendezvous.host; };
+  const auto name = [](const Map& variables) { return launch_of(variables).local_name; };
   EXPECT_NE(name(kMpirun), name(with(kMpirun, {{"PMIX_NAMESPACE", "2"}})));
   EXPECT_NE(name(kTorchrun), name(with(kTorchrun, {{"MASTER_PORT", "29501"}})));
   EXPECT_NE(name(kTorchrun), name(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "1"}})));
@@ -169,7 +172,7 @@ TEST(Launch, launchers_that_only_number_their_ranks_have_them_meet_by_the_launch
     EXPECT_EQ(launch.rank, 1);
     EXPECT_EQ(launch.size, 4);
     EXPECT_EQ(launch.key_source, Launch::KeySource::kLocalSocket);
-    EXPECT_TRUE(launch.rendezvous.host.starts_with(std::string("@gyre-") + name + "-")) << launch.rendezvous.host;
+    EXPECT_TRUE(launch.local_name.starts_with(std::string("gyre-") + name + "-")) << launch.local_name;
     EXPECT_NE(launch.job_id.find(std::string("started ") + rank + "=1"), std::string::npos) << launch.job_id;
     // On several hosts there is no such process.
     const Map apart = with(variables, changed);

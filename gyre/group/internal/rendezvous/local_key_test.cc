@@ -20,41 +20,45 @@ using std::chrono::milliseconds;
 
 Deadline soon() { return Deadline::after(milliseconds(10'000)); }
 
-net::Endpoint own_name(std::string_view what) {
-  return net::parse_endpoint(fmt::format("unix:@gyre-test-{}-{}", what, ::getpid()));
+std::vector<net::Endpoint> own_places(std::string_view what) {
+  return local_meeting_places(fmt::format("gyre-test-{}-{}", what, ::getpid()));
+}
+
+net::JobKey fetch(const std::vector<net::Endpoint>& places, int rank) {
+  return fetch_local_key(places, rank, soon(), soon());
 }
 
 TEST(LocalKey, every_rank_gets_the_key_of_rank_zero_also_when_it_comes_first) {
-  const net::Endpoint endpoint = own_name("key");
+  const std::vector<net::Endpoint> places = own_places("key");
   const net::JobKey key = net::make_random_key();
   std::vector<net::JobKey> received(4);
   std::vector<std::thread> ranks;
   for (int rank = 1; rank < 4; ++rank) {
-    ranks.emplace_back([&, rank] { received[rank] = fetch_local_key(endpoint, rank, soon()); });
+    ranks.emplace_back([&, rank] { received[rank] = fetch(places, rank); });
   }
-  hand_out_local_key(net::listen_on(endpoint), 4, key, soon());
+  hand_out_local_key(listen_for_local_ranks(places), 4, key, soon());
   for (std::thread& rank : ranks) rank.join();
   for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(received[rank], key);
 }
 
 TEST(LocalKey, who_says_nothing_or_nonsense_does_not_hold_up_the_ranks) {
-  const net::Endpoint endpoint = own_name("nonsense");
+  const std::vector<net::Endpoint> places = own_places("nonsense");
   const net::JobKey key = net::make_random_key();
-  const UniqueFd listener = net::listen_on(endpoint);
-  const UniqueFd silent = net::connect_to(endpoint, soon());
-  const auto odd = net::make_socket_stream(net::connect_to(endpoint, soon()), "rank 0");
+  const UniqueFd listener = listen_for_local_ranks(places);
+  const UniqueFd silent = net::connect_to(places[0], soon());
+  const auto odd = net::make_socket_stream(net::connect_to(places[0], soon()), "rank 0");
   write_exactly(*odd, as_bytes("\xFF\xFF\xFF\xFF"), soon());
-  std::thread rank([&] { EXPECT_EQ(fetch_local_key(endpoint, 1, soon()), key); });
+  std::thread rank([&] { EXPECT_EQ(fetch(places, 1), key); });
   hand_out_local_key(listener, 2, key, soon());
   rank.join();
 }
 
 TEST(LocalKey, ranks_that_do_not_come_are_named) {
-  const net::Endpoint endpoint = own_name("missing");
-  std::thread rank([&] { fetch_local_key(endpoint, 2, soon()); });
+  const std::vector<net::Endpoint> places = own_places("missing");
+  std::thread rank([&] { fetch(places, 2); });
   try {
     // Long enough for rank 2 to come on a loaded machine.
-    hand_out_local_key(net::listen_on(endpoint), 4, net::make_random_key(), Deadline::after(milliseconds(1000)));
+    hand_out_local_key(listen_for_local_ranks(places), 4, net::make_random_key(), Deadline::after(milliseconds(1000)));
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kTimeout);
