@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOGETHER = (
     "tests/python",
     "tests/cluster",
+    "tests/security/store_test.py",
     "tests/e2e/cpp_test.py",
     "tests/e2e/run_as_others_test.py",
     "tests/e2e/slurm_driver_test.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "AbortedError",
+    "AuthenticationError",
     "CallOrderError",
     "CorruptDataError",
     "Error",
@@ -70,6 +71,12 @@ class AbortedError(Error):
     code = "ABORTED"
 
 
+class AuthenticationError(Error):
+    """Another process could not prove that it belongs to the job."""
+
+    code = "AUTHENTICATION"
+
+
 class CorruptDataError(Error, ValueError):
     """Stored or received bytes fail their checksum or format."""
 
@@ -103,6 +110,7 @@ _CLASSES: dict[str, type[Error]] = {
         PeerLostError,
         PeerLeftError,
         AbortedError,
+        AuthenticationError,
         CorruptDataError,
         NotFoundError,
         UnsupportedError,

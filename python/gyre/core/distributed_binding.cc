@@ -7,7 +7,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <memory>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "gyre/base/secret_key.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/group/job.h"
 #include "gyre/group/messages/point_to_point.h"
@@ -71,35 +71,21 @@ RuntimeOwner used_here(RuntimeOwner runtime) {
   return runtime;
 }
 
-RuntimeOwner join_on_this_host(int rank, int size, const std::string& name, double join_timeout_seconds,
-                               double operation_timeout_seconds, bool timeline, const JobAround& around) {
-  const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
-  return used_here(run_interruptibly([=] {
-    group::Job job = group::job_on_this_host(rank, size, name, Deadline::after(options.group.join_timeout));
-    place_in_job(job, around);
-    return start(std::move(job), options);
-  }));
-}
-
-RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const nb::bytes& key,
+RuntimeOwner join_at(int rank, int size, const std::string& rendezvous, const SecretKey& key,
                      std::optional<int> listener, double join_timeout_seconds, double operation_timeout_seconds,
                      bool timeline, const JobAround& around) {
   group::Job job;
   job.rank = rank;
   job.size = size;
   job.rendezvous = net::parse_endpoint(rendezvous);
-  if (key.size() != job.key.size()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("a key of {} bytes; {} are needed", key.size(), job.key.size()));
-  }
-  std::copy_n(static_cast<const std::byte*>(key.data()), job.key.size(), job.key.begin());
+  job.key = key;
   if (listener) {
     UniqueFd copy(::fcntl(*listener, F_DUPFD_CLOEXEC, 0));
     if (!copy) throw system_error("the listening socket", errno);
     job.listener = std::make_shared<UniqueFd>(std::move(copy));
   }
   place_in_job(job, around);
-  group::take_link_settings(job);
+  if (job.rendezvous.kind == net::Endpoint::Kind::kTcp) group::take_link_settings(job);
   const auto options = options_for(join_timeout_seconds, operation_timeout_seconds, timeline);
   return used_here(run_interruptibly([=] { return start(job, options); }));
 }
@@ -124,9 +110,6 @@ void bind_distributed(nb::module_& module) {
   module.def("announce_end", &announce_end, "descriptor"_a, "rank"_a,
              "Tells `gyre run`, over GYRE_FAILURE_FD, that this process is about to end. Never fails.");
   module.def("host_id", &group::this_host_id, "Equal for two processes exactly when they can share memory.");
-  module.def("join_on_this_host", &join_on_this_host, nb::kw_only(), "rank"_a, "size"_a, "name"_a,
-             "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a, "around"_a = JobAround(),
-             "Joins a job of ranks of this host that share a name which no other job uses.");
   module.def("join_at", &join_at, nb::kw_only(), "rank"_a, "size"_a, "rendezvous"_a, "key"_a,
              "listener"_a = std::optional<int>(), "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
              "around"_a = JobAround(),

@@ -8,6 +8,7 @@
 #include "python/gyre/core/exchange_cost_binding.h"
 #include "python/gyre/core/memory_binding.h"
 #include "python/gyre/core/params_binding.h"
+#include "python/gyre/core/secret_binding.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The engine of Gyre (C++). gyre.torch is the face to use.";
@@ -21,6 +22,7 @@ NB_MODULE(_core, module) {
   gyre::python::bind_data(module);
   gyre::python::bind_checkpoints(module);
   gyre::python::bind_engine(module);
+  gyre::python::bind_secret(module);
   gyre::python::bind_distributed(module);
   gyre::python::bind_params(module);
   gyre::python::bind_exchange_costs(module);

@@ -9,37 +9,38 @@ from typing import Any
 import torch.distributed as dist
 
 from gyre.distributed._failures import of_torch
-from gyre.distributed._store import came
+from gyre.distributed._store import word_by
+from gyre.distributed._words import Words
 from gyre.errors import PeerLostError, TimeoutError
 
 
 def monitored_barrier(
-    store: Any, generation: str, rank: int, size: int, number: int, timeout: timedelta, wait_all_ranks: bool
+    words: Words, rank: int, size: int, number: int, timeout: timedelta, wait_all_ranks: bool
 ) -> None:
-    """The `number`-th barrier of the group that its ranks agreed to call `generation`: a store may outlive a group
-    and keep what an earlier one has written. gyre.errors.TimeoutError on rank 0 names the first missing rank, or
+    """The `number`-th barrier of the group whose ranks alone can write `words`: a store may outlive a group, and
+    strangers may write into it. gyre.errors.TimeoutError on rank 0 names the first missing rank, or
     with `wait_all_ranks` all of them; the other ranks fail with rank 0's message. Both use torch's own wording."""
-    prefix = f"gyre.monitored_barrier.{generation}.{number}"
+    arrival, report_name = f"arrival at monitored barrier {number}", f"report of monitored barrier {number}"
     until = time.monotonic() + timeout.total_seconds()
     milliseconds = round(timeout.total_seconds() * 1000)
     if rank != 0:
-        store.set(f"{prefix}.{rank}", "here")
+        words.write(arrival, rank, {})
         reached = (
             f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
             "rank 0"
         )
         # Rank 0 may use its whole timeout before it reports.
-        if not came(store, f"{prefix}.report", until + timeout.total_seconds()):
+        word = word_by(words, report_name, 0, until + timeout.total_seconds())
+        if word is None:
             raise of_torch(
                 TimeoutError(f"{reached}: it did not come within {milliseconds} ms (the operation timed out)")
             )
-        report = store.get(f"{prefix}.report").decode()
-        if report:
-            raise of_torch(PeerLostError(f"{reached}, which reports: {report}"))
+        if word["report"]:
+            raise of_torch(PeerLostError(f"{reached}, which reports: {word['report']}"))
         return
     missing = []
     for other in range(1, size):
-        if not came(store, f"{prefix}.{other}", until):
+        if word_by(words, arrival, other, until) is None:
             missing.append(other)
             if not wait_all_ranks:
                 break
@@ -50,7 +51,7 @@ def monitored_barrier(
             f"[Rank 0]: Rank{'s' if len(missing) > 1 else ''} {names} failed to pass monitoredBarrier in "
             f"{milliseconds} ms (the operation timed out)"
         )
-    store.set(f"{prefix}.report", report)
+    words.write(report_name, 0, {"report": report})
     if report:
         raise of_torch(TimeoutError(report))
 

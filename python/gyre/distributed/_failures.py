@@ -25,6 +25,7 @@ _CLASSES: dict[type[errors.Error], type[errors.Error]] = {
     errors.PeerLostError: _both(errors.PeerLostError, dist.DistBackendError, dist.DistNetworkError),
     errors.PeerLeftError: _both(errors.PeerLeftError, dist.DistBackendError, dist.DistNetworkError),
     errors.AbortedError: _both(errors.AbortedError, dist.DistBackendError),
+    errors.AuthenticationError: _both(errors.AuthenticationError, dist.DistBackendError),
     errors.ShutDownError: _both(errors.ShutDownError, dist.DistBackendError),
     errors.Error: _both(errors.Error, dist.DistBackendError),
 }

@@ -25,6 +25,7 @@ from gyre.distributed._devices import OtherDevices
 from gyre.distributed._failures import of_torch, of_torch_rendezvous
 from gyre.distributed._peer_mapped import PeerMappedBuffers, called_by_reducer
 from gyre.distributed._rendezvous import join_group
+from gyre.distributed._words import SealedWords
 from gyre.distributed._work import Completions, MessageCompletions, Work
 from gyre.errors import Error, InvalidArgumentError
 
@@ -93,11 +94,14 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
         self.other_devices = OtherDevices(self)
         self._owner = os.getpid()
         try:
-            self._runtime, self._generation = join_group(
+            joined = join_group(
                 store, rank, size, timeout, self._title, timeline=not global_ranks, global_ranks=global_ranks
             )
         except Error as failure:
             raise of_torch_rendezvous(failure) from None
+        self._runtime = joined.runtime
+        self.gyre_secret = joined.secret  # The ranks of a part of the world agree by it.
+        self._words = SealedWords(store, "monitored barriers", joined.secret.derive("gyre torch monitored barriers"))
         if not global_ranks:
             _step_record.start_from_environment(rank)
         self._messages = _core.PointToPoint(self._runtime.core)

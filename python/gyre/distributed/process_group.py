@@ -290,7 +290,7 @@ class ProcessGroup(GroupBase):
             self._barriers += 1
             number = self._barriers
         limit = timeout or self._timeout
-        monitored_barrier(self._store, self._generation, self._own_rank, self._own_size, number, limit, wait_all_ranks)
+        monitored_barrier(self._words, self._own_rank, self._own_size, number, limit, wait_all_ranks)
 
     # The names that later, and earlier, versions of torch use for the same.
     _allgather_base = all_gather_single
