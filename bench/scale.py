@@ -1,6 +1,6 @@
 """What a job of many ranks costs each of them: start, first and steady allreduce of 4 bytes, memory, descriptors and
-traffic of rank 0 and of the median rank. All ranks are processes of this machine; in half of the jobs they play hosts of
-a few ranks each, which are linked over TCP and TLS, as between machines."""
+traffic of rank 0 and of the median rank. All ranks are processes of this machine; in half of the jobs they play hosts
+of a few ranks each, which are linked over TCP and TLS, as between machines."""
 
 from __future__ import annotations
 
@@ -69,7 +69,13 @@ def measure(ranks: int, *, played: bool, rounds: int, groups: bool, limit_s: flo
         command += ["--subset", "--messages"] if groups else []
         finish(start(ranks, command, environment, folder), folder, limit_s)
         seen = [json.loads((folder / f"result.{rank}").read_text()) for rank in (0, median)]
-    return {"bench": "scale", "ranks": ranks, "hosts": ranks // PLAYED if played else 1, "first": seen[0], "median": seen[1]}
+    return {
+        "bench": "scale",
+        "ranks": ranks,
+        "hosts": ranks // PLAYED if played else 1,
+        "first": seen[0],
+        "median": seen[1],
+    }
 
 
 def describe(row: dict[str, Any]) -> str:
@@ -92,8 +98,8 @@ def describe(row: dict[str, Any]) -> str:
 
 
 HEADER = """\
-| ranks | hosts | all joined | first allreduce | steady | memory: rank 0 | median rank | descriptors: rank 0 | median rank | \
-packets out / in | bytes |
+| ranks | hosts | all joined | first allreduce | steady | memory: rank 0 | median rank | descriptors: rank 0 | \
+median rank | packets out / in | bytes |
 |---|---|---|---|---|---|---|---|---|---|---|"""
 
 
