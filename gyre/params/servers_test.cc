@@ -178,11 +178,14 @@ TEST(ParameterServers, metrics_are_summed_over_the_workers) {
 
 TEST(ParameterServers, with_a_backup_worker_the_late_one_is_told_and_catches_up) {
   const Layout layout{.workers = 3, .servers = 2};
+  // Worker 2 must have the first parameters: with later ones its gradient would not be late.
+  std::latch all_have_parameters(3);
   std::latch others_are_through(2);
   Tensors after_three_steps;
   run(layout, setup_of(2, {}, {.backup_workers = 1}), [&](Client& client) {
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
+    all_have_parameters.arrive_and_wait();
     Tensors gradients = zeros();
     gradients[1][100] = static_cast<float>(client.worker() + 1);
     if (client.worker() == 2) {
