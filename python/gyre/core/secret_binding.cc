@@ -43,7 +43,7 @@ SecretKey from_hex(std::string_view digits) {
 
 nb::bytes sign(const SecretKey& key, std::string_view text) {
   const Sha256 signature = hmac_sha256(key, as_bytes(text));
-  return {reinterpret_cast<const char*>(signature.data()), signature.size()};
+  return nb::bytes(reinterpret_cast<const char*>(signature.data()), signature.size());
 }
 
 void hand_out(const std::shared_ptr<group::LocalKeyServer>& server, int size, const SecretKey& key, double seconds) {
