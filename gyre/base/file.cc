@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string>
 
 #include "gyre/base/error.h"
+#include "gyre/base/random.h"
 
 namespace gyre {
 
@@ -53,6 +55,15 @@ void write_all(int fd, std::span<const std::byte> bytes, std::string_view what) 
 
 namespace {
 
+/// Not a process number: two processes that write to one folder have the same one in PID namespaces of their own.
+std::string unique_suffix() {
+  std::array<std::byte, 8> random;
+  fill_with_secure_random(random);
+  std::string text;
+  for (const std::byte value : random) text += fmt::format("{:02x}", std::to_integer<int>(value));
+  return text;
+}
+
 void sync_or_throw(int fd, const std::string& what) {
   if (::fsync(fd) != 0) throw system_error(what, errno);
 }
@@ -62,11 +73,11 @@ void sync_or_throw(int fd, const std::string& what) {
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   const std::string what = fmt::format("cannot write {}", path.string());
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  const std::filesystem::path temporary = path.string() + fmt::format(".{}.tmp", ::getpid());
+  const std::filesystem::path temporary = path.string() + fmt::format(".{}.tmp", unique_suffix());
   const UniqueFd folder_fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_fd) throw system_error(what, errno);
   try {
-    const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!fd) throw system_error(what, errno);
     write_all(fd.get(), bytes, what);
     sync_or_throw(fd.get(), what);

@@ -1,7 +1,9 @@
 #include "gyre/base/process_stat.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -32,7 +34,14 @@ constexpr std::size_t kEnvironmentEnd = 51;
 
 }  // namespace
 
+bool proc_has_our_numbers() {
+  std::array<char, 32> own{};
+  const ssize_t length = ::readlink("/proc/self", own.data(), own.size());
+  return length > 0 && std::string_view(own.data(), static_cast<std::size_t>(length)) == std::to_string(::getpid());
+}
+
 std::optional<ProcessStat> read_process_stat(pid_t pid) {
+  if (!proc_has_our_numbers()) return std::nullopt;
   Bytes bytes;
   try {
     bytes = read_file(fmt::format("/proc/{}/stat", pid), kMostBytes);

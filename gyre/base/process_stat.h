@@ -25,6 +25,11 @@ struct ProcessStat {
 /// Nothing when there is no such process, or no /proc. Thread-safe.
 std::optional<ProcessStat> read_process_stat(pid_t pid);
 
+/// Whether /proc shows processes by the numbers that they have here. It does not where it was mounted for another PID
+/// namespace (`unshare --pid` without --mount-proc): there /proc/PID is a stranger. Anybody who reads /proc/PID asks
+/// first.
+bool proc_has_our_numbers();
+
 /// The most of /proc/PID/environ that is ever looked at.
 constexpr std::uint64_t kLargestEnvironmentBytes = std::uint64_t{8} << 20;
 

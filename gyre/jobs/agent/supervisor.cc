@@ -18,6 +18,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
+#include "gyre/base/process_stat.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/node_job.h"
 
@@ -36,6 +37,7 @@ constexpr std::chrono::seconds kLongestEnd{20};
 
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
+  if (!proc_has_our_numbers()) return found;
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator("/proc", failure)) {
     const std::string name = entry.path().filename();

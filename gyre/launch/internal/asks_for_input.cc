@@ -13,6 +13,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/process_stat.h"
 
 namespace gyre::launch {
 
@@ -44,6 +45,7 @@ void add_children(const std::filesystem::path& thread, std::vector<pid_t>& proce
 }  // namespace
 
 Asks asks_for_input(pid_t process) {
+  if (!proc_has_our_numbers()) return Asks::kUnknown;
   std::vector<pid_t> processes = {process};
   Asks answer = Asks::kNo;
   for (std::size_t i = 0; i < processes.size(); ++i) {

@@ -35,12 +35,13 @@ bool kill_waits_in(std::string_view status, std::string_view name) {
 
 bool is_dying(pid_t pid) {
   const std::optional<ProcessStat> stat = read_process_stat(pid);
-  if (stat && (stat->flags & kExiting) != 0) return true;
+  if (!stat) return false;  // Without /proc nobody is known to be dying.
+  if ((stat->flags & kExiting) != 0) return true;
   try {
     const Bytes status = read_file(fmt::format("/proc/{}/status", pid), kMostBytes);
     return kill_waits_in(as_text(status), "\nSigPnd:\t") || kill_waits_in(as_text(status), "\nShdPnd:\t");
   } catch (const Error&) {
-    return false;  // Without /proc nobody is known to be dying.
+    return false;  // It has ended meanwhile.
   }
 }
 

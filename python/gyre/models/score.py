@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -212,7 +212,7 @@ def run(arguments: argparse.Namespace) -> str:
 
 def write_scores(model: SavedModel, loader: Loader, table: Classes | Values, out: Path) -> int:
     """The file appears once it is complete."""
-    unfinished = out.with_name(f"{out.name}.{os.getpid()}.part")
+    unfinished = out.with_name(f"{out.name}.{secrets.token_hex(8)}.part")
     try:
         with unfinished.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")

@@ -219,8 +219,9 @@ class _Keeper:
         for folder in self._order["cgroups"]:
             while os.path.exists(folder) and time.monotonic() < deadline:
                 with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs") as file:
-                    for process in file.read().split():
-                        os.kill(int(process), signal.SIGKILL)
+                    for process in map(int, file.read().split()):
+                        if process > 0:  # 0: it belongs to a PID namespace around ours; as a number it would be us.
+                            os.kill(process, signal.SIGKILL)
                 try:
                     os.rmdir(folder)
                 except OSError:
@@ -251,7 +252,10 @@ def _adopt_orphans() -> None:
 def _children() -> list[int]:
     """The children of this process, zombies included."""
     own = os.getpid()
-    found = []
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        if os.readlink("/proc/self") != str(own):
+            return found  # The numbers there are those of another PID namespace.
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue

@@ -187,9 +187,10 @@ def _has_killed(folder: Path) -> bool:
 def _remove(folder: Path, deadline: float) -> None:
     while folder.exists() and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            for process in (folder / "cgroup.procs").read_text().split():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(int(process), 9)
+            for process in map(int, (folder / "cgroup.procs").read_text().split()):
+                if process > 0:  # 0: it belongs to a PID namespace around ours; as a number it would be us.
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(process, 9)
         try:
             folder.rmdir()
             return

@@ -1,6 +1,6 @@
 #include "gyre/engine/internal/stall/process_waits.h"
 
-#include <fmt/format.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,9 +10,8 @@ namespace gyre::engine::internal {
 
 namespace {
 
-bool has_ended(pid_t thread) {
-  return ::access(fmt::format("/proc/self/task/{}", thread).c_str(), F_OK) != 0 && errno == ENOENT;
-}
+/// Asks the kernel, not /proc, which may be absent, or show the numbers of another process namespace.
+bool has_ended(pid_t thread) { return ::syscall(SYS_tgkill, ::getpid(), thread, 0) != 0 && errno == ESRCH; }
 
 }  // namespace
 

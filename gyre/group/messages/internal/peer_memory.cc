@@ -1,13 +1,22 @@
 #include "gyre/group/messages/internal/peer_memory.h"
 
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <cerrno>
 
+#include "gyre/base/process.h"
+
 namespace gyre::group::internal {
 
 PeerMemory::PeerMemory(const Member& self, const Member& peer)
-    : process_(self.process_namespace != 0 && self.process_namespace == peer.process_namespace ? peer.process : 0) {}
+    : process_(self.process_namespace != 0 && self.process_namespace == peer.process_namespace ? peer.process : 0),
+      pidfd_(process_ > 0 ? open_pidfd(process_) : UniqueFd()) {}
+
+bool PeerMemory::is_alive() const {
+  pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  return pidfd_ && ::poll(&ended, 1, 0) == 0;
+}
 
 bool PeerMemory::readable(const Desk& desk) {
   if (!readable_) {
@@ -29,7 +38,7 @@ bool PeerMemory::read(std::span<std::byte> into, std::uint64_t address) const {
     into = into.subspan(static_cast<std::size_t>(count));
     address += static_cast<std::uint64_t>(count);
   }
-  return true;
+  return is_alive();  // Otherwise another process may have been read, which got the number.
 }
 
 }  // namespace gyre::group::internal

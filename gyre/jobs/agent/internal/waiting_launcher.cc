@@ -14,6 +14,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
+#include "gyre/base/process_stat.h"
 #include "gyre/cli/table.h"
 
 namespace gyre::jobs::agent::internal {
@@ -44,7 +45,7 @@ std::optional<WaitingLauncher> WaitingLauncher::of_parent(const std::string& com
   // hydra_pmi_proxy of MPICH and MVAPICH, hydra_bstrap_proxy of Intel MPI.
   const bool starts_proxy = command.find("hydra_") != std::string::npos;
   const pid_t parent = ::getppid();
-  if (!starts_proxy || parent <= 1) return std::nullopt;
+  if (!starts_proxy || parent <= 1 || !proc_has_our_numbers()) return std::nullopt;
   UniqueFd process = open_pidfd(parent);
   std::string program;
   std::getline(std::ifstream(fmt::format("/proc/{}/comm", parent)), program);

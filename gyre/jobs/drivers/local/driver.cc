@@ -20,6 +20,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/base/process_stat.h"
 #include "gyre/jobs/agent/detached_program.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/node_job.h"
@@ -36,6 +37,7 @@ constexpr int kFirstAddress = 2;  // 127.0.0.1 is everybody's.
 
 /// Whether process `pid` is the agent that works in `root`.
 bool is_agent_of(int pid, const fs::path& root) {
+  if (!proc_has_our_numbers()) return false;
   std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
   std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   std::ranges::replace(words, '\0', '\n');
