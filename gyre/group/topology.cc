@@ -1,17 +1,21 @@
 #include "gyre/group/topology.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <map>
 
-#include "gyre/base/bytes.h"
+#include "gyre/base/boot.h"
 #include "gyre/base/check.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/random.h"
 
 namespace gyre::group {
 
@@ -43,17 +47,51 @@ std::string Topology::describe(int rank) const {
   return fmt::format("rank {} (host {}, pid {})", who.rank_in_job.value_or(rank), who.host_name, who.process);
 }
 
+namespace {
+
+constexpr std::string_view kUnknownHost = "unknown/";
+
+/// A number of this process's network namespace that no other one has had since the system was started; where the
+/// kernel does not tell it (before 5.14), one that no other one has at the same time. 0: unknown. The kernel alone
+/// decides which of the two it is: processes with and without /proc must come to the same answer.
+std::uint64_t network_namespace() {
+#ifdef SO_NETNS_COOKIE
+  constexpr int kOption = SO_NETNS_COOKIE;
+#else
+  constexpr int kOption = 71;
+#endif
+  const UniqueFd any(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::uint64_t cookie = 0;
+  socklen_t length = sizeof(cookie);
+  if (any && ::getsockopt(any.get(), SOL_SOCKET, kOption, &cookie, &length) == 0) return cookie;
+  struct stat network{};
+  return ::stat("/proc/self/ns/net", &network) == 0 ? network.st_ino : 0;
+}
+
+std::string boot_id_if_known() {
+  try {
+    return boot_id();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
+
 std::string this_host_id() {
-  constexpr std::uint64_t kLongestBootIdBytes = 256;
-  const Bytes file = read_file("/proc/sys/kernel/random/boot_id", kLongestBootIdBytes);
-  std::string boot(as_text(file));
-  while (!boot.empty() && boot.back() == '\n') boot.pop_back();
   // Abstract unix sockets, over which descriptors of shared memory travel, reach as far as the network namespace:
   // not into another container or a test's play-host. The user does not matter to them.
-  struct stat network{};
-  if (::stat("/proc/self/ns/net", &network) != 0) throw system_error("looking at /proc/self/ns/net", errno);
-  return fmt::format("{}/{}", boot, network.st_ino);
+  const std::string boot = boot_id_if_known();
+  const std::uint64_t network = network_namespace();
+  if (!boot.empty() && network != 0) return fmt::format("{}/{}", boot, network);
+  std::array<std::byte, 16> random;
+  fill_with_secure_random(random);
+  std::string id(kUnknownHost);
+  for (const std::byte value : random) id += fmt::format("{:02x}", std::to_integer<int>(value));
+  return id;
 }
+
+bool is_unknown_host(std::string_view host_id) { return host_id.starts_with(kUnknownHost); }
 
 std::uint64_t this_process_namespace() {
   struct stat status{};

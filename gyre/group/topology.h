@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gyre/net/endpoint.h"
@@ -54,8 +55,10 @@ class Topology {
   std::vector<std::vector<int>> hosts_;
 };
 
-/// Equal for two processes exactly when they can share memory: same boot, same network namespace.
+/// Equal for two processes exactly when they can share memory: same boot, same network namespace. A process that cannot
+/// find out (a container without /proc) gets one that no other has: it is a host of its own.
 std::string this_host_id();
+bool is_unknown_host(std::string_view host_id);
 std::string this_host_name();
 std::uint64_t this_process_namespace();
 

@@ -22,11 +22,19 @@ namespace {
 /// From here on huge pages can pay; smaller segments would only waste memory.
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
+Bytes read_if_there(const char* path) {
+  constexpr std::uint64_t kLongestFileBytes = 65'536;
+  try {
+    return read_file(path, kLongestFileBytes);
+  } catch (const Error&) {
+    return {};  // A container may hide /proc.
+  }
+}
+
 /// What MemAvailable in /proc/meminfo says: the kernel's estimate of what can be had without swapping.
 std::optional<std::uint64_t> available_memory_bytes() {
-  constexpr std::uint64_t kLongestFileBytes = 65'536;
   constexpr std::string_view kName = "MemAvailable:";
-  const Bytes file = read_file("/proc/meminfo", kLongestFileBytes);
+  const Bytes file = read_if_there("/proc/meminfo");
   const std::string_view text = as_text(file);
   const std::size_t start = text.find(kName);
   if (start == std::string_view::npos) return std::nullopt;
