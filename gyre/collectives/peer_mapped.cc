@@ -1,15 +1,18 @@
 #include "gyre/collectives/peer_mapped.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <utility>
 
 #include "gyre/base/file.h"
+#include "gyre/base/random.h"
 #include "gyre/collectives/internal/shared/shared_room.h"
 
 namespace gyre::collectives {
@@ -19,6 +22,18 @@ namespace {
 /// Each has a bit in a rank's outcome, beside kMapped.
 constexpr std::size_t kMostSets = 32;
 constexpr std::uint64_t kMapped = std::uint64_t{1} << 63;
+
+/// Whether a descriptor is memory, writable, at least as large, and without a name in any file system: nothing that
+/// somebody else could have opened, and no data file, whichever number it has.
+bool is_nameless_memory(int descriptor, std::size_t size_bytes) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 0) return false;
+  if (status.st_size < 0 || static_cast<std::size_t>(status.st_size) < size_bytes) return false;
+  struct statfs file_system{};
+  if (::fstatfs(descriptor, &file_system) != 0 || file_system.f_type != TMPFS_MAGIC) return false;
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  return flags >= 0 && (flags & O_ACCMODE) == O_RDWR;
+}
 
 /// Another rank's file in this process.
 class Mapping {
@@ -33,13 +48,10 @@ class Mapping {
 
   std::byte* data() const { return static_cast<std::byte*>(address_); }
 
-  /// Empty when the file cannot be opened, or is not the file that the other rank should have offered.
-  static Mapping of(std::uint32_t process, std::uint32_t descriptor, std::size_t size_bytes) {
+  /// Empty when the file is not one that the other rank should have offered, or cannot be mapped.
+  static Mapping of(const UniqueFd& file, std::size_t size_bytes) {
     Mapping mapping;
-    const UniqueFd file(::open(fmt::format("/proc/{}/fd/{}", process, descriptor).c_str(), O_RDWR | O_CLOEXEC));
-    struct stat status{};
-    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return mapping;
-    if (status.st_size < 0 || static_cast<std::size_t>(status.st_size) < size_bytes) return mapping;
+    if (!file || !is_nameless_memory(file.get(), size_bytes)) return mapping;
     void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (address == MAP_FAILED) return mapping;
     mapping.address_ = address;
@@ -52,20 +64,64 @@ class Mapping {
   std::size_t size_bytes_ = 0;
 };
 
-std::uint64_t token_of(const PeerMappedBuffer& buffer) {
-  if (buffer.serial == 0 || buffer.descriptor < 0) return 0;
-  return std::uint64_t{buffer.serial} << 32 | static_cast<std::uint32_t>(buffer.descriptor);
+using Proof = std::array<std::uint64_t, 2>;
+
+Proof random_proof() {
+  Proof proof;
+  fill_with_secure_random(std::as_writable_bytes(std::span(proof)));
+  return proof;
 }
 
-std::uint32_t serial_of(std::uint64_t token) { return static_cast<std::uint32_t>(token >> 32); }
+/// The first and the last bytes of a buffer.
+Proof ends_of(const std::byte* data, std::size_t size_bytes) {
+  Proof ends;
+  std::memcpy(ends.data(), data, sizeof(ends[0]));
+  std::memcpy(&ends[1], data + size_bytes - sizeof(ends[1]), sizeof(ends[1]));
+  return ends;
+}
+
+void put_ends(std::byte* data, std::size_t size_bytes, const Proof& ends) {
+  std::memcpy(data, ends.data(), sizeof(ends[0]));
+  std::memcpy(data + size_bytes - sizeof(ends[1]), &ends[1], sizeof(ends[1]));
+}
+
+/// While it lives, a proof stands at both ends of this rank's buffer, in the place of the gradients there.
+class Marked {
+ public:
+  Marked(std::span<std::byte> buffer, const Proof& proof)
+      : buffer_(buffer), before_(ends_of(buffer.data(), buffer.size())) {
+    put_ends(buffer_.data(), buffer_.size(), proof);
+  }
+  ~Marked() { put_ends(buffer_.data(), buffer_.size(), before_); }
+  Marked(const Marked&) = delete;
+  Marked& operator=(const Marked&) = delete;
+
+ private:
+  std::span<std::byte> buffer_;
+  Proof before_;
+};
 
 }  // namespace
 
 /// The buffers of one tensor on all ranks of the host.
 struct PeerMappings::Set {
-  std::vector<std::uint64_t> tokens;  // By local rank.
+  std::vector<std::uint64_t> serials;  // By local rank.
   std::size_t size_bytes;
   std::vector<Mapping> mappings;  // By local rank; this rank's own is empty.
+
+  /// Whether each mapping is the memory where that rank has put its proof, and no other file that was taken for it.
+  bool is_proved(internal::SharedRoom& room) const {
+    for (int r = 0; r < room.size(); ++r) {
+      if (r == room.rank()) continue;
+      const std::byte* data = mappings[static_cast<std::size_t>(r)].data();
+      if (data == nullptr) return false;
+      const internal::RankLine& line = room.layout().line(r);
+      const Proof expected = {line.proof[0].load(std::memory_order_relaxed),
+                              line.proof[1].load(std::memory_order_relaxed)};
+      if (ends_of(data, size_bytes) != expected) return false;
+    }
+    return true;
+  }
 };
 
 PeerMappings::PeerMappings() = default;
@@ -74,17 +130,16 @@ PeerMappings::~PeerMappings() = default;
 std::optional<std::vector<std::byte*>> PeerMappings::agree(internal::SharedRoom& room, std::span<std::byte> buffer,
                                                            const PeerMappedBuffer& own) {
   internal::RankLine& line = room.layout().line(room.rank());
-  line.process.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
-  line.peer_mapped.store(possible_ ? token_of(own) : 0, std::memory_order_relaxed);
+  line.peer_mapped.store(offers(buffer, own, room.rank()) ? own.serial : 0, std::memory_order_relaxed);
   room.arrive_and_wait();
   // Nobody writes these words again before all have made the next arrival.
-  std::vector<std::uint64_t> tokens;
+  std::vector<std::uint64_t> serials;
   for (int r = 0; r < room.size(); ++r) {
-    tokens.push_back(room.layout().line(r).peer_mapped.load(std::memory_order_relaxed));
+    serials.push_back(room.layout().line(r).peer_mapped.load(std::memory_order_relaxed));
   }
-  if (std::find(tokens.begin(), tokens.end(), 0) != tokens.end()) return std::nullopt;
-  Set* set = find(tokens, buffer.size());
-  if (set == nullptr) set = make(room, tokens, buffer.size(), own);
+  if (std::find(serials.begin(), serials.end(), 0) != serials.end()) return std::nullopt;
+  Set* set = find(serials, buffer.size());
+  if (set == nullptr) set = make(room, serials, buffer, own);
   if (set == nullptr) return std::nullopt;
   std::vector<std::byte*> places;
   for (int r = 0; r < room.size(); ++r) {
@@ -93,36 +148,53 @@ std::optional<std::vector<std::byte*>> PeerMappings::agree(internal::SharedRoom&
   return places;
 }
 
-PeerMappings::Set* PeerMappings::find(const std::vector<std::uint64_t>& tokens, std::size_t size_bytes) {
+bool PeerMappings::offers(std::span<const std::byte> buffer, const PeerMappedBuffer& own, int local_rank) const {
+  if (!possible_ || own.serial == 0) return false;
+  const bool known = std::ranges::any_of(sets_, [&](const std::unique_ptr<Set>& set) {
+    return set->serials[static_cast<std::size_t>(local_rank)] == own.serial && set->size_bytes >= buffer.size();
+  });
+  return known || is_nameless_memory(own.descriptor, buffer.size());
+}
+
+PeerMappings::Set* PeerMappings::find(const std::vector<std::uint64_t>& serials, std::size_t size_bytes) {
   const auto found = std::find_if(sets_.begin(), sets_.end(), [&](const std::unique_ptr<Set>& set) {
-    return set->tokens == tokens && set->size_bytes >= size_bytes;
+    return set->serials == serials && set->size_bytes >= size_bytes;
   });
   return found == sets_.end() ? nullptr : found->get();
 }
 
-PeerMappings::Set* PeerMappings::make(internal::SharedRoom& room, const std::vector<std::uint64_t>& tokens,
-                                      std::size_t size_bytes, const PeerMappedBuffer& own) {
-  auto set = std::make_unique<Set>(Set{tokens, size_bytes, {}});
-  std::uint64_t outcome = kMapped;
-  for (int r = 0; r < room.size(); ++r) {
-    const internal::RankLine& line = room.layout().line(r);
-    const auto descriptor = static_cast<std::uint32_t>(tokens[static_cast<std::size_t>(r)]);
-    if (r == room.rank()) {
-      set->mappings.emplace_back();
-      continue;
-    }
-    set->mappings.push_back(Mapping::of(line.process.load(std::memory_order_relaxed), descriptor, size_bytes));
-    if (set->mappings.back().data() == nullptr) outcome = 0;
+std::uint64_t PeerMappings::sets_alive(const PeerMappedBuffer& own, int local_rank) const {
+  std::uint64_t alive = 0;
+  for (std::size_t i = 0; i < sets_.size(); ++i) {
+    const std::uint64_t serial = sets_[i]->serials[static_cast<std::size_t>(local_rank)];
+    if (std::find(own.alive.begin(), own.alive.end(), serial) != own.alive.end()) alive |= std::uint64_t{1} << i;
   }
-  for (std::size_t i = 0; i < sets_.size() && outcome != 0; ++i) {
-    const std::uint32_t serial = serial_of(sets_[i]->tokens[static_cast<std::size_t>(room.rank())]);
-    if (std::find(own.alive.begin(), own.alive.end(), serial) != own.alive.end()) outcome |= std::uint64_t{1} << i;
+  return alive;
+}
+
+PeerMappings::Set* PeerMappings::make(internal::SharedRoom& room, const std::vector<std::uint64_t>& serials,
+                                      std::span<std::byte> buffer, const PeerMappedBuffer& own) {
+  group::Lane& lane = room.lane();
+  auto set = std::make_unique<Set>(Set{serials, buffer.size(), {}});
+  for (const UniqueFd& file : lane.group().exchange_descriptors(lane.channel(), own.descriptor, lane.deadline())) {
+    set->mappings.push_back(Mapping::of(file, buffer.size()));
   }
-  room.layout().line(room.rank()).outcome.store(outcome, std::memory_order_relaxed);
-  room.arrive_and_wait();
+  internal::RankLine& line = room.layout().line(room.rank());
+  std::uint64_t outcome = 0;
+  {
+    const Proof proof = random_proof();
+    const Marked marked(buffer, proof);
+    line.proof[0].store(proof[0], std::memory_order_relaxed);
+    line.proof[1].store(proof[1], std::memory_order_relaxed);
+    room.arrive_and_wait();
+    if (set->is_proved(room)) outcome = kMapped | sets_alive(own, room.rank());
+    line.outcome.store(outcome, std::memory_order_relaxed);
+    room.arrive_and_wait();  // All have looked.
+  }
   for (int r = 0; r < room.size(); ++r) {
     outcome &= room.layout().line(r).outcome.load(std::memory_order_relaxed);
   }
+  room.arrive_and_wait();  // All buffers hold their gradients again.
   if (outcome == 0) {
     possible_ = false;
     sets_.clear();

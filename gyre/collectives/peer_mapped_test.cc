@@ -2,10 +2,13 @@
 // and where one of them offers none, or one that cannot be mapped, all must copy, together.
 #include "gyre/collectives/peer_mapped.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <vector>
 
@@ -79,20 +82,84 @@ TEST_P(PeerMappingsTest, where_one_rank_offers_no_buffer_all_copy) {
   });
 }
 
-TEST_P(PeerMappingsTest, what_one_rank_cannot_map_is_copied_by_all_from_then_on) {
+TEST_P(PeerMappingsTest, a_file_that_is_not_the_buffer_is_never_written_and_all_copy_from_then_on) {
   testing::run_ranks(GetParam(), testing::one_host(GetParam()), [](group::Lane& lane) {
     PeerMappings memory;
     const Buffer buffer(lane.rank(), 0);
-    const Buffer small(lane.rank(), 0, 16);  // A file that is smaller than the buffer.
-    for (int round = 0; round < 3; ++round) {
+    const Buffer other(lane.rank(), 77);  // Memory without a name, and as large, but not the buffer.
+    const Bytes before(other.bytes.begin(), other.bytes.end());
+    for (int round = 0; round < 4; ++round) {
       buffer.fill(lane.rank(), round);
       const auto serial = static_cast<std::uint32_t>(round + 1);
       const int descriptor =
-          lane.rank() == 0 && round == 1 ? small.segment->descriptor() : buffer.segment->descriptor();
+          lane.rank() == 0 && round == 1 ? other.segment->descriptor() : buffer.segment->descriptor();
       allreduce(lane, buffer.bytes, kSum, memory, {serial, descriptor, {serial}});
       expect_equal(buffer.bytes, copied_sum(lane, round));
     }
+    expect_equal(other.bytes, before);
     EXPECT_EQ(lane.counters().bytes_in_place.value(), kCount * sizeof(float));
+  });
+}
+
+/// Files that a number could name by accident.
+class WrongFiles {
+ public:
+  explicit WrongFiles(int rank)
+      : small_(rank, 0, 16),
+        path_(std::filesystem::temp_directory_path() /
+              ("gyre-data-" + std::to_string(::getpid()) + std::to_string(rank))),
+        data_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)),
+        named_(::open(shared_path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)),
+        read_only_(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)) {
+    for (const UniqueFd* file : {&data_, &named_}) EXPECT_EQ(::ftruncate(file->get(), 4 * kCount), 0);
+  }
+  ~WrongFiles() {
+    ::unlink(path_.c_str());
+    ::unlink(shared_path().c_str());
+  }
+  WrongFiles(const WrongFiles&) = delete;
+  WrongFiles& operator=(const WrongFiles&) = delete;
+
+  std::vector<int> descriptors() const {
+    return {small_.segment->descriptor(), data_.get(), named_.get(), read_only_.get(), -1, 1'000'000};
+  }
+  bool untouched() const {
+    Bytes bytes(4 * kCount);
+    for (const UniqueFd* file : {&data_, &named_}) {
+      if (::pread(file->get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return false;
+      if (std::ranges::any_of(bytes, [](std::byte value) { return value != std::byte{}; })) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::string shared_path() const { return "/dev/shm/" + path_.filename().string(); }
+
+  Buffer small_;
+  std::filesystem::path path_;
+  UniqueFd data_;
+  UniqueFd named_;
+  UniqueFd read_only_;
+};
+
+TEST_P(PeerMappingsTest, a_number_that_is_no_memory_of_ours_is_not_offered_and_the_next_one_is) {
+  testing::run_ranks(GetParam(), testing::one_host(GetParam()), [](group::Lane& lane) {
+    PeerMappings memory;
+    const Buffer buffer(lane.rank(), 0);
+    const WrongFiles wrong(lane.rank());
+    std::uint32_t serial = 0;
+    int round = 0;
+    for (const int descriptor : wrong.descriptors()) {
+      for (const int offered : {descriptor, buffer.segment->descriptor()}) {
+        ++serial;
+        buffer.fill(lane.rank(), ++round);
+        allreduce(lane, buffer.bytes, kSum, memory,
+                  {serial, lane.rank() == 0 ? offered : buffer.segment->descriptor(), {serial}});
+        expect_equal(buffer.bytes, copied_sum(lane, round));
+      }
+    }
+    EXPECT_TRUE(wrong.untouched());
+    EXPECT_EQ(lane.counters().bytes_in_place.value(), wrong.descriptors().size() * kCount * sizeof(float));
   });
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
+#include "gyre/base/file.h"
 #include "gyre/base/log.h"
 #include "gyre/group/abort_signal.h"
 #include "gyre/group/exited_ranks.h"
@@ -62,6 +63,17 @@ class Group {
   /// share_segment() for `ranks` alone, which are ascending and of one host, this rank among them.
   virtual std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
                                                             std::size_t size_bytes, Deadline deadline) = 0;
+
+  /// Hands `own`, which is open, to the other ranks of this host, and returns their descriptors by local rank. They
+  /// travel over authenticated unix sockets, so they are the same open files here whatever namespaces the processes
+  /// have; what the files are is for the caller to check. Its own place is empty, and so are those for which this
+  /// process has no room (and, if the lowest rank has none, all of them). Every local rank calls it with the same
+  /// channel, which no other call uses at the same time.
+  virtual std::vector<UniqueFd> exchange_descriptors(std::uint64_t channel, int own, Deadline deadline) = 0;
+
+  /// exchange_descriptors() for `ranks` alone, in their order; as share_segment_among().
+  virtual std::vector<UniqueFd> exchange_descriptors_among(const std::vector<int>& ranks, std::uint64_t channel,
+                                                           int own, Deadline deadline) = 0;
 
   /// Tells every rank that the group has failed. `reason` should name this rank and what went wrong.
   virtual void abort(const Error& reason) = 0;

@@ -1,10 +1,12 @@
 #include "gyre/group/in_process.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <exception>
 #include <map>
 #include <optional>
@@ -39,6 +41,8 @@ class Hub {
   std::shared_ptr<net::Segment> share_segment(const Topology& topology, const std::vector<int>& ranks,
                                               std::uint64_t channel, std::size_t size_bytes, Deadline deadline)
       GYRE_EXCLUDES(mutex_);
+  std::vector<UniqueFd> exchange_descriptors(const Topology& topology, const std::vector<int>& ranks,
+                                             std::uint64_t channel, int own, Deadline deadline) GYRE_EXCLUDES(mutex_);
   void abort(int rank, const Error& reason) GYRE_EXCLUDES(mutex_);
   void leave(int rank) GYRE_EXCLUDES(mutex_);
   bool has_left(int rank) const { return exited_.has_left(rank); }
@@ -65,6 +69,12 @@ class Hub {
   };
   using SegmentKey = std::pair<int, std::uint64_t>;  // The lowest of the ranks that share, channel.
 
+  /// Copies of the descriptors of some ranks, by their order.
+  struct Collection {
+    std::vector<UniqueFd> descriptors;
+    std::size_t missing = 0;
+  };
+
   std::shared_ptr<Gathering> arrive(const Topology& topology, const std::vector<int>& ranks, std::uint64_t channel,
                                     std::size_t size_bytes) GYRE_REQUIRES(mutex_);
   /// False when the deadline passed. Throws when this rank's group has failed.
@@ -87,6 +97,7 @@ class Hub {
   std::map<SinkKey, std::shared_ptr<const Group::LinkSink>> sinks_ GYRE_GUARDED_BY(mutex_);
   std::map<SinkKey, std::vector<Waiting>> direct_links_ GYRE_GUARDED_BY(mutex_);  // That nobody has accepted yet.
   std::map<SegmentKey, std::shared_ptr<Gathering>> gatherings_ GYRE_GUARDED_BY(mutex_);
+  std::map<SegmentKey, std::shared_ptr<Collection>> collections_ GYRE_GUARDED_BY(mutex_);
 };
 
 bool Hub::wait(int rank, Deadline deadline) {
@@ -202,6 +213,40 @@ std::shared_ptr<net::Segment> Hub::share_segment(const Topology& topology, const
   return gathering->segment;
 }
 
+UniqueFd copy_of(int descriptor) {
+  UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw system_error("copying a descriptor", errno);
+  return copy;
+}
+
+std::vector<UniqueFd> Hub::exchange_descriptors(const Topology& topology, const std::vector<int>& ranks,
+                                                std::uint64_t channel, int own, Deadline deadline) {
+  const int rank = topology.rank();
+  const MutexLock lock(mutex_);
+  abort_signal(rank).throw_if_triggered();
+  auto& known = collections_[{ranks.front(), channel}];
+  if (!known) known = std::make_shared<Collection>(Collection{std::vector<UniqueFd>(ranks.size()), ranks.size()});
+  const std::shared_ptr<Collection> collection = known;
+  const auto place = static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
+  collection->descriptors.at(place) = copy_of(own);
+  if (--collection->missing == 0) {
+    collections_.erase({ranks.front(), channel});
+    changed_.notify_all();
+  }
+  while (collection->missing > 0) {
+    for (const int peer : ranks) throw_if_left(topology, peer, channel);
+    if (wait(rank, deadline)) continue;
+    throw Error(ErrorCode::kTimeout,
+                fmt::format("{} of {} ranks of host {} did not hand over their descriptors in time",
+                            collection->missing, ranks.size(), topology.self().host_name));
+  }
+  std::vector<UniqueFd> copies(ranks.size());
+  for (std::size_t other = 0; other < ranks.size(); ++other) {
+    if (other != place) copies[other] = copy_of(collection->descriptors[other].get());
+  }
+  return copies;
+}
+
 void Hub::tolerate_losses(const std::vector<int>& ranks) {
   const MutexLock lock(mutex_);
   may_be_lost_.insert(ranks.begin(), ranks.end());
@@ -292,6 +337,16 @@ class InProcessGroup final : public Group {
                                                     std::size_t size_bytes, Deadline deadline) override {
     throw_if_left_ourselves();
     return hub_->share_segment(topology_, ranks, channel, size_bytes, deadline);
+  }
+
+  std::vector<UniqueFd> exchange_descriptors(std::uint64_t channel, int own, Deadline deadline) override {
+    return exchange_descriptors_among(topology_.local_ranks(), channel, own, deadline);
+  }
+
+  std::vector<UniqueFd> exchange_descriptors_among(const std::vector<int>& ranks, std::uint64_t channel, int own,
+                                                   Deadline deadline) override {
+    throw_if_left_ourselves();
+    return hub_->exchange_descriptors(topology_, ranks, channel, own, deadline);
   }
 
   void abort(const Error& reason) override { hub_->abort(topology_.rank(), reason); }

@@ -80,6 +80,18 @@ class Subgroup final : public Group {
     return parent_->share_segment_among(local_ranks_in_parent_, channel_in_parent(channel), size_bytes, deadline);
   }
 
+  std::vector<UniqueFd> exchange_descriptors(std::uint64_t channel, int own, Deadline deadline) override {
+    throw_if_left();
+    std::vector<UniqueFd> by_parent =
+        parent_->exchange_descriptors_among(local_ranks_in_parent_, channel_in_parent(channel), own, deadline);
+    std::vector<UniqueFd> by_local_rank;
+    for (const int member : topology_.local_ranks()) {
+      const int place = position_of(in_parent(member), local_ranks_in_parent_);
+      by_local_rank.push_back(std::move(by_parent.at(static_cast<std::size_t>(place))));
+    }
+    return by_local_rank;
+  }
+
   void abort(const Error& reason) override { parent_->abort(reason); }
   void leave() override { parent_->leave_subgroup(id_); }
   bool has_left(int rank) const override {
@@ -91,6 +103,10 @@ class Subgroup final : public Group {
 
   std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& /*ranks*/, std::uint64_t /*channel*/,
                                                     std::size_t /*size_bytes*/, Deadline /*deadline*/) override {
+    throw_nested();
+  }
+  std::vector<UniqueFd> exchange_descriptors_among(const std::vector<int>& /*ranks*/, std::uint64_t /*channel*/,
+                                                   int /*own*/, Deadline /*deadline*/) override {
     throw_nested();
   }
   void leave_subgroup(std::uint64_t /*subgroup*/) override { throw_nested(); }

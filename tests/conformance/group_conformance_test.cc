@@ -19,51 +19,14 @@
 #include "gyre/group/subgroup.h"
 #include "gyre/net/socket.h"
 #include "gyre/net/stream.h"
-#include "tests/conformance/socket_ranks.h"
+#include "tests/conformance/back_ends.h"
 
 namespace gyre::group {
 namespace {
 
 using std::chrono::milliseconds;
 
-using Body = std::function<void(Group&)>;
-/// Runs `body` once per rank, each on its own thread with its own group; rethrows the first failure.
-using RunRanks = std::function<void(int size, const Body& body, const std::vector<std::string>& host_ids)>;
-
-struct BackEnd {
-  std::string name;
-  RunRanks run;
-};
-
-std::ostream& operator<<(std::ostream& stream, const BackEnd& back_end) { return stream << back_end.name; }
-
-Deadline soon() { return Deadline::after(milliseconds(20'000)); }
-
-void say(net::Stream& stream, int number) { write_exactly(stream, std::as_bytes(std::span(&number, 1)), soon()); }
-
-int hear(net::Stream& stream) {
-  int number = 0;
-  read_exactly(stream, std::as_writable_bytes(std::span(&number, 1)), soon());
-  return number;
-}
-
-/// The failure that `action` ends in; a test failure when it ends well.
-Error failure_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error was thrown";
-  return {ErrorCode::kInternal, "none"};
-}
-
-class GroupConformance : public testing::TestWithParam<BackEnd> {
- protected:
-  static void run(int size, const Body& body, const std::vector<std::string>& host_ids = {}) {
-    GetParam().run(size, body, host_ids);
-  }
-};
+using GroupConformance = BackEndTest;
 
 TEST_P(GroupConformance, links_connect_every_pair_on_every_channel) {
   run(5, [](Group& group) {
@@ -371,10 +334,6 @@ TEST_P(GroupConformance, a_lane_opens_links_when_first_used_and_maps_its_segment
   });
 }
 
-std::unique_ptr<Group> subgroup_of(Group& group, std::vector<int> ranks, std::uint64_t id) {
-  return make_subgroup(std::shared_ptr<Group>(&group, [](Group*) {}), std::move(ranks), id);
-}
-
 TEST_P(GroupConformance, a_part_renumbers_its_ranks_and_has_channels_of_its_own) {
   run(4,
       [](Group& group) {
@@ -460,22 +419,7 @@ TEST_P(GroupConformance, ranks_that_make_no_part_are_refused) {
   });
 }
 
-BackEnd in_process() {
-  return {"in_process",
-          [](int size, const Body& body, const std::vector<std::string>& hosts) { run_in_process(size, body, hosts); }};
-}
-
-/// Every rank joins over real sockets; that they are threads of one process is all that is played.
-BackEnd sockets(const std::string& name, const std::string& rendezvous) {
-  return {name, [rendezvous](int size, const Body& body, const std::vector<std::string>& hosts) {
-            run_over_sockets(size, body, hosts, rendezvous);
-          }};
-}
-
-INSTANTIATE_TEST_SUITE_P(BackEnds, GroupConformance,
-                         testing::Values(in_process(), sockets("unix_sockets", "unix:@gyre-test"),
-                                         sockets("tcp_sockets", "tcp:127.0.0.1:0")),
-                         [](const auto& information) { return information.param.name; });
+INSTANTIATE_TEST_SUITE_P(BackEnds, GroupConformance, all_back_ends(), name_of_back_end);
 
 }  // namespace
 }  // namespace gyre::group

@@ -94,6 +94,12 @@ SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logg
   member.handshake_timeout = options.handshake_timeout;
   member.logger = logger;
   service_->become_member(std::move(member), state_, topology_);
+  if (is_unknown_host(topology_.self().host_id)) {
+    logger->warn(
+        "rank {} cannot find out which host it is on (/proc/sys/kernel/random/boot_id cannot be read), so it "
+        "shares no memory with ranks on the same host; mount /proc where it runs",
+        topology_.self().rank_in_job.value_or(rank()));
+  }
   if (!encrypt_ && !topology_.one_host() && rank() == 0) {
     logger->warn("connections between the hosts of this job are not encrypted (gyre run --plaintext, GYRE_TLS=0)");
   }
@@ -155,6 +161,22 @@ std::shared_ptr<net::Segment> SocketGroup::share_segment_among(const std::vector
   try {
     const net::Hello hello = hello_for(ranks.front(), Purpose::kSegment, channel);
     return exchange_segment(topology_, ranks, key_, hello, size_bytes, state_, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) throw;
+    throw cause_of_loss(ranks.front(), error);
+  }
+}
+
+std::vector<UniqueFd> SocketGroup::exchange_descriptors(std::uint64_t channel, int own, Deadline deadline) {
+  return exchange_descriptors_among(topology_.local_ranks(), channel, own, deadline);
+}
+
+std::vector<UniqueFd> SocketGroup::exchange_descriptors_among(const std::vector<int>& ranks, std::uint64_t channel,
+                                                              int own, Deadline deadline) {
+  throw_if_left();
+  try {
+    const net::Hello hello = hello_for(ranks.front(), Purpose::kSegment, channel);
+    return group::exchange_descriptors(topology_, ranks, key_, hello, own, state_, deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kPeerLost) throw;
     throw cause_of_loss(ranks.front(), error);

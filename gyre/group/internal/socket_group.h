@@ -31,6 +31,9 @@ class SocketGroup final : public Group {
   int exit_count() const override { return state_.exit_count(); }
   std::shared_ptr<net::Segment> share_segment_among(const std::vector<int>& ranks, std::uint64_t channel,
                                                     std::size_t size_bytes, Deadline deadline) override;
+  std::vector<UniqueFd> exchange_descriptors(std::uint64_t channel, int own, Deadline deadline) override;
+  std::vector<UniqueFd> exchange_descriptors_among(const std::vector<int>& ranks, std::uint64_t channel, int own,
+                                                   Deadline deadline) override;
   void leave_subgroup(std::uint64_t subgroup) override;
   std::shared_ptr<const ExitedRanks> subgroup_exits(std::uint64_t subgroup) override {
     return state_.subgroup_exits(subgroup);

@@ -10,7 +10,7 @@ namespace gyre::collectives::internal {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x4779726500000000;  // "Gyre"
-constexpr std::uint64_t kVersion = 4;
+constexpr std::uint64_t kVersion = 5;
 
 std::size_t up_to_page(std::size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 

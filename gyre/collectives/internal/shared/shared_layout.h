@@ -41,12 +41,13 @@ struct Trial {
 
 /// Written by one rank, read by those who wait for it and by reports.
 struct alignas(kControlLineBytes) RankLine {
-  std::atomic<std::uint64_t> collective;   ///< Number of the one it has entered last.
-  std::atomic<std::uint64_t> arrivals;     ///< How often it has arrived at the barrier, ever.
-  std::atomic<std::uint64_t> progress;     ///< Changes while it works for the others outside of this memory.
-  std::atomic<std::uint32_t> spinning;     ///< 0: not yet looked; kSpin or kNeverSpin.
-  std::atomic<std::uint32_t> process;      ///< Its process; this and the next two are PeerMappings'.
-  std::atomic<std::uint64_t> peer_mapped;  ///< The buffer it offers for this allreduce; 0: none.
+  std::atomic<std::uint64_t> collective;  ///< Number of the one it has entered last.
+  std::atomic<std::uint64_t> arrivals;    ///< How often it has arrived at the barrier, ever.
+  std::atomic<std::uint64_t> progress;    ///< Changes while it works for the others outside of this memory.
+  std::atomic<std::uint32_t> spinning;    ///< 0: not yet looked; kSpin or kNeverSpin.
+  // The next three are PeerMappings'.
+  std::atomic<std::uint64_t> peer_mapped;  ///< The serial of the buffer it offers for this allreduce; 0: none.
+  std::atomic<std::uint64_t> proof[2];     ///< What stands at the two ends of that buffer while it is mapped.
   std::atomic<std::uint64_t> outcome;      ///< Whether it could map what is new, and what it still offers.
   Trial trial;
 };

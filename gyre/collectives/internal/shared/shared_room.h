@@ -25,6 +25,7 @@ class SharedRoom {
 
   int rank() const { return rank_; }
   int size() const { return layout_.local_size(); }
+  group::Lane& lane() const { return lane_; }
   group::LaneCounters& counters() const { return lane_.counters(); }
   const SharedLayout& layout() const { return layout_; }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "gyre/base/file.h"
 #include "gyre/group/internal/group_state.h"
 #include "gyre/group/topology.h"
 #include "gyre/net/handshake.h"
@@ -17,5 +18,12 @@ namespace gyre::group {
 std::shared_ptr<net::Segment> exchange_segment(const Topology& topology, const std::vector<int>& ranks,
                                                const net::JobKey& key, const net::Hello& hello, std::size_t size_bytes,
                                                GroupState& state, Deadline deadline);
+
+/// One rank's part in handing descriptors around among `ranks` (ascending, of its host); see
+/// Group::exchange_descriptors. All go by way of the lowest rank, so that n ranks need n - 1 connections, which end
+/// with the exchange.
+std::vector<UniqueFd> exchange_descriptors(const Topology& topology, const std::vector<int>& ranks,
+                                           const net::JobKey& key, const net::Hello& hello, int own, GroupState& state,
+                                           Deadline deadline);
 
 }  // namespace gyre::group
