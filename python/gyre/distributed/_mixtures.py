@@ -79,12 +79,10 @@ class Mixtures:
         found["with" if self._has_secret else "without"].append(0)
         for rank in range(1, self._size):
             has = self._noted(rank)
-            if has is None or has == self._has_secret == self._words.is_there(HELLO, rank):
-                continue
-            if has:
-                found["other" if self._has_secret else "with"].append(rank)
-            elif self._has_secret:
-                found["without"].append(rank)
+            if self._has_secret and self._words.is_there(HELLO, rank):
+                found["with"].append(rank)
+            elif has is not None:
+                found[("other" if self._has_secret else "with") if has else "without"].append(rank)
         return {kind: ranks[:MOST_NAMED] for kind, ranks in found.items()}
 
     def _noted(self, rank: int) -> bool | None:
