@@ -1,9 +1,11 @@
 #include "gyre/engine/internal/open/board.h"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "gyre/base/bytes.h"
@@ -86,6 +88,39 @@ std::size_t begin_of_share(const Signature& signature, int rank, int size) {
   return static_cast<std::size_t>(before) * row_bytes(signature);
 }
 
+/// A wait for the rank that holds a round. It is two stores away from the end of it, unless it is stopped or killed
+/// between them.
+class HolderWait {
+ public:
+  HolderWait(group::AbortSignal& signal, Deadline deadline) : signal_(signal), deadline_(deadline) {}
+
+  /// Gives the core away. Throws the reason why the group has failed, if it had `failed` before the caller found the
+  /// round held, or Error(kTimeout) at the deadline.
+  void pause(bool failed) {
+    if (failed) signal_.throw_if_triggered();
+    if (deadline_.passed()) {
+      throw Error(ErrorCode::kTimeout,
+                  "waited longer than the limit of a collective for a rank of this host that was settling whether all "
+                  "make the same call; is its process stopped?");
+    }
+    if (yields_ < kMostYields) {
+      ++yields_;
+      ::sched_yield();
+    } else {
+      pollfd abort{signal_.fd(), POLLIN, 0};
+      ::poll(&abort, 1, kSliceMs);
+    }
+  }
+
+ private:
+  static constexpr int kMostYields = 1000;
+  static constexpr int kSliceMs = 10;
+
+  group::AbortSignal& signal_;
+  const Deadline deadline_;
+  int yields_ = 0;
+};
+
 group::LaneOptions lane_options(const group::Group& group, std::chrono::milliseconds timeout) {
   return {kBoardChannel, collectives::segment_bytes_for(group.size(), 0), timeout};
 }
@@ -105,9 +140,11 @@ struct Board::Memory {
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> state;  // round << 16 | entered; zero-filled memory is round 0.
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> last_held;  // (round + 1) << 1 | agreed; 0 means none.
   Posting postings[1];                                            // One per rank.
-
-  static std::size_t bytes_for(int size) { return sizeof(Memory) + sizeof(Posting) * static_cast<std::size_t>(size); }
 };
+
+std::size_t Board::memory_bytes(int size) {
+  return sizeof(Memory) + sizeof(Memory::Posting) * static_cast<std::size_t>(size);
+}
 
 Board::Board(group::Group& group, const TimelineRows& timeline, const Logger& logger,
              std::chrono::milliseconds collective_timeout)
@@ -115,8 +152,7 @@ Board::Board(group::Group& group, const TimelineRows& timeline, const Logger& lo
       timeline_(timeline),
       lane_(group, lane_options(group, collective_timeout)),
       executor_(lane_, timeline, logger),
-      segment_(
-          group.share_segment(kBoardMemoryChannel, Memory::bytes_for(group.size()), Deadline::after(kSetUpTimeout))),
+      segment_(group.share_segment(kBoardMemoryChannel, memory_bytes(group.size()), Deadline::after(kSetUpTimeout))),
       memory_(reinterpret_cast<Memory*>(segment_->bytes().data())),
       crowded_(usable_cores() < group.size()) {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -171,7 +207,7 @@ std::optional<Result> Board::try_run(const Request& request) {
   post_contribution(request);
   const bool traced = timeline_.enabled();
   if (traced) timeline_.begin(request.name, "NEGOTIATE_" + phase_name(request.signature.kind));
-  const bool met = meet(hash, call);
+  const bool met = meet_or_fail(request, hash, call);
   if (traced) timeline_.end(request.name);
   if (!met) {
     passed_by.store(call, std::memory_order_relaxed);
@@ -195,17 +231,32 @@ void Board::post_contribution(const Request& request) {
   }
 }
 
+bool Board::meet_or_fail(const Request& request, std::uint64_t hash, std::uint64_t call) {
+  try {
+    return meet(hash, call);
+  } catch (const Error& error) {
+    fail(request, error);
+  }
+}
+
+void Board::fail(const Request& request, const Error& error) {
+  const Error failure = name_collective(error, describe_operation(request), group_);
+  group_.abort(failure);
+  throw Error(group_.abort_signal().reason().value_or(failure));
+}
+
 bool Board::meet(std::uint64_t hash, std::uint64_t call) {
   Memory::Posting& own = memory_->postings[group_.rank()];
   const auto size = static_cast<std::uint64_t>(group_.size());
+  std::optional<HolderWait> holder;
   for (;;) {
     if (anybody_passed_by(call)) return false;
     std::uint64_t state = memory_->state.load(std::memory_order_acquire);
     const std::uint64_t round = state >> kRoundShift;
     const std::uint64_t entered = state & kEnteredMask;
     if (entered == size) {  // Held this instant; the next round opens with the holder's next store.
-      group_.abort_signal().throw_if_triggered();
-      ::sched_yield();
+      if (!holder) holder.emplace(group_.abort_signal(), lane_.deadline());
+      holder->pause(group_.abort_signal().triggered());
       continue;
     }
     own.round[round % 2].store(0, std::memory_order_relaxed);
@@ -225,6 +276,7 @@ bool Board::meet(std::uint64_t hash, std::uint64_t call) {
 
 bool Board::await_outcome(std::uint64_t round, std::uint64_t call) {
   const auto begin = SteadyClock::now();
+  std::optional<HolderWait> holder;
   for (bool yielding = crowded_;;) {
     for (int spin = 0; spin < (yielding ? 1 : kSpinsPerClockRead); ++spin) {
       if (memory_->state.load(std::memory_order_acquire) >> kRoundShift != round) {
@@ -236,7 +288,7 @@ bool Board::await_outcome(std::uint64_t round, std::uint64_t call) {
     const auto waited = SteadyClock::now() - begin;
     yielding = crowded_ || waited > kSpinning;
     if (waited < kPatience && !anybody_passed_by(call)) continue;
-    const bool aborted = group_.abort_signal().triggered();
+    const bool failed = group_.abort_signal().triggered();
     std::uint64_t state = memory_->state.load(std::memory_order_acquire);
     // Over meanwhile: what was held counts, also when another rank, which has its result already, has failed since.
     if (state >> kRoundShift != round) continue;
@@ -246,8 +298,8 @@ bool Board::await_outcome(std::uint64_t round, std::uint64_t call) {
       }
       continue;  // Somebody else was faster.
     }
-    // A holder that died between its two stores would leave the round held for ever; its death aborts the group.
-    if (aborted) group_.abort_signal().throw_if_triggered();
+    if (!holder) holder.emplace(group_.abort_signal(), lane_.deadline());
+    holder->pause(failed);
   }
 }
 
@@ -267,9 +319,7 @@ Result Board::run(const Request& request) {
   try {
     result = fits_on_board(request) ? run_on_board(request) : run_in_lane(request);
   } catch (const Error& error) {
-    const Error failure = name_collective(error, describe_operation(request), group_);
-    group_.abort(failure);
-    throw Error(group_.abort_signal().reason().value_or(failure));
+    fail(request, error);
   }
   if (traced) timeline_.end(request.name);
   return result;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -61,6 +62,9 @@ class Board {
   /// This rank takes an eligible request to the coordinator without having tried. Thread-safe.
   void pass_by(const Request& request);
 
+  /// Of the memory that the ranks share.
+  static std::size_t memory_bytes(int size);
+
   /// Any thread, any time.
   LaneStatistics statistics() const { return {"board", lane_.counters()}; }
 
@@ -73,6 +77,9 @@ class Board {
   /// Where a rank's contribution to the round after the last one held in agreement stands.
   std::span<std::byte> contribution_of(int rank) const GYRE_REQUIRES(mutex_);
   void post_contribution(const Request& request) GYRE_REQUIRES(mutex_);
+  bool meet_or_fail(const Request& request, std::uint64_t hash, std::uint64_t call) GYRE_REQUIRES(mutex_);
+  /// Fails the group with what ended an operation, and throws it.
+  [[noreturn]] void fail(const Request& request, const Error& error);
   bool meet(std::uint64_t hash, std::uint64_t call) GYRE_REQUIRES(mutex_);
   /// True when the round was held and all agreed; false when they did not, or it was called off.
   bool await_outcome(std::uint64_t round, std::uint64_t call) GYRE_REQUIRES(mutex_);
