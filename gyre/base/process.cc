@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/base/fork.h"
 #include "gyre/base/parse.h"
 
 namespace gyre {
@@ -232,6 +233,7 @@ Process Process::spawn(const SpawnOptions& options) {
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const KeepAllInFork keep;
   const pid_t pid = ::fork();
   if (pid == 0) run_child(plan);
   const int fork_errno = errno;

@@ -54,6 +54,7 @@ class Mapping {
     if (!file || !is_nameless_memory(file.get(), size_bytes)) return mapping;
     void* address = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (address == MAP_FAILED) return mapping;
+    ::madvise(address, size_bytes, MADV_DONTFORK);  // A fork has no use for another rank's gradients.
     mapping.address_ = address;
     mapping.size_bytes_ = size_bytes;
     return mapping;

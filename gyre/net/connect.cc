@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "gyre/base/fork.h"
 #include "gyre/net/internal/address.h"
 #include "gyre/net/socket.h"
 
@@ -96,6 +97,7 @@ class Race {
   }
 
   static UniqueFd finish(Attempt attempt) {
+    close_in_forks(attempt.socket.get());
     set_up_connection(attempt.socket.get(), attempt.family);
     return std::move(attempt.socket);
   }

@@ -68,9 +68,15 @@ std::span<std::byte> map_shared(int descriptor, std::size_t size_bytes) {
 
 }  // namespace
 
-Segment::Segment(UniqueFd descriptor, std::span<std::byte> bytes) : descriptor_(std::move(descriptor)), bytes_(bytes) {}
+Segment::Segment(UniqueFd descriptor, std::span<std::byte> bytes)
+    : descriptor_(std::move(descriptor)), bytes_(bytes), in_forks_(bytes, descriptor_.get(), 0) {
+  close_in_forks(descriptor_.get());
+}
 
-Segment::~Segment() { ::munmap(bytes_.data(), bytes_.size()); }
+Segment::~Segment() {
+  in_forks_.end();
+  ::munmap(bytes_.data(), bytes_.size());
+}
 
 std::shared_ptr<Segment> Segment::create(std::size_t size_bytes) {
   if (size_bytes == 0) throw Error(ErrorCode::kInvalidArgument, "a segment of shared memory needs at least one byte");

@@ -5,11 +5,13 @@
 #include <span>
 
 #include "gyre/base/file.h"
+#include "gyre/base/fork.h"
 
 namespace gyre::net {
 
 /// Memory that several processes of one host share: an anonymous memory file, so nothing is left
 /// behind, whichever process dies, and however. Zero-filled, page-aligned. The mapping lives as long as the object.
+/// Forks of a member of a group do not share it: see gyre/base/fork.h.
 class Segment {
  public:
   /// Reserves the pages, so that a lack of memory is Error(kResourceExhausted) here and not a signal later.
@@ -29,6 +31,7 @@ class Segment {
 
   UniqueFd descriptor_;
   std::span<std::byte> bytes_;
+  PrivateInForks in_forks_;
 };
 
 }  // namespace gyre::net

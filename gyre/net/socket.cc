@@ -14,6 +14,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/base/error.h"
+#include "gyre/base/fork.h"
 #include "gyre/net/internal/address.h"
 
 namespace gyre::net {
@@ -83,6 +84,7 @@ UniqueFd accept_from(int listening_fd) {
     address.length = sizeof(address.storage);
     UniqueFd fd(::accept4(listening_fd, address.get(), &address.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
+      close_in_forks(fd.get());
       internal::set_up_connection(fd.get(), address.family());
       return fd;
     }

@@ -8,6 +8,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/base/error.h"
+#include "gyre/base/fork.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::net {
@@ -16,7 +17,9 @@ namespace {
 class SocketStream final : public Stream {
  public:
   SocketStream(UniqueFd socket, std::string peer)
-      : socket_(std::move(socket)), fd_(socket_.get()), peer_(std::move(peer)) {}
+      : socket_(std::move(socket)), fd_(socket_.get()), peer_(std::move(peer)) {
+    close_in_forks(fd_);
+  }
   SocketStream(int socket_fd, std::string peer) : fd_(socket_fd), peer_(std::move(peer)) {}
 
   int fd() const override { return fd_; }

@@ -29,7 +29,7 @@ Error refused(std::size_t size_bytes, const char* call, int number) {
 }  // namespace
 
 std::shared_ptr<Window> Window::over(std::span<std::byte> shared) {
-  if (shared.empty()) return std::shared_ptr<Window>(new Window({}, {}));
+  if (shared.empty()) return std::shared_ptr<Window>(new Window({}, {}, {}));
   const std::size_t page = page_bytes();
   const std::size_t before = reinterpret_cast<std::uintptr_t>(shared.data()) % page;
   const std::size_t size = (before + shared.size() + page - 1) / page * page;
@@ -37,10 +37,12 @@ std::shared_ptr<Window> Window::over(std::span<std::byte> shared) {
   void* address = ::mremap(shared.data() - before, 0, size, MREMAP_MAYMOVE);
   if (address == MAP_FAILED) throw refused(shared.size(), "mremap", errno);
   auto* first = static_cast<std::byte*>(address);
-  return std::shared_ptr<Window>(new Window({first, size}, {first + before, shared.size()}));
+  return std::shared_ptr<Window>(new Window({first, size}, {first + before, shared.size()},
+                                            PrivateInForks::alias({first, size}, {shared.data() - before, size})));
 }
 
 Window::~Window() {
+  in_forks_.end();
   if (!pages_.empty()) ::munmap(pages_.data(), pages_.size());
 }
 
@@ -51,7 +53,11 @@ void Window::keep_values() {
   auto* copy = static_cast<std::byte*>(address);
   std::memcpy(copy + (bytes_.data() - pages_.data()), bytes_.data(), bytes_.size());
   // In one step for every other thread: it sees the shared pages until then, and these from then on.
-  if (::mremap(copy, pages_.size(), pages_.size(), MREMAP_MAYMOVE | MREMAP_FIXED, pages_.data()) == MAP_FAILED) {
+  const bool kept = in_forks_.end_if([&] {
+    constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED;
+    return ::mremap(copy, pages_.size(), pages_.size(), kFlags, pages_.data()) != MAP_FAILED;
+  });
+  if (!kept) {
     const int number = errno;
     ::munmap(copy, pages_.size());
     throw refused(bytes_.size(), "mremap", number);

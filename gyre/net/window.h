@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
+
+#include "gyre/base/fork.h"
 
 namespace gyre::net {
 
@@ -29,10 +32,12 @@ class Window {
   void keep_values();
 
  private:
-  Window(std::span<std::byte> pages, std::span<std::byte> bytes) : pages_(pages), bytes_(bytes) {}
+  Window(std::span<std::byte> pages, std::span<std::byte> bytes, PrivateInForks in_forks)
+      : pages_(pages), bytes_(bytes), in_forks_(std::move(in_forks)) {}
 
   std::span<std::byte> pages_;  // What is mapped; empty for no bytes.
   std::span<std::byte> bytes_;  // Of them.
+  PrivateInForks in_forks_;     // Until the pages are private here.
 };
 
 }  // namespace gyre::net

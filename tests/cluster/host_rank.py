@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 
 import gyre.distributed  # noqa: F401  Makes the backend known.
 import gyre.torch as hvd
@@ -102,6 +104,27 @@ def lose_a_rank() -> None:
         hvd.allreduce(torch.ones(ELEMENTS), name="second")
     except Exception as error:
         print(f"told: {error}", flush=True)
+        sys.exit(3)
+
+
+def lose_a_rank_whose_fork_lives() -> None:
+    """The same, but the one that dies has forked a worker, which lives until the others have been told."""
+    hvd.init()
+    folder = Path(os.environ["FOLDER"])
+    try:
+        hvd.allreduce(torch.ones(ELEMENTS), name="first")
+        if hvd.rank() == hvd.size() - 1:
+            if os.fork() == 0:
+                until = time.monotonic() + 60
+                while not (folder / "told.0").exists() and time.monotonic() < until:
+                    time.sleep(0.05)
+                (folder / "fork").write_text("known" if (folder / "told.0").exists() else "not known")
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        hvd.allreduce(torch.ones(ELEMENTS), name="second")
+    except Exception as error:
+        print(f"told: {error}", flush=True)
+        (folder / f"told.{hvd.rank()}").touch()
         sys.exit(3)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hosts import Hosts, rank_environments
 from rank_template import Outcome, RankTemplate, outcomes_of
+from running_job import wait_until
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_programs("ip", "ethtool")]
 HERE = Path(__file__).parent
@@ -132,3 +133,10 @@ def test_a_rank_that_dies_on_another_host_fails_all_with_one_reason(run: RunJob)
     told = {line for rank in finished[:3] for line in rank.output.splitlines() if line.startswith("told")}
     assert len(told) == 1, told
     assert "rank 3" in told.pop()
+
+
+def test_a_rank_that_dies_on_another_host_is_missed_although_its_fork_lives(run: RunJob, tmp_path: Path) -> None:
+    finished = run("lose_a_rank_whose_fork_lives", [1, 1], FOLDER=str(tmp_path))
+    assert [rank.code for rank in finished] == [3, -9], finished
+    wait_until("the fork has seen it", (tmp_path / "fork").exists)
+    assert (tmp_path / "fork").read_text() == "known"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gyre/base/check.h"
+#include "gyre/base/fork.h"
 #include "gyre/group/in_process.h"
 #include "gyre/group/internal/links/segment_exchange.h"
 #include "gyre/group/internal/links/waits.h"
@@ -51,6 +52,7 @@ RendezvousOptions rendezvous_options(const Job& job, const GroupOptions& options
 }
 
 Admission enter(const Job& job, const GroupOptions& options, const Logger& logger, Service& service) {
+  let_go_in_forks();
   if (job.rank != 0) return join_rendezvous(job, options);
   UniqueFd listening_socket = listen_for_members(job);
   const UniqueFd copy = duplicate(listening_socket);

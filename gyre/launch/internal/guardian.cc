@@ -17,6 +17,7 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/base/fork.h"
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
 #include "gyre/launch/sweep.h"
@@ -109,6 +110,7 @@ Guardian::Guardian(const std::string& marker) {
   socket_ = UniqueFd(ends[1]);
   const UniqueFd launcher = open_pidfd(::getpid());
   if (!launcher) throw system_error("cannot watch the launcher", errno);
+  const KeepAllInFork keep;
   pid_ = ::fork();
   if (pid_ < 0) throw system_error("cannot fork the guardian", errno);
   if (pid_ == 0) guard(guardians.get(), launcher.get(), marker);

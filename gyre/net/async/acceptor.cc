@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/base/fork.h"
 #include "gyre/base/random.h"
 #include "gyre/net/socket.h"
 
@@ -35,6 +36,7 @@ Acceptor::Acceptor(asio::io_context& context, AcceptorOptions options)
     : context_(context), options_(std::move(options)) {}
 
 void Acceptor::listen(UniqueFd listening_socket) {
+  close_in_forks(listening_socket.get());
   auto listener = std::make_shared<Listener>(context_, listening_socket.release());
   listeners_.push_back(listener);
   asio::co_spawn(context_, [self = shared_from_this(), listener] { return self->accept(listener); }, asio::detached);

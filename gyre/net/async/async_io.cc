@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "gyre/base/error.h"
+#include "gyre/base/fork.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::net {
@@ -26,6 +27,7 @@ std::shared_ptr<AsyncSocket> adopt_socket(asio::io_context& context, UniqueFd co
   if (::getsockopt(connection.get(), SOL_SOCKET, SO_DOMAIN, &family, &length) != 0) {
     throw system_error("SO_DOMAIN", errno);
   }
+  close_in_forks(connection.get());
   auto socket = std::make_shared<AsyncSocket>(context);
   boost::system::error_code failure;
   static_cast<void>(socket->assign(asio::generic::stream_protocol(family, 0), connection.get(), failure));

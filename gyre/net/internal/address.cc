@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "gyre/base/fork.h"
 #include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
 
@@ -118,6 +119,7 @@ Error unknown_host(const Endpoint& endpoint, int failure) {
 UniqueFd make_socket(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) throw system_error("socket", errno);
+  close_in_forks(fd.get());
   return fd;
 }
 

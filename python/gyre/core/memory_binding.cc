@@ -1,11 +1,14 @@
 #include "python/gyre/core/memory_binding.h"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <vector>
 
 #include "gyre/base/checksum.h"
+#include "gyre/base/fork.h"
 #include "gyre/collectives/collectives.h"
 #include "python/gyre/core/process_bound.h"
 
@@ -52,6 +55,13 @@ void bind_memory(nanobind::module_& module) {
       .def("keep_values", &keep_values,
            "Every view of these bytes goes on showing the values of this moment; what is done in the arena is not seen "
            "any more. Does nothing for a result, which is nobody else's.");
+  nanobind::class_<PrivateInForks>(
+      module, "PrivateInForks", "While it lives, forks of this process get private pages in the place of shared ones.")
+      .def(nanobind::new_([](AddressRange memory, int descriptor) {
+             return std::make_unique<PrivateInForks>(to_span(memory), descriptor, 0);
+           }),
+           nanobind::arg("memory"), nanobind::arg("descriptor"),
+           "`memory`: (address, bytes) of a mapping of the whole file behind the descriptor.");
   module.def(
       "hash_memory",
       [](AddressRange memory) {

@@ -26,6 +26,7 @@ from gyre._torch_private import (
     storage_identity,
     weak_storage,
 )
+from gyre.core import _core
 
 # Copying smaller tensors is cheaper than a file: PeerMappings::kLeastBytes.
 LEAST_BYTES = 256 * 1024
@@ -82,6 +83,7 @@ class PeerMappedBuffers:
         if not possible or not storage.resizable() or storage.is_shared() or not self._has_room(storage.nbytes()):
             return None
         descriptor = move_to_shared_memory(storage)
+        _keep_from_forks(storage, descriptor)
         self._serial += 1
         bucket = _Bucket(weak_storage(storage), self._serial, descriptor)
         self._buckets[storage_identity(storage)] = bucket
@@ -103,6 +105,25 @@ class PeerMappedBuffers:
             return False
         free_bytes = room.f_bavail * room.f_frsize
         return self._local_size * size_bytes <= _SHARE_LEFT_FREE * free_bytes
+
+
+class _Moved:
+    """What this process has moved, as long as it lives, whichever process group it was for."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.storages: list[tuple[Any, _core.PrivateInForks]] = []
+
+
+_moved = _Moved()
+
+
+def _keep_from_forks(storage: Any, descriptor: int) -> None:
+    """What a fork writes to its gradients must not change this process's."""
+    note = _core.PrivateInForks((storage.data_ptr(), storage.nbytes()), descriptor)
+    with _moved.lock:
+        _moved.storages = [(weak, kept) for weak, kept in _moved.storages if not weak.expired()]
+        _moved.storages.append((weak_storage(storage), note))
 
 
 def called_by_reducer(depth: int) -> bool:

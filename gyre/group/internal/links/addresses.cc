@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "gyre/base/error.h"
+#include "gyre/base/fork.h"
 #include "gyre/base/random.h"
 #include "gyre/net/socket.h"
 
@@ -46,12 +47,14 @@ bool is_only_local(std::string_view host) { return is_loopback(host) || host == 
 UniqueFd duplicate(const UniqueFd& descriptor) {
   UniqueFd copy(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) throw system_error("copying a descriptor", errno);
+  close_in_forks(copy.get());
   return copy;
 }
 
 UniqueFd listen_for_members(const Job& job) {
   if (job.listener) {
     // The launcher's socket stays open for the next time this process joins.
+    close_in_forks(job.listener->get());
     UniqueFd copy = duplicate(*job.listener);
     if (::fcntl(copy.get(), F_SETFL, O_NONBLOCK) != 0) throw system_error("O_NONBLOCK", errno);
     return copy;
