@@ -123,6 +123,7 @@ void bind_distributed(nb::module_& module) {
       .def(
           "send",
           [](const BoundMessages& self, int peer, std::int64_t tag, int data_type, AddressRange memory) {
+            const nb::gil_scoped_release release;  // The first message to a peer opens the link.
             return self.messages.get().send(peer, tag, to_message_type(data_type), to_span(memory));
           },
           "peer"_a, "tag"_a, "data_type"_a, "memory"_a)
