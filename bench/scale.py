@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 RANK = Path(__file__).resolve().parent.parent / "build" / "release" / "bin" / "gyre-bench-rank"
-PLAYED = 8  # Ranks on each host that is only played.
-MODELLED = 4096
 
 
 def free_port() -> int:
@@ -48,7 +46,7 @@ def finish(processes: list[subprocess.Popen[bytes]], folder: Path, limit_s: floa
             process.wait()
 
 
-def measure(ranks: int, *, played: bool, rounds: int, groups: bool, limit_s: float) -> dict[str, Any]:
+def measure(ranks: int, *, played: int, rounds: int, size: int, groups: bool, limit_s: float) -> dict[str, Any]:
     """One job: what rank 0 and the median rank saw."""
     median = ranks // 2
     with tempfile.TemporaryDirectory() as name:
@@ -65,17 +63,13 @@ def measure(ranks: int, *, played: bool, rounds: int, groups: bool, limit_s: flo
         }
         command = [str(RANK), "scale", "--result", str(folder / "result"), "--rounds", str(rounds)]
         command += ["--reporters", f"0,{median}", "--started-ns", str(time.monotonic_ns())]
-        command += ["--ranks-per-host", str(PLAYED)] if played else []
+        command += ["--ranks-per-host", str(played)] if played else []
+        command += ["--bytes", str(size)] if size else []
         command += ["--subset", "--messages"] if groups else []
         finish(start(ranks, command, environment, folder), folder, limit_s)
         seen = [json.loads((folder / f"result.{rank}").read_text()) for rank in (0, median)]
-    return {
-        "bench": "scale",
-        "ranks": ranks,
-        "hosts": ranks // PLAYED if played else 1,
-        "first": seen[0],
-        "median": seen[1],
-    }
+    hosts = ranks // played if played else 1
+    return {"bench": "scale", "ranks": ranks, "hosts": hosts, "first": seen[0], "median": seen[1]}
 
 
 def describe(row: dict[str, Any]) -> str:
@@ -98,8 +92,8 @@ def describe(row: dict[str, Any]) -> str:
 
 
 HEADER = """\
-| ranks | hosts | all joined | first allreduce | steady | memory: rank 0 | median rank | descriptors: rank 0 | \
-median rank | packets out / in | bytes |
+| ranks | hosts | all joined | first allreduce | steady | memory: rank 0 | median rank | \
+descriptors: rank 0 | median rank | packets out / in | bytes |
 |---|---|---|---|---|---|---|---|---|---|---|"""
 
 
@@ -124,7 +118,10 @@ def describe_groups(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench scale", description=__doc__)
     parser.add_argument("--ranks", default="64,256,1024", help="numbers of ranks (default: 64,256,1024)")
-    parser.add_argument("--hosts", default="one,played", help="one, played or both (default: one,played)")
+    parser.add_argument(
+        "--ranks-per-host", default="0,8", help="on each host that is played; 0: one real host (default: 0,8)"
+    )
+    parser.add_argument("--bytes", type=int, default=0, help="also an allreduce of so many, a multiple of 4")
     parser.add_argument("--rounds", type=int, default=20, help="of the steady allreduce (default: 20)")
     parser.add_argument("--groups", action="store_true", help="also a process set of all ranks, and messages")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one job (default: 300)")
@@ -134,17 +131,20 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     rows = []
     print(HEADER)
-    for kind in arguments.hosts.split(","):
+    for played in [int(n) for n in arguments.ranks_per_host.split(",")]:
         for ranks in [int(n) for n in arguments.ranks.split(",")]:
             row = measure(
                 ranks,
-                played=kind == "played",
+                played=played,
+                size=arguments.bytes,
                 rounds=arguments.rounds,
                 groups=arguments.groups,
                 limit_s=arguments.limit,
             )
             rows.append(row)
             print(describe(row), flush=True)
+            if arguments.bytes:
+                print(f"  {arguments.bytes:,} bytes: {row['first']['large']['median_us'] / 1000:.1f} ms", flush=True)
     if arguments.groups:
         print("\n" + "\n".join(f"* {describe_groups(row)}" for row in rows))
     if arguments.json:

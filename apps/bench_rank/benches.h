@@ -51,6 +51,7 @@ struct ScaleBench {
   int ranks_per_host = 0;       ///< Plays so many on each host, whatever the machine; 0: as it is.
   int rounds = 20;              ///< Of the steady allreduce.
   std::int64_t started_ns = 0;  ///< When the first rank was started, by CLOCK_MONOTONIC.
+  std::size_t bytes = 0;        ///< Also an allreduce of so many, a multiple of 4.
   bool subset = false;          ///< Also makes a process set of all ranks,
   bool messages = false;        ///< and opens messages between two ranks.
 };

@@ -61,6 +61,7 @@ void add_options(CLI::App& app, Options& options) {
   scale->add_option("--ranks-per-host", options.scale.ranks_per_host, "Plays hosts of so many ranks");
   scale->add_option("--rounds", options.scale.rounds, "Of the steady allreduce")->check(CLI::PositiveNumber);
   scale->add_option("--started-ns", options.scale.started_ns, "When the first rank was started, by CLOCK_MONOTONIC");
+  scale->add_option("--bytes", options.scale.bytes, "Also an allreduce of so many, a multiple of 4");
   scale->add_flag("--subset", options.scale.subset, "Also makes a process set of all ranks");
   scale->add_flag("--messages", options.scale.messages, "Also opens messages between two ranks");
   scale->add_option("--reporters", options.reporters, "Ranks that write RESULT.RANK")->delimiter(',');

@@ -90,8 +90,8 @@ nlohmann::json footprint() {
           {"descriptors", open_descriptors().size()}};
 }
 
-double one_sum(engine::Runtime& runtime, const std::string& name) {
-  std::vector<float> value{static_cast<float>(runtime.rank() + 1)};
+double one_sum(engine::Runtime& runtime, const std::string& name, std::size_t count = 1) {
+  std::vector<float> value(count, static_cast<float>(runtime.rank() + 1));
   const auto start = SteadyClock::now();
   static_cast<void>(runtime.engine().run(sum_of(name, value)));
   const double took_us = microseconds_since(start);
@@ -99,10 +99,11 @@ double one_sum(engine::Runtime& runtime, const std::string& name) {
   return took_us;
 }
 
-nlohmann::json measure_steady(engine::Runtime& runtime, int rounds) {
+nlohmann::json measure_steady(engine::Runtime& runtime, int rounds, std::size_t count = 1) {
+  const std::string name = count == 1 ? "small" : "large";
   std::vector<double> times_us;
   const Traffic before = traffic_so_far();
-  for (int round = 0; round < rounds; ++round) times_us.push_back(one_sum(runtime, "small"));
+  for (int round = 0; round < rounds; ++round) times_us.push_back(one_sum(runtime, name, count));
   const Traffic after = traffic_so_far();
   const auto each = [&](std::uint64_t now, std::uint64_t then) {
     return static_cast<double>(now - then) / static_cast<double>(rounds);
@@ -140,6 +141,12 @@ nlohmann::json measure_scale(const ScaleBench& bench) {
   result["steady"] = measure_steady(runtime, bench.rounds);
   meet(runtime);
   result["after"] = footprint();
+  if (bench.bytes > 0) {
+    const std::size_t count = bench.bytes / sizeof(float);
+    one_sum(runtime, "large", count);
+    result["large"] = measure_steady(runtime, bench.rounds, count);
+    meet(runtime);
+  }
 
   std::vector<int> everybody(static_cast<std::size_t>(runtime.size()));
   std::iota(everybody.begin(), everybody.end(), 0);

@@ -86,16 +86,19 @@ void run_as_chosen(const Allreduce& call, Algorithm algorithm) {
       return allreduce_by_pipeline(room, buffer, plan);
     }
     case Algorithm::kRecursiveDoubling: return allreduce_all_by_doubling(lane, collective, buffer, plan);
-    case Algorithm::kRing: return allreduce_all_by_ring(lane, collective, buffer, plan);
+    case Algorithm::kRing: return allreduce_all_in_chunks(lane, collective, buffer, plan, LinkSchedule::kRing);
+    case Algorithm::kHalving: return allreduce_all_in_chunks(lane, collective, buffer, plan, LinkSchedule::kHalving);
     case Algorithm::kHostsDoubling: {
       SharedRoom room(lane, collective);
       return allreduce_small_by_hosts(lane, room, collective, buffer, plan);
     }
+    case Algorithm::kHostsHalving:
     case Algorithm::kHostsRing: {
+      const auto schedule = algorithm == Algorithm::kHostsRing ? LinkSchedule::kRing : LinkSchedule::kHalving;
       SharedRoom room(lane, collective);
       const auto places = places_of_buffers(room, call);
-      if (places) return allreduce_places_by_hosts(lane, room, collective, *places, buffer.size(), plan);
-      return allreduce_by_hosts(lane, room, collective, buffer, plan);
+      if (places) return allreduce_places_by_hosts(lane, room, collective, *places, buffer.size(), plan, schedule);
+      return allreduce_by_hosts(lane, room, collective, buffer, plan, schedule);
     }
   }
 }

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "gyre/base/error.h"
-#include "gyre/collectives/schedule/recursive_doubling.h"
-#include "gyre/collectives/select.h"
+#include "gyre/collectives/link_cost.h"
 
 namespace gyre::collectives {
 namespace {
@@ -27,17 +26,11 @@ void check(const ExchangeSetting& setting) {
 ExchangeCost allreduce_cost(const ExchangeSetting& setting) {
   const int n = setting.workers;
   const double bytes = static_cast<double>(setting.bytes);
-  const Algorithm algorithm = allreduce_algorithm(setting.bytes, false, {n, n, 1});
-  int messages = 0;
-  double sent = 0;
-  if (algorithm == Algorithm::kRing) {
-    messages = 2 * (n - 1);
-    sent = messages * bytes / n;
-  } else if (algorithm == Algorithm::kRecursiveDoubling) {
-    messages = recursive_doubling_rounds(n);
-    sent = messages * bytes;
-  }
-  return {sent / setting.bytes_per_second + messages * setting.latency_seconds, sent, 0};
+  // Chosen as programs choose, by the usual links; its cost at this setting's.
+  const LinkSchedule schedule = choose_link_schedule(n, setting.bytes);
+  const LinkCost cost = link_cost(schedule, n, bytes);
+  const LinkRates rates{.latency_seconds = setting.latency_seconds, .bytes_per_second = setting.bytes_per_second};
+  return {cost.seconds(rates), cost.bytes_sent, 0};
 }
 
 /// What one host's link carries while gradients go to the servers. While the answers come back it carries as much the

@@ -7,7 +7,7 @@ namespace gyre::collectives {
 
 /// How the gradients of workers on several hosts become their average.
 enum class Architecture : std::uint8_t {
-  kAllreduce,         ///< The workers among themselves, by the algorithm that choose_allreduce() takes for the size.
+  kAllreduce,         ///< The workers among themselves, by the schedule that choose_link_schedule() takes.
   kDedicatedServers,  ///< Through parameter servers, each on a host of its own.
   kColocatedServers,  ///< Through parameter servers on the first of the workers' hosts, one on each.
 };
@@ -39,8 +39,7 @@ struct ExchangeCost {
 
 /// The time that the network takes, for n workers, k servers, M bytes, a rate of B and a latency of α:
 ///
-///   ring                   2 (n-1)/n M/B + 2 (n-1) α
-///   recursive doubling     (M/B + α) for each of its rounds
+///   allreduce              as link_cost.h says; a ring: 2 (n-1)/n M/B + 2 (n-1) α
 ///   k dedicated servers    max(1, n/k) (1 + 1/b) M/B + 2 α, with b blocks on each server
 ///   k = n at the workers   2 (n-1)/n M/B + 2 α
 ///

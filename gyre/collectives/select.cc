@@ -8,6 +8,7 @@
 #include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/links/team.h"
 #include "gyre/collectives/internal/shared/shared_layout.h"
+#include "gyre/collectives/link_cost.h"
 
 namespace gyre::collectives {
 namespace {
@@ -18,12 +19,46 @@ namespace {
 constexpr std::size_t kMailboxLimitBytes = std::size_t{64} * 1024;
 /// Four ranks: 4 KB 5.7 µs by mailbox against 7.2 in the arena, 16 KB 12.6 against 9.7.
 constexpr std::size_t kMailboxLimitInArenaBytes = std::size_t{4} * 1024;
-/// Over unix sockets, four ranks: 16 KB 54 µs by doubling against 127 by ring, 128 KB 268 against 309, 256 KB 623
-/// against 649, 8 MB 17.7 ms against 12.0. The ring sends fewer bytes, so a slower network moves this down.
-constexpr std::size_t kDoublingLimitBytes = std::size_t{128} * 1024;
-
 static_assert(kMailboxLimitBytes <= internal::kSlotBytes && kMailboxLimitInArenaBytes <= internal::kSlotBytes);
-static_assert(kDoublingLimitBytes <= internal::kSlotBytes, "hosts sum by mailbox before they double");
+
+/// Hosts sum by mailbox before they double. The thresholds by cost are below that, for any number of hosts.
+LinkSchedule link_schedule(std::size_t size_bytes, const Placement& placement) {
+  const LinkSchedule chosen = choose_link_schedule(placement.hosts, size_bytes);
+  return chosen == LinkSchedule::kDoubling && size_bytes > internal::kSlotBytes ? LinkSchedule::kRing : chosen;
+}
+
+Algorithm over_links(LinkSchedule schedule, bool all_apart) {
+  switch (schedule) {
+    case LinkSchedule::kDoubling: return all_apart ? Algorithm::kRecursiveDoubling : Algorithm::kHostsDoubling;
+    case LinkSchedule::kRing: return all_apart ? Algorithm::kRing : Algorithm::kHostsRing;
+    case LinkSchedule::kHalving: return all_apart ? Algorithm::kHalving : Algorithm::kHostsHalving;
+  }
+  return Algorithm::kRing;
+}
+
+LinkSchedule schedule_of(Algorithm algorithm) {
+  if (algorithm == Algorithm::kRing || algorithm == Algorithm::kHostsRing) return LinkSchedule::kRing;
+  const bool halves = algorithm == Algorithm::kHalving || algorithm == Algorithm::kHostsHalving;
+  return halves ? LinkSchedule::kHalving : LinkSchedule::kDoubling;
+}
+
+/// "more than 57 KB and at most 24.7 MB": where the schedule is the quickest.
+std::string range_of(LinkSchedule schedule, int hosts) {
+  const LinkThresholds limits = link_thresholds(hosts);
+  const std::string most_doubled = format_bytes(limits.doubling_bytes);
+  if (schedule == LinkSchedule::kDoubling) return "at most " + most_doubled;
+  if (schedule == LinkSchedule::kRing) {
+    return "more than " + format_bytes(std::max(limits.doubling_bytes, limits.halving_bytes));
+  }
+  return fmt::format("more than {} and at most {}", most_doubled, format_bytes(limits.halving_bytes));
+}
+
+/// Why it is.
+std::string cost_of_links(LinkSchedule schedule, std::size_t size_bytes, int hosts) {
+  const LinkCost cost = link_cost(schedule, hosts, static_cast<double>(size_bytes));
+  return fmt::format("{} message{} in a row, {} over each link", cost.messages, cost.messages == 1 ? "" : "s",
+                     format_bytes(static_cast<std::uint64_t>(cost.bytes_in_turn)));
+}
 
 std::size_t mailbox_limit(bool in_arena) { return in_arena ? kMailboxLimitInArenaBytes : kMailboxLimitBytes; }
 
@@ -44,9 +79,7 @@ Algorithm allreduce_algorithm(std::size_t size_bytes, bool in_arena, const Place
     if (size_bytes <= mailbox_limit(in_arena)) return Algorithm::kMailbox;
     return in_arena ? Algorithm::kSharedArena : Algorithm::kSharedPipeline;
   }
-  const bool small = size_bytes <= kDoublingLimitBytes;
-  if (placement.all_apart()) return small ? Algorithm::kRecursiveDoubling : Algorithm::kRing;
-  return small ? Algorithm::kHostsDoubling : Algorithm::kHostsRing;
+  return over_links(link_schedule(size_bytes, placement), placement.all_apart());
 }
 
 std::string reason_for(Algorithm algorithm, std::size_t size_bytes, bool in_arena, const Placement& placement) {
@@ -58,16 +91,21 @@ std::string reason_for(Algorithm algorithm, std::size_t size_bytes, bool in_aren
     case Algorithm::kSharedPipeline: return fmt::format("{} on one host, in private memory", bytes);
     case Algorithm::kSharedArena: return fmt::format("{} on one host, in shared memory already", bytes);
     case Algorithm::kRecursiveDoubling:
-      return fmt::format("{} over links, at most {}", bytes, format_bytes(kDoublingLimitBytes));
-    case Algorithm::kRing: return fmt::format("{} over links, more than {}", bytes, format_bytes(kDoublingLimitBytes));
+    case Algorithm::kRing:
+    case Algorithm::kHalving: {
+      const LinkSchedule schedule = schedule_of(algorithm);
+      return fmt::format("{} over links, {}: {}", bytes, range_of(schedule, placement.hosts),
+                         cost_of_links(schedule, size_bytes, placement.hosts));
+    }
     case Algorithm::kHostsDoubling:
-      return fmt::format("{} over {} hosts of several ranks, at most {}: one rank of each host", bytes, placement.hosts,
-                         format_bytes(kDoublingLimitBytes));
     case Algorithm::kHostsRing:
-      return fmt::format(
-          "{} over {} hosts of several ranks, more than {}: {} between the hosts", bytes, placement.hosts,
-          format_bytes(kDoublingLimitBytes),
-          placement.fewest_on_a_host == 1 ? "one ring" : fmt::format("{} rings at once", placement.fewest_on_a_host));
+    case Algorithm::kHostsHalving: {
+      const LinkSchedule schedule = schedule_of(algorithm);
+      const int slices = schedule == LinkSchedule::kDoubling ? 1 : placement.fewest_on_a_host;
+      return fmt::format("{} over {} hosts of several ranks, {}: {}{}", bytes, placement.hosts,
+                         range_of(schedule, placement.hosts), cost_of_links(schedule, size_bytes, placement.hosts),
+                         slices == 1 ? ", by one rank of each host" : fmt::format(", in {} parts at once", slices));
+    }
   }
   return "";
 }
@@ -85,6 +123,9 @@ std::size_t piece_bytes(Algorithm algorithm, std::size_t size_bytes, const Place
     case Algorithm::kRing: return internal::ring_piece_bytes(share_of(placement.size));
     case Algorithm::kHostsRing:
       return internal::ring_piece_bytes(share_of(placement.fewest_on_a_host * placement.hosts));
+    // Of the first step.
+    case Algorithm::kHalving: return internal::ring_piece_bytes(share_of(2));
+    case Algorithm::kHostsHalving: return internal::ring_piece_bytes(share_of(2 * placement.fewest_on_a_host));
     case Algorithm::kAlone:
     case Algorithm::kMailbox:
     case Algorithm::kRecursiveDoubling:
@@ -103,6 +144,8 @@ std::string_view algorithm_name(Algorithm algorithm) {
     case Algorithm::kRing: return "ring";
     case Algorithm::kHostsDoubling: return "recursive doubling of hosts";
     case Algorithm::kHostsRing: return "rings of hosts";
+    case Algorithm::kHalving: return "halving and doubling";
+    case Algorithm::kHostsHalving: return "halving and doubling of hosts";
   }
   return "unknown";
 }

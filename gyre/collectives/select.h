@@ -16,8 +16,10 @@ enum class Algorithm {
   kSharedArena,        ///< One host, buffers already shared: each rank reduces its slice in place; two arrivals.
   kRecursiveDoubling,  ///< Over links, small: log2(n) exchanges of the whole buffer.
   kRing,               ///< Over links, large: 2(n-1) steps, 2(n-1)/n of the buffer sent per rank.
-  kHostsDoubling,      ///< Several ranks on some host, small: each host sums, one rank of each doubles.
-  kHostsRing,          ///< Several ranks on some host, large: each host sums, a ring per slice joins the hosts.
+  kHalving,        ///< Over links of many ranks, between the two: as few steps as doubling, half of a buffer at most.
+  kHostsDoubling,  ///< Several ranks on some host, small: each host sums, one rank of each doubles.
+  kHostsRing,      ///< Several ranks on some host, large: each host sums, a ring per slice joins the hosts.
+  kHostsHalving,   ///< Many hosts, between the two: each host sums, each slice is halved and doubled.
 };
 
 /// Where the ranks are, as far as the choice depends on it. Ranks that share no memory count as hosts of their own.
@@ -44,7 +46,8 @@ struct Choice {
 /// Why this algorithm was chosen for this number of bytes, in one line for the log and `gyre explain`.
 std::string reason_for(Algorithm algorithm, std::size_t size_bytes, bool in_arena, const Placement& placement);
 
-/// The one place that decides. Pure: depends on its arguments only, so that all ranks decide alike.
+/// The one place that decides; between hosts by choose_link_schedule(). Pure: depends on its arguments only, so that
+/// all ranks decide alike.
 Choice choose_allreduce(std::size_t size_bytes, bool in_arena, const Placement& placement);
 
 /// The same decision without its reason, for the path of every collective: wording it takes longer than a small

@@ -6,7 +6,9 @@
 
 #include <set>
 
+#include "gyre/collectives/internal/shared/shared_layout.h"
 #include "gyre/collectives/internal/test_support.h"
+#include "gyre/collectives/link_cost.h"
 
 namespace gyre::collectives {
 namespace {
@@ -26,6 +28,8 @@ TEST(Select, follows_its_table) {
   constexpr Placement kApart{4, 4, 1};
   constexpr Placement kTwoByTwo{4, 2, 2};
   constexpr Placement kUnequal{4, 2, 1};
+  constexpr Placement kManyApart{1024, 1024, 1};
+  constexpr Placement kManyHosts{8192, 1024, 8};
   const Row rows[] = {
       {4, false, kOneRank, Algorithm::kAlone},
       {64 * kKilobyte, true, kOneRank, Algorithm::kAlone},
@@ -39,12 +43,19 @@ TEST(Select, follows_its_table) {
       {256 * kKilobyte * kKilobyte, true, kOneHost, Algorithm::kSharedArena},
       {4, false, kApart, Algorithm::kRecursiveDoubling},
       {128 * kKilobyte, true, kApart, Algorithm::kRecursiveDoubling},
-      {128 * kKilobyte + 1, false, kApart, Algorithm::kRing},
+      {160 * kKilobyte, false, kApart, Algorithm::kRing},
       {256 * kKilobyte * kKilobyte, true, kApart, Algorithm::kRing},
       {4, false, kTwoByTwo, Algorithm::kHostsDoubling},
-      {128 * kKilobyte, true, kUnequal, Algorithm::kHostsDoubling},
-      {128 * kKilobyte + 1, false, kTwoByTwo, Algorithm::kHostsRing},
+      {96 * kKilobyte, true, kUnequal, Algorithm::kHostsDoubling},
+      {160 * kKilobyte, false, kTwoByTwo, Algorithm::kHostsRing},
       {256 * kKilobyte * kKilobyte, true, kUnequal, Algorithm::kHostsRing},
+      {32 * kKilobyte, false, kManyApart, Algorithm::kRecursiveDoubling},
+      {128 * kKilobyte, false, kManyApart, Algorithm::kHalving},
+      {64 * kKilobyte * kKilobyte, true, kManyApart, Algorithm::kHalving},
+      {512 * kKilobyte * kKilobyte, true, kManyApart, Algorithm::kRing},
+      {32 * kKilobyte, false, kManyHosts, Algorithm::kHostsDoubling},
+      {128 * kKilobyte, false, kManyHosts, Algorithm::kHostsHalving},
+      {512 * kKilobyte * kKilobyte, true, kManyHosts, Algorithm::kHostsRing},
   };
   for (const Row& row : rows) {
     const Choice choice = choose_allreduce(row.size_bytes, row.in_arena, row.placement);
@@ -56,13 +67,25 @@ TEST(Select, follows_its_table) {
   }
 }
 
-TEST(Select, says_how_many_rings_join_the_hosts) {
-  const auto reason = [](const Placement& placement) {
-    return choose_allreduce(kKilobyte * kKilobyte, true, placement).reason;
+TEST(Select, says_between_which_sizes_and_why) {
+  const auto reason = [](const Placement& placement, std::size_t kilobytes) {
+    return choose_allreduce(kilobytes * kKilobyte, true, placement).reason;
   };
-  EXPECT_EQ(reason({8, 2, 4}),
-            "1 MB over 2 hosts of several ranks, more than 128 KB: 4 rings at once between the hosts");
-  EXPECT_EQ(reason({5, 2, 1}), "1 MB over 2 hosts of several ranks, more than 128 KB: one ring between the hosts");
+  EXPECT_EQ(reason({8, 2, 4}, 1024),
+            "1 MB over 2 hosts of several ranks, more than 117.2 KB: 2 messages in a row, 1 MB over each link, in 4 "
+            "parts at once");
+  EXPECT_EQ(reason({5, 2, 1}, 1),
+            "1 KB over 2 hosts of several ranks, at most 117.2 KB: 1 message in a row, 1 KB over each link, by one "
+            "rank of each host");
+  EXPECT_EQ(reason({1024, 1024, 1}, 1024),
+            "1 MB over links, more than 51.7 KB and at most 144.7 MB: 20 messages in a row, 2 MB over each link");
+}
+
+// Hosts sum small buffers in mailboxes.
+TEST(Select, doubles_nothing_that_is_too_large_for_a_mailbox) {
+  for (int hosts = 2; hosts <= 5000; ++hosts) {
+    EXPECT_LE(link_thresholds(hosts).doubling_bytes, internal::kSlotBytes) << hosts;
+  }
 }
 
 TEST(Select, sees_where_ranks_share_memory) {
@@ -96,7 +119,8 @@ TEST(Select, names_every_algorithm_differently) {
   std::set<std::string_view> names;
   for (const Algorithm algorithm :
        {Algorithm::kAlone, Algorithm::kMailbox, Algorithm::kSharedPipeline, Algorithm::kSharedArena,
-        Algorithm::kRecursiveDoubling, Algorithm::kRing, Algorithm::kHostsDoubling, Algorithm::kHostsRing}) {
+        Algorithm::kRecursiveDoubling, Algorithm::kRing, Algorithm::kHostsDoubling, Algorithm::kHostsRing,
+        Algorithm::kHalving, Algorithm::kHostsHalving}) {
     EXPECT_TRUE(names.insert(algorithm_name(algorithm)).second) << algorithm_name(algorithm);
   }
 }

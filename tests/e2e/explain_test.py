@@ -239,6 +239,8 @@ def test_what_cannot_be_is_told_at_once(explain: Explain, arguments: list[str], 
         (2, 2, "ring", 10 + 10_000),
         (4, 4, "recursive doubling", 10 + 2 * 10_000),
         (4, 2, "rings of hosts", 10 + 200 + 10_000),
+        (4, 4, "halving and doubling", 10 + 1.5 * 10_000),
+        (6, 3, "halving and doubling of hosts", 10 + 200 + 3 * 10_000),
         (4, 1, "something new", None),
     ],
 )
@@ -287,10 +289,12 @@ def test_workers_are_compared_without_running_anything(explain: Explain) -> None
     assert report["servers_that_beat_allreduce"] == 5
     assert report["one_more_host"]["as_server"]["step_us"] == report["choice"]["step_us"]
     assert report["one_more_host"]["as_worker"]["workers"] == 9
+    assert 50_000 < report["thresholds"]["doubling_bytes"] < report["thresholds"]["halving_bytes"] < 1_000_000
 
 
 def test_what_one_more_host_would_bring_is_said_in_words(explain: Explain) -> None:
     few = explain("--workers", "8", "--bytes", "4000000", "--rate", "100mbit").stdout
+    assert "An allreduce between 8 hosts goes by recursive doubling up to 94.2 KB, by halving and doubling up to" in few
     assert "With no spare host: allreduce, 560.7 ms per step.\nOne more host as a server: no gain.\n" in few
     some = explain("--workers", "8", "--bytes", "4000000", "--rate", "100mbit", "--spare-hosts", "6").stdout
     assert "With 6 spare hosts: 6 dedicated servers," in some

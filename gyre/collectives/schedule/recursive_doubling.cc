@@ -1,27 +1,9 @@
 #include "gyre/collectives/schedule/recursive_doubling.h"
 
-#include <bit>
-
 #include "gyre/base/check.h"
+#include "gyre/collectives/schedule/fold.h"
 
 namespace gyre::collectives {
-namespace {
-
-/// The ranks that take part in the doubling proper are numbered 0 … core - 1, in rank order.
-struct Fold {
-  explicit Fold(int size) : core(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), excess(size - core) {}
-
-  bool in_pair(int rank) const { return rank < 2 * excess; }
-  bool sits_out(int rank) const { return in_pair(rank) && rank % 2 == 1; }
-  int number_of(int rank) const { return in_pair(rank) ? rank / 2 : rank - excess; }
-  int rank_of(int number) const { return number < excess ? 2 * number : number + excess; }
-
-  int core;
-  int excess;
-};
-
-}  // namespace
-
 std::vector<DoublingStep> recursive_doubling_steps(int rank, int size) {
   GYRE_CHECK(size >= 1);
   GYRE_CHECK(rank >= 0);
@@ -54,8 +36,7 @@ std::vector<DoublingStep> recursive_doubling_steps(int rank, int size) {
 int recursive_doubling_rounds(int size) {
   GYRE_CHECK(size >= 1);
   const Fold fold(size);
-  const int doublings = std::countr_zero(static_cast<unsigned>(fold.core));
-  return doublings + (fold.excess > 0 ? 2 : 0);
+  return fold.doublings() + (fold.excess > 0 ? 2 : 0);
 }
 
 }  // namespace gyre::collectives

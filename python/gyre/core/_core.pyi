@@ -290,6 +290,7 @@ def exchange_cost(
     latency_seconds: float,
     block_bytes: int,
 ) -> tuple[float, float, float]: ...
+def link_thresholds(hosts: int) -> tuple[int, int]: ...
 def choose_architecture(
     workers: int,
     bytes: int,

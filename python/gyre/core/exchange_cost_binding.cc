@@ -10,6 +10,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/collectives/exchange_cost.h"
+#include "gyre/collectives/link_cost.h"
 
 namespace gyre::python {
 namespace {
@@ -42,6 +43,12 @@ std::tuple<std::string, int, Cost> choose(int workers, std::uint64_t bytes, doub
   return {std::string(collectives::architecture_name(choice.architecture)), choice.servers, tuple_of(choice.cost)};
 }
 
+std::tuple<std::uint64_t, std::uint64_t> link_thresholds(int hosts) {
+  if (hosts < 1) throw Error(ErrorCode::kInvalidArgument, fmt::format("{} hosts", hosts));
+  const collectives::LinkThresholds thresholds = collectives::link_thresholds(hosts);
+  return {thresholds.doubling_bytes, thresholds.halving_bytes};
+}
+
 }  // namespace
 
 void bind_exchange_costs(nanobind::module_& module) {
@@ -53,6 +60,9 @@ void bind_exchange_costs(nanobind::module_& module) {
   module.def("choose_architecture", &choose, arg("workers"), arg("bytes"), arg("bytes_per_second"),
              arg("latency_seconds"), arg("block_bytes"), arg("spare_hosts"),
              "The quickest architecture, its servers, and its cost as exchange_cost returns it.");
+  module.def("link_thresholds", &link_thresholds, arg("hosts"),
+             "Up to how many bytes an allreduce between hosts goes by doubling, and up to how many by halving and "
+             "doubling; above both it goes by ring.");
 }
 
 }  // namespace gyre::python

@@ -102,6 +102,9 @@ def explain(setting: Setting) -> Report:
         "latency_us": setting.latency_us,
         "spare_hosts": setting.spare_hosts,
         "architectures": rows,
+        "thresholds": dict(
+            zip(("doubling_bytes", "halving_bytes"), _core.link_thresholds(setting.workers), strict=True)
+        ),
         "servers_that_beat_allreduce": enough,
         "choice": setting.choose(setting.workers, setting.spare_hosts),
         "one_more_host": {
@@ -157,6 +160,14 @@ def _one_more_host(report: Report) -> list[str]:
     ]
 
 
+def _thresholds(report: Report) -> str:
+    doubling, halving = report["thresholds"]["doubling_bytes"], report["thresholds"]["halving_bytes"]
+    words = f"An allreduce between {report['workers']} hosts goes by recursive doubling up to {size_text(doubling)}, "
+    if halving > doubling:
+        words += f"by halving and doubling up to {size_text(halving)}, "
+    return words + "and by ring from there on; what is chosen does not depend on --rate and --latency-us."
+
+
 def words(report: Report) -> str:
     """As readable text."""
     choice = report["choice"]
@@ -168,6 +179,7 @@ def words(report: Report) -> str:
         "",
         *_table(report),
         "",
+        _thresholds(report),
         f"With {spare}: {name_of(choice)}, {time_text(choice['step_us'])} per step.",
         *_one_more_host(report),
     ]

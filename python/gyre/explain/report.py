@@ -39,6 +39,9 @@ def predicted_us(bucket: Mapping[str, Any], report: Mapping[str, Any]) -> float 
         return None
     inside_us = memory_us if ranks > hosts else 0.0
     link_us = size / rates["link_bytes_per_second"] * 1e6
+    if algorithm.startswith("halving"):
+        power = 1 << (max(hosts, 1).bit_length() - 1)
+        return float(latency_us + inside_us + (2 * (power - 1) / power + 2 * (power != hosts)) * link_us)
     if "doubling" in algorithm:
         return float(latency_us + inside_us + math.ceil(math.log2(max(hosts, 2))) * link_us)
     if "ring" in algorithm:
@@ -120,6 +123,8 @@ _ALGORITHMS = {
     "recursive doubling": "over the network, few rounds: in each, a rank exchanges the whole buffer with one other",
     "ring": "over the network, fewest bytes: pieces go around all ranks",
     "recursive doubling of hosts": "reduced on each host, then few rounds between hosts, each with the whole buffer",
+    "halving and doubling": "over the network, few rounds: halves, quarters and so on are summed and then handed back",
+    "halving and doubling of hosts": "reduced on each host, then halves, quarters and so on are summed between hosts",
     "rings of hosts": "reduced on each host, then pieces go around the hosts",
 }
 

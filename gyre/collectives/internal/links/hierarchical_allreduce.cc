@@ -55,7 +55,7 @@ void allreduce_small_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t
 }
 
 void allreduce_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective, std::span<std::byte> buffer,
-                        const ReductionPlan& plan) {
+                        const ReductionPlan& plan, LinkSchedule schedule) {
   const std::vector<std::size_t> sizes_bytes = slice_sizes(lane.topology(), buffer.size(), plan.type);
   const std::span<std::byte> slice = own_slice(buffer, sizes_bytes, room.rank());
   const PartialSums sums(slice, plan);
@@ -66,14 +66,15 @@ void allreduce_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t colle
       sums.give(offset, size);
       room.note_progress();
     };
-    allreduce_by_ring(lane, collective, counterparts(lane.topology()), sums.bytes(), link_reduction(plan, false),
-                      {.prepare = {}, .publish = give});
+    allreduce_in_chunks(lane, collective, counterparts(lane.topology()), sums.bytes(), link_reduction(plan, false),
+                        schedule, {.prepare = {}, .publish = give});
   }
   allgather_shared(room, slice, sizes_bytes, buffer);
 }
 
 void allreduce_places_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective,
-                               std::span<std::byte* const> places, std::size_t size_bytes, const ReductionPlan& plan) {
+                               std::span<std::byte* const> places, std::size_t size_bytes, const ReductionPlan& plan,
+                               LinkSchedule schedule) {
   const std::vector<std::size_t> sizes_bytes = slice_sizes(lane.topology(), size_bytes, plan.type);
   std::vector<std::span<std::byte>> slices;  // The same one in every rank's place.
   for (std::byte* const place : places) slices.push_back(own_slice({place, size_bytes}, sizes_bytes, room.rank()));
@@ -95,8 +96,8 @@ void allreduce_places_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_
   };
   // Nobody but this rank reads or writes its slice until the end.
   if (!own.empty()) {
-    allreduce_by_ring(lane, collective, counterparts(lane.topology()), sums.bytes(), link_reduction(plan, false),
-                      {.prepare = sum_up, .publish = hand_out});
+    allreduce_in_chunks(lane, collective, counterparts(lane.topology()), sums.bytes(), link_reduction(plan, false),
+                        schedule, {.prepare = sum_up, .publish = hand_out});
   }
   room.arrive_and_wait();  // All slices are out.
 }

@@ -6,6 +6,7 @@
 
 #include "gyre/collectives/internal/kernels/reduction_plan.h"
 #include "gyre/collectives/internal/shared/shared_room.h"
+#include "gyre/collectives/link_cost.h"
 #include "gyre/group/lane.h"
 
 // Allreduce over several hosts of which some have several ranks: each host sums in shared memory, in rank order, then
@@ -20,15 +21,17 @@ void allreduce_small_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t
                               std::span<std::byte> buffer, const ReductionPlan& plan);
 
 /// With K ranks on the host that has the fewest, the buffer is dealt in K slices. Rank j < K of each host sums slice j
-/// of its host, and goes around a ring with rank j of the other hosts, all K at once, each over its own links.
+/// of its host, and goes around a ring with rank j of the other hosts, or halves and doubles with them, all K at once,
+/// each over its own links.
 void allreduce_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective, std::span<std::byte> buffer,
-                        const ReductionPlan& plan);
+                        const ReductionPlan& plan, LinkSchedule schedule);
 
 /// The same for buffers that all ranks of the host see (`places`, by local rank), without a further copy: a rank sums a
-/// piece over all places when the ring is about to use it, and writes it to all places when the ring is through with
-/// it, so both are hidden behind the wire. All ranks of the host have entered. Hosts may differ in which of the two
-/// they use: on the wire it is the same.
+/// piece over all places when it is about to be sent or added to, and writes it to all places when it is finished, so
+/// both are hidden behind the wire. All ranks of the host have entered. Hosts may differ in which of the two they use:
+/// on the wire it is the same.
 void allreduce_places_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t collective,
-                               std::span<std::byte* const> places, std::size_t size_bytes, const ReductionPlan& plan);
+                               std::span<std::byte* const> places, std::size_t size_bytes, const ReductionPlan& plan,
+                               LinkSchedule schedule);
 
 }  // namespace gyre::collectives::internal

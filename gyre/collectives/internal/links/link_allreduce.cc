@@ -7,6 +7,7 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/internal/links/exchange.h"
+#include "gyre/collectives/internal/links/halving_allreduce.h"
 #include "gyre/collectives/internal/links/wire_encoding.h"
 #include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/chunks.h"
@@ -259,13 +260,20 @@ void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Te
   Doubling(lane, collective, team, sums, reduction).run();
 }
 
-void allreduce_all_by_ring(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
-                           const ReductionPlan& plan) {
+void allreduce_in_chunks(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
+                         const LinkReduction& reduction, LinkSchedule schedule, const RingHooks& hooks) {
+  GYRE_CHECK(schedule != LinkSchedule::kDoubling);
+  if (schedule == LinkSchedule::kRing) return allreduce_by_ring(lane, collective, team, sums, reduction, hooks);
+  allreduce_by_halving(lane, collective, team, sums, reduction, hooks);
+}
+
+void allreduce_all_in_chunks(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
+                             const ReductionPlan& plan, LinkSchedule schedule) {
   const PartialSums sums(buffer, plan);
   const RangeHook take = [&](std::size_t offset, std::size_t size) { sums.take(offset, size); };
   const RangeHook give = [&](std::size_t offset, std::size_t size) { sums.give(offset, size); };
-  allreduce_by_ring(lane, collective, everybody(lane.topology()), sums.bytes(), link_reduction(plan, true),
-                    {.prepare = take, .publish = give});
+  allreduce_in_chunks(lane, collective, everybody(lane.topology()), sums.bytes(), link_reduction(plan, true), schedule,
+                      {.prepare = take, .publish = give});
 }
 
 void allreduce_all_by_doubling(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,

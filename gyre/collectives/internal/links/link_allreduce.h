@@ -7,6 +7,7 @@
 
 #include "gyre/collectives/internal/kernels/reduction_plan.h"
 #include "gyre/collectives/internal/links/team.h"
+#include "gyre/collectives/link_cost.h"
 #include "gyre/group/lane.h"
 
 // Allreduce over links among the ranks of a team of two or more.
@@ -44,13 +45,19 @@ struct RingHooks {
 void allreduce_by_ring(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
                        const LinkReduction& reduction, const RingHooks& hooks = {});
 
+/// allreduce_by_ring() or allreduce_by_halving(), as `schedule` says: every chunk is summed up by one member.
+void allreduce_in_chunks(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
+                         const LinkReduction& reduction, LinkSchedule schedule, const RingHooks& hooks = {});
+
 /// log2(n) exchanges of the whole buffer.
 void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
                            const LinkReduction& reduction);
 
-/// The two among all ranks of the lane, wherever they are. The plan's contribution_scale has been applied.
-void allreduce_all_by_ring(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
-                           const ReductionPlan& plan);
+/// Among all ranks of the lane, wherever they are, by ring or by halving. The plan's contribution_scale has been
+/// applied.
+void allreduce_all_in_chunks(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
+                             const ReductionPlan& plan, LinkSchedule schedule);
+/// The same by doubling.
 void allreduce_all_by_doubling(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
                                const ReductionPlan& plan);
 
