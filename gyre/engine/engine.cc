@@ -14,7 +14,9 @@
 #include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/open/board.h"
 #include "gyre/engine/internal/open/coordinator_service.h"
+#include "gyre/engine/internal/open/negotiation_tree.h"
 #include "gyre/engine/internal/open/open_lane.h"
+#include "gyre/engine/internal/open/relay.h"
 #include "gyre/engine/internal/open/signature_check.h"
 #include "gyre/engine/internal/plan/plan_agreement.h"
 #include "gyre/engine/internal/plan/plan_lane.h"
@@ -101,6 +103,9 @@ class Engine::Implementation {
   const TimelineRows timeline_;
 
  private:
+  /// Opens the negotiation's links and starts what serves them; returns the way to the coordinator, null in a group of
+  /// one.
+  std::unique_ptr<net::Stream> take_place(const internal::NegotiationPlace& place);
   /// Everybody's `own`, one after the other.
   Bytes gather(const std::string& name, const Bytes& own);
   struct Agreement {
@@ -120,6 +125,7 @@ class Engine::Implementation {
   const internal::StallAlarm alarm_{options_.stall_warning, options_.stall_failure, options_.deadlock_check,
                                     [this](const internal::StalledStep& step) { open_lane_->report_stall(step); }};
   std::unique_ptr<internal::CoordinatorService> coordinator_;  // Rank 0 of a group of several; serves until destroyed.
+  std::unique_ptr<internal::Relay> relay_;  // Of an inner rank of the negotiation's tree; serves until destroyed.
   std::unique_ptr<internal::OpenLane> open_lane_;
   std::unique_ptr<internal::Board> board_;  // One host only.
   std::atomic<std::uint64_t> exchanges_ = 0;
@@ -137,28 +143,36 @@ Engine::Implementation::Implementation(group::Group& group, EngineOptions option
   if (own_timeline_ && group_.rank() == 0 && !options_.timeline.empty()) {
     own_timeline_->start(options_.timeline, options_.timeline_mark_cycles);
   }
-  std::unique_ptr<net::Stream> to_coordinator;
-  if (group_.size() > 1) {
-    const Deadline deadline = Deadline::after(kLinkTimeout);
-    if (group_.rank() == 0) {
-      std::vector<std::unique_ptr<net::Stream>> links;
-      auto [own_end, coordinator_end] = net::make_stream_pair({"the coordinator", "rank 0"});
-      to_coordinator = std::move(own_end);
-      links.push_back(std::move(coordinator_end));
-      for (int rank = 1; rank < group_.size(); ++rank) {
-        links.push_back(group_.open_link(rank, internal::kNegotiationChannel, deadline));
-      }
-      coordinator_ =
-          std::make_unique<internal::CoordinatorService>(group_, std::move(links), options_, timeline_, logger_);
-    } else {
-      to_coordinator = group_.open_link(0, internal::kNegotiationChannel, deadline);
-    }
-  }
-  open_lane_ = std::make_unique<internal::OpenLane>(group_, std::move(to_coordinator), joins_, *plans_, timeline_,
+  const auto place = internal::negotiation_place(group_.topology().hosts(), group_.rank(), options_.negotiation_arity);
+  const int parent = place.children.empty() ? place.parent : group_.rank();
+  open_lane_ = std::make_unique<internal::OpenLane>(group_, take_place(place), parent, joins_, *plans_, timeline_,
                                                     logger_, options_);
   if (group_.size() > 1 && group_.topology().one_host()) {
     board_ = std::make_unique<internal::Board>(group_, timeline_, logger_, options_.collective_timeout);
   }
+}
+
+std::unique_ptr<net::Stream> Engine::Implementation::take_place(const internal::NegotiationPlace& place) {
+  const Deadline deadline = Deadline::after(kLinkTimeout);
+  // Parents are lower than their children: a rank that connects to its own parent first keeps nobody waiting.
+  std::unique_ptr<net::Stream> to_parent;
+  if (place.parent >= 0) to_parent = group_.open_link(place.parent, internal::kNegotiationChannel, deadline);
+  if (place.children.empty()) return to_parent;
+  auto [own_end, far_end] = net::make_stream_pair({"the coordinator", fmt::format("rank {}", group_.rank())});
+  std::vector<internal::NegotiationChild> children;
+  children.push_back({{group_.rank(), {group_.rank()}}, internal::NegotiationLink(std::move(far_end))});
+  for (const auto& child : place.children) {
+    children.push_back(
+        {child, internal::NegotiationLink(group_.open_link(child.rank, internal::kNegotiationChannel, deadline))});
+  }
+  if (place.parent < 0) {
+    coordinator_ =
+        std::make_unique<internal::CoordinatorService>(group_, std::move(children), options_, timeline_, logger_);
+  } else {
+    relay_ = std::make_unique<internal::Relay>(group_, place.parent, std::move(to_parent), std::move(children),
+                                               options_.shutdown_timeout);
+  }
+  return std::move(own_end);
 }
 
 std::vector<Handle> Engine::Implementation::submit(std::vector<Request> requests) {

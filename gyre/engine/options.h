@@ -42,6 +42,9 @@ struct EngineOptions {
   /// It bounds how long ranks may be apart in a plan's step; named operations begin when all have come.
   std::chrono::milliseconds collective_timeout{30 * 60'000};
   std::chrono::milliseconds shutdown_timeout{10'000};  ///< Longest wait at shutdown for steps that have begun.
+  /// Named operations of more than twice so many ranks are negotiated in a tree in which each rank has about so many
+  /// children (see NegotiationPlace); of fewer directly with rank 0. Equal on all ranks.
+  int negotiation_arity = 16;
   /// Where this process's program is now, in a line for people ("train.py:41 in main(): …"), for the report of a stall.
   /// Called while one is looked into, on a thread that nothing waits for, and may outlive the engine. Empty: unknown.
   std::function<std::string()> location{};

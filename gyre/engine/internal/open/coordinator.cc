@@ -16,8 +16,8 @@ namespace gyre::engine::internal {
 
 namespace {
 
-const Signature& first_signature(const std::vector<std::optional<Signature>>& signatures) {
-  return **std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
+const Signature& first_signature(const Signatures& signatures) {
+  return **std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one != nullptr; });
 }
 
 /// What may have made ranks disagree about an operation whose name tells only which call it is.
@@ -34,19 +34,22 @@ Refusal of_member(const std::string& name, const Refusal& refusal, const std::st
 
 }  // namespace
 
-void Coordinator::announce(int rank, Announced announced, SteadyClock::time_point now) {
-  check_announced(announced, rank, options_.size);
-  last_announced_[rank] = {announced.name, announced.signature.kind, now};
-  if (refuse_spoiled(rank, announced)) return;
+void Coordinator::announce(std::vector<int> ranks, Announced announced, SteadyClock::time_point now) {
+  check_announced(announced, ranks, options_.size);
+  const auto last = std::make_shared<const LastAnnounced>(announced.name, announced.signature.kind, now);
+  for (const int rank : ranks) last_announced_.at(static_cast<std::size_t>(rank)) = last;
+  if (!spoiled_.empty()) std::erase_if(ranks, [&](int rank) { return refuse_spoiled(rank, announced); });
+  if (ranks.empty()) return;
   WaitingOperation& waiting = waiting_.find_or_add(announced.name, options_.size, now);
-  auto& slot = waiting.signatures[static_cast<std::size_t>(rank)];
-  if (slot) {
-    throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced '{}' twice", rank, announced.name));
+  const auto signature = std::make_shared<const Signature>(std::move(announced.signature));
+  for (const int rank : ranks) {
+    auto& slot = waiting.signatures[static_cast<std::size_t>(rank)];
+    if (slot) throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced '{}' twice", rank, announced.name));
+    slot = signature;
   }
-  slot = std::move(announced.signature);
   waiting.transient = announced.transient;
   waiting.rows += announced.rows;
-  ++waiting.count;
+  waiting.count += static_cast<int>(ranks.size());
   const std::string name = std::move(announced.name);
   if (is_ready(waiting)) {
     finish_waiting(name);
@@ -217,7 +220,7 @@ void Coordinator::refuse_if_hopeless(const std::string& name) {
   }
 }
 
-void Coordinator::refuse(const std::vector<std::optional<Signature>>& signatures, const Refusal& refusal) {
+void Coordinator::refuse(const Signatures& signatures, const Refusal& refusal) {
   refusals_.push_back(refusal);
   // Ranks may disagree even about the group; every group that was named loses a member.
   std::map<std::string, std::set<std::uint32_t>> groups;
@@ -225,8 +228,8 @@ void Coordinator::refuse(const std::vector<std::optional<Signature>>& signatures
     if (signature && !signature->group.empty()) groups[signature->group].insert(signature->group_size);
   }
   for (const auto& [group, sizes] : groups) {
-    const bool disputed = std::ranges::any_of(
-        signatures, [&](const std::optional<Signature>& signature) { return signature && signature->group != group; });
+    const bool disputed =
+        std::ranges::any_of(signatures, [&](const auto& signature) { return signature && signature->group != group; });
     if (disputed || sizes.size() > 1) {  // Its other members need not come from every rank.
       spoil(group, signatures, refusal);
     } else {
@@ -235,13 +238,10 @@ void Coordinator::refuse(const std::vector<std::optional<Signature>>& signatures
   }
 }
 
-void Coordinator::spoil(const std::string& group, const std::vector<std::optional<Signature>>& signatures,
-                        Refusal refusal) {
+void Coordinator::spoil(const std::string& group, const Signatures& signatures, Refusal refusal) {
   refusal.message = fmt::format("group '{}' fails as a whole: {}", group, refusal.message);
   SpoiledGroup spoiled{std::move(refusal), std::vector<std::uint32_t>(signatures.size(), 0)};
-  const auto belongs = [&](const std::optional<Signature>& signature) {
-    return signature && signature->group == group;
-  };
+  const auto belongs = [&](const auto& signature) { return signature && signature->group == group; };
   const std::size_t seen = 1 + (groups_.contains(group) ? groups_.at(group).seen : 0);
   for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
     if (!belongs(signatures[rank]) || signatures[rank]->group_size <= seen) continue;
@@ -288,7 +288,7 @@ OrderedOperation Coordinator::make_ordered(const Ready& ready) const {
   const auto& signatures = ready.waiting.signatures;
   const Signature& first = first_signature(signatures);
   const auto contributors =
-      std::count_if(signatures.begin(), signatures.end(), [](const auto& s) { return s.has_value(); });
+      std::count_if(signatures.begin(), signatures.end(), [](const auto& s) { return s != nullptr; });
   if (contributors < options_.size) {
     ordered.signature = first;
     if (ready.waiting.by_contributors) ordered.divisor = static_cast<int>(contributors);
@@ -345,10 +345,10 @@ std::uint64_t Coordinator::arrival_of(int rank, const std::string& name) const {
 }
 
 std::string Coordinator::last_announced(int rank, SteadyClock::time_point now) const {
-  const auto found = last_announced_.find(rank);
-  if (found == last_announced_.end()) return "nothing yet";
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - found->second.when).count();
-  return fmt::format("{} {} s ago", describe_operation(found->second.kind, found->second.name), seconds);
+  const auto& last = last_announced_.at(static_cast<std::size_t>(rank));
+  if (!last) return "nothing yet";
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - last->when).count();
+  return fmt::format("{} {} s ago", describe_operation(last->kind, last->name), seconds);
 }
 
 }  // namespace gyre::engine::internal

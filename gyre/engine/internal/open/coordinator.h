@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/clock.h"
@@ -44,9 +46,15 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   explicit Coordinator(const CoordinatorOptions& options)
-      : options_(options), joined_(static_cast<std::size_t>(options.size)) {}
+      : options_(options),
+        joined_(static_cast<std::size_t>(options.size)),
+        last_announced_(static_cast<std::size_t>(options.size)) {}
 
-  void announce(int rank, Announced announced, SteadyClock::time_point now);
+  /// `ranks`: who have announced it, ascending; at least one.
+  void announce(std::vector<int> ranks, Announced announced, SteadyClock::time_point now);
+  void announce(int rank, Announced announced, SteadyClock::time_point now) {
+    announce(std::vector{rank}, std::move(announced), now);
+  }
   void join(int rank, const JoinAnnouncement& join);
   /// `rank` of an all-to-all that was ordered is sent something else than it expects: it is refused after all.
   void dispute(int rank, DisputedRows disputed);
@@ -86,18 +94,20 @@ class Coordinator {
     std::vector<std::uint32_t> missing;  // By rank: members not announced yet.
   };
   struct LastAnnounced {
+    LastAnnounced(std::string given_name, OperationKind given_kind, SteadyClock::time_point now)
+        : name(std::move(given_name)), kind(given_kind), when(now) {}
     std::string name;
-    OperationKind kind = OperationKind::kBarrier;
+    OperationKind kind;
     SteadyClock::time_point when;
   };
 
   /// `signatures`: what the ranks had announced of it.
-  void refuse(const std::vector<std::optional<Signature>>& signatures, const Refusal& refusal);
+  void refuse(const Signatures& signatures, const Refusal& refusal);
   void count_in_group(const std::string& group, std::uint32_t group_size, std::optional<Ready> ready,
                       const std::optional<Refusal>& refusal);
   void refuse_if_hopeless(const std::string& name);
   /// Refuses what has been announced of the group; `signatures` are those of its first member to be refused.
-  void spoil(const std::string& group, const std::vector<std::optional<Signature>>& signatures, Refusal refusal);
+  void spoil(const std::string& group, const Signatures& signatures, Refusal refusal);
   /// Refuses what is still announced of a spoiled group. False: it is not of one.
   bool refuse_spoiled(int rank, const Announced& announced);
   bool has_joined(int rank) const { return joined_.at(static_cast<std::size_t>(rank)).has_value(); }
@@ -124,7 +134,7 @@ class Coordinator {
   std::map<std::uint64_t, std::uint64_t> steps_begun_;  // By plan, since somebody joined.
   std::vector<PlanStep> steps_;
   std::optional<int> last_rank_to_join_;
-  std::unordered_map<int, LastAnnounced> last_announced_;
+  std::vector<std::shared_ptr<const LastAnnounced>> last_announced_;  // By rank.
 };
 
 }  // namespace gyre::engine::internal

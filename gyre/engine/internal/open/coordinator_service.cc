@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <spdlog/logger.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <iterator>
 #include <ranges>
 #include <set>
@@ -17,14 +15,12 @@
 #include "gyre/base/random.h"
 #include "gyre/base/thread.h"
 #include "gyre/engine/internal/failure.h"
+#include "gyre/engine/internal/open/aggregator.h"
 
 namespace gyre::engine::internal {
 
 namespace {
 
-constexpr std::size_t kReadBytes = 64 * 1024;
-/// A rank that does not read its orders while so much is waiting for it has stopped working.
-constexpr std::size_t kMostOutgoingBytes = std::size_t{256} << 20;
 constexpr const char* kAboutMissingRanks = "The missing ranks run other code, are slower, or wait for something else";
 /// Of a circle of waits; a report must stay readable.
 constexpr std::ptrdiff_t kMostWaitsShown = 6;
@@ -56,19 +52,17 @@ CoordinatorOptions coordinator_options(const group::Group& group, const EngineOp
 
 }  // namespace
 
-CoordinatorService::CoordinatorService(group::Group& group, std::vector<std::unique_ptr<net::Stream>> links,
+CoordinatorService::CoordinatorService(group::Group& group, std::vector<NegotiationChild> children,
                                        const EngineOptions& options, const TimelineRows& timeline, Logger logger)
     : group_(group),
       options_(options),
       timeline_(timeline),
       logger_(std::move(logger)),
+      children_(std::move(children)),
+      leaving_(static_cast<std::size_t>(group.size())),
       coordinator_(coordinator_options(group, options)),
       inquiry_(group.size()),
       engine_(random_number()) {
-  for (auto& link : links) {
-    peers_.emplace_back();
-    peers_.back().link = std::move(link);
-  }
   thread_ = start_thread("the coordinator", [this] { run(); });
 }
 
@@ -91,81 +85,65 @@ void CoordinatorService::serve() {
   first.engine = engine_;
   send_to_all(first);
   for (;;) {
-    const std::vector<short> events = poll_peers();
+    const std::array others = {stop_.fd(), group_.abort_signal().fd()};
+    poll_links(children_, nullptr, others, poll_timeout_ms());
     if (group_.abort_signal().triggered()) return;
     if (stopping_) {
       std::ranges::move(std::exchange(disputed_, {}), std::back_inserter(asked_));
       return refuse_with_places(std::exchange(asked_, {}));
     }
-    for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-      if ((events[rank] & ~POLLOUT) != 0) receive_from(static_cast<int>(rank));
-    }
+    for (NegotiationChild& child : children_) receive_from(child);
     send_orders();
     look_into_stalls();
   }
 }
 
-std::vector<short> CoordinatorService::poll_peers() {
-  std::vector<pollfd> polled;
-  for (const Peer& peer : peers_) {
-    const short events = static_cast<short>(POLLIN | (peer.outgoing.empty() ? 0 : POLLOUT));
-    polled.push_back({peer.gone ? -1 : peer.link->fd(), events, 0});
-  }
-  polled.push_back({stop_.fd(), POLLIN, 0});
-  polled.push_back({group_.abort_signal().fd(), POLLIN, 0});
-  if (::poll(polled.data(), polled.size(), poll_timeout_ms()) < 0 && errno != EINTR) throw system_error("poll", errno);
-  std::vector<short> events;
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) events.push_back(polled[rank].revents);
-  return events;
-}
-
-void CoordinatorService::receive_from(int rank) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  std::array<std::byte, kReadBytes> buffer;
+void CoordinatorService::receive_from(NegotiationChild& child) {
+  // A rank that said goodbye may close its link; one that did not is the group's to report, which sees its death as
+  // well.
   try {
-    for (;;) {
-      const std::size_t count = peer.link->read_some(buffer);
-      peer.parser.append(std::span(buffer).first(count));
-      while (auto message = peer.parser.next()) take_announcement(rank, *message);
-      if (count < buffer.size()) return;
-    }
+    child.link.receive([&](const net::Message& message) { take_announcement(child, message); });
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kPeerLost) {
-      Error reason = error;
-      throw reason.add_context(fmt::format("announcement of {}", group_.topology().describe(rank)));
-    }
-    // A rank that said goodbye may close; one that did not is the group's to report, which sees its death as well.
-    peer.gone = true;
+    Error reason = error;
+    throw reason.add_context(fmt::format("announcement of {}", group_.topology().describe(child.child.rank)));
   }
 }
 
-void CoordinatorService::take_announcement(int rank, const net::Message& message) {
+void CoordinatorService::take_announcement(NegotiationChild& child, const net::Message& message) {
   if (message.type != kAnnouncementMessage) {
     throw Error(ErrorCode::kProtocol, fmt::format("message of type {}", message.type));
   }
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
-  AnnouncementContent content = peer.decoder.decode(message.payload);
+  AnnouncementContent content = child.decoder.decode(message.payload);
+  check_speaker(child.child, content);
   const auto now = SteadyClock::now();
   for (Announced& announced : content.operations) {
-    if (timeline_.enabled()) timeline_.instant(announced.name, fmt::format("{}", rank));
-    coordinator_.announce(rank, std::move(announced), now);
+    std::vector<int> ranks = announced.ranks.empty() ? child.child.ranks : std::move(announced.ranks);
+    for (std::size_t i = 0; timeline_.enabled() && i < ranks.size(); ++i) {
+      timeline_.instant(announced.name, fmt::format("{}", ranks[i]));
+    }
+    coordinator_.announce(std::move(ranks), std::move(announced), now);
   }
-  for (const PlanStep& step : content.steps) coordinator_.begin_step(rank, step);
-  for (DisputedRows& disputed : content.disputes) coordinator_.dispute(rank, std::move(disputed));
-  if (content.join) coordinator_.join(rank, *content.join);
-  if (content.stalled_step) note_stalled(std::move(*content.stalled_step));
-  if (content.stall_answer) {
+  for (RelayedNote& relayed : content.relayed) take_note(relayed.rank, std::move(relayed.note));
+  if (!content.RankNote::empty()) take_note(child.child.rank, std::move(content));
+}
+
+void CoordinatorService::take_note(int rank, RankNote note) {
+  for (const PlanStep& step : note.steps) coordinator_.begin_step(rank, step);
+  for (DisputedRows& disputed : note.disputes) coordinator_.dispute(rank, std::move(disputed));
+  if (note.join) coordinator_.join(rank, *note.join);
+  if (note.stalled_step) note_stalled(std::move(*note.stalled_step));
+  if (note.stall_answer) {
     // Which use of an operation's name it means: now it is the last that the rank has announced, later perhaps not.
-    for (ThreadState& thread : content.stall_answer->state.threads) {
+    for (ThreadState& thread : note.stall_answer->state.threads) {
       for (Awaited& awaited : thread.waits) {
         const bool is_ours = !awaited.step && awaited.engine == engine_;
         if (is_ours) awaited.serial = coordinator_.arrival_of(rank, awaited.operation);
       }
     }
-    inquiry_.answer(rank, std::move(*content.stall_answer));
+    inquiry_.answer(rank, std::move(*note.stall_answer));
   }
-  if (content.leaving && !peer.leaving) {
-    peer.leaving = true;
+  if (note.leaving && !leaving_[static_cast<std::size_t>(rank)]) {
+    leaving_[static_cast<std::size_t>(rank)] = true;
     coordinator_.depart(rank);
   }
 }
@@ -196,33 +174,12 @@ void CoordinatorService::send_orders() {
     timeline_.mark_cycle();
     send_to_all(order);
   }
-  for (Peer& peer : peers_) flush(peer);
+  for (NegotiationChild& child : children_) child.link.flush();
 }
 
 void CoordinatorService::send_to_all(const Order& order) {
   const Bytes message = net::encode_message(kOrderMessage, encoder_.encode(order));
-  for (Peer& peer : peers_) {
-    if (!peer.gone && !peer.deaf) peer.outgoing.insert(peer.outgoing.end(), message.begin(), message.end());
-    flush(peer);
-  }
-}
-
-void CoordinatorService::flush(Peer& peer) {
-  if (peer.gone || peer.outgoing.empty()) return;
-  try {
-    const std::size_t count = peer.link->write_some(peer.outgoing);
-    peer.outgoing.erase(peer.outgoing.begin(), peer.outgoing.begin() + static_cast<std::ptrdiff_t>(count));
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kPeerLost) throw;
-    // What it has said before, its goodbye perhaps, is still to be read.
-    peer.deaf = true;
-    peer.outgoing.clear();
-    return;
-  }
-  if (peer.outgoing.size() > kMostOutgoingBytes) {
-    throw Error(ErrorCode::kResourceExhausted, fmt::format("{} does not read its orders: {} are waiting for it",
-                                                           peer.link->peer(), format_bytes(peer.outgoing.size())));
-  }
+  for (NegotiationChild& child : children_) child.link.send(message);
 }
 
 int CoordinatorService::poll_timeout_ms() const {
@@ -279,8 +236,10 @@ std::optional<SteadyClock::time_point> CoordinatorService::deadlock_look_at() co
 
 void CoordinatorService::ask_ranks() {
   std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    if (!peers_[rank].gone && !peers_[rank].leaving) ranks.push_back(static_cast<int>(rank));
+  for (const NegotiationChild& child : children_) {
+    if (child.link.is_gone()) continue;
+    std::ranges::copy_if(child.child.ranks, std::back_inserter(ranks),
+                         [&](int rank) { return !leaving_[static_cast<std::size_t>(rank)]; });
   }
   Order order;
   order.question = inquiry_.ask(std::move(ranks), SteadyClock::now());

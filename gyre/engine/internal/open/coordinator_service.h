@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "gyre/base/bytes.h"
 #include "gyre/base/log.h"
 #include "gyre/engine/internal/open/coordinator.h"
 #include "gyre/engine/internal/open/negotiation.h"
+#include "gyre/engine/internal/open/negotiation_link.h"
 #include "gyre/engine/internal/stall/deadlock.h"
 #include "gyre/engine/internal/stall/stall_inquiry.h"
 #include "gyre/engine/options.h"
@@ -21,44 +21,33 @@
 #include "gyre/group/group.h"
 #include "gyre/net/message.h"
 #include "gyre/net/notifier.h"
-#include "gyre/net/stream.h"
 
 namespace gyre::engine::internal {
 
-/// Rank 0's other half: reads the announcements of all ranks (its own included) from their negotiation links, lets the
-/// Coordinator decide, and sends every rank the same orders. One thread, asleep in poll(2) while nothing is said.
+/// Rank 0's other half: reads the announcements of all ranks (its own included) from the negotiation links of its
+/// children, lets the Coordinator decide, and sends every rank the same orders. One thread, asleep in poll(2) while
+/// nothing is said.
 class CoordinatorService {
  public:
-  /// `links` by rank; links[0] is one end of a stream pair to rank 0's own open lane.
-  CoordinatorService(group::Group& group, std::vector<std::unique_ptr<net::Stream>> links, const EngineOptions& options,
+  /// `children` speak for all ranks; one of them is rank 0's own open lane.
+  CoordinatorService(group::Group& group, std::vector<NegotiationChild> children, const EngineOptions& options,
                      const TimelineRows& timeline, Logger logger);
   /// Ends the thread: operations that wait fail on the ranks that are still there.
   ~CoordinatorService();
 
  private:
-  struct Peer {
-    std::unique_ptr<net::Stream> link;
-    net::MessageParser parser;
-    AnnouncementDecoder decoder;
-    Bytes outgoing;  // Not yet taken by the link.
-    bool leaving = false;
-    bool deaf = false;  // Takes no orders any more; what it has said may still have to be read.
-    bool gone = false;
-  };
-
   void run();
   void serve();
-  /// Sleeps until there is something to do.
-  std::vector<short> poll_peers();
   void note_stalled(StalledStep stalled);
-  void receive_from(int rank);
-  void take_announcement(int rank, const net::Message& message);
+  void receive_from(NegotiationChild& child);
+  void take_announcement(NegotiationChild& child, const net::Message& message);
+  /// Joins, goodbyes, answers.
+  void take_note(int rank, RankNote note);
   void send_orders();
   /// Sends what waited for the answers to the question where all ranks are.
   void refuse_with_places(std::vector<Refusal> refusals);
   void complete(Refusal& refusal) const;
   void send_to_all(const Order& order);
-  void flush(Peer& peer);
   int poll_timeout_ms() const;
   /// Asks all ranks where they are when something has waited too long, and reports it when they have answered.
   void look_into_stalls();
@@ -88,7 +77,8 @@ class CoordinatorService {
   net::Notifier stop_;
 
   // The thread's.
-  std::vector<Peer> peers_;
+  std::vector<NegotiationChild> children_;
+  std::vector<bool> leaving_;  // By rank.
   Coordinator coordinator_;
   OrderEncoder encoder_;
   SteadyClock::time_point last_stall_report_{};

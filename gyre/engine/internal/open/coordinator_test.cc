@@ -262,7 +262,7 @@ TEST_F(CoordinatorTest, neither_announcement_nor_order_of_an_alltoall_grows_with
   for (int rank = 0; rank < kSize; ++rank) {
     Announced announced{"x", floats({kSize}), false, row_counts(signature, rank, kSize)};
     announced.signature.kind = OperationKind::kAllToAll;
-    EXPECT_LT(AnnouncementEncoder().encode({{announced}}).size(), 300U);
+    EXPECT_LT(AnnouncementEncoder().encode({{announced}, false}).size(), 300U);
     coordinator.announce(rank, std::move(announced), now_);
   }
   EXPECT_LT(OrderEncoder().encode(coordinator.take_order()).size(), 200U);

@@ -71,12 +71,11 @@ std::optional<Difference> difference(const Signature& a, const Signature& b) {
 
 }  // namespace
 
-std::optional<Mismatch> find_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+std::optional<Mismatch> find_mismatch(const std::string& name, const Signatures& signatures,
                                       const std::vector<int>& rank_names) {
-  const auto first =
-      std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one.has_value(); });
+  const auto first = std::find_if(signatures.begin(), signatures.end(), [](const auto& one) { return one != nullptr; });
   for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
-    if (!signatures[rank]) continue;
+    if (!signatures[rank] || signatures[rank] == *first) continue;
     const auto found = difference(**first, *signatures[rank]);
     if (!found) continue;
     std::vector<int> first_side;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gyre/engine/request.h"
+#include "gyre/engine/internal/open/order.h"
 
 namespace gyre::engine::internal {
 
@@ -15,7 +15,7 @@ struct Mismatch {
 };
 
 /// Nothing when all ranks agree. `rank_names`: how the message calls the ranks; empty: by their own numbers.
-std::optional<Mismatch> find_mismatch(const std::string& name, const std::vector<std::optional<Signature>>& signatures,
+std::optional<Mismatch> find_mismatch(const std::string& name, const Signatures& signatures,
                                       const std::vector<int>& rank_names = {});
 
 }  // namespace gyre::engine::internal

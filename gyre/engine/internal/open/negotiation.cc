@@ -16,6 +16,9 @@ namespace {
 using flatbuffers::FlatBufferBuilder;
 using flatbuffers::Offset;
 
+/// Of a group; see membership_messages.
+constexpr std::int32_t kMostRanks = 1 << 16;
+
 Bytes finished_bytes(const FlatBufferBuilder& builder) {
   const auto raw = std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
   return {raw.begin(), raw.end()};
@@ -133,7 +136,7 @@ RankState decode_state(const wire::StallAnswer& answer) {
   return state;
 }
 
-void decode_stall(const wire::Announcement& message, AnnouncementContent& content) {
+void decode_stall(const wire::Announcement& message, RankNote& content) {
   if (const auto* stalled = message.stalled_step()) {
     constexpr std::uint64_t kLongestMs = std::uint64_t{1} << 50;
     content.stalled_step = {{stalled->step()->plan(), stalled->step()->step()},
@@ -196,6 +199,59 @@ Offset<flatbuffers::Vector<Offset<wire::DisputedRows>>> encode_disputes(FlatBuff
   return builder.CreateVector(encoded);
 }
 
+std::vector<wire::RankRun> encode_ranks(const std::vector<int>& ranks) {
+  std::vector<wire::RankRun> runs;
+  for (std::size_t begin = 0; begin < ranks.size();) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    runs.emplace_back(ranks[begin], static_cast<std::int32_t>(end - begin));
+    begin = end;
+  }
+  return runs;
+}
+
+/// Ascending and each once, so that there cannot be more than a group may have.
+std::vector<int> decode_ranks(const flatbuffers::Vector<const wire::RankRun*>* runs) {
+  std::vector<int> ranks;
+  int next = 0;
+  for (const auto& run : copied<wire::RankRun>(runs)) {
+    if (run.first() < next || run.count() < 1 || run.first() > kMostRanks - run.count()) {
+      throw Error(ErrorCode::kProtocol, fmt::format("a peer named {} ranks from {}", run.count(), run.first()));
+    }
+    next = run.first() + run.count();
+    for (int rank = run.first(); rank < next; ++rank) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+Offset<wire::Announcement> encode_note(FlatBufferBuilder& builder, const RankNote& content,
+                                       Offset<flatbuffers::Vector<std::uint32_t>> known,
+                                       Offset<flatbuffers::Vector<Offset<wire::NewOperation>>> added,
+                                       Offset<flatbuffers::Vector<Offset<wire::RelayedNote>>> relayed) {
+  const auto join =
+      content.join ? wire::CreateJoin(builder, content.join->every_operation, content.join->divide_by_contributors) : 0;
+  const auto steps = content.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(content.steps));
+  const auto stalled = encode_stalled(builder, content.stalled_step);
+  const auto stall_answer = encode_answer(builder, content.stall_answer);
+  const auto disputes = encode_disputes(builder, content.disputes);
+  return wire::CreateAnnouncement(builder, known, added, content.leaving, join, steps, stalled, stall_answer, disputes,
+                                  relayed);
+}
+
+RankNote decode_note(const wire::Announcement& message) {
+  RankNote content;
+  content.leaving = message.leaving();
+  if (const auto* join = message.join()) content.join = {join->every_operation(), join->divide_by_contributors()};
+  content.steps = decode_steps(message.steps());
+  decode_stall(message, content);
+  for (flatbuffers::uoffset_t i = 0; i < length(message.disputes()); ++i) {
+    const auto* dispute = message.disputes()->Get(i);
+    content.disputes.push_back(
+        {dispute->name()->str(), dispute->sender(), dispute->transient(), dispute->message()->str()});
+  }
+  return content;
+}
+
 RowKnowledge decode_row_knowledge(std::uint8_t number) {
   if (number > static_cast<std::uint8_t>(RowKnowledge::kDisputed)) {
     throw Error(ErrorCode::kProtocol, fmt::format("the coordinator ordered an operation with row counts {}", number));
@@ -212,68 +268,77 @@ Announced announcement_of(const Request& request, int rank, int size) {
   return announced;
 }
 
+Error decode_end(std::span<const std::byte> payload) {
+  return {ErrorCode::kPeerLeft, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())};
+}
+
 Bytes AnnouncementEncoder::encode(const AnnouncementContent& content) {
   FlatBufferBuilder builder;
   std::vector<std::uint32_t> known;
   std::vector<Offset<wire::NewOperation>> added;
   for (const Announced& operation : content.operations) {
     const auto found = known_.find(operation.name);
-    if (found != known_.end() && found->second.signature == operation.signature &&
+    const bool of_all = operation.ranks.empty();
+    if (of_all && found != known_.end() && found->second.signature == operation.signature &&
         found->second.rows == operation.rows) {
       known.push_back(found->second.number);
       continue;
     }
-    std::uint32_t number = found != known_.end() ? found->second.number : 0;
-    if (number == 0 && !operation.transient && last_number_ < kMostRememberedNames) number = ++last_number_;
+    std::uint32_t number = of_all && found != known_.end() ? found->second.number : 0;
+    if (of_all && number == 0 && !operation.transient && last_number_ < kMostRememberedNames) number = ++last_number_;
     if (number != 0) known_[operation.name] = {number, operation.signature, operation.rows};
     const auto signature = encode_signature(builder, operation.signature);
     const wire::RowCounts rows(operation.rows.difference, operation.rows.stated, operation.rows.assumed);
+    const auto ranks = of_all ? 0 : builder.CreateVectorOfStructs(encode_ranks(operation.ranks));
     added.push_back(wire::CreateNewOperation(builder, number, builder.CreateString(operation.name), signature,
-                                             operation.rows == RowCounts{} ? nullptr : &rows));
+                                             operation.rows == RowCounts{} ? nullptr : &rows, ranks,
+                                             operation.transient, static_cast<std::uint32_t>(known.size())));
+  }
+  std::vector<Offset<wire::RelayedNote>> relayed;
+  for (const RelayedNote& one : content.relayed) {
+    const auto note = encode_note(builder, one.note, 0, 0, 0);
+    relayed.push_back(wire::CreateRelayedNote(builder, one.rank, note));
   }
   const auto known_offset = builder.CreateVector(known);
   const auto added_offset = builder.CreateVector(added);
-  const auto join =
-      content.join ? wire::CreateJoin(builder, content.join->every_operation, content.join->divide_by_contributors) : 0;
-  const auto steps = content.steps.empty() ? 0 : builder.CreateVectorOfStructs(encode_steps(content.steps));
-  const auto stalled = encode_stalled(builder, content.stalled_step);
-  const auto stall_answer = encode_answer(builder, content.stall_answer);
-  const auto disputes = encode_disputes(builder, content.disputes);
-  builder.Finish(wire::CreateAnnouncement(builder, known_offset, added_offset, content.leaving, join, steps, stalled,
-                                          stall_answer, disputes));
+  const auto relayed_offset = relayed.empty() ? 0 : builder.CreateVector(relayed);
+  builder.Finish(encode_note(builder, content, known_offset, added_offset, relayed_offset));
   return finished_bytes(builder);
 }
 
 AnnouncementContent AnnouncementDecoder::decode(std::span<const std::byte> bytes) {
   const auto& message = verified<wire::Announcement>(bytes, "announcement");
   AnnouncementContent content;
-  content.leaving = message.leaving();
-  if (const auto* join = message.join()) content.join = {join->every_operation(), join->divide_by_contributors()};
-  content.steps = decode_steps(message.steps());
-  decode_stall(message, content);
-  for (flatbuffers::uoffset_t i = 0; i < length(message.disputes()); ++i) {
-    const auto* dispute = message.disputes()->Get(i);
-    content.disputes.push_back(
-        {dispute->name()->str(), dispute->sender(), dispute->transient(), dispute->message()->str()});
+  static_cast<RankNote&>(content) = decode_note(message);
+  for (flatbuffers::uoffset_t i = 0; i < length(message.relayed()); ++i) {
+    const auto* relayed = message.relayed()->Get(i);
+    content.relayed.push_back({relayed->rank(), decode_note(*relayed->note())});
   }
-  for (flatbuffers::uoffset_t i = 0; i < length(message.known()); ++i) {
-    const auto found = known_.find(message.known()->Get(i));
-    if (found == known_.end()) {
-      throw Error(ErrorCode::kProtocol, fmt::format("a peer announced operation number {}, which it never introduced",
-                                                    message.known()->Get(i)));
+  const auto known = copied<std::uint32_t>(message.known());
+  std::size_t next_known = 0;
+  const auto take_known = [&](std::size_t end) {
+    for (; next_known < std::min(end, known.size()); ++next_known) {
+      const auto found = known_.find(known[next_known]);
+      if (found == known_.end()) {
+        throw Error(ErrorCode::kProtocol,
+                    fmt::format("a peer announced operation number {}, which it never introduced", known[next_known]));
+      }
+      content.operations.push_back(found->second);
     }
-    content.operations.push_back(found->second);
-  }
+  };
   for (flatbuffers::uoffset_t i = 0; i < length(message.added()); ++i) {
     const auto* added = message.added()->Get(i);
-    Announced operation{added->name()->str(), decode_signature(*added->signature()), added->number() == 0};
+    take_known(added->after());
+    Announced operation{added->name()->str(), decode_signature(*added->signature()), added->transient()};
     if (const auto* rows = added->rows()) operation.rows = {rows->difference(), rows->stated(), rows->assumed()};
-    if (added->number() > kMostRememberedNames) {
+    operation.ranks = decode_ranks(added->ranks());
+    if (added->number() > kMostRememberedNames || (added->number() != 0 && !operation.ranks.empty())) {
       throw Error(ErrorCode::kProtocol, fmt::format("a peer numbered an operation {}", added->number()));
     }
     if (added->number() != 0) known_[added->number()] = operation;
     content.operations.push_back(std::move(operation));
   }
+  take_known(known.size());
   return content;
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "gyre/base/error.h"
+#include "gyre/engine/internal/open/aggregator.h"
 #include "gyre/engine/internal/open/coordinator.h"
 #include "gyre/engine/internal/open/negotiation.h"
 #include "gyre/engine/internal/open/signature_check.h"
@@ -31,6 +32,7 @@ void announce(std::span<const std::byte> bytes) {
   for (int rank = 0; rank < kSize; ++rank) {
     internal::AnnouncementDecoder decoder;
     const auto content = decoder.decode(bytes);
+    internal::check_speaker({rank, {rank}}, content);
     for (const internal::Announced& operation : content.operations) coordinator.announce(rank, operation, now);
     for (const internal::PlanStep& step : content.steps) coordinator.begin_step(rank, step);
     for (const internal::DisputedRows& disputed : content.disputes) coordinator.dispute(rank, disputed);
@@ -39,6 +41,20 @@ void announce(std::span<const std::byte> bytes) {
   }
   static_cast<void>(coordinator.stalls(now, std::chrono::milliseconds{0}));
   internal::check_order(coordinator.take_order(), kSize);
+}
+
+/// What an inner rank makes of it must be readable at its parent.
+void pass_on(std::span<const std::byte> bytes) {
+  const internal::NegotiationPlace::Child child{1, {1, 2}};
+  internal::AnnouncementDecoder decoder;
+  internal::Aggregator aggregator({0, 1, 2});
+  const auto now = gyre::SteadyClock::now();
+  aggregator.take(child, decoder.decode(bytes), now);
+  const auto content = aggregator.next_announcement(now + internal::Aggregator::kPatience);
+  if (!content) return;
+  internal::AnnouncementDecoder parent;
+  const auto received = parent.decode(internal::AnnouncementEncoder().encode(*content));
+  internal::check_speaker({0, {0, 1, 2}}, received);
 }
 
 void obey(std::span<const std::byte> bytes) {
@@ -62,6 +78,7 @@ void obey(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
   must_be_read_or_refused([&] { announce(bytes); });
+  must_be_read_or_refused([&] { pass_on(bytes); });
   must_be_read_or_refused([&] { obey(bytes); });
   return 0;
 }

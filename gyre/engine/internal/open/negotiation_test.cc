@@ -29,6 +29,7 @@ TEST(NegotiationTest, announcements_survive_the_trip) {
     const AnnouncementContent sent{{example("a"), example("b", true)}, round == 2};
     const AnnouncementContent received = decoder.decode(encoder.encode(sent));
     ASSERT_EQ(received.operations.size(), 2U);
+    EXPECT_EQ(received.operations[0].name, "a");
     EXPECT_EQ(received.leaving, round == 2);
     for (const Announced& operation : received.operations) {
       const Announced& original = sent.operations[operation.name == "a" ? 0 : 1];
@@ -80,7 +81,9 @@ TEST(NegotiationTest, orders_survive_the_trip) {
 TEST(NegotiationTest, joins_and_steps_survive_the_trip) {
   AnnouncementEncoder announcements;
   AnnouncementDecoder announcement_decoder;
-  AnnouncementContent sent{{}, false, JoinAnnouncement{true, false}, {{16, 3}, {17, 1ULL << 40}}};
+  AnnouncementContent sent;
+  sent.join = {true, false};
+  sent.steps = {{16, 3}, {17, 1ULL << 40}};
   sent.disputes = {{"x", 2, true, "rank 2 sends 3"}};
   const AnnouncementContent received = announcement_decoder.decode(announcements.encode(sent));
   EXPECT_EQ(received.join, sent.join);
@@ -103,6 +106,33 @@ TEST(NegotiationTest, joins_and_steps_survive_the_trip) {
   EXPECT_EQ(arrived.steps, order.steps);
   EXPECT_EQ(arrived.last_rank_to_join, 2);
   EXPECT_TRUE(order_decoder.decode(orders.encode({})).empty());
+}
+
+TEST(NegotiationTest, what_is_passed_on_for_other_ranks_survives_the_trip) {
+  AnnouncementEncoder encoder;
+  AnnouncementDecoder decoder;
+  for (int round = 0; round < 2; ++round) {
+    AnnouncementContent sent({example("new", true), example("a"), example("b")}, false);
+    sent.operations[2].ranks = {1, 2, 3, 7, 9, 10};
+    sent.operations.push_back(sent.operations[2]);
+    sent.operations[3].ranks = {0};
+    RankNote note;
+    note.leaving = true;
+    note.stall_answer = {7, "text", {{16, 3}}, {}};
+    sent.relayed = {{5, note}, {6, {}}};
+    const AnnouncementContent received = decoder.decode(encoder.encode(sent));
+    ASSERT_EQ(received.operations.size(), 4U);
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(received.operations[i].name, sent.operations[i].name);
+      EXPECT_EQ(received.operations[i].ranks, sent.operations[i].ranks);
+      EXPECT_EQ(received.operations[i].transient, sent.operations[i].transient);
+    }
+    ASSERT_EQ(received.relayed.size(), 2U);
+    EXPECT_EQ(received.relayed[0].rank, 5);
+    EXPECT_TRUE(received.relayed[0].note.leaving);
+    EXPECT_EQ(received.relayed[0].note.stall_answer, note.stall_answer);
+    EXPECT_TRUE(received.relayed[1].note.empty());
+  }
 }
 
 TEST(NegotiationTest, what_is_said_about_stalls_survives_the_trip) {
@@ -154,6 +184,9 @@ TEST(NegotiationTest, damaged_bytes_are_refused_or_decoded_but_never_crash) {
   content.stall_answer->state = {.threads = {{{{.engine = 5, .operation = "a", .step = PlanStep{16, 3}}}}, {}},
                                  .owed = {{5, {16, 3}, 1}},
                                  .engines = {{6, true, false, {"a", "b"}}}};
+  content.operations.push_back(example("c"));
+  content.operations.back().ranks = {1, 2, 4};
+  content.relayed.push_back({3, {.leaving = true}});
   const Bytes whole = encoder.encode(content);
   OrderEncoder order_encoder;
   Order order;

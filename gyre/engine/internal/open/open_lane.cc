@@ -36,13 +36,15 @@ group::LaneOptions lane_options(const group::Group& group, std::chrono::millisec
 
 }  // namespace
 
-OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
-                   const TimelineRows& timeline, const Logger& logger, const EngineOptions& options)
+OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, int parent_rank, JoinWatch& joins,
+                   PlanRegistry& plans, const TimelineRows& timeline, const Logger& logger,
+                   const EngineOptions& options)
     : group_(group),
       timeline_(timeline),
       lane_(group, lane_options(group, options.collective_timeout)),
       executor_(lane_, timeline, logger),
       coordinator_(std::move(coordinator)),
+      parent_rank_(parent_rank),
       joins_(joins),
       plans_(plans),
       waits_(options.waits),
@@ -122,7 +124,7 @@ void OpenLane::send(AnnouncementContent content) {
   } catch (const Error& error) {
     // The handles fail through the lane's thread, with the reason that all ranks share. It finds out by itself that
     // rank 0 has left in good order.
-    const Error cause = error.code() == ErrorCode::kPeerLost ? group_.cause_of_loss(0, error) : error;
+    const Error cause = error.code() == ErrorCode::kPeerLost ? group_.cause_of_loss(parent_rank_, error) : error;
     if (cause.code() != ErrorCode::kPeerLeft) group_.abort(cause);
   }
 }
@@ -248,7 +250,7 @@ void OpenLane::run() {
   } catch (const std::exception& error) {
     const Error seen = as_error(error);
     // A broken link may be the first sign of a death that the group is about to explain.
-    failure = seen.code() == ErrorCode::kPeerLost ? group_.cause_of_loss(0, seen) : seen;
+    failure = seen.code() == ErrorCode::kPeerLost ? group_.cause_of_loss(parent_rank_, seen) : seen;
     // That rank 0 has left ends this lane; what other lanes have begun with it may still complete.
     if (failure.code() != ErrorCode::kPeerLeft) failure = abort_group(failure);
     // Before those who wait here go on, and leave the other engines of the circle.
@@ -299,6 +301,7 @@ void OpenLane::receive() {
     const std::size_t count = coordinator_->read_some(buffer);
     parser_.append(std::span(buffer).first(count));
     while (auto message = parser_.next()) {
+      if (message->type == kEndMessage) throw decode_end(message->payload);
       if (message->type != kOrderMessage) {
         throw Error(ErrorCode::kProtocol, fmt::format("the coordinator sent a message of type {}", message->type));
       }

@@ -35,8 +35,8 @@ class OpenLane final : public ProcessWaits::Source {
  public:
   /// `coordinator`: the link to the coordinator; null in a group of one, where operations run on the submitter's
   /// thread.
-  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, JoinWatch& joins, PlanRegistry& plans,
-           const TimelineRows& timeline, const Logger& logger, const EngineOptions& options);
+  OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator, int parent_rank, JoinWatch& joins,
+           PlanRegistry& plans, const TimelineRows& timeline, const Logger& logger, const EngineOptions& options);
   ~OpenLane() override;
 
   /// The requests are valid (see validate()). Those of one call are announced in one message.
@@ -101,6 +101,7 @@ class OpenLane final : public ProcessWaits::Source {
   group::Lane lane_;
   Executor executor_;
   const std::unique_ptr<net::Stream> coordinator_;
+  const int parent_rank_;  // At the other end of this stream.
   JoinWatch& joins_;
   PlanRegistry& plans_;
   const std::shared_ptr<ProcessWaits> waits_;

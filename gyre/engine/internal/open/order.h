@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,13 +15,17 @@
 
 namespace gyre::engine::internal {
 
-/// What a rank says it is ready for.
+/// What ranks say they are ready for.
 struct Announced {
   std::string name;
   Signature signature;  ///< Of an all-to-all without the splits, of which `rows` tells enough.
   bool transient = false;
-  RowCounts rows{};
+  RowCounts rows{};          ///< Of all these ranks together.
+  std::vector<int> ranks{};  ///< Ascending; empty: all for which the sender speaks.
 };
+
+/// What each rank has announced of an operation; null where it has not.
+using Signatures = std::vector<std::shared_ptr<const Signature>>;
 
 /// One operation that every rank has announced, with what the ranks' announcements add up to.
 struct OrderedOperation {

@@ -116,18 +116,17 @@ std::string signature_problem(const Signature& signature, int size) {
   return {};
 }
 
-void check_announced(const Announced& announced, int rank, int size) {
+void check_announced(const Announced& announced, const std::vector<int>& ranks, int size) {
   std::string problem = signature_problem(announced.signature, size);
   if (problem.empty() && !announced.signature.group.empty() && announced.signature.group_size == 0) {
     problem = "its group has no members";
   }
   const RowCounts& rows = announced.rows;
   const bool has_rows = announced.signature.kind == OperationKind::kAllToAll;
-  if (problem.empty() && (has_rows ? rows.stated > 1 || rows.assumed > 1 - rows.stated : rows != RowCounts{})) {
-    problem = "its row counts are not those of one rank";
-  }
+  const bool fits = has_rows ? std::uint64_t{rows.stated} + rows.assumed <= ranks.size() : rows == RowCounts{};
+  if (problem.empty() && !fits) problem = "its row counts are those of more ranks";
   if (problem.empty()) return;
-  throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced {} '{}', which cannot be: {}", rank,
+  throw Error(ErrorCode::kProtocol, fmt::format("rank {} announced {} '{}', which cannot be: {}", ranks.front(),
                                                 operation_name(announced.signature.kind), announced.name, problem));
 }
 

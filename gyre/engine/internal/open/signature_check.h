@@ -19,8 +19,8 @@ namespace gyre::engine::internal {
 /// What no operation of a group of `size` ranks can be (shape, root); empty: nothing.
 std::string signature_problem(const Signature& signature, int size);
 
-/// Error(kProtocol) unless the signature that rank `rank` has announced can be one of a group of `size` ranks.
-void check_announced(const Announced& announced, int rank, int size);
+/// Error(kProtocol) unless the signature that `ranks` have announced can be one of a group of `size` ranks.
+void check_announced(const Announced& announced, const std::vector<int>& ranks, int size);
 
 /// Error(kProtocol) unless an order can be one for a group of `size` ranks.
 void check_order(const Order& order, int size);

@@ -28,7 +28,7 @@ std::string refusal_of(const std::function<void()>& check) {
 }
 
 std::string announced(const Signature& signature) {
-  return refusal_of([&] { check_announced({"x", signature, false}, 1, kSize); });
+  return refusal_of([&] { check_announced({"x", signature, false}, {1}, kSize); });
 }
 
 TEST(SignatureCheckTest, refuses_announcements_that_no_operation_can_have) {
@@ -44,14 +44,14 @@ TEST(SignatureCheckTest, refuses_announcements_that_no_operation_can_have) {
   EXPECT_THAT(announced({.kind = kAllToAll}), HasSubstr("no first dimension"));
   EXPECT_THAT(announced({.kind = kAllreduce, .shape = {1}, .group = "g"}), HasSubstr("no members"));
   const auto with_rows = [](OperationKind kind, const RowCounts& rows) {
-    return refusal_of([&] { check_announced({"x", {.kind = kind, .shape = {2}}, false, rows}, 1, kSize); });
+    return refusal_of([&] { check_announced({"x", {.kind = kind, .shape = {2}}, false, rows}, {1}, kSize); });
   };
   EXPECT_EQ(with_rows(kAllToAll, {7, 1, 0}), "none");
   EXPECT_EQ(with_rows(kAllToAll, {7, 0, 1}), "none");
-  EXPECT_THAT(with_rows(kAllToAll, {7, 1, 1}), HasSubstr("not those of one rank"));
-  EXPECT_THAT(with_rows(kAllToAll, {7, 2, 0}), HasSubstr("not those of one rank"));
-  EXPECT_THAT(with_rows(kAllToAll, {7, 0, ~0U}), HasSubstr("not those of one rank"));
-  EXPECT_THAT(with_rows(kAllreduce, {7, 0, 0}), HasSubstr("not those of one rank"));
+  EXPECT_THAT(with_rows(kAllToAll, {7, 1, 1}), HasSubstr("those of more ranks"));
+  EXPECT_THAT(with_rows(kAllToAll, {7, 2, 0}), HasSubstr("those of more ranks"));
+  EXPECT_THAT(with_rows(kAllToAll, {7, 0, ~0U}), HasSubstr("those of more ranks"));
+  EXPECT_THAT(with_rows(kAllreduce, {7, 0, 0}), HasSubstr("those of more ranks"));
 }
 
 TEST(SignatureCheckTest, the_coordinator_does_not_take_them_into_its_order) {

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
-#include "gyre/engine/internal/open/row_counts.h"
+#include "gyre/engine/internal/open/order.h"
 #include "gyre/engine/request.h"
 
 namespace gyre::engine::internal {
 
 /// An operation that some ranks have announced and others have not.
 struct WaitingOperation {
-  std::vector<std::optional<Signature>> signatures;  // By rank.
+  Signatures signatures;
   int count = 0;
   bool transient = false;
   RowCounts rows{};              // Of all of them together.
