@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "gyre/base/check.h"
+#include "gyre/group/rank_tree.h"
 
 namespace gyre::engine::internal {
 
@@ -11,14 +11,6 @@ namespace {
 
 /// By rank, the children of each.
 using Tree = std::vector<std::vector<int>>;
-
-/// A heap: the parent of the member at place i > 0 is at (i - 1) / arity.
-void connect(const std::vector<int>& members, int arity, Tree& tree) {
-  for (std::size_t place = 1; place < members.size(); ++place) {
-    const int parent = members[(place - 1) / static_cast<std::size_t>(arity)];
-    tree[static_cast<std::size_t>(parent)].push_back(members[place]);
-  }
-}
 
 std::vector<int> ranks_below(const Tree& tree, int root) {
   std::vector<int> ranks{root};
@@ -33,24 +25,15 @@ std::vector<int> ranks_below(const Tree& tree, int root) {
 }  // namespace
 
 NegotiationPlace negotiation_place(const std::vector<std::vector<int>>& hosts, int rank, int arity) {
-  GYRE_CHECK(arity >= 1);
-  std::size_t size = 0;
-  for (const auto& ranks : hosts) size += ranks.size();
-  Tree tree(size);
-  if (size <= 2 * static_cast<std::size_t>(arity)) {
-    for (std::size_t other = 1; other < size; ++other) tree[0].push_back(static_cast<int>(other));
-  } else {
-    std::vector<int> leaders;
-    for (const auto& ranks : hosts) leaders.push_back(ranks.front());
-    connect(leaders, arity, tree);
-    for (const auto& ranks : hosts) connect(ranks, arity, tree);
+  const std::vector<int> parents = group::parents_in_rank_tree(hosts, arity);
+  Tree tree(parents.size());
+  for (std::size_t other = 1; other < parents.size(); ++other) {
+    tree[static_cast<std::size_t>(parents[other])].push_back(static_cast<int>(other));
   }
   NegotiationPlace place;
+  place.parent = parents[static_cast<std::size_t>(rank)];
   for (const int child : tree[static_cast<std::size_t>(rank)]) {
     place.children.push_back({child, ranks_below(tree, child)});
-  }
-  for (std::size_t other = 0; other < size; ++other) {
-    if (std::ranges::find(tree[other], rank) != tree[other].end()) place.parent = static_cast<int>(other);
   }
   return place;
 }

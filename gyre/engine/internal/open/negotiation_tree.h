@@ -15,10 +15,7 @@ struct NegotiationPlace {
   std::vector<Child> children;
 };
 
-/// The place of `rank` in the tree of all ranks. Groups of up to 2 · arity ranks have no inner ranks but rank 0, so
-/// that their messages take one hop. In larger ones the lowest rank of a host speaks for the host: hosts form a tree in
-/// which each has up to `arity` children, and so do the ranks of each host below their lowest. Parents are lower than
-/// their children. `hosts`: see Topology. Pure.
+/// The place of `rank` in the tree of all ranks (group/rank_tree.h). `hosts`: see Topology. Pure.
 NegotiationPlace negotiation_place(const std::vector<std::vector<int>>& hosts, int rank, int arity);
 
 }  // namespace gyre::engine::internal
