@@ -14,7 +14,7 @@ namespace gyre::net {
 namespace {
 
 constexpr std::string_view kMagic = "GYRELINK";
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 constexpr std::uint16_t kEncrypts = 1;  // The only flag.
 
 /// The two sides sign with different labels, so that neither can be made to echo the other's proof.

@@ -138,7 +138,7 @@ TEST(Handshake, the_messages_have_the_documented_bytes) {
   const Opening opening = encode_opening(kHello, nonce_of(9));
   ByteReader reader(opening, "opening");
   EXPECT_EQ(reader.text(8), "GYRELINK");
-  EXPECT_EQ(reader.u32(), 3U);
+  EXPECT_EQ(reader.u32(), 4U);
   EXPECT_EQ(reader.u16(), 1U);
   EXPECT_EQ(reader.u16(), 2U);
   EXPECT_EQ(reader.u32(), 3U);

@@ -198,8 +198,10 @@ TEST(Encryption, a_membership_that_places_a_peer_on_this_host_does_not_talk_a_ra
   liar.rank = 0;
   liar.process = 1;
   liar.endpoints = {net::local_endpoint(door.get())};
+  const Bytes members = encode_members({{liar, join.member}, {true, true}});
   send_message(*membership, static_cast<std::uint16_t>(MessageType::kMembership),
-               encode_membership({1, {liar, join.member}}), soon());
+               encode_membership({1, sha256(members), {}, {}}), soon());
+  send_message(*membership, static_cast<std::uint16_t>(MessageType::kMembers), members, soon());
   const auto link = accept(door);
   admit(*link, job.key);
   std::byte first{};

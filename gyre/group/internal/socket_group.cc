@@ -77,9 +77,9 @@ SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logg
                          std::unique_ptr<Service> service)
     : key_(job.key),
       encrypt_(job.encrypt),
-      epoch_(admission.membership.epoch),
+      epoch_(admission.epoch),
       longest_farewell_(options.longest_farewell),
-      topology_(named(std::move(admission.membership.members), job.ranks_in_job), job.rank),
+      topology_(named(std::move(admission.members), job.ranks_in_job), job.rank),
       state_(job.size),
       exceptions_at_start_(std::uncaught_exceptions()),
       service_(std::move(service)) {

@@ -14,6 +14,10 @@ constexpr std::size_t kReadBytes = 16'384;
 
 }  // namespace
 
+SharedMessage share_message(std::uint16_t type, std::span<const std::byte> payload) {
+  return std::make_shared<const Bytes>(encode_message(type, payload));
+}
+
 MessageConnection::MessageConnection(std::shared_ptr<AsyncSocket> socket, std::shared_ptr<TlsSession> tls)
     : socket_(std::move(socket)) {
   const int fd = socket_->native_handle();
@@ -49,24 +53,31 @@ std::optional<std::size_t> MessageConnection::write_some(std::span<const std::by
 }
 
 void MessageConnection::send(std::uint16_t type, std::span<const std::byte> payload) {
+  if (socket_->is_open()) send(share_message(type, payload));
+}
+
+void MessageConnection::send(SharedMessage message) {
   if (!socket_->is_open()) return;
-  const Bytes message = encode_message(type, payload);
-  if (outgoing_.size() + message.size() > kMostQueuedBytes) return close();
-  outgoing_.insert(outgoing_.end(), message.begin(), message.end());
+  if (outgoing_bytes_ + message->size() > kMostQueuedBytes) return close();
+  outgoing_bytes_ += message->size();
+  outgoing_.push_back(std::move(message));
   if (!waits_for_room_) flush();
 }
 
 void MessageConnection::flush() {
   if (!socket_->is_open()) return;
-  std::size_t sent = 0;
-  while (sent < outgoing_.size()) {
-    const auto count = write_some(std::span(outgoing_).subspan(sent));
+  while (!outgoing_.empty()) {
+    const Bytes& first = *outgoing_.front();
+    const auto count = write_some(std::span(first).subspan(sent_of_first_));
     // The peer is gone. What it sent before may still wait to be read, so closing is left to receive().
     if (!count) return discard_outgoing();
     if (*count == 0) break;
-    sent += *count;
+    sent_of_first_ += *count;
+    if (sent_of_first_ < first.size()) continue;
+    outgoing_bytes_ -= first.size();
+    sent_of_first_ = 0;
+    outgoing_.pop_front();
   }
-  outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent));
   if (outgoing_.empty()) return discard_outgoing();
   waits_for_room_ = true;
   socket_->async_wait(AsyncSocket::wait_write, [self = shared_from_this()](const boost::system::error_code& failure) {
@@ -75,8 +86,11 @@ void MessageConnection::flush() {
   });
 }
 
-/// Its room, too: a membership goes to a thousand ranks, once.
-void MessageConnection::discard_outgoing() { outgoing_ = Bytes(); }
+void MessageConnection::discard_outgoing() {
+  outgoing_.clear();
+  outgoing_bytes_ = 0;
+  sent_of_first_ = 0;
+}
 
 void MessageConnection::close() { close_quietly(*socket_); }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,10 @@
 
 namespace gyre::net {
 
+/// A message as it is sent, header and payload, which any number of connections can have in their queues at once.
+using SharedMessage = std::shared_ptr<const Bytes>;
+SharedMessage share_message(std::uint16_t type, std::span<const std::byte> payload);
+
 /// A connection that carries messages (gyre/net/message.h) both ways.
 class MessageConnection : public std::enable_shared_from_this<MessageConnection> {
  public:
@@ -27,6 +32,8 @@ class MessageConnection : public std::enable_shared_from_this<MessageConnection>
   /// process ends next. A peer that reads nothing while kMostQueuedBytes pile up is cut off. Never throws for that:
   /// receive() does.
   void send(std::uint16_t type, std::span<const std::byte> payload);
+  /// The same without a copy, for what goes to many: while they read slowly there is one message, not one for each.
+  void send(SharedMessage message);
   void close();
   const std::shared_ptr<AsyncSocket>& socket() const { return socket_; }
 
@@ -35,7 +42,7 @@ class MessageConnection : public std::enable_shared_from_this<MessageConnection>
 
   /// Hands to the parser what has arrived. False when nothing has.
   bool read_available();
-  /// What the socket takes now of `outgoing_`; nothing when the peer is gone.
+  /// What the socket takes now; nothing when the peer is gone.
   std::optional<std::size_t> write_some(std::span<const std::byte> from);
   void flush();
   void discard_outgoing();
@@ -43,7 +50,9 @@ class MessageConnection : public std::enable_shared_from_this<MessageConnection>
   std::shared_ptr<AsyncSocket> socket_;
   std::unique_ptr<Stream> stream_;  // Over it, while it is open.
   MessageParser parser_;
-  Bytes outgoing_;
+  std::list<SharedMessage> outgoing_;
+  std::size_t outgoing_bytes_ = 0;
+  std::size_t sent_of_first_ = 0;
   bool waits_for_room_ = false;
 };
 

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
+#include "gyre/base/checksum.h"
 #include "gyre/group/internal/ended_ranks.h"
 #include "gyre/group/internal/links/waits.h"
 #include "gyre/net/message.h"
@@ -49,24 +52,40 @@ std::optional<Error> wait_for_rank_zero(const net::Stream& stream, const Job& jo
   return std::nullopt;
 }
 
-/// What the rendezvous said; neither: come back later.
+/// What the rendezvous said.
 struct Reply {
-  std::optional<Membership> membership;
-  std::optional<Error> refusal;
+  bool is_admitted = false;
+  std::optional<Error> refusal;  ///< Neither: come back later.
 };
 
-/// The membership, which must list this rank as it introduced itself.
-Membership checked(Membership membership, const Member& own) {
-  const Member& listed = membership.members[static_cast<std::size_t>(own.rank)];
+/// The members as this rank sees them: it must be among them as it introduced itself.
+std::vector<Member> checked_members(std::span<const std::byte> payload, const Membership& membership, const Job& job,
+                                    const Member& own) {
+  if (sha256(payload) != membership.digest) {
+    throw Error(ErrorCode::kProtocol, "the members of the job are not those that rank 0 has announced");
+  }
+  std::vector<Member> members = as_seen_from(membership.rank_zero_address, decode_members(payload, job.size));
+  const Member& listed = members[static_cast<std::size_t>(own.rank)];
   if (listed.host_id != own.host_id || listed.process != own.process) {
     throw Error(ErrorCode::kProtocol, fmt::format("rank 0 lists this rank as process {} of host {}, which it is not",
                                                   listed.process, listed.host_name));
   }
-  return membership;
+  return members;
 }
 
-/// Says who we are and waits for the others.
-Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Deadline deadline) {
+/// The rest of the admission, when everybody is there.
+void take_members(net::Stream& stream, const Job& job, const Member& own, const Membership& membership,
+                  Deadline deadline, Admission& admission) {
+  const net::Message message = net::receive_message(stream, deadline);
+  if (static_cast<MessageType>(message.type) != MessageType::kMembers) {
+    throw Error(ErrorCode::kProtocol, fmt::format("message type {} instead of the members", message.type));
+  }
+  admission.members = checked_members(message.payload, membership, job, own);
+  admission.epoch = membership.epoch;
+}
+
+/// Says who we are and waits for the others; completes the admission.
+Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Deadline deadline, Admission& admission) {
   net::send_message(stream, static_cast<std::uint16_t>(MessageType::kJoin), encode_join({job.size, member}), deadline);
   // From here on rank 0 decides, and says the same to all: everybody may be there already.
   if (const auto reason = wait_for_rank_zero(stream, job, deadline)) {
@@ -74,10 +93,12 @@ Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Dea
   }
   const net::Message reply = net::receive_message(stream, deadline);
   switch (static_cast<MessageType>(reply.type)) {
-    case MessageType::kMembership: return {checked(decode_membership(reply.payload, job.size), member), std::nullopt};
+    case MessageType::kMembership:
+      take_members(stream, job, member, decode_membership(reply.payload), deadline, admission);
+      return {true, std::nullopt};
     case MessageType::kComeBack: return {};
     case MessageType::kRefused:
-    case MessageType::kAbort: return {std::nullopt, decode_failure(reply.payload)};
+    case MessageType::kAbort: return {false, decode_failure(reply.payload)};
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", reply.type));
   }
 }
@@ -106,7 +127,7 @@ Reply try_to_join(const Job& job, const GroupOptions& options, Deadline deadline
   }
   admission.listeners = listen_for_links(job, admission.connection.get());
   const Member member = introduce(job, options, admission.listeners.endpoints);
-  return ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kReplyGrace));
+  return ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kReplyGrace), admission);
 }
 
 }  // namespace
@@ -116,10 +137,9 @@ Admission join_own_rendezvous(const Job& job, const GroupOptions& options, Uniqu
   admission.listeners = listen_for_links(job, listening_socket);
   const auto stream = borrow_as_stream(connection, "the rendezvous of this process");
   const Member member = introduce(job, options, admission.listeners.endpoints);
-  Reply reply = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kReplyGrace));
+  const Reply reply = ask_to_join(*stream, job, member, Deadline::after(options.join_timeout + kReplyGrace), admission);
   if (reply.refusal) throw *reply.refusal;
-  if (!reply.membership) throw Error(ErrorCode::kInternal, "a new rendezvous turned its own rank away");
-  admission.membership = std::move(*reply.membership);
+  if (!reply.is_admitted) throw Error(ErrorCode::kInternal, "a new rendezvous turned its own rank away");
   admission.connection = std::move(connection);
   return admission;
 }
@@ -140,10 +160,7 @@ Admission join_rendezvous(const Job& job, const GroupOptions& options) {
       last = error;
     }
     if (reply.refusal) throw *reply.refusal;
-    if (reply.membership) {
-      admission.membership = std::move(*reply.membership);
-      return admission;
-    }
+    if (reply.is_admitted) return admission;
     ::poll(nullptr, 0, deadline.poll_timeout_ms(pause_ms));
     pause_ms = std::min(2 * pause_ms, kLongestPauseMs);
   }

@@ -13,10 +13,11 @@ namespace gyre::group {
 
 /// How a process became a member.
 struct Admission {
-  UniqueFd connection;                     ///< To the rendezvous; the Membership message has been read from it.
+  UniqueFd connection;                     ///< To the rendezvous; the Members message has been read from it.
   std::shared_ptr<net::TlsSession> tls{};  ///< Its session where it is encrypted.
   LinkListeners listeners;
-  Membership membership;
+  std::uint64_t epoch = 0;
+  std::vector<Member> members{};  ///< As this rank sees them.
 };
 
 /// Rank 0's way in: `connection` leads to the rendezvous in this process; `listening_socket` shows the interface.

@@ -8,10 +8,10 @@
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <map>
 #include <span>
 #include <utility>
 
+#include "gyre/base/checksum.h"
 #include "gyre/base/random.h"
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/internal/rendezvous/process_watch.h"
@@ -166,32 +166,22 @@ void RendezvousServer::announce_membership() {
   std::array<std::byte, sizeof(std::uint64_t)> random;
   fill_with_secure_random(random);
   const std::uint64_t epoch = ByteReader(random, "an epoch").u64() | 1;  // Never 0, which stands for none.
-  // Most ranks see the same addresses: all of a host, at least.
-  std::map<std::pair<bool, std::string>, Bytes> encoded;
+  Members members;
+  for (const Seat& seat : seats_) {
+    members.members.push_back(seat.member);
+    members.on_rank_zeros_host.push_back(!seat.is_remote);
+  }
+  // The same bytes for all, once: each rank replaces the addresses that it sees otherwise.
+  const Bytes payload = encode_members(members);
+  const auto message = net::share_message(static_cast<std::uint16_t>(MessageType::kMembers), payload);
+  Membership membership{epoch, sha256(payload), {}, {}};
   for (int rank = 0; rank < options_.size; ++rank) {
     const Seat& seat = seats_[static_cast<std::size_t>(rank)];
-    Bytes& membership = encoded[{seat.is_remote, seat.address_here}];
-    if (membership.empty()) membership = encode_membership({epoch, members_as_seen_by(rank)});
-    send(*seat.connection, MessageType::kMembership, membership);
+    membership.rank_zero_address = seat.is_remote ? seat.address_here : "";
+    send(*seat.connection, MessageType::kMembership, encode_membership(membership));
+    seat.connection->send(message);
     watch(rank);
   }
-}
-
-/// A rank that met the rendezvous over the loopback, like rank 0 itself, does not know its address in the network,
-/// unless it was told its interfaces. Whoever came over the network does: it is the address at which it reached rank
-/// 0's host.
-std::vector<Member> RendezvousServer::members_as_seen_by(int rank) const {
-  const Seat& viewer = seats_[static_cast<std::size_t>(rank)];
-  std::vector<Member> members;
-  for (const Seat& seat : seats_) {
-    members.push_back(seat.member);
-    if (seat.is_remote) continue;
-    for (net::Endpoint& endpoint : members.back().endpoints) {
-      if (endpoint.kind != net::Endpoint::Kind::kTcp || !is_only_local(endpoint.host)) continue;
-      if (viewer.is_remote) endpoint.host = viewer.address_here;
-    }
-  }
-  return members;
 }
 
 void RendezvousServer::watch(int rank) {
@@ -359,8 +349,9 @@ void RendezvousServer::join_time_is_up() {
 }
 
 void RendezvousServer::send_to_joined(MessageType type, const Bytes& payload) {
+  const auto message = net::share_message(static_cast<std::uint16_t>(type), payload);
   for (const Seat& seat : seats_) {
-    if (seat.state == SeatState::kJoined) send(*seat.connection, type, payload);
+    if (seat.state == SeatState::kJoined) seat.connection->send(message);
   }
 }
 

@@ -66,7 +66,6 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   void refuse(int rank, const Connection& connection, const Error& reason);
   void handle(int rank, const net::Message& message);
   void announce_membership();
-  std::vector<Member> members_as_seen_by(int rank) const;
   void watch(int rank);
   void lost(int rank, const std::string& evidence);
   void failed(int rank, const Error& reason);

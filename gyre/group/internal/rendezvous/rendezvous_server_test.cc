@@ -70,6 +70,11 @@ std::unique_ptr<net::Stream> take_seat(const Job& job) {
   return stream;
 }
 
+void hear_of_the_members(net::Stream& stream) {
+  EXPECT_EQ(receive_message(stream, soon()).type, static_cast<std::uint16_t>(MessageType::kMembership));
+  EXPECT_EQ(receive_message(stream, soon()).type, static_cast<std::uint16_t>(MessageType::kMembers));
+}
+
 TEST(Rendezvous, a_rank_that_dies_while_the_ranks_gather_is_named_at_once) {
   Job jobs[] = {job_of_four(0), job_of_four(1), job_of_four(2)};
   std::array<int, 2> failure_pipe;
@@ -195,9 +200,7 @@ TEST(Rendezvous, an_end_that_is_told_after_all_have_joined_harms_nobody) {
   std::vector<std::unique_ptr<net::Stream>> others;
   for (int rank = 1; rank < 4; ++rank) others.push_back(take_seat(jobs[rank]));
   rank_zero.join();
-  for (const auto& other : others) {
-    EXPECT_EQ(receive_message(*other, soon()).type, static_cast<std::uint16_t>(MessageType::kMembership));
-  }
+  for (const auto& other : others) hear_of_the_members(*other);
   send_message(*others[0], static_cast<std::uint16_t>(MessageType::kEnded),
                encode_failure(Error(ErrorCode::kPeerLost, kRankTwoEnded)), soon());
   // What the same member says next has been handled after it.
@@ -219,9 +222,7 @@ TEST(Rendezvous, ranks_that_leave_together_cost_each_other_a_few_messages_and_no
   std::vector<std::unique_ptr<net::Stream>> others;
   for (int rank = 1; rank < kRanks; ++rank) others.push_back(take_seat(jobs[rank]));
   rank_zero.join();
-  for (const auto& other : others) {
-    EXPECT_EQ(receive_message(*other, soon()).type, static_cast<std::uint16_t>(MessageType::kMembership));
-  }
+  for (const auto& other : others) hear_of_the_members(*other);
   for (const auto& other : others) {
     send_message(*other, static_cast<std::uint16_t>(MessageType::kLeave), {}, soon());
   }
