@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/base/fork.h"
 #include "gyre/group/group.h"
 #include "gyre/net/handshake.h"
 #include "gyre/net/socket.h"
@@ -87,7 +88,7 @@ std::vector<UniqueFd> molest(const net::Endpoint& endpoint, const net::JobKey& k
     EXPECT_EQ(failure_of([&] { prove_to_acceptor(*confused, key, hello, soon()); }).code(), ErrorCode::kPeerLost);
   }
   std::vector<UniqueFd> silent;
-  for (int i = 0; i < 100; ++i) silent.push_back(net::connect_to(endpoint, soon()));
+  for (int i = 0; i < 300; ++i) silent.push_back(net::connect_to(endpoint, soon()));
   return silent;
 }
 
@@ -143,7 +144,7 @@ TEST(SocketGroup, a_wave_of_strangers_keeps_no_link_from_being_made) {
         std::deque<UniqueFd> silent;  // More than the door keeps, so that it closes the oldest, and members with them.
         for (int i = 0; i < 2'000; ++i) {
           silent.push_back(net::connect_to(endpoint, soon()));
-          if (silent.size() > 200) silent.pop_front();
+          if (silent.size() > 400) silent.pop_front();
         }
       });
     }
@@ -304,7 +305,7 @@ class Processes {
  public:
   Processes(const std::vector<Job>& jobs, const std::function<int(Group&)>& body) {
     for (const Job& job : jobs) {
-      const pid_t process = ::fork();
+      const pid_t process = fork_with_listener();
       if (process == 0) ::_exit(run(job, body));
       processes_.push_back(process);
     }
@@ -332,6 +333,11 @@ class Processes {
   }
 
  private:
+  /// The job's listening socket was made before the ranks were.
+  static pid_t fork_with_listener() {
+    const KeepAllInFork keep;
+    return ::fork();
+  }
   static int run(const Job& job, const std::function<int(Group&)>& body) {
     try {
       const auto group = join_group(job, {}, null_logger());

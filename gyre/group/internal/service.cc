@@ -30,6 +30,7 @@ net::AcceptorOptions link_acceptor_options(const Service::Member& member, GroupS
   options.what = fmt::format("rank {}", topology.rank());
   options.key = member.key;
   options.rank = static_cast<std::uint32_t>(topology.rank());
+  options.expected = static_cast<std::size_t>(topology.size());
   options.handshake_timeout = member.handshake_timeout;
   options.logger = member.logger;
   options.check = [epoch = member.epoch, &topology](const net::Hello& hello) {

@@ -36,6 +36,7 @@ using Connection = std::shared_ptr<net::MessageConnection>;
 
 constexpr std::chrono::milliseconds kLongestSilence{10'000};  // Until the registration.
 constexpr int kLooksPerLease = 4;
+constexpr std::size_t kMostAgentsAtOnce = 256;  // After a restart of the service, all of them come.
 
 UniqueFd listen_at(const net::Endpoint& endpoint) {
   // Whoever starts a service holds its lock: a socket that is there is one of a service that was killed.
@@ -60,6 +61,7 @@ class Hub::Work {
     net::AcceptorOptions accepting;
     accepting.what = "the job service";
     accepting.key = options.key;
+    accepting.expected = kMostAgentsAtOnce;
     accepting.check = [](const net::Hello& hello) {
       if (hello.purpose != static_cast<std::uint32_t>(Purpose::kService)) {
         throw Error(ErrorCode::kProtocol, "the connection was made for something else");

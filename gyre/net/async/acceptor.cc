@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <spdlog/logger.h>
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -22,6 +24,25 @@ namespace {
 
 /// After the process has run out of descriptors: time for others to close some.
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+/// Connections that are accepted before those that are open get their turn again. A flood would otherwise displace them
+/// before a byte of them was read.
+constexpr int kMostInTurn = 16;
+
+std::size_t limit_of_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("cannot read the limit of open files", errno);
+  return limit.rlim_cur;
+}
+
+/// What the kernel says of where a connection comes from.
+std::string source_of(int connection) {
+  try {
+    if (!leaves_host(connection)) return fmt::format("user {}", peer_credentials(connection).user);
+    return peer_endpoint(connection).host;
+  } catch (const Error&) {
+    return {};  // It has ended already, and fails next.
+  }
+}
 
 asio::awaitable<void> finish_handshake(TlsSession& session, AsyncSocket& socket) {
   for (short event = session.advance(socket.native_handle()); event != 0;
@@ -33,7 +54,9 @@ asio::awaitable<void> finish_handshake(TlsSession& session, AsyncSocket& socket)
 }  // namespace
 
 Acceptor::Acceptor(asio::io_context& context, AcceptorOptions options)
-    : context_(context), options_(std::move(options)) {}
+    : context_(context),
+      options_(std::move(options)),
+      strangers_(options_.expected, most_strangers(options_.expected, limit_of_open_files())) {}
 
 void Acceptor::listen(UniqueFd listening_socket) {
   close_in_forks(listening_socket.get());
@@ -44,7 +67,7 @@ void Acceptor::listen(UniqueFd listening_socket) {
 
 void Acceptor::stop() {
   for (const auto& listener : listeners_) close_quietly(*listener);
-  for (const auto& stranger : strangers_) close_quietly(*stranger);
+  strangers_.for_each([](const std::shared_ptr<AsyncSocket>& stranger) { close_quietly(*stranger); });
 }
 
 asio::awaitable<void> Acceptor::accept(std::shared_ptr<Listener> listener) {
@@ -67,19 +90,34 @@ asio::awaitable<void> Acceptor::accept(std::shared_ptr<Listener> listener) {
 }
 
 void Acceptor::take_waiting(int listening_fd) {
-  for (UniqueFd connection = accept_from(listening_fd); connection; connection = accept_from(listening_fd)) {
+  for (int i = 0; i < kMostInTurn; ++i) {
+    UniqueFd connection = take_one(listening_fd);
+    if (!connection) return;
     if (!may_come(connection.get())) continue;
-    if (strangers_.size() >= kMostStrangers) {
-      close_quietly(*strangers_.front());
-      strangers_.pop_front();
-    }
+    if (strangers_.full()) make_room();
     std::string peer = describe_peer(connection.get());
+    const std::string source = source_of(connection.get());
     auto socket = adopt_socket(context_, std::move(connection));
-    strangers_.push_back(socket);
+    const std::uint64_t number = strangers_.add(source, socket);
     asio::co_spawn(
-        context_, [self = shared_from_this(), socket, peer] { return self->admit(socket, peer); }, asio::detached);
+        context_, [self = shared_from_this(), socket, peer, number] { return self->admit(socket, peer, number); },
+        asio::detached);
   }
 }
+
+/// The next waiting connection. Strangers that have used up the descriptors of this process have to make room.
+UniqueFd Acceptor::take_one(int listening_fd) {
+  for (;;) {
+    try {
+      return accept_from(listening_fd);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kResourceExhausted || strangers_.empty()) throw;
+    }
+    make_room();
+  }
+}
+
+void Acceptor::make_room() { close_quietly(*strangers_.displace()); }
 
 /// False for an address that is not allowed; each is logged once.
 bool Acceptor::may_come(int connection) {
@@ -124,12 +162,14 @@ asio::awaitable<Hello> Acceptor::shake_hands(AsyncSocket& socket, Transcript& tr
   co_return hello;
 }
 
-asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::string peer) {
+asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::string peer, std::uint64_t number) {
   const TimeLimit limit(socket, options_.handshake_timeout);
+  bool proved = false;
   try {
     Transcript transcript;
     const Hello hello = co_await shake_hands(*socket, transcript, peer);
-    strangers_.remove(socket);  // No stranger any more: it need not go for a new one.
+    proved = true;
+    strangers_.remove(number);
     const std::array<std::byte, 1> welcome{kWelcome};
     co_await write_all(*socket, welcome);
     std::shared_ptr<TlsSession> session;
@@ -139,8 +179,11 @@ asio::awaitable<void> Acceptor::admit(std::shared_ptr<AsyncSocket> socket, std::
     }
     options_.admitted(hello, socket, std::move(session));
   } catch (const std::exception& error) {
-    strangers_.remove(socket);
-    log_refusal(peer, limit.passed() ? "it did not finish the handshake in time" : error.what());
+    const bool displaced = !proved && !strangers_.remove(number);
+    log_refusal(peer, limit.passed() ? "it did not finish the handshake in time"
+                      : displaced    ? "it had to make room for newer connections before it had proved that it knows "
+                                       "the job's key"
+                                     : error.what());
     close_quietly(*socket);
   }
 }

@@ -10,6 +10,7 @@
 
 #include "gyre/base/log.h"
 #include "gyre/net/async/async_io.h"
+#include "gyre/net/async/strangers.h"
 #include "gyre/net/handshake.h"
 #include "gyre/net/network.h"
 #include "gyre/net/psk_tls.h"
@@ -19,7 +20,8 @@ namespace gyre::net {
 struct AcceptorOptions {
   std::string what;  ///< "the rendezvous": for the log.
   JobKey key;
-  std::uint32_t rank = 0;  ///< Who this is: connectors that want another rank are refused.
+  std::uint32_t rank = 0;    ///< Who this is: connectors that want another rank are refused.
+  std::size_t expected = 1;  ///< Members that may connect in the same moment; they do not displace each other.
   std::chrono::milliseconds handshake_timeout{10'000};
   /// Throws an Error to refuse what a connector asks for. Called before it has proved that it knows the key: what
   /// passes is signed.
@@ -36,11 +38,11 @@ struct AcceptorOptions {
 };
 
 /// Accepts connections on listening sockets and lets those through that know the job's key. Garbage, wrong keys and
-/// silence are refused and logged. While strangers hold kMostStrangers connections, the oldest of them has to go for a
-/// new one: they cannot keep members out. Runs on the thread of `context`.
+/// silence are refused and logged. Once most_strangers() connections have not yet proved the key, or the process has
+/// run out of descriptors, each new one displaces an older one (see Strangers): a flood cannot keep members out. Runs
+/// on the thread of `context`.
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
-  static constexpr std::size_t kMostStrangers = 64;
   static constexpr int kMostLoggedRefusals = 100;
 
   Acceptor(asio::io_context& context, AcceptorOptions options);
@@ -54,8 +56,10 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
   asio::awaitable<void> accept(std::shared_ptr<Listener> listener);
   void take_waiting(int listening_fd);
+  UniqueFd take_one(int listening_fd);
+  void make_room();
   bool may_come(int connection);
-  asio::awaitable<void> admit(std::shared_ptr<AsyncSocket> socket, std::string peer);
+  asio::awaitable<void> admit(std::shared_ptr<AsyncSocket> socket, std::string peer, std::uint64_t number);
   /// The handshake up to the welcome; Error when the connector is refused.
   asio::awaitable<Hello> shake_hands(AsyncSocket& socket, Transcript& transcript, const std::string& peer);
   void log_refusal(const std::string& peer, const std::string& reason);
@@ -63,8 +67,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   asio::io_context& context_;
   AcceptorOptions options_;
   std::list<std::shared_ptr<Listener>> listeners_;
-  std::list<std::shared_ptr<AsyncSocket>> strangers_;  // Oldest first.
-  std::set<std::string> addresses_refused_;            // That were logged.
+  Strangers<std::shared_ptr<AsyncSocket>> strangers_;
+  std::set<std::string> addresses_refused_;  // That were logged.
   int refusals_ = 0;
 };
 

@@ -38,6 +38,7 @@ void RendezvousServer::start(UniqueFd listening_socket, UniqueFd rank_zero) {
   net::AcceptorOptions options;
   options.what = "the rendezvous";
   options.key = options_.key;
+  options.expected = static_cast<std::size_t>(options_.size);
   options.handshake_timeout = options_.handshake_timeout;
   options.logger = options_.logger;
   options.encrypt = options_.encrypt;
