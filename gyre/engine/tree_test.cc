@@ -65,6 +65,7 @@ TEST_P(TreeTest, operations_in_random_order_give_exact_sums) {
   SCOPED_TRACE(kSeed);
   run([&](Runtime& runtime) {
     const int size = runtime.size();
+    const int sum_of_ranks = size * (size - 1) / 2;
     for (std::uint64_t round = 0; round < 3; ++round) {
       std::vector<std::vector<float>> tensors(kTensors, std::vector<float>(3, static_cast<float>(runtime.rank())));
       std::vector<Handle> handles(kTensors);
@@ -73,7 +74,7 @@ TEST_P(TreeTest, operations_in_random_order_give_exact_sums) {
       }
       for (std::uint64_t t = 0; t < kTensors; ++t) {
         handles[t].wait();
-        ASSERT_EQ(tensors[t][2], static_cast<float>(size * (size - 1) / 2));
+        ASSERT_EQ(tensors[t][2], static_cast<float>(sum_of_ranks));
       }
     }
   });

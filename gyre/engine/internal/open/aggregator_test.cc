@@ -48,10 +48,10 @@ class Tree {
   }
 
   /// A rank's open lane says something.
-  void say(int rank, AnnouncementContent content, SteadyClock::time_point now) {
+  void say(int rank, const AnnouncementContent& content, SteadyClock::time_point now) {
     Node& node = nodes_[static_cast<std::size_t>(rank)];
     AnnouncementContent received = node.own_decoder.decode(node.own_encoder.encode(content));
-    if (rank == 0) return decide({0, {0}}, std::move(received), now);
+    if (rank == 0) return decide({0, {0}}, received, now);
     if (node.aggregator) return node.aggregator->take({rank, {rank}}, std::move(received), now);
     node.up.push_back(node.encoder.encode(received));
   }
@@ -73,7 +73,7 @@ class Tree {
       parent.aggregator->take(*child, std::move(content), now);
     } else {
       ++messages_at_root;
-      decide(*child, std::move(content), now);
+      decide(*child, content, now);
     }
     return true;
   }
@@ -103,9 +103,9 @@ class Tree {
     std::deque<Bytes> up;
   };
 
-  void decide(const NegotiationPlace::Child& child, AnnouncementContent content, SteadyClock::time_point now) {
+  void decide(const NegotiationPlace::Child& child, const AnnouncementContent& content, SteadyClock::time_point now) {
     check_speaker(child, content);
-    for (Announced& announced : content.operations) {
+    for (const Announced& announced : content.operations) {
       coordinator.announce(announced.ranks.empty() ? child.ranks : announced.ranks, announced, now);
     }
     for (const RelayedNote& relayed : content.relayed) note(relayed.rank, relayed.note);
