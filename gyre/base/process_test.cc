@@ -16,6 +16,7 @@
 #include <string>
 
 #include "gyre/base/file.h"
+#include "gyre/base/thread.h"
 
 namespace gyre {
 namespace {
@@ -130,6 +131,12 @@ TEST(process, a_child_starts_without_blocked_signals) {
   const Process process = Process::spawn(shell("kill -TERM $$; exit 0"));
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   EXPECT_EQ(end_of(process).signal, SIGTERM);
+}
+
+TEST(process, a_child_of_one_of_our_threads_starts_without_blocked_signals) {
+  std::string blocked;
+  start_thread("a test", [&] { blocked = output_of(shell("grep SigBlk /proc/self/status")); }).join();
+  EXPECT_EQ(blocked, "SigBlk:\t0000000000000000\n");
 }
 
 TEST(process, a_group_is_signalled_as_a_whole_even_after_its_leader_has_ended) {

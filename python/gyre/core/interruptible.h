@@ -6,9 +6,10 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <thread>
 #include <type_traits>
 #include <utility>
+
+#include "gyre/base/thread.h"
 
 namespace gyre::python {
 
@@ -25,9 +26,9 @@ void wait_with_signals(const std::function<bool(std::chrono::milliseconds)>& wai
 template <typename Work>
 std::invoke_result_t<Work> run_interruptibly(Work work) {
   using Outcome = std::invoke_result_t<Work>;
-  std::packaged_task<Outcome()> task(std::move(work));
-  std::future<Outcome> outcome = task.get_future();
-  std::thread(std::move(task)).detach();
+  auto task = std::make_shared<std::packaged_task<Outcome()>>(std::move(work));
+  std::future<Outcome> outcome = task->get_future();
+  start_thread("what Ctrl-C can interrupt", [task = std::move(task)] { (*task)(); }).detach();
   wait_with_signals(
       [&](std::chrono::milliseconds patience) { return outcome.wait_for(patience) == std::future_status::ready; });
   return outcome.get();

@@ -1,8 +1,9 @@
 #include "gyre/engine/internal/stall/location_finder.h"
 
 #include <exception>
-#include <thread>
 #include <utility>
+
+#include "gyre/base/thread.h"
 
 namespace gyre::engine::internal {
 
@@ -27,7 +28,7 @@ void LocationFinder::look(std::uint32_t question) {
     state->found_one.notify();
   };
   if (find_) {
-    std::thread(look_now).detach();
+    start_thread("the look-up of this rank's position", look_now).detach();
   } else {
     look_now();
   }

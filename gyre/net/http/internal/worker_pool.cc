@@ -1,6 +1,5 @@
 #include "gyre/net/http/internal/worker_pool.h"
 
-#include <csignal>
 #include <utility>
 
 #include "gyre/base/thread.h"
@@ -42,10 +41,6 @@ void WorkerPool::stop() {
 }
 
 void WorkerPool::run() {
-  // Signals belong to the program's own threads.
-  sigset_t all;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   for (;;) {
     std::function<void()> work;
     {
