@@ -26,6 +26,11 @@ void GroupState::fail(const Error& reason) {
   changed_.notify_all();
 }
 
+void GroupState::note(const Exit& exit) {
+  if (exit.process_set != 0) return mark_left_subgroup(exit.rank, exit.process_set);
+  mark_left(exit.rank, exit.lost);
+}
+
 void GroupState::mark_left(int rank, bool lost) {
   const MutexLock lock(mutex_);
   if (!exited_.mark(rank, lost)) return;

@@ -40,6 +40,7 @@ class GroupState {
   AbortSignal& abort_signal() { return abort_signal_; }
   void fail(const Error& reason) GYRE_EXCLUDES(mutex_);
 
+  void note(const Exit& exit) GYRE_EXCLUDES(mutex_);
   void mark_left(int rank, bool lost = false) GYRE_EXCLUDES(mutex_);
   bool has_left(int rank) const { return exited_.has_left(rank); }
   bool was_lost(int rank) const { return exited_.was_lost(rank); }

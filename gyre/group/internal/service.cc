@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <exception>
 #include <future>
 #include <utility>
 
@@ -25,7 +28,23 @@ struct Service::Parts {
 
 namespace {
 
-net::AcceptorOptions link_acceptor_options(const Service::Member& member, GroupState& state, const Topology& topology) {
+/// How long another rank may take to read the members.
+constexpr std::chrono::seconds kLongestSupply{60};
+
+/// Sends the members, and ends when the other rank has them and closes the connection.
+asio::awaitable<void> supply(std::shared_ptr<net::MessageConnection> connection, net::SharedMessage members) {
+  const net::TimeLimit limit(connection->socket(), kLongestSupply);
+  connection->send(std::move(members));
+  try {
+    co_await connection->receive();  // It has nothing to say: this fails when it closes the connection.
+    connection->close();
+  } catch (const std::exception&) {
+    connection->close();  // If it does not have the members, it asks rank 0.
+  }
+}
+
+net::AcceptorOptions link_acceptor_options(asio::io_context& context, const Service::Member& member, GroupState& state,
+                                           const Topology& topology) {
   net::AcceptorOptions options;
   options.what = fmt::format("rank {}", topology.rank());
   options.key = member.key;
@@ -35,13 +54,14 @@ net::AcceptorOptions link_acceptor_options(const Service::Member& member, GroupS
   options.logger = member.logger;
   options.check = [epoch = member.epoch, &topology](const net::Hello& hello) {
     const auto purpose = static_cast<Purpose>(hello.purpose);
-    if (purpose != Purpose::kLink && purpose != Purpose::kSegment && purpose != Purpose::kDirectLink) {
+    if (purpose == Purpose::kMembership || purpose > Purpose::kMembers) {
       throw Error(ErrorCode::kProtocol, fmt::format("purpose {} does not belong here", hello.purpose));
     }
     if (hello.epoch != epoch) throw Error(ErrorCode::kProtocol, "it belongs to another epoch of this job");
     // What both ask for the higher rank connects to the lower one.
     const auto own = static_cast<std::uint32_t>(topology.rank());
-    const bool may_connect = purpose == Purpose::kDirectLink ? hello.rank != own : hello.rank > own;
+    const bool by_both = purpose == Purpose::kLink || purpose == Purpose::kSegment;
+    const bool may_connect = by_both ? hello.rank > own : hello.rank != own;
     if (!may_connect || hello.rank >= static_cast<std::uint32_t>(topology.size())) {
       throw Error(ErrorCode::kProtocol,
                   fmt::format("rank {} does not connect to rank {}", hello.rank, topology.rank()));
@@ -49,8 +69,14 @@ net::AcceptorOptions link_acceptor_options(const Service::Member& member, GroupS
   };
   options.encrypt = member.encrypt;
   options.allowed = member.allowed;
-  options.admitted = [&state](const net::Hello& hello, const std::shared_ptr<net::AsyncSocket>& socket,
-                              std::shared_ptr<net::TlsSession> session) {
+  options.admitted = [&state, &context, members = member.members](const net::Hello& hello,
+                                                                  const std::shared_ptr<net::AsyncSocket>& socket,
+                                                                  std::shared_ptr<net::TlsSession> session) {
+    if (static_cast<Purpose>(hello.purpose) == Purpose::kMembers) {
+      auto connection = std::make_shared<net::MessageConnection>(socket, std::move(session));
+      asio::co_spawn(context, supply(std::move(connection), members), asio::detached);
+      return;
+    }
     state.offer_link({static_cast<int>(hello.rank), static_cast<Purpose>(hello.purpose), hello.channel},
                      {net::release_socket(*socket), std::move(session)});
   };
@@ -79,8 +105,8 @@ UniqueFd Service::host_rendezvous(const RendezvousOptions& options, UniqueFd lis
 
 void Service::become_member(Member member, GroupState& state, const Topology& topology) {
   asio::post(parts_->loop.context(), [parts = parts_.get(), member = std::move(member), &state, &topology]() mutable {
-    parts->link_acceptor =
-        std::make_shared<net::Acceptor>(parts->loop.context(), link_acceptor_options(member, state, topology));
+    parts->link_acceptor = std::make_shared<net::Acceptor>(
+        parts->loop.context(), link_acceptor_options(parts->loop.context(), member, state, topology));
     for (UniqueFd& socket : member.listeners.sockets) parts->link_acceptor->listen(std::move(socket));
     parts->session = std::make_shared<MemberSession>(parts->loop.context(), std::move(member.connection),
                                                      std::move(member.tls), state, topology);

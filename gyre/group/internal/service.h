@@ -11,6 +11,7 @@
 #include "gyre/group/internal/group_state.h"
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/topology.h"
+#include "gyre/net/async/message_connection.h"
 #include "gyre/net/handshake.h"
 #include "gyre/net/network.h"
 #include "gyre/net/psk_tls.h"
@@ -33,13 +34,14 @@ class Service {
   UniqueFd host_rendezvous(const RendezvousOptions& options, UniqueFd listening_socket);
 
   struct Member {
-    UniqueFd connection;  ///< To the rendezvous, after the Membership message.
+    UniqueFd connection;  ///< To the rendezvous, after the Members message.
     std::shared_ptr<net::TlsSession> tls{};
     LinkListeners listeners;
     net::JobKey key{};
     bool encrypt = true;
     std::vector<net::Network> allowed{};
     std::uint64_t epoch = 0;
+    net::SharedMessage members{};  ///< For the ranks that have this one for a source.
     std::chrono::milliseconds handshake_timeout{10'000};
     Logger logger;
   };

@@ -94,7 +94,9 @@ SocketGroup::SocketGroup(const Job& job, const GroupOptions& options, const Logg
   member.allowed = job.allowed;
   member.epoch = epoch_;
   member.handshake_timeout = options.handshake_timeout;
+  member.members = std::move(admission.members_message);
   member.logger = logger;
+  for (const Exit& exit : admission.exits) state_.note(exit);
   service_->become_member(std::move(member), state_, topology_);
   if (is_unknown_host(topology_.self().host_id)) {
     logger->warn(

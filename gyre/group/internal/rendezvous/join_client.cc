@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
-#include "gyre/base/checksum.h"
 #include "gyre/group/internal/ended_ranks.h"
 #include "gyre/group/internal/links/waits.h"
+#include "gyre/group/internal/rendezvous/member_source.h"
 #include "gyre/net/message.h"
 #include "gyre/net/socket.h"
 
@@ -24,6 +23,8 @@ constexpr std::chrono::milliseconds kReplyGrace{5'000};
 /// How often a rank that waits looks whether another has ended. All look, and the launcher ends the last of them soon
 /// after the first one has failed: each should have said why by then.
 constexpr int kPauseBetweenLooksMs = 50;
+/// Once all have joined, how long rank 0 may take to send the members where no other rank does.
+constexpr std::chrono::milliseconds kLongestMembersWait{30'000};
 constexpr int kFirstPauseMs = 2;
 constexpr int kLongestPauseMs = 100;
 
@@ -58,30 +59,23 @@ struct Reply {
   std::optional<Error> refusal;  ///< Neither: come back later.
 };
 
-/// The members as this rank sees them: it must be among them as it introduced itself.
-std::vector<Member> checked_members(std::span<const std::byte> payload, const Membership& membership, const Job& job,
-                                    const Member& own) {
-  if (sha256(payload) != membership.digest) {
-    throw Error(ErrorCode::kProtocol, "the members of the job are not those that rank 0 has announced");
-  }
-  std::vector<Member> members = as_seen_from(membership.rank_zero_address, decode_members(payload, job.size));
-  const Member& listed = members[static_cast<std::size_t>(own.rank)];
+/// The rest of the admission, when everybody is there; the reason if the group fails meanwhile.
+std::optional<Error> take_members(net::Stream& stream, const Job& job, const Member& own, const Membership& membership,
+                                  Admission& admission) {
+  EarlyNews news;
+  const Deadline deadline = Deadline::after(kLongestSourceWait + kLongestMembersWait);
+  const auto payload = fetch_members(stream, job, own, membership, deadline, news);
+  if (!payload) return news.failure;
+  admission.members = as_seen_from(membership.rank_zero_address, decode_members(*payload, job.size));
+  const Member& listed = admission.members[static_cast<std::size_t>(own.rank)];
   if (listed.host_id != own.host_id || listed.process != own.process) {
     throw Error(ErrorCode::kProtocol, fmt::format("rank 0 lists this rank as process {} of host {}, which it is not",
                                                   listed.process, listed.host_name));
   }
-  return members;
-}
-
-/// The rest of the admission, when everybody is there.
-void take_members(net::Stream& stream, const Job& job, const Member& own, const Membership& membership,
-                  Deadline deadline, Admission& admission) {
-  const net::Message message = net::receive_message(stream, deadline);
-  if (static_cast<MessageType>(message.type) != MessageType::kMembers) {
-    throw Error(ErrorCode::kProtocol, fmt::format("message type {} instead of the members", message.type));
-  }
-  admission.members = checked_members(message.payload, membership, job, own);
   admission.epoch = membership.epoch;
+  admission.members_message = net::share_message(static_cast<std::uint16_t>(MessageType::kMembers), *payload);
+  admission.exits = std::move(news.exits);
+  return std::nullopt;
 }
 
 /// Says who we are and waits for the others; completes the admission.
@@ -93,9 +87,10 @@ Reply ask_to_join(net::Stream& stream, const Job& job, const Member& member, Dea
   }
   const net::Message reply = net::receive_message(stream, deadline);
   switch (static_cast<MessageType>(reply.type)) {
-    case MessageType::kMembership:
-      take_members(stream, job, member, decode_membership(reply.payload), deadline, admission);
-      return {true, std::nullopt};
+    case MessageType::kMembership: {
+      const auto failure = take_members(stream, job, member, decode_membership(reply.payload), admission);
+      return {!failure, failure};
+    }
     case MessageType::kComeBack: return {};
     case MessageType::kRefused:
     case MessageType::kAbort: return {false, decode_failure(reply.payload)};

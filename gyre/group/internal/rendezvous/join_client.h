@@ -7,6 +7,7 @@
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/internal/rendezvous/membership_messages.h"
 #include "gyre/group/job.h"
+#include "gyre/net/async/message_connection.h"
 #include "gyre/net/psk_tls.h"
 
 namespace gyre::group {
@@ -17,7 +18,9 @@ struct Admission {
   std::shared_ptr<net::TlsSession> tls{};  ///< Its session where it is encrypted.
   LinkListeners listeners;
   std::uint64_t epoch = 0;
-  std::vector<Member> members{};  ///< As this rank sees them.
+  std::vector<Member> members{};       ///< As this rank sees them.
+  net::SharedMessage members_message;  ///< As it goes to the ranks that have this one for a source.
+  std::vector<Exit> exits{};           ///< What rank 0 has said of ranks that left meanwhile.
 };
 
 /// Rank 0's way in: `connection` leads to the rendezvous in this process; `listening_socket` shows the interface.

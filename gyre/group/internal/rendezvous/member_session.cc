@@ -61,9 +61,8 @@ void MemberSession::handle(const net::Message& message) {
 }
 
 void MemberSession::note(const Exit& exit) {
-  if (exit.process_set != 0) return state_.mark_left_subgroup(exit.rank, exit.process_set);
-  state_.mark_left(exit.rank, exit.lost);
-  if (exit.rank == topology_.rank()) state_.finish_farewell();
+  state_.note(exit);
+  if (exit.process_set == 0 && exit.rank == topology_.rank()) state_.finish_farewell();
 }
 
 void MemberSession::rendezvous_lost(const std::string& evidence) {

@@ -15,10 +15,16 @@
 #include "gyre/base/random.h"
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/internal/rendezvous/process_watch.h"
+#include "gyre/group/rank_tree.h"
+#include "gyre/group/topology.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::group {
 namespace {
+
+/// The members go through a tree of the ranks, in which each supplies up to so many hosts and so many ranks of its own
+/// host. 16: three hops for 4,096 hosts.
+constexpr int kMostToSupply = 16;
 
 void send(net::MessageConnection& connection, MessageType type, std::span<const std::byte> payload) {
   connection.send(static_cast<std::uint16_t>(type), payload);
@@ -174,15 +180,29 @@ void RendezvousServer::announce_membership() {
   }
   // The same bytes for all, once: each rank replaces the addresses that it sees otherwise.
   const Bytes payload = encode_members(members);
-  const auto message = net::share_message(static_cast<std::uint16_t>(MessageType::kMembers), payload);
+  members_ = net::share_message(static_cast<std::uint16_t>(MessageType::kMembers), payload);
   Membership membership{epoch, sha256(payload), {}, {}};
+  const Topology topology(std::move(members.members), 0);
+  const std::vector<int> sources = parents_in_rank_tree(topology.hosts(), kMostToSupply);
   for (int rank = 0; rank < options_.size; ++rank) {
     const Seat& seat = seats_[static_cast<std::size_t>(rank)];
     membership.rank_zero_address = seat.is_remote ? seat.address_here : "";
+    membership.source.reset();
+    const int parent = sources[static_cast<std::size_t>(rank)];
+    if (parent > 0) {
+      const Seat& source = seats_[static_cast<std::size_t>(parent)];
+      membership.source = as_seen_from(membership.rank_zero_address, source.member, !source.is_remote);
+    }
     send(*seat.connection, MessageType::kMembership, encode_membership(membership));
-    seat.connection->send(message);
+    if (parent <= 0) seat.connection->send(members_);
     watch(rank);
   }
+}
+
+/// The rank that was to send it the members has not done so.
+void RendezvousServer::supply(int rank) {
+  if (!members_) throw Error(ErrorCode::kProtocol, "it asks for the members before all have joined");
+  seats_[static_cast<std::size_t>(rank)].connection->send(members_);
 }
 
 void RendezvousServer::watch(int rank) {
@@ -200,6 +220,7 @@ void RendezvousServer::handle(int rank, const net::Message& message) {
     case MessageType::kAbort: return failed(rank, decode_failure(message.payload));
     case MessageType::kLeave: return leave(rank);
     case MessageType::kEnded: return cannot_gather(decode_failure(message.payload));
+    case MessageType::kNoSource: return supply(rank);
     case MessageType::kLeaveSubgroup: return leave_subgroup(rank, decode_left(message.payload, options_.size));
     default: throw Error(ErrorCode::kProtocol, fmt::format("unexpected message type {}", message.type));
   }

@@ -66,6 +66,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   void refuse(int rank, const Connection& connection, const Error& reason);
   void handle(int rank, const net::Message& message);
   void announce_membership();
+  void supply(int rank);
   void watch(int rank);
   void lost(int rank, const std::string& evidence);
   void failed(int rank, const Error& reason);
@@ -93,6 +94,7 @@ class RendezvousServer : public std::enable_shared_from_this<RendezvousServer> {
   std::vector<Seat> seats_;
   asio::steady_timer join_timer_;
   asio::steady_timer farewell_timer_;
+  net::SharedMessage members_;  ///< Once all have joined.
   ExitNews exit_news_;
   asio::steady_timer exit_timer_;
   bool announced_ = false;
