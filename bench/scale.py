@@ -82,19 +82,21 @@ def describe(row: dict[str, Any]) -> str:
         f"{first['first_us'] / 1000:.1f} ms",
         f"{steady['median_us'] / 1000:.2f} ms",
         f"{first['after']['pss_kb'] / 1024:.1f} MB",
+        f"{(first['joined']['peak_rss_kb'] - first['before']['rss_kb']) / 1024:.1f} MB",
         f"{median['after']['pss_kb'] / 1024:.1f} MB",
         f"{first['after']['descriptors']:,}",
         f"{median['after']['descriptors']:,}",
     ]
+    cells += [f"{first['joining']['bytes_out'] / 1024:,.0f} KB" if row["hosts"] > 1 else ""]
     cells += [f"{steady['packets_out']:,.0f} / {steady['packets_in']:,.0f}" if row["hosts"] > 1 else ""]
     cells += [f"{(steady['bytes_out'] + steady['bytes_in']) / 1024:,.1f} KB" if row["hosts"] > 1 else ""]
     return "| " + " | ".join(cells) + " |"
 
 
 HEADER = """\
-| ranks | hosts | all joined | first allreduce | steady | memory: rank 0 | median rank | \
-descriptors: rank 0 | median rank | packets out / in | bytes |
-|---|---|---|---|---|---|---|---|---|---|---|"""
+| ranks | hosts | all joined | first allreduce | steady | memory: rank 0 | more while joining | median rank | \
+descriptors: rank 0 | median rank | sent by rank 0 while joining | packets out / in | bytes |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def describe_groups(row: dict[str, Any]) -> str:

@@ -83,11 +83,9 @@ std::uint64_t kilobytes(const char* file, const std::string& name) {
 }
 
 nlohmann::json footprint() {
-  return {{"rss_kb", kilobytes("status", "VmRSS")},
-          {"pss_kb", kilobytes("smaps_rollup", "Pss")},
-          {"private_kb", kilobytes("smaps_rollup", "Private_Dirty")},
-          {"threads", kilobytes("status", "Threads")},
-          {"descriptors", open_descriptors().size()}};
+  return {{"rss_kb", kilobytes("status", "VmRSS")},      {"pss_kb", kilobytes("smaps_rollup", "Pss")},
+          {"peak_rss_kb", kilobytes("status", "VmHWM")}, {"private_kb", kilobytes("smaps_rollup", "Private_Dirty")},
+          {"threads", kilobytes("status", "Threads")},   {"descriptors", open_descriptors().size()}};
 }
 
 double one_sum(engine::Runtime& runtime, const std::string& name, std::size_t count = 1) {
@@ -133,6 +131,8 @@ nlohmann::json measure_scale(const ScaleBench& bench) {
   engine::Runtime runtime(group::join_group(job, options.group, logger), options);
   result["joined_s"] = seconds_since_start();
   result["joined"] = footprint();
+  const Traffic joining = traffic_so_far();  // Of rank 0: over the connections of all members.
+  result["joining"] = {{"bytes_out", joining.bytes_out}, {"bytes_in", joining.bytes_in}};
   result["first_us"] = one_sum(runtime, "first");
   result["summed_s"] = seconds_since_start();
   result["summed"] = footprint();
