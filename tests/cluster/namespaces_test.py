@@ -102,6 +102,7 @@ class Pods:
                 "TEST_NETWORK": self.hosts.namespace(rank if "net" in container.namespaces else 0),
                 "TEST_CONTAINER": container.text(),
                 "TEST_DESCRIPTORS": descriptors,
+                "GYRE_FUSION_BYTES": "0",  # Buckets that are ready at once would be fused, and not reduced in place.
             }
             with output.open("wb") as stream:
                 call = [str(RANK), "train"]

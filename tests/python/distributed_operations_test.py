@@ -378,6 +378,7 @@ def until_there_is(path: Path) -> None:
 
 def an_exception_on_one_rank_reaches_the_others() -> None:
     rank, _ = start()
+    dist.barrier()  # Otherwise the exception may reach a rank that has not finished init_process_group.
     if rank == 1:
         raise ArithmeticError("division by cucumber")
     kind, message, seconds = failure_of(lambda: dist.all_reduce(torch.zeros(1)))
