@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOGETHER = (
     "tests/python",
     "tests/cluster",
+    "tests/security/attacker_test.py",
     "tests/security/store_test.py",
     "tests/e2e/cpp_test.py",
     "tests/e2e/run_as_others_test.py",
