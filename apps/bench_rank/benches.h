@@ -48,12 +48,13 @@ nlohmann::json measure_exchange(engine::Runtime& runtime, const std::vector<engi
 
 /// What a job of many ranks costs each of them.
 struct ScaleBench {
-  int ranks_per_host = 0;       ///< Plays so many on each host, whatever the machine; 0: as it is.
-  int rounds = 20;              ///< Of the steady allreduce.
-  std::int64_t started_ns = 0;  ///< When the first rank was started, by CLOCK_MONOTONIC.
-  std::size_t bytes = 0;        ///< Also an allreduce of so many, a multiple of 4.
-  bool subset = false;          ///< Also makes a process set of all ranks,
-  bool messages = false;        ///< and opens messages between two ranks.
+  int ranks_per_host = 0;         ///< Plays so many on each host, whatever the machine; 0: as it is.
+  int rounds = 20;                ///< Of the steady allreduce.
+  std::int64_t started_ns = 0;    ///< When the first rank was started, by CLOCK_MONOTONIC.
+  std::size_t bytes = 0;          ///< Also an allreduce of so many, a multiple of 4.
+  bool subset = false;            ///< Also makes a process set of all ranks,
+  bool messages = false;          ///< and opens messages between two ranks.
+  std::vector<int> reporters{0};  ///< Ranks whose figures are used.
 };
 
 /// Joins the job of the environment, sums 4 bytes several times and leaves. What it saw on the way: times, and of this

@@ -31,7 +31,6 @@ struct Options {
   ServerBench servers;
   std::string server_results;
   ScaleBench scale;
-  std::vector<int> reporters{0};
   Effort effort{.rotation_bytes = kRotationBytes};
 };
 
@@ -64,7 +63,7 @@ void add_options(CLI::App& app, Options& options) {
   scale->add_option("--bytes", options.scale.bytes, "Also an allreduce of so many, a multiple of 4");
   scale->add_flag("--subset", options.scale.subset, "Also makes a process set of all ranks");
   scale->add_flag("--messages", options.scale.messages, "Also opens messages between two ranks");
-  scale->add_option("--reporters", options.reporters, "Ranks that write RESULT.RANK")->delimiter(',');
+  scale->add_option("--reporters", options.scale.reporters, "Ranks that write RESULT.RANK")->delimiter(',');
   scale->add_option("--result", options.result, "Where the reporters write their figures")->required();
   for (CLI::App* verb : {allreduce, messages, moves, exchange, servers}) {
     verb->add_option("--result", options.result, "Where rank 0 writes its figures")->required();
@@ -105,7 +104,7 @@ void run(const CLI::App& app, const Options& options) {
   if (app.got_subcommand("scale")) {
     const nlohmann::json result = measure_scale(options.scale);
     const int rank = result["rank"];
-    if (std::ranges::find(options.reporters, rank) == options.reporters.end()) return;
+    if (std::ranges::find(options.scale.reporters, rank) == options.scale.reporters.end()) return;
     write_file_atomically(fmt::format("{}.{}", options.result, rank), as_bytes(result.dump()));
     return;
   }

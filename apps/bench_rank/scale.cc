@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -124,23 +125,26 @@ nlohmann::json measure_scale(const ScaleBench& bench) {
   engine::RuntimeOptions options = engine::runtime_options_from_environment();
   const group::Job job = group::job_from_environment(Deadline::after(options.group.join_timeout));
   if (bench.ranks_per_host > 0) options.group.host_id = fmt::format("host{}", job.rank / bench.ranks_per_host);
+  // Reading page tables takes time, in which a rank holds up the others; those whose figures nobody reads do not look.
+  const bool reports = std::ranges::find(bench.reporters, job.rank) != bench.reporters.end();
+  const auto look = [&] { return reports ? footprint() : nlohmann::json(); };
   const Logger logger = make_logger(fmt::format("rank {}", job.rank), options.log_level);
-  nlohmann::json result{{"before", footprint()}};
+  nlohmann::json result{{"before", look()}};
   const auto seconds_since_start = [&] { return static_cast<double>(now_ns() - bench.started_ns) * 1e-9; };
 
   engine::Runtime runtime(group::join_group(job, options.group, logger), options);
   result["joined_s"] = seconds_since_start();
-  result["joined"] = footprint();
+  result["joined"] = look();
   const Traffic joining = traffic_so_far();  // Of rank 0: over the connections of all members.
   result["joining"] = {{"bytes_out", joining.bytes_out}, {"bytes_in", joining.bytes_in}};
   result["first_us"] = one_sum(runtime, "first");
   result["summed_s"] = seconds_since_start();
-  result["summed"] = footprint();
+  result["summed"] = look();
   one_sum(runtime, "small");
   meet(runtime);
   result["steady"] = measure_steady(runtime, bench.rounds);
   meet(runtime);
-  result["after"] = footprint();
+  result["after"] = look();
   if (bench.bytes > 0) {
     const std::size_t count = bench.bytes / sizeof(float);
     one_sum(runtime, "large", count);
@@ -156,18 +160,18 @@ nlohmann::json measure_scale(const ScaleBench& bench) {
     meet(*subset);
     result["subset_us"] = microseconds_since(start);
     meet(runtime);
-    result["with_subset"] = footprint();
+    result["with_subset"] = look();
     meet(runtime);
   }
   std::unique_ptr<group::PointToPoint> messages;
   if (bench.messages) {
-    const nlohmann::json alone = footprint();
+    const nlohmann::json alone = look();
     const auto start = SteadyClock::now();
     messages = runtime.open_messages();
     result["messages_us"] = microseconds_since(start);
     meet(runtime);
     result["without_messages"] = alone;
-    result["with_messages"] = footprint();
+    result["with_messages"] = look();
   }
   meet(runtime);
   result["rank"] = runtime.rank();
