@@ -31,6 +31,11 @@ std::string_view error_code_name(ErrorCode code) {
   return "UNKNOWN";
 }
 
+ErrorCode error_code_from_number(int number) {
+  const auto code = static_cast<ErrorCode>(number);
+  return error_code_name(code) == "UNKNOWN" ? ErrorCode::kInternal : code;
+}
+
 Error::Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)) {}
 
 Error& Error::add_context(std::string_view context) {

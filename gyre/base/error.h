@@ -28,6 +28,8 @@ enum class ErrorCode : int {
 
 /// "MISMATCH", "PEER_LOST", …: what messages and JSON show.
 std::string_view error_code_name(ErrorCode code);
+/// Of a number from another process; kInternal if it is none of ours: a newer Gyre may know more codes than this one.
+ErrorCode error_code_from_number(int number);
 
 /// Base of all failures Gyre reports. The message says what failed and where; code that catches it on
 /// the way up may add context, which is printed in front: "context: message".

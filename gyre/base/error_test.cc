@@ -29,7 +29,10 @@ TEST(error, numbers_and_names_of_codes_are_stable) {
       {15, "SHUT_DOWN"},
   };
   for (const auto& [number, name] : rows) EXPECT_EQ(error_code_name(static_cast<ErrorCode>(number)), name);
+  for (const auto& [number, name] : rows) EXPECT_EQ(error_code_from_number(number), static_cast<ErrorCode>(number));
   EXPECT_EQ(error_code_name(static_cast<ErrorCode>(9999)), "UNKNOWN");
+  EXPECT_EQ(error_code_from_number(9999), ErrorCode::kInternal);
+  EXPECT_EQ(error_code_from_number(-1), ErrorCode::kInternal);
 }
 
 TEST(error, context_goes_in_front_of_the_message) {

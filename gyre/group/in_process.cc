@@ -213,9 +213,10 @@ std::shared_ptr<net::Segment> Hub::share_segment(const Topology& topology, const
   return gathering->segment;
 }
 
+/// Empty where this process has no room for one more.
 UniqueFd copy_of(int descriptor) {
   UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw system_error("copying a descriptor", errno);
+  if (!copy && errno != EMFILE) throw system_error("copying a descriptor", errno);
   return copy;
 }
 
@@ -233,16 +234,23 @@ std::vector<UniqueFd> Hub::exchange_descriptors(const Topology& topology, const 
     collections_.erase({ranks.front(), channel});
     changed_.notify_all();
   }
-  while (collection->missing > 0) {
-    for (const int peer : ranks) throw_if_left(topology, peer, channel);
-    if (wait(rank, deadline)) continue;
-    throw Error(ErrorCode::kTimeout,
-                fmt::format("{} of {} ranks of host {} did not hand over their descriptors in time",
-                            collection->missing, ranks.size(), topology.self().host_name));
+  try {
+    while (collection->missing > 0) {
+      for (const int peer : ranks) throw_if_left(topology, peer, channel);
+      if (wait(rank, deadline)) continue;
+      throw Error(ErrorCode::kTimeout,
+                  fmt::format("{} of {} ranks of host {} did not hand over their descriptors in time",
+                              collection->missing, ranks.size(), topology.self().host_name));
+    }
+  } catch (const Error&) {
+    ++collection->missing;  // This rank takes its part back.
+    collection->descriptors.at(place).reset();
+    throw;
   }
   std::vector<UniqueFd> copies(ranks.size());
   for (std::size_t other = 0; other < ranks.size(); ++other) {
-    if (other != place) copies[other] = copy_of(collection->descriptors[other].get());
+    const UniqueFd& theirs = collection->descriptors[other];
+    if (other != place && theirs) copies[other] = copy_of(theirs.get());
   }
   return copies;
 }

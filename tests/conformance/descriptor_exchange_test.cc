@@ -3,11 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/group/group.h"
+#include "gyre/group/in_process.h"
 #include "tests/conformance/back_ends.h"
 
 namespace gyre::group {
@@ -54,6 +56,22 @@ TEST_P(DescriptorExchange, a_rank_that_waits_for_descriptors_learns_that_another
     const UniqueFd own = file_of(group.rank());
     const Error error = failure_of([&] { group.exchange_descriptors(9, own.get(), soon()); });
     EXPECT_EQ(error.code(), ErrorCode::kPeerLeft) << error.what();
+  });
+}
+
+TEST(DescriptorExchangeInProcess, a_rank_whose_time_is_up_takes_its_part_back) {
+  run_in_process(2, [](Group& group) {
+    const UniqueFd own = file_of(group.rank());
+    if (group.rank() == 0) {
+      const Error error =
+          failure_of([&] { group.exchange_descriptors(9, own.get(), Deadline::after(std::chrono::milliseconds(20))); });
+      EXPECT_EQ(error.code(), ErrorCode::kTimeout) << error.what();
+    }
+    const auto link = group.open_link(1 - group.rank(), 1, soon());
+    say(*link, 1);
+    hear(*link);
+    const std::vector<UniqueFd> received = group.exchange_descriptors(9, own.get(), soon());
+    EXPECT_EQ(owner_of(received.at(1 - static_cast<std::size_t>(group.rank()))), 1 - group.rank());
   });
 }
 

@@ -107,14 +107,13 @@ void Acceptor::take_waiting(int listening_fd) {
 
 /// The next waiting connection. Strangers that have used up the descriptors of this process have to make room.
 UniqueFd Acceptor::take_one(int listening_fd) {
-  for (;;) {
-    try {
-      return accept_from(listening_fd);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kResourceExhausted || strangers_.empty()) throw;
-    }
-    make_room();
+  try {
+    return accept_from(listening_fd);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kResourceExhausted || strangers_.empty()) throw;
   }
+  make_room();  // Of one alone: where memory or the whole system is short, it does not help to displace more.
+  return accept_from(listening_fd);
 }
 
 void Acceptor::make_room() { close_quietly(*strangers_.displace()); }
@@ -122,7 +121,8 @@ void Acceptor::make_room() { close_quietly(*strangers_.displace()); }
 /// False for an address that is not allowed; each is logged once.
 bool Acceptor::may_come(int connection) {
   if (options_.allowed.empty() || !leaves_host(connection)) return true;
-  const std::string address = peer_endpoint(connection).host;
+  const std::string address = source_of(connection);
+  if (address.empty()) return false;  // It has ended already.
   if (address == local_endpoint(connection).host) return true;
   const auto has_it = [&](const Network& network) { return network.contains(address); };
   if (std::any_of(options_.allowed.begin(), options_.allowed.end(), has_it)) return true;

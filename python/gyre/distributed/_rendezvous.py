@@ -252,10 +252,15 @@ def _hello_in(word: dict[str, Any]) -> dict[str, str]:
 
 
 def _listen_for_others(store: Any, size: int) -> tuple[socket.socket, str]:
-    """A socket for ranks on several hosts, and where it listens."""
-    address = address_for_others(store)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.create_server((address, 0), family=family, backlog=max(512, size))
+    """A socket for ranks on several hosts, and where it listens. InvalidArgumentError where there can be none."""
+    try:
+        address = address_for_others(store)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.create_server((address, 0), family=family, backlog=max(512, size))
+    except OSError as failure:  # No such name, no route, no permission.
+        raise InvalidArgumentError(
+            f"rank 0 cannot listen for the ranks of other hosts at the address that leads to the store: {failure}"
+        ) from failure
     host = f"[{address}]" if family == socket.AF_INET6 else address
     return listener, f"tcp:{host}:{listener.getsockname()[1]}"
 

@@ -402,6 +402,10 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
       ordered.rows = decode_row_knowledge(operation->rows());
       if (operation->name() != nullptr) {
         ordered.name = operation->name()->str();
+        if (operation->number() > kMostRememberedNames) {
+          throw Error(ErrorCode::kProtocol, fmt::format("the coordinator introduced operation number {}, more than {}",
+                                                        operation->number(), kMostRememberedNames));
+        }
         if (operation->number() != 0) names_[operation->number()] = ordered.name;
       } else {
         const auto found = names_.find(operation->number());
@@ -419,7 +423,7 @@ Order OrderDecoder::decode(std::span<const std::byte> bytes) {
   for (flatbuffers::uoffset_t i = 0; i < length(message.refusals()); ++i) {
     const auto* refusal = message.refusals()->Get(i);
     order.refusals.push_back(
-        {refusal->name()->str(), static_cast<ErrorCode>(refusal->code()), refusal->message()->str()});
+        {refusal->name()->str(), error_code_from_number(refusal->code()), refusal->message()->str()});
   }
   return order;
 }

@@ -304,9 +304,7 @@ Error decode_failure(std::span<const std::byte> bytes) {
   if (source.message() == nullptr || source.message()->size() > kLongestFailureText) {
     throw_malformed("Failure", "its text is missing or too long");
   }
-  // A newer Gyre may know more codes than this one.
-  const auto code = static_cast<ErrorCode>(source.code());
-  return {error_code_name(code) == "UNKNOWN" ? ErrorCode::kInternal : code, source.message()->str()};
+  return {error_code_from_number(source.code()), source.message()->str()};
 }
 
 std::vector<Exit> decode_left(std::span<const std::byte> bytes, int size) {

@@ -106,8 +106,8 @@ Peer* Messenger::peer_for_sending(int rank, const MessageHandle& handle) {
         const Unlocked unlocked(mutex_);
         try {
           stream = group_.connect(rank, channel_, Deadline::after(kLinkTimeout));
-        } catch (const Error& error) {
-          failure = error;
+        } catch (const std::exception& error) {  // Whatever it is, others wait for the end of this attempt.
+          failure = as_error(error);
         }
       }
       connecting_.erase(rank);

@@ -85,6 +85,7 @@ TEST(PeerMemoryTest, a_process_that_got_the_number_of_one_that_has_ended_is_not_
   desk->probe_value = kValue;
   Member peer = this_process();
   peer.process = sleeping_copy(0);
+  ASSERT_GT(peer.process, 0);
   PeerMemory memory(this_process(), peer);
   ASSERT_TRUE(memory.readable(*desk));
   end(peer.process);
