@@ -40,7 +40,10 @@ hvd.allreduce(torch.ones(10), name="sum")
 ours = threads() - before
 assert ours
 for thread in ours:
-    status = Path(f"/proc/self/task/{thread}/status").read_text()
+    try:
+        status = Path(f"/proc/self/task/{thread}/status").read_text()
+    except OSError:
+        continue  # It has ended: a wait that Ctrl-C could have interrupted, for instance.
     blocked = int(status.split("SigBlk:")[1].split()[0], 16)
     name = status.split()[1]
     for wanted in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM):
