@@ -11,6 +11,7 @@
 #include "gyre/base/check.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
 
 namespace gyre {
@@ -24,7 +25,7 @@ class Completion {
     bool done GYRE_GUARDED_BY(mutex) = false;
     std::optional<Error> failure GYRE_GUARDED_BY(mutex);
     Value value GYRE_GUARDED_BY(mutex){};
-    std::vector<std::thread::id> waiting GYRE_GUARDED_BY(mutex);
+    std::vector<ThreadIdentity> waiting GYRE_GUARDED_BY(mutex);
   };
 
  public:
@@ -68,11 +69,11 @@ class Completion {
    public:
     explicit Waiting(const Completion& completion) : state_(completion.state_) {
       const MutexLock lock(state_->mutex);
-      state_->waiting.push_back(std::this_thread::get_id());
+      state_->waiting.push_back(ThreadIdentity::current());
     }
     ~Waiting() {
       const MutexLock lock(state_->mutex);
-      state_->waiting.erase(std::ranges::find(state_->waiting, std::this_thread::get_id()));
+      state_->waiting.erase(std::ranges::find(state_->waiting, std::this_thread::get_id(), &ThreadIdentity::id));
     }
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
@@ -81,7 +82,7 @@ class Completion {
     const std::shared_ptr<State> state_;
   };
   /// The threads that wait without a limit.
-  std::vector<std::thread::id> waiting_threads() const {
+  std::vector<ThreadIdentity> waiting_threads() const {
     const MutexLock lock(state_->mutex);
     return state_->waiting;
   }

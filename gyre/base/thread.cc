@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -38,12 +41,39 @@ class WithoutSignals {
   sigset_t before_;
 };
 
+// A fact about the process, not state of a runtime. A thread that forks holds the mutex, so that the fork finds it free
+// and the list whole; the fork itself has none of these threads.
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+class Lock {
+ public:
+  Lock() { ::pthread_mutex_lock(&g_mutex); }
+  ~Lock() { ::pthread_mutex_unlock(&g_mutex); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+};
+
+std::unordered_set<pid_t>& own_threads() {
+  // Never destroyed: a detached thread may end after main.
+  static auto& threads = *new std::unordered_set<pid_t>;
+  [[maybe_unused]] static const int registered =
+      ::pthread_atfork([] { ::pthread_mutex_lock(&g_mutex); }, [] { ::pthread_mutex_unlock(&g_mutex); },
+                       [] {
+                         threads.clear();
+                         ::pthread_mutex_unlock(&g_mutex);
+                       });
+  return threads;
+}
+
 }  // namespace
 
 std::thread start_thread(std::string_view purpose, std::function<void()> body) {
   try {
     const WithoutSignals during_the_start;
-    return std::thread(std::move(body));
+    return std::thread([body = std::move(body)] {
+      const OwnThread own;
+      body();
+    });
   } catch (const std::system_error& error) {
     throw Error(
         ErrorCode::kResourceExhausted,
@@ -51,6 +81,32 @@ std::thread start_thread(std::string_view purpose, std::function<void()> body) {
                     "of processes)",
                     purpose, error.code().message()));
   }
+}
+
+ThreadIdentity ThreadIdentity::current() { return {std::this_thread::get_id(), ::gettid()}; }
+
+std::uint64_t thread_serial() {
+  static std::atomic<std::uint64_t> last{0};
+  thread_local const std::uint64_t own = ++last;
+  return own;
+}
+
+OwnThread::OwnThread() {
+  auto& threads = own_threads();
+  const Lock lock;
+  threads.insert(::gettid());
+}
+
+OwnThread::~OwnThread() {
+  auto& threads = own_threads();
+  const Lock lock;
+  threads.erase(::gettid());
+}
+
+bool OwnThread::is(pid_t thread) {
+  const auto& threads = own_threads();
+  const Lock lock;
+  return threads.contains(thread);
 }
 
 }  // namespace gyre

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <thread>
@@ -10,5 +13,29 @@ namespace gyre {
 /// program's threads. Error(kResourceExhausted) says for what (`purpose`) the system had none to give. All threads of
 /// ours are started here, and all programs by Process::spawn, which does not hand the blocked signals on.
 std::thread start_thread(std::string_view purpose, std::function<void()> body);
+
+/// A thread of this process, by both of its names.
+struct ThreadIdentity {
+  std::thread::id id{};
+  pid_t number = 0;  ///< The kernel's; 0: not known.
+
+  static ThreadIdentity current();
+};
+
+/// Of the calling thread; unlike its identity, never that of a thread that has ended. Not 0.
+std::uint64_t thread_serial();
+
+/// While one lives, its thread is one of Gyre's own: it runs only our code, and the program's only on behalf of another
+/// thread. start_thread's threads are.
+class OwnThread {
+ public:
+  OwnThread();
+  ~OwnThread();
+  OwnThread(const OwnThread&) = delete;
+  OwnThread& operator=(const OwnThread&) = delete;
+
+  /// Whether the thread of this process with this number is one now. Thread-safe.
+  static bool is(pid_t thread);
+};
 
 }  // namespace gyre

@@ -15,6 +15,9 @@
 #include <thread>
 #include <vector>
 
+#include <set>
+#include <thread>
+
 #include "gyre/base/error.h"
 #include "gyre/base/thread_test_support.h"
 
@@ -25,6 +28,27 @@ TEST(ThreadTest, runs_what_it_was_given) {
   bool ran = false;
   start_thread("a test", [&] { ran = true; }).join();
   EXPECT_TRUE(ran);
+}
+
+TEST(ThreadTest, two_threads_never_have_the_same_serial_though_they_may_have_the_same_identity) {
+  std::set<std::uint64_t> seen = {thread_serial()};
+  for (int i = 0; i < 100; ++i) {
+    std::thread([&] { EXPECT_TRUE(seen.insert(thread_serial()).second); }).join();
+  }
+  EXPECT_TRUE(seen.contains(thread_serial()));
+  EXPECT_FALSE(seen.contains(0));
+}
+
+TEST(ThreadTest, knows_its_own_threads_as_long_as_they_run) {
+  pid_t number = 0;
+  bool known = false;
+  start_thread("a test", [&] {
+    number = ThreadIdentity::current().number;
+    known = OwnThread::is(number);
+  }).join();
+  EXPECT_TRUE(known);
+  EXPECT_FALSE(OwnThread::is(number));
+  EXPECT_FALSE(OwnThread::is(ThreadIdentity::current().number));
 }
 
 TEST(ThreadTest, says_for_what_there_was_no_thread) {

@@ -388,7 +388,7 @@ TimelineRows Engine::timeline_of_process_set(std::string_view name) const {
 
 void Engine::note_this_thread() { implementation_->options_.waits->note_this_thread(); }
 
-std::shared_ptr<void> Engine::act_for(std::thread::id caller) {
+std::shared_ptr<void> Engine::act_for(const ThreadIdentity& caller) {
   return implementation_->options_.waits->act_for(caller);
 }
 

@@ -6,10 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "gyre/base/log.h"
+#include "gyre/base/thread.h"
 #include "gyre/engine/handle.h"
 #include "gyre/engine/join.h"
 #include "gyre/engine/options.h"
@@ -92,7 +92,7 @@ class Engine {
   void note_this_thread();
   /// While the result lives, what the calling thread does here counts as done by `caller`, which waits for it: for
   /// those who wait on a thread of their own, so that a signal can end the wait. Not longer than this engine.
-  std::shared_ptr<void> act_for(std::thread::id caller);
+  std::shared_ptr<void> act_for(const ThreadIdentity& caller);
 
   /// The counters of this rank so far, without plans that have been destroyed. Any thread, any time.
   EngineStatistics statistics() const;

@@ -57,6 +57,9 @@ EngineOptions engine_options_from_environment() {
   return options;
 }
 
-std::shared_ptr<internal::ProcessWaits> make_process_waits() { return std::make_shared<internal::ProcessWaits>(); }
+std::shared_ptr<internal::ProcessWaits> make_process_waits(
+    std::function<std::vector<ProgramThread>()> program_threads) {
+  return std::make_shared<internal::ProcessWaits>(std::move(program_threads));
+}
 
 }  // namespace gyre::engine

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -7,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace gyre::engine {
 
@@ -25,6 +28,13 @@ constexpr std::size_t kOneHostBucketBytes = std::size_t{2} << 20;
 constexpr std::size_t largest_bucket_bytes(std::size_t fusion_bytes, bool one_host) {
   return one_host ? std::min(fusion_bytes, kOneHostBucketBytes) : fusion_bytes;
 }
+
+/// A thread of the program, as its interpreter knows it.
+struct ProgramThread {
+  pid_t number = 0;             ///< As gettid(2); 0: not known.
+  std::string description;      ///< "'saver' at train.py:9 in save()".
+  bool serves_library = false;  ///< It only ever runs the loop of a library, which calls no collective operation.
+};
 
 struct EngineOptions {
   /// Largest bucket, but see largest_bucket_bytes; 0: every tensor travels alone.
@@ -51,9 +61,15 @@ struct EngineOptions {
   /// What the threads of this process wait for in engines, shared by those engines that a cycle of waits may lead
   /// through (torch's process groups, say); process sets share their job's by themselves. Null: one of its own.
   std::shared_ptr<internal::ProcessWaits> waits{};
+  /// A thread that has never used these engines may still do so, so that ranks are not in a deadlock while one runs.
+  /// True: it will not. For processes that hold several ranks, whose threads do not act for each other.
+  bool only_known_threads = false;
 };
 
-std::shared_ptr<internal::ProcessWaits> make_process_waits();
+/// `program_threads` is called while a stall is looked into, and may take as long as EngineOptions::location. Threads
+/// that it leaves out are known by what the kernel says of them.
+std::shared_ptr<internal::ProcessWaits> make_process_waits(
+    std::function<std::vector<ProgramThread>()> program_threads = {});
 
 /// GYRE_FUSION_BYTES, GYRE_TIMELINE, GYRE_STALL_WARNING_SECONDS, GYRE_STALL_FAILURE_SECONDS,
 /// GYRE_DEADLOCK_SECONDS, GYRE_COLLECTIVE_TIMEOUT_SECONDS, and Horovod's

@@ -385,6 +385,7 @@ TEST(PlanFailureTest, a_plan_that_gets_no_thread_leaves_nothing_behind) {
 TEST(PlanFailureTest, a_rank_that_waits_for_another_operation_before_it_brings_its_gradients_fails_all_by_name) {
   RuntimeOptions options;
   options.engine.deadlock_check = std::chrono::milliseconds(50);
+  options.engine.only_known_threads = true;  // The other ranks are threads of this process.
   options.engine.location = [] { return std::string("train.py:7 in main()"); };
   std::latch failed(3);
   run_ranks(

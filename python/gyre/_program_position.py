@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import linecache
+import signal
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 _PACKAGE = str(Path(__file__).parent)
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -34,6 +35,52 @@ def describe() -> str:
         if thread is not main and thread.ident in frames and _is_of_a_program_in_gyre(frames[thread.ident])
     ]
     return "; ".join(positions + others[:_MOST_THREADS])
+
+
+# Loops of libraries, which never call the program or a collective operation: the module, and the outermost function.
+_LIBRARY_LOOPS = {
+    ("tqdm._monitor", "run"),
+    ("multiprocessing.queues", "_feed"),
+    ("tensorboard.summary.writer.event_file_writer", "run"),
+    ("torch.utils.data._utils.pin_memory", "_pin_memory_loop"),
+}
+# By the code of such a loop of Gyre: whether its thread, with this frame, can do nothing before another gives it work.
+_own_loops: dict[CodeType, Callable[[FrameType], bool]] = {}
+
+
+def register_loop(loop: CodeType, is_idle: Callable[[FrameType], bool]) -> None:
+    """Threads that run `loop` are known: while `is_idle` says so of its frame, they bring nothing by themselves."""
+    _own_loops[loop] = is_idle
+
+
+def threads() -> list[tuple[int, str, bool]]:
+    """All threads that run Python: their number, their name and place, and whether they only serve a library."""
+    frames = sys._current_frames()
+    frames.pop(threading.get_ident(), None)
+    found = [
+        (
+            thread.native_id or 0,
+            f"'{thread.name}' at {_position(frames[thread.ident])}",
+            _serves_library(thread, frames),
+        )
+        for thread in threading.enumerate()
+        if thread.ident in frames
+    ]
+    # It runs in the main thread, even while that waits. Whether a timer runs is of no use: it may just have expired.
+    alarm = callable(signal.getsignal(signal.SIGALRM))
+    return [*found, *([(0, "the program's handler of SIGALRM", False)] if alarm else [])]
+
+
+def _serves_library(thread: threading.Thread, frames: dict[int, FrameType]) -> bool:
+    assert thread.ident is not None
+    stack = list(_stack(frames[thread.ident]))
+    for frame in stack:
+        is_idle = _own_loops.get(frame.f_code)
+        if is_idle is not None:
+            return is_idle(frame)
+    if not all(frame.f_code.co_filename.startswith(_LIBRARIES) for frame in stack):
+        return False
+    return any((frame.f_globals.get("__name__"), frame.f_code.co_name) in _LIBRARY_LOOPS for frame in stack)
 
 
 def stacklevel_of_program() -> int:

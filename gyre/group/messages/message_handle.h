@@ -54,7 +54,7 @@ class MessageHandle {
     return outcome_.wait_for(std::max(left, std::chrono::milliseconds(0)));
   }
   Arrival take_result() const { return outcome_.take_result(); }
-  std::vector<std::thread::id> waiting_threads() const { return outcome_.waiting_threads(); }
+  std::vector<ThreadIdentity> waiting_threads() const { return outcome_.waiting_threads(); }
   void complete(Arrival value = {}) const {
     if (note_time_) value.finished = SteadyClock::now();
     outcome_.complete(value);

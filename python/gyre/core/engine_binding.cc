@@ -197,7 +197,7 @@ engine::PlanOptions make_plan_options(std::string name, int operation, double pr
 
 void check_plan(const RuntimeOwner& self, const TensorList& tensors, const engine::PlanOptions& options) {
   self.get();  // Not in a fork.
-  const auto caller = std::this_thread::get_id();
+  const auto caller = ThreadIdentity::current();
   run_interruptibly([runtime = self.shared(), plan_tensors = to_plan_tensors(tensors), options, caller] {
     const auto acting = runtime->engine().act_for(caller);
     runtime->engine().check_plan(plan_tensors, options);
@@ -209,7 +209,7 @@ BoundPlan make_plan(const RuntimeOwner& self, const TensorList& tensors, engine:
                     std::vector<std::size_t> ready_order) {
   self.get();  // Not in a fork.
   options.ready_order = std::move(ready_order);
-  const auto caller = std::this_thread::get_id();
+  const auto caller = ThreadIdentity::current();
   auto plan = run_interruptibly([runtime = self.shared(), plan_tensors = to_plan_tensors(tensors), options, caller] {
     const auto acting = runtime->engine().act_for(caller);
     return runtime->engine().make_plan(plan_tensors, options);

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gyre._program_position import register_loop
 from gyre._runtime import Runtime
 from gyre.core import _core
 from gyre.distributed._failures import of_torch
@@ -29,9 +30,12 @@ class Completions:
         self._works: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._added = 0
+        self._settled = 0
 
     def add(self, work: Work) -> None:
         with self._lock:
+            self._added += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -53,6 +57,14 @@ class Completions:
     def _run(self) -> None:
         while (work := self._works.get()) is not None:
             work.settle()
+            self._settled += 1
+
+    def is_idle(self) -> bool:
+        """Whether its thread does nothing before the next add()."""
+        return self._added == self._settled
+
+
+register_loop(Completions._run.__code__, lambda frame: bool(frame.f_locals["self"].is_idle()))
 
 
 class MessageCompletions(Completions):

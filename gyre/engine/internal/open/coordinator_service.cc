@@ -328,11 +328,49 @@ bool CoordinatorService::end_deadlock() {
   for (Stall& stall : coordinator_.stalls(now, std::chrono::milliseconds{0})) {
     incomplete.push_back({std::move(stall.name), stall.arrival, std::move(stall.missing_ranks)});
   }
-  auto cycle = find_deadlock(inquiry_.states(), engine_, incomplete);
+  const auto states = inquiry_.states();
+  auto cycle = find_deadlock(states, engine_, incomplete, Assumption::kNothing);
   const bool proven = cycle && (!cycle->needs_confirmation || cycle == suspected_);
-  if (proven) end_job(*cycle);
+  if (proven) {
+    end_job(*cycle);
+  } else if (!cycle) {
+    warn_of(find_deadlock(states, engine_, incomplete, Assumption::kUsualProgram));
+  }
   suspected_ = std::move(cycle);
   return proven;
+}
+
+void CoordinatorService::warn_of(std::optional<CycleOfWaits> likely) {
+  const bool is_news = likely && likely != warned_ && (!likely->needs_confirmation || likely == likely_);
+  if (is_news) {
+    logger_->warn(
+        "stall: {}. Only a thread that may still bring this can release them: {}. If none does, the ranks wait {}",
+        describe_waits(*likely), describe_running(*likely),
+        options_.stall_failure.count() > 0
+            ? fmt::format("until the limit of {} s", static_cast<double>(options_.stall_failure.count()) / 1000)
+            : "for ever (GYRE_STALL_FAILURE_SECONDS limits it), and this is a deadlock");
+    warned_ = likely;
+  }
+  likely_ = std::move(likely);
+}
+
+/// What runs on the ranks from which something is awaited.
+std::string CoordinatorService::describe_running(const CycleOfWaits& cycle) const {
+  const auto states = inquiry_.states();
+  std::set<int> ranks;
+  for (const CycleOfWaits::Wait& wait : cycle.waits) ranks.insert(wait.needed_ranks.begin(), wait.needed_ranks.end());
+  std::vector<std::string> running;
+  for (const int rank : ranks) {
+    const auto& state = states[static_cast<std::size_t>(rank)];
+    if (!state) continue;
+    const bool known_runs =
+        std::ranges::any_of(state->threads, [](const auto& thread) { return thread.waits.empty(); });
+    std::vector<std::string> threads = state->strangers;
+    if (known_runs) threads.insert(threads.begin(), "a thread that has used Gyre and runs");
+    if (threads.empty()) continue;
+    running.push_back(fmt::format("on {}, {}", format_ranks(names_of({rank})), fmt::join(threads, ", ")));
+  }
+  return fmt::format("{}", fmt::join(running, "; "));
 }
 
 void CoordinatorService::end_job(const CycleOfWaits& cycle) {
@@ -364,17 +402,22 @@ std::string CoordinatorService::describe_places(const std::vector<int>& ranks) c
   return text;
 }
 
-std::string CoordinatorService::describe(const CycleOfWaits& cycle) const {
-  std::string text = "deadlock: ";
-  bool with_step = false;
+std::string CoordinatorService::describe_waits(const CycleOfWaits& cycle) const {
+  std::vector<std::string> waits;
   for (const CycleOfWaits::Wait& wait : cycle.waits | std::views::take(kMostWaitsShown)) {
-    text += fmt::format("{} wait{} for {}, which needs {}{}; ", format_ranks(names_of(wait.ranks)),
-                        wait.ranks.size() == 1 ? "s" : "", wait.awaited.description,
-                        format_ranks(names_of(wait.needed_ranks)), describe_places(wait.ranks));
-    with_step |= wait.awaited.step.has_value();
+    waits.push_back(fmt::format("{} wait{} for {}, which needs {}{}", format_ranks(names_of(wait.ranks)),
+                                wait.ranks.size() == 1 ? "s" : "", wait.awaited.description,
+                                format_ranks(names_of(wait.needed_ranks)), describe_places(wait.ranks)));
   }
   if (std::ssize(cycle.waits) > kMostWaitsShown)
-    text += fmt::format("and {} more; ", std::ssize(cycle.waits) - kMostWaitsShown);
+    waits.push_back(fmt::format("and {} more", std::ssize(cycle.waits) - kMostWaitsShown));
+  return fmt::format("{}", fmt::join(waits, "; "));
+}
+
+std::string CoordinatorService::describe(const CycleOfWaits& cycle) const {
+  std::string text = "deadlock: " + describe_waits(cycle) + "; ";
+  const bool with_step =
+      std::ranges::any_of(cycle.waits, [](const auto& wait) { return wait.awaited.step.has_value(); });
   text +=
       "none of them can ever go on. Usual causes: an operation on some ranks only (evaluation, logging or saving on "
       "rank "

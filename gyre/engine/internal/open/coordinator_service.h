@@ -60,6 +60,10 @@ class CoordinatorService {
   /// True when it ends the job, because ranks wait for each other in a circle.
   bool end_deadlock();
   void end_job(const CycleOfWaits& cycle);
+  /// Once of each: ranks that wait for each other unless a thread of which too little is known brings something.
+  void warn_of(std::optional<CycleOfWaits> likely);
+  std::string describe_running(const CycleOfWaits& cycle) const;
+  std::string describe_waits(const CycleOfWaits& cycle) const;
   std::string describe(const CycleOfWaits& cycle) const;
   std::string describe_places(const std::vector<int>& ranks) const;
   /// True when it has ended the job.
@@ -92,6 +96,8 @@ class CoordinatorService {
   SteadyClock::time_point looked_at_wait_{};             // The wait since then has been looked into,
   SteadyClock::time_point looked_at_{};                  // at this time, for a deadlock,
   std::optional<CycleOfWaits> suspected_;                // and this was found, which is to be confirmed.
+  std::optional<CycleOfWaits> likely_;                   // What the last look found likely,
+  std::optional<CycleOfWaits> warned_;                   // and what was warned of last.
   std::optional<DeadlockReport> proven_;                 // It was; all ranks are asked to keep this report.
 
   std::atomic<bool> stopping_{false};

@@ -100,8 +100,9 @@ Offset<wire::StallAnswer> encode_answer(FlatBufferBuilder& builder, const std::o
   const auto threads_offset = builder.CreateVector(threads);
   const auto owed_offset = builder.CreateVectorOfStructs(owed);
   const auto engines_offset = builder.CreateVector(engines);
-  return wire::CreateStallAnswer(builder, answer->question, program, steps, threads_offset, owed_offset,
-                                 engines_offset);
+  const auto strangers = builder.CreateVectorOfStrings(answer->state.strangers);
+  return wire::CreateStallAnswer(builder, answer->question, program, steps, threads_offset, owed_offset, engines_offset,
+                                 strangers);
 }
 
 Awaited decode_awaited(const wire::Awaited& message) {
@@ -132,6 +133,9 @@ RankState decode_state(const wire::StallAnswer& answer) {
       known.operations.push_back(engine->operations()->Get(j)->str());
     }
     state.engines.push_back(std::move(known));
+  }
+  for (flatbuffers::uoffset_t i = 0; i < length(answer.strangers()) && i < RankState::kMostStrangers; ++i) {
+    state.strangers.push_back(answer.strangers()->Get(i)->str().substr(0, kMostLocationBytes));
   }
   return state;
 }

@@ -146,7 +146,8 @@ TEST(NegotiationTest, what_is_said_about_stalls_survives_the_trip) {
   sent.stall_answer = {7, "train.py:4 in main()", {{16, 3}, {17, 0}}, {}};
   sent.stall_answer->state = {.threads = {{{operation, step}}, {}},
                               .owed = {{5, {16, 3}, 1}, {5, {17, 0}, OwedStep::kAnyThread}},
-                              .engines = {{6, true, false, {"a", "b"}}, {7, false, true, {}}}};
+                              .engines = {{6, true, false, {"a", "b"}}, {7, false, true, {}}},
+                              .strangers = {"thread 'saver' at train.py:9 in save()", "thread 7"}};
   const AnnouncementContent received = announcement_decoder.decode(announcements.encode(sent));
   EXPECT_EQ(received.stalled_step, sent.stalled_step);
   EXPECT_EQ(received.stall_answer, sent.stall_answer);

@@ -48,7 +48,8 @@ OpenLane::OpenLane(group::Group& group, std::unique_ptr<net::Stream> coordinator
       joins_(joins),
       plans_(plans),
       waits_(options.waits),
-      finder_(options.location) {
+      finder_(options.location, options.waits->program_threads()),
+      only_known_threads_(options.only_known_threads) {
   note_this_thread();
   if (coordinator_) thread_ = start_thread("the open lane", [this] { run(); });
   waits_->add(this);
@@ -60,7 +61,7 @@ OpenLane::~OpenLane() {
 }
 
 void OpenLane::note_this_thread() {
-  if (last_user_.exchange(std::this_thread::get_id(), std::memory_order_relaxed) == std::this_thread::get_id()) return;
+  if (last_user_.exchange(thread_serial(), std::memory_order_relaxed) == thread_serial()) return;
   waits_->note_this_thread();
 }
 
@@ -181,7 +182,8 @@ void OpenLane::answer_question() {
   auto found = finder_.take();
   if (!found) return;
   AnnouncementContent content;
-  content.stall_answer = {found->question, std::move(found->program), plans_.awaited_steps(), waits_->look(this)};
+  content.stall_answer = {found->question, std::move(found->program), plans_.awaited_steps(),
+                          waits_->look(this, only_known_threads_ ? nullptr : &found->threads)};
   const MutexLock lock(mutex_);
   if (!failure_ && !stopping_) send(std::move(content));
 }
@@ -205,7 +207,7 @@ ProcessWaits::Source::Report OpenLane::report() {
     }
   }
   for (const auto& [handle, awaited] : in_flight) {
-    for (const std::thread::id thread : handle.waiting_threads()) report.waits.emplace_back(thread, awaited);
+    for (const ThreadIdentity& thread : handle.waiting_threads()) report.waits.emplace_back(thread, awaited);
   }
   plans_.report(report);
   return report;

@@ -105,13 +105,14 @@ class OpenLane final : public ProcessWaits::Source {
   JoinWatch& joins_;
   PlanRegistry& plans_;
   const std::shared_ptr<ProcessWaits> waits_;
-  std::atomic<std::thread::id> last_user_{};
-  std::atomic<std::uint64_t> engine_ = 0;  // How all ranks call this engine; 0 before the first order.
+  std::atomic<std::uint64_t> last_user_{0};  // thread_serial() of the last that was noted.
+  std::atomic<std::uint64_t> engine_ = 0;    // How all ranks call this engine; 0 before the first order.
   net::Notifier stop_;
   net::Notifier has_notes_;
   net::MessageParser parser_;  // The thread's.
   OrderDecoder decoder_;       // The thread's.
   LocationFinder finder_;      // The thread's.
+  const bool only_known_threads_;
 
   Mutex notes_mutex_;
   AnnouncementContent notes_ GYRE_GUARDED_BY(notes_mutex_);

@@ -148,7 +148,7 @@ bool PlanLane::finish_step_for(std::chrono::milliseconds patience) {
   if (!closing_step_ && !failure_) {
     mark_step_begun();
     close_step();
-    closer_ = std::this_thread::get_id();
+    closer_ = ThreadIdentity::current();
   }
   while (!failure_ && next_bucket_ < layout_.buckets.size()) {
     step_done_.wait_until(mutex_, std::min(until, next_alarm()));
@@ -194,7 +194,7 @@ std::optional<PlanStep> PlanLane::awaited_step() const {
   return PlanStep{channel(), step_mark_.ended()};
 }
 
-std::optional<std::pair<std::thread::id, Awaited>> PlanLane::wait() const {
+std::optional<std::pair<ThreadIdentity, Awaited>> PlanLane::wait() const {
   const auto step = awaited_step();
   if (!step) return std::nullopt;
   const MutexLock lock(mutex_);

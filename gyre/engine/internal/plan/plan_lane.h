@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/join_watch.h"
 #include "gyre/engine/internal/plan/plan_layout.h"
@@ -69,7 +70,7 @@ class PlanLane final : public Plan {
   std::optional<PlanStep> awaited_step() const;
 
   /// The thread that waits for the end of the step under way, and what for.
-  std::optional<std::pair<std::thread::id, Awaited>> wait() const;
+  std::optional<std::pair<ThreadIdentity, Awaited>> wait() const;
   /// The step under way if this rank has not brought all gradients to it, and the thread that has brought them so far:
   /// the one that ended the last step; none before that.
   std::optional<std::pair<std::thread::id, PlanStep>> owed() const;
@@ -127,7 +128,7 @@ class PlanLane final : public Plan {
   int warnings_ GYRE_GUARDED_BY(mutex_) = 0;                  // and has since complained so often
   bool gave_up_ GYRE_GUARDED_BY(mutex_) = false;              // and for the last time.
   int deadlock_checks_ GYRE_GUARDED_BY(mutex_) = 0;           // Asked for since it was closed.
-  std::thread::id closer_ GYRE_GUARDED_BY(mutex_);            // Who ends this step, while it is being closed.
+  ThreadIdentity closer_ GYRE_GUARDED_BY(mutex_);             // Who ends this step, while it is being closed.
   std::thread::id finisher_ GYRE_GUARDED_BY(mutex_);          // Who ended the last step; none before that.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
   std::thread thread_;

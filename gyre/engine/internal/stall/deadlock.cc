@@ -18,8 +18,8 @@ struct Provider {
 class Search {
  public:
   Search(const std::vector<std::optional<RankState>>& states, std::uint64_t engine,
-         const std::vector<IncompleteOperation>& incomplete)
-      : states_(states), engine_(engine) {
+         const std::vector<IncompleteOperation>& incomplete, Assumption assumption)
+      : states_(states), engine_(engine), assumption_(assumption) {
     for (const IncompleteOperation& operation : incomplete) incomplete_.emplace(operation.name, &operation);
     for (const auto& state : states_) {
       stuck_.emplace_back();
@@ -87,8 +87,11 @@ class Search {
   bool is_stuck(const Provider& provider) const {
     const auto& threads = stuck_[index(provider.rank)];
     if (provider.thread != OwedStep::kAnyThread) {
-      return index(provider.thread) < threads.size() && threads[index(provider.thread)];
+      const bool is_stuck = index(provider.thread) < threads.size() && threads[index(provider.thread)];
+      if (!is_stuck || assumption_ == Assumption::kUsualProgram) return is_stuck;
     }
+    const bool has_strangers = !states_[index(provider.rank)]->strangers.empty();
+    if (assumption_ == Assumption::kNothing && has_strangers) return false;
     return !threads.empty() && std::ranges::find(threads, false) == threads.end();
   }
 
@@ -152,6 +155,7 @@ class Search {
 
   const std::vector<std::optional<RankState>>& states_;
   const std::uint64_t engine_;
+  const Assumption assumption_;
   std::unordered_map<std::string, const IncompleteOperation*> incomplete_;
   std::vector<std::vector<bool>> stuck_;  // By rank and thread.
 };
@@ -159,8 +163,8 @@ class Search {
 }  // namespace
 
 std::optional<CycleOfWaits> find_deadlock(const std::vector<std::optional<RankState>>& states, std::uint64_t engine,
-                                          const std::vector<IncompleteOperation>& incomplete) {
-  return Search(states, engine, incomplete).cycle();
+                                          const std::vector<IncompleteOperation>& incomplete, Assumption assumption) {
+  return Search(states, engine, incomplete, assumption).cycle();
 }
 
 }  // namespace gyre::engine::internal

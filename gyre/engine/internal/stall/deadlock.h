@@ -34,14 +34,23 @@ struct CycleOfWaits {
   friend bool operator==(const CycleOfWaits&, const CycleOfWaits&) = default;
 };
 
-/// A proof that some ranks can never go on, or nothing. `states` by rank; a rank that has not answered may still do
-/// anything. `engine` and `incomplete` are those of the coordinator that has asked, as they are when all answers are
-/// in.
+/// What is assumed of threads of which nothing is known.
+enum class Assumption {
+  /// Whatever runs may bring anything: what is found is a proof.
+  kNothing,
+  /// Threads that have never used Gyre never will, and the thread that owes a step its gradients is the one that
+  /// brought
+  /// the last: true in most programs, but not in all.
+  kUsualProgram,
+};
+
+/// Ranks that can never go on, or nothing. `states` by rank; a rank that has not answered may still do anything.
+/// `engine` and `incomplete` are those of the coordinator that has asked, as they are when all answers are in.
 ///
 /// A thread is stuck when everything that it waits for needs a stuck thread (or a rank whose threads are all stuck).
 /// The largest set of threads of which that is true is what remains when those of which it is not are taken away, again
-/// and again. A thread that has never used Gyre is taken to do nothing for the others. Pure.
+/// and again. Pure.
 std::optional<CycleOfWaits> find_deadlock(const std::vector<std::optional<RankState>>& states, std::uint64_t engine,
-                                          const std::vector<IncompleteOperation>& incomplete);
+                                          const std::vector<IncompleteOperation>& incomplete, Assumption assumption);
 
 }  // namespace gyre::engine::internal

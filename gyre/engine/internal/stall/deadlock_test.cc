@@ -23,6 +23,16 @@ const ThreadState kRuns{};
 
 RankState rank_in(const Awaited& awaited) { return {{waits_for(awaited)}, {}, {}}; }
 
+std::optional<CycleOfWaits> find_deadlock(const std::vector<std::optional<RankState>>& states, std::uint64_t engine,
+                                          const std::vector<IncompleteOperation>& incomplete) {
+  return internal::find_deadlock(states, engine, incomplete, Assumption::kNothing);
+}
+
+std::optional<CycleOfWaits> find_likely(const std::vector<std::optional<RankState>>& states,
+                                        const std::vector<IncompleteOperation>& incomplete) {
+  return internal::find_deadlock(states, kOwn, incomplete, Assumption::kUsualProgram);
+}
+
 using States = std::vector<std::optional<RankState>>;
 
 TEST(DeadlockTest, two_ranks_that_wait_for_operations_which_the_other_has_not_called_are_in_one) {
@@ -91,13 +101,59 @@ TEST(DeadlockTest, a_step_waits_for_the_thread_that_owes_it_gradients) {
   constexpr PlanStep kStep{16, 4};
   States states = {rank_in(end_of_step(kStep)),
                    RankState{{waits_for(operation("metric")), kRuns}, {{kOwn, kStep, 0}}, {}}};
-  const auto cycle = find_deadlock(states, kOwn, {{"metric", 1, {0}}});
-  ASSERT_TRUE(cycle.has_value()) << "the other thread of rank 1 computes no gradients";
-  EXPECT_EQ(cycle->waits[0].awaited.step, kStep);
+  const std::vector<IncompleteOperation> incomplete = {{"metric", 1, {0}}};
+  EXPECT_FALSE(find_deadlock(states, kOwn, incomplete).has_value()) << "the other thread may compute this step";
+  const auto likely = find_likely(states, incomplete);
+  ASSERT_TRUE(likely.has_value()) << "in most programs it does not";
+  EXPECT_EQ(likely->waits[0].awaited.step, kStep);
   states[1]->owed[0].thread = 1;
-  EXPECT_FALSE(find_deadlock(states, kOwn, {{"metric", 1, {0}}}).has_value()) << "the one that does is not stuck";
+  EXPECT_FALSE(find_likely(states, incomplete).has_value()) << "the one that does is not stuck";
   states[1]->owed[0] = {kOwn, {16, 5}, 0};
-  EXPECT_FALSE(find_deadlock(states, kOwn, {{"metric", 1, {0}}}).has_value()) << "it owes another step";
+  EXPECT_FALSE(find_likely(states, incomplete).has_value()) << "it owes another step";
+  states[1] = RankState{{waits_for(operation("metric"))}, {{kOwn, kStep, 0}}, {}};
+  EXPECT_TRUE(find_deadlock(states, kOwn, incomplete).has_value()) << "there is no other thread";
+}
+
+// The table of ADR 72: what a rank's threads do × what another rank waits for.
+TEST(DeadlockTest, only_threads_that_are_all_known_and_wait_are_a_proof) {
+  constexpr PlanStep kStep{16, 4};
+  struct Others {
+    const char* what;
+    std::vector<ThreadState> threads;  // Besides the one that waits for "b".
+    std::vector<std::string> strangers;
+    bool proven;            // When an operation or a step is awaited.
+    bool operation_likely;  // In a usual program.
+    bool step_likely;
+  };
+  const ThreadState waits = waits_for(operation("b"));
+  const std::vector<Others> table = {
+      {"none", {}, {}, true, true, true},
+      {"one that waits, too", {waits}, {}, true, true, true},
+      {"one that has used Gyre and runs", {kRuns}, {}, false, false, true},
+      {"one that is not known", {}, {"'saver'"}, false, true, true},
+      {"one that waits and one that is not known", {waits}, {"'saver'"}, false, true, true},
+      {"one that runs and one that is not known", {kRuns}, {"'saver'"}, false, false, true},
+  };
+  for (const Others& others : table) {
+    RankState rank_1{{waits}, {{kOwn, kStep, 0}}, {}, others.strangers};
+    for (const ThreadState& thread : others.threads) rank_1.threads.push_back(thread);
+    const std::vector<IncompleteOperation> incomplete = {{"a", 1, {1}}, {"b", 1, {0}}};
+    const States for_operation = {rank_in(operation("a")), rank_1};
+    EXPECT_EQ(find_deadlock(for_operation, kOwn, incomplete).has_value(), others.proven) << others.what;
+    EXPECT_EQ(find_likely(for_operation, incomplete).has_value(), others.operation_likely) << others.what;
+    const States for_step = {rank_in(end_of_step(kStep)), rank_1};
+    EXPECT_EQ(find_deadlock(for_step, kOwn, incomplete).has_value(), others.proven) << others.what;
+    EXPECT_EQ(find_likely(for_step, incomplete).has_value(), others.step_likely) << others.what;
+    // Nor does it help that the rank which waits has one.
+    const States both = {RankState{{waits_for(operation("a"))}, {}, {}, others.strangers}, rank_1};
+    EXPECT_EQ(find_deadlock(both, kOwn, incomplete).has_value(), others.proven) << others.what;
+  }
+}
+
+TEST(DeadlockTest, a_stranger_on_a_rank_outside_of_the_cycle_hides_nothing) {
+  const RankState elsewhere{{waits_for(operation("a"))}, {}, {}, {"'saver'"}};
+  const States states = {rank_in(operation("a")), rank_in(operation("b")), elsewhere};
+  EXPECT_TRUE(find_deadlock(states, kOwn, {{"a", 1, {1}}, {"b", 1, {0, 2}}}).has_value());
 }
 
 TEST(DeadlockTest, a_cycle_through_another_engine_is_found_and_needs_confirmation) {

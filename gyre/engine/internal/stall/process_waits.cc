@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "gyre/engine/internal/stall/strangers.h"
+
 namespace gyre::engine::internal {
 
 namespace {
@@ -39,7 +41,7 @@ void ProcessWaits::note_this_thread() {
   users_.emplace_back(own, number);
 }
 
-std::shared_ptr<void> ProcessWaits::act_for(std::thread::id principal) {
+std::shared_ptr<void> ProcessWaits::act_for(const ThreadIdentity& principal) {
   const auto own = std::this_thread::get_id();
   {
     const MutexLock lock(mutex_);
@@ -51,8 +53,8 @@ std::shared_ptr<void> ProcessWaits::act_for(std::thread::id principal) {
           }};
 }
 
-std::thread::id ProcessWaits::principal_of(std::thread::id thread) const {
-  const auto found = principals_.find(thread);
+ThreadIdentity ProcessWaits::principal_of(const ThreadIdentity& thread) const {
+  const auto found = principals_.find(thread.id);
   return found == principals_.end() ? thread : found->second;
 }
 
@@ -60,12 +62,16 @@ void ProcessWaits::forget_ended_threads() {
   std::erase_if(users_, [](const auto& user) { return has_ended(user.second); });
 }
 
-RankState ProcessWaits::look(const Source* asking) {
+RankState ProcessWaits::look(const Source* asking, const std::vector<ProgramThread>* program_threads) {
   const MutexLock lock(mutex_);
   forget_ended_threads();
   RankState state;
   std::vector<std::thread::id> threads;
-  for (const auto& [thread, number] : users_) threads.push_back(thread);
+  std::vector<pid_t> known;
+  for (const auto& [thread, number] : users_) {
+    threads.push_back(thread);
+    known.push_back(number);
+  }
   state.threads.resize(threads.size());
   const auto number_of = [&](std::thread::id thread) {
     return static_cast<std::size_t>(std::ranges::find(threads, thread) - threads.begin());
@@ -74,10 +80,11 @@ RankState ProcessWaits::look(const Source* asking) {
   for (Source* source : sources_) {
     Source::Report report = source->report();
     for (auto& [thread, awaited] : report.waits) {
-      const std::thread::id principal = principal_of(thread);
-      const std::size_t number = number_of(principal);
+      const ThreadIdentity principal = principal_of(thread);
+      known.push_back(principal.number);
+      const std::size_t number = number_of(principal.id);
       if (number == threads.size()) {
-        threads.push_back(principal);
+        threads.push_back(principal.id);
         state.threads.emplace_back();
       }
       state.threads[number].waits.push_back(std::move(awaited));
@@ -94,6 +101,8 @@ RankState ProcessWaits::look(const Source* asking) {
     if (thread != std::thread::id()) step.thread = static_cast<int>(number);
     state.owed.push_back(step);
   }
+  // Last, and under the mutex: a thread that has begun to use Gyre meanwhile waits in note_this_thread() and is found.
+  if (program_threads != nullptr) state.strangers = find_strangers(known, *program_threads);
   return state;
 }
 

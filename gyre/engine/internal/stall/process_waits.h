@@ -3,14 +3,17 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/engine/internal/stall/rank_state.h"
+#include "gyre/engine/options.h"
 
 namespace gyre::engine::internal {
 
@@ -22,7 +25,7 @@ class ProcessWaits {
   class Source {
    public:
     struct Report {
-      std::vector<std::pair<std::thread::id, Awaited>> waits;
+      std::vector<std::pair<ThreadIdentity, Awaited>> waits;
       std::vector<std::pair<std::thread::id, PlanStep>> owed;  ///< And the thread that owes it; none: not known.
       EngineState state;
     };
@@ -35,6 +38,11 @@ class ProcessWaits {
     virtual void fail_with_report() = 0;
   };
 
+  /// `program_threads`: see make_process_waits; may be empty.
+  explicit ProcessWaits(std::function<std::vector<ProgramThread>()> program_threads)
+      : program_threads_(std::move(program_threads)) {}
+  const std::function<std::vector<ProgramThread>()>& program_threads() const { return program_threads_; }
+
   void add(Source* source);
   /// When it returns, nobody uses the source any more.
   void remove(Source* source);
@@ -43,10 +51,11 @@ class ProcessWaits {
   void note_this_thread();
 
   /// While the result lives, what the calling thread does counts as done by `principal`.
-  std::shared_ptr<void> act_for(std::thread::id principal);
+  std::shared_ptr<void> act_for(const ThreadIdentity& principal);
 
-  /// For `asking`, whose own operations are left out.
-  RankState look(const Source* asking);
+  /// For `asking`, whose own operations are left out. `program_threads` are what their function has just returned;
+  /// null: no thread that is not known here can bring anything.
+  RankState look(const Source* asking, const std::vector<ProgramThread>* program_threads);
 
   /// Ranks wait in a circle through several engines. When one of these fails, those who waited in it go on, and leave
   /// the others, where the rest of the circle waits and must hear of the circle, not of ranks that left. So all
@@ -57,13 +66,14 @@ class ProcessWaits {
   void fail_with_report(const Source* failed);
 
  private:
-  std::thread::id principal_of(std::thread::id thread) const GYRE_REQUIRES(mutex_);
+  ThreadIdentity principal_of(const ThreadIdentity& thread) const GYRE_REQUIRES(mutex_);
   void forget_ended_threads() GYRE_REQUIRES(mutex_);
 
+  const std::function<std::vector<ProgramThread>()> program_threads_;
   Mutex mutex_;
   std::vector<Source*> sources_ GYRE_GUARDED_BY(mutex_);
   std::vector<std::pair<std::thread::id, pid_t>> users_ GYRE_GUARDED_BY(mutex_);  // In the order of their first use.
-  std::map<std::thread::id, std::thread::id> principals_ GYRE_GUARDED_BY(mutex_);
+  std::map<std::thread::id, ThreadIdentity> principals_ GYRE_GUARDED_BY(mutex_);
 };
 
 }  // namespace gyre::engine::internal

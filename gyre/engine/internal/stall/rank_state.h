@@ -56,8 +56,12 @@ struct EngineState {
 
 struct RankState {
   std::vector<ThreadState> threads;  ///< All that have used Gyre and live.
-  std::vector<OwedStep> owed;
-  std::vector<EngineState> engines;  ///< All of the process but the one that asks, which knows better.
+  std::vector<OwedStep> owed{};
+  std::vector<EngineState> engines{};  ///< All of the process but the one that asks, which knows better.
+  /// Threads that have never used Gyre and may still do so, in words; at most kMostStrangers.
+  std::vector<std::string> strangers{};
+
+  static constexpr std::size_t kMostStrangers = 4;
 
   friend bool operator==(const RankState&, const RankState&) = default;
 };
