@@ -13,6 +13,7 @@
 #include "gyre/collectives/internal/links/hierarchical_allreduce.h"
 #include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/links/link_collectives.h"
+#include "gyre/collectives/internal/links/link_reduce_scatter.h"
 #include "gyre/collectives/internal/links/team.h"
 #include "gyre/collectives/internal/shared/shared_allreduce.h"
 #include "gyre/collectives/internal/shared/shared_collectives.h"
@@ -217,17 +218,26 @@ void reduce_scatter(group::Lane& lane, std::span<const std::byte> input, std::sp
     SharedRoom room(lane, collective);
     return internal::reduce_scatter_shared(room, input, sizes_bytes, output, plan);
   }
-  if (!needs_wide_integers(plan)) {
-    return internal::reduce_scatter_over_links(lane, collective, input, sizes_bytes, output, plan);
-  }
+  const auto run = [&](std::span<const std::byte> contribution, std::span<const std::size_t> contribution_sizes_bytes,
+                       std::span<std::byte> result, const ReductionPlan& contribution_plan) {
+    if (lane.segment().empty() || lane.topology().hosts().size() == static_cast<std::size_t>(lane.size())) {
+      internal::reduce_scatter_over_links(lane, collective, contribution, contribution_sizes_bytes, result,
+                                          contribution_plan);
+    } else {
+      SharedRoom room(lane, collective);
+      internal::reduce_scatter_by_hosts(lane, room, collective, contribution, contribution_sizes_bytes, result,
+                                        contribution_plan);
+    }
+  };
+  if (!needs_wide_integers(plan)) return run(input, sizes_bytes, output, plan);
   std::vector<std::byte> contribution(input.begin(), input.end());
   scale_contribution(plan, contribution);
   const std::vector<std::int64_t> wide_input = internal::widen_integers(contribution, plan.type);
   std::vector<std::int64_t> wide_output(plan.elements_in(output.size()));
   std::vector<std::size_t> wide_sizes_bytes(sizes_bytes.begin(), sizes_bytes.end());
   for (std::size_t& size : wide_sizes_bytes) size = plan.elements_in(size) * sizeof(std::int64_t);
-  internal::reduce_scatter_over_links(lane, collective, std::as_bytes(std::span(wide_input)), wide_sizes_bytes,
-                                      std::as_writable_bytes(std::span(wide_output)), internal::widened(plan));
+  run(std::as_bytes(std::span(wide_input)), wide_sizes_bytes, std::as_writable_bytes(std::span(wide_output)),
+      internal::widened(plan));
   internal::narrow_integers(wide_output, output, plan.type);
 }
 

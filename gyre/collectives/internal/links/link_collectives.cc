@@ -1,15 +1,11 @@
 #include "gyre/collectives/internal/links/link_collectives.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
 #include "gyre/collectives/copy_bytes.h"
 #include "gyre/collectives/internal/links/exchange.h"
-#include "gyre/collectives/internal/links/link_allreduce.h"
-#include "gyre/collectives/internal/links/wire_encoding.h"
-#include "gyre/collectives/kernels.h"
 #include "gyre/collectives/schedule/binomial_tree.h"
 #include "gyre/collectives/schedule/bruck.h"
 #include "gyre/collectives/schedule/chunks.h"
@@ -85,104 +81,6 @@ void allgather_over_links(group::Lane& lane, std::uint64_t collective, std::span
     incoming.emplace_back(lane, previous_of(lane), place, chunk(step.receive_chunk));
   }
   exchange(lane, outgoing, incoming);
-}
-
-namespace {
-
-/// A ring's first half: the sums of all ranks' contributions to this rank's range, on their way from rank to rank.
-class RingReduceScatter {
- public:
-  RingReduceScatter(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,
-                    std::span<const std::size_t> sizes_bytes, std::span<std::byte> output, const ReductionPlan& plan)
-      : lane_(lane),
-        collective_(collective),
-        input_(input),
-        places_(ragged_chunks(sizes_bytes)),
-        output_(output),
-        plan_(plan),
-        reduction_(link_reduction(plan, true)) {
-    const std::size_t longest = sums_bytes(*std::max_element(sizes_bytes.begin(), sizes_bytes.end()));
-    for (std::vector<std::byte>& buffer : partial_) buffer.resize(longest);
-    scratch_.resize(std::min(kPieceBytes, longest));
-  }
-
-  void run() {
-    std::span<const std::byte> sending;
-    std::uint32_t step_number = 0;
-    for (const RingStep& step : ring_reduce_scatter_steps(lane_.rank(), lane_.size())) {
-      // A contribution of this rank that starts its journey here; scaled like those that are added on the way.
-      if (step_number == 0) sending = contribution_in(partial_[1], step.send_chunk);
-      sending = run_step(step, step_number++, sending);
-    }
-  }
-
- private:
-  std::size_t sums_bytes(std::size_t input_bytes) const {
-    return plan_.elements_in(input_bytes) * size_of(reduction_.type);
-  }
-
-  /// This rank's contribution to a chunk, as a partial sum.
-  std::span<std::byte> contribution_in(std::span<std::byte> memory, int chunk) const {
-    const std::span<const std::byte> own = subgroup_of(input_, places_[index_of(chunk)]);
-    const std::span<std::byte> sums = memory.first(sums_bytes(own.size()));
-    if (plan_.of_halves() || plan_.scaling.prescale != 1.0) {
-      const std::array<const std::byte*, 1> sources{own.data()};
-      add_up(sums.data(), sources, plan_.elements_in(own.size()), plan_);
-    } else {
-      copy_bytes(sums.data(), own.data(), own.size());
-      scale_contribution(plan_, sums);
-    }
-    return sums;
-  }
-
-  /// Returns what has been received and added up, to be sent next.
-  std::span<const std::byte> run_step(const RingStep& step, std::uint32_t number, std::span<const std::byte> sending) {
-    const FramePlace place{collective_, number};
-    const Framing framing{kPieceBytes, number == 0 ? reduction_.contributions : reduction_.sums};
-    const bool last = step.receive_chunk == lane_.rank();
-    const bool in_output = last && !plan_.of_halves();
-    const std::span<std::byte> memory = in_output ? output_ : std::span(partial_[number % 2]);
-    const std::span<std::byte> sums = contribution_in(memory, step.receive_chunk);
-    const Scaling scaling = last ? reduction_.at_the_end : Scaling{};
-    const PieceSink add = [&](std::size_t offset, std::span<const std::byte> piece) {
-      if (framing.encoded()) {
-        accumulate_encoded(sums.data() + offset, piece, framing.wire, plan_.operation, scaling);
-      } else {
-        accumulate(sums.data() + offset, piece.data(), reduction_.elements_in(piece.size()), reduction_.type,
-                   plan_.operation, scaling);
-      }
-    };
-    Outgoing outgoing(lane_, next_of(lane_), place, sending, nullptr, framing);
-    Incoming incoming(lane_, previous_of(lane_), place, sums.size(), scratch_, add, framing);
-    exchange(lane_, {&outgoing, 1}, {&incoming, 1});
-    if (last && plan_.of_halves()) {
-      narrow_float32(reinterpret_cast<std::uint16_t*>(output_.data()), reinterpret_cast<const float*>(sums.data()),
-                     plan_.elements_in(output_.size()), plan_.type);
-    }
-    return sums;
-  }
-
-  group::Lane& lane_;
-  std::uint64_t collective_;
-  std::span<const std::byte> input_;
-  std::vector<ElementRange> places_;
-  std::span<std::byte> output_;
-  const ReductionPlan& plan_;
-  LinkReduction reduction_;
-  // The input stays as it is: a partial sum goes into one of two buffers while the other one is sent.
-  std::array<std::vector<std::byte>, 2> partial_;
-  std::vector<std::byte> scratch_;
-};
-
-}  // namespace
-
-void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,
-                               std::span<const std::size_t> sizes_bytes, std::span<std::byte> output,
-                               const ReductionPlan& plan) {
-  open_links(lane, {next_of(lane), previous_of(lane)});
-  ReductionPlan native = plan;
-  native.wire = WireFormat::kNative;
-  RingReduceScatter(lane, collective, input, sizes_bytes, output, native).run();
 }
 
 void all_to_all_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,

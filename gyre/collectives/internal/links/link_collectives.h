@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 
-#include "gyre/collectives/internal/kernels/reduction_plan.h"
 #include "gyre/collectives/internal/links/team.h"
 #include "gyre/group/lane.h"
 
@@ -20,11 +19,6 @@ void broadcast_over_links(group::Lane& lane, std::uint64_t collective, const Tea
 /// A ring: every rank sends each contribution once, a piece as soon as it has it.
 void allgather_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> own,
                           std::span<const std::size_t> sizes_bytes, std::span<std::byte> output);
-
-/// The first half of a ring-allreduce.
-void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std::span<const std::byte> input,
-                               std::span<const std::size_t> sizes_bytes, std::span<std::byte> output,
-                               const ReductionPlan& plan);
 
 /// Pairs: up to n-1 exchanges, each with another peer. What is empty is not sent: a gather or scatter written as an
 /// all-to-all needs the root's links only.

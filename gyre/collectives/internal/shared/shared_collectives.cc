@@ -163,18 +163,17 @@ namespace {
 /// What to make of all ranks' contributions to elements of this rank's range: `count` of them, from `first` on.
 using Combining = std::function<void(std::span<const std::byte* const> sources, std::size_t first, std::size_t count)>;
 
-void reduce_scatter_with(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
+void reduce_scatter_with(SharedRoom& room, const ContributionCopy& copy, std::span<const std::size_t> sizes_bytes,
                          const ReductionPlan& plan, const Combining& combine) {
   const std::size_t longest = *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
   const std::size_t piece_bytes = compartment_bytes(room.size());
-  const std::vector<ElementRange> places = ragged_chunks(sizes_bytes);
   std::vector<const std::byte*> sources(index_of(room.size()));
   // In each round every rank gets a piece of its own range, so that all of them have something to reduce.
   for (std::size_t t = 0; t < rounds_for(longest, piece_bytes); ++t) {
     for (int r = 0; r < room.size(); ++r) {
       const Piece piece = piece_of(sizes_bytes[index_of(r)], t, piece_bytes);
       std::byte* to = compartment(room.slot(room.rank(), 0), room.size(), r);
-      copy_for_others(to, input.data() + places[index_of(r)].begin + piece.begin, piece.size);
+      copy(to, r, piece.begin, piece.size);
       scale_contribution(plan, {to, piece.size});
     }
     room.arrive_and_wait();
@@ -187,11 +186,18 @@ void reduce_scatter_with(SharedRoom& room, std::span<const std::byte> input, std
   }
 }
 
+/// For contributions that follow each other in the order of the local ranks.
+ContributionCopy copy_from(std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes) {
+  return [input, places = ragged_chunks(sizes_bytes)](std::byte* to, int owner, std::size_t begin, std::size_t size) {
+    copy_for_others(to, input.data() + places[index_of(owner)].begin + begin, size);
+  };
+}
+
 }  // namespace
 
 void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
                            std::span<std::byte> output, const ReductionPlan& plan) {
-  reduce_scatter_with(room, input, sizes_bytes, plan,
+  reduce_scatter_with(room, copy_from(input, sizes_bytes), sizes_bytes, plan,
                       [&](std::span<const std::byte* const> sources, std::size_t first, std::size_t count) {
                         reduce(output.data() + first * size_of(plan.type), sources, count, plan.type, plan.operation,
                                plan.scaling);
@@ -202,7 +208,12 @@ void add_up_shared(SharedRoom& room, std::span<const std::byte> input, std::span
                    std::span<std::byte> sums, const ReductionPlan& plan) {
   ReductionPlan scaled = plan;
   scaled.contribution_scale = 1.0;  // It has been applied.
-  reduce_scatter_with(room, input, sizes_bytes, scaled,
+  add_up_shared(room, copy_from(input, sizes_bytes), sizes_bytes, sums, scaled);
+}
+
+void add_up_shared(SharedRoom& room, const ContributionCopy& copy, std::span<const std::size_t> sizes_bytes,
+                   std::span<std::byte> sums, const ReductionPlan& plan) {
+  reduce_scatter_with(room, copy, sizes_bytes, plan,
                       [&](std::span<const std::byte* const> sources, std::size_t first, std::size_t count) {
                         add_up(sums.data() + first * size_of(plan.sum_type()), sources, count, plan);
                       });

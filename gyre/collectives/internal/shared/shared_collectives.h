@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 
 #include "gyre/collectives/internal/kernels/reduction_plan.h"
@@ -21,6 +22,13 @@ void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, s
 
 /// A reduce-scatter whose results are partial sums (add_up()), to which other hosts' are added.
 void add_up_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
+                   std::span<std::byte> sums, const ReductionPlan& plan);
+
+/// Copies bytes [begin, begin + size) of this rank's contribution to local rank `owner` to `to`.
+using ContributionCopy = std::function<void(std::byte* to, int owner, std::size_t begin, std::size_t size)>;
+
+/// The same for contributions that do not lie in the order of the local ranks; called in ascending order of `begin`.
+void add_up_shared(SharedRoom& room, const ContributionCopy& copy, std::span<const std::size_t> sizes_bytes,
                    std::span<std::byte> sums, const ReductionPlan& plan);
 
 void all_to_all_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,
