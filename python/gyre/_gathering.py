@@ -1,6 +1,10 @@
-"""Ends torch's own waits for ranks that can no longer arrive.
+"""torch's own rendezvous for the backend gyre: finds what launchers do not set for torch, and ends waits for ranks that
+can no longer arrive.
 
-torch's rendezvous waits in its store until all ranks are there, before it calls any backend, up to a time limit of its
+torch's `env://` wants RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; mpirun, mpiexec and srun describe a rank in
+variables of their own.
+
+The rendezvous waits in torch's store until all ranks are there, before it calls any backend, up to a time limit of its
 own (30 minutes, unless the script sets another). Only `gyre run` knows that a rank's program has ended, and records it
 in a memory file (GYRE_ENDED_FD, docs/guide/launchers.md).
 """
@@ -21,7 +25,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlparse
 
 from gyre._program_position import stacklevel_of_program
-from gyre.errors import PeerLostError
+from gyre.errors import InvalidArgumentError, PeerLostError
 
 # How often a waiting rank checks. All of them do, and the launcher kills the last of them soon after the first one has
 # failed: each should have reported the reason by then.
@@ -31,22 +35,91 @@ CONNECT_SECONDS = 2.0
 LONGEST_WAIT = timedelta(minutes=30)  # torch's own default.
 MOST_BYTES = 1 << 20
 SCHEMES = ("env", "tcp")
+SET_TORCHS_VARIABLES = ("none", "gyre", "torchrun")  # Launchers that do, or need not: torch reports what is missing.
+LOOPBACK = "127.0.0.1"
 
 Result = TypeVar("Result")
 Handler = Callable[..., Iterator[Any]]
 
 
-def watch_rendezvous() -> None:
-    """Makes torch's own rendezvous (`env://`, `tcp://`) end early under `gyre run`, for the backend gyre; elsewhere
-    does nothing. Call it once. If torch keeps its handlers elsewhere, only its own time limit applies."""
-    if "GYRE_ENDED_FD" not in os.environ:
-        return
+def extend_rendezvous() -> None:
+    """For the backend gyre, makes torch's own rendezvous find the ranks of other launchers (`env://`), and under `gyre
+    run` end early (`env://`, `tcp://`). Call it once. If torch keeps its handlers elsewhere, both stay as torch has
+    them."""
     from gyre._torch_private import rendezvous_handlers  # noqa: PLC0415  It needs torch; the launcher's side does not.
 
     handlers = rendezvous_handlers()
-    for scheme in SCHEMES:
-        if scheme in handlers:
-            handlers[scheme] = _watched(handlers[scheme])
+    if "GYRE_ENDED_FD" in os.environ:
+        for scheme in SCHEMES:
+            if scheme in handlers:
+                handlers[scheme] = _watched(handlers[scheme])
+    if "env" in handlers:
+        handlers["env"] = _with_launcher(handlers["env"])
+
+
+def _with_launcher(handler: Handler) -> Handler:
+    @functools.wraps(handler)
+    def gather(url: str, **options: Any) -> Iterator[Any]:
+        place = _place_by_launcher(url) if _is_for_gyre() else None
+        if place is None:
+            yield from handler(url, **options)
+            return
+        from gyre._runtime import refuse_second_import  # noqa: PLC0415  The engine is loaded when it is needed.
+
+        refuse_second_import()
+        yield _store_by_launcher(place, options.get("timeout", LONGEST_WAIT)), place.rank, place.size
+
+    return gather
+
+
+def _place_by_launcher(url: str) -> Any | None:
+    """This process's place as its launcher describes it, if torch does not find all that it wants, and neither the
+    script nor the environment says otherwise. InvalidArgumentError as gyre.torch.init()."""
+    query = parse_qs(urlparse(url).query)
+    given = [
+        query.get(key, [os.environ.get(name, "")])[0] for key, name in (("rank", "RANK"), ("world_size", "WORLD_SIZE"))
+    ]
+    if all((*given, os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT"))):
+        return None
+    from gyre.core import _core  # noqa: PLC0415  As above.
+
+    place = _core.launched_place()
+    if place.launcher in SET_TORCHS_VARIABLES:
+        return None
+    contradict = (word not in ("", str(own)) for word, own in zip(given, (place.rank, place.size), strict=True))
+    return None if any(contradict) else place
+
+
+def _store_by_launcher(place: Any, timeout: timedelta) -> Any:
+    """torch's store. Returns on rank 0 of one host when all other ranks have found it."""
+    import torch.distributed as dist  # noqa: PLC0415  As torch itself, above.
+
+    from gyre.core import _core  # noqa: PLC0415
+
+    own = place.rank == 0
+    host, port, meeting = LOOPBACK, 0, ""
+    if place.size > 1:
+        found = _core.store_place()
+        host, port, meeting = found.host or LOOPBACK, found.port, found.meeting_name
+    limit = start_limit(timeout)
+    if meeting and not own:
+        port = _core.fetch_port(meeting, place.rank, limit)
+    open_store: Any = getattr(dist, "TCPStore")  # noqa: B009  Not in the stubs.
+    store = open_store(host, port, place.size, own, timeout, wait_for_workers=not meeting, multi_tenant=True)
+    if meeting and own:
+        _core.hand_out_port(meeting, place.size, store.port, limit)
+    return store
+
+
+def start_limit(timeout: timedelta) -> float:
+    """Seconds that ranks wait for each other at the start: the script's limit, or GYRE_START_TIMEOUT_SECONDS if that is
+    shorter."""
+    text = os.environ.get("GYRE_START_TIMEOUT_SECONDS", "")
+    if not text:
+        return timeout.total_seconds()
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidArgumentError(f"GYRE_START_TIMEOUT_SECONDS is '{text}'; a number of at least 1 is needed")
+    return min(timeout.total_seconds(), float(text))
 
 
 def _watched(handler: Handler) -> Handler:

@@ -17,4 +17,4 @@ def register(create: Callable[[Any, object], Any]) -> None:
     if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
-    _gathering.watch_rendezvous()
+    _gathering.extend_rendezvous()

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from machine import free_port
 from slurm_cluster import slurm_cluster
+
+from gyre.data import write_tfrecords
 
 RANK = Path(__file__).resolve().parent.parent / "support" / "ranks_add_up.py"
 EXPECTED = {f"rank {rank} of 3, local {rank} of 3: 3" for rank in range(3)}
@@ -97,6 +100,59 @@ def test_srun(tmp_path: Path) -> None:
 
 def test_gyre_run(gyre: Path) -> None:
     assert ranks_of([str(gyre), "run", "-n", "3", "--", sys.executable, str(RANK)]) == EXPECTED
+
+
+SHARE = Path(__file__).resolve().parent.parent / "support" / "ranks_share_samples.py"
+SHARED = {f"loader {rank}/3, group {rank}/3: each sample [1]" for rank in range(3)}
+
+
+@pytest.fixture
+def share(tmp_path: Path) -> list[str]:
+    """A DDP script with a loader that is made before the ranks join."""
+    write_tfrecords(tmp_path / "part.tfrecord", [{"index": number} for number in range(18)])
+    return [sys.executable, str(SHARE), str(tmp_path / "part.tfrecord")]
+
+
+def shared_by(command: Sequence[str], environment: dict[str, str] | None = None) -> set[str]:
+    return set(re.findall(r"loader \d+/\d+, group \d+/\d+: each sample \[\d\]", output_of(command, environment)))
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        mpirun(3),
+        ["mpiexec.hydra", "-n", "3"],
+        ["gyre", "run", "-n", "3", "--"],
+        # One torchrun, which a launcher has started as its only rank.
+        [*mpirun(1), sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"],
+    ],
+    ids=["mpirun", "mpiexec", "gyre run", "mpirun torchrun"],
+)
+def test_a_loader_made_first_and_torchs_process_group_find_their_rank(launcher: list[str], share: list[str]) -> None:
+    interpreter = share[1:] if "torch.distributed.run" in launcher else share
+    assert shared_by([*launcher, *interpreter]) == SHARED
+
+
+def test_under_srun_too_and_again_after_the_group_was_destroyed(share: list[str], tmp_path: Path) -> None:
+    with slurm_cluster(tmp_path) as environment:
+        assert shared_by(["srun", "-n", "3", *share, "--twice"], environment) == SHARED
+
+
+def test_ranks_of_several_hosts_are_told_what_to_set(share: list[str]) -> None:
+    apart = {**os.environ, "MPI_LOCALNRANKS": "1"}
+    command = ["mpiexec.hydra", "-n", "3", "env", "MPI_LOCALNRANKS=1"]
+    failed = subprocess.run([*command, *share], capture_output=True, text=True, timeout=240, check=False, env=apart)
+    assert failed.returncode != 0
+    assert "set MASTER_ADDR to rank 0's host" in failed.stdout + failed.stderr
+    address = ["MASTER_ADDR=127.0.0.1", f"MASTER_PORT={free_port()}"]
+    assert shared_by([*command, *address, *share]) == SHARED
+
+
+def test_a_loader_refuses_half_of_what_a_launcher_sets(share: list[str]) -> None:
+    half = {**os.environ, "RANK": "1"}
+    failed = subprocess.run(share, capture_output=True, text=True, timeout=240, check=False, env=half)
+    assert failed.returncode != 0
+    assert "RANK is '1', so a launcher started this process as one of several" in failed.stderr
 
 
 def test_no_launcher_is_a_job_of_one() -> None:

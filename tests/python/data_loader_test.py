@@ -332,8 +332,9 @@ def test_what_cannot_be_is_one_error_at_once(folder: Path, change: dict[str, obj
 def test_a_launchers_variable_that_is_not_a_number_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv(name, "two")
-    with pytest.raises(InvalidArgumentError, match=f"{name}='two' in the environment is not a number"):
+    for other in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(other, "two" if other == name else "1" if "SIZE" in other else "0")
+    with pytest.raises(InvalidArgumentError, match=f"{name} is 'two'"):
         Loader(folder, FIELDS, batch_size=2)
 
 

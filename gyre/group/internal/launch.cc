@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/launch_contract.h"
-#include "gyre/base/parse.h"
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/internal/rendezvous/membership_messages.h"
 
@@ -21,41 +20,9 @@ namespace {
 // hands out by itself, which starts at 32768.
 constexpr std::uint64_t kFirstSlurmPort = 20'000;
 constexpr std::uint64_t kSlurmPorts = 12'000;
+constexpr int kHighestPort = 65'535;
 
-std::string required(const Variables& variables, const char* name, std::string_view launcher) {
-  if (auto value = variables(name)) return *value;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} is not set, though other variables say that {} started this process; unset those to run "
-                          "alone, or start all ranks with one launcher",
-                          name, launcher));
-}
-
-int number(const std::string& text, const char* name, int low, int high) {
-  return static_cast<int>(parse_integer(text, name, low, high));
-}
-
-int required_number(const Variables& variables, const char* name, std::string_view launcher, int low, int high) {
-  return number(required(variables, name, launcher), name, low, high);
-}
-
-std::optional<int> optional_number(const Variables& variables, const char* name, int low, int high) {
-  const auto text = variables(name);
-  return text ? std::optional(number(*text, name, low, high)) : std::nullopt;
-}
-
-void read_place(Launch& launch, const Variables& variables, const char* rank_name, const char* size_name) {
-  launch.size = required_number(variables, size_name, launch.launcher, 1, kMostRanks);
-  launch.rank = required_number(variables, rank_name, launch.launcher, 0, launch.size - 1);
-}
-
-Launch read_gyre(const Variables& variables) {
-  Launch launch;
-  launch.launcher = "gyre";
-  read_place(launch, variables, launch_contract::kRank, launch_contract::kSize);
-  if (const auto local_size = optional_number(variables, launch_contract::kLocalSize, 1, launch.size)) {
-    optional_number(variables, launch_contract::kLocalRank, 0, *local_size - 1);
-  }
-  if (launch.size == 1) return launch;
+Launch read_gyre(Launch launch, const Variables& variables) {
   launch.rendezvous = net::parse_endpoint(required(variables, launch_contract::kRendezvous, launch.launcher));
   constexpr int kHighest = std::numeric_limits<int>::max();
   launch.ended_descriptor = optional_number(variables, launch_contract::kEndedDescriptor, 0, kHighest).value_or(-1);
@@ -77,12 +44,17 @@ Launch read_gyre(const Variables& variables) {
   return launch;
 }
 
+/// A name at which the ranks of a job meet on their host, to exchange `what`.
+std::string meeting_name(std::string_view launcher, const std::string& job_id, uid_t user, std::string_view what) {
+  const Sha256 hash = sha256(as_bytes(job_id));
+  std::string name = fmt::format("gyre-{}-", launcher);
+  for (std::size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", std::to_integer<int>(hash[i]));
+  return name + fmt::format("-{}-{}", user, what);
+}
+
 /// Foreign launchers: all ranks on one host.
 void meet_on_this_host(Launch& launch, const Variables& variables, uid_t user) {
-  const Sha256 hash = sha256(as_bytes(launch.job_id));
-  launch.local_name = fmt::format("gyre-{}-", launch.launcher);
-  for (std::size_t i = 0; i < 8; ++i) launch.local_name += fmt::format("{:02x}", std::to_integer<int>(hash[i]));
-  launch.local_name += fmt::format("-{}-key", user);
+  launch.local_name = meeting_name(launch.launcher, launch.job_id, user, "key");
   launch.key_source = Launch::KeySource::kLocalSocket;
   if (const auto file = variables(launch_contract::kKeyFile)) {
     launch.key_source = Launch::KeySource::kFile;
@@ -106,7 +78,7 @@ void meet_over_network(Launch& launch, const Variables& variables, const net::En
 }
 
 /// GYRE_RENDEZVOUS, or the port after torch's own at MASTER_ADDR, which torch's store occupies.
-net::Endpoint network_rendezvous(const Launch& launch, const Variables& variables) {
+net::Endpoint network_rendezvous(std::string_view launcher, const Variables& variables) {
   if (const auto chosen = variables(launch_contract::kRendezvous)) return net::parse_endpoint(*chosen);
   const auto host = variables("MASTER_ADDR");
   const auto port = optional_number(variables, "MASTER_PORT", 1, 65'534);
@@ -115,108 +87,49 @@ net::Endpoint network_rendezvous(const Launch& launch, const Variables& variable
                 fmt::format("{} is not set, and {} spread this job over several hosts; set MASTER_ADDR to rank 0's "
                             "host and MASTER_PORT to a free port there (its successor is used), or GYRE_RENDEZVOUS to "
                             "tcp:HOST:PORT, on all ranks",
-                            host ? "MASTER_PORT" : "MASTER_ADDR", launch.launcher));
+                            host ? "MASTER_PORT" : "MASTER_ADDR", launcher));
   }
   return {net::Endpoint::Kind::kTcp, *host, static_cast<std::uint16_t>(*port + 1)};
 }
 
-Launch read_open_mpi(const Variables& variables, uid_t user) {
-  Launch launch;
-  launch.launcher = "mpirun";
-  read_place(launch, variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  const int local_size = required_number(variables, "OMPI_COMM_WORLD_LOCAL_SIZE", launch.launcher, 1, launch.size);
-  optional_number(variables, "OMPI_COMM_WORLD_LOCAL_RANK", 0, local_size - 1);
-  if (launch.size == 1) return launch;
-  launch.job_id = "mpirun " + required(variables, "PMIX_NAMESPACE", launch.launcher);
-  if (local_size == launch.size) {
-    meet_on_this_host(launch, variables, user);
-  } else {
-    meet_over_network(launch, variables, network_rendezvous(launch, variables));
-  }
-  return launch;
+/// How the ranks of a foreign launcher can find each other.
+struct Meeting {
+  std::string job_id;         ///< Equal for the ranks of a job, and for no others at the same time.
+  bool on_this_host = false;  ///< They are all here, and `job_id` is enough.
+  std::string first_host{};   ///< Else: rank 0's, where the launcher says so.
+};
+
+Meeting meeting_of_mpirun(const LaunchedPlace& place, const Variables& variables) {
+  return {.job_id = "mpirun " + required(variables, "PMIX_NAMESPACE", place.launcher),
+          .on_this_host = place.local_size == place.size};
 }
 
-Launch read_torchrun(const Variables& variables, uid_t user) {
-  Launch launch;
-  launch.launcher = "torchrun";
-  read_place(launch, variables, "RANK", "WORLD_SIZE");
-  const auto local_size = optional_number(variables, "LOCAL_WORLD_SIZE", 1, launch.size);
-  optional_number(variables, "LOCAL_RANK", 0, local_size.value_or(launch.size) - 1);
-  if (launch.size == 1) return launch;
+Meeting meeting_of_torchrun(const LaunchedPlace& place, const Variables& variables) {
   // The run's name alone is "none" unless the user chose one; the port tells runs of one host apart.
-  launch.job_id = fmt::format("torchrun {} {} {} {}", variables("TORCHELASTIC_RUN_ID").value_or("none"),
-                              variables("MASTER_ADDR").value_or(""), variables("MASTER_PORT").value_or(""),
-                              variables("TORCHELASTIC_RESTART_COUNT").value_or("0"));
-  const bool one_host = local_size ? *local_size == launch.size : is_loopback(variables("MASTER_ADDR").value_or(""));
-  if (one_host) {
-    meet_on_this_host(launch, variables, user);
-  } else {
-    meet_over_network(launch, variables, network_rendezvous(launch, variables));
-  }
-  return launch;
+  return {.job_id = fmt::format("torchrun {} {} {} {}", variables("TORCHELASTIC_RUN_ID").value_or("none"),
+                                variables("MASTER_ADDR").value_or(""), variables("MASTER_PORT").value_or(""),
+                                variables("TORCHELASTIC_RESTART_COUNT").value_or("0")),
+          .on_this_host = place.local_size > 0 ? place.local_size == place.size
+                                               : is_loopback(variables("MASTER_ADDR").value_or(""))};
 }
 
-Launch read_slurm(const Variables& variables, uid_t user) {
-  Launch launch;
-  launch.launcher = "srun";
-  // The step's own size: SLURM_NTASKS may be the allocation's.
-  const char* size_name = variables("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  read_place(launch, variables, "SLURM_PROCID", size_name);
-  optional_number(variables, "SLURM_LOCALID", 0, launch.size - 1);
-  if (launch.size == 1) return launch;
-  launch.job_id = fmt::format("srun {} {} {}", required(variables, "SLURM_JOB_ID", launch.launcher),
-                              required(variables, "SLURM_STEP_ID", launch.launcher),
-                              variables("SLURM_RESTART_COUNT").value_or("0"));
+Meeting meeting_of_srun(const LaunchedPlace& place, const Variables& variables) {
+  Meeting meeting;
+  meeting.job_id =
+      fmt::format("srun {} {} {}", required(variables, "SLURM_JOB_ID", place.launcher),
+                  required(variables, "SLURM_STEP_ID", place.launcher), variables("SLURM_RESTART_COUNT").value_or("0"));
   const char* hosts_name = variables("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
-  if (required_number(variables, hosts_name, launch.launcher, 1, kMostRanks) == 1) {
-    meet_on_this_host(launch, variables, user);
-    return launch;
+  meeting.on_this_host = required_number(variables, hosts_name, place.launcher, 1, kMostRanks) == 1;
+  if (!meeting.on_this_host) {
+    meeting.first_host = first_slurm_host(required(variables, "SLURM_STEP_NODELIST", place.launcher));
   }
-  if (const auto chosen = variables(launch_contract::kRendezvous)) {
-    meet_over_network(launch, variables, net::parse_endpoint(*chosen));
-    return launch;
-  }
-  const auto port = kFirstSlurmPort + xxh3_64(as_bytes(launch.job_id)) % kSlurmPorts;
-  meet_over_network(
-      launch, variables,
-      {net::Endpoint::Kind::kTcp, first_slurm_host(required(variables, "SLURM_STEP_NODELIST", launch.launcher)),
-       static_cast<std::uint16_t>(port)});
-  return launch;
-}
-
-/// A launcher that gives its ranks their numbers, and nothing by which they could find each other.
-struct NumberingLauncher {
-  const char* name;
-  const char* rank;
-  const char* size;
-  const char* local_size;  ///< Ranks on this host; null: `hosts` says whether there are others.
-  const char* hosts;       ///< Null: `local_size` does.
-  const char* job;         ///< Equal for the ranks of a job, and no others at the same time; null: there is none.
-};
-
-constexpr NumberingLauncher kFlux{"flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", nullptr, "FLUX_JOB_NNODES", "FLUX_JOB_ID"};
-constexpr NumberingLauncher kHydra{"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", nullptr, nullptr};
-/// In the order in which they are looked for. Flux and Slurm may set PALS's variables too, and most set Hydra's.
-constexpr std::array kNumberingLaunchers = {
-    NumberingLauncher{"pals", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_SIZE", nullptr, "PALS_APID"},
-    NumberingLauncher{"mvapich", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", nullptr,
-                      nullptr},
-    kHydra,
-    NumberingLauncher{"horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", nullptr, nullptr},
-};
-constexpr NumberingLauncher kJsrun{
-    "jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", nullptr, nullptr};
-
-/// Unknown counts as no.
-bool is_on_one_host(const Launch& launch, const NumberingLauncher& names, const Variables& variables) {
-  if (names.hosts != nullptr) return optional_number(variables, names.hosts, 1, kMostRanks).value_or(0) == 1;
-  return optional_number(variables, names.local_size, 1, launch.size).value_or(0) == launch.size;
+  return meeting;
 }
 
 /// The launcher's process, where all ranks are on this host and the user has chosen no other way to meet; else empty.
-std::string process_on_this_host(const Launch& launch, const NumberingLauncher& names, const Variables& variables,
+std::string process_on_this_host(const LaunchedPlace& place, const NumberingLauncher& names, const Variables& variables,
                                  const LauncherProcess& launcher_process) {
-  if (variables(launch_contract::kRendezvous) || !is_on_one_host(launch, names, variables)) return {};
+  if (variables(launch_contract::kRendezvous) || place.local_size != place.size) return {};
   std::vector<std::string> entries;
   for (const char* name : {names.rank, names.size, "PMI_FD"}) {
     if (const auto value = variables(name)) entries.push_back(fmt::format("{}={}", name, *value));
@@ -224,74 +137,84 @@ std::string process_on_this_host(const Launch& launch, const NumberingLauncher& 
   return launcher_process(entries);
 }
 
-Launch read_numbering(const NumberingLauncher& names, const Variables& variables, uid_t user,
-                      const LauncherProcess& launcher_process) {
-  Launch launch;
-  launch.launcher = names.name;
-  read_place(launch, variables, names.rank, names.size);
-  if (launch.size == 1) return launch;
-  launch.job_id = launch.launcher;
-  if (const auto job = names.job != nullptr ? variables(names.job) : std::nullopt) launch.job_id += " " + *job;
-  if (const std::string process = process_on_this_host(launch, names, variables, launcher_process); !process.empty()) {
-    launch.job_id += " " + process;
-    meet_on_this_host(launch, variables, user);
-  } else {
-    meet_over_network(launch, variables, network_rendezvous(launch, variables));
-    launch.job_id += " " + net::to_string(launch.rendezvous);
-  }
-  return launch;
+Meeting meeting_of(const LaunchedPlace& place, const NumberingLauncher& names, const Variables& variables,
+                   const LauncherProcess& launcher_process) {
+  Meeting meeting{.job_id = place.launcher};
+  if (const auto job = names.job != nullptr ? variables(names.job) : std::nullopt) meeting.job_id += " " + *job;
+  const std::string process = process_on_this_host(place, names, variables, launcher_process);
+  meeting.on_this_host = !process.empty();
+  if (meeting.on_this_host) meeting.job_id += " " + process;
+  return meeting;
 }
 
-/// Hydra inside an allocation starts its helpers, one on each host, as tasks of Slurm or Flux: the ranks inherit the
-/// numbers of those, and there are at least as many of their own.
-bool hydra_is_nearer(const Variables& variables, const char* outer_rank, const char* outer_size) {
-  const auto rank = variables(kHydra.rank);
-  const auto size = optional_number(variables, kHydra.size, 1, kMostRanks);
-  if (!rank || !size) return false;
-  const int outer = optional_number(variables, outer_size, 1, kMostRanks).value_or(1);
-  return *size > outer || (*size == outer && rank != variables(outer_rank));
+Meeting meeting_of(const Launcher& launcher, const LaunchedPlace& place, const Variables& variables,
+                   const LauncherProcess& launcher_process) {
+  switch (launcher.kind) {
+    case Launcher::Kind::kOpenMpi: return meeting_of_mpirun(place, variables);
+    case Launcher::Kind::kTorchrun: return meeting_of_torchrun(place, variables);
+    case Launcher::Kind::kSlurm: return meeting_of_srun(place, variables);
+    case Launcher::Kind::kNumbering: return meeting_of(place, *launcher.names, variables, launcher_process);
+    default: return {};
+  }
 }
 
-/// Nobody that we know started this process. A variable that all the same says that it is one of several: training
-/// alone then would go unnoticed.
-void refuse_to_be_one_of_several(const Variables& variables) {
-  for (const char* size : {"PMI_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE",
-                           "HOROVOD_SIZE", "PMI_ID", "PMIX_RANK"}) {
-    const auto value = variables(size);
-    const bool is_a_size = std::string_view(size) != "PMI_ID" && std::string_view(size) != "PMIX_RANK";
-    if (!value || (is_a_size && value == "1")) continue;
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} is '{}', so a launcher started this process as one of several, but its variables do not "
-                    "say which of how many; start the ranks with gyre run, torchrun, mpirun, mpiexec or srun, or "
-                    "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each, or unset {} to run alone",
-                    size, *value, size));
-  }
+/// A port of a Slurm step for `what`.
+std::uint16_t slurm_port(const std::string& what) {
+  return static_cast<std::uint16_t>(kFirstSlurmPort + xxh3_64(as_bytes(what)) % kSlurmPorts);
 }
 
 }  // namespace
 
 Launch read_launch(const Variables& variables, uid_t user, const LauncherProcess& launcher_process) {
-  if (variables(launch_contract::kRank) || variables(launch_contract::kSize)) return read_gyre(variables);
-  // Before mpirun, whose variables it sets too.
-  if (variables(kJsrun.rank)) return read_numbering(kJsrun, variables, user, launcher_process);
-  if (variables("OMPI_COMM_WORLD_RANK")) return read_open_mpi(variables, user);
-  if (variables("RANK") && variables("WORLD_SIZE")) return read_torchrun(variables, user);
-  // SLURM_PROCID alone is also set in a batch script and in an allocation's shell, where a plain process is one of
-  // its own; only what srun starts belongs to a step.
-  const char* step_size = variables("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  if (variables("SLURM_PROCID") && variables("SLURM_STEP_ID") && variables("SLURM_STEP_NODELIST") &&
-      !hydra_is_nearer(variables, "SLURM_PROCID", step_size)) {
-    return read_slurm(variables, user);
+  const Launcher launcher = find_launcher(variables);
+  const LaunchedPlace place = place_of(launcher, variables);
+  Launch launch;
+  launch.launcher = place.launcher;
+  launch.rank = place.rank;
+  launch.size = place.size;
+  if (launch.size == 1) return launch;
+  if (launcher.kind == Launcher::Kind::kGyre) return read_gyre(std::move(launch), variables);
+  const Meeting meeting = meeting_of(launcher, place, variables, launcher_process);
+  launch.job_id = meeting.job_id;
+  if (meeting.on_this_host) {
+    meet_on_this_host(launch, variables, user);
+  } else if (!meeting.first_host.empty() && !variables(launch_contract::kRendezvous)) {
+    meet_over_network(launch, variables, {net::Endpoint::Kind::kTcp, meeting.first_host, slurm_port(launch.job_id)});
+  } else {
+    meet_over_network(launch, variables, network_rendezvous(launch.launcher, variables));
+    if (launcher.kind == Launcher::Kind::kNumbering) launch.job_id += " " + net::to_string(launch.rendezvous);
   }
-  if (variables(kFlux.rank) && !hydra_is_nearer(variables, kFlux.rank, kFlux.size)) {
-    return read_numbering(kFlux, variables, user, launcher_process);
+  return launch;
+}
+
+StorePlace read_store_place(const Variables& variables, uid_t user, const LauncherProcess& launcher_process) {
+  const Launcher launcher = find_launcher(variables);
+  const LaunchedPlace place = place_of(launcher, variables);
+  StorePlace store;
+  if (variables("MASTER_ADDR") || variables("MASTER_PORT")) {
+    store.host = required(variables, "MASTER_ADDR", place.launcher);
+    store.port = static_cast<std::uint16_t>(required_number(variables, "MASTER_PORT", place.launcher, 1, kHighestPort));
+    return store;
   }
-  for (const NumberingLauncher& launcher : kNumberingLaunchers) {
-    if (variables(launcher.rank)) return read_numbering(launcher, variables, user, launcher_process);
+  const Meeting meeting = meeting_of(launcher, place, variables, launcher_process);
+  if (meeting.on_this_host) {
+    store.meeting_name = meeting_name(place.launcher, meeting.job_id, user, "store");
+  } else if (!meeting.first_host.empty() && !variables(launch_contract::kRendezvous)) {
+    store.host = meeting.first_host;
+    store.port = slurm_port(meeting.job_id + " torch's store");
+  } else {
+    const net::Endpoint rendezvous = network_rendezvous(place.launcher, variables);
+    if (rendezvous.kind != net::Endpoint::Kind::kTcp || rendezvous.port < 2) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("GYRE_RENDEZVOUS is {}; tcp:HOST:PORT with a port from 2 is needed, because torch's store "
+                      "uses the one before it",
+                      net::to_string(rendezvous)));
+    }
+    store.host = rendezvous.host;
+    store.port = static_cast<std::uint16_t>(rendezvous.port - 1);
   }
-  refuse_to_be_one_of_several(variables);
-  return {};
+  return store;
 }
 
 std::string first_slurm_host(std::string_view node_list) {

@@ -4,17 +4,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "gyre/group/internal/launched_rank.h"
 #include "gyre/net/endpoint.h"
 
 namespace gyre::group {
-
-/// Looks up an environment variable; tests bring their own.
-using Variables = std::function<std::optional<std::string>(const char* name)>;
 
 /// Names the launcher's process on this host, given entries of the environment ("PMI_RANK=3") that it set for this rank
 /// alone (launcher_process.h); tests bring their own.
@@ -49,6 +46,9 @@ struct Launch {
 /// the variable that is wrong or missing, also when a variable says that this process is one of several, and none
 /// which.
 Launch read_launch(const Variables& variables, uid_t user, const LauncherProcess& launcher_process);
+
+/// See StorePlace; of a foreign launcher's job of any size.
+StorePlace read_store_place(const Variables& variables, uid_t user, const LauncherProcess& launcher_process);
 
 /// The first host of a list as Slurm writes it: "node[01-03,7],login" -> "node01".
 std::string first_slurm_host(std::string_view node_list);

@@ -18,6 +18,7 @@
 #include "gyre/base/secret_key.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/group/job.h"
+#include "gyre/group/launched_place.h"
 #include "gyre/group/messages/point_to_point.h"
 #include "gyre/group/topology.h"
 #include "python/gyre/core/completion_binding.h"
@@ -96,6 +97,36 @@ struct BoundMessages {
   ProcessBound<group::PointToPoint> messages;
 };
 
+/// Who started this process, for those who need only its number: see gyre/group/launched_place.h.
+void bind_launched_place(nb::module_& module) {
+  nb::class_<group::LaunchedPlace>(module, "LaunchedPlace", "What the launcher says of this process.")
+      .def_ro("launcher", &group::LaunchedPlace::launcher)
+      .def_ro("rank", &group::LaunchedPlace::rank)
+      .def_ro("size", &group::LaunchedPlace::size)
+      .def_ro("local_size", &group::LaunchedPlace::local_size, "0: unknown.");
+  module.def("launched_place", &group::launched_place_from_environment,
+             "InvalidArgumentError names a variable that is wrong, or missing where another one is there.");
+  nb::class_<group::StorePlace>(module, "StorePlace", "Where the ranks find torch's store.")
+      .def_ro("host", &group::StorePlace::host)
+      .def_ro("port", &group::StorePlace::port)
+      .def_ro("meeting_name", &group::StorePlace::meeting_name);
+  module.def("store_place", &group::store_place_from_environment);
+  module.def(
+      "hand_out_port",
+      [](const std::string& name, int size, std::uint16_t port, double seconds) {
+        const Deadline deadline = Deadline::after(to_milliseconds(seconds));
+        run_interruptibly([=] { group::hand_out_port(name, size, port, deadline); });
+      },
+      "meeting_name"_a, "size"_a, "port"_a, "seconds"_a);
+  module.def(
+      "fetch_port",
+      [](const std::string& name, int rank, double seconds) {
+        const Deadline deadline = Deadline::after(to_milliseconds(seconds));
+        return run_interruptibly([=] { return group::fetch_port(name, rank, deadline); });
+      },
+      "meeting_name"_a, "rank"_a, "seconds"_a);
+}
+
 std::uint8_t to_message_type(int data_type) { return static_cast<std::uint8_t>(to_data_type(data_type)); }
 
 BoundMessages make_messages(const RuntimeOwner& runtime) {
@@ -107,6 +138,7 @@ BoundMessages make_messages(const RuntimeOwner& runtime) {
 }  // namespace
 
 void bind_distributed(nb::module_& module) {
+  bind_launched_place(module);
   module.def("announce_end", &announce_end, "descriptor"_a, "rank"_a,
              "Tells `gyre run`, over GYRE_FAILURE_FD, that this process is about to end. Never fails.");
   module.def("host_id", &group::this_host_id, "Equal for two processes exactly when they can share memory.");

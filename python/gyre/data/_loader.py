@@ -98,10 +98,10 @@ class Loader:
     drop_last: drop the samples that do not fill the last global batch. Otherwise the last batch is shorter; with
         several ranks it is filled up from the start of the order, and `batch.counted` says how many count, which can
         be 0. Every rank has the same number of batches either way.
-    rank, world_size: default to those of torch.distributed or gyre.torch if one of them is initialised, else to RANK
-        and WORLD_SIZE from the environment, else to 0 of 1.
+    rank, world_size: default to those of torch.distributed or gyre.torch if one of them is initialised, else to what
+        the launcher says (`gyre run`, torchrun, mpirun, mpiexec, srun …), else to 0 of 1.
     threads: number of threads that read and decode; default: the cores that this process can use, shared among the
-        ranks of the host (LOCAL_WORLD_SIZE).
+        ranks of the host.
     memory_budget: bytes for batches and threads; never exceeded.
     prefetch: batches read ahead; default: as many as keep all threads busy.
     records_per_file: if given, no file is opened before it is needed; otherwise the records are counted first, for
@@ -332,20 +332,12 @@ def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
     face = sys.modules.get("gyre.torch")  # Not imported here: a loader needs no job.
     if face is not None and face.is_initialized():
         return face.rank(), face.size()
-    return _from_environment("RANK", 0), _from_environment("WORLD_SIZE", 1)
+    place = _core.launched_place()
+    return place.rank, place.size
 
 
 def _default_threads() -> int:
-    return max(1, _core.usable_cores() // max(1, _from_environment("LOCAL_WORLD_SIZE", 1)))
-
-
-def _from_environment(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal()):
-        raise InvalidArgumentError(f"{name}={text!r} in the environment is not a number")
-    return int(text)
+    return max(1, _core.usable_cores() // max(1, _core.launched_place().local_size))
 
 
 def _check_number(name: str, number: int, *, least: int) -> None:

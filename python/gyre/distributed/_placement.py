@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from typing import Any
 
+from gyre.core import _core
 from gyre.errors import InvalidArgumentError
-
-# A launcher's variables: how many ranks there are on this host, and in all.
-_COUNTS = (
-    ("LOCAL_WORLD_SIZE", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
-    ("MPI_LOCALNRANKS", "PMI_SIZE"),
-)
 
 
 def are_all_on_this_host(store: Any, world_size: int) -> bool:
     """Whether all ranks of torch's world are certainly on this host: the launcher says so, or the store is reached
     in a way that leads to this host only. False: unknown."""
-    for local, whole in _COUNTS:
-        counts = (os.environ.get(local, ""), os.environ.get(whole, ""))
-        if all(count.isdecimal() for count in counts) and int(counts[1]) == world_size:
-            return counts[0] == counts[1]
+    with contextlib.suppress(InvalidArgumentError):  # Ranks that somebody else has numbered.
+        place = _core.launched_place()
+        if place.local_size > 0 and place.size == world_size:
+            return place.local_size == place.size
     innermost = _innermost(store)
     kind = type(innermost).__name__  # torch's own; a HashStore is in this process.
     return kind == "HashStore" or (kind == "TCPStore" and _is_loopback(innermost.host))

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import secrets
 import socket
 import warnings
@@ -69,7 +68,7 @@ def join_group(
     """
     world_size = dist.get_world_size() if global_ranks else size
     members = _gathering.launchers_ranks(world_size, global_ranks)
-    wait = Wait(store, _start_limit(timeout), description, members)
+    wait = Wait(store, _gathering.start_limit(timeout), description, members)
     # The ranks of another group of ours have its secret already, which is newer than the job's.
     secret = _secret_of_world() if global_ranks else None
     secret = secret or _core.Secret.from_environment()
@@ -87,15 +86,6 @@ def join_group(
             agree.raise_refusal()
             raise
     return Joined(Runtime(core), place.key.derive("gyre torch group's secret"))
-
-
-def _start_limit(timeout: timedelta) -> float:
-    text = os.environ.get("GYRE_START_TIMEOUT_SECONDS", "")
-    if not text:
-        return timeout.total_seconds()
-    if not text.isdecimal() or int(text) < 1:
-        raise InvalidArgumentError(f"GYRE_START_TIMEOUT_SECONDS is '{text}'; a number of at least 1 is needed")
-    return min(timeout.total_seconds(), float(text))
 
 
 def _secret_of_world() -> _core.Secret | None:
