@@ -1,7 +1,10 @@
 #include "gyre/collectives/collectives.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -9,7 +12,6 @@
 
 #include "gyre/base/check.h"
 #include "gyre/collectives/internal/kernels/reduction_plan.h"
-#include "gyre/collectives/internal/kernels/wide_integers.h"
 #include "gyre/collectives/internal/links/hierarchical_allreduce.h"
 #include "gyre/collectives/internal/links/link_allreduce.h"
 #include "gyre/collectives/internal/links/link_collectives.h"
@@ -104,18 +106,6 @@ void run_as_chosen(const Allreduce& call, Algorithm algorithm) {
   }
 }
 
-/// Over links, where partial sums of short integers would overflow: by way of int64.
-Algorithm allreduce_widened(const Allreduce& call, const Placement& placement) {
-  std::vector<std::int64_t> wide = internal::widen_integers(call.buffer, call.plan.type);
-  const ReductionPlan plan = internal::widened(call.plan);
-  // Eight times as large at most, and perhaps too large for a mailbox.
-  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(wide));
-  const Algorithm algorithm = allreduce_algorithm(bytes.size(), false, placement);
-  run_as_chosen({call.lane, call.collective, bytes, plan}, algorithm);
-  internal::narrow_integers(wide, call.buffer, call.plan.type);
-  return algorithm;
-}
-
 Algorithm choose_and_run(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction,
                          std::optional<std::size_t> arena_offset_bytes, PeerMappings* memory,
                          const PeerMappedBuffer* own) {
@@ -125,13 +115,31 @@ Algorithm choose_and_run(group::Lane& lane, std::span<std::byte> buffer, const R
   const Allreduce call{lane, lane.begin_collective(), buffer, plan, arena_offset_bytes, memory, own};
   const Algorithm algorithm = allreduce_algorithm(buffer.size(), arena_offset_bytes.has_value(), placement);
   if (buffer.empty()) return algorithm;  // On all ranks alike.
-  scale_contribution(plan, buffer);
-  if (!placement.one_host() && needs_wide_integers(plan)) return allreduce_widened(call, placement);
   run_as_chosen(call, algorithm);
   return algorithm;
 }
 
 }  // namespace
+
+std::string reduction_problem(const Reduction& reduction) {
+  const bool scales = reduction.prescale != 1.0 || reduction.postscale != 1.0;
+  if (reduction.type == DataType::kBoolean && (scales || reduction.operation == ReduceOperation::kAverage)) {
+    return fmt::format(
+        "bool tensors cannot be scaled or averaged (operation {}, prescale {}, postscale {}); use max "
+        "(or), min (and) or sum, or convert them to a number type",
+        name(reduction.operation), reduction.prescale, reduction.postscale);
+  }
+  if (is_floating_point(reduction.type)) return {};
+  for (const double factor : {reduction.prescale, reduction.postscale}) {
+    // NaN is neither.
+    if (factor == 0.0 || (std::abs(factor) >= 0x1p-53 && std::abs(factor) <= 0x1p32)) continue;
+    return fmt::format(
+        "{} tensors cannot be multiplied by {}: the factors of integers are 0 or between 2^-53 and 2^32; "
+        "convert the tensor to a floating-point type",
+        name(reduction.type), factor);
+  }
+  return {};
+}
 
 Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction) {
   return choose_and_run(lane, buffer, reduction, std::nullopt, nullptr, nullptr);
@@ -150,10 +158,6 @@ Algorithm allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::s
   GYRE_CHECK(offset_bytes <= all.size());
   GYRE_CHECK(size_bytes <= all.size() - offset_bytes);
   return choose_and_run(lane, all.subspan(offset_bytes, size_bytes), reduction, offset_bytes, nullptr, nullptr);
-}
-
-void prepare_contribution(std::span<std::byte> contribution, const Reduction& reduction, int size) {
-  scale_contribution(internal::plan_reduction(reduction, size), contribution);
 }
 
 void combine_contributions(std::span<std::byte> result, std::span<const std::byte* const> contributions,
@@ -210,7 +214,6 @@ void reduce_scatter(group::Lane& lane, std::span<const std::byte> input, std::sp
   if (input.empty()) return;
   if (lane.size() == 1) {
     std::memmove(output.data(), input.data(), input.size());
-    scale_contribution(plan, output);
     scale_in_place(output.data(), plan.elements_in(output.size()), plan.type, plan.scaling);
     return;
   }
@@ -218,27 +221,11 @@ void reduce_scatter(group::Lane& lane, std::span<const std::byte> input, std::sp
     SharedRoom room(lane, collective);
     return internal::reduce_scatter_shared(room, input, sizes_bytes, output, plan);
   }
-  const auto run = [&](std::span<const std::byte> contribution, std::span<const std::size_t> contribution_sizes_bytes,
-                       std::span<std::byte> result, const ReductionPlan& contribution_plan) {
-    if (lane.segment().empty() || lane.topology().hosts().size() == static_cast<std::size_t>(lane.size())) {
-      internal::reduce_scatter_over_links(lane, collective, contribution, contribution_sizes_bytes, result,
-                                          contribution_plan);
-    } else {
-      SharedRoom room(lane, collective);
-      internal::reduce_scatter_by_hosts(lane, room, collective, contribution, contribution_sizes_bytes, result,
-                                        contribution_plan);
-    }
-  };
-  if (!needs_wide_integers(plan)) return run(input, sizes_bytes, output, plan);
-  std::vector<std::byte> contribution(input.begin(), input.end());
-  scale_contribution(plan, contribution);
-  const std::vector<std::int64_t> wide_input = internal::widen_integers(contribution, plan.type);
-  std::vector<std::int64_t> wide_output(plan.elements_in(output.size()));
-  std::vector<std::size_t> wide_sizes_bytes(sizes_bytes.begin(), sizes_bytes.end());
-  for (std::size_t& size : wide_sizes_bytes) size = plan.elements_in(size) * sizeof(std::int64_t);
-  run(std::as_bytes(std::span(wide_input)), wide_sizes_bytes, std::as_writable_bytes(std::span(wide_output)),
-      internal::widened(plan));
-  internal::narrow_integers(wide_output, output, plan.type);
+  if (lane.segment().empty() || lane.topology().hosts().size() == static_cast<std::size_t>(lane.size())) {
+    return internal::reduce_scatter_over_links(lane, collective, input, sizes_bytes, output, plan);
+  }
+  SharedRoom room(lane, collective);
+  internal::reduce_scatter_by_hosts(lane, room, collective, input, sizes_bytes, output, plan);
 }
 
 void all_to_all(group::Lane& lane, std::span<const std::byte> input, std::span<const std::size_t> send_bytes,

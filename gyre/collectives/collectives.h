@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gyre/collectives/data_type.h"
@@ -38,6 +39,10 @@ struct Reduction {
   int average_over = 0;
 };
 
+/// Why such elements cannot be reduced so; empty: they can. The operations below throw Error(kInvalidArgument) with it,
+/// and expect that callers who can answer for one operation alone have asked before.
+std::string reduction_problem(const Reduction& reduction);
+
 /// How it travelled, which choose_allreduce() explains. In place on every rank. `buffer`: a whole number of elements of
 /// reduction.type; same length on all ranks; may be empty.
 Algorithm allreduce(group::Lane& lane, std::span<std::byte> buffer, const Reduction& reduction);
@@ -56,10 +61,8 @@ Algorithm allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::s
 /// This rank's arena in the lane's segment: where allreduce_in_arena works. Empty when the lane has none.
 std::span<std::byte> arena(group::Lane& lane);
 
-/// The two halves of an allreduce, with its bits, for ranks of one host that see each other's contributions already:
-/// what each does to its own before the others read it, and what each makes of all of them, in rank order. They may
-/// not be `result`. Pure but for the memory given.
-void prepare_contribution(std::span<std::byte> contribution, const Reduction& reduction, int size);
+/// What an allreduce makes of all ranks' contributions, in rank order, for ranks of one host that see each other's
+/// already. They may not be `result`. Pure but for the memory given.
 void combine_contributions(std::span<std::byte> result, std::span<const std::byte* const> contributions,
                            const Reduction& reduction);
 

@@ -21,7 +21,7 @@ constexpr std::array kTypes{
     DataType::kFloat16, DataType::kBfloat16, DataType::kFloat32, DataType::kFloat64, DataType::kBoolean,
 };
 // Indexed by the number of the type.
-constexpr std::array<TypeFacts, kTypes.size()> kTypeFacts{{
+constexpr std::array<TypeFacts, kTypes.size() + 1> kTypeFacts{{
     {"uint8", 1},
     {"int8", 1},
     {"int16", 2},
@@ -32,6 +32,7 @@ constexpr std::array<TypeFacts, kTypes.size()> kTypeFacts{{
     {"float32", 4},
     {"float64", 8},
     {"bool", 1},
+    {"int128", 16},
 }};
 
 constexpr std::array kOperations{ReduceOperation::kSum, ReduceOperation::kAverage, ReduceOperation::kMin,

@@ -21,6 +21,7 @@ enum class DataType : std::uint8_t {
   kFloat32 = 7,
   kFloat64 = 8,
   kBoolean = 9,  ///< One byte; zero is false, anything else is true; results are 0 or 1.
+  kInt128 = 10,  ///< Only partial sums within a collective: no tensor has it, and no peer may name it.
 };
 
 /// How contributions of several ranks become one value. Numbers are stable, as above.
@@ -39,7 +40,7 @@ enum class WireFormat : std::uint8_t {
   kFloat16 = 2,   ///< Half the bytes: 11 bits of precision; what exceeds 65,504 on its way becomes infinity.
 };
 
-/// All of them, in the order of their numbers.
+/// All that a tensor can have, in the order of their numbers.
 std::span<const DataType> all_data_types();
 std::span<const ReduceOperation> all_reduce_operations();
 std::span<const WireFormat> all_wire_formats();

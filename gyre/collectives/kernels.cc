@@ -12,10 +12,10 @@ namespace {
 
 bool is_integer(DataType type) { return !is_floating_point(type) && type != DataType::kBoolean; }
 
-bool goes_through_int64(const internal::ReduceCall& call) {
+bool needs_scalars(const internal::ReduceCall& call) {
   if (!is_integer(call.type)) return false;
   const std::size_t size_bytes = size_of(call.type);
-  return call.scaling != Scaling{} ||
+  return call.scaling != Scaling{} || call.type == DataType::kInt128 || call.result != call.type ||
          (call.operation == ReduceOperation::kProduct && (size_bytes == 1 || size_bytes == 8));
 }
 
@@ -33,10 +33,9 @@ void run(const internal::ReduceCall& call) {
   GYRE_CHECK(!call.sources.empty());
   GYRE_CHECK(call.operation != ReduceOperation::kAverage);
   GYRE_CHECK((call.type != DataType::kBoolean || scaling == Scaling{}));
-  GYRE_CHECK((is_floating_point(call.type) || scaling.prescale == 1.0));
-  GYRE_CHECK((scaling.factor == 1.0 || scaling.divisor == 1.0));
+  GYRE_CHECK((is_integer(call.type) || scaling.factor == 1.0 || scaling.divisor == 1.0));
   const DefaultFloatingPoint state;
-  return goes_through_int64(call) ? internal::reduce_through_int64(call) : internal::reduce_in_vectors(call);
+  return needs_scalars(call) ? internal::reduce_integers(call) : internal::reduce_in_vectors(call);
 }
 
 }  // namespace
@@ -61,6 +60,12 @@ void reduce_to_float32(float* destination, std::span<const std::byte* const> sou
   GYRE_CHECK((half == DataType::kFloat16 || half == DataType::kBfloat16));
   auto* const bytes = reinterpret_cast<std::byte*>(destination);
   run({{&bytes, 1}, sources, count, half, DataType::kFloat32, operation, scaling});
+}
+
+void reduce_integers_to(std::byte* destination, DataType result, std::span<const std::byte* const> sources,
+                        std::size_t count, DataType type, ReduceOperation operation, const Scaling& scaling) {
+  GYRE_CHECK((is_integer(type) && is_integer(result)));
+  run({{&destination, 1}, sources, count, type, result, operation, scaling});
 }
 
 void accumulate(std::byte* own, const std::byte* arrived, std::size_t count, DataType type, ReduceOperation operation,

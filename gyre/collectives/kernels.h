@@ -21,15 +21,15 @@ namespace gyre::collectives {
 
 /// The numbers that a reduction multiplies and divides by, in the type in which it computes: see reduce().
 struct Scaling {
-  double prescale = 1.0;  ///< Multiplies each source before it is combined. Only for floats.
+  double prescale = 1.0;  ///< Multiplies each source before it is combined.
   double factor = 1.0;    ///< Multiplies the combined value; or
-  double divisor = 1.0;   ///< divides it. One of the two is 1.
+  double divisor = 1.0;   ///< divides it. Of floats one of the two is 1. Of integers it is a whole number.
 
   bool operator==(const Scaling&) const = default;
 };
 
-/// For a result of postscale · combined / ranks: a division by ranks / postscale where float32 holds that number
-/// exactly, so that the result is rounded once; else a multiplication by postscale / ranks. Pure.
+/// For a result of postscale · combined / ranks, of floats: a division by ranks / postscale where float32 holds that
+/// number exactly, so that the result is rounded once; else a multiplication by postscale / ranks. Pure.
 Scaling make_scaling(double prescale, double postscale, int ranks);
 
 /// With x = prescale · s: destination[i] = factor · (((x0[i] ∘ x1[i]) ∘ x2[i]) ∘ … ∘ x(n-1)[i]) / divisor, strictly in
@@ -41,10 +41,10 @@ Scaling make_scaling(double prescale, double postscale, int ranks);
 ///   rounded to the type in which is computed. A number that is 1 changes nothing.
 /// * min and max give NaN where any source is NaN; -0 is less than +0. Their order changes no bit (but a NaN's).
 /// * Integers without scaling: sum and product wrap around in the type itself.
-/// * Integers that are scaled: combined in int64 (wrapping there), so that a sum of bytes does not overflow before it
-///   is averaged. If divisor is an integer, or factor is 1.0 / d for an integer d, the result is divided by it exactly,
-///   otherwise computed in double; both truncate toward zero, and what does not fit the type becomes its nearest value.
-///   A prescale of integers is a call of scale_in_place on each contribution.
+/// * Integers that are scaled: combined in a type that holds every sum, so that nothing wraps. prescale and factor /
+///   divisor are applied to whole numbers exactly, if they are fractions of whole numbers (docs/guide/numbers.md says
+///   which), otherwise in double; both truncate toward zero, and a result that does not fit the type becomes its
+///   nearest value. prescale and factor are 0 or between 2^-53 and 2^32.
 /// * Booleans: sum and max are "or", product and min are "and". No scaling.
 /// * kAverage is not known here: callers pass kSum and a divisor.
 void reduce(std::byte* destination, std::span<const std::byte* const> sources, std::size_t count, DataType type,
@@ -61,6 +61,12 @@ void reduce_to_many(std::span<std::byte* const> destinations, std::span<const st
 /// `half` is kFloat16 or kBfloat16. The destination is apart from the sources.
 void reduce_to_float32(float* destination, std::span<const std::byte* const> sources, std::size_t count, DataType half,
                        ReduceOperation operation, const Scaling& scaling = {});
+
+/// reduce() of integers with the result in another type: in kInt64 or kInt128, for partial sums that
+/// internal::integer_sum_type() allows; or partial sums as `type`, whose result is the nearest value. The destination
+/// is apart from the sources.
+void reduce_integers_to(std::byte* destination, DataType result, std::span<const std::byte* const> sources,
+                        std::size_t count, DataType type, ReduceOperation operation, const Scaling& scaling = {});
 
 /// One hop of a ring: own[i] = factor · (arrived[i] ∘ own[i]) / divisor. What arrived is the partial sum of the ranks
 /// before, so a chunk is summed in the order of its journey: fixed by the number of ranks, other than the rank order,

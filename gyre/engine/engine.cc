@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gyre/base/bytes.h"
+#include "gyre/collectives/collectives.h"
 #include "gyre/collectives/select.h"
 #include "gyre/engine/internal/channels.h"
 #include "gyre/engine/internal/open/board.h"
@@ -38,6 +39,14 @@ void check_tensors(const std::vector<PlanTensor>& tensors, const PlanOptions& op
     static_cast<void>(element_count(tensor.shape));
     if (tensor.type == DataType::kBoolean) {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("plan '{}': bool tensor '{}'", options.name, tensor.name));
+    }
+    const std::string problem = collectives::reduction_problem({.type = tensor.type,
+                                                                .operation = options.operation,
+                                                                .prescale = options.prescale,
+                                                                .postscale = options.postscale});
+    if (!problem.empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("plan '{}', tensor '{}': {}", options.name, tensor.name, problem));
     }
   }
 }

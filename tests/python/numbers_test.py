@@ -2,12 +2,17 @@
 exact in any order. Some ranks flush denormals, which must change nothing."""
 
 import functools
+import math
+import operator
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
 
 import gyre.torch as hvd
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -142,3 +147,109 @@ def scatters_raggedly() -> None:
 
 def test_a_ragged_reduce_scatter_of_16_bits_is_rounded_once(run_ranks: Callable[..., object]) -> None:
     run_ranks(4, scatters_raggedly)
+
+
+# As they are given, and what they mean: a fraction, or None, which is computed in double.
+INTEGER_FACTORS: list[tuple[float, Fraction | None]] = [
+    *((factor, Fraction(factor)) for factor in (1.0, 1.0, -1.0, 0.0, 2.0, -3.0, 2.0**32, 0.5, -0.25, 1.5)),
+    (1 / 3, Fraction(1, 3)),
+    (-1 / 49, Fraction(-1, 49)),
+    (0.9, None),
+    (-1.7, None),
+]
+
+
+def scaled(value: int, factor: tuple[float, Fraction | None], ranks: int = 1) -> int:
+    given, fraction = factor
+    return math.trunc(value * fraction / ranks if fraction is not None else float(value) * (given / ranks))
+
+
+def expected_integer(values: Sequence[int], op: object, prescale: Any, postscale: Any, dtype: torch.dtype) -> int:
+    functions = {hvd.Min: min, hvd.Max: max, hvd.Product: operator.mul}
+    limits = torch.iinfo(dtype)
+    total = functools.reduce(functions.get(op, operator.add), (scaled(value, prescale) for value in values))
+    if op != hvd.Average and prescale[0] == 1 and postscale[0] == 1:
+        return (total - limits.min) % 2**limits.bits + limits.min
+    return min(max(scaled(total, postscale, len(values) if op == hvd.Average else 1), limits.min), limits.max)
+
+
+def integers_of(dtype: torch.dtype, count: int, size: int, chooser: random.Random) -> list[list[int]]:
+    """By rank."""
+    limits = torch.iinfo(dtype)
+    draw = [
+        lambda: chooser.randint(limits.min, limits.max),
+        lambda: chooser.choice([limits.min, limits.max]),
+        lambda: max(chooser.randint(-5, 5), limits.min),
+        lambda: limits.max // 2 + chooser.randint(0, 3),
+    ]
+    return [[chooser.choice(draw)() for _ in range(count)] for _ in range(size)]
+
+
+def random_integers() -> None:
+    hvd.init()
+    seed = 20261125
+    chooser = random.Random(seed)
+    dtypes = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+    for number in range(80):
+        dtype, op = chooser.choice(dtypes), chooser.choice(OPERATIONS)
+        prescale, postscale = chooser.choice(INTEGER_FACTORS), chooser.choice(INTEGER_FACTORS)
+        form = chooser.choice(["synchronous", "asynchronous", "grouped", "scattered"])
+        values = integers_of(dtype, chooser.choice([1, 7, 64, 3000]), hvd.size(), chooser)
+        wanted = [expected_integer(column, op, prescale, postscale, dtype) for column in zip(*values, strict=True)]
+        own = torch.tensor(values[hvd.rank()], dtype=dtype)
+        options = {"op": op, "prescale_factor": prescale[0], "postscale_factor": postscale[0], "name": f"i{number}"}
+        if form == "scattered":
+            result = hvd.reducescatter(own, **options)
+            rows = [len(own) // hvd.size() + (rank < len(own) % hvd.size()) for rank in range(hvd.size())]
+            begin = sum(rows[: hvd.rank()])
+            wanted = wanted[begin : begin + rows[hvd.rank()]]
+        elif form == "synchronous":
+            result = hvd.allreduce(own, **options)
+        elif form == "grouped":
+            result = hvd.grouped_allreduce([own, own], **options)[1]
+        else:
+            result = hvd.synchronize(hvd.allreduce_async(own, **options))
+        assert result.tolist() == wanted, (seed, number, form, dtype, options, values, result, wanted)
+
+
+def test_scaled_integers_are_exact_or_the_nearest_value_and_never_wrap(run_ranks: Callable[..., object]) -> None:
+    for size in (1, 2, 3):
+        run_ranks(size, random_integers)
+
+
+def refused_factors() -> None:
+    hvd.init()
+    for factor in (math.inf, math.nan, 2.0**33, 2.0**-60):
+        for name in ("prescale_factor", "postscale_factor"):
+            for dtype in (torch.int64, torch.uint8):
+                with pytest.raises(ValueError, match="cannot be multiplied by"):
+                    hvd.allreduce(torch.ones(3, dtype=dtype), op=hvd.Sum, **{name: factor})
+    assert hvd.allreduce(torch.ones(3, dtype=torch.int64), op=hvd.Sum).tolist() == [hvd.size()] * 3
+
+
+def test_factors_that_leave_no_integer_exact_are_refused(run_ranks: Callable[..., object]) -> None:
+    run_ranks(2, refused_factors)
+
+
+def premultiplies_integers() -> None:
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    dist.init_process_group("gyre", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=size)
+    large = 2**53 + 1
+    for factor, values, wanted in (
+        (3.0, torch.tensor([large, -large]), [3 * large * size, -3 * large * size]),
+        (0.5, torch.tensor([large, -large]), [large // 2 * size, -(large // 2) * size]),
+        (2.0, torch.tensor([100, -100], dtype=torch.int8), [127, -128]),
+        (0.9, torch.tensor([255, 10], dtype=torch.uint8), [255, 9 * size]),
+    ):
+        operation = dist._make_nccl_premul_sum(factor)
+        reduced = values.clone()
+        dist.all_reduce(reduced, operation)
+        assert reduced.tolist() == wanted, (factor, reduced)
+        for counts in ([1] * size, list(range(1, size + 1))):
+            output = torch.empty(counts[rank], dtype=values.dtype)
+            dist.reduce_scatter(output, [values[:1].repeat(count) for count in counts], operation)
+            assert output.tolist() == wanted[:1] * counts[rank], (factor, counts, output)
+
+
+def test_premultiplied_sums_of_integers_do_not_wrap(run_ranks: Callable[..., object]) -> None:
+    run_ranks(3, premultiplies_integers)

@@ -34,14 +34,17 @@ std::int64_t load_integer(DataType type, std::span<const std::byte> elements, st
   }
 }
 
-std::int64_t combine(ReduceOperation operation, std::int64_t a, std::int64_t b) {
-  const auto wide_a = static_cast<std::uint64_t>(a);
-  const auto wide_b = static_cast<std::uint64_t>(b);
+/// Wide enough for the sum of an average; what is not averaged is truncated afterwards.
+using Wide = __int128;
+
+Wide combine(ReduceOperation operation, Wide a, Wide b) {
+  const auto wide_a = static_cast<unsigned __int128>(a);
+  const auto wide_b = static_cast<unsigned __int128>(b);
   switch (operation) {
     case ReduceOperation::kMin: return std::min(a, b);
     case ReduceOperation::kMax: return std::max(a, b);
-    case ReduceOperation::kProduct: return static_cast<std::int64_t>(wide_a * wide_b);
-    default: return static_cast<std::int64_t>(wide_a + wide_b);
+    case ReduceOperation::kProduct: return static_cast<Wide>(wide_a * wide_b);
+    default: return static_cast<Wide>(wide_a + wide_b);
   }
 }
 
@@ -58,14 +61,14 @@ std::int64_t wrapped(DataType type, std::int64_t value) {
 }
 
 std::int64_t expected_integer(std::span<const Bytes> inputs, std::size_t index, const Reduction& reduction) {
-  std::int64_t value = load_integer(reduction.type, inputs[0], index);
+  Wide value = load_integer(reduction.type, inputs[0], index);
   for (std::size_t r = 1; r < inputs.size(); ++r) {
     value = combine(reduction.operation, value, load_integer(reduction.type, inputs[r], index));
   }
   if (reduction.type != DataType::kBoolean && reduction.operation == ReduceOperation::kAverage) {
-    return value / static_cast<std::int64_t>(inputs.size());
+    return static_cast<std::int64_t>(value / static_cast<Wide>(inputs.size()));
   }
-  return wrapped(reduction.type, value);
+  return wrapped(reduction.type, static_cast<std::int64_t>(value));
 }
 
 struct Bounded {

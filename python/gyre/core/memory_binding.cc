@@ -39,7 +39,6 @@ void combine_contributions(AddressRange result, const std::vector<AddressRange>&
   const nanobind::gil_scoped_release released;
   std::vector<const std::byte*> sources;
   for (const AddressRange& contribution : contributions) {
-    collectives::prepare_contribution(to_span(contribution), reduction, static_cast<int>(contributions.size()));
     sources.push_back(to_span(contribution).data());
   }
   collectives::combine_contributions(to_span(result), sources, reduction);
@@ -72,8 +71,7 @@ void bind_memory(nanobind::module_& module) {
   module.def("combine_contributions", &combine_contributions, nanobind::kw_only(), nanobind::arg("result"),
              nanobind::arg("contributions"), nanobind::arg("data_type"), nanobind::arg("operation"),
              nanobind::arg("prescale") = 1.0, nanobind::arg("postscale") = 1.0,
-             "What an allreduce of these (address, bytes), one per rank, gives, on this process alone. Integers are\n"
-             "prescaled in place.");
+             "What an allreduce of these (address, bytes), one per rank, gives, on this process alone.");
 }
 
 }  // namespace gyre::python

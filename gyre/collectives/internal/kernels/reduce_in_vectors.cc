@@ -207,6 +207,7 @@ void reduce(const ReduceCall& call) {
     case DataType::kFloat32: return reduce_float32(call);
     case DataType::kFloat64: return reduce_type<NativeLanes<double>>(call);
     case DataType::kBoolean: return reduce_booleans(call);
+    case DataType::kInt128: GYRE_CHECK(name(call.type) == "a type with vectors");
   }
 }
 

@@ -13,33 +13,34 @@ namespace gyre::collectives::internal {
 struct ReductionPlan {
   DataType type = DataType::kFloat32;
   ReduceOperation operation = ReduceOperation::kSum;
-  /// For integers, where scaling a contribution rounds: each rank applies it to its own, first.
-  double contribution_scale = 1.0;
-  /// For floats its prescale is applied to each contribution when it is combined; the rest once, at the end.
+  /// Its prescale is applied to each contribution when it is combined; the rest once, at the end.
   Scaling scaling{};
+  /// In which partial sums stand and travel: float32 for 16-bit floats, so that they are rounded once, at the end; of
+  /// scaled integers a type that holds them all.
+  DataType sum_type = DataType::kFloat32;
   /// How elements travel over links: another format than kNative only for float32.
   WireFormat wire = WireFormat::kNative;
 
   std::size_t elements_in(std::size_t size_bytes) const { return size_bytes / size_of(type); }
   bool of_halves() const { return type == DataType::kFloat16 || type == DataType::kBfloat16; }
-  /// In which partial sums stand and travel: float32 for 16-bit floats, so that they are rounded once, at the end.
-  DataType sum_type() const { return of_halves() ? DataType::kFloat32 : type; }
+  bool widens() const { return sum_type != type; }
   /// Only what is done at the end.
   Scaling at_the_end() const { return {.prescale = 1.0, .factor = scaling.factor, .divisor = scaling.divisor}; }
 };
 
-/// Error(kInvalidArgument) for a scale or an average of booleans.
+/// Error(kInvalidArgument) for what reduction_problem() finds. `size`: ranks that contribute.
 ReductionPlan plan_reduction(const Reduction& reduction, int size);
 
-/// One rank's contribution, scaled where the plan says so.
-void scale_contribution(const ReductionPlan& plan, std::span<std::byte> buffer);
-
-/// Combines contributions into a partial sum of the plan's sum_type(), to which others are added. May be one of the
+/// Combines contributions into a partial sum of the plan's sum_type, to which others are added. May be one of the
 /// sources where that is the plan's type.
 void add_up(std::byte* sums, std::span<const std::byte* const> contributions, std::size_t count,
             const ReductionPlan& plan);
 
-/// The partial sums over a range of a buffer: in the buffer itself, or, of 16-bit floats, in memory of their own.
+/// Writes finished sums, scaled already, as elements of the plan's type. The two may only be the same memory where the
+/// types are the same.
+void narrow_sums(std::span<std::byte> elements, std::span<const std::byte> sums, const ReductionPlan& plan);
+
+/// The partial sums over a range of a buffer: in the buffer itself, or, if the plan widens, in memory of their own.
 class PartialSums {
  public:
   PartialSums(std::span<std::byte> range, const ReductionPlan& plan);

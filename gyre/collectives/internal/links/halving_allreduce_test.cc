@@ -30,7 +30,6 @@ void expect_right(int size, const Arrangement& arrangement, const Reduction& red
     const ReductionPlan plan = plan_reduction(reduction, size);
     Bytes& buffer = outputs[static_cast<std::size_t>(lane.rank())];
     const std::uint64_t collective = lane.begin_collective();
-    scale_contribution(plan, buffer);
     body(lane, collective, buffer, plan);
   });
   EXPECT_EQ(testing::difference_from_reference(inputs, outputs[0], reduction), "") << where;

@@ -11,8 +11,7 @@
 
 // Allreduce over several hosts of which some have several ranks: each host sums in shared memory, in rank order, then
 // the hosts' sums travel over links, then the result goes to all ranks of the host. What leaves a host is what one rank
-// with the host's sum would send, 2(H-1)/H of the buffer between H hosts. The plan's contribution_scale has been
-// applied.
+// with the host's sum would send, 2(H-1)/H of the buffer between H hosts.
 
 namespace gyre::collectives::internal {
 

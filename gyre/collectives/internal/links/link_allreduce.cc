@@ -237,7 +237,7 @@ std::size_t ring_piece_bytes(std::size_t chunk_bytes) {
 }
 
 LinkReduction link_reduction(const ReductionPlan& plan, bool of_ranks) {
-  LinkReduction reduction{.type = plan.sum_type(),
+  LinkReduction reduction{.type = plan.sum_type,
                           .operation = plan.operation,
                           .at_the_end = plan.at_the_end(),
                           .contributions = plan.wire,

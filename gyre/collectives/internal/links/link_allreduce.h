@@ -53,8 +53,7 @@ void allreduce_in_chunks(group::Lane& lane, std::uint64_t collective, const Team
 void allreduce_by_doubling(group::Lane& lane, std::uint64_t collective, const Team& team, std::span<std::byte> sums,
                            const LinkReduction& reduction);
 
-/// Among all ranks of the lane, wherever they are, by ring or by halving. The plan's contribution_scale has been
-/// applied.
+/// Among all ranks of the lane, wherever they are, by ring or by halving.
 void allreduce_all_in_chunks(group::Lane& lane, std::uint64_t collective, std::span<std::byte> buffer,
                              const ReductionPlan& plan, LinkSchedule schedule);
 /// The same by doubling.

@@ -29,17 +29,7 @@ std::span<Byte> subspan_of(std::span<Byte> buffer, const ElementRange& range) {
 }
 
 std::size_t sums_bytes(std::size_t elements_bytes, const ReductionPlan& plan) {
-  return plan.elements_in(elements_bytes) * size_of(plan.sum_type());
-}
-
-/// Writes finished sums as elements of the plan's type. `elements` may be `sums` where the types are the same.
-void give(std::span<std::byte> elements, std::span<const std::byte> sums, const ReductionPlan& plan) {
-  if (plan.of_halves()) {
-    narrow_float32(reinterpret_cast<std::uint16_t*>(elements.data()), reinterpret_cast<const float*>(sums.data()),
-                   plan.elements_in(elements.size()), plan.type);
-  } else if (elements.data() != sums.data()) {
-    copy_bytes(elements.data(), sums.data(), elements.size());
-  }
+  return plan.elements_in(elements_bytes) * size_of(plan.sum_type);
 }
 
 /// This member's partial sums of a chunk, which nobody else writes. Called once for each chunk.
@@ -94,19 +84,18 @@ void reduce_scatter_over_links(group::Lane& lane, std::uint64_t collective, std:
   std::size_t turn = 0;
   const ChunkSums contribution = [&](int chunk) {
     const std::span<const std::byte> own = subspan_of(input, places[index_of(chunk)]);
-    const bool in_output = chunk == team.place && !native.of_halves();
+    const bool in_output = chunk == team.place && !native.widens();
     const std::span<std::byte> memory = in_output ? output : std::span(partial[turn++ % 2]);
     const std::span<std::byte> sums = memory.first(sums_bytes(own.size(), native));
-    if (native.of_halves() || native.scaling.prescale != 1.0) {
+    if (native.widens() || native.scaling.prescale != 1.0) {
       const std::array<const std::byte*, 1> sources{own.data()};
       add_up(sums.data(), sources, native.elements_in(own.size()), native);
     } else {
       copy_bytes(sums.data(), own.data(), own.size());
-      scale_contribution(native, sums);
     }
     return sums;
   };
-  give(output, pass_sums_around(lane, collective, team, link_reduction(native, true), contribution, {}), native);
+  narrow_sums(output, pass_sums_around(lane, collective, team, link_reduction(native, true), contribution, {}), native);
 }
 
 namespace {
@@ -259,10 +248,10 @@ void reduce_scatter_by_hosts(group::Lane& lane, SharedRoom& room, std::uint64_t 
     const ChunkSums own_sums = [&, chunks = ragged_chunks(chunk_bytes)](int chunk) {
       return subspan_of(std::span(sums), chunks[index_of(chunk)]);
     };
-    give(finished,
-         pass_sums_around(lane, collective, counterparts(lane.topology()), link_reduction(native, false), own_sums,
-                          [&] { room.note_progress(); }),
-         native);
+    narrow_sums(finished,
+                pass_sums_around(lane, collective, counterparts(lane.topology()), link_reduction(native, false),
+                                 own_sums, [&] { room.note_progress(); }),
+                native);
   }
   hand_out(room, finished, slices, output);
 }

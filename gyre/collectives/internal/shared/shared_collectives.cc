@@ -172,9 +172,7 @@ void reduce_scatter_with(SharedRoom& room, const ContributionCopy& copy, std::sp
   for (std::size_t t = 0; t < rounds_for(longest, piece_bytes); ++t) {
     for (int r = 0; r < room.size(); ++r) {
       const Piece piece = piece_of(sizes_bytes[index_of(r)], t, piece_bytes);
-      std::byte* to = compartment(room.slot(room.rank(), 0), room.size(), r);
-      copy(to, r, piece.begin, piece.size);
-      scale_contribution(plan, {to, piece.size});
+      copy(compartment(room.slot(room.rank(), 0), room.size(), r), r, piece.begin, piece.size);
     }
     room.arrive_and_wait();
     const Piece mine = piece_of(sizes_bytes[index_of(room.rank())], t, piece_bytes);
@@ -206,16 +204,14 @@ void reduce_scatter_shared(SharedRoom& room, std::span<const std::byte> input, s
 
 void add_up_shared(SharedRoom& room, std::span<const std::byte> input, std::span<const std::size_t> sizes_bytes,
                    std::span<std::byte> sums, const ReductionPlan& plan) {
-  ReductionPlan scaled = plan;
-  scaled.contribution_scale = 1.0;  // It has been applied.
-  add_up_shared(room, copy_from(input, sizes_bytes), sizes_bytes, sums, scaled);
+  add_up_shared(room, copy_from(input, sizes_bytes), sizes_bytes, sums, plan);
 }
 
 void add_up_shared(SharedRoom& room, const ContributionCopy& copy, std::span<const std::size_t> sizes_bytes,
                    std::span<std::byte> sums, const ReductionPlan& plan) {
   reduce_scatter_with(room, copy, sizes_bytes, plan,
                       [&](std::span<const std::byte* const> sources, std::size_t first, std::size_t count) {
-                        add_up(sums.data() + first * size_of(plan.sum_type()), sources, count, plan);
+                        add_up(sums.data() + first * size_of(plan.sum_type), sources, count, plan);
                       });
 }
 

@@ -71,11 +71,6 @@ bool contributes(const Request& request, int rank) {
   return signature.kind != OperationKind::kBroadcast || rank == signature.root;
 }
 
-bool reduces(const Request& request) {
-  const OperationKind kind = request.signature.kind;
-  return kind == OperationKind::kAllreduce || kind == OperationKind::kReduceScatter;
-}
-
 /// Whether the result may be in memory of its own: see Result.
 bool has_own_result(OperationKind kind) {
   return kind == OperationKind::kAllgather || kind == OperationKind::kReduceScatter || kind == OperationKind::kAllToAll;
@@ -226,9 +221,6 @@ void Board::post_contribution(const Request& request) {
   if (!fits_on_board(request) || !contributes(request, group_.rank())) return;
   const std::span<std::byte> own = contribution_of(group_.rank()).first(request.input.size());
   std::copy(request.input.begin(), request.input.end(), own.begin());
-  if (reduces(request)) {
-    collectives::prepare_contribution(own, reduction_of(request.signature), group_.size());
-  }
 }
 
 bool Board::meet_or_fail(const Request& request, std::uint64_t hash, std::uint64_t call) {

@@ -66,6 +66,7 @@ void fill_with_neutral(std::span<std::byte> values, const Signature& signature) 
     case DataType::kFloat32: return fill_for<float>(values, operation);
     case DataType::kFloat64: return fill_for<double>(values, operation);
     case DataType::kBoolean: return fill<std::uint8_t>(values, operation == ReduceOperation::kMax ? 0 : 1);
+    case DataType::kInt128: return;  // No tensor has it.
   }
 }
 

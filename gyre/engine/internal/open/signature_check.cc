@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "gyre/collectives/collectives.h"
+
 namespace gyre::engine::internal {
 
 namespace {
@@ -195,12 +197,13 @@ void validate(const Request& request, int size) {
   if (request.name.empty()) throw Error(ErrorCode::kInvalidArgument, "an operation needs a name");
   validate_sizes(request);
   const bool reduces = signature.kind == OperationKind::kAllreduce || signature.kind == OperationKind::kReduceScatter;
-  const bool scales =
-      signature.operation == ReduceOperation::kAverage || signature.prescale != 1.0 || signature.postscale != 1.0;
-  if (reduces && signature.type == DataType::kBoolean && scales) {
-    throw invalid_request(request, "bool tensors cannot be averaged or scaled; use max (or), min (and) or sum");
-  }
   std::string problem = signature_problem(signature, size);
+  if (problem.empty() && reduces) {
+    problem = collectives::reduction_problem({.type = signature.type,
+                                              .operation = signature.operation,
+                                              .prescale = signature.prescale,
+                                              .postscale = signature.postscale});
+  }
   if (problem.empty() && signature.kind == OperationKind::kAllToAll) problem = splits_problem(signature, size);
   if (!problem.empty()) throw invalid_request(request, problem);
 }
