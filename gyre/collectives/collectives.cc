@@ -161,9 +161,24 @@ Algorithm allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::s
 }
 
 void combine_contributions(std::span<std::byte> result, std::span<const std::byte* const> contributions,
-                           const Reduction& reduction) {
+                           const Reduction& reduction, std::span<const std::vector<int>> hosts) {
   const ReductionPlan plan = internal::plan_reduction(reduction, static_cast<int>(contributions.size()));
-  reduce(result.data(), contributions, plan.elements_in(result.size()), plan.type, plan.operation, plan.scaling);
+  const std::size_t count = plan.elements_in(result.size());
+  if (hosts.size() <= 1) return reduce(result.data(), contributions, count, plan.type, plan.operation, plan.scaling);
+  std::vector<std::vector<std::byte>> values;
+  std::vector<const std::byte*> in_order;
+  for (const std::vector<int>& ranks : hosts) {
+    std::vector<const std::byte*> sources;
+    for (const int rank : ranks) {
+      GYRE_CHECK(static_cast<std::size_t>(rank) < contributions.size());
+      sources.push_back(contributions[static_cast<std::size_t>(rank)]);
+    }
+    std::vector<std::byte>& sums = values.emplace_back(count * size_of(plan.sum_type));
+    add_up(sums.data(), sources, count, plan);
+    in_order.push_back(sums.data());
+  }
+  reduce(values.front().data(), in_order, count, plan.sum_type, plan.operation, plan.at_the_end());
+  narrow_sums(result, values.front(), plan);
 }
 
 std::span<std::byte> arena(group::Lane& lane) {

@@ -61,10 +61,11 @@ Algorithm allreduce_in_arena(group::Lane& lane, std::size_t offset_bytes, std::s
 /// This rank's arena in the lane's segment: where allreduce_in_arena works. Empty when the lane has none.
 std::span<std::byte> arena(group::Lane& lane);
 
-/// What an allreduce makes of all ranks' contributions, in rank order, for ranks of one host that see each other's
-/// already. They may not be `result`. Pure but for the memory given.
+/// What an allreduce makes of all ranks' contributions, for ranks that see each other's already: in rank order, or with
+/// `hosts` first those of each of them, in the order given, and then the hosts' values, in theirs. They may not be
+/// `result`. Pure but for the memory given.
 void combine_contributions(std::span<std::byte> result, std::span<const std::byte* const> contributions,
-                           const Reduction& reduction);
+                           const Reduction& reduction, std::span<const std::vector<int>> hosts = {});
 
 void broadcast(group::Lane& lane, std::span<std::byte> buffer, int root);
 

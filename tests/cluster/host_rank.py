@@ -1,5 +1,6 @@
 """What a rank of a job over several hosts runs in jobs_over_hosts_test.py: one of these functions."""
 
+import functools
 import os
 import signal
 import sys
@@ -32,6 +33,63 @@ def reduce_and_report() -> None:
     hvd.barrier()
     print(f"digest={digest} sent={bytes_sent() - before}", flush=True)
     hvd.shutdown()
+
+
+def sum_in_order() -> None:
+    """Compares every form of a reduce-scatter, and allreduces of hosts whose order no size changes, with the order of
+    docs/guide/numbers.md, of all ranks and of some."""
+    process_sets = [hvd.ProcessSet([0, 2]), hvd.ProcessSet([1, 2])]
+    hvd.init(process_sets=process_sets)
+    rank, size = hvd.rank(), hvd.size()
+    layout = [int(host) for host in os.environ["LAYOUT"].split()]
+    seed = 20261126
+    values = [_values(seed, number, 5 * size) for number in range(size)]
+    mine = values[rank]
+    own = slice(5 * rank, 5 * rank + 5)
+    wanted = _in_order(values, list(range(size)), layout, rank)[own]
+    assert torch.equal(hvd.reducescatter(mine, op=hvd.Sum), wanted), seed
+    for result in hvd.grouped_reducescatter([mine, mine], op=hvd.Sum):
+        assert torch.equal(result, wanted), seed
+    if max(layout) == 1:  # The order of more hosts depends on the size.
+        assert torch.equal(hvd.allreduce(mine, op=hvd.Sum), _in_order(values, list(range(size)), layout, rank)), seed
+    for process_set in process_sets:
+        members = process_set.ranks
+        if members is None or rank not in members:
+            continue
+        part = hvd.reducescatter(mine, op=hvd.Sum, process_set=process_set)
+        halves = _in_order(values, members, layout, rank).tensor_split([(5 * size + 1) // 2])
+        assert torch.equal(part, halves[members.index(rank)]), (seed, members)
+    hvd.shutdown()
+    address = os.environ["GYRE_RENDEZVOUS"].removeprefix("tcp:").rpartition(":")[0]
+    dist.init_process_group("gyre", init_method=f"tcp://{address}:29702", rank=rank, world_size=size)
+    output = torch.empty(5)
+    dist.reduce_scatter_tensor(output, mine)
+    assert torch.equal(output, wanted), seed
+    for counts in ([5] * size, [1, *[5] * (size - 2), 9]):
+        parts = list(mine.split(counts))
+        ragged = torch.empty(counts[rank])
+        dist.reduce_scatter(ragged, parts)
+        everything = _in_order(values, list(range(size)), layout, rank)
+        assert torch.equal(ragged, everything.split(counts)[rank]), (seed, counts)
+    leave()
+
+
+def _values(seed: int, rank: int, count: int) -> torch.Tensor:
+    """Numbers of different sizes: nearly every order of a sum rounds differently."""
+    generator = torch.Generator().manual_seed(seed + rank)
+    exponents = torch.randint(-12, 12, [count], generator=generator)
+    return torch.ldexp(torch.randn(count, generator=generator), exponents)
+
+
+def _in_order(values: list[torch.Tensor], ranks: list[int], layout: list[int], owner: int) -> torch.Tensor:
+    """Each host in the order of its ranks; the hosts in a circle that ends with the owner's."""
+    numbers: list[int] = []
+    for rank in ranks:
+        if layout[rank] not in numbers:
+            numbers.append(layout[rank])
+    sums = [functools.reduce(torch.add, [values[rank] for rank in ranks if layout[rank] == host]) for host in numbers]
+    last = numbers.index(layout[owner])
+    return functools.reduce(torch.add, sums[last + 1 :] + sums[: last + 1])
 
 
 def train() -> None:

@@ -40,8 +40,11 @@ def templates() -> Iterator[tuple[Hosts, list[RankTemplate]]]:
 def run(templates: tuple[Hosts, list[RankTemplate]], tmp_path: Path, evidence: list[Path]) -> RunJob:
     hosts, started = templates
 
-    def run(function: str, ranks_per_host: list[int], **variables: str) -> list[Outcome]:
-        host_of_rank = [host for host, count in enumerate(ranks_per_host) for _ in range(count)]
+    def run(
+        function: str, ranks_per_host: list[int], host_of_rank: list[int] | None = None, **variables: str
+    ) -> list[Outcome]:
+        if host_of_rank is None:
+            host_of_rank = [host for host, count in enumerate(ranks_per_host) for _ in range(count)]
         key_file = tmp_path / "key"
         key_file.touch(mode=0o600)
         key_file.write_bytes(secrets.token_bytes(32))
@@ -72,6 +75,12 @@ def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(
     payload = 2 * (count - 1) / count * (16 << 20)
     for _, sent in reports:
         assert payload <= int(sent) <= 1.05 * payload, reports
+
+
+@pytest.mark.parametrize("host_of_rank", [[0, 0, 1], [0, 1, 1], [0, 1, 0], [0, 1, 2, 0, 1], [0, 0, 1, 1]])
+def test_sums_are_in_the_promised_order_wherever_the_ranks_lie(run: RunJob, host_of_rank: list[int]) -> None:
+    finished = run("sum_in_order", [], host_of_rank, LAYOUT=" ".join(map(str, host_of_rank)))
+    assert all(rank.code == 0 for rank in finished), finished
 
 
 def test_ranks_of_a_host_spread_their_links_over_its_interfaces(

@@ -11,6 +11,7 @@ class Place(TypedDict):
     local_size: int
     cross_rank: int
     cross_size: int
+    host_of_rank: list[int]
     is_homogeneous: bool
 
 class BucketStatistics(TypedDict):
@@ -230,6 +231,7 @@ def combine_contributions(
     operation: int,
     prescale: float = 1.0,
     postscale: float = 1.0,
+    hosts: Sequence[Sequence[int]] = (),
 ) -> None: ...
 def start() -> Runtime: ...
 def announce_end(descriptor: int, rank: int) -> None: ...

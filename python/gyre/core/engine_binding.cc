@@ -154,6 +154,15 @@ int cross_rank(const engine::Runtime& runtime, const group::Topology& topology) 
   }));
 }
 
+/// By rank, the number of its host: hosts are numbered by their lowest ranks.
+std::vector<int> host_of_rank(const group::Topology& topology) {
+  std::vector<int> numbers(static_cast<std::size_t>(topology.size()));
+  for (std::size_t host = 0; host < topology.hosts().size(); ++host) {
+    for (const int rank : topology.hosts()[host]) numbers[static_cast<std::size_t>(rank)] = static_cast<int>(host);
+  }
+  return numbers;
+}
+
 /// Host index, position of the rank among the hosts that have as many ranks, …: what init() wants to know at once.
 nb::dict describe_place(const RuntimeOwner& self) {
   engine::Runtime& runtime = self.get();
@@ -166,6 +175,7 @@ nb::dict describe_place(const RuntimeOwner& self) {
   place["local_size"] = runtime.local_size();
   place["cross_rank"] = cross_rank(runtime, topology);
   place["cross_size"] = cross_size(runtime, topology);
+  place["host_of_rank"] = host_of_rank(topology);
   place["is_homogeneous"] =
       std::ranges::all_of(topology.hosts(), [&](const std::vector<int>& ranks) { return ranks.size() == own_count; });
   return place;

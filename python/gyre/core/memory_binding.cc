@@ -4,10 +4,12 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
 #include "gyre/base/fork.h"
 #include "gyre/collectives/collectives.h"
 #include "python/gyre/core/process_bound.h"
@@ -31,17 +33,22 @@ void keep_values(Memory& memory) {
 }
 
 void combine_contributions(AddressRange result, const std::vector<AddressRange>& contributions, int data_type,
-                           int operation, double prescale, double postscale) {
+                           int operation, double prescale, double postscale,
+                           const std::vector<std::vector<int>>& hosts) {
+  const auto is_rank = [&](int rank) { return rank >= 0 && static_cast<std::size_t>(rank) < contributions.size(); };
+  for (const std::vector<int>& ranks : hosts) {
+    if (ranks.empty() || !std::ranges::all_of(ranks, is_rank)) {
+      throw Error(ErrorCode::kInvalidArgument, "a host without ranks, or with one that contributes nothing");
+    }
+  }
   const collectives::Reduction reduction{.type = static_cast<collectives::DataType>(data_type),
                                          .operation = static_cast<collectives::ReduceOperation>(operation),
                                          .prescale = prescale,
                                          .postscale = postscale};
   const nanobind::gil_scoped_release released;
   std::vector<const std::byte*> sources;
-  for (const AddressRange& contribution : contributions) {
-    sources.push_back(to_span(contribution).data());
-  }
-  collectives::combine_contributions(to_span(result), sources, reduction);
+  for (const AddressRange& contribution : contributions) sources.push_back(to_span(contribution).data());
+  collectives::combine_contributions(to_span(result), sources, reduction, hosts);
 }
 
 }  // namespace
@@ -71,7 +78,9 @@ void bind_memory(nanobind::module_& module) {
   module.def("combine_contributions", &combine_contributions, nanobind::kw_only(), nanobind::arg("result"),
              nanobind::arg("contributions"), nanobind::arg("data_type"), nanobind::arg("operation"),
              nanobind::arg("prescale") = 1.0, nanobind::arg("postscale") = 1.0,
-             "What an allreduce of these (address, bytes), one per rank, gives, on this process alone.");
+             nanobind::arg("hosts") = std::vector<std::vector<int>>(),
+             "What an allreduce of these (address, bytes), one per rank, gives, on this process alone. `hosts`: the "
+             "ranks of\neach, in the order in which the hosts' values are combined; none: all ranks are on one.");
 }
 
 }  // namespace gyre::python

@@ -381,7 +381,8 @@ class GroupBase(_ProcessGroup):  # type: ignore[misc]
             return self._exchange_and_combine(output, inputs, combine, action, name, opts)
         reduction = _requests.reduction_of(opts.reduceOp, action)
         if uneven:
-            return self._exchange_and_combine(output, inputs, _requests.combination(reduction), action, name, opts)
+            combination = _requests.combination(reduction, self._runtime.place["host_of_rank"], self._own_rank)
+            return self._exchange_and_combine(output, inputs, combination, action, name, opts)
         place = _requests.landing(output)
         source = _requests.apart(_requests.packed(inputs), place)
         request = make_request(

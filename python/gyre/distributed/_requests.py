@@ -51,8 +51,14 @@ def reduction_of(operation: Any, action: str) -> Reduction:
     raise UnsupportedError(f"{action}: {name_of(operation)} is not supported; possible are {possible} and PREMUL_SUM")
 
 
-def combination(reduction: Reduction) -> Callable[[Sequence[torch.Tensor]], torch.Tensor]:
-    """The same on this rank alone: of all ranks' tensors, in the order of the ranks. They are overwritten."""
+def combination(
+    reduction: Reduction, host_of_rank: Sequence[int], own_rank: int
+) -> Callable[[Sequence[torch.Tensor]], torch.Tensor]:
+    """The same on this rank alone: of all ranks' tensors, in the order of a reduce-scatter whose result is this
+    rank's."""
+    count = max(host_of_rank) + 1
+    order = [(host_of_rank[own_rank] + 1 + place) % count for place in range(count)]
+    hosts = [[rank for rank, host in enumerate(host_of_rank) if host == number] for number in order]
 
     def combine(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         result = torch.empty_like(tensors[0])
@@ -63,6 +69,7 @@ def combination(reduction: Reduction) -> Callable[[Sequence[torch.Tensor]], torc
             operation=reduction.operation,
             prescale=reduction.prescale,
             postscale=reduction.postscale,
+            hosts=hosts,
         )
         return result
 
