@@ -15,18 +15,37 @@
 #include "gyre/net/segment.h"
 #include "gyre/params/internal/channel.h"
 #include "gyre/params/internal/exchange_trace.h"
+#include "gyre/params/internal/meetings.h"
 #include "gyre/params/internal/requests.h"
 #include "gyre/params/internal/shared_values.h"
 #include "gyre/params/internal/verdicts.h"
 
 namespace gyre::params {
 
+using internal::Meeting;
 using internal::Request;
 using internal::RequestKind;
 
+class Connection::Implementation {
+ public:
+  Implementation(group::Group& group, const Layout& layout)
+      : group_(group),
+        layout_((internal::check_layout(group, layout, false), layout)),
+        messages_(group, internal::kChannel, internal::describe_message) {}
+
+  group::Group& group() const { return group_; }
+  const Layout& layout() const { return layout_; }
+  group::PointToPoint& messages() { return messages_; }
+
+ private:
+  group::Group& group_;
+  const Layout layout_;
+  group::PointToPoint messages_;
+};
+
 class Client::Implementation {
  public:
-  Implementation(group::Group& group, const Layout& layout, TrainingSetup setup);
+  Implementation(std::unique_ptr<Connection::Implementation> connection, TrainingSetup setup);
 
   int worker() const { return layout_.worker_of(group_.rank()); }
   int workers() const { return layout_.workers; }
@@ -35,6 +54,8 @@ class Client::Implementation {
   void initialise(Values parameters);
   void pull(Values parameters);
   Outcome step(Gradients gradients, Values results, double rate);
+  void settle(Values parameters);
+  bool announce();
   void sum(std::span<double> values);
   void broadcast(std::span<std::byte> bytes);
   void leave();
@@ -57,22 +78,21 @@ class Client::Implementation {
                    std::vector<SteadyClock::time_point>* began = nullptr);
   void receive_blocks(Values tensors, bool in_place, Handles& arriving);
   void receive_verdict(Handles& arriving);
-  void receive_broadcast(std::span<std::byte> bytes);
+  void pause();
+  void resume(Meeting meeting);
+  void resume_at_servers();
+  void set(Values parameters);
   bool traced() const { return trace_ && trace_->runs(); }
   void trace_blocks(const std::vector<SteadyClock::time_point>& began, const Handles& sent, const Handles& arriving);
   Outcome outcome_of_step() const;
-  bool was_lost(int worker) const { return group_.was_lost(layout_.rank_of_worker(worker)); }
   void spread(std::size_t block, Values tensors) const;
   template <typename Value>
   void check_sizes(std::span<const std::span<Value>> tensors) const;
   int rank_of(std::size_t block) const { return layout_.rank_of_server(blocks_[block].server); }
   bool is_shared(std::size_t block) const { return shares_[static_cast<std::size_t>(blocks_[block].server)]; }
 
-  /// A message that no longer moves could be written to after its memory is gone: waits for all, then throws.
-  static void wait(const Handles& handles);
+  static void wait(const Handles& handles) { internal::wait_for_all(handles); }
 
-  group::Group& group_;
-  const Layout layout_;
   const TrainingSetup setup_;
   const std::vector<Block> blocks_;
   std::vector<std::array<std::byte, internal::kRequestBytes>> requests_;  // By server: the one on its way.
@@ -87,20 +107,21 @@ class Client::Implementation {
   std::uint64_t steps_ = 0;
   bool left_ = false;
   std::optional<internal::ExchangeTrace> trace_;
-  group::PointToPoint messages_;  // The first to go, as it uses the memory above.
+  std::unique_ptr<Connection::Implementation> connection_;  // It goes before the memory above, which it uses.
+  group::Group& group_ = connection_->group();
+  const Layout layout_ = connection_->layout();
+  group::PointToPoint& messages_ = connection_->messages();
+  const internal::Meetings meetings_{group_, messages_, layout_};
 };
 
-Client::Implementation::Implementation(group::Group& group, const Layout& layout, TrainingSetup setup)
-    : group_(group),
-      layout_(layout),
-      setup_(std::move(setup)),
-      blocks_((internal::check_layout(group, layout, false), check(setup_),
-               divide_into_blocks(setup_.tensor_values, setup_.shards))),
-      requests_(static_cast<std::size_t>(layout.servers)),
+Client::Implementation::Implementation(std::unique_ptr<Connection::Implementation> connection, TrainingSetup setup)
+    : setup_(std::move(setup)),
+      blocks_((check(setup_), divide_into_blocks(setup_.tensor_values, setup_.shards))),
+      requests_(static_cast<std::size_t>(connection->layout().servers)),
       out_(blocks_.size()),
       in_(blocks_.size()),
-      verdict_(setup_.consistency.needs_quorum() ? internal::verdict_bytes(layout.workers) : 0),
-      messages_(group, internal::kChannel, internal::describe_message) {
+      verdict_(setup_.consistency.needs_quorum() ? internal::verdict_bytes(connection->layout().workers) : 0),
+      connection_(std::move(connection)) {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
     if (blocks_[block].ranges.size() == 1) continue;
     out_[block].resize(static_cast<std::size_t>(blocks_[block].count));
@@ -126,18 +147,6 @@ void Client::Implementation::share_values() {
   if (std::ranges::find(shares_, true) != shares_.end()) {
     shared_.emplace(group_, layout_, worker(), value_count());
   }
-}
-
-void Client::Implementation::wait(const Handles& handles) {
-  std::exception_ptr failure;
-  for (const group::MessageHandle& handle : handles) {
-    try {
-      handle.wait();
-    } catch (const Error&) {
-      if (!failure) failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
 }
 
 void Client::Implementation::ask(int server, const Request& request, Handles& sent) {
@@ -241,15 +250,26 @@ void Client::Implementation::trace(std::shared_ptr<Timeline> timeline, std::span
   messages_.note_times();
 }
 
+/// If the worker that sets them dies, the next one does it again.
 void Client::Implementation::initialise(Values parameters) {
   check_sizes(parameters);
-  if (worker() == 0) {
-    Handles sent;
-    ask_all({.kind = RequestKind::kSet}, sent);
-    send_blocks(parameters, false, sent);
-    wait(sent);
+  pause();
+  for (bool set = false; !set;) {
+    const int source = meetings_.who_is_here(Meeting::kFirstParameters).front();
+    if (source == worker()) this->set(parameters);
+    std::array<double, 1> done = {source == worker() ? 1.0 : 0.0};
+    meetings_.meet(Meeting::kFirstParameters, done);
+    set = done[0] > 0;
   }
   pull(parameters);
+  meetings_.meet(Meeting::kFirstParameters, {});
+}
+
+void Client::Implementation::set(Values parameters) {
+  Handles sent;
+  ask_all({.kind = RequestKind::kSet}, sent);
+  send_blocks(parameters, false, sent);
+  wait(sent);
 }
 
 void Client::Implementation::pull(Values parameters) {
@@ -319,48 +339,67 @@ void Client::Implementation::trace_blocks(const std::vector<SteadyClock::time_po
   }
 }
 
-void Client::Implementation::sum(std::span<double> values) {
+bool Client::Implementation::announce() {
+  GYRE_CHECK(setup_.consistency.backup_workers > 0);
   const auto began = SteadyClock::now();
   Handles handles;
-  ask(0, {.kind = RequestKind::kSum, .payload_bytes = values.size_bytes()}, handles);
-  std::vector<double> result(values.size());
-  send_payload(0, std::as_bytes(values), handles);
-  handles.push_back(messages_.receive(layout_.rank_of_server(0), internal::kPayloadTag, internal::kBytesType,
-                                      std::as_writable_bytes(std::span(result))));
+  ask(0, {.kind = RequestKind::kAnnounce}, handles);
+  receive_verdict(handles);
   wait(handles);
-  std::ranges::copy(result, values.begin());
+  const Quorum::Verdict verdict = internal::decode_verdict(verdict_, layout_.workers);
+  const bool admitted = std::ranges::find(verdict.admitted, worker()) != verdict.admitted.end();
+  if (traced() && !admitted) trace_->add_call("STEP", began, "came too late and was dropped");
+  return admitted;
+}
+
+/// In bounded training no other worker waits for this one from now on, until it resumes or pulls.
+void Client::Implementation::pause() {
+  if (setup_.consistency.kind != Consistency::kBounded) return;
+  Handles sent;
+  ask_all({.kind = RequestKind::kPause}, sent);
+  wait(sent);
+}
+
+/// Returns when all workers have resumed, so that none runs ahead of one that still pauses.
+void Client::Implementation::resume(Meeting meeting) {
+  if (setup_.consistency.kind != Consistency::kBounded) return;
+  resume_at_servers();
+  meetings_.meet(meeting, {});
+}
+
+void Client::Implementation::resume_at_servers() {
+  Handles handles;
+  ask_all({.kind = RequestKind::kResume}, handles);
+  for (int server = 0; server < layout_.servers; ++server) {
+    handles.push_back(
+        messages_.receive(layout_.rank_of_server(server), internal::kPayloadTag, internal::kBytesType, {}));
+  }
+  wait(handles);
+}
+
+void Client::Implementation::settle(Values parameters) {
+  const auto began = SteadyClock::now();
+  pause();
+  meetings_.meet(Meeting::kSettle, {});
+  if (setup_.update.rule != Rule::kAverage) {
+    pull(parameters);
+    meetings_.meet(Meeting::kSettle, {});
+  }
+  if (traced()) trace_->add_call("SETTLE", began);
+}
+
+void Client::Implementation::sum(std::span<double> values) {
+  const auto began = SteadyClock::now();
+  pause();
+  meetings_.meet(Meeting::kMetrics, values);
+  resume(Meeting::kMetrics);
   if (traced()) trace_->add_call("SUM", began);
 }
 
 void Client::Implementation::broadcast(std::span<std::byte> bytes) {
-  if (worker() != 0) return receive_broadcast(bytes);
-  std::vector<std::pair<int, group::MessageHandle>> sent;
-  for (int other = 1; other < layout_.workers; ++other) {
-    sent.emplace_back(
-        other, messages_.send(layout_.rank_of_worker(other), internal::kBroadcastTag, internal::kBytesType, bytes));
-  }
-  std::exception_ptr failure;
-  for (const auto& [other, handle] : sent) {
-    try {
-      handle.wait();
-    } catch (const Error&) {
-      if (!was_lost(other) && !failure) failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
-}
-
-void Client::Implementation::receive_broadcast(std::span<std::byte> bytes) {
-  Bytes arrived(setup_.consistency.survives_losses ? bytes.size() : 0);  // What arrives in part must not count.
-  const std::span<std::byte> into = arrived.empty() ? bytes : std::span<std::byte>(arrived);
-  const auto handle = messages_.receive(layout_.rank_of_worker(0), internal::kBroadcastTag, internal::kBytesType, into);
-  try {
-    handle.wait();
-  } catch (const Error&) {
-    if (!was_lost(0)) throw;
-    return;
-  }
-  if (!arrived.empty()) std::ranges::copy(arrived, bytes.begin());
+  pause();
+  meetings_.broadcast(bytes);
+  resume(Meeting::kBroadcast);
 }
 
 void Client::Implementation::leave() {
@@ -370,8 +409,11 @@ void Client::Implementation::leave() {
   wait(sent);
 }
 
+Client::Client(std::unique_ptr<Connection> connection, TrainingSetup setup)
+    : implementation_(std::make_unique<Implementation>(std::move(connection->implementation_), std::move(setup))) {}
+
 Client::Client(group::Group& group, const Layout& layout, TrainingSetup setup)
-    : implementation_(std::make_unique<Implementation>(group, layout, std::move(setup))) {}
+    : Client(std::make_unique<Connection>(group, layout), std::move(setup)) {}
 
 Client::~Client() {
   if (std::uncaught_exceptions() > 0) return;
@@ -395,18 +437,26 @@ void Client::pull(Values parameters) { implementation_->pull(parameters); }
 Client::Outcome Client::step(Gradients gradients, Values results, double rate) {
   return implementation_->step(gradients, results, rate);
 }
+void Client::settle(Values parameters) { implementation_->settle(parameters); }
+bool Client::announce() { return implementation_->announce(); }
 void Client::sum(std::span<double> values) { implementation_->sum(values); }
 void Client::broadcast(std::span<std::byte> bytes) { implementation_->broadcast(bytes); }
 void Client::leave() { implementation_->leave(); }
 
-void leave_without_training(group::Group& group, const Layout& layout) {
-  internal::check_layout(group, layout, false);
+Connection::Connection(group::Group& group, const Layout& layout)
+    : implementation_(std::make_unique<Implementation>(group, layout)) {}
+
+Connection::~Connection() = default;
+
+void Connection::leave_without_training() {
   const auto request = internal::encode(Request{.kind = RequestKind::kLeave});
-  group::PointToPoint messages(group, internal::kChannel, internal::describe_message);
+  const Layout& layout = implementation_->layout();
   for (int server = 0; server < layout.servers; ++server) {
-    messages.send(layout.rank_of_server(server), internal::kRequestTag, internal::kBytesType, request).wait();
+    implementation_->messages()
+        .send(layout.rank_of_server(server), internal::kRequestTag, internal::kBytesType, request)
+        .wait();
   }
-  group.leave();
+  implementation_->group().leave();
 }
 
 }  // namespace gyre::params

@@ -13,6 +13,24 @@
 
 namespace gyre::params {
 
+/// What a worker exchanges messages with servers through. Collective among all ranks of the group, as soon as they have
+/// joined: servers run serve(). The group must outlive it. Error(kInvalidArgument) where this rank is not a worker.
+class Connection {
+ public:
+  Connection(group::Group& group, const Layout& layout);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// For a worker that ends without having made a Client: nobody waits for it, and it leaves the group.
+  void leave_without_training();
+
+ private:
+  friend class Client;
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
 /// A worker's side of the parameter servers. Every wait ends when the group fails. Not thread-safe.
 ///
 /// Gradients and parameters are spans of float32, one for each tensor of the setup, in its order and of its sizes; what
@@ -22,8 +40,9 @@ class Client {
   using Values = std::span<const std::span<float>>;
   using Gradients = std::span<const std::span<const float>>;
 
-  /// Collective among all ranks of the group: servers run serve(). The group must outlive it. Errors are those of
-  /// check() and of the group.
+  /// Tells the servers the setup; waits for no other worker. Errors are those of check() and of the group.
+  Client(std::unique_ptr<Connection> connection, TrainingSetup setup);
+  /// With a connection of its own.
   Client(group::Group& group, const Layout& layout, TrainingSetup setup);
   ~Client();
   Client(const Client&) = delete;
@@ -42,12 +61,19 @@ class Client {
   /// the time. Error(kResourceExhausted).
   Values memory();
 
-  /// Worker 0's values become the servers', and so everybody's. Collective among the workers, once, before any step;
-  /// not with Rule::kAverage, where servers hold no parameters.
+  /// The values of the first worker, in their order, that has not left or died become the servers', and so everybody's.
+  /// Collective among the workers, who are between two steps. Not with Rule::kAverage, where servers hold no
+  /// parameters.
   void initialise(Values parameters);
 
   /// The servers' values as they are now. Not with Rule::kAverage.
   void pull(Values parameters);
+
+  /// Waits until all workers are here, and with all steps taken gives each of them the servers' values, the same ones:
+  /// nobody goes on before everybody has them. Collective among the workers, however far apart their steps are, but in
+  /// sync without backup workers, where they have to be equal (kMismatch on all). With Rule::kAverage `parameters` are
+  /// left alone.
+  void settle(Values parameters);
 
   /// What has become of a step's gradients.
   struct Outcome {
@@ -56,17 +82,23 @@ class Client {
     std::vector<int> contributors;
   };
 
+  /// With backup workers: whether the gradient that this worker has now, of the values that it got last, will be part
+  /// of a step. If it will, the next call is step(); otherwise it is late, and the step is over for which it was meant.
+  bool announce();
+
   /// One step: `gradients` go to the servers, and what they answer to `results`: the new parameters, or with
   /// Rule::kAverage the averaged gradients. Both directions run at the same time, block by block. `gradients` and
   /// `results` may be the same memory, tensor by tensor, and best are memory().
   Outcome step(Gradients gradients, Values results, double rate);
 
   /// Adds up what the workers that have not left give, in the order of the workers, in place. Each of them calls it as
-  /// often, with as many values, however far apart their steps are. For a handful of metrics.
+  /// often, with as many values, however far apart their steps are, but in sync without backup workers, where they have
+  /// to be equal (kMismatch on all). For a handful of metrics.
   void sum(std::span<double> values);
 
-  /// Worker 0's bytes become everybody's, from worker to worker. Collective among the workers, none of whom has left;
-  /// equally many on each (kMismatch). Where losses are survived and worker 0 has died, everybody keeps its own.
+  /// The bytes of the first worker, in their order, that has not left or died become everybody's, from worker to
+  /// worker. Collective among the workers; equally many on each (kMismatch). Where losses are survived, everybody gets
+  /// the same bytes whoever dies.
   void broadcast(std::span<std::byte> bytes);
 
   /// This worker has no more data: nobody waits for it any more. The last call; the destructor makes it, and leaves the
@@ -77,8 +109,5 @@ class Client {
   class Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
-
-/// For a worker that ends without having made a Client: nobody waits for it, and it leaves the group.
-void leave_without_training(group::Group& group, const Layout& layout);
 
 }  // namespace gyre::params

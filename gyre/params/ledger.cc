@@ -69,7 +69,7 @@ Ledger::Decision Ledger::decide(std::uint32_t block) {
 std::vector<Ledger::Answer> Ledger::release() {
   std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max();
   for (const Worker& worker : workers_) {
-    if (worker.active) slowest = std::min(slowest, worker.clock);
+    if (worker.active && !worker.pauses) slowest = std::min(slowest, worker.clock);
   }
   std::vector<Answer> answers;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
@@ -81,13 +81,44 @@ std::vector<Ledger::Answer> Ledger::release() {
   return answers;
 }
 
-std::vector<Ledger::Decision> Ledger::leave(int number) {
-  Worker& worker = workers_.at(static_cast<std::size_t>(number));
-  if (!worker.active || step_begun(worker) || worker.waits) {
-    throw Error(ErrorCode::kProtocol,
-                fmt::format("worker {} left {}", number, worker.active ? "in the middle of a step" : "twice"));
+std::vector<Ledger::Decision> Ledger::released() {
+  std::vector<Decision> decisions;
+  if (options_.kind == Consistency::kBounded) {
+    decisions.push_back({.contributors = {}, .block = 0, .answers = release()});
   }
-  return decide_without(worker);
+  return decisions;
+}
+
+void Ledger::check_between_steps(int number, std::string_view what) const {
+  const Worker& worker = workers_.at(static_cast<std::size_t>(number));
+  if (worker.active && !step_begun(worker) && !worker.waits) return;
+  throw Error(ErrorCode::kProtocol, fmt::format("worker {} {} {}", number, what,
+                                                worker.active ? "in the middle of a step" : "after it had left"));
+}
+
+std::vector<Ledger::Decision> Ledger::pause(int number) {
+  check_between_steps(number, "paused");
+  workers_[static_cast<std::size_t>(number)].pauses = true;
+  return released();
+}
+
+void Ledger::resume(int number) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(number));
+  if (!worker.pauses) return;
+  std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t fastest = 0;
+  for (const Worker& other : workers_) {
+    if (!other.active) continue;
+    fastest = std::max(fastest, other.clock);
+    if (!other.pauses) slowest = std::min(slowest, other.clock);
+  }
+  worker.clock = std::max(worker.clock, std::min(slowest, fastest));
+  worker.pauses = false;
+}
+
+std::vector<Ledger::Decision> Ledger::leave(int number) {
+  check_between_steps(number, "left");
+  return decide_without(workers_[static_cast<std::size_t>(number)]);
 }
 
 std::vector<Ledger::Decision> Ledger::lose(int number) {
@@ -100,10 +131,7 @@ std::vector<Ledger::Decision> Ledger::lose(int number) {
 
 std::vector<Ledger::Decision> Ledger::decide_without(Worker& worker) {
   worker.active = false;
-  std::vector<Decision> decisions;
-  if (options_.kind == Consistency::kBounded) {
-    decisions.push_back({.contributors = {}, .block = 0, .answers = release()});
-  }
+  std::vector<Decision> decisions = released();
   if (options_.kind == Consistency::kSync) {
     for (std::uint32_t block = 0; block < blocks_; ++block) {
       Decision decision = decide(block);

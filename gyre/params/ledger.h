@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace gyre::params {
@@ -36,7 +37,8 @@ struct ConsistencyOptions {
 /// between its steps, all servers decide on the same workers for the same step.
 /// kBounded (Ho et al., NIPS 2013): clock c of a worker counts its steps. The answer to its step c - 1 is given when
 /// all workers that have not left have clock c - s at least, so c_max - c_min <= s holds among those at work, and the
-/// answer holds every update with a timestamp of at most c - s - 1.
+/// answer holds every update with a timestamp of at most c - s - 1. A worker that pauses is not at work. When it goes
+/// on, it has as many steps as the slowest one at work at least, or where nobody is at work, as the one that has most.
 class Ledger {
  public:
   struct Answer {
@@ -66,6 +68,11 @@ class Ledger {
   /// dropped.
   std::vector<Decision> lose(int worker);
 
+  /// Between two of its steps the worker waits for others: in kBounded nobody waits for it until it resumes.
+  /// Error(kProtocol) in the middle of a step, or after it has left.
+  std::vector<Decision> pause(int worker);
+  void resume(int worker);
+
   int active_workers() const;
   /// Steps that the worker has handed in completely.
   std::uint64_t clock(int worker) const { return workers_.at(static_cast<std::size_t>(worker)).clock; }
@@ -77,11 +84,14 @@ class Ledger {
     std::uint32_t handed_in = 0;  ///< Blocks of the step it is in.
     std::vector<bool> has_block;  ///< Which.
     bool waits = false;           ///< kBounded: for slower workers, with all its answers.
+    bool pauses = false;
   };
 
   std::vector<Decision> decide_without(Worker& worker);
   Decision decide(std::uint32_t block);
   std::vector<Answer> release();
+  std::vector<Decision> released();
+  void check_between_steps(int number, std::string_view what) const;
   bool step_begun(const Worker& worker) const { return worker.handed_in > 0; }
 
   ConsistencyOptions options_;

@@ -54,6 +54,22 @@ TEST(Ledger, a_bounded_worker_waits_for_the_slowest) {
   EXPECT_THAT(ledger.hand_in(1, 0).answers, ElementsAre(Ledger::Answer{0, 0}, Ledger::Answer{1, 0}));
 }
 
+TEST(Ledger, no_bounded_worker_waits_for_one_that_pauses) {
+  Ledger ledger(3, 1, {.kind = Consistency::kBounded, .staleness = 0});
+  EXPECT_THAT(ledger.hand_in(0, 0).answers, IsEmpty());
+  EXPECT_THAT(ledger.hand_in(1, 0).answers, IsEmpty());
+  const auto decisions = ledger.pause(2);
+  ASSERT_EQ(decisions.size(), 1U);
+  EXPECT_THAT(decisions[0].answers, ElementsAre(Ledger::Answer{0, 0}, Ledger::Answer{1, 0}));
+  ledger.pause(0);
+  EXPECT_THAT(ledger.hand_in(1, 0).answers, ElementsAre(Ledger::Answer{1, 0}));
+  ledger.pause(1);
+  for (const int worker : {2, 0, 1}) ledger.resume(worker);
+  for (const int worker : {0, 1, 2}) EXPECT_EQ(ledger.clock(worker), 2U) << "from here on they go together";
+  EXPECT_THAT(ledger.hand_in(1, 0).answers, IsEmpty());
+  EXPECT_THROW(ledger.pause(1), Error) << "in the middle of a step";
+}
+
 TEST(Ledger, what_the_protocol_does_not_allow_is_an_error) {
   Ledger ledger(2, 2, {});
   ledger.hand_in(0, 0);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "gyre/base/error.h"
 
@@ -25,7 +26,7 @@ Quorum::Verdicts Quorum::ready(int number, bool asks) {
   worker.ready_servers = 0;
   if (asks || worker.seen_steps < steps_) {
     worker.seen_steps = steps_;
-    Verdict verdict{.step = steps_, .contributors = {}, .late = {}, .asking = {}};
+    Verdict verdict = nothing();
     (asks ? verdict.asking : verdict.late).push_back(number);
     return {std::move(verdict)};
   }
@@ -33,23 +34,67 @@ Quorum::Verdicts Quorum::ready(int number, bool asks) {
   return decide();
 }
 
+Quorum::Verdicts Quorum::announce(int number) {
+  Worker& worker = at(number);
+  if (worker.lost) return {};
+  if (!worker.active || worker.complete || worker.ready_servers > 0) {
+    throw Error(ErrorCode::kProtocol, fmt::format("worker {} announced a gradient {}", number,
+                                                  worker.active ? "in the middle of a step" : "after it had left"));
+  }
+  if (worker.seen_steps < steps_) {
+    Verdict verdict = nothing();
+    verdict.refused.push_back(number);
+    return {std::move(verdict)};
+  }
+  give_up(number);
+  announced_.push_back(number);
+  return decide();
+}
+
+/// What the worker has announced does not count.
+void Quorum::give_up(int number) {
+  at(number).admitted = false;
+  std::erase(announced_, number);
+}
+
+/// Takes a step if it is time, and admits whom there is room for.
 Quorum::Verdicts Quorum::decide() {
   const auto at_work = std::ranges::count_if(workers_, [](const Worker& each) { return each.active && !each.pauses; });
   const auto complete = std::ranges::count(workers_, true, &Worker::complete);
-  const auto wanted = static_cast<std::ptrdiff_t>(workers_.size()) - backup_;
-  if (complete == 0 || complete < std::min(wanted, at_work)) return {};
-  Verdict verdict{.step = ++steps_, .contributors = {}, .late = {}, .asking = {}};
+  const bool all_admitted_are_complete =
+      std::ranges::all_of(workers_, [](const Worker& each) { return !each.admitted || each.complete; });
+  Verdicts verdicts;
+  if (complete > 0 && all_admitted_are_complete && complete >= std::min(places(), at_work)) {
+    take_step(verdicts.emplace_back(nothing()));
+  }
+  admit(verdicts);
+  return verdicts;
+}
+
+void Quorum::take_step(Verdict& verdict) {
+  verdict.step = ++steps_;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (!workers_[i].complete) continue;
     verdict.contributors.push_back(static_cast<int>(i));
-    workers_[i].complete = false;
+    workers_[i].complete = workers_[i].admitted = false;
     workers_[i].seen_steps = steps_;
   }
-  return {std::move(verdict)};
+  verdict.refused = std::exchange(announced_, {});  // Of the parameters before.
+}
+
+void Quorum::admit(Verdicts& verdicts) {
+  auto taken = std::ranges::count_if(workers_, [](const Worker& each) { return each.admitted || each.complete; });
+  while (!announced_.empty() && taken++ < places()) {
+    Verdict& verdict = verdicts.emplace_back(nothing());
+    verdict.admitted.push_back(announced_.front());
+    at(announced_.front()).admitted = true;
+    announced_.erase(announced_.begin());
+  }
 }
 
 Quorum::Verdicts Quorum::pause(int worker) {
   at(worker).pauses = true;
+  give_up(worker);
   return decide();
 }
 
@@ -65,13 +110,15 @@ Quorum::Verdicts Quorum::leave(int number) {
                 fmt::format("worker {} left {}", number, worker.active ? "in the middle of a step" : "twice"));
   }
   worker.active = false;
+  give_up(number);
   return decide();
 }
 
 Quorum::Verdicts Quorum::lose(int number) {
   Worker& worker = at(number);
   if (!worker.active) return {};
-  worker = {.active = false, .lost = true, .pauses = false, .complete = false, .ready_servers = 0, .seen_steps = 0};
+  give_up(number);
+  worker = {.active = false, .lost = true};
   return decide();
 }
 

@@ -54,6 +54,41 @@ TEST(Quorum, no_step_waits_for_workers_that_are_busy_with_something_else_or_gone
   EXPECT_EQ(quorum.active_workers(), 2);
 }
 
+Verdict admitted(int worker, std::uint64_t step) {
+  return {.step = step, .contributors = {}, .late = {}, .asking = {}, .admitted = {worker}};
+}
+
+TEST(Quorum, gradients_that_are_announced_after_a_step_has_all_its_places_are_refused_when_it_is_taken) {
+  Quorum quorum(3, 1, 1);
+  EXPECT_THAT(quorum.announce(2), ElementsAre(admitted(2, 0)));
+  EXPECT_THAT(quorum.announce(0), ElementsAre(admitted(0, 0)));
+  EXPECT_THAT(quorum.announce(1), IsEmpty());
+  EXPECT_THAT(quorum.ready(2, false), IsEmpty());
+  EXPECT_THAT(quorum.ready(0, false),
+              ElementsAre(Verdict{
+                  .step = 1, .contributors = {0, 2}, .late = {}, .asking = {}, .admitted = {}, .refused = {1}}));
+  EXPECT_THAT(
+      quorum.announce(1),
+      ElementsAre(Verdict{.step = 1, .contributors = {}, .late = {}, .asking = {}, .admitted = {}, .refused = {1}}))
+      << "it has not asked for the parameters";
+  EXPECT_THAT(quorum.ready(1, true), ElementsAre(Verdict{.step = 1, .contributors = {}, .late = {}, .asking = {1}}));
+  EXPECT_THAT(quorum.announce(1), ElementsAre(admitted(1, 1)));
+}
+
+TEST(Quorum, an_admitted_worker_that_dies_or_pauses_gives_its_place_to_the_next) {
+  for (const bool dies : {false, true}) {
+    Quorum quorum(3, 1, 1);
+    EXPECT_THAT(quorum.announce(0), ElementsAre(admitted(0, 0)));
+    EXPECT_THAT(quorum.announce(1), ElementsAre(admitted(1, 0)));
+    EXPECT_THAT(quorum.announce(2), IsEmpty());
+    EXPECT_THAT(quorum.ready(0, false), IsEmpty());
+    EXPECT_THAT(dies ? quorum.lose(1) : quorum.pause(1), ElementsAre(admitted(2, 0)));
+    EXPECT_THAT(quorum.announce(2), ElementsAre(admitted(2, 0))) << "again";
+    EXPECT_THAT(quorum.ready(2, false),
+                ElementsAre(Verdict{.step = 1, .contributors = {0, 2}, .late = {}, .asking = {}}));
+  }
+}
+
 TEST(Quorum, what_a_dead_worker_had_sent_does_not_count) {
   Quorum quorum(2, 2, 0);
   quorum.ready(0, false);
@@ -86,6 +121,7 @@ class Schedule {
         backup_(static_cast<int>(random_.below(workers_.size()))),
         quorum_(static_cast<int>(workers_.size()), servers_, backup_) {
     for (Worker& worker : workers_) worker.steps_left = 1 + random_.below(5);
+    announces_ = backup_ > 0 && random_.below(2) == 0;
   }
 
   void run() {
@@ -107,6 +143,8 @@ class Schedule {
     std::uint64_t steps_left = 0;
     int on_their_way = 0;  ///< Of its gradient: servers that do not have it yet.
     bool waits = false;
+    bool announced = false;
+    bool asks = false;
     bool sums = false;
     bool dead = false;
     bool left = false;
@@ -129,10 +167,10 @@ class Schedule {
     }
     if (worker.on_their_way > 0) {
       --worker.on_their_way;
-      take(quorum_.ready(number, false));
+      take(quorum_.ready(number, worker.asks));
       return true;
     }
-    if (worker.waits || worker.sums) return false;
+    if (worker.waits || worker.sums || worker.announced) return false;
     if (worker.steps_left == 0) {
       worker.left = true;
       take(quorum_.leave(number));
@@ -147,9 +185,19 @@ class Schedule {
     }
     --worker.steps_left;
     ++worker.sent;
+    if (announces_) {
+      worker.announced = true;
+      take(quorum_.announce(number));
+    } else {
+      send(worker, false);
+    }
+    return true;
+  }
+
+  void send(Worker& worker, bool asks) {
+    worker.asks = asks;
     worker.waits = true;
     worker.on_their_way = servers_;
-    return true;
   }
 
   /// The sum is there when all have given.
@@ -172,7 +220,19 @@ class Schedule {
         EXPECT_EQ(at(number).seen, steps_ - 1) << "a gradient of other parameters";
         answer(number);
       }
+      for (const int number : verdict.admitted) {
+        EXPECT_TRUE(std::exchange(at(number).announced, false));
+        EXPECT_EQ(at(number).seen, steps_) << "a gradient of other parameters";
+        send(at(number), false);
+      }
+      for (const int number : verdict.refused) {
+        EXPECT_TRUE(std::exchange(at(number).announced, false));
+        EXPECT_LT(at(number).seen, steps_) << "a gradient was dropped that was not late";
+        send(at(number), true);
+      }
+      for (const int number : verdict.asking) answer(number);
       for (const int number : verdict.late) {
+        EXPECT_FALSE(announces_) << "a gradient was dropped after it had been admitted";
         EXPECT_LT(at(number).seen, steps_) << "a gradient was dropped that was not late";
         answer(number);
       }
@@ -188,6 +248,7 @@ class Schedule {
   }
 
   Random random_;
+  bool announces_ = false;
   std::vector<Worker> workers_;
   int servers_;
   int backup_;

@@ -79,6 +79,8 @@ class Server {
   void take_in_place(int worker, double rate);
   void take_messages(int worker, double rate);
   void take(int worker, std::size_t block, double rate);
+  void announce(int worker);
+  void resume(int worker);
   void give_to_board(int worker, const Request& request);
   void leave(int worker);
   void lose(int worker);
@@ -110,7 +112,6 @@ class Server {
   std::unique_ptr<internal::Shard> shard_;  // Made by the first worker, before anybody else uses it.
   bool set_ GYRE_GUARDED_BY(mutex_) = false;
   std::uint64_t late_ = 0;                               // Of the thread that carries out verdicts.
-  bool nobody_sets_ GYRE_GUARDED_BY(mutex_) = false;     // Worker 0 is gone.
   std::vector<int> gone_early_ GYRE_GUARDED_BY(mutex_);  // Before there was a shard.
   int finished_ GYRE_GUARDED_BY(mutex_) = 0;             // Workers that have left in good order.
   std::optional<Error> failure_ GYRE_GUARDED_BY(mutex_);
@@ -176,6 +177,9 @@ bool Server::answer_request(int worker, const Request& request) {
     case RequestKind::kPull: pull(worker); return true;
     case RequestKind::kStep:
     case RequestKind::kStepInPlace: step(worker, request); return true;
+    case RequestKind::kAnnounce: announce(worker); return true;
+    case RequestKind::kPause: answer(shard_for(worker).pause(worker)); return true;
+    case RequestKind::kResume: resume(worker); return true;
     case RequestKind::kSum: give_to_board(worker, request); return true;
     case RequestKind::kLeave: leave(worker); return false;
   }
@@ -220,6 +224,7 @@ void Server::begin(const TrainingSetup& setup) {
   }
   shard_ = std::make_unique<internal::Shard>(setup, server_, layout_.workers);
   set_ = setup.update.rule == Rule::kAverage;  // There is nothing to set.
+  if (consistency.kind == Consistency::kSync && consistency.backup_workers == 0) board_.require_equal_steps();
   if (consistency.needs_quorum()) {
     verdicts_ = std::make_unique<internal::Verdicts>(
         messages_, layout_, server_, consistency.backup_workers,
@@ -273,14 +278,14 @@ internal::Shard& Server::shard_for(int worker) const {
   return *shard_;
 }
 
+/// While the workers meet, so nobody steps. What comes from a worker that dies meanwhile is overwritten by another one.
 void Server::set(int worker) {
-  {
-    const MutexLock lock(mutex_);
-    if (worker != 0 || set_) throw Error(ErrorCode::kProtocol, "the parameters are set by worker 0, once");
-  }
-  for (std::size_t block = 0; block < shard_for(worker).blocks(); ++block) {
-    receive(worker, internal::tag_of_block(shard_->number_of(block)),
-            std::as_writable_bytes(shard_->initial_values(block)));
+  internal::Shard& shard = shard_for(worker);
+  std::vector<float> values;
+  for (std::size_t block = 0; block < shard.blocks(); ++block) {
+    values.resize(shard.values(block).size());
+    receive(worker, internal::tag_of_block(shard.number_of(block)), std::as_writable_bytes(std::span(values)));
+    shard.set(block, values);
   }
   const MutexLock lock(mutex_);
   set_ = true;
@@ -289,9 +294,8 @@ void Server::set(int worker) {
 
 void Server::wait_until_set() {
   const MutexLock lock(mutex_);
-  while (!set_ && !failure_ && !nobody_sets_) changed_.wait(mutex_);
+  while (!set_ && !failure_) changed_.wait(mutex_);
   if (failure_) throw Error(*failure_);
-  if (!set_) throw Error(ErrorCode::kPeerLost, "worker 0 ended before it had set the parameters");
 }
 
 void Server::pull(int worker) {
@@ -299,6 +303,7 @@ void Server::pull(int worker) {
     throw Error(ErrorCode::kProtocol, "a server that averages gradients holds no parameters");
   }
   wait_until_set();
+  shard_->resume(worker);
   sessions_[static_cast<std::size_t>(worker)].in_place = false;
   if (verdicts_) return verdicts_->ready(worker, true);
   answer_with_all_blocks(worker);
@@ -312,6 +317,7 @@ void Server::step(int worker, const Request& request) {
     throw Error(ErrorCode::kProtocol,
                 fmt::format("step {} of a worker came where step {} was due", request.step, session.steps));
   }
+  if (server_ == 0) board_.begin_step(worker, request.step);
   session.in_place = request.kind == RequestKind::kStepInPlace;
   if (session.in_place && !session.shared) {
     throw Error(ErrorCode::kProtocol, "a worker of another host has no memory in common with this server");
@@ -378,7 +384,12 @@ void Server::answer_with_all_blocks(int worker) {
 void Server::carry_out(const Quorum::Verdict& verdict) {
   if (!verdict.contributors.empty()) shard_->apply(verdict.contributors);
   const auto words = std::make_shared<const Bytes>(internal::encode(verdict, layout_.workers));
-  late_ += verdict.late.size();
+  late_ += verdict.late.size() + verdict.refused.size();
+  for (const std::vector<int>& workers : {verdict.admitted, verdict.refused}) {
+    for (const int worker : workers) {
+      if (server_ == 0) send(worker, internal::kVerdictTag, internal::kBytesType, *words, words);
+    }
+  }
   for (const std::vector<int>& workers : {verdict.contributors, verdict.late, verdict.asking}) {
     for (const int worker : workers) {
       if (server_ == 0) send(worker, internal::kVerdictTag, internal::kBytesType, *words, words);
@@ -413,12 +424,27 @@ void Server::send_values(int worker, std::uint32_t block) {
   send(worker, tag, internal::kBytesType, std::as_bytes(values));
 }
 
+void Server::announce(int worker) {
+  static_cast<void>(shard_for(worker));
+  if (server_ != 0 || !verdicts_) throw Error(ErrorCode::kProtocol, "there is nobody to announce a gradient to");
+  wait_until_set();
+  verdicts_->announce(worker);
+}
+
+void Server::resume(int worker) {
+  shard_for(worker).resume(worker);
+  send(worker, internal::kPayloadTag, internal::kBytesType, {});
+}
+
 void Server::give_to_board(int worker, const Request& request) {
+  if (request.step >= internal::kMeetings) {
+    throw Error(ErrorCode::kProtocol, fmt::format("there is no meeting {}", request.step));
+  }
   const Bytes payload = receive_payload(worker, request);
   std::vector<double> values(payload.size() / sizeof(double));
   std::memcpy(values.data(), payload.data(), values.size() * sizeof(double));
-  if (verdicts_) verdicts_->pause(worker);
-  answer(board_.give(worker, std::move(values)));
+  if (verdicts_ && !board_.requires_equal_steps()) verdicts_->pause(worker);
+  answer(board_.give(worker, static_cast<internal::Meeting>(request.step), std::move(values)));
 }
 
 void Server::answer(const std::optional<Board::Sum>& sum) {
@@ -444,10 +470,6 @@ void Server::leave(int worker) {
 
 /// It has not trained, or died: it is taken out of whatever waits for it.
 void Server::gone_early(int worker) {
-  if (worker == 0 && !set_) {
-    nobody_sets_ = true;
-    changed_.notify_all();
-  }
   if (!shard_) return gone_early_.push_back(worker);
   lose_from_shard(worker);
 }

@@ -30,7 +30,7 @@ TEST_P(Survivors, go_on_when_a_worker_dies_between_any_two_messages) {
       EXPECT_EQ(sum[0], 2);
       std::vector<double> values(10, client.worker());
       client.broadcast(std::as_writable_bytes(std::span(values)));
-      EXPECT_EQ(values[0], died_at == 0 ? client.worker() : 0);
+      EXPECT_EQ(values[0], died_at == 0 ? 1 : 0) << "those of the first survivor";
       ++finished;
     });
     EXPECT_EQ(finished, 2);
@@ -91,7 +91,7 @@ TEST(ParameterServers, a_worker_that_fails_ends_the_servers_and_the_others_with_
   EXPECT_THAT(failure, HasSubstr("the disk of worker 1 is full"));
 }
 
-TEST(ParameterServers, end_with_one_message_when_all_workers_have_died_or_the_one_with_the_parameters) {
+TEST(ParameterServers, end_with_one_message_when_all_workers_have_died) {
   const Layout layout{.workers = 2, .servers = 2};
   const TrainingSetup setup = setup_of(2, {}, {.kind = Consistency::kAsync, .survives_losses = true});
   const std::string all = failure_of(layout, [&](group::Group& group) {
@@ -101,15 +101,81 @@ TEST(ParameterServers, end_with_one_message_when_all_workers_have_died_or_the_on
     throw Error(ErrorCode::kIo, "the disk is full");
   });
   EXPECT_THAT(all, HasSubstr("all 2 workers have died"));
-  const std::string first = failure_of(layout, [&](group::Group& group) {
-    Client client(group, layout, setup);
+}
+
+TEST(ParameterServers, the_first_worker_alive_sets_the_parameters) {
+  const Layout layout{.workers = 3, .servers = 2};
+  const TrainingSetup setup = setup_of(2, {}, {.kind = Consistency::kAsync, .survives_losses = true});
+  std::atomic<int> finished = 0;
+  run(layout, setup, [&](Client& client) {
     Tensors parameters = zeros();
+    parameters[0][0] = static_cast<float>(client.worker());
     std::vector<double> values(1);
-    client.sum(values);  // Now both are known.
+    client.sum(values);  // Now all are known.
     if (client.worker() == 0) throw Error(ErrorCode::kIo, "the disk is full");
     client.initialise(spans(parameters));
+    EXPECT_EQ(parameters[0][0], 1);
+    ++finished;
   });
-  EXPECT_THAT(first, HasSubstr("worker 0 ended before it had set the parameters"));
+  EXPECT_EQ(finished, 2);
+}
+
+/// Otherwise the two would wait for each other without a word.
+TEST(ParameterServers, unequal_numbers_of_steps_in_sync_are_refused_with_both_counts) {
+  const Layout layout{.workers = 3, .servers = 2};
+  for (const bool survives : {false, true}) {
+    const TrainingSetup setup = setup_of(2, {.rule = Rule::kAverage}, {.survives_losses = survives});
+    const std::string failure = failure_of(layout, [&](group::Group& group) {
+      Client client(group, layout, setup);
+      Tensors gradients = zeros();
+      for (int step = 0; step < 2 + client.worker(); ++step) take_step(client, true, gradients, gradients, 0);
+      client.settle(spans(gradients));
+    });
+    EXPECT_THAT(failure, testing::ContainsRegex("worker 0 is at settle.. after 2 steps, and worker [12] takes step 3"));
+  }
+}
+
+TEST(ParameterServers, workers_that_meet_for_different_things_fail_with_one_message) {
+  const Layout layout{.workers = 2, .servers = 1};
+  const std::string failure = failure_of(layout, [&](group::Group& group) {
+    Client client(group, layout, setup_of(1, {.rule = Rule::kAverage}));
+    Tensors tensors = zeros();
+    std::vector<double> values(1);
+    if (client.worker() == 0) return client.sum(values);
+    client.settle(spans(tensors));
+  });
+  EXPECT_THAT(failure, HasSubstr("adding up metrics"));
+  EXPECT_THAT(failure, HasSubstr("at settle()"));
+  EXPECT_THAT(failure, HasSubstr("all workers have to make these calls in the same order"));
+}
+
+/// Every consistency, uneven data: after settle() all have the same values, and each worker's steps are in them.
+TEST(ParameterServers, settle_waits_for_the_worker_with_the_most_steps) {
+  const Layout layout{.workers = 3, .servers = 2};
+  for (const ConsistencyOptions& consistency :
+       {ConsistencyOptions{.backup_workers = 1, .survives_losses = true},
+        ConsistencyOptions{.kind = Consistency::kAsync, .survives_losses = true},
+        ConsistencyOptions{.kind = Consistency::kBounded, .staleness = 1, .survives_losses = true}}) {
+    std::vector<Tensors> results(3);
+    run(layout, setup_of(2, {}, consistency), [&](Client& client) {
+      Tensors parameters = zeros();
+      client.initialise(spans(parameters));
+      Tensors gradients = zeros();
+      for (int epoch = 0; epoch < 3; ++epoch) {
+        for (int step = 0; step < 4 * client.worker(); ++step) {
+          gradients[1][100] = -1;
+          take_step(client, in_turns(client.worker(), step), gradients, parameters, 1);
+        }
+        client.settle(spans(parameters));
+        if (consistency.backup_workers == 0) {
+          EXPECT_EQ(parameters[1][100], 12.0F * static_cast<float>(epoch + 1));
+        }
+      }
+      results[static_cast<std::size_t>(client.worker())] = parameters;
+    });
+    EXPECT_EQ(results[0], results[2]);
+    EXPECT_EQ(results[1], results[2]);
+  }
 }
 
 }  // namespace

@@ -212,7 +212,7 @@ TEST(ParameterServers, a_worker_that_never_trains_holds_up_nobody) {
   const Layout layout{.workers = 2, .servers = 2};
   group::run_in_process(layout.size(), [&](group::Group& group) {
     if (layout.is_server(group.rank())) return static_cast<void>(serve(group, layout));
-    if (layout.worker_of(group.rank()) == 1) return leave_without_training(group, layout);
+    if (layout.worker_of(group.rank()) == 1) return Connection(group, layout).leave_without_training();
     Client client(group, layout, setup_of(2, {}));
     Tensors parameters = zeros();
     client.initialise(spans(parameters));

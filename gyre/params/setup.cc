@@ -9,7 +9,7 @@
 namespace gyre::params {
 namespace {
 
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint8_t kVersion = 3;
 constexpr int kMostBackupWorkers = 1 << 16;
 constexpr std::uint32_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;

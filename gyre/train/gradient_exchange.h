@@ -34,14 +34,18 @@ class GradientExchange {
 
   /// After each step's (only) backward: when it returns, every parameter's gradient is what the optimizer has to step
   /// with. That is the average over the ranks, the same bits everywhere, to which a rank that computed none contributed
-  /// zeros; or where replicas_are_equal() is not, the rank's own.
+  /// zeros (one that no rank has computed may stay undefined); or where replicas_are_equal() is not, the rank's own.
   virtual void synchronize() = 0;
+
+  /// Immediately before each step of the optimizer. False where the gradients came too late for others: then the
+  /// optimizer must not step, finish_step() is left out, and the parameters are those that the others have made.
+  virtual bool begin_step() { return true; }
 
   /// After each step of the optimizer: where replicas_are_equal() is not, the ranks exchange their parameters.
   virtual void finish_step() {}
 
   /// Whether the ranks' parameters and optimizers are equal after every step. Otherwise settle() makes the parameters
-  /// so, before an evaluation or a checkpoint.
+  /// so, before an evaluation or a checkpoint, also where ranks have taken different numbers of steps.
   virtual bool replicas_are_equal() const { return true; }
   virtual void settle() {}
 

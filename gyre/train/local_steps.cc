@@ -9,30 +9,31 @@
 #include "gyre/base/error.h"
 
 namespace gyre::train {
+namespace {
+
+NamedTensors gradients_of(const NamedTensors& tensors) {
+  NamedTensors gradients;
+  for (const auto& [name, tensor] : tensors) gradients.push_back({name, tensor.grad()});
+  return gradients;
+}
+
+}  // namespace
 
 LocalSteps::LocalSteps(GradientExchange& inner, std::uint64_t steps, params::OuterOptimizer outer)
-    : inner_(inner),
-      steps_(steps),
-      rule_(params::outer_rule(outer, inner.size())),
-      rate_(params::outer_rate(outer)),
-      exchanges_(at::zeros({1}, at::kLong)) {}
+    : inner_(inner), steps_(steps), outer_(outer) {}
 
 void LocalSteps::attach(const NamedTensors& parameters) {
+  std::vector<std::uint64_t> counts;
+  for (const std::span<float> values : values_of(parameters)) counts.push_back(values.size());
+  rounds_.emplace(steps_, outer_, inner_.size(), std::move(counts));
   for (const auto& [name, tensor] : parameters) {
-    if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("'{}' is of type {}; local steps are for contiguous float32 tensors on the CPU", name,
-                              c10::toString(tensor.scalar_type())));
-    }
-    common_.push_back({name, tensor.detach().clone().set_requires_grad(true)});
-    NamedTensors& slots = slots_.emplace_back();
-    for (std::size_t slot = 0; slot < rule_.slots(); ++slot) {
-      slots.push_back({fmt::format("outer.{}.{}", slot, name),
-                       at::full(tensor.sizes(), rule_.initial_slot_value(slot), at::kFloat)});
-    }
+    carriers_.push_back({name, at::empty_like(tensor.detach()).set_requires_grad(true)});
   }
-  inner_.attach(common_);
+  const auto notes = static_cast<std::int64_t>(rounds_->notes());
+  carriers_.push_back({"local_steps.notes", at::empty({notes}, at::kFloat).set_requires_grad(true)});
+  inner_.attach(carriers_);
   parameters_ = parameters;
+  state_ = make_state();
 }
 
 void LocalSteps::zero_gradients() {
@@ -41,42 +42,49 @@ void LocalSteps::zero_gradients() {
 
 /// The ranks have agreed on the first parameters since attach().
 void LocalSteps::synchronize() {
-  if (std::exchange(begun_, true)) return;
-  const c10::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) common_[i].tensor.copy_(parameters_[i].tensor);
+  if (!rounds_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first step");
+  if (!rounds_->has_begun()) rounds_->begin(values_of(parameters_));
 }
 
 void LocalSteps::finish_step() {
-  if (++steps_alone_ == steps_) exchange();
+  std::vector<bool> stepped;
+  for (const NamedTensor& parameter : parameters_) stepped.push_back(parameter.tensor.grad().defined());
+  if (rounds_->end_step(stepped)) exchange(false);
 }
 
 void LocalSteps::settle() {
-  if (steps_alone_ > 0) exchange();
+  synchronize();
+  while (!exchange(true)) {  // Others have steps left.
+  }
 }
 
-NamedTensors LocalSteps::state() const {
-  if (rule_.slots() == 0) return {};
-  NamedTensors state = {{"outer.steps", exchanges_}};
-  for (const NamedTensors& slots : slots_) state.insert(state.end(), slots.begin(), slots.end());
+/// Views of the rounds' own memory.
+NamedTensors LocalSteps::make_state() {
+  NamedTensors state;
+  if (rounds_->slots() == 0) return state;
+  state.push_back({"outer.steps", at::from_blob(&rounds_->outer_steps(), {1}, at::kLong)});
+  for (std::size_t slot = 0; slot < rounds_->slots(); ++slot) {
+    const std::vector<std::span<float>> values = rounds_->slot(slot);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      state.push_back({fmt::format("outer.{}.{}", slot, parameters_[i].name),
+                       at::from_blob(values[i].data(), parameters_[i].tensor.sizes(), at::kFloat)});
+    }
+  }
   return state;
 }
 
-void LocalSteps::exchange() {
+/// Whether all ranks settle.
+bool LocalSteps::exchange(bool settles) {
   const c10::NoGradGuard no_grad;
-  steps_alone_ = 0;
-  const std::int64_t exchanges = ++*exchanges_.mutable_data_ptr<std::int64_t>();
   inner_.zero_gradients();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    common_[i].tensor.mutable_grad() = common_[i].tensor.detach() - parameters_[i].tensor.detach();
+  for (const NamedTensor& carrier : carriers_) {
+    carrier.tensor.mutable_grad() = at::empty_like(carrier.tensor.detach());
   }
+  const std::vector<std::span<float>> own = values_of(gradients_of(carriers_));
+  rounds_->give(values_of(parameters_), std::span(own).first(parameters_.size()), own.back(), settles);
   inner_.synchronize();
-  const std::vector<std::span<float>> values = values_of(common_);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& difference = common_[i].tensor.grad();
-    rule_.apply(values[i], {difference.const_data_ptr<float>(), values[i].size()}, values_of(slots_[i]),
-                static_cast<std::uint64_t>(exchanges), rate_);
-    parameters_[i].tensor.copy_(common_[i].tensor);
-  }
+  const std::vector<std::span<float>> averages = values_of(gradients_of(carriers_));
+  return rounds_->take(std::span(averages).first(parameters_.size()), averages.back(), values_of(parameters_));
 }
 
 }  // namespace gyre::train

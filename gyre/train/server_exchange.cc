@@ -38,7 +38,12 @@ params::TrainingSetup setup_for(const NamedTensors& parameters, const params::La
 WorkerExchange::WorkerExchange(group::Group& group, const params::Layout& layout,
                                const params::ConsistencyOptions& consistency, params::Rule rule,
                                std::shared_ptr<Timeline> timeline)
-    : group_(group), layout_(layout), consistency_(consistency), rule_(rule), timeline_(std::move(timeline)) {}
+    : group_(group),
+      layout_(layout),
+      consistency_(consistency),
+      rule_(rule),
+      timeline_(std::move(timeline)),
+      connection_(std::make_unique<params::Connection>(group, layout)) {}
 
 params::Client& WorkerExchange::client() {
   if (!client_) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first exchange");
@@ -48,13 +53,15 @@ params::Client& WorkerExchange::client() {
 void WorkerExchange::attach(const NamedTensors& parameters) {
   if (client_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
   params::TrainingSetup setup = setup_for(parameters, layout_);
+  if (rule_ == params::Rule::kAverage) setup.tensor_values = params::AveragedTensors::sizes(setup.tensor_values);
   setup.update.rule = rule_;
   setup.consistency = consistency_;
-  client_ = std::make_unique<params::Client>(group_, layout_, std::move(setup));
+  client_ = std::make_unique<params::Client>(std::move(connection_), std::move(setup));
   parameters_ = parameters;
   if (!timeline_) return;
   std::vector<std::string> names;
   for (const NamedTensor& parameter : parameters) names.push_back(parameter.name);
+  if (rule_ == params::Rule::kAverage) names.emplace_back("which gradients there are");
   client_->trace(timeline_, names);
 }
 
@@ -83,29 +90,33 @@ ServerExchange::ServerExchange(group::Group& group, const params::Layout& layout
 
 void ServerExchange::attach(const NamedTensors& parameters) {
   WorkerExchange::attach(parameters);
-  const params::Client::Values memory = client().memory();
+  averaged_.emplace(client());
+  const params::Client::Values memory = averaged_->memory();
   for (std::size_t i = 0; i < memory.size(); ++i) {
     places_.emplace_back(std::as_writable_bytes(memory[i]), parameters[i].tensor);
   }
 }
 
 void ServerExchange::synchronize() {
+  client();  // Checks that there is one.
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     at::Tensor& gradient = parameters()[i].tensor.mutable_grad();
     GradientPlace& place = places_[i];
-    if (!gradient.defined()) {
-      place.free();
-      place.tensor().zero_();  // A parameter that this worker did not use has a gradient on others.
-    } else if (gradient.data_ptr() != place.tensor().data_ptr()) {
-      place.free();
-      place.tensor().copy_(gradient);
-    }
-    gradient = place.tensor();
+    if (!gradient.defined() || gradient.data_ptr() != place.tensor().data_ptr()) place.free();
+    averaged_->set_present(i, gradient.defined());
+    if (gradient.defined() && gradient.data_ptr() != place.tensor().data_ptr()) place.tensor().copy_(gradient);
   }
-  const params::Client::Values memory = client().memory();
-  const std::vector<std::span<const float>> gradients(memory.begin(), memory.end());
-  client().step(gradients, memory, 0);
+  averaged_->average();
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (averaged_->is_present(i)) {
+      parameters()[i].tensor.mutable_grad() = places_[i].tensor();
+    } else {
+      parameters()[i].tensor.mutable_grad().reset();
+    }
+  }
 }
+
+void ServerExchange::settle() { client().settle({}); }
 
 }  // namespace gyre::train

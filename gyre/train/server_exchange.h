@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "gyre/base/timeline.h"
 #include "gyre/group/group.h"
 #include "gyre/params/client.h"
+#include "gyre/params/replica.h"
 #include "gyre/train/gradient_exchange.h"
 #include "gyre/train/gradient_place.h"
 
@@ -43,13 +45,14 @@ class WorkerExchange : public GradientExchange {
   const params::Rule rule_;
   const std::shared_ptr<Timeline> timeline_;
   NamedTensors parameters_;
+  std::unique_ptr<params::Connection> connection_;  // Until attach().
   std::unique_ptr<params::Client> client_;
 };
 
 /// Exchanges gradients through parameter servers: each worker sends its gradients and gets the average of all workers',
 /// with the bits of EngineExchange on one host, and updates its own copy of the parameters. From the first exchange on
 /// gradients are in memory that servers of this host work on; a tensor that somebody keeps of one keeps its values, as
-/// with EngineExchange.
+/// with EngineExchange. A gradient that no worker has stays undefined.
 class ServerExchange final : public WorkerExchange {
  public:
   /// `consistency`: of kSync, without backup workers.
@@ -58,9 +61,12 @@ class ServerExchange final : public WorkerExchange {
 
   void attach(const NamedTensors& parameters) override;
   void synchronize() override;
+  /// Waits until all workers are here. Error(kMismatch) on all if they have taken different numbers of steps.
+  void settle() override;
 
  private:
-  std::vector<GradientPlace> places_;  // By parameter, in the client's memory.
+  std::optional<params::AveragedTensors> averaged_;  // From attach() on.
+  std::vector<GradientPlace> places_;                // By parameter, in the client's memory.
 };
 
 }  // namespace gyre::train

@@ -60,6 +60,11 @@ std::uint64_t hash_tensors(const NamedTensors& tensors) {
 std::vector<std::span<float>> values_of(const NamedTensors& tensors) {
   std::vector<std::span<float>> values;
   for (const auto& [name, tensor] : tensors) {
+    if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("'{}' must be a contiguous float32 tensor on the CPU; it is of type {}", name,
+                              c10::toString(tensor.scalar_type())));
+    }
     values.emplace_back(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
   }
   return values;

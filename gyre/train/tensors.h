@@ -22,7 +22,7 @@ using NamedTensors = std::vector<NamedTensor>;
 /// XXH3 over names, types, shapes and bytes, in order: equal replicas have equal hashes.
 std::uint64_t hash_tensors(const NamedTensors& tensors);
 
-/// The memory of contiguous float32 tensors on the CPU.
+/// The memory of contiguous float32 tensors on the CPU. Error(kUnsupported) for another one.
 std::vector<std::span<float>> values_of(const NamedTensors& tensors);
 
 /// Fills with Glorot's uniform distribution: limit sqrt(6 / (fan_in + fan_out)), where the fans of a convolution's

@@ -144,6 +144,81 @@ except (hvd.Error, RuntimeError) as error:
     assert message in job.stdout
 
 
+CONVERSIONS = """
+import torch, gyre.params as ps, gyre.torch as hvd
+ps.init()
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+optimizer = ps.ParameterServerOptimizer(optimizer, model.named_parameters(), consistency="{consistency}")
+
+def step():
+    model.zero_grad()
+    model(torch.ones(1, 2, dtype=model.weight.dtype)).sum().backward()
+    optimizer.step()
+
+step()
+for convert in (torch.nn.Module.double, torch.nn.Module.bfloat16):
+    before = convert(model).weight.detach().clone()
+    try:
+        step()
+    except hvd.Error as error:
+        print(f"{{type(error).__name__}}: {{error}}", flush=True)
+    model.float()
+step()
+model.weight.data = torch.ones(2, 3)[:, :2]
+try:
+    step()
+except hvd.Error as error:
+    print(f"{{type(error).__name__}}: {{error}}", flush=True)
+model.weight.data = torch.ones(2, 2)
+step()
+"""
+
+
+@pytest.mark.parametrize("consistency", ["sync", "async", "local:1"])
+def test_a_model_that_is_converted_after_wrapping_is_noticed(start_job: StartJob, consistency: str) -> None:
+    job = run(start_job, CONVERSIONS.format(consistency=consistency), "-n", 1, "--servers", 1)
+    assert job.wait() == 0, job.stderr
+    for type_ in ("float64", "bfloat16"):
+        assert f"UnsupportedError: weight is of type {type_}; parameter servers and local steps take" in job.stdout
+    if consistency != "sync":  # There gradients travel, and they are contiguous.
+        assert "UnsupportedError: weight is not contiguous, of type float32" in job.stdout
+
+
+RESUME = """
+import copy, torch, gyre.params as ps
+ps.init()
+
+def train(steps, saved=None):
+    model = torch.nn.Linear(3, 2)
+    torch.nn.init.constant_(model.weight, 0.5)
+    torch.nn.init.constant_(model.bias, 0.5)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    optimizer = ps.ParameterServerOptimizer(optimizer, consistency="local:2:nesterov")
+    if saved is not None:
+        model.load_state_dict(saved[0])
+        optimizer.load_state_dict(saved[1])
+    for step in steps:
+        optimizer.zero_grad()
+        batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(100 * step + ps.rank()))
+        model(batch).square().mean().backward()
+        optimizer.step()
+    optimizer.settle()
+    values = torch.cat([p.detach().flatten() for p in model.parameters()])
+    return copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()), values.tolist()
+
+first = train(range(6))
+print("equal", train(range(6, 12), first)[2] == train(range(12))[2], flush=True)
+"""
+
+
+def test_a_state_dict_holds_the_outer_optimizer(start_job: StartJob) -> None:
+    """Otherwise a resumed job continues without the momentum that it had."""
+    job = run(start_job, RESUME, "-n", 2)
+    assert job.wait() == 0, job.stderr
+    assert job.stdout.count("equal True") == 2
+
+
 def test_a_worker_that_fails_ends_the_job_in_sync_with_its_reason(start_job: StartJob) -> None:
     script = STEPS.format(optimizer="SGD(model.parameters(), 0.1)", consistency="sync").replace(
         "optimizer.step()", "optimizer.step()\n    if step == 2 and ps.rank() == 1: raise ValueError('a bad image')"

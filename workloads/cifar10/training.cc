@@ -226,8 +226,10 @@ void Training::train_step(std::uint64_t epoch, Sums& sums) {
       if (parameter.grad().defined()) parameter.mutable_grad().div_(options_.play_ranks);
     }
   }
-  optimizer_.step(schedule_.at(optimizer_.iteration()));
-  exchange_.finish_step();
+  if (exchange_.begin_step()) {
+    optimizer_.step(schedule_.at(optimizer_.iteration()));
+    exchange_.finish_step();
+  }
 }
 
 Sums Training::train_epoch(std::uint64_t epoch) {

@@ -108,8 +108,10 @@ void Trainer::train_step(const data::Batch& batch, Sums& sums) {
     samples_here_ += samples.counted;
   }
   exchange_.synchronize();
-  optimizer_.step(schedule_.at(step));
-  exchange_.finish_step();
+  if (exchange_.begin_step()) {
+    optimizer_.step(schedule_.at(step));
+    exchange_.finish_step();
+  }
   ++step_in_epoch_;
 }
 

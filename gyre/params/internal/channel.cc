@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/params/internal/requests.h"
@@ -10,6 +12,18 @@ namespace gyre::params::internal {
 
 std::string describe_message(std::uint8_t type, std::size_t size_bytes) {
   return type == kInPlaceType ? "values in shared memory" : format_bytes(size_bytes);
+}
+
+void wait_for_all(std::span<const group::MessageHandle> handles) {
+  std::exception_ptr failure;
+  for (const group::MessageHandle& handle : handles) {
+    try {
+      handle.wait();
+    } catch (const Error&) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 void check_layout(const group::Group& group, const Layout& layout, bool as_server) {

@@ -30,7 +30,7 @@ Request decode_request(std::span<const std::byte> bytes) {
   request.payload_bytes = reader.u64();
   request.step = reader.u64();
   if (kind < static_cast<std::uint64_t>(RequestKind::kConfigure) ||
-      kind > static_cast<std::uint64_t>(RequestKind::kLeave) || !std::isfinite(request.rate) ||
+      kind > static_cast<std::uint64_t>(RequestKind::kResume) || !std::isfinite(request.rate) ||
       request.payload_bytes > kMostPayloadBytes) {
     throw Error(ErrorCode::kProtocol, fmt::format("a request of kind {} with the rate {} and a payload of {} bytes",
                                                   kind, request.rate, request.payload_bytes));

@@ -10,7 +10,7 @@ namespace gyre::params::internal {
 /// What a worker asks of a server. Each request is a message of kRequestBytes, followed by what the kind says.
 enum class RequestKind : std::uint8_t {
   kConfigure = 1,    ///< Followed by a setup, as payload. First of all.
-  kSet = 2,          ///< Followed by the parameters, a message for each of the server's blocks. Worker 0 alone, once.
+  kSet = 2,          ///< Followed by the parameters, a message for each of the server's blocks. At a meeting, by one.
   kPull = 3,         ///< Answered with the parameters, likewise, when they have been set.
   kStep = 4,         ///< Followed by the gradients, answered with what has become of the parameters, likewise. With a
                      ///< quorum server 0 sends the verdict, too.
@@ -18,13 +18,16 @@ enum class RequestKind : std::uint8_t {
                      ///< block is complete.
   kSum = 6,          ///< Followed by float64 values, as payload, and answered with as many. Server 0 alone.
   kLeave = 7,        ///< The last one.
+  kAnnounce = 8,     ///< Answered with a verdict that admits the worker's gradient or refuses it. Server 0 alone.
+  kPause = 9,        ///< In bounded training: until kResume or kPull nobody waits for this worker.
+  kResume = 10,      ///< Answered with an empty payload.
 };
 
 struct Request {
   RequestKind kind = RequestKind::kLeave;
   double rate = 0;                  ///< The learning rate of a step.
   std::uint64_t payload_bytes = 0;  ///< Of kConfigure and kSum.
-  std::uint64_t step = 0;           ///< Of a step: the worker's own, from 1.
+  std::uint64_t step = 0;           ///< Of a step: the worker's own, from 1. Of kSum: which Meeting.
 };
 
 inline constexpr std::size_t kRequestBytes = 32;

@@ -68,22 +68,37 @@ std::vector<Ledger::Answer> Shard::hand_in(int worker, std::size_t number, doubl
   return std::move(decision.answers);
 }
 
-std::vector<Ledger::Answer> Shard::leave(int worker) {
+template <typename Event>
+std::vector<Ledger::Answer> Shard::note(Event event) {
   std::vector<Ledger::Decision> decisions;
   {
     const MutexLock lock(mutex_);
-    decisions = ledger_.leave(worker);
+    decisions = event(ledger_);
   }
   return carry_out(decisions);
 }
 
+std::vector<Ledger::Answer> Shard::leave(int worker) {
+  return note([worker](Ledger& ledger) { return ledger.leave(worker); });
+}
+
 std::vector<Ledger::Answer> Shard::lose(int worker) {
-  std::vector<Ledger::Decision> decisions;
-  {
-    const MutexLock lock(mutex_);
-    decisions = ledger_.lose(worker);
-  }
-  return carry_out(decisions);
+  return note([worker](Ledger& ledger) { return ledger.lose(worker); });
+}
+
+std::vector<Ledger::Answer> Shard::pause(int worker) {
+  return note([worker](Ledger& ledger) { return ledger.pause(worker); });
+}
+
+void Shard::resume(int worker) {
+  const MutexLock lock(mutex_);
+  ledger_.resume(worker);
+}
+
+void Shard::set(std::size_t number, std::span<const float> values) {
+  BlockState& block = *blocks_.at(number);
+  const MutexLock lock(block.mutex);
+  std::ranges::copy(values, block.values.begin());
 }
 
 void Shard::note_rate(int worker, double rate) {

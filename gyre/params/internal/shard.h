@@ -32,14 +32,16 @@ class Shard {
   void begin_step(int worker, bool in_place);
   /// Where the worker's gradient of this block lies, or is to be received. Not read before hand_in().
   std::span<float> gradient_place(int worker, std::size_t block);
-  /// Before the first hand_in(), by one thread.
-  std::span<float> initial_values(std::size_t block) { return blocks_.at(block)->values; }
+  /// While no worker is in a step.
+  void set(std::size_t block, std::span<const float> values);
 
   /// The gradient of a step at this rate stands in its place: updates the block if it is time, and says who may have
   /// answers now. Errors of Ledger; kMismatch where workers step at different rates in sync.
   std::vector<Ledger::Answer> hand_in(int worker, std::size_t block, double rate);
   std::vector<Ledger::Answer> leave(int worker);
   std::vector<Ledger::Answer> lose(int worker);
+  std::vector<Ledger::Answer> pause(int worker);
+  void resume(int worker);
 
   /// With a quorum, instead of hand_in(): the worker's gradients of all blocks stand in their places, at this rate …
   void note_rate(int worker, double rate);
@@ -85,6 +87,8 @@ class Shard {
     std::map<std::uint64_t, std::uint64_t> staleness GYRE_GUARDED_BY(mutex);
   };
 
+  template <typename Event>
+  std::vector<Ledger::Answer> note(Event event);
   std::vector<Ledger::Answer> carry_out(const std::vector<Ledger::Decision>& decisions);
   void average(BlockState& block, std::span<const int> contributors);
   void update(BlockState& block, std::span<const int> contributors);

@@ -13,7 +13,7 @@
 namespace gyre::params::internal {
 namespace {
 
-enum Part : std::uint8_t { kNone = 0, kContributor = 1, kLate = 2, kAsking = 3 };
+enum Part : std::uint8_t { kNone = 0, kContributor = 1, kLate = 2, kAsking = 3, kAdmitted = 4, kRefused = 5 };
 
 /// What a server tells server 0: a worker, and whether it only asks.
 using Word = std::array<std::byte, 9>;
@@ -36,6 +36,8 @@ Bytes encode(const Quorum::Verdict& verdict, int workers) {
   for (const int worker : verdict.contributors) parts.at(static_cast<std::size_t>(worker)) = kContributor;
   for (const int worker : verdict.late) parts.at(static_cast<std::size_t>(worker)) = kLate;
   for (const int worker : verdict.asking) parts.at(static_cast<std::size_t>(worker)) = kAsking;
+  for (const int worker : verdict.admitted) parts.at(static_cast<std::size_t>(worker)) = kAdmitted;
+  for (const int worker : verdict.refused) parts.at(static_cast<std::size_t>(worker)) = kRefused;
   ByteWriter writer;
   writer.u64(verdict.step);
   for (const std::uint8_t part : parts) writer.u8(part);
@@ -47,11 +49,13 @@ Quorum::Verdict decode_verdict(std::span<const std::byte> bytes, int workers) {
   Quorum::Verdict verdict{.step = reader.u64(), .contributors = {}, .late = {}, .asking = {}};
   for (int worker = 0; worker < workers; ++worker) {
     const std::uint8_t part = reader.u8();
-    if (part > kAsking)
+    if (part > kRefused)
       throw Error(ErrorCode::kProtocol, fmt::format("a verdict has part {} for worker {}", part, worker));
     if (part == kContributor) verdict.contributors.push_back(worker);
     if (part == kLate) verdict.late.push_back(worker);
     if (part == kAsking) verdict.asking.push_back(worker);
+    if (part == kAdmitted) verdict.admitted.push_back(worker);
+    if (part == kRefused) verdict.refused.push_back(worker);
   }
   if (reader.remaining() != 0) throw Error(ErrorCode::kProtocol, "a verdict is about too many workers");
   return verdict;
@@ -103,6 +107,11 @@ void Verdicts::ready(int worker, bool asks) {
   messages_.send(layout_.rank_of_server(0), kReadyTag, kBytesType, word).wait();
 }
 
+void Verdicts::announce(int worker) {
+  const MutexLock lock(mutex_);
+  queue(quorum_.announce(worker));
+}
+
 void Verdicts::pause(int worker) {
   const MutexLock lock(mutex_);
   queue(quorum_.pause(worker));
@@ -142,7 +151,7 @@ void Verdicts::lead() {
     last = !verdict;
     const Bytes bytes = encode(verdict.value_or(Quorum::Verdict{}), layout_.workers);
     std::vector<group::MessageHandle> sent;
-    for (int other = 1; other < layout_.servers; ++other) {
+    for (int other = 1; (last || verdict->gives_values()) && other < layout_.servers; ++other) {
       sent.push_back(messages_.send(layout_.rank_of_server(other), kVerdictTag, kBytesType, bytes));
     }
     if (verdict) carry_out_(*verdict);
@@ -155,7 +164,7 @@ void Verdicts::follow() {
   for (;;) {
     messages_.receive(layout_.rank_of_server(0), kVerdictTag, kBytesType, bytes).wait();
     const Quorum::Verdict verdict = decode_verdict(bytes, layout_.workers);
-    if (verdict.contributors.empty() && verdict.late.empty() && verdict.asking.empty()) break;
+    if (!verdict.gives_values()) break;
     carry_out_(verdict);
   }
   const Word end = encode_word(layout_.workers, false);

@@ -38,8 +38,10 @@ class Verdicts {
   Verdicts(const Verdicts&) = delete;
   Verdicts& operator=(const Verdicts&) = delete;
 
-  /// As those of Quorum, of this server. pause() and resume() are server 0's, where leave() and lose() count, too.
+  /// As those of Quorum, of this server. announce(), pause() and resume() are server 0's, where leave() and lose()
+  /// count, too.
   void ready(int worker, bool asks);
+  void announce(int worker);
   void pause(int worker);
   void resume(int worker);
   void leave(int worker);

@@ -13,6 +13,7 @@ import gyre.torch as hvd
 from gyre import _runtime
 from gyre.core import _core
 from gyre.errors import Error, ShutDownError, UnsupportedError
+from gyre.params._memory import all_shared, shared
 
 
 class _Worker:
@@ -21,6 +22,7 @@ class _Worker:
     def __init__(self) -> None:
         self.core: _core.ParameterWorker | None = None
         self.has_exit_hook = False
+        self.held: list[torch.Tensor] = []  # The optimizer's parameters, if the servers hold them.
 
 
 _worker = _Worker()
@@ -49,6 +51,17 @@ def worker_or_none() -> _core.ParameterWorker | None:
     return _worker.core
 
 
+def held_parameters(parameters: list[torch.Tensor]) -> None:
+    """The servers hold these parameters of the optimizer."""
+    _worker.held = parameters
+
+
+def _begin() -> None:
+    """Whichever call is a worker's first, the parameters become common in it: it may have no batches to step with."""
+    if _worker.core is not None and _worker.held:
+        _worker.core.begin(all_shared(_worker.held))
+
+
 def timeline_or_none() -> _core.Timeline | None:
     """The timeline of this worker, if there are servers and `gyre run --timeline` asked for one."""
     return None if _worker.core is None else _worker.core.timeline
@@ -62,7 +75,7 @@ def is_initialized() -> bool:
 def shutdown() -> None:
     """Leaves the job: this worker has no more data, and the others go on without waiting for it. Called at the end of
     the program if you do not."""
-    core, _worker.core = _worker.core, None
+    core, _worker.core, _worker.held = _worker.core, None, []
     if core is not None:
         core.leave()
     else:
@@ -93,23 +106,29 @@ def sum_over_workers(values: Sequence[float]) -> list[float]:
     died do not count."""
     core = worker_or_none()
     if core is not None:
+        _begin()
         return core.sum(list(values))
     total = hvd.allreduce(torch.tensor(list(values), dtype=torch.float64), op=hvd.Sum)
     return [float(value) for value in total]
 
 
 def broadcast_parameters(parameters: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Worker 0's tensors (a state_dict() or named_parameters()) become everybody's, in place. Collective, after the
-    optimizer has been made. Where the workers survive losses and worker 0 has died, everybody keeps its own."""
+    """Worker 0's tensors (a state_dict() or named_parameters()) become everybody's, in place; the first survivor's, if
+    it has died. If the servers hold these parameters, they get the values, too. Collective, after the optimizer has
+    been made."""
     core = worker_or_none()
     named = dict(parameters)
     if core is None:
         hvd.broadcast_parameters(named, root_rank=0)
         return
     for name, tensor in named.items():
-        if not tensor.is_contiguous() or tensor.device.type != "cpu":
+        if tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.device.type != "cpu":
             raise UnsupportedError(f"'{name}' is not a contiguous tensor on the CPU")
-        core.broadcast((tensor.data_ptr(), tensor.numel() * tensor.element_size()))
+        core.broadcast(shared(tensor))
+    places = {tensor.data_ptr() for tensor in named.values()}
+    if any(parameter.data_ptr() in places for parameter in _worker.held):
+        core.begin_again()
+        _begin()
 
 
 def _leave_at_exit(process: int) -> None:

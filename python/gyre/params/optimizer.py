@@ -14,20 +14,28 @@ from gyre._runtime import current
 from gyre._tensors.requests import ReduceOperation
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, UnsupportedError
-from gyre.params.job import worker_or_none
+from gyre.params._memory import all_shared, shared
+from gyre.params.job import held_parameters, worker_or_none
 from gyre.torch._wrapping import wrap
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 Closure = Callable[[], Any]
 
 
+_ROUNDS_KEY = "gyre_local_steps"  # Of the outer optimizer in a state_dict().
+
+
 class _ServerMixin(torch.optim.Optimizer):
     """What all wrapped optimizers have in common."""
 
     _worker: _core.ParameterWorker | None
-    _parameters: list[torch.Tensor]
+    _named: list[tuple[str, torch.Tensor]]
     consistency: str
     dropped_steps = 0  # Of this worker: they came too late (backup workers).
+
+    @property
+    def _parameters(self) -> list[torch.Tensor]:
+        return [parameter for _, parameter in self._named]
 
     def synchronize(self) -> None:
         """Waits until the gradients are averaged, if the workers' gradients are; step() calls it."""
@@ -38,11 +46,11 @@ class _ServerMixin(torch.optim.Optimizer):
         yield
 
     def settle(self) -> None:
-        """Makes the parameters of all workers equal, for an evaluation or a checkpoint. Collective. Does nothing if
-        they are."""
+        """Makes the parameters of all workers equal, for an evaluation or a checkpoint: see the guide. Collective."""
+        raise NotImplementedError
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if "_parameters" in self.__dict__:
+        if "_named" in self.__dict__:
             raise UnsupportedError("the servers know the parameters: add groups before ParameterServerOptimizer()")
         super().add_param_group(param_group)
 
@@ -54,12 +62,18 @@ class _AveragedGradients(_ServerMixin):
     _skip = False
 
     def synchronize(self) -> None:
-        for parameter in self._parameters:
-            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = gradient.detach().contiguous()
-        places = [cast("torch.Tensor", parameter.grad).data_ptr() for parameter in self._parameters]
         assert self._worker is not None
-        self._worker.step(places, places, 0.0)
+        present = [parameter.requires_grad and parameter.grad is not None for parameter in self._parameters]
+        gradients = []
+        for (name, parameter), has_gradient in zip(self._named, present, strict=True):
+            gradient = parameter.grad if has_gradient else torch.empty_like(parameter, requires_grad=False)
+            assert gradient is not None
+            if gradient.layout != torch.strided:
+                raise UnsupportedError(f"the gradient of {name} is sparse: parameter servers average dense gradients")
+            gradients.append(gradient.detach().contiguous())
+        found = self._worker.average(all_shared(gradients), present)
+        for parameter, gradient, anybody_has_it in zip(self._parameters, gradients, found, strict=True):
+            parameter.grad = gradient if anybody_has_it else None
         self._synchronized = True
 
     @contextlib.contextmanager
@@ -81,6 +95,10 @@ class _AveragedGradients(_ServerMixin):
 
     step.hooked = True  # type: ignore[attr-defined]  # The class's own step runs the step hooks; once is enough.
 
+    def settle(self) -> None:
+        assert self._worker is not None
+        self._worker.meet()  # Refuses where the workers have taken different numbers of steps.
+
     def _synchronizing(self, closure: Closure) -> Closure:
         def closure_and_exchange() -> Any:
             loss = closure()
@@ -91,86 +109,123 @@ class _AveragedGradients(_ServerMixin):
         return closure_and_exchange
 
 
+class _TooLateError(Exception):
+    """Ends an optimizer's step whose gradients are dropped."""
+
+    def __init__(self, loss: Any) -> None:
+        super().__init__()
+        self.loss = loss
+
+
 class _SharedParameters(_ServerMixin):
     """The servers hold the parameters: what this worker's own step has changed is added there."""
 
-    _common: list[torch.Tensor] | None = None
+    @property
+    def dropped_steps(self) -> int:  # type: ignore[override]
+        assert self._worker is not None
+        return self._worker.dropped_steps
 
     def step(self, closure: Closure | None = None) -> Any:
-        """The class's own step; then the change goes to the servers, and their parameters become this worker's."""
-        worker, addresses = self._worker, _addresses(self._parameters)
+        """The class's own step; then the change goes to the servers, and their parameters become this worker's. A step
+        that comes too late is left out."""
+        worker = self._worker
         assert worker is not None
-        if self._common is None:
-            worker.initialise(addresses)
-            self._note_common()
-        result = super().step(closure)
-        common = cast("list[torch.Tensor]", self._common)
-        with torch.no_grad():
-            for before, parameter in zip(common, self._parameters, strict=True):
-                before.sub_(parameter)  # The servers subtract a gradient.
-        accepted, _ = worker.step(_addresses(common), addresses, 1.0)
-        self.dropped_steps += not accepted
-        self._note_common()
+        worker.begin(all_shared(self._parameters))
+        if closure is None:
+            if not worker.begin_step(all_shared(self._parameters)):
+                return None
+            result = super().step()
+        else:
+            try:
+                result = super().step(self._beginning_after(closure))
+            except _TooLateError as late:
+                return late.loss
+        worker.finish_step(all_shared(self._parameters))
         return result
 
     step.hooked = True  # type: ignore[attr-defined]
 
     def settle(self) -> None:
-        if self._common is None:
-            return
         assert self._worker is not None
-        self._worker.sum([1.0])
-        self._worker.pull(_addresses(self._parameters))
-        self._note_common()
+        self._worker.settle(all_shared(self._parameters))
 
-    def _note_common(self) -> None:
-        with torch.no_grad():
-            self._common = [parameter.detach().clone() for parameter in self._parameters]
+    def _beginning_after(self, closure: Closure) -> Closure:
+        """The closure, whose first call computes the gradients of the step."""
+        begun = False
+
+        def closure_and_beginning() -> Any:
+            nonlocal begun
+            loss = closure()
+            assert self._worker is not None
+            if not begun and not self._worker.begin_step(all_shared(self._parameters)):
+                raise _TooLateError(loss)
+            begun = True
+            return loss
+
+        return closure_and_beginning
 
 
 class _LocalSteps(_ServerMixin):
     """This worker takes a number of steps alone; then the average of the workers' changes goes through an outer
     optimizer."""
 
-    _common: list[torch.Tensor] | None = None
-    _outer: torch.optim.Optimizer
-    _outer_options: tuple[float, float, bool]  # Rate, momentum, Nesterov.
-    _local_steps: int
+    _rounds: _core.LocalRounds
+    _has_begun = False
     _number = 0  # Among those of the job that exchange through allreduce.
-    _steps_alone = 0
 
     def step(self, closure: Closure | None = None) -> Any:
         """The class's own step, and the exchange whenever it is due."""
-        if self._common is None:
-            rate, momentum, nesterov = self._outer_options
-            self._common = [parameter.detach().clone() for parameter in self._parameters]
-            self._outer = torch.optim.SGD(self._common, lr=rate, momentum=momentum, nesterov=nesterov)
+        self._begin()
+        self._rounds.check(all_shared(self._parameters))  # Their types, too.
         result = super().step(closure)
-        self._steps_alone += 1
-        if self._steps_alone == self._local_steps:
-            self._exchange()
+        if self._rounds.end_step([parameter.grad is not None for parameter in self._parameters]):
+            self._exchange(settles=False)
         return result
 
     step.hooked = True  # type: ignore[attr-defined]
 
     def settle(self) -> None:
-        if self._steps_alone > 0:
-            self._exchange()
+        self._begin()
+        while not self._exchange(settles=True):  # Others have steps left.
+            pass
 
-    def _exchange(self) -> None:
-        self._steps_alone = 0
-        common = cast("list[torch.Tensor]", self._common)
-        with torch.no_grad():
-            changes = [before - p for before, p in zip(common, self._parameters, strict=True)]
-            if self._worker is None:
-                changes = hvd.grouped_allreduce(changes, name=f"local_steps.{self._number}")
-            else:
-                self._worker.step(_addresses(changes), _addresses(changes), 0.0)
-            for before, change in zip(common, changes, strict=True):
-                before.grad = change
-            self._outer.step()
-            for before, parameter in zip(common, self._parameters, strict=True):
-                parameter.copy_(before)
+    def state_dict(self) -> dict[str, Any]:
+        """The class's own, and the outer optimizer's."""
+        state = super().state_dict()
+        if self._rounds.slots:
+            slots = []
+            for slot in range(self._rounds.slots):
+                slots.append([torch.empty_like(parameter, requires_grad=False) for parameter in self._parameters])
+                self._rounds.save_slot(slot, all_shared(slots[-1]))
+            state[_ROUNDS_KEY] = {"steps": self._rounds.outer_steps, "slots": slots}
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The program loads the parameters by itself, before the next step."""
+        rounds = state_dict.get(_ROUNDS_KEY, {"steps": 0, "slots": []})
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != _ROUNDS_KEY})
+        if rounds["slots"] and len(rounds["slots"]) != self._rounds.slots:
+            raise InvalidArgumentError(f"the state is not one of consistency='{self.consistency}'")
+        for slot, tensors in enumerate(rounds["slots"]):
+            self._rounds.restore_slot(slot, all_shared(tensors))
+        self._rounds.outer_steps = rounds["steps"]
+        self._has_begun = False
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._rounds.begin(all_shared(self._parameters))
+            self._has_begun = True
+
+    def _exchange(self, settles: bool) -> bool:
+        """Whether all workers settle."""
+        changes = [torch.empty_like(parameter, requires_grad=False) for parameter in self._parameters]
+        notes = torch.empty(self._rounds.notes)
+        self._rounds.give(all_shared(self._parameters), all_shared(changes), shared(notes), settles)
+        if self._worker is None:
+            *changes, notes = hvd.grouped_allreduce([*changes, notes], name=f"local_steps.{self._number}")
+        else:
+            self._worker.average(all_shared([*changes, notes]), [True] * (len(changes) + 1))
+        return self._rounds.take(all_shared(changes), shared(notes), all_shared(self._parameters))
 
 
 def ParameterServerOptimizer(  # noqa: N802 - after DistributedOptimizer
@@ -247,16 +302,20 @@ def _wrapped(
         mixin: type[_ServerMixin] = _LocalSteps
     else:
         mixin = _SharedParameters if choice.servers_update else _AveragedGradients
-    parameters = [parameter for _, parameter in named]
     wrapped: Any = wrap(optimizer, mixin)
-    wrapped._worker, wrapped._parameters, wrapped.consistency = worker, parameters, consistency
+    wrapped._worker, wrapped._named, wrapped.consistency = worker, named, consistency
+    counts = [parameter.numel() for _, parameter in named]
+    names = [name for name, _ in named]
     if choice.local_steps:
-        workers = hvd.size() if worker is None else worker.size
-        wrapped._local_steps, wrapped._outer_options = choice.local_steps, choice.outer_optimizer(workers)
+        wrapped._rounds = choice.local_rounds(hvd.size() if worker is None else worker.size, counts, names)
         if worker is None:
             wrapped._number = current().next_number("local_steps")
+        else:
+            counts, names = [*counts, wrapped._rounds.notes], [*names, "who has steps left"]
     if worker is not None:
-        worker.attach([parameter.numel() for parameter in parameters], [name for name, _ in named], choice)
+        worker.attach(counts, names, choice)
+        if choice.servers_update:
+            held_parameters(wrapped._parameters)
     return wrapped
 
 
@@ -268,10 +327,6 @@ def _check_defaults(options: dict[str, Any]) -> None:
             f"{changed[0]} cannot be chosen with parameter servers or local steps, which average plain dense gradients "
             "of all workers"
         )
-
-
-def _addresses(tensors: Iterable[torch.Tensor]) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors]
 
 
 def _checked_parameters(
