@@ -27,7 +27,9 @@ int ParameterServerCommand::run() {
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
   const Logger logger = make_logger(fmt::format("server {}", job.rank), options.log_level);
   const auto group = group::join_group(job, options.group, logger);
-  const params::ServerStatistics statistics = params::serve(*group, layout);
+  const params::ServerStatistics statistics = params::serve(
+      *group, layout,
+      {.stall_warning = options.engine.stall_warning, .stall_failure = options.engine.stall_failure, .logger = logger});
   const std::string staleness = params::describe_staleness(statistics.staleness);
   if (!staleness.empty()) fmt::print("server {}: {}", job.rank, staleness);
   if (statistics.late > 0) {

@@ -17,10 +17,12 @@
 #include "gyre/group/messages/point_to_point.h"
 #include "gyre/params/internal/board.h"
 #include "gyre/params/internal/channel.h"
+#include "gyre/params/internal/outbox.h"
 #include "gyre/params/internal/pace.h"
 #include "gyre/params/internal/requests.h"
 #include "gyre/params/internal/shard.h"
 #include "gyre/params/internal/shared_values.h"
+#include "gyre/params/internal/stall_watch.h"
 #include "gyre/params/internal/verdicts.h"
 
 namespace gyre::params {
@@ -33,13 +35,16 @@ using internal::RequestKind;
 /// The server, as its workers' threads share it.
 class Server {
  public:
-  Server(group::Group& group, const Layout& layout)
+  Server(group::Group& group, const Layout& layout, const ServerOptions& options)
       : group_(group),
         layout_(layout),
         server_(group.rank()),
         board_(layout.workers),
         sessions_(static_cast<std::size_t>(layout.workers)),
-        messages_(group, internal::kChannel, internal::describe_message) {}
+        messages_(group, internal::kChannel, internal::describe_message) {
+    if (server_ == 0)
+      watch_.emplace(internal::names_of_workers(group, layout), options, [this](const Error& error) { fail(error); });
+  }
 
   void serve();
   ServerStatistics statistics() const {
@@ -49,12 +54,7 @@ class Server {
  private:
   /// What is on its way to one worker.
   struct Session {
-    struct Sending {
-      group::MessageHandle handle;
-      std::shared_ptr<const void> keeps;
-    };
-    Mutex mutex;
-    std::vector<Sending> sending GYRE_GUARDED_BY(mutex);
+    internal::Outbox outbox;
     internal::Pace pace;
     // Of the worker's own thread:
     bool configured = false;
@@ -91,7 +91,6 @@ class Server {
   Bytes receive_payload(int worker, const Request& request);
   void send(int worker, std::int64_t tag, std::uint8_t type, std::span<const std::byte> bytes,
             std::shared_ptr<const void> keeps = {});
-  void wait_for_sends(int worker);
   void answer(const std::vector<Ledger::Answer>& answers);
   void send_values(int worker, std::uint32_t block);
   void answer(const std::optional<Board::Sum>& sum);
@@ -118,6 +117,7 @@ class Server {
   // It goes before what is above: what a failure has left unfinished may still be written to that memory.
   group::PointToPoint messages_;
   std::unique_ptr<internal::Verdicts> verdicts_;  // Where there is a quorum; made with the shard.
+  std::optional<internal::StallWatch> watch_;     // Of server 0.
 };
 
 void Server::serve() {
@@ -127,6 +127,7 @@ void Server::serve() {
   }
   for (std::thread& thread : threads) thread.join();
   verdicts_.reset();
+  watch_.reset();
   const MutexLock lock(mutex_);
   if (failure_) throw Error(*failure_);
   if (finished_ > 0) return;
@@ -148,7 +149,7 @@ void Server::serve_requests(int worker) {
   std::array<std::byte, internal::kRequestBytes> bytes{};
   do {
     receive(worker, internal::kRequestTag, bytes);
-    wait_for_sends(worker);
+    sessions_[static_cast<std::size_t>(worker)].outbox.wait();
   } while (answer_request(worker, internal::decode_request(bytes)));
 }
 
@@ -171,6 +172,10 @@ void Server::serve_worker(int worker) {
 
 /// False after the last one.
 bool Server::answer_request(int worker, const Request& request) {
+  if (watch_) {
+    const Session& session = sessions_[static_cast<std::size_t>(worker)];
+    watch_->note(worker, request, session.configured ? shard_->blocks() + (verdicts_ ? 1 : 0) : 0, session.steps);
+  }
   switch (request.kind) {
     case RequestKind::kConfigure: configure(worker, request); return true;
     case RequestKind::kSet: set(worker); return true;
@@ -199,20 +204,9 @@ Bytes Server::receive_payload(int worker, const Request& request) {
 
 void Server::send(int worker, std::int64_t tag, std::uint8_t type, std::span<const std::byte> bytes,
                   std::shared_ptr<const void> keeps) {
-  Session& session = sessions_[static_cast<std::size_t>(worker)];
-  const MutexLock lock(session.mutex);
-  session.sending.push_back({messages_.send(layout_.rank_of_worker(worker), tag, type, bytes), std::move(keeps)});
-}
-
-/// The worker has its answers when it asks for something new; only its thanks may still be on their way.
-void Server::wait_for_sends(int worker) {
-  Session& session = sessions_[static_cast<std::size_t>(worker)];
-  std::vector<Session::Sending> sending;
-  {
-    const MutexLock lock(session.mutex);
-    sending.swap(session.sending);
-  }
-  for (const Session::Sending& one : sending) one.handle.wait();
+  if (watch_) watch_->answered(worker);
+  sessions_[static_cast<std::size_t>(worker)].outbox.send(messages_, layout_.rank_of_worker(worker), tag, type, bytes,
+                                                          std::move(keeps));
 }
 
 /// Of what the first worker says.
@@ -437,9 +431,6 @@ void Server::resume(int worker) {
 }
 
 void Server::give_to_board(int worker, const Request& request) {
-  if (request.step >= internal::kMeetings) {
-    throw Error(ErrorCode::kProtocol, fmt::format("there is no meeting {}", request.step));
-  }
   const Bytes payload = receive_payload(worker, request);
   std::vector<double> values(payload.size() / sizeof(double));
   std::memcpy(values.data(), payload.data(), values.size() * sizeof(double));
@@ -456,6 +447,7 @@ void Server::answer(const std::optional<Board::Sum>& sum) {
 }
 
 void Server::leave(int worker) {
+  if (watch_) watch_->gone(worker);
   answer(board_.leave(worker));
   if (!sessions_[static_cast<std::size_t>(worker)].configured) {  // It has never trained.
     const MutexLock lock(mutex_);
@@ -476,6 +468,7 @@ void Server::gone_early(int worker) {
 
 /// The worker has died.
 void Server::lose(int worker) {
+  if (watch_) watch_->gone(worker);
   answer(board_.lose(worker));
   const MutexLock lock(mutex_);
   gone_early(worker);
@@ -488,9 +481,9 @@ void Server::lose_from_shard(int worker) {
 
 }  // namespace
 
-ServerStatistics serve(group::Group& group, const Layout& layout) {
+ServerStatistics serve(group::Group& group, const Layout& layout, const ServerOptions& options) {
   internal::check_layout(group, layout, true);
-  Server server(group, layout);
+  Server server(group, layout, options);
   server.serve();
   group.leave();  // While the links are open: to others a link that closes before is a rank that has died.
   return server.statistics();

@@ -1,8 +1,14 @@
 // Workers that die, fail or disagree: the others go on, or end with one message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/ostream_sink.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
+#include <sstream>
+#include <thread>
 
 #include "gyre/params/servers_test_support.h"
 
@@ -147,6 +153,34 @@ TEST(ParameterServers, workers_that_meet_for_different_things_fail_with_one_mess
   EXPECT_THAT(failure, HasSubstr("adding up metrics"));
   EXPECT_THAT(failure, HasSubstr("at settle()"));
   EXPECT_THAT(failure, HasSubstr("all workers have to make these calls in the same order"));
+}
+
+TEST(ParameterServers, a_wait_for_another_worker_is_reported_and_ends_the_job_after_the_limit) {
+  const Layout layout{.workers = 2, .servers = 2};
+  std::ostringstream log;
+  const auto logger = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log));
+  const ServerOptions options{.stall_warning = std::chrono::milliseconds(20),
+                              .stall_failure = std::chrono::milliseconds(200),
+                              .logger = logger};
+  std::string failure;
+  try {
+    group::run_in_process(layout.size(), [&](group::Group& group) {
+      if (layout.is_server(group.rank())) return static_cast<void>(serve(group, layout, options));
+      Client client(group, layout, setup_of(2, {.rule = Rule::kAverage}));
+      Tensors gradients = zeros();
+      take_step(client, true, gradients, gradients, 0);
+      if (client.worker() == 0) take_step(client, true, gradients, gradients, 0);
+      while (!group.abort_signal().reason()) std::this_thread::yield();  // Worker 1 computes.
+      group.abort_signal().throw_if_triggered();
+    });
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  EXPECT_THAT(failure,
+              HasSubstr("a worker has waited longer than GYRE_STALL_FAILURE_SECONDS for the others: worker 0"));
+  EXPECT_THAT(failure, testing::ContainsRegex("worker 0 .* has waited 0 s in its step 2; worker 1 .* has not asked the "
+                                              "servers for anything for 0 s; it was last in its step 1"));
+  EXPECT_THAT(log.str(), HasSubstr("workers wait for each other at the parameter servers: worker 0"));
 }
 
 /// Every consistency, uneven data: after settle() all have the same values, and each worker's steps are in them.

@@ -8,6 +8,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/params/internal/board.h"
 
 namespace gyre::params::internal {
 
@@ -36,6 +37,9 @@ Request decode_request(std::span<const std::byte> bytes) {
                                                   kind, request.rate, request.payload_bytes));
   }
   request.kind = static_cast<RequestKind>(kind);
+  if (request.kind == RequestKind::kSum && request.step >= kMeetings) {
+    throw Error(ErrorCode::kProtocol, fmt::format("there is no meeting {}", request.step));
+  }
   return request;
 }
 
