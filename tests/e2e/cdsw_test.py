@@ -73,6 +73,24 @@ def test_code_written_for_cdsw_runs_unchanged(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("installs", [False, True])
+def test_a_copy_of_the_platforms_utility_beside_the_script_is_reported(tmp_path: Path, installs: bool) -> None:
+    (tmp_path / "cdsw_tensorflow_utils.py").write_text("def run_cluster(**options): return None, None\n")
+    install = "import gyre.cdsw; gyre.cdsw.install()" if installs else ""
+    (tmp_path / "master.py").write_text(
+        f"{install}\nimport cdsw, cdsw_tensorflow_utils\nprint(cdsw_tensorflow_utils.__doc__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{PACKAGE / 'gyre/_cdsw_shim'}:{PACKAGE}"}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "master.py"],
+        env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    reported = f"{tmp_path / 'cdsw_tensorflow_utils.py'} takes precedence over Gyre's" in done.stderr
+    assert reported != installs
+    assert ("run by Gyre" in done.stdout) == installs
+
+
 LAUNCHER = """
 import json, os, tempfile
 import cdsw

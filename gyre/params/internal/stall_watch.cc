@@ -69,8 +69,9 @@ void StallWatch::asks(int worker, std::string_view where, std::size_t answers) {
 void StallWatch::answered(int worker) {
   const MutexLock lock(mutex_);
   Worker& one = workers_.at(static_cast<std::size_t>(worker));
-  if (one.answers == 0 || --one.answers > 0) return;
-  one.since = SteadyClock::now();
+  if (one.answers == 0) return;
+  --one.answers;
+  if (one.answers == 0) one.since = SteadyClock::now();
 }
 
 void StallWatch::gone(int worker) {
