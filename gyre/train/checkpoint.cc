@@ -322,7 +322,7 @@ std::optional<CheckpointFolder::Found> CheckpointFolder::find_latest_valid() con
   for (const std::uint64_t number : candidates) {
     const std::filesystem::path path = path_of(number);
     try {
-      return Found{path, load_checkpoint(path), std::move(rejected)};
+      return Found{number, path, load_checkpoint(path), std::move(rejected)};
     } catch (const Error& error) {
       rejected.emplace_back(error.what());  // Handed to the caller, who reports it.
     }

@@ -58,6 +58,7 @@ class CheckpointFolder {
   std::filesystem::path save(std::uint64_t number, const Checkpoint& checkpoint) const;
 
   struct Found {
+    std::uint64_t number = 0;
     std::filesystem::path path;
     Checkpoint checkpoint;
     std::vector<std::string> rejected;  ///< Newer files that cannot be used, and why.

@@ -74,7 +74,6 @@ def test_local_steps_work_without_servers(start_job: StartJob, all_digits: Path,
 def test_local_steps_resume_with_the_momentum_of_their_averages(
     start_job: StartJob, data: Path, tmp_path: Path
 ) -> None:
-    """One worker: checkpoints hold the optimizer of worker 0 only."""
     states = []
     for name, stops in (("whole", (4,)), ("resumed", (2, 4))):
         for epochs in stops:
@@ -84,6 +83,24 @@ def test_local_steps_resume_with_the_momentum_of_their_averages(
         states.append((tmp_path / name / "checkpoints" / "checkpoint-00000004.safetensors").read_bytes())
     assert b'"outer.0.' in states[0]
     assert states[0] == states[1]
+
+
+def test_each_worker_resumes_with_its_own_optimizer(start_job: StartJob, data: Path, tmp_path: Path) -> None:
+    """With local steps, which are the same in each run: a job that resumes ends as one that was not interrupted."""
+    states = []
+    for name, stops in (("whole", (4,)), ("resumed", (2, 4))):
+        for epochs in stops:
+            program = ("--consistency", "local:2", "--lr", "0.001", "--batch-size", "8", "--resume")
+            job = train(start_job, data, tmp_path / name, "-n", 2, "--servers", 1, program=program, epochs=epochs)
+            assert job.wait() == 0, job.stderr
+            assert "continues with the optimizer of worker 0" not in job.stderr
+        folder = tmp_path / name / "checkpoints"
+        states.append([(folder / where / "checkpoint-00000004.safetensors").read_bytes() for where in ("", "worker-1")])
+    assert states[0] == states[1]
+    (tmp_path / "whole" / "checkpoints" / "worker-1" / "checkpoint-00000004.safetensors").unlink()
+    job = train(start_job, data, tmp_path / "whole", "-n", 2, "--servers", 1, program=program, epochs=5)
+    assert job.wait() == 0, job.stderr
+    assert "worker 1 continues with the optimizer of worker 0" in job.stderr
 
 
 def test_a_checkpoint_of_other_training_starts_the_momentum_of_averages_anew(

@@ -131,11 +131,10 @@ training::RunOptions run_options(Options options, const ImageData& images, int r
           .recipe = result_options(options, ranks)};
 }
 
-/// What is saved, sent and hashed: parameters and mean squares, without autograd.
-train::NamedTensors state_of(const Cifar10Cnn& network, const train::Rmsprop& optimizer) {
+/// Without autograd.
+train::NamedTensors parameters_of(const Cifar10Cnn& network) {
   train::NamedTensors state;
   for (const auto& [name, tensor] : network.parameters()) state.push_back({name, tensor.detach()});
-  state.insert(state.end(), optimizer.state().begin(), optimizer.state().end());
   return state;
 }
 
@@ -145,7 +144,7 @@ Training::Training(const Options& options, train::GradientExchange& exchange)
       data_(open_images(options)),
       network_(options.seed, options.image_size, data_.classes),
       optimizer_(network_.parameters(), {.decay = options.decay}),
-      state_(run_options(options_, data_, ranks()), exchange, state_of(network_, optimizer_)),
+      state_(run_options(options_, data_, ranks()), exchange, parameters_of(network_), optimizer_.state()),
       test_(data_.test, data_.test_fields, test_options(data_, options, exchange.rank(), exchange.size())) {
   if (options_.play_ranks > 1 && exchange_.size() > 1) {
     throw Error(ErrorCode::kInvalidArgument, "--play-ranks is for a single process; this job has several");
@@ -289,10 +288,10 @@ Sums Training::reduced(const Sums& sums) const {
   return {values[0], values[1], values[2]};
 }
 
-/// On rank 0: the checkpoint, the curves, the line.
+/// The checkpoint; on rank 0 the curves and the line, too.
 void Training::finish_epoch(std::uint64_t epoch, const Sums& trained, const Sums& tested, double seconds) {
-  if (!leader()) return;
   state_.save(epochs_done_, progress());
+  if (!leader()) return;
   const double rate = trained.images / seconds;
   const std::array<data::Scalar, 6> scalars = {{{"train/loss", trained.mean_loss()},
                                                 {"train/accuracy", trained.accuracy()},

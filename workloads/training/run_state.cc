@@ -24,29 +24,49 @@ double parse_number(const std::string& text, const std::string& name) {
 
 }  // namespace
 
-RunState::RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors state)
-    : options_(std::move(options)), exchange_(exchange), state_(std::move(state)) {}
+RunState::RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors network,
+                   train::NamedTensors optimizer)
+    : options_(std::move(options)), exchange_(exchange), state_(std::move(network)), optimizer_(std::move(optimizer)) {
+  state_.insert(state_.end(), optimizer_.begin(), optimizer_.end());
+}
 
 void RunState::start_or_resume(Progress& progress) {
   exchange_state_ = exchange_.state();
   const bool leader = exchange_.rank() == 0;
+  std::vector<double> values(progress.size() + 1, 0.0);  // The last one: 1 + the number of the checkpoint.
   if (leader) {
     checkpoints_.emplace(options_.checkpoint_dir, options_.keep_checkpoints);
     if (options_.resume) {
-      if (const auto found = checkpoints_->find_latest_valid()) load(*found, progress);
+      if (const auto found = checkpoints_->find_latest_valid()) {
+        load(*found, progress);
+        values.back() = static_cast<double>(found->number) + 1;
+      }
     } else if (!checkpoints_->numbers().empty()) {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("{} contains the checkpoints of an earlier run: continue it "
                                                            "with --resume, or choose another folder with --model-dir",
                                                            options_.checkpoint_dir.string()));
     }
     tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.tensorboard_dir);
+  } else if (!exchange_.replicas_are_equal()) {
+    const auto folder = options_.checkpoint_dir / fmt::format("worker-{}", exchange_.rank());
+    checkpoints_.emplace(folder, options_.keep_checkpoints);
   }
-  std::vector<double> values(progress.size(), 0.0);
-  for (std::size_t i = 0; leader && i < values.size(); ++i) values[i] = progress[i].second;
+  for (std::size_t i = 0; leader && i < progress.size(); ++i) values[i] = progress[i].second;
   exchange_.sum(values);
-  for (std::size_t i = 0; i < values.size(); ++i) progress[i].second = values[i];
+  for (std::size_t i = 0; i < progress.size(); ++i) progress[i].second = values[i];
   exchange_.broadcast(state_);
   exchange_.broadcast(exchange_state_);
+  if (!leader && checkpoints_ && values.back() > 0) load_own(static_cast<std::uint64_t>(values.back()) - 1);
+}
+
+void RunState::load_own(std::uint64_t number) {
+  const std::filesystem::path path = checkpoints_->path_of(number);
+  try {
+    train::restore_from_checkpoint(train::load_checkpoint(path), optimizer_);
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: worker {} continues with the optimizer of worker 0: {}\n", options_.program,
+               exchange_.rank(), error.what());
+  }
 }
 
 void RunState::load(const train::CheckpointFolder::Found& found, Progress& progress) const {
@@ -88,8 +108,9 @@ void RunState::save(std::uint64_t number, const Progress& progress) const {
   checkpoint.metadata = options_.recipe;
   checkpoint.metadata["program"] = fmt::format("{} {}", options_.program, GYRE_VERSION);
   for (const auto& [name, value] : progress) checkpoint.metadata[name] = fmt::format("{}", value);
-  train::add_to_checkpoint(checkpoint, state_);
-  train::add_to_checkpoint(checkpoint, exchange_state_);
+  const bool leader = exchange_.rank() == 0;
+  train::add_to_checkpoint(checkpoint, leader ? state_ : optimizer_);
+  if (leader) train::add_to_checkpoint(checkpoint, exchange_state_);
   checkpoints_->save(number, checkpoint);
 }
 

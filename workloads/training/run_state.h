@@ -31,20 +31,23 @@ struct RunOptions {
   std::map<std::string, std::string> recipe{};
 };
 
-/// What a run leaves behind and goes on from: rank 0 reads and writes the folders, the others receive its state. Not
-/// thread-safe.
+/// What a run leaves behind and goes on from: rank 0 reads and writes the folders, the others receive its state. Where
+/// each rank's optimizer is its own (GradientExchange::replicas_are_equal()), the others keep its tensors in folders
+/// worker-RANK of the checkpoints. Not thread-safe.
 class RunState {
  public:
-  /// `state` is what a checkpoint holds: parameters, buffers, the optimizer's tensors, without autograd; they share
-  /// memory with those in use. The exchange must outlive this.
-  RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors state);
+  /// What a checkpoint holds: the network's parameters and buffers, without autograd, and the optimizer's tensors; they
+  /// share memory with those in use. The exchange must outlive this.
+  RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors network,
+           train::NamedTensors optimizer);
 
   /// Collective, once, after the exchange has been attached: restored from the newest checkpoint or as it is, rank 0's
-  /// state becomes everybody's, and so does its `progress`, whose names stay. Error(kInvalidArgument) where checkpoints
-  /// of an earlier run lie there and `resume` was not asked for, on rank 0 alone; those of checkpoint.h.
+  /// state becomes everybody's, and so does its `progress`, whose names stay. A rank that has kept an optimizer of its
+  /// own with that checkpoint continues with it; one that has not says so. Error(kInvalidArgument) where checkpoints of
+  /// an earlier run lie there and `resume` was not asked for, on rank 0 alone; those of checkpoint.h.
   void start_or_resume(Progress& progress);
 
-  /// On rank 0 writes checkpoint `number`; elsewhere nothing.
+  /// Writes checkpoint `number`: on rank 0, and on the others where they keep their own.
   void save(std::uint64_t number, const Progress& progress) const;
   /// On rank 0; elsewhere nothing.
   void add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars);
@@ -53,13 +56,15 @@ class RunState {
 
  private:
   void load(const train::CheckpointFolder::Found& found, Progress& progress) const;
+  void load_own(std::uint64_t number);
 
   RunOptions options_;
   train::GradientExchange& exchange_;
-  train::NamedTensors state_;
-  train::NamedTensors exchange_state_;                  // Empty before start_or_resume().
-  std::optional<train::CheckpointFolder> checkpoints_;  // Rank 0 only, as is what follows.
-  std::unique_ptr<data::TensorboardWriter> tensorboard_;
+  train::NamedTensors state_;  // All of it.
+  train::NamedTensors optimizer_;
+  train::NamedTensors exchange_state_;                    // Empty before start_or_resume().
+  std::optional<train::CheckpointFolder> checkpoints_;    // Of rank 0, or where this one keeps its own.
+  std::unique_ptr<data::TensorboardWriter> tensorboard_;  // Rank 0 only.
 };
 
 }  // namespace gyre::training

@@ -14,11 +14,10 @@
 namespace gyre::training {
 namespace {
 
-train::NamedTensors whole_state(Task& task, const train::Sgd& optimizer) {
+train::NamedTensors network_state(Task& task) {
   train::NamedTensors state;
   for (const auto& [name, tensor] : task.parameters()) state.push_back({name, tensor.detach()});
   state.insert(state.end(), task.buffers().begin(), task.buffers().end());
-  state.insert(state.end(), optimizer.state().begin(), optimizer.state().end());
   return state;
 }
 
@@ -55,7 +54,7 @@ Trainer::Trainer(TrainerOptions options, train::GradientExchange& exchange, Task
       schedule_(std::move(schedule)),
       train_(train),
       test_(test),
-      state_(options_.run, exchange, whole_state(task, optimizer)),
+      state_(options_.run, exchange, network_state(task), optimizer.state()),
       resumed_(no_sums()) {
   schedule_.steps_per_epoch = train_.steps();
 }
