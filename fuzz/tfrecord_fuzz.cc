@@ -22,7 +22,7 @@ std::optional<std::uint64_t> count_in_pieces(std::span<const std::byte> stored) 
   if (compression == gyre::data::Compression::kNone) return std::nullopt;
   const gyre::data::testing::MemoryFile file("fuzz", std::string(gyre::as_text(stored)));
   try {
-    return gyre::data::count_tfrecords(file, compression);
+    return gyre::data::count_tfrecords(file, compression).records;
   } catch (const gyre::Error&) {
     return std::nullopt;
   }

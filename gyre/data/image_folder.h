@@ -20,7 +20,7 @@ class ImageFolder : public SampleSet {
   ImageFolder(std::string root, FileOpener open);
 
   std::uint64_t count() const override { return labels_.size(); }
-  std::uint64_t largest_file() const override { return 1; }
+  SampleBlocks blocks() const override { return {}; }
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
   std::vector<std::string> classes() const override { return classes_; }

@@ -34,6 +34,7 @@ Loader::~Loader() { pool_->stop(); }
 
 std::uint64_t Loader::steps() const { return pool_->steps(); }
 
+const SamplerOptions& Loader::sampling() const { return pool_->sampling(); }
 std::span<const Field> Loader::fields() const { return pool_->decoder().fields(); }
 
 void Loader::start_epoch(std::uint64_t epoch, std::uint64_t first_step) { pool_->start_epoch(epoch, first_step); }

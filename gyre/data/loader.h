@@ -18,7 +18,7 @@
 namespace gyre::data {
 
 struct LoaderOptions {
-  SamplerOptions sampling;  ///< Its `count` is the set's.
+  SamplerOptions sampling;  ///< Its `count` and `block_ends` are the set's.
   int rank = 0;             ///< Of sampling.ranks.
   int threads = 1;          ///< That read, decompress and decode; at least 1.
   /// For batches and for what the threads work with; what is read into it counts, the page cache does not.
@@ -90,6 +90,8 @@ class Loader {
 
   std::uint64_t steps() const;
   std::span<const Field> fields() const;
+  /// What the order of the samples depends on, completed by what the set says.
+  const SamplerOptions& sampling() const;
 
   /// Begins an epoch at `first_step` (0 to steps()), and ends the one before. A sample is known by epoch and step, so
   /// this is also how a run goes on in the middle of an epoch.

@@ -269,10 +269,10 @@ TEST(Loader, a_budget_that_is_too_small_says_what_is_needed) {
   RecordFiles files;
   files.add(4);
   LoaderOptions options = options_of(2, 2);
-  options.memory_budget_bytes = 500;
+  options.memory_budget_bytes = 150;
   try {
     const Loader loader(open_set(files), kFields, options);
-    FAIL() << "a loader within 500 bytes";
+    FAIL() << "a loader within 150 bytes";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
     EXPECT_THAT(error.what(), HasSubstr("budget"));

@@ -72,10 +72,9 @@ std::vector<Field> row_number() {
            .shape = {}}};
 }
 
-LoaderOptions options_of(const SampleSet& set, int threads, Shuffling shuffling) {
+LoaderOptions options_of(int threads, Shuffling shuffling) {
   LoaderOptions options;
   options.sampling.shuffling = shuffling;
-  options.sampling.block = set.largest_file();
   options.sampling.batch_per_rank = 2;
   options.threads = threads;
   return options;
@@ -104,7 +103,7 @@ TEST(ParquetAhead, a_thread_that_would_wait_for_a_row_group_decodes_the_next_one
                                     return std::make_unique<MeetingFile>(name, std::string(as_text(contents)), meeting);
                                   },
                                   {.columns = {"int64"}});
-    Loader loader(set, row_number(), options_of(*set, 2, shuffling));
+    Loader loader(set, row_number(), options_of(2, shuffling));
     meeting.arm();
     EXPECT_EQ(values_of(loader, 0).size(), set->count());
     EXPECT_TRUE(meeting.met());
@@ -118,7 +117,7 @@ TEST(ParquetAhead, every_budget_that_suffices_gives_the_same_rows) {
   std::vector<std::int64_t> expected;
   int sufficed = 0;
   for (std::uint64_t budget = 1 << 13; budget < 1 << 21; budget += budget / 2) {
-    LoaderOptions options = options_of(*set, 4, Shuffling::kBlocks);
+    LoaderOptions options = options_of(4, Shuffling::kBlocks);
     options.memory_budget_bytes = budget;
     try {
       Loader loader(set, row_number(), options);

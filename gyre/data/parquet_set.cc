@@ -12,7 +12,8 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
-#include "gyre/base/thread_annotations.h"
+#include "gyre/data/internal/block_ends.h"
+#include "gyre/data/internal/one_per_budget.h"
 #include "gyre/data/internal/parallel.h"
 #include "gyre/data/internal/parquet_file.h"
 #include "gyre/data/internal/parquet_library.h"
@@ -31,6 +32,7 @@ using internal::RowGroupCache;
 /// Of row groups, where there is no budget, and of what a footer needs besides.
 constexpr std::uint64_t kUnbudgetedBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostRows = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;  // That are believed, of a column in a row group.
 constexpr std::size_t kAlignment = 8;
 
 /// A column that is read, and the features that it is.
@@ -44,7 +46,8 @@ struct File {
   std::uint64_t first = 0;            ///< Row, of all.
   std::vector<std::uint64_t> ends{};  ///< Of each row group: the row behind its last one, within the file.
   std::vector<Column> columns{};
-  std::uint64_t bytes = 0;  ///< Of these columns before compression, as the footer says.
+  std::uint64_t bytes = 0;                ///< Of these columns before compression, as the footer says …
+  std::uint64_t largest_group_bytes = 0;  ///< … and about what the largest row group takes when it is decoded.
 
   std::uint64_t rows() const { return ends.empty() ? 0 : ends.back(); }
   std::uint64_t rows_of(std::uint64_t group) const { return ends[group] - (group == 0 ? 0 : ends[group - 1]); }
@@ -70,6 +73,26 @@ class FooterGrant : public ArrowMemory::Grant {
  private:
   std::uint64_t used_ = 0;
 };
+
+/// Of one value in memory, its own bytes apart where it is a byte string.
+std::uint64_t value_bytes(const internal::ArrowColumn& type) {
+  using Values = internal::ArrowColumn::Values;
+  if (type.index) return size_bytes(*type.index);
+  switch (type.values) {
+    case Values::kNumbers: return size_bytes(type.number);
+    case Values::kBits: return 1;
+    case Values::kHalfFloats: return sizeof(std::uint16_t);
+    case Values::kStrings: return sizeof(std::int32_t);
+    case Values::kLargeStrings: return sizeof(std::int64_t);
+    case Values::kFixedStrings: return type.string_bytes;
+  }
+  return 1;
+}
+
+/// Footers may say anything.
+std::uint64_t sum(std::uint64_t a, std::uint64_t b) {
+  return a + std::min(b, std::numeric_limits<std::uint64_t>::max() - a);
+}
 
 bool is_string(const ListedColumn& column) {
   using Values = internal::ArrowColumn::Values;
@@ -143,6 +166,7 @@ class ParquetSet : public SampleSet {
         throw Error(ErrorCode::kCorruptData, fmt::format("{} is said to have {} rows", file.name, file.rows()));
       }
       count_ += file.rows();
+      largest_row_group_bytes_ = std::max(largest_row_group_bytes_, file.largest_group_bytes);
       std::uint64_t begin = 0;
       for (const std::uint64_t end : file.ends) {
         largest_row_group_ = std::max(largest_row_group_, end - begin);
@@ -156,7 +180,7 @@ class ParquetSet : public SampleSet {
   }
 
   std::uint64_t count() const override { return count_; }
-  std::uint64_t largest_file() const override { return largest_row_group_; }
+  SampleBlocks blocks() const override;
   std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
@@ -165,8 +189,6 @@ class ParquetSet : public SampleSet {
 
   void read_footer(File& file, const std::vector<std::string>& columns) const;
   Place place_of(std::uint64_t sample) const;
-  /// The one of all readers with this budget.
-  std::shared_ptr<RowGroupCache> cache_of(const std::shared_ptr<MemoryBudget>& budget) const GYRE_EXCLUDES(mutex_);
 
   const parquet::Interface& arrow_;
   const FileOpener open_;
@@ -174,12 +196,8 @@ class ParquetSet : public SampleSet {
   std::uint64_t count_ = 0;
   std::uint64_t largest_row_group_ = 1;
 
-  struct Shared {
-    std::weak_ptr<MemoryBudget> budget;
-    std::weak_ptr<RowGroupCache> cache;
-  };
-  mutable Mutex mutex_;
-  mutable std::vector<Shared> caches_ GYRE_GUARDED_BY(mutex_);
+  std::uint64_t largest_row_group_bytes_ = 0;
+  mutable internal::OnePerBudget<RowGroupCache> caches_;
 };
 
 class ParquetReader : public SampleReader {
@@ -188,13 +206,13 @@ class ParquetReader : public SampleReader {
       : set_(set), cache_(std::move(cache)), values_(std::move(budget)) {}
 
   Example read_sample(std::uint64_t index, StageTimes& times) override;
-  void expect(std::span<const std::uint64_t> samples) override { expected_.assign(samples.begin(), samples.end()); }
+  void expect_neighbours(Upcoming upcoming) override { upcoming_ = std::move(upcoming); }
   std::string position() const override;
   std::size_t scratch_bytes() const override { return values_.capacity_bytes(); }
 
  private:
   RowGroup load(const Place& place, StageTimes& times);
-  /// One of the row groups that are expected.
+  /// One of the row groups that will be asked for soon.
   void read_ahead(StageTimes& times);
   Example copy_row(const RowGroup& group);
 
@@ -202,7 +220,7 @@ class ParquetReader : public SampleReader {
   const std::shared_ptr<RowGroupCache> cache_;
   ScratchBuffer values_;
   std::optional<Place> place_;
-  std::vector<std::uint64_t> expected_;  // The nearest first.
+  Upcoming upcoming_;
   std::size_t open_file_ = 0;
   std::unique_ptr<ParquetFile> open_;  // The file that was read last.
 };
@@ -220,10 +238,17 @@ void ParquetSet::read_footer(File& file, const std::vector<std::string>& columns
                   fmt::format("{}: row group {} is said to have {} rows", file.name, group, rows));
     }
     file.ends.push_back(file.rows() + rows);
+    std::uint64_t bytes = 0;
+    std::uint64_t decoded_bytes = 0;
     for (const Column& column : file.columns) {
-      const std::uint64_t bytes = opened.leaf_bytes(group, column.listed.leaf);
-      file.bytes += std::min(bytes, std::numeric_limits<std::uint64_t>::max() - file.bytes);
+      const std::uint64_t encoded = opened.leaf_bytes(group, column.listed.leaf);
+      bytes = sum(bytes, encoded);
+      const std::uint64_t values =
+          std::min(opened.leaf_values(group, column.listed.leaf), kMostValues) * value_bytes(*column.listed.type);
+      decoded_bytes = sum(decoded_bytes, std::max(encoded, values));
     }
+    file.bytes = sum(file.bytes, bytes);
+    file.largest_group_bytes = std::max(file.largest_group_bytes, decoded_bytes);
   }
 }
 
@@ -252,26 +277,26 @@ std::string ParquetSet::advice_on_full_shuffle(std::uint64_t budget_bytes) const
       bytes / 1e9, format_bytes(budget_bytes), largest_row_group_);
 }
 
-std::shared_ptr<RowGroupCache> ParquetSet::cache_of(const std::shared_ptr<MemoryBudget>& budget) const {
-  if (!budget) return std::make_shared<RowGroupCache>(arrow_, nullptr, kUnbudgetedBytes);
-  const MutexLock lock(mutex_);
-  std::erase_if(caches_, [](const Shared& shared) { return shared.cache.expired(); });
-  for (const Shared& shared : caches_) {
-    if (shared.budget.lock() != budget) continue;
-    if (auto cache = shared.cache.lock()) return cache;
+SampleBlocks ParquetSet::blocks() const {
+  std::vector<std::uint64_t> ends;
+  for (const File& file : files_) {
+    for (const std::uint64_t end : file.ends) {
+      if (file.first + end > (ends.empty() ? 0 : ends.back())) ends.push_back(file.first + end);
+    }
   }
-  auto cache = std::make_shared<RowGroupCache>(arrow_, budget, budget->total_bytes() / 2);
-  caches_.push_back({budget, cache});
-  return cache;
+  return internal::blocks_of(std::move(ends), largest_row_group_bytes_);
 }
 
 std::unique_ptr<SampleReader> ParquetSet::make_reader(std::shared_ptr<MemoryBudget> budget) const {
-  auto cache = cache_of(budget);
+  auto cache = caches_.of(budget, [&] {
+    return std::make_shared<RowGroupCache>(arrow_, budget, budget ? budget->total_bytes() / 2 : kUnbudgetedBytes);
+  });
   return std::make_unique<ParquetReader>(*this, std::move(cache), std::move(budget));
 }
 
 void ParquetReader::read_ahead(StageTimes& times) {
-  for (const std::uint64_t sample : expected_) {
+  if (!upcoming_) return;
+  for (const std::uint64_t sample : upcoming_()) {
     const Place place = set_.place_of(sample);
     if (cache_->read_ahead({place.file, place.row_group}, [&] { return load(place, times); })) return;
   }

@@ -29,7 +29,7 @@ struct ParquetOptions {
 
 /// The rows of some Parquet files, numbered from 0 through all files in the order in which these are given. Numbers,
 /// byte strings, and lists of these are features. A row group is decoded as a whole, once for all readers that share a
-/// budget, and stays in memory as long as half of that has room; SampleSet::largest_file() is the largest row group.
+/// budget, and stays in memory as long as half of that has room; SampleSet::blocks() are the row groups.
 /// Reads the footers. Errors name the file: those of `open`; kCorruptData; kInvalidArgument where there are no rows, or
 /// a column is missing; kUnsupported where a column is of a type that is not read, and without pyarrow.
 std::shared_ptr<const SampleSet> open_parquet(std::vector<std::string> names, FileOpener open,

@@ -24,7 +24,7 @@ class IdxSet : public SampleSet {
   IdxSet(const std::vector<std::string>& names, const FileOpener& open);
 
   std::uint64_t count() const override { return images_.header.shape[0]; }
-  std::uint64_t largest_file() const override { return count(); }
+  SampleBlocks blocks() const override { return {}; }  // Images are small, or in memory.
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:
@@ -52,7 +52,7 @@ class Cifar10Set : public SampleSet {
   explicit Cifar10Set(const std::vector<std::string>& names);
 
   std::uint64_t count() const override { return images_.count(); }
-  std::uint64_t largest_file() const override { return count(); }
+  SampleBlocks blocks() const override { return {}; }  // Images are small, or in memory.
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:

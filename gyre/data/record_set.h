@@ -5,10 +5,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gyre/data/formats/inflate.h"
 #include "gyre/data/formats/tfrecord.h"
+#include "gyre/data/internal/contents_cache.h"
+#include "gyre/data/internal/one_per_budget.h"
+#include "gyre/data/internal/open_files.h"
 #include "gyre/data/readable_file.h"
 #include "gyre/data/sample_set.h"
 #include "gyre/data/scratch_buffer.h"
@@ -33,7 +37,8 @@ class RecordSet : public SampleSet {
 
   std::uint64_t count() const override { return files_.back().first + files_.back().count; }
   std::size_t file_count() const { return files_.size(); }
-  std::uint64_t largest_file() const override;
+  SampleBlocks blocks() const override;
+  std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:
@@ -44,6 +49,14 @@ class RecordSet : public SampleSet {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
     std::vector<RecordPlace> places{};  ///< Empty where the file is compressed, or was not opened.
+    std::uint64_t contents_bytes = 0;   ///< Decompressed; 0 where it was not opened.
+
+    bool is_compressed() const { return places.empty() && contents_bytes > 0; }
+  };
+  /// Of a set whose files were not opened, the first one; files are alike.
+  struct Sample {
+    bool compressed = false;
+    std::uint64_t contents_bytes = 0;  ///< A guess where it is compressed.
   };
 
   void count_records(int threads);
@@ -51,13 +64,18 @@ class RecordSet : public SampleSet {
   /// The index of the file that holds `record`.
   std::size_t file_of(std::uint64_t record) const;
 
+  Sample sample() const;
+
   std::vector<File> files_;
-  FileOpener open_;
+  bool opened_;
   std::uint64_t most_contents_bytes_;
+  mutable internal::OpenFiles open_files_;
+  mutable internal::OnePerBudget<internal::ContentsCache> caches_;
 };
 
-/// Reads records of a set, one at a time. Keeps the file that it has read last, so that its other records cost little.
-/// Not thread-safe: one per thread.
+/// Reads records of a set, one at a time. What is compressed, and small files whose neighbours are read too, is read as
+/// a whole and shared with the other readers of the same budget, within half of it; the records of other files are read
+/// one by one, once it is known where they lie. Not thread-safe: one per thread.
 class RecordReader : public SampleReader {
  public:
   /// `set` must outlive it.
@@ -70,21 +88,32 @@ class RecordReader : public SampleReader {
   /// The record as a tf.train.Example.
   Example read_sample(std::uint64_t index, StageTimes& times) override;
   std::string position() const override;
-  std::size_t scratch_bytes() const override { return stored_.capacity_bytes() + contents_.capacity_bytes(); }
+  void expect_neighbours(Upcoming upcoming) override { upcoming_ = std::move(upcoming); }
+  std::size_t scratch_bytes() const override;
 
  private:
-  /// Opens `file`; reads it as a whole where it is compressed, or small.
+  using Contents = internal::FileContents;
+
+  /// Whether what is found out about the file is for other records and readers too.
+  bool is_shared(const RecordSet::File& file) const;
+  /// Makes held_ what `file` holds, read as a whole where it is compressed, or small.
   void hold(std::size_t file, StageClock& clock);
+  void load(std::size_t file, Contents& contents, StageClock& clock);
+  /// The file, whose records lie where they did when they were counted.
+  std::shared_ptr<const ReadableFile> open(std::size_t file) const;
+  /// One of the files that will be asked for soon.
+  void read_ahead(StageClock& clock);
+  const std::vector<RecordPlace>& places() const;
 
   const RecordSet& set_;
+  const std::shared_ptr<internal::ContentsCache> cache_;
   Inflater inflater_;
   ScratchBuffer stored_;
-  ScratchBuffer contents_;
-  std::optional<std::size_t> held_;
-  std::uint64_t record_ = 0;                                 ///< Within the held file.
-  std::unique_ptr<const ReadableFile> open_;                 ///< Of a file that is read record by record.
-  std::optional<std::span<const std::byte>> held_contents_;  ///< Of a file that was read as a whole.
-  std::vector<RecordPlace> held_places_;
+  std::shared_ptr<Contents> own_;  ///< Of a file that is not shared.
+  Upcoming upcoming_;
+  std::optional<std::size_t> file_;       ///< That was asked for last.
+  std::uint64_t record_ = 0;              ///< Within it.
+  std::shared_ptr<const Contents> held_;  ///< Of it; null where its records are read one by one, from known places.
 };
 
 }  // namespace gyre::data

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,13 +24,25 @@ class SampleReader {
   /// file, the sample and its place in it: kCorruptData; kNotFound and kIo; kResourceExhausted beyond the budget.
   virtual Example read_sample(std::uint64_t index, StageTimes& times) = 0;
 
-  /// Samples that will be asked for soon, of this reader or others of its set, the nearest first. A reader that would
-  /// wait for another one may read them meanwhile.
-  virtual void expect(std::span<const std::uint64_t> /*samples*/) {}
+  /// Samples that will be asked for soon, of this reader or others of its set, the nearest first.
+  using Upcoming = std::function<std::vector<std::uint64_t>()>;
+  /// What is read from here on are neighbours, those of a few blocks at a time (SampleSet::blocks()); without this call
+  /// it may be any samples. A reader that would wait for another one may read what is `upcoming` meanwhile.
+  virtual void expect_neighbours(Upcoming /*upcoming*/) {}
 
   /// The last sample that was asked for, for messages: file, number in it, place.
   virtual std::string position() const = 0;
   virtual std::size_t scratch_bytes() const = 0;
+};
+
+/// Of parts of files that can be read at any place: long enough for storage, and short enough to be mixed.
+constexpr std::uint64_t kBlockBytes = std::uint64_t{16} << 20;
+
+/// Parts of a set that are best read together.
+struct SampleBlocks {
+  /// Behind the last sample of each block, ascending; null: every sample is a block of its own.
+  std::shared_ptr<const std::vector<std::uint64_t>> ends{};
+  std::uint64_t largest_bytes = 0;  ///< Memory that the largest of them takes while its samples are read.
 };
 
 /// Samples with named features, numbered from 0, whatever files they lie in. Immutable; thread-safe.
@@ -38,9 +51,9 @@ class SampleSet {
   virtual ~SampleSet() = default;
 
   virtual std::uint64_t count() const = 0;
-  /// Samples of the largest file, or of the largest part of one that is read as a whole: a block that is best read
-  /// together.
-  virtual std::uint64_t largest_file() const = 0;
+  /// Files, or parts of them: those that are read as a whole, because they are compressed; of others about
+  /// kBlockBytes. The same for the same files, whatever the number of threads.
+  virtual SampleBlocks blocks() const = 0;
   /// The names of the classes, by label, where the files say them.
   virtual std::vector<std::string> classes() const { return {}; }
   /// The names of all samples where a folder lists them, for comparing sets; else empty.

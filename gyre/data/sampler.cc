@@ -48,20 +48,44 @@ std::uint64_t steps_per_epoch(const SamplerOptions& options) {
 }
 
 EpochOrder::EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank)
-    : options_(options),
-      steps_(steps_per_epoch(options)),
-      full_(options.count, options.seed, stream_of(options, epoch, rank)),
-      blocks_(options.count, options.block, options.seed, stream_of(options, epoch, rank)) {
+    : options_(options), steps_(steps_per_epoch(options)) {
   GYRE_CHECK((rank >= 0 && rank < options.ranks));
+  const RandomKey key{options.seed, stream_of(options, epoch, rank)};
+  if (options.shuffling == Shuffling::kFull) full_.emplace(options.count, key.seed, key.stream);
+  if (options.shuffling == Shuffling::kBlocks) {
+    blocks_.emplace(BlockShuffleOptions{.count = options.count,
+                                        .block_ends = options.block_ends,
+                                        .streams = options.streams,
+                                        .open_blocks = options.open_blocks},
+                    key);
+  }
 }
 
 std::uint64_t EpochOrder::sample_at(std::uint64_t position) const {
   switch (options_.shuffling) {
     case Shuffling::kNone: return position;
-    case Shuffling::kFull: return full_.at(position);
-    case Shuffling::kBlocks: return blocks_.at(position);
+    case Shuffling::kFull: return full_->at(position);
+    case Shuffling::kBlocks: return blocks_->at(position);
   }
   return position;
+}
+
+std::vector<std::uint64_t> EpochOrder::upcoming_blocks(std::uint64_t position, std::size_t most) const {
+  if (blocks_) return blocks_->upcoming(position, most);
+  std::vector<std::uint64_t> samples;
+  if (full_ || !options_.block_ends) return samples;
+  const std::vector<std::uint64_t>& ends = *options_.block_ends;
+  for (auto end = std::ranges::upper_bound(ends, position); end != ends.end() && samples.size() < most; ++end) {
+    if (*end < options_.count) samples.push_back(*end);
+  }
+  return samples;
+}
+
+std::uint64_t default_open_blocks(std::uint64_t largest_block_bytes, std::uint64_t budget_bytes) {
+  constexpr std::uint64_t kOpenBytes = std::uint64_t{256} << 20;
+  constexpr std::uint64_t kDefault = 16;
+  const std::uint64_t room = std::min(kOpenBytes, budget_bytes / 4);
+  return std::clamp<std::uint64_t>(room / std::max<std::uint64_t>(largest_block_bytes, 1), 1, kDefault);
 }
 
 RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
@@ -78,7 +102,11 @@ RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
   batch.counted = batch.present;
   batch.counted_globally = sharded ? step_counted : step_counted * static_cast<std::uint64_t>(options_.ranks);
   batch.samples.reserve(per_rank);
-  for (std::uint64_t i = 0; i < per_rank; ++i) batch.samples.push_back(sample_at(position_of(step, rank, i)));
+  BlockShuffle::Round round;
+  for (std::uint64_t i = 0; i < per_rank; ++i) {
+    const std::uint64_t position = position_of(step, rank, i);
+    batch.samples.push_back(blocks_ ? blocks_->at(position, round) : sample_at(position));
+  }
   return batch;
 }
 

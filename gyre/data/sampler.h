@@ -2,9 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "gyre/data/block_shuffle.h"
 #include "gyre/data/shuffle.h"
 
 namespace gyre::data {
@@ -26,14 +29,18 @@ enum class Sharing {
 enum class Shuffling {
   kNone,    ///< As they are numbered.
   kFull,    ///< Any sample at any place.
-  kBlocks,  ///< Blocks of neighbours in random order, and the samples within each block (BlockShuffle).
+  kBlocks,  ///< Blocks of neighbours in random order, a few of them open at a time, whose samples are mixed
+            ///< (BlockShuffle).
 };
 
 struct SamplerOptions {
   std::uint64_t count = 0;  ///< Samples in the data set.
   std::uint64_t seed = 0;   ///< Of the shuffle.
   Shuffling shuffling = Shuffling::kFull;
-  std::uint64_t block = 1;           ///< Samples per block of kBlocks; at least 1.
+  /// Of kBlocks, and where kNone reads on (BlockShuffleOptions::block_ends). A Loader asks its set where this is null.
+  std::shared_ptr<const std::vector<std::uint64_t>> block_ends{};
+  std::uint64_t streams = 1;         ///< Of kBlocks; the same on any number of ranks.
+  std::uint64_t open_blocks = 0;     ///< Of kBlocks; 0: as default_open_blocks() says of the Loader's set.
   int ranks = 1;                     ///< Ranks that share the work.
   std::uint64_t batch_per_rank = 1;  ///< Samples per rank and step.
   Remainder remainder = Remainder::kPad;
@@ -61,13 +68,20 @@ class EpochOrder {
   /// Which position of the order batch(step, rank).samples[index] has: less than SamplerOptions::count.
   std::uint64_t position_of(std::uint64_t step, int rank, std::uint64_t index) const;
   std::uint64_t sample_at(std::uint64_t position) const;
+  /// A sample of each block that is read from around `position` on, the nearest first, `most` of them: those of kFull
+  /// are read in any order, and there are none.
+  std::vector<std::uint64_t> upcoming_blocks(std::uint64_t position, std::size_t most) const;
 
  private:
   SamplerOptions options_;
   std::uint64_t steps_;
-  Shuffle full_;
-  BlockShuffle blocks_;
+  std::optional<Shuffle> full_;
+  std::optional<BlockShuffle> blocks_;
 };
+
+/// How many blocks, of which the largest takes so much memory while it is open, a stream of kBlocks mixes: as many as
+/// 256 MiB hold, or a quarter of the budget if that is less, but from 1 to 16.
+std::uint64_t default_open_blocks(std::uint64_t largest_block_bytes, std::uint64_t budget_bytes);
 
 /// Steps of an epoch: the same on every rank. At least 1: with kDrop and fewer samples than a global batch holds it is
 /// Error(kInvalidArgument), because such a run would train nothing.

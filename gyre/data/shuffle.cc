@@ -1,6 +1,7 @@
 #include "gyre/data/shuffle.h"
 
 #include <bit>
+#include <utility>
 
 #include "gyre/base/check.h"
 #include "gyre/base/random.h"
@@ -9,18 +10,23 @@ namespace gyre::data {
 namespace {
 
 constexpr std::uint32_t kRounds = 8;
-// Within a block, block b draws from stream (kWithinBlocks + b) of a seed of its own.
-constexpr std::uint64_t kWithinBlocks = 0x9E3779B97F4A7C15;
+constexpr std::uint32_t kPurposes = 0x9E3779B9;  // Odd: no two purposes are the same.
 
 std::uint64_t low_mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
 
 }  // namespace
 
 Shuffle::Shuffle(std::uint64_t count, std::uint64_t seed, std::uint64_t stream)
-    : count_(count), seed_(seed), stream_(stream) {
+    : count_(count), seed_(seed), stream_(stream), small_() {
   const int bits = count <= 1 ? 0 : static_cast<int>(std::bit_width(count - 1));
   low_bits_ = bits / 2;
   high_bits_ = bits - low_bits_;
+  if (count > kSmall) return;
+  Random random(seed, stream);
+  for (std::size_t i = 0; i < count; ++i) small_.at(i) = static_cast<std::uint8_t>(i);
+  for (std::size_t i = static_cast<std::size_t>(count); i > 1; --i) {
+    std::swap(small_.at(i - 1), small_.at(static_cast<std::size_t>(random.below(i))));
+  }
 }
 
 std::uint64_t Shuffle::encrypt(std::uint64_t value) const {
@@ -43,7 +49,7 @@ std::uint64_t Shuffle::encrypt(std::uint64_t value) const {
 
 std::uint64_t Shuffle::at(std::uint64_t position) const {
   GYRE_CHECK(position < count_);
-  if (count_ == 1) return 0;
+  if (count_ <= kSmall) return small_.at(static_cast<std::size_t>(position));
   // The domain is less than twice as large as count_, so that this ends after two steps on average, and always: a
   // permutation comes back to where it began.
   std::uint64_t value = encrypt(position);
@@ -51,17 +57,12 @@ std::uint64_t Shuffle::at(std::uint64_t position) const {
   return value;
 }
 
-BlockShuffle::BlockShuffle(std::uint64_t count, std::uint64_t block, std::uint64_t seed, std::uint64_t stream)
-    : count_(count), block_(block), seed_(seed), stream_(stream), whole_blocks_(count / block, seed, stream) {}
-
-std::uint64_t BlockShuffle::at(std::uint64_t position) const {
-  GYRE_CHECK(position < count_);
-  const std::uint64_t whole = whole_blocks_.count() * block_;
-  // A shorter last block stays last, so that every other position belongs to a block of full length.
-  const std::uint64_t block = position < whole ? whole_blocks_.at(position / block_) : whole_blocks_.count();
-  const std::uint64_t size = position < whole ? block_ : count_ - whole;
-  const Shuffle within(size, seed_ ^ kWithinBlocks, (stream_ << 32) ^ block);
-  return block * block_ + within.at(position < whole ? position % block_ : position - whole);
+RandomKey derived(const RandomKey& key, std::uint32_t purpose, std::uint64_t number) {
+  const auto words = philox4x32(
+      {static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32),
+       static_cast<std::uint32_t>(key.stream), static_cast<std::uint32_t>(key.stream >> 32)},
+      {static_cast<std::uint32_t>(key.seed) ^ purpose * kPurposes, static_cast<std::uint32_t>(key.seed >> 32)});
+  return {words[0] | std::uint64_t{words[1]} << 32, words[2] | std::uint64_t{words[3]} << 32};
 }
 
 }  // namespace gyre::data

@@ -74,18 +74,5 @@ TEST(Shuffle, neighbours_are_torn_apart) {
       << "two numbers drawn at random are a third apart on average";
 }
 
-TEST(BlockShuffle, every_number_comes_once_and_blocks_stay_together) {
-  for (const std::uint64_t count : {1U, 7U, 64U, 100U, 101U}) {
-    for (const std::uint64_t block : {1U, 7U, 10U, 200U}) {
-      const auto order = all_of(BlockShuffle(count, block, 3, 1), count);
-      expect_permutation(order, std::to_string(count) + " in blocks of " + std::to_string(block));
-      for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i] / block, order[i / block * block] / block);
-    }
-  }
-  const auto order = all_of(BlockShuffle(100, 10, 3, 1), 100);
-  EXPECT_NE(order[0] / 10, 0U) << "of this seed";
-  EXPECT_FALSE(std::ranges::is_sorted(order.begin(), order.begin() + 10));
-}
-
 }  // namespace
 }  // namespace gyre::data

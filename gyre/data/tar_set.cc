@@ -14,6 +14,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/data/formats/tar.h"
+#include "gyre/data/internal/block_ends.h"
 #include "gyre/data/internal/parallel.h"
 
 namespace gyre::data {
@@ -72,7 +73,7 @@ class TarSet::Reader : public SampleReader {
   ScratchBuffer stored_;
   std::deque<std::string> json_names_;  // Of the last sample; they stay where they are.
   std::optional<std::size_t> archive_;
-  std::unique_ptr<const ReadableFile> open_;
+  std::shared_ptr<const ReadableFile> open_;
   std::uint64_t index_ = 0;
 };
 
@@ -83,7 +84,7 @@ Example TarSet::Reader::read_sample(std::uint64_t index, StageTimes& times) {
   const auto archive = static_cast<std::size_t>(behind - set_.archives_.begin()) - 1;
   if (archive_ != archive) {
     archive_.reset();
-    open_ = set_.open_(set_.archives_[archive].name);
+    open_ = set_.open_files_.get(archive, set_.archives_[archive].name);
     archive_ = archive;
   }
   // The files of a sample are neighbours: one read for all.
@@ -133,10 +134,10 @@ std::string TarSet::Reader::position() const {
                      parts().front().offset_bytes);
 }
 
-TarSet::TarSet(std::vector<std::string> names, FileOpener open, int threads) : open_(std::move(open)) {
+TarSet::TarSet(std::vector<std::string> names, FileOpener open, int threads) : open_files_(std::move(open)) {
   std::vector<std::vector<TarMember>> members(names.size());
   internal::for_each_index(names.size(), threads, "reading archives",
-                           [&](std::size_t i) { members[i] = index_tar(*open_(names[i])); });
+                           [&](std::size_t i) { members[i] = index_tar(*open_files_.opener()(names[i])); });
   for (std::size_t i = 0; i < names.size(); ++i) {
     add_archive(names[i], members[i]);
     members[i] = {};
@@ -194,13 +195,17 @@ std::uint32_t TarSet::feature_number(const std::string& name) {
   return static_cast<std::uint32_t>(features_.size() - 1);
 }
 
-std::uint64_t TarSet::largest_file() const {
-  std::uint64_t largest = 1;
+SampleBlocks TarSet::blocks() const {
+  std::vector<std::uint64_t> ends;
   for (std::size_t i = 0; i < archives_.size(); ++i) {
+    const std::uint64_t first = archives_[i].first;
     const std::uint64_t end = i + 1 < archives_.size() ? archives_[i + 1].first : count();
-    largest = std::max(largest, end - archives_[i].first);
+    internal::append_blocks(ends, end - first, [&](std::uint64_t sample) {
+      const Part& last = parts_[static_cast<std::size_t>(samples_[static_cast<std::size_t>(first + sample) + 1]) - 1];
+      return last.offset_bytes + last.size_bytes;
+    });
   }
-  return largest;
+  return internal::blocks_of(std::move(ends), 0);
 }
 
 std::unique_ptr<SampleReader> TarSet::make_reader(std::shared_ptr<MemoryBudget> budget) const {

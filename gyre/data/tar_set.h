@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gyre/data/formats/tar.h"
+#include "gyre/data/internal/open_files.h"
 #include "gyre/data/readable_file.h"
 #include "gyre/data/sample_set.h"
 
@@ -23,7 +24,7 @@ class TarSet : public SampleSet {
   TarSet(std::vector<std::string> names, FileOpener open, int threads);
 
   std::uint64_t count() const override { return samples_.empty() ? 0 : samples_.size() - 1; }
-  std::uint64_t largest_file() const override;
+  SampleBlocks blocks() const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:
@@ -43,7 +44,7 @@ class TarSet : public SampleSet {
   std::uint32_t feature_number(const std::string& name);
   std::string_view key_of(std::uint64_t sample) const;
 
-  FileOpener open_;
+  mutable internal::OpenFiles open_files_;
   std::vector<Archive> archives_;
   std::vector<std::string> features_;
   std::vector<Part> parts_;

@@ -270,7 +270,8 @@ def test_a_state_of_other_data_is_refused(folder: Path, tmp_path_factory: pytest
 
 
 def test_blocks_keep_a_files_samples_together(folder: Path) -> None:
-    order = labels(Loader(folder, FIELDS, batch_size=5, shuffle="block", seed=4))
+    assert sorted(labels(Loader(folder, FIELDS, batch_size=5, shuffle="block", seed=4))) == list(range(20))
+    order = labels(Loader(folder, FIELDS, batch_size=5, shuffle="block", seed=4, open_blocks=1))
     assert sorted(order) == list(range(20))
     for start in range(0, 20, 5):
         assert len({label // 5 for label in order[start : start + 5]}) == 1
@@ -278,7 +279,7 @@ def test_blocks_keep_a_files_samples_together(folder: Path) -> None:
 
 def test_batches_may_be_kept_until_the_budget_is_used_up(tmp_path: Path) -> None:
     write_files(tmp_path, files=1, records=400)
-    loader = Loader(tmp_path, FIELDS, batch_size=1, memory_budget=100_000)  # Less than all batches and one thread need.
+    loader = Loader(tmp_path, FIELDS, batch_size=1, memory_budget=50_000)  # Less than all batches need.
     with pytest.raises(Error, match=r"the program holds all \d+ batches"):
         list(loader)
     assert len(labels(loader)) == 400
@@ -305,11 +306,15 @@ def test_a_batch_outlives_its_loader(folder: Path) -> None:
         ({"threads": 0}, "threads=0"),
         ({"records_per_file": 0}, "records_per_file=0"),
         ({"shuffle": "fast"}, "shuffle='fast' is none of"),
+        ({"shuffle": "block", "open_blocks": 65}, "65 open blocks; at most 64"),
+        ({"shuffle": "block", "open_blocks": 0}, "open_blocks=0"),
+        ({"shuffle": "block", "streams": 0}, "streams=0"),
+        ({"shuffle": "block", "streams": 1 << 20}, "1048576 streams; from 1 to 65536"),
         ({"output": "jax"}, "neither 'torch' nor 'numpy'"),
         ({"rank": 1}, "give both rank and world_size"),
         ({"rank": 4, "world_size": 4}, "no rank 4 among 4"),
         ({"memory_budget": 50}, r"budget of 50 B is too small: .* for 2 batches of 2 samples .*more than \d+ bytes"),
-        ({"memory_budget": 600}, r"budget of 600 B is too small: .* for what \d+ threads? read .*at least \d+ bytes"),
+        ({"memory_budget": 400}, r"budget of 400 B is too small: .* for what \d+ threads? read .*at least \d+ bytes"),
         ({"fields": {}}, "at least one field"),
         ({"fields": {"z": ints()}}, r"field 'z': the record has no feature 'z'; it has: x, y, label"),
         ({"fields": {"x": raw("int16", 7)}}, r"holds 12 bytes there; a field of the shape \[7\] of int16 needs 14"),
@@ -336,6 +341,19 @@ def test_a_launchers_variable_that_is_not_a_number_is_named(
         monkeypatch.setenv(other, "two" if other == name else "1" if "SIZE" in other else "0")
     with pytest.raises(InvalidArgumentError, match=f"{name} is 'two'"):
         Loader(folder, FIELDS, batch_size=2)
+
+
+def test_block_shuffle_mixes_files_of_one_class_each(tmp_path: Path) -> None:
+    """Each batch used to be of one class."""
+    for label in range(20):
+        write_tfrecords(tmp_path / f"part-{label:03}", [{"label": label}] * 100, compression="gzip")
+    loader = Loader(tmp_path, {"label": ints()}, batch_size=64, shuffle="block", drop_last=True)
+    assert loader.open_blocks == 16
+    classes = [len(batch["label"].unique()) for batch in loader]
+    assert min(classes) >= 5
+    assert sum(classes) / len(classes) > 10
+    alone = Loader(tmp_path, {"label": ints()}, batch_size=50, shuffle="block", open_blocks=1)
+    assert {len(batch["label"].unique()) for batch in alone} == {1}
 
 
 def test_a_damaged_file_is_named_with_record_and_offset(folder: Path) -> None:

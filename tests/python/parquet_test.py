@@ -151,8 +151,19 @@ def test_an_epoch_holds_every_row_once_over_all_ranks(folder: Path, shuffle: boo
 
 
 def test_blocks_are_row_groups(folder: Path) -> None:
-    order = rows(Loader(folder / "part-0.parquet", {"row": ints()}, batch_size=4, shuffle="block", seed=1))
+    options = {"batch_size": 4, "shuffle": "block", "open_blocks": 1, "seed": 1}
+    order = rows(Loader(folder / "part-0.parquet", {"row": ints()}, **options))  # type: ignore[arg-type]
     assert {tuple(sorted(order[i : i + 8])) for i in (0, 8)} & {tuple(range(8)), tuple(range(8, 16))}
+
+
+def test_so_many_row_groups_are_open_as_have_room_when_they_are_decoded(tmp_path: Path) -> None:
+    """Dictionaries make these a quarter of their size in memory; what does not fit is decoded anew for every sample."""
+    values = pa.array((np.arange(16 * 64 * 4096) % 7).astype(np.int16))
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(values, 4096)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=64)  # 512 KB.
+    fields = {"x": raw("int16", 4096)}
+    assert Loader(tmp_path, fields, batch_size=8, shuffle="block", memory_budget=8 << 20).open_blocks == 4
+    assert Loader(tmp_path, fields, batch_size=8, shuffle="block").open_blocks == 16
 
 
 def test_a_full_shuffle_of_what_does_not_fit_is_warned_of(tmp_path: Path) -> None:
@@ -194,7 +205,7 @@ def test_wrong_fields_are_named(folder: Path) -> None:
     ):
         Loader(folder, {"labels": ints()}, batch_size=2)
     with pytest.raises(
-        CorruptDataError, match=r"part-0\.parquet, row .*: field 'label': .* holds integers \(int32\) there"
+        CorruptDataError, match=r"part-\d\.parquet, row .*: field 'label': .* holds integers \(int32\) there"
     ):
         Loader(folder, {"label": floats()}, batch_size=2)
     pq.write_table(pa.table({"when": pa.array([1], pa.timestamp("s"))}), folder.parent / "other.parquet")

@@ -24,7 +24,7 @@ PIXELS = image(4, augment=False, resize=4, dtype="uint8", layout="HWC")
 
 @dataclass
 class WrittenSet:
-    """`blocks`: the samples that lie together, in the order of their numbers."""
+    """`blocks`: the samples that are best read together, in the order of their numbers."""
 
     files: Any
     fields: dict[str, Field]
@@ -168,7 +168,7 @@ def idx(folder: Path, choose: random.Random) -> WrittenSet:
     with opener(folder / f"t-labels-idx1-ubyte{ending}", "wb") as file:
         file.write(b"\0\0\x08\x01" + np.array([count], ">u4").tobytes() + bytes(range(count)))
     fields = {"image": raw("uint8", (4, 4)), "index": ints(key="label")}
-    return WrittenSet(folder / "t-*", fields, [list(range(count))], _by_index)
+    return WrittenSet(folder / "t-*", fields, [[number] for number in range(count)], _by_index)
 
 
 def cifar10(folder: Path, choose: random.Random) -> WrittenSet:
@@ -176,7 +176,8 @@ def cifar10(folder: Path, choose: random.Random) -> WrittenSet:
     for shard, block in enumerate(blocks):
         rows = [bytes([number % 10]) + bytes([number]) * 3072 for number in block]
         (folder / f"data_batch_{shard + 1}.bin").write_bytes(b"".join(rows))
-    return WrittenSet(folder / "data_batch_*", {"image": raw("uint8", (3, 32, 32))}, blocks, _by_colour)
+    singles = [[number] for block in blocks for number in block]
+    return WrittenSet(folder / "data_batch_*", {"image": raw("uint8", (3, 32, 32))}, singles, _by_colour)
 
 
 SETS = {

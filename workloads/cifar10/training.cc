@@ -99,7 +99,6 @@ std::unique_ptr<data::Loader> train_loader(const ImageData& images, const Option
       .count = images.train->count(),
       .seed = options.effective_shuffle_seed(),
       .shuffling = shuffling_of(*images.train),
-      .block = images.train->largest_file(),
       .ranks = ranks,
       .batch_per_rank = options.batch_size,
       .remainder = options.drop_last ? data::Remainder::kDrop : data::Remainder::kPad,

@@ -118,7 +118,6 @@ data::LoaderOptions loader_options(const Options& options, const data::SampleSet
   return {.sampling = {.count = images.count(),
                        .seed = options.seed,
                        .shuffling = training ? shuffling_of(images, options) : data::Shuffling::kNone,
-                       .block = images.largest_file(),
                        .ranks = exchange.size(),
                        .batch_per_rank = options.batch_size,
                        // Batch normalisation needs whole batches.

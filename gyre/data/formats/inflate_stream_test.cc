@@ -121,7 +121,7 @@ TEST(InflateStream, records_are_counted_and_damage_among_them_is_placed_in_the_c
   }
   const auto count = [](const Bytes& contents) {
     const MemoryFile file = file_of(deflate(Compression::kGzip, contents));
-    return count_tfrecords(file, Compression::kGzip);
+    return count_tfrecords(file, Compression::kGzip).records;
   };
   const auto error = [&](const Bytes& contents) -> std::string {
     try {

@@ -111,7 +111,7 @@ TEST_F(TarSetTest, neighbours_of_one_key_are_a_sample) {
                           tar_entry("d/1.seg.PNG", "mask") + tar_entry("d/1.json", R"({"label": 3, "name": "x"})") +
                           tar_entry("d/1.cls", "cat") + kEnd);
   EXPECT_EQ(set.count(), 2U);
-  EXPECT_EQ(set.largest_file(), 2U);
+  EXPECT_EQ(*set.blocks().ends, (std::vector<std::uint64_t>{2}));
   const auto reader = set.make_reader(nullptr);
   StageTimes times;
   const Example second = reader->read_sample(1, times);

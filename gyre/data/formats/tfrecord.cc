@@ -71,6 +71,34 @@ std::vector<RecordPlace> index(std::uint64_t size_bytes, std::string_view name, 
   return places;
 }
 
+/// The headers of a file that is not compressed. While records are short, what lies around a header is read with it.
+class Headers {
+ public:
+  explicit Headers(const ReadableFile& file) : file_(file) {}
+
+  void read(std::uint64_t offset, std::span<std::byte> header) {
+    if (offset < begin_ || offset + header.size() > begin_ + window_.size()) {
+      const bool short_records = offset > 0 && offset - last_ <= kShortRecordBytes;
+      begin_ = offset;
+      window_.resize(static_cast<std::size_t>(
+          std::min<std::uint64_t>(short_records ? kWindowBytes : header.size(), file_.size_bytes() - offset)));
+      file_.read_at(offset, window_);
+    }
+    last_ = offset;
+    std::ranges::copy(std::span(window_).subspan(static_cast<std::size_t>(offset - begin_), header.size()),
+                      header.begin());
+  }
+
+ private:
+  static constexpr std::uint64_t kWindowBytes = std::uint64_t{64} << 10;
+  static constexpr std::uint64_t kShortRecordBytes = kWindowBytes / 4;
+
+  const ReadableFile& file_;
+  std::vector<std::byte> window_;
+  std::uint64_t begin_ = 0;  // Of window_ in the file.
+  std::uint64_t last_ = 0;   // Header.
+};
+
 /// The contents of a compressed file, of which most are passed over.
 class Contents {
  public:
@@ -156,8 +184,9 @@ Compression tfrecord_compression(std::span<const std::byte> first) {
 }
 
 std::vector<RecordPlace> index_tfrecords(const ReadableFile& file) {
+  Headers headers(file);
   return index(file.size_bytes(), file.name(),
-               [&](std::uint64_t offset, std::span<std::byte> header) { file.read_at(offset, header); });
+               [&](std::uint64_t offset, std::span<std::byte> header) { headers.read(offset, header); });
 }
 
 std::vector<RecordPlace> index_tfrecords(std::span<const std::byte> contents, std::string_view name) {
@@ -166,13 +195,13 @@ std::vector<RecordPlace> index_tfrecords(std::span<const std::byte> contents, st
   });
 }
 
-std::uint64_t count_tfrecords(const ReadableFile& file, Compression compression) {
+TfRecordCount count_tfrecords(const ReadableFile& file, Compression compression) {
   Contents contents(file, compression);
   std::array<std::byte, kHeaderBytes> header;
   for (std::uint64_t record = 0;; ++record) {
     const std::uint64_t offset = contents.offset();
     const std::size_t bytes = contents.read(header);
-    if (bytes == 0) return record;
+    if (bytes == 0) return {record, offset};
     if (bytes < header.size()) {
       throw_corrupt(file.name(), record, offset, fmt::format("is cut off: {} bytes are left in the file", bytes));
     }

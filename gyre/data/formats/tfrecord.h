@@ -35,15 +35,21 @@ Compression tfrecord_compression(std::span<const std::byte> first);
 /// Whether the first bytes of a file are a record's length with its checksum.
 bool begins_with_record(std::span<const std::byte> first);
 
-/// The records of a file that is not compressed: lengths are read and checked, payloads are not. Errors are those of
-/// next_tfrecord().
+/// The records of a file that is not compressed: lengths are read and checked, payloads are not; of short records many
+/// at a time. Error(kCorruptData) names file, record and offset.
 std::vector<RecordPlace> index_tfrecords(const ReadableFile& file);
 
 /// The records of a whole file's uncompressed contents, likewise.
 std::vector<RecordPlace> index_tfrecords(std::span<const std::byte> contents, std::string_view name);
 
-/// How many records a compressed file holds. Errors are those of InflateStream and index_tfrecords().
-std::uint64_t count_tfrecords(const ReadableFile& file, Compression compression);
+/// What a compressed file holds.
+struct TfRecordCount {
+  std::uint64_t records = 0;
+  std::uint64_t contents_bytes = 0;  ///< Decompressed.
+};
+
+/// Errors are those of InflateStream and index_tfrecords().
+TfRecordCount count_tfrecords(const ReadableFile& file, Compression compression);
 
 /// The payload at `place`, read with its checksum into `buffer`. Error(kCorruptData) names file, record and offset.
 std::span<const std::byte> read_tfrecord(const ReadableFile& file, const RecordPlace& place, std::uint64_t record,

@@ -30,25 +30,32 @@ AlignedMemory allocate(std::size_t bytes) {
   return AlignedMemory(memory);
 }
 
+/// What the set says of its blocks, as far as the order needs it.
+void add_blocks(SamplerOptions& sampling, const SampleSet& set, std::uint64_t budget_bytes) {
+  if (sampling.shuffling == Shuffling::kFull) return;
+  const SampleBlocks blocks = set.blocks();
+  sampling.block_ends = blocks.ends;
+  if (sampling.open_blocks == 0) sampling.open_blocks = default_open_blocks(blocks.largest_bytes, budget_bytes);
+}
+
 LoaderOptions checked(LoaderOptions options, const SampleSet& set) {
   options.sampling.count = set.count();
   if (options.threads < 1) throw Error(ErrorCode::kInvalidArgument, "a loader needs at least one thread");
   if (options.sampling.batch_per_rank < 1) throw Error(ErrorCode::kInvalidArgument, "a batch has at least one sample");
-  if (options.sampling.block < 1) throw Error(ErrorCode::kInvalidArgument, "a block has at least one sample");
   if (options.rank < 0 || options.rank >= options.sampling.ranks) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("there is no rank {} among {}", options.rank, options.sampling.ranks));
   }
-  return options;
-}
-
-std::uint64_t block_of(const SamplerOptions& sampling, const SampleSet& set) {
-  switch (sampling.shuffling) {
-    case Shuffling::kNone: return set.largest_file();
-    case Shuffling::kFull: return 0;
-    case Shuffling::kBlocks: return sampling.block;
+  if (options.sampling.streams < 1 || options.sampling.streams > kMostStreams) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} streams; from 1 to {} are possible", options.sampling.streams, kMostStreams));
   }
-  return 0;
+  if (options.sampling.open_blocks > kMostOpenBlocks) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} open blocks; at most {} are possible", options.sampling.open_blocks, kMostOpenBlocks));
+  }
+  add_blocks(options.sampling, set, options.memory_budget_bytes);
+  return options;
 }
 
 std::vector<Field> checked(std::vector<Field> fields) {
@@ -63,7 +70,6 @@ LoaderPool::LoaderPool(std::shared_ptr<const SampleSet> set, std::vector<Field> 
       decoder_(checked(std::move(fields))),
       options_(checked(options, *set_)),
       steps_(steps_per_epoch(options_.sampling)),
-      block_(block_of(options_.sampling, *set_)),
       budget_(std::make_shared<MemoryBudget>(options.memory_budget_bytes)) {
   plan_memory();
 }
@@ -86,6 +92,7 @@ void LoaderPool::plan_memory() {
     const std::unique_ptr<BatchSlot> slot = make_slot();
     slot->batch.samples = {EpochOrder(options_.sampling, 0, options_.rank).batch(0, options_.rank).samples.front()};
     Worker worker{set_->make_reader(budget_), FieldScratch(budget_)};
+    let_look_ahead(worker);
     static_cast<void>(read_sample(worker, {slot.get(), 0}));
     // Samples differ in size; what is left over is what the largest of them may take more than this one.
     scratch_bytes = threads * (worker.scratch_bytes() + worker.scratch_bytes() / 4);
@@ -184,6 +191,7 @@ void LoaderPool::start_epoch(std::uint64_t epoch, std::uint64_t first_step) {
 
 void LoaderPool::work() {
   Worker worker{set_->make_reader(budget_), FieldScratch(budget_)};
+  let_look_ahead(worker);
   MutexLock lock(mutex_);
   for (;;) {
     const std::optional<Task> task = take_task();
@@ -196,7 +204,8 @@ void LoaderPool::work() {
     lock.unlock();
     Outcome outcome;
     try {
-      look_ahead(worker, *task);
+      worker.order = task->slot->order;
+      worker.place = worker.order->position_of(task->slot->step, options_.rank, task->position);
       outcome = read_sample(worker, *task);
     } catch (const std::exception& exception) {
       outcome.failure = std::make_exception_ptr(as_error(exception));
@@ -244,20 +253,16 @@ BatchSlot* LoaderPool::begin_batch() {
   return slot;
 }
 
-void LoaderPool::look_ahead(Worker& worker, const Task& task) const {
-  if (block_ <= 1 || options_.threads == 1) return;
-  const std::shared_ptr<const EpochOrder>& order = task.slot->order;
-  const std::uint64_t position = order->position_of(task.slot->step, options_.rank, task.position);
-  if (worker.order == order && worker.block == position / block_) return;
-  worker.order = order;
-  worker.block = position / block_;
-  std::vector<std::uint64_t> upcoming;
-  for (int i = 1; i < options_.threads; ++i) {
-    const std::uint64_t begin = (worker.block + static_cast<std::uint64_t>(i)) * block_;
-    if (begin >= options_.sampling.count) break;
-    upcoming.push_back(order->sample_at(begin));
-  }
-  worker.reader->expect(upcoming);
+void LoaderPool::let_look_ahead(Worker& worker) const {
+  if (options_.sampling.shuffling == Shuffling::kFull) return;
+  const bool mixed = options_.sampling.shuffling == Shuffling::kBlocks;
+  const auto threads = static_cast<std::size_t>(options_.threads);
+  // Of those that are mixed some may not be there yet.
+  const auto open = static_cast<std::size_t>(options_.sampling.streams * options_.sampling.open_blocks);
+  const std::size_t most = mixed ? open + threads : threads - 1;
+  worker.reader->expect_neighbours([&worker, most] {
+    return worker.order ? worker.order->upcoming_blocks(worker.place, most) : std::vector<std::uint64_t>();
+  });
 }
 
 LoaderPool::Outcome LoaderPool::read_sample(Worker& worker, const Task& task) const {

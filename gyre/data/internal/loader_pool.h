@@ -50,6 +50,7 @@ class LoaderPool {
 
   std::uint64_t steps() const { return steps_; }
   const FieldDecoder& decoder() const { return decoder_; }
+  const SamplerOptions& sampling() const { return options_.sampling; }
   std::size_t field_bytes(std::size_t index) const;
 
   void start_threads();
@@ -84,8 +85,8 @@ class LoaderPool {
   struct Worker {
     std::unique_ptr<SampleReader> reader;
     FieldScratch scratch;
-    std::shared_ptr<const EpochOrder> order{};  ///< In which the reader knows what comes behind …
-    std::uint64_t block = 0;                    ///< … this block.
+    std::shared_ptr<const EpochOrder> order{};  ///< Of the sample that it reads …
+    std::uint64_t place = 0;                    ///< … and its place there.
 
     std::uint64_t scratch_bytes() const { return reader->scratch_bytes() + scratch.bytes(); }
   };
@@ -95,8 +96,8 @@ class LoaderPool {
     std::exception_ptr failure;
     std::string damage;  ///< Of the sample whose place another one has taken.
   };
-  /// Tells the reader, once for each block, where the following blocks begin.
-  void look_ahead(Worker& worker, const Task& task) const;
+  /// Tells the reader that it can ask what comes next, where neighbours are read together.
+  void let_look_ahead(Worker& worker) const;
   /// The task's sample, or the one that takes its place.
   Outcome read_sample(Worker& worker, const Task& task) const;
   void read_into_place(Worker& worker, const Task& task, std::uint64_t sample, StageTimes& times) const;
@@ -110,7 +111,6 @@ class LoaderPool {
   const FieldDecoder decoder_;
   LoaderOptions options_;
   const std::uint64_t steps_;
-  const std::uint64_t block_;  // Samples that are best read together, and follow each other in the order; 0: none do.
   const std::shared_ptr<MemoryBudget> budget_;
   std::vector<std::thread> threads_;
 

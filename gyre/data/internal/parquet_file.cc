@@ -100,6 +100,10 @@ std::uint64_t ParquetFile::leaf_bytes(std::uint64_t row_group, std::uint64_t lea
   return arrow_.leaf_bytes(opened_, row_group, leaf);
 }
 
+std::uint64_t ParquetFile::leaf_values(std::uint64_t row_group, std::uint64_t leaf) const {
+  return arrow_.leaf_values(opened_, row_group, leaf);
+}
+
 std::vector<ListedColumn> ParquetFile::columns() const {
   std::array<char, kWhyBytes> why{};
   ArrowSchema schema{};

@@ -66,7 +66,8 @@ class ParquetFile {
   const std::string& name() const { return file_->name(); }
   std::uint64_t row_groups() const { return arrow_.row_groups(opened_); }
   std::uint64_t rows(std::uint64_t row_group) const { return arrow_.rows(opened_, row_group); }
-  /// Before compression, as the file says: a hint only.
+  // As the file says: hints only. Bytes are those before compression.
+  std::uint64_t leaf_values(std::uint64_t row_group, std::uint64_t leaf) const;
   std::uint64_t leaf_bytes(std::uint64_t row_group, std::uint64_t leaf) const;
   std::vector<ListedColumn> columns() const;
 

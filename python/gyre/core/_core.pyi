@@ -76,6 +76,8 @@ class DataLoader:
         shuffle: str,
         seed: int,
         drop_last: bool,
+        streams: int = ...,
+        open_blocks: int = ...,
         rank: int,
         ranks: int,
         threads: int,
@@ -94,6 +96,8 @@ class DataLoader:
     def files_checksum(self) -> str: ...
     @property
     def steps(self) -> int: ...
+    @property
+    def open_blocks(self) -> int: ...
     @property
     def memory_bytes(self) -> int: ...
     def start_epoch(self, epoch: int, step: int = ...) -> None: ...

@@ -139,10 +139,10 @@ std::vector<data::Field> to_fields(const std::vector<FieldTuple>& tuples) {
 class DataLoader {
  public:
   DataLoader(std::vector<std::string> files, data::SampleOptions samples, const std::vector<FieldTuple>& fields,
-             const data::LoaderOptions& options, bool by_file) {
+             const data::LoaderOptions& options) {
     std::vector<data::Field> wanted = to_fields(fields);
     for (const data::Field& field : wanted) samples.features.push_back(field.feature_name());
-    loader_ = open(std::move(files), samples, std::move(wanted), options, by_file);
+    loader_ = open(std::move(files), samples, std::move(wanted), options);
   }
 
   data::Loader& loader() { return *loader_; }
@@ -184,13 +184,12 @@ class DataLoader {
   }
 
   std::unique_ptr<data::Loader> open(std::vector<std::string> files, const data::SampleOptions& samples,
-                                     std::vector<data::Field> fields, data::LoaderOptions options, bool by_file) {
+                                     std::vector<data::Field> fields, const data::LoaderOptions& options) {
     // Counting the records of a large set takes its time; Ctrl-C ends the wait for it.
     ranks_ = options.sampling.ranks;
     auto [opened_loader, set, found_advice, found_checksum] =
-        run_interruptibly([files = std::move(files), samples, fields = std::move(fields), options, by_file]() mutable {
+        run_interruptibly([files = std::move(files), samples, fields = std::move(fields), options]() mutable {
           auto opened = data::open_samples(files, data::open_local_file, samples);
-          if (by_file) options.sampling.block = opened->largest_file();
           std::string advice;
           if (options.sampling.shuffling == data::Shuffling::kFull) {
             advice = opened->advice_on_full_shuffle(options.memory_budget_bytes);
@@ -290,12 +289,14 @@ void bind_data(nanobind::module_& module) {
           "__init__",
           [](DataLoader* self, std::vector<std::string> files, const std::string& format,
              std::uint64_t records_per_file, const std::vector<FieldTuple>& fields, std::uint64_t batch_size,
-             const std::string& shuffle, std::uint64_t seed, bool drop_last, int rank, int ranks, int threads,
-             std::uint64_t memory_budget, std::uint64_t prefetch, bool replace_damaged,
-             const std::string& pyarrow_folder) {
+             const std::string& shuffle, std::uint64_t seed, bool drop_last, std::uint64_t streams,
+             std::uint64_t open_blocks, int rank, int ranks, int threads, std::uint64_t memory_budget,
+             std::uint64_t prefetch, bool replace_damaged, const std::string& pyarrow_folder) {
             data::LoaderOptions options;
             options.sampling = {.seed = seed,
                                 .shuffling = named(kShufflings, shuffle, "shuffle"),
+                                .streams = streams,
+                                .open_blocks = open_blocks,
                                 .ranks = ranks,
                                 .batch_per_rank = batch_size,
                                 .remainder = drop_last ? data::Remainder::kDrop : data::Remainder::kPad};
@@ -308,17 +309,20 @@ void bind_data(nanobind::module_& module) {
                                               .records_per_file = records_per_file,
                                               .threads = threads,
                                               .pyarrow_folder = pyarrow_folder};
-            new (self) DataLoader(std::move(files), samples, fields, options, shuffle == "block");
+            new (self) DataLoader(std::move(files), samples, fields, options);
           },
           nb::arg("files"), nb::kw_only(), nb::arg("format"), nb::arg("records_per_file"), nb::arg("fields"),
-          nb::arg("batch_size"), nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("rank"),
-          nb::arg("ranks"), nb::arg("threads"), nb::arg("memory_budget"), nb::arg("prefetch"),
-          nb::arg("replace_damaged"), nb::arg("pyarrow_folder") = "")
+          nb::arg("batch_size"), nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("streams") = 1,
+          nb::arg("open_blocks") = 0, nb::arg("rank"), nb::arg("ranks"), nb::arg("threads"), nb::arg("memory_budget"),
+          nb::arg("prefetch"), nb::arg("replace_damaged"), nb::arg("pyarrow_folder") = "")
       .def_prop_ro("count", &DataLoader::count, "Samples of the set.")
       .def_prop_ro("classes", &DataLoader::classes, "Names by label, where the files say them.")
       .def_prop_ro("advice", &DataLoader::advice, "What the shuffle costs, where that is much; else empty.")
       .def_prop_ro("files_checksum", &DataLoader::files_checksum, "Equal for two loaders of the same samples.")
       .def_prop_ro("steps", [](DataLoader& self) { return self.loader().steps(); })
+      .def_prop_ro(
+          "open_blocks", [](DataLoader& self) { return self.loader().sampling().open_blocks; },
+          "Of a stream; 0 without blocks.")
       .def_prop_ro("memory_bytes", [](DataLoader& self) { return self.loader().memory_bytes(); })
       .def(
           "start_epoch",

@@ -35,6 +35,8 @@ class LoaderState(TypedDict):
     samples: int
     global_batch: int
     shuffle: str
+    streams: int
+    open_blocks: int
     files: str
     """A checksum of the files' names (without folders) and of the beginning of their contents."""
 
@@ -92,9 +94,14 @@ class Loader:
         layout), "idx" (MNIST's), "cifar10"; "auto" detects the format from the content.
     fields: by the names of the features, or of your own choice with `key=`: see `image`, `raw`, `floats` and `ints`.
     batch_size: samples per rank and batch.
-    shuffle: True ("full": any sample anywhere), "block" (files in random order, and the samples within each; for
-        compressed files that hold many samples; of Parquet files their row groups instead), or False.
+    shuffle: True ("full": any sample anywhere), "block" (files, or parts of them, in random order, some of which are
+        open at a time and mixed, and the samples within each; for compressed files that hold many samples; of Parquet
+        files their row groups), or False.
     seed: of the shuffle.
+    open_blocks: of `shuffle="block"`: how many files, parts or row groups are mixed; default: as many as 256 MB, or a
+        quarter of `memory_budget` if that is less, hold, from 1 to 16. At most 64.
+    streams: of `shuffle="block"`: into how many equal parts the files are divided, each mixed by itself, so that so
+        many machines can each read their own part. The order depends on it, and not on the number of ranks.
     drop_last: drop the samples that do not fill the last global batch. Otherwise the last batch is shorter; with
         several ranks it is filled up from the start of the order, and `batch.counted` says how many count, which can
         be 0. Every rank has the same number of batches either way.
@@ -123,6 +130,8 @@ class Loader:
         batch_size: int,
         shuffle: bool | str = True,
         seed: int = 0,
+        open_blocks: int | None = None,
+        streams: int = 1,
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
@@ -144,7 +153,9 @@ class Loader:
         _check_number("seed", seed, least=0)
         _check_number("memory_budget", memory_budget, least=1)
         _check_number("prefetch", prefetch, least=0)
-        for name, number in (("threads", threads), ("records_per_file", records_per_file)):
+        _check_number("streams", streams, least=1)
+        optional = {"threads": threads, "records_per_file": records_per_file, "open_blocks": open_blocks}
+        for name, number in optional.items():
             if number is not None:
                 _check_number(name, number, least=1)
         self._fields = dict(fields)
@@ -154,6 +165,7 @@ class Loader:
         self.rank, self.world_size = _place(rank, world_size)
         self._seed = seed
         self._shuffle = _ORDERS[shuffle]
+        self._streams = streams if self._shuffle == "block" else 1
         self._core = _core.DataLoader(
             _paths(files),
             format=format,
@@ -163,6 +175,8 @@ class Loader:
             shuffle=self._shuffle,
             seed=seed,
             drop_last=drop_last,
+            streams=self._streams,
+            open_blocks=(open_blocks or 0) if self._shuffle == "block" else 1,
             rank=self.rank,
             ranks=self.world_size,
             threads=threads or _default_threads(),
@@ -187,6 +201,11 @@ class Loader:
     def samples(self) -> int:
         """Samples of the whole set."""
         return self._core.count
+
+    @property
+    def open_blocks(self) -> int:
+        """How many files, parts of files or row groups are mixed (`shuffle="block"`); else 1."""
+        return self._core.open_blocks
 
     @property
     def classes(self) -> list[str]:
@@ -249,18 +268,22 @@ class Loader:
             "samples": self.samples,
             "global_batch": self.batch_size * self.world_size,
             "shuffle": self._shuffle,
+            "streams": self._streams,
+            "open_blocks": self.open_blocks,
             "files": self._core.files_checksum,
         }
 
     def load_state_dict(self, state: LoaderState) -> None:
         """The next loop resumes where `state` was taken."""
-        here = self.state_dict()
-        for name in ("seed", "samples", "global_batch", "shuffle", "files"):
-            if name not in state:
+        here: dict[str, Any] = {**self.state_dict()}
+        there: dict[str, Any] = {**state}
+        of_blocks = ("streams", "open_blocks") if self._shuffle == "block" else ()
+        for name in ("seed", "samples", "global_batch", "shuffle", *of_blocks, "files"):
+            if name not in there:
                 raise InvalidArgumentError(f"the state does not say which {name} it was taken with")
-            if state[name] != here[name]:
+            if there[name] != here[name]:
                 raise InvalidArgumentError(
-                    f"the state was taken with {_WORDS.get(name, name)} {state[name]}, and this loader has "
+                    f"the state was taken with {_WORDS.get(name, name)} {there[name]}, and this loader has "
                     f"{here[name]}: it would not go on with the same samples"
                 )
         epoch, step = state["epoch"], state["step"]

@@ -27,6 +27,9 @@ class Case:
         self.choose = random.Random(f"{name} {shuffle} {seed}")
         self.data: WrittenSet = SETS[name](folder, self.choose)
         self.options: dict[str, Any] = {"shuffle": shuffle, "seed": self.choose.randrange(1000), **self.data.options}
+        if shuffle == "block":
+            self.options["open_blocks"] = self.choose.choice((None, 1, 2, 5))
+            self.options["streams"] = self.choose.choice((1, 1, 2, 3))
         self.epoch = self.choose.randrange(3)
 
     def loader(self, batch: int, rank: int = 0, world: int = 1, **more: Any) -> Loader:
@@ -129,6 +132,38 @@ def test_seeds_and_epochs_give_other_orders_and_always_the_same_one(each_case: E
         assert flat(case.counted(following)) != order
 
 
+def most_open(blocks: list[list[int]], order: list[int]) -> int:
+    """The most blocks of which some samples, and not yet all, have come."""
+    block_of = {number: block for block, numbers in enumerate(blocks) for number in numbers}
+    left = {block: len(numbers) for block, numbers in enumerate(blocks)}
+    opened: set[int] = set()
+    most = 0
+    for number in order:
+        block = block_of[number]
+        opened.add(block)
+        most = max(most, len(opened))
+        left[block] -= 1
+        if left[block] == 0:
+            opened.remove(block)
+    return most
+
+
+@every_set
+def test_block_shuffle_mixes_a_few_blocks_at_a_time(each_case: EachCase, name: str) -> None:
+    for case in each_case(name):
+        loader = case.loader(5)
+        if case.options["shuffle"] != "block":
+            assert loader.open_blocks == 1
+            continue
+        open_blocks, streams = loader.open_blocks, case.options["streams"]
+        assert open_blocks == (case.options["open_blocks"] or 16)
+        order = flat(case.counted(loader))
+        assert most_open(case.data.blocks, order) <= open_blocks * streams
+        # With one stream and one open block whole blocks follow each other.
+        order = flat(case.counted(case.loader(5, open_blocks=1, streams=1)))
+        assert most_open(case.data.blocks, order) == 1
+
+
 @pytest.mark.parametrize("name", ["tfrecord", "tar", "folder"])
 def test_a_damaged_sample_is_named_or_replaced_and_then_does_not_count(each_case: EachCase, name: str) -> None:
     for case in each_case(name):
@@ -153,3 +188,7 @@ def test_a_state_of_another_order_is_refused(each_case: EachCase, name: str) -> 
         for other in (s for s in SHUFFLES if s != case.options["shuffle"]):
             with pytest.raises(Error, match="shuffle"):
                 case.loader(2, shuffle=other).load_state_dict(state)
+        if case.options["shuffle"] == "block":
+            for changed in ("streams", "open_blocks"):
+                with pytest.raises(Error, match=f"taken with {changed} "):
+                    case.loader(2, **{changed: state[changed] + 1}).load_state_dict(state)

@@ -1,0 +1,129 @@
+#include "gyre/data/internal/contents_cache.h"
+
+#include <algorithm>
+
+namespace gyre::data::internal {
+
+void FileContents::set_places(std::vector<RecordPlace> places) {
+  reserved_.emplace(budget_.get(), places.capacity() * sizeof(RecordPlace));
+  places_ = std::move(places);
+}
+
+void FileContents::forget() {
+  bytes.reset();
+  places_ = {};
+  reserved_.reset();
+}
+
+std::shared_ptr<FileContents> ContentsCache::evict() {
+  for (const std::size_t file : uses_) {
+    const auto found = entries_.find(file);
+    // Others get it under the mutex alone, so nobody holds it when this is the only one.
+    if (found->second.contents.use_count() > 1) continue;
+    std::shared_ptr<FileContents> evicted = std::move(found->second.contents);
+    used_bytes_ -= evicted->size_bytes();
+    uses_.erase(found->second.use);
+    entries_.erase(found);
+    return evicted;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<FileContents> ContentsCache::make_room() {
+  std::shared_ptr<FileContents> last;
+  MutexLock lock(mutex_);
+  while (used_bytes_ + usual_bytes_ > most_bytes_) {
+    std::shared_ptr<FileContents> evicted = evict();
+    if (!evicted) break;
+    std::swap(last, evicted);
+    lock.unlock();
+    evicted.reset();
+    lock.lock();
+  }
+  return last;
+}
+
+std::shared_ptr<FileContents> ContentsCache::read_with_room(const Load& load) {
+  std::shared_ptr<FileContents> contents = make_room();
+  for (;;) {
+    if (!contents) contents = std::make_shared<FileContents>(budget_);
+    contents->forget();
+    try {
+      load(*contents);
+      return contents;
+    } catch (const Error& error) {
+      contents.reset();
+      if (error.code() != ErrorCode::kResourceExhausted) throw;
+      const MutexLock lock(mutex_);
+      contents = evict();
+      if (!contents) throw;
+    }
+  }
+}
+
+std::shared_ptr<const FileContents> ContentsCache::read(std::size_t file, const Load& load) {
+  std::shared_ptr<FileContents> contents;
+  std::optional<Error> failure;
+  try {
+    contents = read_with_room(load);
+  } catch (const std::exception& exception) {
+    failure = as_error(exception);
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (contents) {
+      Entry& entry = entries_.at(file);
+      usual_bytes_ = std::max(usual_bytes_, contents->size_bytes());
+      used_bytes_ += contents->size_bytes();
+      entry.contents = contents;
+      entry.use = uses_.insert(uses_.end(), file);
+    } else if (failure->code() == ErrorCode::kCorruptData) {
+      entries_.at(file).damage = failure;
+    } else {
+      entries_.erase(file);
+    }
+  }
+  changed_.notify_all();
+  if (failure) throw Error(*failure);
+  return contents;
+}
+
+std::shared_ptr<const FileContents> ContentsCache::get(std::size_t file, const Load& load,
+                                                       const std::function<void()>& meanwhile) {
+  MutexLock lock(mutex_);
+  for (bool waited = false;; waited = true) {
+    const auto found = entries_.find(file);
+    if (found == entries_.end()) {
+      entries_.emplace(file, Entry{});
+      lock.unlock();
+      return read(file, load);
+    }
+    if (found->second.damage) throw Error(*found->second.damage);
+    if (found->second.contents) {
+      uses_.splice(uses_.end(), uses_, found->second.use);
+      return found->second.contents;
+    }
+    if (!waited && meanwhile) {
+      lock.unlock();
+      meanwhile();
+      lock.lock();
+      continue;
+    }
+    changed_.wait(mutex_);
+  }
+}
+
+bool ContentsCache::read_ahead(std::size_t file, const Load& load) {
+  {
+    const MutexLock lock(mutex_);
+    if (!entries_.emplace(file, Entry{}).second) return false;
+  }
+  try {
+    static_cast<void>(read(file, load));
+  } catch (const Error&) {
+    // Damage is remembered; memory that is short now may not be later.
+  }
+  return true;
+}
+
+}  // namespace gyre::data::internal

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gyre/base/thread_annotations.h"
+#include "gyre/data/readable_file.h"
+
+namespace gyre::data::internal {
+
+/// The files that are read from most recently, kept open for all threads: readers of mixed samples go from file to
+/// file. Thread-safe.
+class OpenFiles {
+ public:
+  explicit OpenFiles(FileOpener open) : open_(std::move(open)) {}
+
+  /// File `number` of a set, called `name`; errors are those of opening it.
+  std::shared_ptr<const ReadableFile> get(std::size_t number, const std::string& name) GYRE_EXCLUDES(mutex_);
+
+  const FileOpener& opener() const { return open_; }
+
+ private:
+  static constexpr std::size_t kMost = 64;
+
+  using Files = std::list<std::pair<std::size_t, std::shared_ptr<const ReadableFile>>>;
+  /// It is then the last one of files_.
+  std::shared_ptr<const ReadableFile> find(std::size_t number) GYRE_REQUIRES(mutex_);
+
+  const FileOpener open_;
+  Mutex mutex_;
+  Files files_ GYRE_GUARDED_BY(mutex_);  // The least recently used one first.
+};
+
+}  // namespace gyre::data::internal
