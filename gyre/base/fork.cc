@@ -10,14 +10,17 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "gyre/base/error.h"
 
 namespace gyre {
 
 namespace {
 
-/// Two files are the same if these are.
+/// Two open files are the same if these are.
 struct Identity {
   dev_t device = 0;
   ino_t inode = 0;
@@ -49,6 +52,7 @@ struct PrivateInForks::Note {
   int descriptor;
   Identity file;
   off_t offset;
+  bool while_open = false;  // See PrivateInForks::while_open().
   bool is_private = false;  // In this process, a fork.
   Note* before = nullptr;
   Note* after = nullptr;
@@ -84,9 +88,11 @@ void unlink(Note& note) {
   if (note.after != nullptr) note.after->before = note.before;
 }
 
-/// The file's own pages, privately. Async-signal-safe, as all below.
+/// Whether the note's descriptor is still the file. Async-signal-safe, as all below.
+bool has_file(const Note& note) { return note.file != Identity{} && identity_of(note.descriptor) == note.file; }
+
+/// The file's own pages, privately.
 bool map_privately(const Note& note) {
-  if (note.file == Identity{} || identity_of(note.descriptor) != note.file) return false;
   constexpr int kFlags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
   return ::mmap(note.pages.data(), note.pages.size(), PROT_READ | PROT_WRITE, kFlags, note.descriptor, note.offset) !=
          MAP_FAILED;
@@ -109,11 +115,12 @@ void after_fork_in_child() {
   if (t_keeping == 0) {
     for (Note* note = g_first; note != nullptr; note = note->after) {
       if (note->is_private) continue;
-      // Without memory for its own page tables the fork may still read, but never write to the parent's pages.
-      if (!map_privately(*note) && !copy_pages(*note)) {
-        ::mprotect(note->pages.data(), note->pages.size(), PROT_READ);
-      }
       note->is_private = true;
+      const bool is_open = has_file(*note);
+      if (note->while_open && !is_open) continue;  // The pages are gone, and others may be in their place.
+      if ((is_open && map_privately(*note)) || copy_pages(*note)) continue;
+      // Without memory for its own page tables the fork may still read, but never write to the parent's pages.
+      if (::mprotect(note->pages.data(), note->pages.size(), PROT_READ) != 0) ::abort();
     }
     const int end = g_descriptors_end.load(std::memory_order_relaxed);
     for (int descriptor = 0; descriptor < end; ++descriptor) {
@@ -129,8 +136,8 @@ void after_fork_in_child() {
 }  // namespace
 
 void let_go_in_forks() {
-  [[maybe_unused]] static const int registered =
-      ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+  static const int failure = ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+  if (failure != 0) throw system_error("pthread_atfork", failure);
 }
 
 void close_in_forks(int descriptor) {
@@ -150,6 +157,15 @@ PrivateInForks::PrivateInForks(std::span<std::byte> pages, int descriptor, off_t
     : note_(new Note{pages, descriptor, identity_of(descriptor), offset}) {
   const Lock lock;
   link(*note_);
+}
+
+PrivateInForks PrivateInForks::while_open(std::span<std::byte> pages, int descriptor) {
+  PrivateInForks noted;
+  noted.note_ = new Note{.pages = pages, .descriptor = descriptor, .file = identity_of(descriptor), .offset = 0};
+  noted.note_->while_open = true;
+  const Lock lock;
+  link(*noted.note_);
+  return noted;
 }
 
 PrivateInForks PrivateInForks::alias(std::span<std::byte> alias, std::span<const std::byte> pages) {

@@ -15,7 +15,8 @@
 
 namespace gyre {
 
-/// From now on forks of this process close the descriptors and detach from the memory named below. Idempotent.
+/// From now on forks of this process close the descriptors and detach from the memory named below. Idempotent; called
+/// when the process becomes a rank. Error(kResourceExhausted).
 void let_go_in_forks();
 
 /// For a socket, a pipe or a memory file. It is recognised by its device and inode, so that the note needs no removal:
@@ -41,6 +42,9 @@ class PrivateInForks {
   /// `pages` begin at `offset` of the file. With a descriptor that is not, or no longer, this file (-1), forks copy the
   /// pages. The caller calls end() before it unmaps them.
   PrivateInForks(std::span<std::byte> pages, int descriptor, off_t offset);
+  /// Pages of an owner that closes `descriptor` before it unmaps them, as torch does with its storages: once the
+  /// descriptor is not this file any more, the note means nothing, and forks leave the pages alone.
+  static PrivateInForks while_open(std::span<std::byte> pages, int descriptor);
   /// Pages that alias `pages`, which lie in the pages of some other note: through the same descriptor.
   static PrivateInForks alias(std::span<std::byte> alias, std::span<const std::byte> pages);
   ~PrivateInForks() { end(); }

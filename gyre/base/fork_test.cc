@@ -175,5 +175,25 @@ TEST(ForkTest, forks_of_one_thread_see_whole_notes_while_others_make_them) {
   EXPECT_TRUE(all_are(shared.pages, std::byte{7}));
 }
 
+TEST(PrivateInForksTest, pages_that_their_owner_has_closed_and_unmapped_are_left_alone) {
+  UniqueFd file(::memfd_create("fork_test", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), kPage), 0);
+  constexpr int kAccess = PROT_READ | PROT_WRITE;
+  void* const address = ::mmap(nullptr, kPage, kAccess, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(address, MAP_FAILED);
+  const std::span<std::byte> pages(static_cast<std::byte*>(address), kPage);
+  const PrivateInForks note = PrivateInForks::while_open(pages, file.get());
+  let_go_in_forks();
+  EXPECT_TRUE(true_in_a_fork([&] { return overwrites(pages, std::byte{0}); }));
+  EXPECT_TRUE(all_are(pages, std::byte{0})) << "it is private while it is open";
+  file.reset();
+  ::munmap(address, kPage);
+  EXPECT_TRUE(true_in_a_fork([] { return true; })) << "nothing is there to be read";
+  ASSERT_EQ(::mmap(address, kPage, kAccess, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0), address);
+  EXPECT_TRUE(true_in_a_fork([&] { return overwrites(pages, std::byte{0}); }));
+  EXPECT_TRUE(all_are(pages, std::byte{0xEE})) << "what somebody else shares there stays shared";
+  ::munmap(address, kPage);
+}
+
 }  // namespace
 }  // namespace gyre

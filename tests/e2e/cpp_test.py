@@ -155,7 +155,7 @@ def test_installed_headers_need_nothing_that_is_not_installed(tmp_path: Path, pr
         for name in re.findall(r"^#include <([^>]+)>", (prefix / "include" / header).read_text(), re.MULTILINE)
         if "." in name
     }
-    assert named == {"sys/types.h", "ATen/core/Tensor.h", "torch/optim/optimizer.h"}
+    assert named == {"poll.h", "sys/types.h", "ATen/core/Tensor.h", "torch/optim/optimizer.h"}
 
 
 def exported(library: Path) -> set[str]:

@@ -2,6 +2,7 @@
 they change no gradient, and they hide neither the rank's end nor its port."""
 
 import copy
+import gc
 import os
 import random
 import secrets
@@ -124,6 +125,26 @@ def body_buckets_of_ddp() -> None:
 
 def test_a_fork_changes_no_bucket_of_ddp(run_ranks):
     run_ranks(2, body_buckets_of_ddp)
+
+
+def body_models_one_after_the_other() -> None:
+    rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
+    dist.init_process_group("gyre", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=size)
+    for width in (400, 500, 300, 450):
+        model = nn.Linear(width, 400)
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        for _ in range(2):  # DDP makes its buckets anew after the first step.
+            wrapped.zero_grad(set_to_none=True)
+            wrapped(torch.ones(1, width)).sum().backward()
+            Fork(lambda: None).join()
+        del model, wrapped
+        gc.collect()
+        Fork(lambda: None).join()  # The memory of the buckets is gone.
+    dist.destroy_process_group()
+
+
+def test_a_fork_is_made_after_the_model_of_ddp_has_gone(run_ranks):
+    run_ranks(2, body_models_one_after_the_other)
 
 
 def body_descriptors() -> None:

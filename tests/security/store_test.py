@@ -12,7 +12,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -47,7 +47,8 @@ def rank_main() -> None:
     _rendezvous.LONGEST_JOIN_SECONDS = 5.0
     if settings["host"] is not None:  # Plays a rank on a host of its own.
         _rendezvous._core.host_id = lambda: settings["host"]
-        _placement.address_for_others = _rendezvous.address_for_others = lambda _: "127.0.0.1"
+        if not settings["host"].startswith("unknown/"):
+            _placement.address_for_others = _rendezvous.address_for_others = lambda _: "127.0.0.1"
     if not settings["loopback"]:
         _placement._is_loopback = lambda _: False
     rank, size = settings["rank"], settings["size"]
@@ -58,7 +59,7 @@ def rank_main() -> None:
         )
         total = torch.tensor([float(rank + 1)])
         dist.all_reduce(total)
-        part = dist.new_group([0, size - 1])
+        part = dist.new_group([0, size - 1], timeout=timedelta(seconds=settings["seconds"]))
         dist.monitored_barrier(timeout=timedelta(seconds=3))
         if rank in (0, size - 1):
             dist.all_reduce(total, group=part)
@@ -70,6 +71,10 @@ def rank_main() -> None:
         os._exit(3)
 
 
+# The beginning of each rank's host_id().
+HOSTS = {"several hosts": "host-", "hosts without /proc": "unknown/"}
+
+
 @dataclass
 class Job:
     """Ranks that meet in a store of the test's, which a stranger can reach too."""
@@ -79,8 +84,10 @@ class Job:
     store: dist.TCPStore
     size: int = 3
     keys: Sequence[Path | None] = ()  # Each rank's key file.
-    placement: str = "one host"  # Or "several hosts", or "unknown": one host, but nothing proves it.
+    # Or "several hosts", "hosts without /proc", or "unknown": one host, but nothing proves it.
+    placement: str = "one host"
     seconds: float = 25.0
+    stall_warning_seconds: int = 60
     output: list[str] = field(default_factory=list)
 
     def run(self, started: Sequence[int] | None = None) -> list[str]:
@@ -103,11 +110,12 @@ class Job:
             "rank": rank,
             "size": self.size,
             "port": self.store.port,
-            "host": f"host-{rank}" if self.placement == "several hosts" else None,
+            "host": f"{HOSTS[self.placement]}{rank}" if self.placement in HOSTS else None,
             "loopback": self.placement == "one host",
             "seconds": self.seconds,
         }
         environment = {**kept, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", SETTINGS: json.dumps(settings)}
+        environment["GYRE_STALL_WARNING_SECONDS"] = str(self.stall_warning_seconds)
         key = self.keys[rank] if self.keys else None
         return environment if key is None else {**environment, "GYRE_KEY_FILE": str(key)}
 
@@ -186,12 +194,12 @@ def write_first(job: Job, text: str, *, beside: Sequence[str] = ()) -> None:
             store.set(PREFIX + name, text)
 
 
-class WritesLast:
-    """A stranger who watches all names, and writes over each as soon as a rank has used it."""
+class Meddler:
+    """A stranger who watches all names, and does `meddle` to each as soon as a rank has used it."""
 
-    def __init__(self, job: Job, text: str) -> None:
+    def __init__(self, job: Job, meddle: Callable[[dist.TCPStore, str], object]) -> None:
         self._store = stranger(job)
-        self._text = text
+        self._meddle = meddle
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -205,9 +213,17 @@ class WritesLast:
     def _run(self) -> None:
         while not self._end.is_set():
             for name in self._store.list_keys():
-                if "gyre." in name and not self._store.get(name).isdigit():  # A counter, over which TCPStore breaks.
-                    self._store.set(name, self._text)
+                if "gyre." in name:
+                    self._meddle(self._store, name)
             time.sleep(0.001)
+
+
+def writes_last(job: Job, text: str) -> Meddler:
+    def write(store: dist.TCPStore, name: str) -> None:
+        if not store.get(name).isdigit():  # A counter, over which TCPStore breaks.
+            store.set(name, text)
+
+    return Meddler(job, write)
 
 
 def assert_right_or_one_sentence(job: Job, results: Sequence[str]) -> None:
@@ -306,6 +322,19 @@ def test_words_are_sealed_as_the_format_says(job: Job, tmp_path: Path) -> None:
             assert (value["nonce"], value["everybody"]) == (nonces[0], everybody.hexdigest())
 
 
+@pytest.mark.parametrize("with_secret", [True, False])
+def test_ranks_that_cannot_find_out_their_host_are_told_so_where_only_the_loopback_leads_to_the_store(
+    job: Job, tmp_path: Path, with_secret: bool
+) -> None:
+    """The error was about the address of the store, which was right."""
+    job.placement, job.keys = "hosts without /proc", [key_file(tmp_path) if with_secret else None] * job.size
+    results = set(job.run())
+    assert len(results) == 1, results
+    result = results.pop()
+    assert result.startswith("InvalidArgumentError: ranks 0, 1, 2 cannot find out which host this is"), result
+    assert "mount /proc where they run; and the ranks are on several hosts, but '127.0.0.1'" in result
+
+
 # The same with a stranger who writes first.
 
 
@@ -366,7 +395,7 @@ def test_a_stranger_who_writes_over_every_word_ends_the_job_at_most(
     job: Job, tmp_path: Path, forgery: str, with_secret: bool
 ) -> None:
     job.keys, job.seconds = [key_file(tmp_path) if with_secret else None] * job.size, 8.0
-    with WritesLast(job, FORGERIES[forgery]):
+    with writes_last(job, FORGERIES[forgery]):
         results = job.run()
     assert_right_or_one_sentence(job, results)
 
@@ -412,6 +441,21 @@ def test_a_counter_that_is_no_number_is_one_sentence_at_most(job: Job, tmp_path:
         assert results == job.sums()
     else:
         assert all("torch's store broke off while this rank was counted" in result for result in results), results
+
+
+@pytest.mark.parametrize("with_secret", [True, False])
+def test_ranks_whose_words_are_deleted_say_what_they_wait_for(job: Job, tmp_path: Path, with_secret: bool) -> None:
+    """They waited in silence for torch's limit of 30 minutes."""
+    job.keys, job.seconds = [key_file(tmp_path) if with_secret else None] * job.size, 4.0
+    job.stall_warning_seconds = 1
+    with Meddler(job, dist.TCPStore.delete_key):
+        assert_right_or_one_sentence(job, job.run())
+    job.store = new_store()
+    results = job.run(started=[1, 2])  # As if all that rank 0 writes were deleted in time.
+    assert all("rank 0 did not come" in result for result in results), results
+    for result, output in zip(results, job.output, strict=True):
+        assert re.search(r"this rank has waited 1 s for rank \d to come to init_process_group", output), output
+        assert "or what it wrote into torch's store was deleted" in result
 
 
 def test_on_one_host_a_stranger_who_says_that_ranks_are_elsewhere_gets_no_key(job: Job) -> None:

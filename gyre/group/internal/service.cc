@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <exception>
 #include <future>
+#include <mutex>
 #include <utility>
 
 #include "gyre/group/internal/rendezvous/member_session.h"
@@ -20,6 +21,7 @@ namespace gyre::group {
 
 struct Service::Parts {
   net::EventLoop loop;  // First: outlives what refers to it.
+  std::once_flag stopped;
   // Touched on the loop's thread only.
   std::shared_ptr<RendezvousServer> server;
   std::shared_ptr<net::Acceptor> link_acceptor;
@@ -87,7 +89,7 @@ net::AcceptorOptions link_acceptor_options(asio::io_context& context, const Serv
 
 Service::Service() : parts_(std::make_unique<Parts>()) {}
 
-Service::~Service() { parts_->loop.stop(); }
+Service::~Service() { stop(); }
 
 UniqueFd Service::host_rendezvous(const RendezvousOptions& options, UniqueFd listening_socket) {
   int ends[2];
@@ -129,6 +131,10 @@ void Service::tolerate_losses(const std::vector<int>& ranks) {
     done.set_value();
   });
   done.get_future().wait();
+}
+
+void Service::stop() {
+  std::call_once(parts_->stopped, [this] { parts_->loop.stop(); });
 }
 
 void Service::send_leave_subgroup(std::uint64_t subgroup) {

@@ -54,6 +54,9 @@ class Service {
   void send_leave_subgroup(std::uint64_t subgroup);
   /// Rank 0 only. Takes effect before anything that this rank sends to others afterwards can have an effect here.
   void tolerate_losses(const std::vector<int>& ranks);
+  /// Ends the thread, after which nobody is admitted or heard any more: a process that ends must not answer handshakes
+  /// while its libraries are cleaned up. The last call; idempotent.
+  void stop();
 
  private:
   struct Parts;

@@ -203,10 +203,12 @@ void SocketGroup::leave() {
       rank() == 0 ? longest_farewell_ + kFarewellGrace : std::chrono::milliseconds(kLongestConfirmation);
   state_.wait_for_farewell(Deadline::after(longest_wait));
   state_.mark_left(rank());
+  service_->stop();
 }
 
 void SocketGroup::tolerate_losses(const std::vector<int>& ranks) {
   GYRE_CHECK(rank() == 0);
+  throw_if_left();
   for (const int rank : ranks) {
     GYRE_CHECK(rank > 0);
     GYRE_CHECK(rank < size());

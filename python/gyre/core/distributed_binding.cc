@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "gyre/base/secret_key.h"
+#include "gyre/engine/options.h"
 #include "gyre/engine/runtime.h"
 #include "gyre/group/job.h"
 #include "gyre/group/launched_place.h"
@@ -127,6 +128,10 @@ void bind_launched_place(nb::module_& module) {
       "meeting_name"_a, "rank"_a, "seconds"_a);
 }
 
+double stall_warning_seconds() {
+  return std::chrono::duration<double>(engine::engine_options_from_environment().stall_warning).count();
+}
+
 std::uint8_t to_message_type(int data_type) { return static_cast<std::uint8_t>(to_data_type(data_type)); }
 
 BoundMessages make_messages(const RuntimeOwner& runtime) {
@@ -142,6 +147,11 @@ void bind_distributed(nb::module_& module) {
   module.def("announce_end", &announce_end, "descriptor"_a, "rank"_a,
              "Tells `gyre run`, over GYRE_FAILURE_FD, that this process is about to end. Never fails.");
   module.def("host_id", &group::this_host_id, "Equal for two processes exactly when they can share memory.");
+  module.def(
+      "is_unknown_host", [](const std::string& host_id) { return group::is_unknown_host(host_id); }, "host_id"_a,
+      "Whether the process with this host_id() could not find out which host it is on.");
+  module.def("stall_warning_seconds", &stall_warning_seconds,
+             "How long a rank waits for another one before a warning says so; 0: no warning.");
   module.def("join_at", &join_at, nb::kw_only(), "rank"_a, "size"_a, "rendezvous"_a, "key"_a,
              "listener"_a = std::optional<int>(), "join_timeout_seconds"_a, "operation_timeout_seconds"_a, "timeline"_a,
              "around"_a = JobAround(),

@@ -64,10 +64,11 @@ void bind_memory(nanobind::module_& module) {
   nanobind::class_<PrivateInForks>(
       module, "PrivateInForks", "While it lives, forks of this process get private pages in the place of shared ones.")
       .def(nanobind::new_([](AddressRange memory, int descriptor) {
-             return std::make_unique<PrivateInForks>(to_span(memory), descriptor, 0);
+             return std::make_unique<PrivateInForks>(PrivateInForks::while_open(to_span(memory), descriptor));
            }),
            nanobind::arg("memory"), nanobind::arg("descriptor"),
-           "`memory`: (address, bytes) of a mapping of the whole file behind the descriptor.");
+           "`memory`: (address, bytes) of a mapping of the whole file behind the descriptor, whose owner closes the\n"
+           "descriptor before it unmaps them: from then on forks leave these addresses alone.");
   module.def(
       "hash_memory",
       [](AddressRange memory) {

@@ -89,13 +89,13 @@ class Mixtures:
         if not self._notes.is_there(_NOTE, rank):
             return None
         with contextlib.suppress(RefusedWordError):
-            note = self._notes.open(_NOTE, rank, self._words.store.get(self._notes.name(_NOTE, rank)))
+            note = self._notes.read(_NOTE, rank)
             return note.get("has") is True
         return None
 
     def _raise_verdict(self, words: Words) -> None:
         with contextlib.suppress(RefusedWordError):
-            verdict = words.open(_VERDICT, 0, words.store.get(words.name(_VERDICT, 0)))
+            verdict = words.read(_VERDICT, 0)
             error = self._error(verdict)
             self._notes.write(_HEARD, self._rank, {})
             raise error

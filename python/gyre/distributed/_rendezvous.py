@@ -127,9 +127,10 @@ class _WithSecret:
         word = {"nonce": self._nonce, "everybody": everybody, "rendezvous": ""}
         failure: Error | None = None
         listener = None
-        if len({hello["host"] for hello in hellos}) > 1:
+        hosts = [hello["host"] for hello in hellos]
+        if len(set(hosts)) > 1:
             try:
-                listener, word["rendezvous"] = _listen_for_others(self._wait.store, self._size)
+                listener, word["rendezvous"] = _listen_for_others(self._wait.store, hosts)
             except InvalidArgumentError as error:
                 failure, word = error, {"failure": str(error)}
         for rank, hello in enumerate(hellos[1:], start=1):
@@ -164,8 +165,7 @@ class _WithSecret:
         if not self._words.is_there(REFUSAL, 0):
             return
         with contextlib.suppress(RefusedWordError):
-            name = self._words.name(REFUSAL, 0)
-            raise AuthenticationError(text_in(self._words.open(REFUSAL, 0, self._wait.store.get(name)), "text"))
+            raise AuthenticationError(text_in(self._words.read(REFUSAL, 0), "text"))
 
 
 class _WithoutSecret:
@@ -187,11 +187,11 @@ class _WithoutSecret:
         self._mixtures.note()
         if self._rank != 0:
             return self._wait.read(self._words, AGREEMENT, 0, self._follow, self._mixtures.check)
-        hosts = {_core.host_id()}
+        hosts = [_core.host_id()]
         for rank in range(1, self._size):
             hint = functools.partial(self._mixtures.check_as_rank_zero, rank)
-            hosts.add(self._wait.read(self._words, HELLO, rank, self._host_in, hint))
-        return self._meet_here() if self._all_here or len(hosts) == 1 else self._meet_through_store()
+            hosts.append(self._wait.read(self._words, HELLO, rank, self._host_in, hint))
+        return self._meet_here() if self._all_here or len(set(hosts)) == 1 else self._meet_through_store(hosts)
 
     def _host_in(self, word: dict[str, Any]) -> str:
         return _core.host_id() if self._all_here else text_in(word, "host")
@@ -203,10 +203,10 @@ class _WithoutSecret:
         server.hand_out(self._size, key, min(self._wait.remaining(), LONGEST_JOIN_SECONDS))
         return _Place(key, key.rendezvous_on_this_host())
 
-    def _meet_through_store(self) -> _Place:
+    def _meet_through_store(self, hosts: Sequence[str]) -> _Place:
         key = _core.Secret.random()
         try:
-            listener, rendezvous = _listen_for_others(self._wait.store, self._size)
+            listener, rendezvous = _listen_for_others(self._wait.store, hosts)
         except InvalidArgumentError as error:
             self._words.write(AGREEMENT, 0, {"failure": str(error)})
             raise
@@ -241,12 +241,22 @@ def _hello_in(word: dict[str, Any]) -> dict[str, str]:
     return {"host": text_in(word, "host"), "nonce": text_in(word, "nonce")}
 
 
-def _listen_for_others(store: Any, size: int) -> tuple[socket.socket, str]:
-    """A socket for ranks on several hosts, and where it listens. InvalidArgumentError where there can be none."""
+def _listen_for_others(store: Any, hosts: Sequence[str]) -> tuple[socket.socket, str]:
+    """A socket for ranks on several hosts, and where it listens. InvalidArgumentError where there can be none.
+    `hosts`: the host_id() of every rank."""
     try:
         address = address_for_others(store)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.create_server((address, 0), family=family, backlog=max(512, size))
+        listener = socket.create_server((address, 0), family=family, backlog=max(512, len(hosts)))
+    except InvalidArgumentError as failure:
+        unknown = [str(rank) for rank, host in enumerate(hosts) if _core.is_unknown_host(host)]
+        if not unknown:
+            raise
+        ranks = f"rank {unknown[0]}" if len(unknown) == 1 else f"ranks {', '.join(unknown)}"
+        raise InvalidArgumentError(
+            f"{ranks} cannot find out which host this is (/proc/sys/kernel/random/boot_id cannot be read), so ranks "
+            f"of one host cannot be told from those of another: mount /proc where they run; and {failure}"
+        ) from None
     except OSError as failure:  # No such name, no route, no permission.
         raise InvalidArgumentError(
             f"rank 0 cannot listen for the ranks of other hosts at the address that leads to the store: {failure}"

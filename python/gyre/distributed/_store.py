@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from gyre import _gathering
+from gyre._program_position import stacklevel_of_program
+from gyre.core import _core
 from gyre.distributed._words import RefusedWordError, Words
 from gyre.errors import AuthenticationError, PeerLostError, TimeoutError
 
@@ -45,7 +48,7 @@ def word_by(words: Words, purpose: str, writer: int, until: float) -> dict[str, 
     name = words.name(purpose, writer)
     while came(words.store, name, until):
         with contextlib.suppress(RefusedWordError):
-            return words.open(purpose, writer, words.store.get(name))
+            return words.read(purpose, writer)
         if time.monotonic() >= until:
             break
         time.sleep(PAUSE_SECONDS)
@@ -71,6 +74,8 @@ class Wait:
         self.description = description
         self._limit = limit
         self._until = time.monotonic() + limit
+        warning_seconds = _core.stall_warning_seconds()
+        self._warning_seconds = warning_seconds if warning_seconds > 0 else math.inf
         self._members = members  # The launcher's numbers; none if it does not report which ranks have ended.
 
     def remaining(self) -> float:
@@ -93,7 +98,7 @@ class Wait:
         while True:
             self._wait_for(name, writer, hint)
             try:
-                return accept(words.open(purpose, writer, self.store.get(name)))
+                return accept(words.read(purpose, writer))
             except RefusedWordError as refusal:
                 now = time.monotonic()
                 refused_until = refused_until or min(now + GRACE_SECONDS, self._until)
@@ -107,6 +112,7 @@ class Wait:
             time.sleep(PAUSE_SECONDS)
 
     def _wait_for(self, name: str, writer: int, hint: Callable[[], None]) -> None:
+        began = time.monotonic()
         while True:
             until = min(self._until, time.monotonic() + HINT_SECONDS)
             if self._members:
@@ -116,6 +122,20 @@ class Wait:
             if time.monotonic() >= self._until:
                 raise TimeoutError(
                     f"{self.description}: rank {writer} did not come to init_process_group or new_group within "
-                    f"{self._limit:g} s; see what it printed, and whether all ranks were started with the same size"
+                    f"{self._limit:g} s, or what it wrote into torch's store was deleted; see what it printed, and "
+                    "whether all ranks were started with the same size"
                 )
+            if time.monotonic() - began >= self._warning_seconds:
+                self._warn(writer)
             hint()
+
+    def _warn(self, writer: int) -> None:
+        """Once: the others are late for the same reason, or come now."""
+        warnings.warn(
+            f"{self.description}: this rank has waited {self._warning_seconds:g} s for rank {writer} to come to "
+            "init_process_group or new_group. If it is there and waits too, another process has deleted what ranks "
+            "wrote into torch's store: keep its port (MASTER_PORT) from strangers",
+            RuntimeWarning,
+            stacklevel=stacklevel_of_program(),
+        )
+        self._warning_seconds = math.inf

@@ -12,6 +12,7 @@ from gyre.core import _core
 # A word has some hundred bytes; more than this is not parsed.
 MOST_WORD_BYTES = 1 << 16
 MOST_NESTING = 8
+_NO_WORD = "no word"
 
 
 class RefusedWordError(Exception):
@@ -34,6 +35,14 @@ class Words:
 
     def is_there(self, purpose: str, writer: int) -> bool:
         return bool(self.store.check([self.name(purpose, writer)]))
+
+    def read(self, purpose: str, writer: int) -> dict[str, Any]:
+        """A word that is_there(). RefusedWordError also if somebody has just deleted it."""
+        # get() would wait for it, for up to torch's 30 minutes; compare_set() answers at once.
+        raw = self.store.compare_set(self.name(purpose, writer), _NO_WORD, _NO_WORD)
+        if raw == _NO_WORD.encode():
+            raise RefusedWordError("it has been deleted")
+        return self.open(purpose, writer, raw)
 
     def seal(self, purpose: str, writer: int, value: Mapping[str, Any]) -> str:
         del purpose, writer
