@@ -136,8 +136,8 @@ void after_fork_in_child() {
 }  // namespace
 
 void let_go_in_forks() {
-  static const int failure = ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
-  if (failure != 0) throw system_error("pthread_atfork", failure);
+  static const int kFailure = ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+  if (kFailure != 0) throw system_error("pthread_atfork", kFailure);
 }
 
 void close_in_forks(int descriptor) {
