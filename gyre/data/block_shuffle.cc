@@ -118,7 +118,7 @@ std::vector<std::uint64_t> BlockShuffle::upcoming(std::uint64_t position, std::s
       if (round + rounds < size) places.emplace_back(rounds, place_in_line(stream, lane, round + rounds));
     }
   }
-  std::ranges::stable_sort(places, {}, &std::pair<std::uint64_t, std::uint64_t>::first);
+  std::ranges::sort(places);
   places.resize(std::min(places.size(), most));
   std::vector<std::uint64_t> samples;
   samples.reserve(places.size());

@@ -15,10 +15,18 @@ void FileContents::forget() {
   reserved_.reset();
 }
 
+std::shared_ptr<const FileContents> ContentsCache::held(std::shared_ptr<FileContents> contents) {
+  const FileContents* const address = contents.get();
+  return {address, [cache = shared_from_this(), contents = std::move(contents)](const FileContents* /*same*/) mutable {
+            const MutexLock lock(cache->mutex_);
+            contents.reset();
+          }};
+}
+
 std::shared_ptr<FileContents> ContentsCache::evict() {
   for (const std::size_t file : uses_) {
     const auto found = entries_.find(file);
-    // Others get it under the mutex alone, so nobody holds it when this is the only one.
+    // Others get it, and let go of it, under the mutex alone, so nobody holds it when this is the only one.
     if (found->second.contents.use_count() > 1) continue;
     std::shared_ptr<FileContents> evicted = std::move(found->second.contents);
     used_bytes_ -= evicted->size_bytes();
@@ -63,6 +71,7 @@ std::shared_ptr<FileContents> ContentsCache::read_with_room(const Load& load) {
 
 std::shared_ptr<const FileContents> ContentsCache::read(std::size_t file, const Load& load) {
   std::shared_ptr<FileContents> contents;
+  std::shared_ptr<const FileContents> result;
   std::optional<Error> failure;
   try {
     contents = read_with_room(load);
@@ -75,7 +84,8 @@ std::shared_ptr<const FileContents> ContentsCache::read(std::size_t file, const 
       Entry& entry = entries_.at(file);
       usual_bytes_ = std::max(usual_bytes_, contents->size_bytes());
       used_bytes_ += contents->size_bytes();
-      entry.contents = contents;
+      result = held(contents);
+      entry.contents = std::move(contents);
       entry.use = uses_.insert(uses_.end(), file);
     } else if (failure->code() == ErrorCode::kCorruptData) {
       entries_.at(file).damage = failure;
@@ -85,7 +95,7 @@ std::shared_ptr<const FileContents> ContentsCache::read(std::size_t file, const 
   }
   changed_.notify_all();
   if (failure) throw Error(*failure);
-  return contents;
+  return result;
 }
 
 std::shared_ptr<const FileContents> ContentsCache::get(std::size_t file, const Load& load,
@@ -101,7 +111,7 @@ std::shared_ptr<const FileContents> ContentsCache::get(std::size_t file, const L
     if (found->second.damage) throw Error(*found->second.damage);
     if (found->second.contents) {
       uses_.splice(uses_.end(), uses_, found->second.use);
-      return found->second.contents;
+      return held(found->second.contents);
     }
     if (!waited && meanwhile) {
       lock.unlock();

@@ -42,8 +42,8 @@ class FileContents {
 
 /// The contents or indexes of the files that are read from most recently, for all threads of a loader: a file that
 /// several need is read once, by the first. Those that nobody holds leave, the least recently used one first, when
-/// there is no room for another one. Thread-safe.
-class ContentsCache {
+/// there is no room for another one. Thread-safe; made by std::make_shared.
+class ContentsCache : public std::enable_shared_from_this<ContentsCache> {
  public:
   /// Takes about `most_bytes`, of `budget` where there is one. What readers hold may take more.
   ContentsCache(std::shared_ptr<MemoryBudget> budget, std::uint64_t most_bytes)
@@ -67,6 +67,8 @@ class ContentsCache {
     std::list<std::size_t>::iterator use{};  ///< In uses_, where there are contents.
   };
 
+  /// For a caller. Whoever lets go of it does so under the mutex: what nobody holds is then written to by others.
+  std::shared_ptr<const FileContents> held(std::shared_ptr<FileContents> contents) GYRE_REQUIRES(mutex_);
   std::shared_ptr<const FileContents> read(std::size_t file, const Load& load) GYRE_EXCLUDES(mutex_);
   std::shared_ptr<FileContents> read_with_room(const Load& load) GYRE_EXCLUDES(mutex_);
   /// Drops what nobody holds until one more file of the usual size has room; returns memory that can be used again.
