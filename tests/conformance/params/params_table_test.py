@@ -4,19 +4,23 @@ makes by itself, and deaths. `GYRE_TEST_SEED=N` repeats a case; `GYRE_TEST_LONG=
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import re
+import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from effort import first_seed, rounds
+from effort import first_seed, rounds, seeded_random
 from params_model import Gradients, Held, Local, Optimizer, Synchronous
-from running_job import Job, StartJob
+from running_job import Job, StartJob, wait_until
 
 RANK = Path(__file__).resolve().parents[2] / "support" / "params_rank.py"
 LONGEST_SECONDS = 100.0
@@ -42,7 +46,8 @@ class Workers:
             listener.bind(str(path))
             listener.listen()
             listener.settimeout(LONGEST_SECONDS)
-            words = ("-n", WORKERS, "--servers", servers, "--", sys.executable, RANK, path)
+            options = ("--servers", servers) if servers else ()
+            words = ("-n", WORKERS, *options, "--", sys.executable, RANK, path)
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             self.job: Job = start_job(*map(str, words), env=environment, timeout=LONGEST_SECONDS)
             self.commands: dict[int, Any] = {}
@@ -89,7 +94,7 @@ class Case:
         self.model = self.make_model(own)
         self.dropped = [0] * WORKERS
         self.values: dict[int, list[list[float]]] = {}  # Of each worker's last answer.
-        self.workers = Workers(start_job, folder, self.random.choice([1, 2]))
+        self.workers = Workers(start_job, folder, self.random.choice([0, 1, 2] if form.startswith("local") else [1, 2]))
         self.options = {
             "shapes": SHAPES,
             "frozen": [FROZEN],
@@ -382,6 +387,52 @@ def test_training_is_what_the_model_says(start_job: StartJob, tmp_path: Path, fo
         number = seed + FORMS.index(form)
         death = DEATHS[number % len(DEATHS)] if form in SURVIVING else None
         run(start_job, tmp_path / str(seed), form, names[number % len(names)], seed, death)
+
+
+# Each worker has other data; the gradients take long enough for a kill in any part of a step.
+KILLED = """
+import hashlib, os, sys
+import torch
+import gyre.params as ps
+
+ps.init()
+torch.manual_seed(ps.rank())
+model = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Linear(300, 30))
+optimizer = torch.optim.SGD(model.parameters(), 0.001, momentum=0.9)
+optimizer = ps.ParameterServerOptimizer(optimizer, consistency=sys.argv[1])
+print("ready", ps.rank(), os.getpid(), flush=True)
+ps.broadcast_parameters(model.state_dict())
+for step in range(150):
+    optimizer.zero_grad()
+    model(torch.ones(2, 300) * (1 + ps.rank())).square().mean().backward()
+    optimizer.step()
+    if step % 50 == 7:
+        ps.sum_over_workers([1.0])
+    if step % 60 == 9:
+        optimizer.settle()
+optimizer.settle()
+values = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+print("hash", hashlib.sha256(values).hexdigest(), flush=True)
+"""
+
+
+def test_survivors_of_a_kill_at_any_moment_end_equal(start_job: StartJob) -> None:
+    chance = seeded_random()
+    for _ in range(rounds(1, 40)):
+        form, victim = chance.choice(SURVIVING), chance.randrange(WORKERS)
+        delay = chance.choice([0.0, 0.01, chance.random()])
+        print(f"{form}, worker {victim} after {delay} s", flush=True)
+        words = ("-n", WORKERS, "--servers", 2, "--", sys.executable, "-c", KILLED, form)
+        job = start_job(*map(str, words), env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=LONGEST_SECONDS)
+        ready = re.compile(rf"ready {victim} (\d+)")
+        wait_until("the victim is ready", lambda ready=ready, job=job: ready.search(job.stdout) is not None)
+        time.sleep(delay)  # It may have finished before: then all end.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(ready.findall(job.stdout)[0]), signal.SIGKILL)
+        assert job.wait() == 0, job.stderr
+        hashes = re.findall(r"hash (\w+)", job.stdout)
+        assert len(hashes) >= WORKERS - 1
+        assert len(set(hashes)) == 1
 
 
 @pytest.mark.parametrize("form", ["sync", "sync:continue"])
