@@ -1,12 +1,14 @@
 """docs/guide/numbers.md promises where numbers are scaled and rounded: compared with NumPy on inputs whose sums are
 exact in any order. Some ranks flush denormals, which must change nothing."""
 
+import contextlib
+import ctypes
 import functools
 import math
 import operator
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from gyre.torch import adaptive_sum
 from torch import nn
 
 OPERATIONS = [hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product]
@@ -253,3 +256,75 @@ def premultiplies_integers() -> None:
 
 def test_premultiplied_sums_of_integers_do_not_wrap(run_ranks: Callable[..., object]) -> None:
     run_ranks(3, premultiplies_integers)
+
+
+FE_TONEAREST, FE_UPWARD = 0, 0x800  # On x86-64.
+
+
+@contextlib.contextmanager
+def odd_state(rank: int) -> Iterator[None]:
+    """Ranks differ: some flush denormals, some round upward."""
+    libm = ctypes.CDLL("libm.so.6")
+    torch.set_flush_denormal(rank % 2 == 1)
+    libm.fesetround(FE_UPWARD if rank % 3 == 2 else FE_TONEAREST)
+    try:
+        yield
+    finally:
+        libm.fesetround(FE_TONEAREST)
+        torch.set_flush_denormal(False)
+
+
+def delicate(dtype: torch.dtype, count: int, seed: int) -> torch.Tensor:
+    """Denormals, and numbers whose sums are rounded."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(count, generator=generator, dtype=torch.float64) / 3
+    return torch.where(torch.rand(count, generator=generator) < 0.5, values, values * torch.finfo(dtype).tiny).to(dtype)
+
+
+def sums_made_by_each_rank() -> None:
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    seed = 20261127
+    for number, dtype in enumerate([torch.float32, torch.float64, torch.float16, torch.bfloat16]):
+        everybody = [delicate(dtype, 60, seed + 10 * number + r) for r in range(size)]
+        wide = dtype if dtype == torch.float64 else torch.float32
+        total = functools.reduce(torch.add, [values.to(wide) * 0.75 for values in everybody])
+        wanted = (total / size).to(dtype)
+        indices = torch.stack([torch.arange(60) // 10, torch.arange(60) % 10])
+        sparse = torch.sparse_coo_tensor(indices, everybody[rank], [6, 10], check_invariants=True)
+        # An index twice: its values are added before they are sent.
+        twice = torch.sparse_coo_tensor([[1, 0, 1]], everybody[rank][:3], [2], check_invariants=True)
+        pairs = [(values[0].to(wide) + values[2].to(wide)).to(dtype) for values in everybody]
+        with odd_state(rank):
+            averaged = hvd.allreduce(sparse, op=hvd.Average, prescale_factor=0.75, name=f"sparse{number}")
+            added = hvd.allreduce(twice, op=hvd.Sum, name=f"twice{number}")
+            adaptive = hvd.allreduce(everybody[rank], op=hvd.Adasum, prescale_factor=0.7, name=f"ada{number}")
+        assert torch.equal(averaged.to_dense().view(-1), wanted), (seed, dtype, averaged.to_dense().view(-1) - wanted)
+        assert added.to_dense()[1] == functools.reduce(torch.add, [pair.to(wide) for pair in pairs]).to(dtype)
+        assert torch.equal(adaptive, adaptive_sum.combine(everybody, 0.7, 1.0, dtype)), (seed, dtype)
+
+
+def test_sums_that_each_rank_makes_alone_keep_denormals_and_round_to_nearest(run_ranks: Callable[..., object]) -> None:
+    run_ranks(4, sums_made_by_each_rank)
+
+
+def sparse_integers() -> None:
+    hvd.init()
+    size = hvd.size()
+    large = 2**53 + 1
+    for dtype, value, options, wanted in (
+        (torch.int64, large, {"op": hvd.Average, "postscale_factor": -1.0}, -large),
+        (torch.int64, large, {"op": hvd.Sum, "prescale_factor": 3.0}, 3 * large * size),
+        (torch.uint8, 255, {"op": hvd.Sum, "prescale_factor": 0.9}, 255),
+        (torch.int8, 100, {"op": hvd.Average}, 100),
+    ):
+        own = torch.sparse_coo_tensor([[1]], torch.tensor([value], dtype=dtype), [3], check_invariants=True)
+        assert hvd.allreduce(own, **options).to_dense().tolist() == [0, wanted, 0], (dtype, options)
+    flags = torch.sparse_coo_tensor([[hvd.rank()]], torch.tensor([True]), [size], check_invariants=True)
+    assert hvd.allreduce(flags, op=hvd.Sum).to_dense().tolist() == [True] * size
+    with pytest.raises(ValueError, match="cannot be scaled or averaged"):
+        hvd.allreduce(flags, op=hvd.Average)
+
+
+def test_sparse_integers_are_scaled_as_dense_ones(run_ranks: Callable[..., object]) -> None:
+    run_ranks(3, sparse_integers)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 
-from gyre._tensors.memory import dense, tensor_over
-from gyre._tensors.requests import Kind, make_request
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense, memory_of, tensor_over
+from gyre._tensors.requests import SUM, Kind, Reduction, make_request
 from gyre.core import _core
 from gyre.errors import MismatchError
 
@@ -17,16 +18,29 @@ class SparseSum:
 
     NAMES = ("indices", "values", "shapes")
 
-    def __init__(self, tensor: torch.Tensor, action: str, known: Callable[[torch.Tensor, str], torch.Tensor]) -> None:
-        """`known`: converts the values to a type that the engine knows, with the same number of rows, or raises."""
-        own = tensor.detach().coalesce()
-        values = own.values()
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        action: str,
+        known: Callable[[torch.Tensor, str], torch.Tensor],
+        reduction: Reduction,
+        ranks: int,
+    ) -> None:
+        """`known`: converts the values to a type that the engine reduces, with the same number of rows, or raises.
+        InvalidArgumentError for a reduction that their type does not have."""
+        own = tensor.detach()
         self._action = action
+        self._reduction = reduction
+        self._ranks = ranks
         self._shape = own.shape
-        self._dtype = values.dtype
+        self._dtype = own.dtype
+        indices, values = own._indices(), dense(known(own._values(), action))
+        _core.check_reduction(DATA_TYPE_NUMBERS[values.dtype], *reduction)
+        if not own.is_coalesced():
+            indices, values = _added_up(indices, values, own.shape[: own.sparse_dim()], SUM, 1)
         # The shape is sent too: otherwise an entry outside another rank's shape would go unnoticed.
         shape = torch.tensor([list(own.shape)], dtype=torch.int64)
-        self._memory = [dense(own.indices().t()), dense(known(values, action)), shape]
+        self._memory = [dense(indices.t()), values, shape]
 
     @property
     def memory(self) -> Sequence[torch.Tensor]:
@@ -40,29 +54,48 @@ class SparseSum:
             for name, part in zip(names, self._memory, strict=True)
         ]
 
-    def total(
-        self, handles: Sequence[_core.Handle], prescale: float = 1.0, postscale: float = 1.0, divisor: int = 1
-    ) -> torch.Tensor:
-        """From completed handles: the sum of the values times `prescale`, coalesced, times `postscale`, divided by
-        `divisor`. Values at one index are added in rank order, those of 16-bit floats in float32. MismatchError, on
-        every rank, if the ranks' shapes differ."""
+    def total(self, handles: Sequence[_core.Handle]) -> torch.Tensor:
+        """From completed handles: the reduction, coalesced. Values at one index are added in rank order. MismatchError,
+        on every rank, if the ranks' shapes differ."""
         indices, values, shapes = (
             tensor_over(memory, part.dtype, shape)
             for part, (memory, shape, _) in zip(self._memory, map(_core.Handle.take_result, handles), strict=True)
         )
         if not bool((shapes == shapes[0]).all()):
             raise MismatchError(f"{self._action}: the ranks' shapes differ: {shapes.tolist()}")
-        if values.dtype != self._dtype:
-            values = torch.view_as_complex(values) if self._dtype.is_complex else values.view(self._dtype)
-        if values.dtype in (torch.float16, torch.bfloat16):
-            values = values.to(torch.float32)
-        if prescale != 1.0:
-            values = (values * prescale).to(values.dtype)  # Integers lose their fractions.
-        summed = torch.sparse_coo_tensor(indices.t(), values, self._shape, check_invariants=True).coalesce()
-        if postscale == divisor:
-            return summed.to(self._dtype).coalesce()
-        if postscale != 1.0:
-            summed = summed * postscale
-        if divisor != 1:
-            summed = summed / divisor
-        return summed.to(self._dtype).coalesce()
+        # Indices from other ranks, which may lie outside.
+        torch.sparse_coo_tensor(indices.t(), self._in_own_type(values), self._shape, check_invariants=True)
+        lengths = self._shape[: indices.shape[1]]
+        summed_indices, summed = _added_up(indices.t(), values, lengths, self._reduction, self._ranks)
+        return torch.sparse_coo_tensor(
+            summed_indices, self._in_own_type(summed), self._shape, is_coalesced=True, check_invariants=True
+        )
+
+    def _in_own_type(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_complex(values) if self._dtype.is_complex else values
+
+
+def _added_up(
+    indices: torch.Tensor, values: torch.Tensor, lengths: Sequence[int], reduction: Reduction, ranks: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each index once, in order, with the reduction of its values, in theirs. `lengths`: of the sparse dimensions. Not
+    by torch, whose sums depend on the thread's floating-point state."""
+    place = torch.zeros(indices.shape[1], dtype=torch.int64)
+    for index, length in zip(indices, lengths, strict=True):
+        place = place * length + index
+    found, places = torch.unique(place, return_inverse=True)
+    summed = torch.empty([len(found), *values.shape[1:]], dtype=values.dtype)
+    _core.add_rows(
+        result=memory_of(summed),
+        rows=memory_of(values),
+        places=memory_of(places),
+        row_bytes=math.prod(values.shape[1:]) * values.element_size(),
+        data_type=DATA_TYPE_NUMBERS[values.dtype],
+        operation=reduction.operation,
+        prescale=reduction.prescale,
+        postscale=reduction.postscale,
+        ranks=ranks,
+    )
+    once = torch.empty([indices.shape[0], len(found)], dtype=torch.int64)
+    once[:, places] = indices
+    return once, summed

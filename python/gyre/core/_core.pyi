@@ -237,6 +237,29 @@ def combine_contributions(
     postscale: float = 1.0,
     hosts: Sequence[Sequence[int]] = (),
 ) -> None: ...
+def check_reduction(data_type: int, operation: int, prescale: float, postscale: float) -> None: ...
+def add_rows(
+    *,
+    result: tuple[int, int],
+    rows: tuple[int, int],
+    places: tuple[int, int],
+    row_bytes: int,
+    data_type: int,
+    operation: int,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    ranks: int = 1,
+) -> None: ...
+def adaptive_sum(
+    *,
+    result: tuple[int, int],
+    result_type: int,
+    contributions: Sequence[tuple[int, int]],
+    data_type: int,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> None: ...
+def multiply(elements: tuple[int, int], data_type: int, factor: float) -> None: ...
 def start() -> Runtime: ...
 def announce_end(descriptor: int, rank: int) -> None: ...
 def host_id() -> str: ...

@@ -2,16 +2,11 @@
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <memory>
-#include <vector>
 
 #include "gyre/base/checksum.h"
-#include "gyre/base/error.h"
 #include "gyre/base/fork.h"
-#include "gyre/collectives/collectives.h"
 #include "python/gyre/core/process_bound.h"
 
 namespace gyre::python {
@@ -30,25 +25,6 @@ void keep_values(Memory& memory) {
   if (memory.window == nullptr) return;
   memory.window->keep_values();
   memory.owner.reset();
-}
-
-void combine_contributions(AddressRange result, const std::vector<AddressRange>& contributions, int data_type,
-                           int operation, double prescale, double postscale,
-                           const std::vector<std::vector<int>>& hosts) {
-  const auto is_rank = [&](int rank) { return rank >= 0 && static_cast<std::size_t>(rank) < contributions.size(); };
-  for (const std::vector<int>& ranks : hosts) {
-    if (ranks.empty() || !std::ranges::all_of(ranks, is_rank)) {
-      throw Error(ErrorCode::kInvalidArgument, "a host without ranks, or with one that contributes nothing");
-    }
-  }
-  const collectives::Reduction reduction{.type = static_cast<collectives::DataType>(data_type),
-                                         .operation = static_cast<collectives::ReduceOperation>(operation),
-                                         .prescale = prescale,
-                                         .postscale = postscale};
-  const nanobind::gil_scoped_release released;
-  std::vector<const std::byte*> sources;
-  for (const AddressRange& contribution : contributions) sources.push_back(to_span(contribution).data());
-  collectives::combine_contributions(to_span(result), sources, reduction, hosts);
 }
 
 }  // namespace
@@ -76,12 +52,6 @@ void bind_memory(nanobind::module_& module) {
         return xxh3_64(to_span(memory));
       },
       nanobind::arg("memory"), "XXH3-64 of (address, bytes): equal bytes on two ranks have equal hashes.");
-  module.def("combine_contributions", &combine_contributions, nanobind::kw_only(), nanobind::arg("result"),
-             nanobind::arg("contributions"), nanobind::arg("data_type"), nanobind::arg("operation"),
-             nanobind::arg("prescale") = 1.0, nanobind::arg("postscale") = 1.0,
-             nanobind::arg("hosts") = std::vector<std::vector<int>>(),
-             "What an allreduce of these (address, bytes), one per rank, gives, on this process alone. `hosts`: the "
-             "ranks of\neach, in the order in which the hosts' values are combined; none: all ranks are on one.");
 }
 
 }  // namespace gyre::python

@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 
+#include "python/gyre/core/arithmetic_binding.h"
 #include "python/gyre/core/checkpoint_binding.h"
 #include "python/gyre/core/data_binding.h"
 #include "python/gyre/core/distributed_binding.h"
@@ -19,6 +20,7 @@ NB_MODULE(_core, module) {
   nanobind::set_leak_warnings(false);
   gyre::python::bind_errors(module);
   gyre::python::bind_memory(module);
+  gyre::python::bind_arithmetic(module);
   gyre::python::bind_data(module);
   gyre::python::bind_checkpoints(module);
   gyre::python::bind_engine(module);

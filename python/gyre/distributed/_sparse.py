@@ -27,13 +27,17 @@ def sparse_allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> di
         operation = _requests.name_of(opts.reduceOp)
         if operation not in ("SUM", "AVG"):
             raise UnsupportedError(f"{action}: {operation} is not supported; possible are SUM and AVG")
-        one = SparseSum(tensor, action, _requests.movable)
+        reduction = _requests.reduction_of(opts.reduceOp, action)
+
+        def known(values: torch.Tensor, action: str) -> torch.Tensor:
+            return _requests.reducible(values, opts.reduceOp, action)
+
+        one = SparseSum(tensor, action, known, reduction, group.size())
         requests = one.requests([f"{name}.{number}" for number in range(count)], transient=True)
         handles = group._runtime.core.submit_group(requests)
-    divisor = group.size() if operation == "AVG" else 1
 
     def finish() -> None:
-        total = one.total(handles, divisor=divisor)
+        total = one.total(handles)
         with torch.no_grad():
             tensor.copy_(total)
 

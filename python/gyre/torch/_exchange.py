@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 import torch
 
 from gyre._runtime import Runtime
-from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, tensor_over
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, memory_of, tensor_over
 from gyre._torch_private import at_end_of_backward, current_backward, keep_out_of_graphs, version_of
 from gyre.core import _core
 from gyre.errors import CallOrderError, Error, ShutDownError
@@ -454,9 +454,9 @@ class GradientExchange:
         plan.finish_step()
         contributors = round(count.item() * self.runtime.size)
         if contributors < self.runtime.size:
-            for slot in self._slots:
-                if slot.place is not None:
-                    slot.place.mul_(self.runtime.size / contributors)
+            factor = self.runtime.size / contributors
+            for place in [slot.place for slot in self._slots if slot.place is not None]:
+                _core.multiply(memory_of(place), DATA_TYPE_NUMBERS[place.dtype], factor)
         return None
 
     def _hand_out(self, slots: Sequence[Slot]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from gyre._runtime import Runtime
+from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense, memory_of
 from gyre._tensors.requests import Kind, Reduction
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
@@ -22,20 +23,25 @@ from gyre.torch._submissions import Batch, OneTimeName, describe, gathering_subm
 from gyre.torch.handle import Handle
 
 
-def combine(contributions: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The adaptive sum, in float64, of flat tensors of one size. Pure."""
-    level = [tensor.to(torch.float64) for tensor in contributions]
-    while len(level) > 1:
-        pairs = [_pair(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
-        level = pairs + level[2 * len(pairs) :]
-    return level[0]
-
-
-def _pair(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    common, size_a, size_b = torch.dot(a, b), torch.dot(a, a), torch.dot(b, b)
-    weight_a = 1 - common / (2 * size_a) if size_a > 0 else 1.0
-    weight_b = 1 - common / (2 * size_b) if size_b > 0 else 1.0
-    return weight_a * a + weight_b * b
+def combine(
+    contributions: Sequence[torch.Tensor],
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    dtype: torch.dtype = torch.float64,
+) -> torch.Tensor:
+    """The adaptive sum of tensors of one size, made in float64 whatever the thread's floating-point state, in a flat
+    tensor of `dtype`. Pure."""
+    own = [dense(tensor) for tensor in contributions]
+    result = torch.empty(own[0].numel(), dtype=dtype)
+    _core.adaptive_sum(
+        result=memory_of(result),
+        result_type=DATA_TYPE_NUMBERS[dtype],
+        contributions=[memory_of(tensor) for tensor in own],
+        data_type=DATA_TYPE_NUMBERS[own[0].dtype],
+        prescale=prescale,
+        postscale=postscale,
+    )
+    return result
 
 
 def adasum(
@@ -56,7 +62,7 @@ def adasum(
         member = type(stem)(f"{stem}.adasum.{index}")
         # The message includes the shape, so that a difference between ranks is reported.
         submission = gathering_submission(runtime, Kind.ALLGATHER, tensor.unsqueeze(0), member)
-        submission.finish = _finish(runtime, tensor, submission.finish, reduction, in_place)
+        submission.finish = _finish(tensor, submission.finish, reduction, in_place)
         batch.submissions.append(submission)
     handle = batch.submit()
     if not one:
@@ -64,11 +70,10 @@ def adasum(
     return Handle(runtime, [], None, lambda _: handle.wait()[0], before=handle)
 
 
-def _finish(runtime: Runtime, tensor: torch.Tensor, gathered: Any, reduction: Reduction, in_place: bool) -> Any:
+def _finish(tensor: torch.Tensor, gathered: Any, reduction: Reduction, in_place: bool) -> Any:
     def finish(handle: _core.Handle) -> torch.Tensor:
         rows, _ = gathered(handle)
-        flat = rows.reshape(runtime.size, -1).to(torch.float64) * reduction.prescale
-        result = (combine(list(flat)) * reduction.postscale).to(tensor.dtype).reshape(tensor.shape)
+        result = combine(list(rows), reduction.prescale, reduction.postscale, tensor.dtype).reshape(tensor.shape)
         if not in_place:
             return result
         with torch.no_grad():
