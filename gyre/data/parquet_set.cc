@@ -206,7 +206,7 @@ class ParquetReader : public SampleReader {
       : set_(set), cache_(std::move(cache)), values_(std::move(budget)) {}
 
   Example read_sample(std::uint64_t index, StageTimes& times) override;
-  void expect_neighbours(Upcoming upcoming) override { upcoming_ = std::move(upcoming); }
+  void expect_neighbours(const Upcoming& upcoming) override { upcoming_ = upcoming; }
   std::string position() const override;
   std::size_t scratch_bytes() const override { return values_.capacity_bytes(); }
 

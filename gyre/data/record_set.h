@@ -88,7 +88,7 @@ class RecordReader : public SampleReader {
   /// The record as a tf.train.Example.
   Example read_sample(std::uint64_t index, StageTimes& times) override;
   std::string position() const override;
-  void expect_neighbours(Upcoming upcoming) override { upcoming_ = std::move(upcoming); }
+  void expect_neighbours(const Upcoming& upcoming) override { upcoming_ = upcoming; }
   std::size_t scratch_bytes() const override;
 
  private:

@@ -28,7 +28,7 @@ class SampleReader {
   using Upcoming = std::function<std::vector<std::uint64_t>()>;
   /// What is read from here on are neighbours, those of a few blocks at a time (SampleSet::blocks()); without this call
   /// it may be any samples. A reader that would wait for another one may read what is `upcoming` meanwhile.
-  virtual void expect_neighbours(Upcoming /*upcoming*/) {}
+  virtual void expect_neighbours(const Upcoming& /*upcoming*/) {}
 
   /// The last sample that was asked for, for messages: file, number in it, place.
   virtual std::string position() const = 0;

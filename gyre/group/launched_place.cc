@@ -43,7 +43,7 @@ LaunchedPlace without_servers(LaunchedPlace place, int servers, const Variables&
 
 LaunchedPlace launched_place(const Variables& variables) {
   const Launcher launcher = find_launcher(variables);
-  const LaunchedPlace place = place_of(launcher, variables);
+  LaunchedPlace place = place_of(launcher, variables);
   if (launcher.kind != Launcher::Kind::kGyre) return place;
   const int servers = optional_number(variables, launch_contract::kServers, 0, place.size - 1).value_or(0);
   return without_servers(place, servers, variables);

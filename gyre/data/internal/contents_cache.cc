@@ -131,7 +131,7 @@ bool ContentsCache::read_ahead(std::size_t file, const Load& load) {
   try {
     static_cast<void>(read(file, load));
   } catch (const Error&) {
-    // Damage is remembered; memory that is short now may not be later.
+    return true;  // Damage is remembered; memory that is short now may not be later.
   }
   return true;
 }
