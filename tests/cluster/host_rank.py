@@ -2,9 +2,12 @@
 
 import functools
 import os
+import random
 import signal
 import sys
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import gyre.distributed  # noqa: F401  Makes the backend known.
@@ -12,6 +15,7 @@ import gyre.torch as hvd
 import torch
 import torch.distributed as dist
 from gyre.bench.ranks.groups import leave, never_take_apart
+from number_model import EXPONENTS, FACTORS, OPERATIONS, contributions, expected, same_values
 
 ELEMENTS = 4 << 20
 
@@ -190,3 +194,93 @@ def bytes_sent() -> int:
     """What has left this host through its link."""
     with open("/sys/class/net/eth0/statistics/tx_bytes", encoding="utf-8") as counter:
         return int(counter.read())
+
+
+# What the threads of random_life() do, per session.
+SESSIONS = 2
+OPERATIONS_OF_A_THREAD = 8
+
+
+def random_life() -> None:
+    """Everything that has ever changed a number, together: threads with operations and an optimizer each, of any type
+    and scale, denormals that some ranks flush, forks that write to gradients, a second start. Each result is compared
+    with the model, bit by bit."""
+    seed = int(os.environ["SEED"])
+    chooser = random.Random(seed)
+    for session in range(SESSIONS):
+        hvd.init()
+        failures: list[BaseException] = []
+        lives = []
+        for number in range(chooser.choice([1, 2, 3])):  # Optimizers are numbered in the order in which they are made.
+            weight = torch.nn.Parameter(torch.zeros(chooser.choice([1, 33, 5000])))
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.5), [(f"weight.{number}", weight)])
+            life = _Life(seed, f"{session}.{number}", weight, optimizer, failures)
+            lives.append(threading.Thread(target=life.run, daemon=True))
+        for thread in lives:
+            thread.start()
+        for thread in lives:
+            thread.join()
+        if failures:
+            raise failures[0]
+        hvd.barrier()
+        hvd.shutdown()
+    print("right", flush=True)
+
+
+@dataclass
+class _Life:
+    """What one thread of a rank does; the same on all ranks."""
+
+    seed: int
+    name: str
+    weight: torch.nn.Parameter
+    optimizer: torch.optim.Optimizer
+    failures: list[BaseException]
+
+    def run(self) -> None:
+        try:
+            self._train(random.Random(f"{self.seed} {self.name}"))
+        except BaseException as failure:
+            self.failures.append(failure)
+
+    def _train(self, chooser: random.Random) -> None:
+        flushes = chooser.random() < 0.8 and hvd.rank() % 2 == 1
+        wanted = torch.zeros_like(self.weight)
+        for number in range(OPERATIONS_OF_A_THREAD):
+            _reduce_as_promised(chooser, f"{self.name}.{number}", self.seed, flushes)
+            gradients = contributions(torch.float32, wanted.numel(), 0, False, chooser.randrange(1 << 30))
+            torch.set_flush_denormal(flushes)
+            self.optimizer.zero_grad()
+            (self.weight * gradients[hvd.rank()]).sum().backward()
+            if chooser.random() < 0.3:
+                _write_in_a_fork(self.weight)
+            self.optimizer.step()
+            torch.set_flush_denormal(False)
+            wanted.add_(expected(gradients, hvd.Average, 1.0, 1.0), alpha=-0.5)
+            assert torch.equal(self.weight.detach(), wanted), (self.seed, self.name, number)
+
+
+def _reduce_as_promised(chooser: random.Random, name: str, seed: int, flushes: bool) -> None:
+    dtype, op = chooser.choice(list(EXPONENTS)), chooser.choice(OPERATIONS)
+    prescale, postscale = chooser.choice(FACTORS), chooser.choice(FACTORS)
+    count = chooser.choice([1, 7, 1031, 70_000])
+    exponent = 0 if op == hvd.Product else chooser.choice(EXPONENTS[dtype])
+    tensors = contributions(dtype, count, exponent, op == hvd.Product, chooser.randrange(1 << 30))
+    options = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale, "name": name}
+    torch.set_flush_denormal(flushes)
+    result = hvd.allreduce(tensors[hvd.rank()], **options)
+    torch.set_flush_denormal(False)  # The model needs denormals.
+    wanted = expected(tensors, op, prescale, postscale)
+    assert same_values(result, wanted), (seed, dtype, options, count, exponent, result, wanted)
+
+
+def _write_in_a_fork(parameter: torch.nn.Parameter) -> None:
+    """As a forked evaluation does with `zero_grad(set_to_none=False)`."""
+    gradient = parameter.grad
+    assert gradient is not None
+    values = gradient.numpy()
+    process = os.fork()
+    if process == 0:
+        values[:] = 99.0
+        os._exit(0)
+    os.waitpid(process, 0)

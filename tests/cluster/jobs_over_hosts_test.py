@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from effort import rounds, seeded_random
 from hosts import Hosts, rank_environments
 from rank_template import Outcome, RankTemplate, outcomes_of
 from running_job import wait_until
@@ -23,10 +24,10 @@ RunJob = Callable[..., list[Outcome]]
 
 @pytest.fixture(scope="module")
 def templates() -> Iterator[tuple[Hosts, list[RankTemplate]]]:
-    """Three hosts of two links each, and on each a process that has torch and makes the ranks. One hash seed: the ranks
+    """Four hosts of two links each, and on each a process that has torch and makes the ranks. One hash seed: the ranks
     print hashes."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-    with Hosts.create(3, "1gbit", links=2) as hosts:
+    with Hosts.create(4, "1gbit", links=2) as hosts:
         started = [
             RankTemplate(environment, lambda command, host=host: hosts.command_on(host, command))
             for host in range(hosts.count)
@@ -81,6 +82,19 @@ def test_sums_are_right_equal_everywhere_and_no_more_is_sent_than_must_be(
 def test_sums_are_in_the_promised_order_wherever_the_ranks_lie(run: RunJob, host_of_rank: list[int]) -> None:
     finished = run("sum_in_order", [], host_of_rank, LAYOUT=" ".join(map(str, host_of_rank)))
     assert all(rank.code == 0 for rank in finished), finished
+
+
+def test_threads_optimizers_forks_and_second_starts_change_no_bit_on_any_hosts(run: RunJob) -> None:
+    chooser = seeded_random()
+    for _ in range(rounds(3, 30)):
+        hosts = chooser.randint(1, 4)
+        host_of_rank = [chooser.randrange(hosts) for _ in range(chooser.randint(2, 5))]
+        # Rank 0 meets the others at the address of its host, the first one.
+        host_of_rank[0] = 0
+        variables = {"SEED": str(chooser.randrange(1 << 30)), "GYRE_TLS": chooser.choice("01")}
+        print(host_of_rank, variables)
+        finished = run("random_life", [], host_of_rank, **variables)
+        assert all(rank.code == 0 and "right" in rank.output for rank in finished), (host_of_rank, variables, finished)
 
 
 def test_ranks_of_a_host_spread_their_links_over_its_interfaces(

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <exception>
 #include <future>
-#include <mutex>
 #include <utility>
 
 #include "gyre/group/internal/rendezvous/member_session.h"
@@ -21,7 +20,6 @@ namespace gyre::group {
 
 struct Service::Parts {
   net::EventLoop loop;  // First: outlives what refers to it.
-  std::once_flag stopped;
   // Touched on the loop's thread only.
   std::shared_ptr<RendezvousServer> server;
   std::shared_ptr<net::Acceptor> link_acceptor;
@@ -91,54 +89,68 @@ Service::Service() : parts_(std::make_unique<Parts>()) {}
 
 Service::~Service() { stop(); }
 
+template <typename Work>
+void Service::on_thread(Work work) {
+  const MutexLock lock(mutex_);
+  if (parts_ == nullptr) return;
+  asio::post(parts_->loop.context(), [parts = parts_.get(), work = std::move(work)]() mutable { work(*parts); });
+}
+
 UniqueFd Service::host_rendezvous(const RendezvousOptions& options, UniqueFd listening_socket) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     throw system_error("socketpair", errno);
   }
   UniqueFd ours(ends[0]);
-  asio::post(parts_->loop.context(), [parts = parts_.get(), options, listening = std::move(listening_socket),
-                                      theirs = UniqueFd(ends[1])]() mutable {
-    parts->server = std::make_shared<RendezvousServer>(parts->loop.context(), options);
-    parts->server->start(std::move(listening), std::move(theirs));
+  on_thread([options, listening = std::move(listening_socket), theirs = UniqueFd(ends[1])](Parts& parts) mutable {
+    parts.server = std::make_shared<RendezvousServer>(parts.loop.context(), options);
+    parts.server->start(std::move(listening), std::move(theirs));
   });
   return ours;
 }
 
 void Service::become_member(Member member, GroupState& state, const Topology& topology) {
-  asio::post(parts_->loop.context(), [parts = parts_.get(), member = std::move(member), &state, &topology]() mutable {
-    parts->link_acceptor = std::make_shared<net::Acceptor>(
-        parts->loop.context(), link_acceptor_options(parts->loop.context(), member, state, topology));
-    for (UniqueFd& socket : member.listeners.sockets) parts->link_acceptor->listen(std::move(socket));
-    parts->session = std::make_shared<MemberSession>(parts->loop.context(), std::move(member.connection),
-                                                     std::move(member.tls), state, topology);
-    parts->session->start();
+  on_thread([member = std::move(member), &state, &topology](Parts& parts) mutable {
+    asio::io_context& context = parts.loop.context();
+    auto options = link_acceptor_options(context, member, state, topology);
+    parts.link_acceptor = std::make_shared<net::Acceptor>(context, std::move(options));
+    for (UniqueFd& socket : member.listeners.sockets) parts.link_acceptor->listen(std::move(socket));
+    parts.session =
+        std::make_shared<MemberSession>(context, std::move(member.connection), std::move(member.tls), state, topology);
+    parts.session->start();
   });
 }
 
 void Service::send_abort(const Error& reason) {
-  asio::post(parts_->loop.context(), [parts = parts_.get(), reason] { parts->session->abort(reason); });
+  on_thread([reason](Parts& parts) { parts.session->abort(reason); });
 }
 
 void Service::send_leave() {
-  asio::post(parts_->loop.context(), [parts = parts_.get()] { parts->session->leave(); });
-}
-
-void Service::tolerate_losses(const std::vector<int>& ranks) {
-  std::promise<void> done;
-  asio::post(parts_->loop.context(), [parts = parts_.get(), &ranks, &done] {
-    parts->server->tolerate_losses(ranks);
-    done.set_value();
-  });
-  done.get_future().wait();
-}
-
-void Service::stop() {
-  std::call_once(parts_->stopped, [this] { parts_->loop.stop(); });
+  on_thread([](Parts& parts) { parts.session->leave(); });
 }
 
 void Service::send_leave_subgroup(std::uint64_t subgroup) {
-  asio::post(parts_->loop.context(), [parts = parts_.get(), subgroup] { parts->session->leave_subgroup(subgroup); });
+  on_thread([subgroup](Parts& parts) { parts.session->leave_subgroup(subgroup); });
+}
+
+void Service::tolerate_losses(const std::vector<int>& ranks) {
+  // If the thread is stopped first, the promise is broken, which ends the wait too.
+  std::promise<void> done;
+  const std::future<void> outcome = done.get_future();
+  on_thread([ranks, done = std::move(done)](Parts& parts) mutable {
+    parts.server->tolerate_losses(ranks);
+    done.set_value();
+  });
+  outcome.wait();
+}
+
+void Service::stop() {
+  std::unique_ptr<Parts> parts;
+  {
+    const MutexLock lock(mutex_);
+    parts = std::move(parts_);
+  }
+  if (parts != nullptr) parts->loop.stop();  // What its thread touches is destroyed afterwards.
 }
 
 }  // namespace gyre::group

@@ -8,6 +8,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/log.h"
+#include "gyre/base/thread_annotations.h"
 #include "gyre/group/internal/group_state.h"
 #include "gyre/group/internal/links/addresses.h"
 #include "gyre/group/topology.h"
@@ -54,13 +55,19 @@ class Service {
   void send_leave_subgroup(std::uint64_t subgroup);
   /// Rank 0 only. Takes effect before anything that this rank sends to others afterwards can have an effect here.
   void tolerate_losses(const std::vector<int>& ranks);
-  /// Ends the thread, after which nobody is admitted or heard any more: a process that ends must not answer handshakes
-  /// while its libraries are cleaned up. The last call; idempotent.
+  /// Ends the thread and closes all connections and the sockets at which it listens: a process that ends must not
+  /// answer handshakes while its libraries are cleaned up, and a job that it joins next may listen at the same
+  /// addresses. After it the other methods do nothing; idempotent.
   void stop();
 
  private:
   struct Parts;
-  std::unique_ptr<Parts> parts_;
+  /// Calls `work` with the parts on the thread, unless it has been stopped.
+  template <typename Work>
+  void on_thread(Work work);
+
+  Mutex mutex_;
+  std::unique_ptr<Parts> parts_ GYRE_GUARDED_BY(mutex_);
 };
 
 }  // namespace gyre::group
