@@ -216,6 +216,18 @@ def backend_being_initialised() -> str | None:
     return None
 
 
+# sparse tensors
+
+
+def parts_of_sparse(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The indices and values of a sparse tensor that may have several entries for one place: torch's public functions
+    add them up first, with the floating-point state that the thread happens to have."""
+    try:
+        return tensor._indices(), tensor._values()
+    except AttributeError as failure:
+        raise _missing("Tensor._indices and Tensor._values", "to sum sparse tensors") from failure
+
+
 # torch.compile
 
 _kept_out = False

@@ -169,7 +169,7 @@ def test_a_script_shows_its_exchanges_with_parameter_servers_and_its_loader(
     assert job.wait() == 0, job.stderr
     found = waits(tmp_path / "trace.json")
     calls = [phase["name"] for phase in found.pop("parameter servers")]
-    assert calls == ["PULL", "STEP", "STEP", "STEP", "SUM", "PULL"]
+    assert calls == ["PULL", "STEP", "STEP", "STEP", "PULL", "SETTLE"]
     assert sum(phase["name"] == "WAIT_FOR_DATA" for phase in found.pop("data: x.tfrecord")) == 3
     ((row, phases),) = found.items()
     assert row == "server 0: 0.weight … 1.bias"

@@ -297,3 +297,10 @@ def test_gyre_may_be_imported_before_torch(name: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_the_parts_of_a_sparse_tensor_with_two_entries_for_one_place() -> None:
+    tensor = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([2.0, 3.0]), [3], check_invariants=True)
+    indices, values = _torch_private.parts_of_sparse(tensor)
+    assert indices.tolist() == [[1, 1]]
+    assert values.tolist() == [2.0, 3.0]

@@ -9,6 +9,7 @@ import torch
 
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense, memory_of, tensor_over
 from gyre._tensors.requests import SUM, Kind, Reduction, make_request
+from gyre._torch_private import parts_of_sparse
 from gyre.core import _core
 from gyre.errors import MismatchError
 
@@ -34,7 +35,8 @@ class SparseSum:
         self._ranks = ranks
         self._shape = own.shape
         self._dtype = own.dtype
-        indices, values = own._indices(), dense(known(own._values(), action))
+        indices, values = parts_of_sparse(own)
+        values = dense(known(values, action))
         _core.check_reduction(DATA_TYPE_NUMBERS[values.dtype], *reduction)
         if not own.is_coalesced():
             indices, values = _added_up(indices, values, own.shape[: own.sparse_dim()], SUM, 1)
