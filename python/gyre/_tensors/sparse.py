@@ -9,7 +9,6 @@ import torch
 
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense, memory_of, tensor_over
 from gyre._tensors.requests import SUM, Kind, Reduction, make_request
-from gyre._torch_private import parts_of_sparse
 from gyre.core import _core
 from gyre.errors import MismatchError
 
@@ -22,21 +21,22 @@ class SparseSum:
     def __init__(
         self,
         tensor: torch.Tensor,
+        parts: tuple[torch.Tensor, torch.Tensor],
         action: str,
         known: Callable[[torch.Tensor, str], torch.Tensor],
         reduction: Reduction,
         ranks: int,
     ) -> None:
-        """`known`: converts the values to a type that the engine reduces, with the same number of rows, or raises.
-        InvalidArgumentError for a reduction that their type does not have."""
+        """`parts`: its indices and values, with several entries for one place if it has them. `known`: converts the
+        values to a type that the engine reduces, with the same number of rows, or raises. InvalidArgumentError for a
+        reduction that their type does not have."""
         own = tensor.detach()
         self._action = action
         self._reduction = reduction
         self._ranks = ranks
         self._shape = own.shape
         self._dtype = own.dtype
-        indices, values = parts_of_sparse(own)
-        values = dense(known(values, action))
+        indices, values = parts[0], dense(known(parts[1], action))
         _core.check_reduction(DATA_TYPE_NUMBERS[values.dtype], *reduction)
         if not own.is_coalesced():
             indices, values = _added_up(indices, values, own.shape[: own.sparse_dim()], SUM, 1)

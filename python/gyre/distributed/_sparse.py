@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from gyre._tensors.sparse import SparseSum
+from gyre._torch_private import parts_of_sparse
 from gyre.distributed import _requests
 from gyre.errors import UnsupportedError
 
@@ -32,7 +33,7 @@ def sparse_allreduce(group: ProcessGroup, tensor: torch.Tensor, opts: Any) -> di
         def known(values: torch.Tensor, action: str) -> torch.Tensor:
             return _requests.reducible(values, opts.reduceOp, action)
 
-        one = SparseSum(tensor, action, known, reduction, group.size())
+        one = SparseSum(tensor, parts_of_sparse(tensor.detach()), action, known, reduction, group.size())
         requests = one.requests([f"{name}.{number}" for number in range(count)], transient=True)
         handles = group._runtime.core.submit_group(requests)
 

@@ -8,6 +8,7 @@ from gyre._runtime import Runtime
 from gyre._tensors.memory import check_tensor
 from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre._tensors.sparse import SparseSum
+from gyre._torch_private import parts_of_sparse
 from gyre.errors import InvalidArgumentError, UnsupportedError
 from gyre.torch._submissions import OneTimeName, describe, operation_name
 from gyre.torch.handle import Handle
@@ -21,7 +22,7 @@ def sparse_allreduce(runtime: Runtime, tensor: torch.Tensor, name: str | None, r
     if reduction.operation not in (ReduceOperation.SUM, ReduceOperation.AVERAGE):
         raise UnsupportedError(f"{action}: sparse tensors can only be summed and averaged; pass tensor.to_dense()")
     stem = name if name is not None else OneTimeName(f"sparse.noname.{runtime.next_number('sparse')}")
-    one = SparseSum(tensor, action, check_tensor, reduction, runtime.size)
+    one = SparseSum(tensor, parts_of_sparse(tensor.detach()), action, check_tensor, reduction, runtime.size)
     full = [operation_name(runtime, Kind.ALLGATHER, type(stem)(f"{stem}.{part}")) for part in SparseSum.NAMES]
     handles = runtime.core.submit_group(one.requests([full_name for full_name, _ in full], full[0][1]))
     return Handle(runtime, handles, one.memory, one.total)
