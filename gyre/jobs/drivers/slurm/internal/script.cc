@@ -54,7 +54,9 @@ std::string node_script(const SlurmOptions& options, const Home& home, const age
   if (::geteuid() == 0) user = " --job-user " + quoted(options.job_user);
   return fmt::format(R"(# On each node of attempt {attempt}.
 if ! command -v {gyre} > /dev/null; then
-  echo "there is no {gyre} on $(hostname); install Gyre there, or name it with \"gyre\" in the cluster's driverOptions"
+  # Into the job's output, because srun may drop what a task has just written when it ends the others.
+  echo "there is no {gyre} on $(hostname); install Gyre there, or name it with \"gyre\" in the cluster's driverOptions" \
+    >> {output}
   exit 127
 fi
 # What Slurm knows as the node's address; a name is left to the agent.
@@ -64,6 +66,7 @@ exec {gyre} agent --supervise --service {service} --key-file {key} --node {attem
   --root {root} --records {records} --address "$address" --give-up-seconds {give_up}{user}
 )",
                      fmt::arg("attempt", order.attempt), fmt::arg("gyre", quoted(options.gyre)),
+                     fmt::arg("output", quoted(home.output(order.attempt).string())),
                      fmt::arg("root", quoted(node_root(options, order.attempt))),
                      fmt::arg("service", quoted("file:" + home.service().string())),
                      fmt::arg("key", quoted(home.key())), fmt::arg("records", quoted(home.records(order.attempt))),
