@@ -50,7 +50,7 @@ def clipped(gradients: Gradients, most: float | None) -> Gradients:
 
 
 def average(of_workers: list[Gradients]) -> Gradients:
-    """Who lacks a tensor counts as zeros; one that all lack stays lacking."""
+    """A worker without a tensor counts as zeros; a tensor that no worker has stays missing."""
     count = len(of_workers)
     return [
         None if all(g is None for g in same) else sum((0.0 if g is None else g) for g in same) / count

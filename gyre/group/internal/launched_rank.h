@@ -23,7 +23,7 @@ struct NumberingLauncher {
   const char* job;         ///< Equal for the ranks of a job, and no others at the same time; null: there is none.
 };
 
-/// Who started this process.
+/// What started this process.
 struct Launcher {
   enum class Kind : std::uint8_t { kNone, kGyre, kOpenMpi, kTorchrun, kSlurm, kNumbering };
   Kind kind = Kind::kNone;

@@ -98,7 +98,7 @@ struct BoundMessages {
   ProcessBound<group::PointToPoint> messages;
 };
 
-/// Who started this process, for those who need only its number: see gyre/group/launched_place.h.
+/// For programs that need only this process's rank: see gyre/group/launched_place.h.
 void bind_launched_place(nb::module_& module) {
   nb::class_<group::LaunchedPlace>(module, "LaunchedPlace", "What the launcher says of this process.")
       .def_ro("launcher", &group::LaunchedPlace::launcher)
