@@ -27,9 +27,9 @@ constexpr std::uint64_t kMostStreams = 1 << 16;
 /// A permutation of 0..count-1 that reads blocks from one end to the other, as few at a time as `open_blocks` of each
 /// stream, and mixes their samples. The blocks, in random order, each with its samples in random order, form a line.
 /// The line is cut into `streams` parts of equal length, and each of them into `open_blocks` lanes; lengths differ by
-/// one sample at most. Position p belongs to stream p % streams, so that a machine can read a stream of its own. A
-/// stream draws in rounds: one sample from each of its lanes, in an order that is random in each round. Every second
-/// lane is read backwards: a block that lies in two lanes is then read by both at the same time.
+/// one sample at most. Position p belongs to stream p % streams: whoever takes every streams-th position reads one part
+/// alone. A stream draws in rounds: one sample from each of its lanes, in an order that is random in each round. Every
+/// second lane is read backwards: a block that lies in two lanes is then read by both at the same time.
 ///
 /// Depends on the options and the key alone. A position takes O(log(blocks) + open_blocks), and all together two
 /// numbers for each block, none where every sample is one. A value; thread-safe.

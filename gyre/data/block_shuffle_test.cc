@@ -236,6 +236,9 @@ TEST(BlockEnds, files_are_cut_into_equal_parts) {
   internal::append_blocks(ends, 0, of_size(10), 100);
   internal::append_blocks(ends, 3, of_size(250), 100);  // Samples longer than a block.
   EXPECT_THAT(ends, ElementsAre(10, 16, 21, 22, 23, 24));
+  internal::append_blocks(ends, 100, of_size(0), 100);  // More samples than bytes, as a wrong count makes of a file.
+  EXPECT_EQ(ends.back(), 124U);
+  ends.resize(6);
   EXPECT_EQ(*internal::blocks_of(ends, 7).ends, ends);
   EXPECT_EQ(internal::blocks_of({1, 2, 3}, 7).ends, nullptr);
 }

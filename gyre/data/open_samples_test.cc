@@ -137,7 +137,7 @@ TEST(OpenSamples, everything_else_is_taken_for_tfrecords) {
   files.add(3);
   EXPECT_EQ(open_all(files.names())->count(), 3U);
   write(files.path("text"), "what is this?");
-  EXPECT_THAT(error_of({files.path("text")}), HasSubstr("no TFRecord file"));
+  EXPECT_THAT(error_of({files.path("text")}), HasSubstr("not a TFRecord file"));
 }
 
 }  // namespace

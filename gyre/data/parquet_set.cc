@@ -32,7 +32,7 @@ using internal::RowGroupCache;
 /// Of row groups, where there is no budget, and of what a footer needs besides.
 constexpr std::uint64_t kUnbudgetedBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostRows = std::uint64_t{1} << 62;
-constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;  // That are believed, of a column in a row group.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;  // That are believed, of a column in a row group.
 constexpr std::size_t kAlignment = 8;
 
 /// A column that is read, and the features that it is.
@@ -243,8 +243,8 @@ void ParquetSet::read_footer(File& file, const std::vector<std::string>& columns
     for (const Column& column : file.columns) {
       const std::uint64_t encoded = opened.leaf_bytes(group, column.listed.leaf);
       bytes = sum(bytes, encoded);
-      const std::uint64_t values =
-          std::min(opened.leaf_values(group, column.listed.leaf), kMostValues) * value_bytes(*column.listed.type);
+      const std::uint64_t size = std::max<std::uint64_t>(1, value_bytes(*column.listed.type));
+      const std::uint64_t values = size * std::min(opened.leaf_values(group, column.listed.leaf), kMostBytes / size);
       decoded_bytes = sum(decoded_bytes, std::max(encoded, values));
     }
     file.bytes = sum(file.bytes, bytes);

@@ -117,10 +117,8 @@ std::string RecordSet::advice_on_full_shuffle(std::uint64_t budget_bytes) const 
   if (bytes <= budget_bytes / 2) return {};
   return fmt::format(
       "a full shuffle takes each sample from another file, and the contents of the compressed TFRecord files, {} in "
-      "all, "
-      "do not fit into the half of the memory budget ({}) that keeps them, so most samples decompress a file of up to "
-      "{} "
-      "records anew; shuffle in blocks, give the loader more memory, or write one record into each file",
+      "all, do not fit into the half of the memory budget ({}) that keeps them, so most samples decompress a file of "
+      "up to {} records anew; shuffle in blocks, give the loader more memory, or write one record into each file",
       format_bytes(bytes), format_bytes(budget_bytes), most_records);
 }
 
@@ -213,7 +211,7 @@ void RecordReader::hold(std::size_t file, StageClock& clock) {
 std::shared_ptr<const ReadableFile> RecordReader::open(std::size_t file) const {
   const RecordSet::File& of = set_.files_[file];
   auto opened = set_.open_files_.get(file, of.name);
-  if (!of.places.empty() && opened->size_bytes() <= of.places.back().offset_bytes + of.places.back().size_bytes) {
+  if (!of.places.empty() && opened->size_bytes() < of.places.back().end_bytes()) {
     throw Error(ErrorCode::kCorruptData,
                 fmt::format("{} has become shorter since its records were counted: it ends at byte {}", of.name,
                             opened->size_bytes()));

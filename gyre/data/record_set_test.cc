@@ -113,5 +113,28 @@ TEST(RecordSet, a_file_that_shrinks_after_it_was_counted_is_an_error) {
   EXPECT_THAT(error_of([&] { static_cast<void>(reader.read(2, times)); }), HasSubstr(name));
 }
 
+TEST(RecordSet, a_file_that_loses_a_part_of_its_last_checksum_has_become_shorter) {
+  for (std::uintmax_t lost = 1; lost <= 5; ++lost) {
+    RecordFiles files;
+    const std::string name = files.add(3);
+    const auto set = open_set(files.names());
+    std::filesystem::resize_file(name, std::filesystem::file_size(name) - lost);
+    RecordReader reader(*set, nullptr);
+    reader.expect_neighbours([] { return std::vector<std::uint64_t>(); });
+    StageTimes times;
+    EXPECT_THAT(error_of([&] { static_cast<void>(reader.read(0, times)); }), HasSubstr(name + " has become shorter"));
+  }
+}
+
+TEST(RecordSet, a_wrong_number_of_records_that_is_larger_than_the_file_is_named) {
+  RecordFiles files;
+  const std::string name = files.add(3, Compression::kNone, 300'000);
+  const auto set = open_set(files.names(), 5'000'000);
+  EXPECT_EQ(set->blocks().ends->back(), 5'000'000U) << "blocks are what the user says";
+  RecordReader reader(*set, nullptr);
+  StageTimes times;
+  EXPECT_THAT(error_of([&] { static_cast<void>(reader.read(0, times)); }), HasSubstr(name + " holds 3 records"));
+}
+
 }  // namespace
 }  // namespace gyre::data

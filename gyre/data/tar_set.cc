@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kIntegers = {"cls", "cls2", "class", "count", "index", "inx", "id"};
 constexpr std::array<std::string_view, 3> kImages = {"jpg", "jpeg", "png"};
-constexpr std::size_t kMostFeatures = 1024;  // A name is one for all samples; more are no names.
+constexpr std::size_t kMostFeatures = 1024;  // A name is one for all samples; more than this are not feature names.
 
 template <std::size_t Count>
 bool is_one_of(const std::array<std::string_view, Count>& names, std::string_view name) {

@@ -74,7 +74,7 @@ std::vector<Ledger::Answer> Ledger::release() {
   std::vector<Answer> answers;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (!worker.waits || worker.clock > options_.staleness + slowest) continue;
+    if (!worker.waits || (worker.clock > slowest && worker.clock - slowest > options_.staleness)) continue;
     worker.waits = false;
     for (std::uint32_t block = 0; block < blocks_; ++block) answers.push_back({static_cast<int>(i), block});
   }

@@ -71,7 +71,10 @@ void HeldParameters::finish_step(Parameters parameters, const Wait& wait) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {  // Servers subtract a gradient.
     std::ranges::transform(before_[i], parameters[i], memory_[i].begin(), std::minus<>());
   }
-  wait([this] { client_.step(read_only(memory_), memory_, 1); });
+  // An announced gradient can still come too late if the worker has met others since.
+  wait([this] {
+    if (!client_.step(read_only(memory_), memory_, 1).accepted) ++dropped_;
+  });
   copy_memory_to(parameters);
 }
 

@@ -431,7 +431,9 @@ void Server::resume(int worker) {
 }
 
 void Server::give_to_board(int worker, const Request& request) {
+  if (server_ != 0) throw Error(ErrorCode::kProtocol, "workers meet at server 0 alone");
   const Bytes payload = receive_payload(worker, request);
+  if (payload.size() % sizeof(double) != 0) throw Error(ErrorCode::kProtocol, "a part of a number came");
   std::vector<double> values(payload.size() / sizeof(double));
   std::memcpy(values.data(), payload.data(), values.size() * sizeof(double));
   if (verdicts_ && !board_.requires_equal_steps()) verdicts_->pause(worker);

@@ -228,3 +228,69 @@ def test_a_worker_that_fails_ends_the_job_in_sync_with_its_reason(start_job: Sta
     assert "rank 1 of 3 failed first" in job.stderr
     assert "ValueError: a bad image" in job.stderr
     assert job.processes() == []
+
+
+# Worker 0 gets Ctrl-C while it waits for worker 1, which comes when worker 0 has left.
+INTERRUPTED = """
+import os, signal, sys, time
+import torch
+import gyre.params as ps
+from gyre.errors import Error
+
+ps.init()
+model = torch.nn.Linear(7, 5)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+optimizer = ps.ParameterServerOptimizer(optimizer, model.named_parameters(), consistency="{consistency}")
+ps.broadcast_parameters(model.state_dict())
+
+def step():
+    optimizer.zero_grad()
+    model(torch.ones(2, 7)).sum().backward()
+    optimizer.step()
+
+def failure_of(call):
+    try:
+        call()
+    except Error as error:
+        return error
+    sys.exit("nothing failed")
+
+if ps.rank() == 1:
+    until = time.monotonic() + 60
+    while not os.path.exists("{left}") and time.monotonic() < until:
+        time.sleep(0.02)
+    if "{consistency}" == "sync":
+        print("worker 1:", failure_of(optimizer.settle), flush=True)
+    else:  # Losses are survived.
+        optimizer.settle()
+    sys.exit(0)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+try:
+    optimizer.settle()
+    sys.exit("it was not interrupted")
+except KeyboardInterrupt:
+    pass
+for call in (step, optimizer.settle, lambda: ps.sum_over_workers([1.0])):
+    print("worker 0:", failure_of(call), flush=True)
+try:
+    ps.shutdown()
+except Error as error:
+    print("worker 0, shutdown:", error, flush=True)
+open("{left}", "w").close()
+"""
+
+
+@pytest.mark.parametrize("consistency", ["sync", "async", "backup:1"])
+def test_after_an_interruption_a_worker_can_only_leave(start_job: StartJob, tmp_path: Path, consistency: str) -> None:
+    """What waited went on with memory that leaving had freed."""
+    script = INTERRUPTED.format(consistency=consistency, left=tmp_path / "left")
+    job = run(start_job, script, "-n", 2, "--servers", 1)
+    job.wait()
+    assert job.stdout.count("an earlier call was interrupted in the middle of an exchange") == 3, job.stdout + job.stderr
+    reason = "worker 0 was interrupted while it talked to the parameter servers"
+    if consistency == "sync":
+        assert re.search(f"worker 1: .*{reason}", job.stdout), job.stdout + job.stderr
+    else:
+        assert f"{reason}; the others go on without it" in job.stderr
+    assert "SIG" not in job.stderr, job.stderr

@@ -32,7 +32,7 @@ std::optional<std::uint64_t> length_of(std::span<const std::byte, kHeaderBytes> 
 
 [[noreturn]] void throw_wrong_length(std::string_view name, std::uint64_t record, std::uint64_t offset) {
   throw_corrupt(name, record, offset,
-                record == 0 ? "has a length whose checksum is wrong: it is damaged, or no TFRecord file"
+                record == 0 ? "has a length whose checksum is wrong: it is damaged or is not a TFRecord file"
                             : "has a length whose checksum is wrong");
 }
 
@@ -212,6 +212,8 @@ TfRecordCount count_tfrecords(const ReadableFile& file, Compression compression)
     if (checksum < kChecksumBytes) throw_cut_off(file.name(), record, offset, *length, payload + checksum);
   }
 }
+
+std::uint64_t RecordPlace::end_bytes() const { return offset_bytes + size_bytes + kChecksumBytes; }
 
 std::span<const std::byte> checked_payload(std::span<const std::byte> contents, const RecordPlace& place,
                                            std::string_view name, std::uint64_t record) {

@@ -26,6 +26,9 @@ Bytes framed_tfrecord(std::span<const std::byte> payload);
 struct RecordPlace {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
+
+  /// Behind its checksum, where the next record begins.
+  std::uint64_t end_bytes() const;
 };
 
 /// How a file is compressed, from its first bytes (12 where it has them). A length whose checksum is right is the

@@ -12,7 +12,8 @@ void append_blocks(std::vector<std::uint64_t>& ends, std::uint64_t samples,
   const std::uint64_t first = ends.empty() ? 0 : ends.back();
   const std::uint64_t total = end_bytes(samples - 1);
   const std::uint64_t parts = std::max<std::uint64_t>(1, total / block_bytes + (total % block_bytes == 0 ? 0 : 1));
-  const std::uint64_t part_bytes = total / parts + (total % parts == 0 ? 0 : 1);
+  // One byte where a wrong number of samples leaves none to each.
+  const std::uint64_t part_bytes = std::max<std::uint64_t>(1, total / parts + (total % parts == 0 ? 0 : 1));
   std::uint64_t part_end = part_bytes;
   for (std::uint64_t sample = 0; sample + 1 < samples; ++sample) {
     const std::uint64_t end = end_bytes(sample);

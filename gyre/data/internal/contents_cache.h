@@ -67,7 +67,7 @@ class ContentsCache : public std::enable_shared_from_this<ContentsCache> {
     std::list<std::size_t>::iterator use{};  ///< In uses_, where there are contents.
   };
 
-  /// For a caller. Whoever lets go of it does so under the mutex: what nobody holds is then written to by others.
+  /// For a caller. It is released under the mutex, because memory that is not referenced is used again.
   std::shared_ptr<const FileContents> held(std::shared_ptr<FileContents> contents) GYRE_REQUIRES(mutex_);
   std::shared_ptr<const FileContents> read(std::size_t file, const Load& load) GYRE_EXCLUDES(mutex_);
   std::shared_ptr<FileContents> read_with_room(const Load& load) GYRE_EXCLUDES(mutex_);

@@ -43,20 +43,20 @@ bool hydra_is_nearer(const Variables& variables, const char* outer_rank, const c
   return *size > outer || (*size == outer && rank != variables(outer_rank));
 }
 
-/// Nobody that we know started this process. A variable that all the same says that it is one of several: training
-/// alone then would go unnoticed.
+/// No known launcher started this process, but a variable may still say that it is one of several: training alone would
+/// then go unnoticed.
 void refuse_to_be_one_of_several(const Variables& variables) {
-  for (const char* size : {"PMI_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE",
+  for (const char* name : {"PMI_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE",
                            "HOROVOD_SIZE", "JSM_NAMESPACE_SIZE", "PMI_ID", "PMIX_RANK", "RANK"}) {
-    const auto value = variables(size);
-    const bool is_a_size = std::string_view(size).ends_with("SIZE") || std::string_view(size) == "MPI_LOCALNRANKS";
+    const auto value = variables(name);
+    const bool is_a_size = std::string_view(name).ends_with("SIZE") || std::string_view(name) == "MPI_LOCALNRANKS";
     if (!value || (is_a_size && value == "1")) continue;
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("{} is '{}', so a launcher started this process as one of several, but its variables do not "
                     "say which of how many; start the ranks with gyre run, torchrun, mpirun, mpiexec or srun, or "
                     "set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each, or unset {} to run alone",
-                    size, *value, size));
+                    name, *value, name));
   }
 }
 

@@ -81,15 +81,7 @@ void StallWatch::gone(int worker) {
   one.gone = true;
 }
 
-std::optional<std::string> StallWatch::describe(std::chrono::milliseconds patience, SteadyClock::time_point now) {
-  const MutexLock lock(mutex_);
-  for (const Worker& worker : workers_) {
-    if (worker.answers > 0 && now - worker.since >= patience) return describe_all(now);
-  }
-  return std::nullopt;
-}
-
-std::string StallWatch::describe_all(SteadyClock::time_point now) const {
+std::string StallWatch::describe(SteadyClock::time_point now) const {
   std::string text;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
@@ -124,19 +116,21 @@ SteadyClock::time_point StallWatch::next_look() const {
 }
 
 void StallWatch::watch() {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stops_) {
     const auto next = next_look();
     if (next > SteadyClock::now()) {
       changed_.wait_until(mutex_, next);
-    } else {
-      look();
+    } else if (const auto failure = look()) {
+      lock.unlock();  // The server has a mutex of its own, under which it reports to this object.
+      fail_(*failure);
+      lock.lock();
     }
   }
 }
 
-/// One report for all that wait.
-void StallWatch::look() {
+/// One report for all that wait; the failure if one has waited too long.
+std::optional<Error> StallWatch::look() {
   const auto now = SteadyClock::now();
   bool fails = false;
   bool reports = false;
@@ -146,15 +140,15 @@ void StallWatch::look() {
     fails = fails || (options_.stall_failure.count() > 0 && waited >= options_.stall_failure);
     reports = reports || (options_.stall_warning.count() > 0 && waited >= options_.stall_warning && !worker.reported);
   }
-  const std::string text = describe_all(now);
+  const std::string text = describe(now);
   if (reports) {
     for (Worker& worker : workers_) worker.reported = worker.answers > 0;
     if (options_.logger) options_.logger->warn("workers wait for each other at the parameter servers: {}", text);
   }
-  if (!fails) return;
+  if (!fails) return std::nullopt;
   failed_ = true;
-  fail_(Error(ErrorCode::kTimeout,
-              fmt::format("a worker has waited longer than GYRE_STALL_FAILURE_SECONDS for the others: {}", text)));
+  return Error(ErrorCode::kTimeout,
+               fmt::format("a worker has waited longer than GYRE_STALL_FAILURE_SECONDS for the others: {}", text));
 }
 
 }  // namespace gyre::params::internal

@@ -41,9 +41,6 @@ class StallWatch {
   void answered(int worker);
   void gone(int worker);
 
-  /// Of all workers, or nothing while none waits that long.
-  std::optional<std::string> describe(std::chrono::milliseconds patience, SteadyClock::time_point now);
-
  private:
   struct Worker {
     std::string where;
@@ -55,8 +52,8 @@ class StallWatch {
 
   void watch();
   SteadyClock::time_point next_look() const GYRE_REQUIRES(mutex_);
-  void look() GYRE_REQUIRES(mutex_);
-  std::string describe_all(SteadyClock::time_point now) const GYRE_REQUIRES(mutex_);
+  std::optional<Error> look() GYRE_REQUIRES(mutex_);
+  std::string describe(SteadyClock::time_point now) const GYRE_REQUIRES(mutex_);
 
   const std::vector<std::string> names_;
   const ServerOptions options_;

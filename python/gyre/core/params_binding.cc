@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -86,9 +87,9 @@ Floats floats_of(const Arrays& arrays, const std::vector<std::string>& names) {
   return floats;
 }
 
-/// This process as a worker of a job with parameter servers. Calls are interruptible: what Ctrl-C may leave running
-/// works on memory of this object, which it owns together with it; tensors are copied from and to before and
-/// afterwards.
+/// This process as a worker of a job with parameter servers. Calls are interruptible: what Ctrl-C leaves running works
+/// on memory of this object, which it owns together with it; tensors are copied from and to before and afterwards.
+/// After an interruption nobody knows what has been exchanged, so the worker can only leave, which fails the job.
 class Worker : public std::enable_shared_from_this<Worker> {
  public:
   explicit Worker(const group::Job& job) : layout_{.workers = job.size - job.servers, .servers = job.servers} {
@@ -133,27 +134,47 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   const std::vector<std::string>& names() const { return names_; }
   params::Client& client() {
+    refuse_after_interruption();
     if (!client_) throw Error(ErrorCode::kInvalidArgument, "make the ParameterServerOptimizer first");
     return *client_;
   }
   /// Where the servers hold the parameters.
   params::HeldParameters& held() {
+    refuse_after_interruption();
     if (!held_) throw Error(ErrorCode::kInvalidArgument, "the servers of this job hold no parameters");
     return *held_;
   }
   /// Where they do not.
   params::AveragedTensors& averaged() {
+    refuse_after_interruption();
     if (!averaged_) throw Error(ErrorCode::kInvalidArgument, "the servers of this job average no gradients");
     return *averaged_;
   }
   std::uint64_t dropped_steps() const { return held_ ? held_->dropped_steps() : dropped_steps_; }
+  /// As run_interruptibly(), which keeps this object alive.
+  template <typename Work>
+  auto run(Work work) {
+    refuse_after_interruption();
+    try {
+      return run_interruptibly(
+          [self = shared_from_this(), running = std::make_unique<Running>(running_), work = std::move(work)]() mutable {
+            const std::unique_ptr<Running> until_the_end = std::move(running);
+            return work();
+          });
+    } catch (const nb::python_error&) {
+      interrupted_ = true;
+      throw;
+    }
+  }
   params::Wait interruptible() {
-    return [self = shared_from_this()](std::function<void()> work) {
-      run_interruptibly([self, work = std::move(work)] { work(); });
-    };
+    return [this](const std::function<void()>& work) { run(work); };
   }
   /// Idempotent. A worker without an optimizer leaves the group alone.
   void leave() {
+    if (interrupted_) {
+      abort(fmt::format("worker {} was interrupted while it talked to the parameter servers", rank()));
+      running_.wait(true);  // The failure of the group ends what it waits for.
+    }
     if (client_) {
       dropped_steps_ = dropped_steps();
       held_.reset();
@@ -168,6 +189,27 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void abort(const std::string& reason) { group_->abort(Error(ErrorCode::kAborted, reason)); }
 
  private:
+  /// Sets a flag while it exists.
+  class Running {
+   public:
+    explicit Running(std::atomic<bool>& flag) : flag_(flag) { flag_ = true; }
+    ~Running() {
+      flag_ = false;
+      flag_.notify_all();
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    std::atomic<bool>& flag_;
+  };
+
+  void refuse_after_interruption() const {
+    if (!interrupted_) return;
+    throw Error(ErrorCode::kAborted,
+                "an earlier call was interrupted in the middle of an exchange; this worker can only leave the job");
+  }
+
   const params::Layout layout_;
   std::unique_ptr<group::Group> group_;
   std::shared_ptr<Timeline> timeline_;              // Of worker 0, where one was asked for.
@@ -177,7 +219,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
   // One of them, from attach() on.
   std::optional<params::HeldParameters> held_;
   std::optional<params::AveragedTensors> averaged_;
-  std::uint64_t dropped_steps_ = 0;  // When it left.
+  std::uint64_t dropped_steps_ = 0;    // When it left.
+  std::atomic<bool> running_ = false;  // A call.
+  std::atomic<bool> interrupted_ = false;
 };
 
 /// A process that forked from a worker has its memory and not its threads.
@@ -241,9 +285,10 @@ void broadcast(const Handle& handle, const nb::ndarray<>& array) {
     throw Error(ErrorCode::kUnsupported, "what is broadcast must be a contiguous tensor on the CPU");
   }
   const std::span<std::byte> bytes{static_cast<std::byte*>(array.data()), array.nbytes()};
+  const std::shared_ptr<Worker>& worker = handle.get();
   const std::vector<std::byte> result =
-      run_interruptibly([worker = handle.get(), values = std::vector<std::byte>(bytes.begin(), bytes.end())]() mutable {
-        worker->client().broadcast(values);
+      worker->run([&client = worker->client(), values = std::vector<std::byte>(bytes.begin(), bytes.end())]() mutable {
+        client.broadcast(values);
         return std::move(values);
       });
   std::ranges::copy(result, bytes.begin());
@@ -334,7 +379,7 @@ void bind_params(nb::module_& module) {
       .def("attach",
            [](const Handle& self, const std::vector<std::uint64_t>& counts, const std::vector<std::string>& names,
               const Parsed& consistency) {
-             run_interruptibly([worker = self.get(), counts, names, consistency] {
+             self.get()->run([worker = self.get().get(), counts, names, consistency] {
                worker->attach(counts, names, consistency.choice.servers, !consistency.servers_update());
              });
            })
@@ -359,14 +404,13 @@ void bind_params(nb::module_& module) {
              const auto& worker = self.get();
              worker->held().settle(floats_of(parameters, worker->names()), worker->interruptible());
            })
-      .def("meet",
-           [](const Handle& self) { run_interruptibly([worker = self.get()] { worker->client().settle({}); }); })
+      .def("meet", [](const Handle& self) { self.get()->run([&client = self.get()->client()] { client.settle({}); }); })
       .def_prop_ro("dropped_steps", [](const Handle& self) { return self.get()->dropped_steps(); })
       .def("average", &average)
       .def("sum",
            [](const Handle& self, const std::vector<double>& values) {
-             return run_interruptibly([worker = self.get(), sums = std::vector<double>(values)]() mutable {
-               worker->client().sum(sums);
+             return self.get()->run([&client = self.get()->client(), sums = std::vector<double>(values)]() mutable {
+               client.sum(sums);
                return std::move(sums);
              });
            })

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import importlib.util
 import math
@@ -99,9 +100,11 @@ class Loader:
         files their row groups), or False.
     seed: of the shuffle.
     open_blocks: of `shuffle="block"`: how many files, parts or row groups are mixed; default: as many as 256 MB, or a
-        quarter of `memory_budget` if that is less, hold, from 1 to 16. At most 64.
-    streams: of `shuffle="block"`: into how many equal parts the files are divided, each mixed by itself, so that so
-        many machines can each read their own part. The order depends on it, and not on the number of ranks.
+        quarter of `memory_budget` if that is less, hold, from 1 to 16. At most 64. The same on all ranks: give it
+        where their budgets differ.
+    streams: of `shuffle="block"`: into how many equal parts the files are divided, each mixed by itself, with blocks of
+        its own open; the samples of a batch come from the parts in turn. The order depends on it, and not on the number
+        of ranks.
     drop_last: drop the samples that do not fill the last global batch. Otherwise the last batch is shorter; with
         several ranks it is filled up from the start of the order, and `batch.counted` says how many count, which can
         be 0. Every rank has the same number of batches either way.
@@ -360,7 +363,10 @@ def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
 
 def _default_threads() -> int:
-    return max(1, _core.usable_cores() // max(1, _core.launched_place().local_size))
+    ranks_here = 1
+    with contextlib.suppress(InvalidArgumentError):  # Where it matters, _place() has raised it.
+        ranks_here = max(1, _core.launched_place().local_size)
+    return max(1, _core.usable_cores() // ranks_here)
 
 
 def _check_number(name: str, number: int, *, least: int) -> None:

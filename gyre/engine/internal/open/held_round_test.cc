@@ -51,16 +51,20 @@ class OtherRank {
 Error failure_of_rank_zero(std::uint64_t entered_before, std::chrono::milliseconds limit,
                            const std::function<void(group::Group&)>& meanwhile) {
   Error failure(ErrorCode::kInvalidArgument, "none");
+  std::atomic<bool> has_board = false;  // Rank 0; before, an abort would end its joining.
   group::run_in_process(2, [&](group::Group& group) {
     if (group.rank() == 1) {
       OtherRank other(group);
       other.hold(entered_before);
+      has_board.wait(false);
       meanwhile(group);
       while (!group.abort_signal().triggered()) std::this_thread::yield();
       return;
     }
     const TimelineRows timeline(std::make_shared<Timeline>(null_logger()));
     Board board(group, timeline, null_logger(), limit);
+    has_board = true;
+    has_board.notify_all();
     Request request;
     request.name = "small";
     request.signature = {.kind = OperationKind::kBarrier};
