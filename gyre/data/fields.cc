@@ -295,6 +295,8 @@ const Feature* FieldDecoder::feature_of(const Example& sample, const Field& fiel
                                                      fmt::join(sample.names(), ", ")));
   }
   check_extents(*feature, field);
+  // An empty list has no type in Python.
+  if (feature->kind() != field.kind && (optional || field.pad) && feature->count() == 0) return nullptr;
   const bool as_bytes = field.kind == FeatureKind::kBytes && !field.image && feature->numbers() != nullptr;
   if (feature->kind() != field.kind && !(as_bytes && lies_as(feature->numbers()->type, field.stored))) {
     throw Error(
@@ -326,8 +328,13 @@ void FieldDecoder::decode_field(const Feature& feature, std::size_t index, std::
   if (field.kind == FeatureKind::kInts) {
     std::vector<std::int64_t> values(present());
     if (values.size() > count || !feature.copy_ints(values)) throw wrong_size();
-    for (std::int64_t& value : values) {  // Unsigned, where an overflow is defined.
-      value = static_cast<std::int64_t>(static_cast<std::uint64_t>(value) + static_cast<std::uint64_t>(field.offset));
+    for (std::int64_t& value : values) {
+      const std::int64_t stored = value;
+      if (__builtin_add_overflow(stored, field.offset, &value)) {
+        throw Error(
+            ErrorCode::kCorruptData,
+            fmt::format("the record holds {} there, and {} more does not fit into an int64", stored, field.offset));
+      }
     }
     return convert(field, index, std::as_bytes(std::span(values)), into);
   }

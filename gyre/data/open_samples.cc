@@ -54,10 +54,13 @@ std::uint64_t files_checksum(const std::vector<std::string>& names, const FileOp
   if (is_folder(names.front())) return xxh3_64(as_bytes(text));
   for (const std::string& name : names) text += "\n" + std::filesystem::path(name).filename().string();
   if (options.records_per_file > 0) return xxh3_64(as_bytes(text));
+  // The order of blocks depends on where they end.
+  std::uint64_t seed = xxh3_64(as_bytes(text));
+  if (const auto ends = set.blocks().ends) seed = xxh3_64(std::as_bytes(std::span(*ends)), seed);
   const auto file = open(names.front());
   std::vector<std::byte> first(static_cast<std::size_t>(std::min(kFirstBytes, file->size_bytes())));
   file->read_at(0, first);
-  return xxh3_64(first, xxh3_64(as_bytes(text)));
+  return xxh3_64(first, seed);
 }
 
 std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, const FileOpener& open,

@@ -287,7 +287,9 @@ def test_after_an_interruption_a_worker_can_only_leave(start_job: StartJob, tmp_
     script = INTERRUPTED.format(consistency=consistency, left=tmp_path / "left")
     job = run(start_job, script, "-n", 2, "--servers", 1)
     job.wait()
-    assert job.stdout.count("an earlier call was interrupted in the middle of an exchange") == 3, job.stdout + job.stderr
+    assert job.stdout.count("an earlier call was interrupted in the middle of an exchange") == 3, (
+        job.stdout + job.stderr
+    )
     reason = "worker 0 was interrupted while it talked to the parameter servers"
     if consistency == "sync":
         assert re.search(f"worker 1: .*{reason}", job.stdout), job.stdout + job.stderr

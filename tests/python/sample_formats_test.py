@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gyre.errors import CorruptDataError, InvalidArgumentError, UnsupportedError
+from gyre.errors import CorruptDataError, Error, InvalidArgumentError, UnsupportedError
 from PIL import Image as Pillow
 
-from gyre.data import Loader, image, ints, length, raw
+from gyre.data import Loader, image, ints, length, raw, write_tfrecords
 
 PIXELS = image(32, augment=False, resize=32, dtype="uint8", layout="HWC")
 
@@ -148,3 +148,39 @@ def test_a_format_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         InvalidArgumentError, match="format 'zip' is none of 'auto', 'tfrecord', 'folder', 'tar', 'idx'"
     ):
         Loader(tmp_path, {"image": PIXELS}, batch_size=1, format="zip")
+
+
+def test_an_empty_list_is_of_any_type(tmp_path: Path) -> None:
+    """Python's has none, and write_tfrecords() must give it one."""
+    path = str(tmp_path / "x.tfrecord")
+    write_tfrecords(path, [{"tokens": [1, 2]}, {"tokens": []}])
+    fields = {"tokens": ints(3, pad=0), "count": length("tokens")}
+    (batch,) = Loader(path, fields, batch_size=2, shuffle=False)
+    assert batch["tokens"].tolist() == [[1, 2, 0], [0, 0, 0]]
+    assert batch["count"].tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(("value", "offset"), [(2**63 - 1, 1), (-(2**63), -1)])
+def test_an_offset_that_leads_beyond_int64_is_an_error(tmp_path: Path, value: int, offset: int) -> None:
+    """It wrapped around."""
+    path = str(tmp_path / "x.tfrecord")
+    write_tfrecords(path, [{"label": value}])
+    with pytest.raises(Error, match=f"holds {value} there, and {offset} more does not fit"):
+        next(iter(Loader(path, {"label": ints(offset=offset)}, batch_size=1, shuffle=False)))
+
+
+def test_a_state_of_the_same_samples_in_other_files_is_refused(tmp_path: Path) -> None:
+    """The order of blocks is another one: some samples came twice, others never."""
+
+    def loader(sizes: list[int]) -> Loader:
+        folder = tmp_path / "-".join(map(str, sizes))
+        folder.mkdir()
+        first = 0
+        for number, size in enumerate(sizes):
+            write_tfrecords(str(folder / f"{number}"), [{"id": first + i} for i in range(size)])
+            first += size
+        return Loader(f"{folder}/*", {"id": ints()}, batch_size=4, shuffle="block", open_blocks=2)
+
+    state = loader([8, 8, 8]).state_dict()
+    with pytest.raises(InvalidArgumentError, match="files"):
+        loader([8, 12, 4]).load_state_dict(state)

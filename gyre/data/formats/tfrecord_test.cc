@@ -97,7 +97,8 @@ TEST(TfRecord, compression_is_told_by_content_and_a_record_that_looks_compressed
 }
 
 TEST(TfRecord, a_file_that_is_something_else_says_so) {
-  EXPECT_THAT(error_of(bytes_of("{\"this\": \"is JSON and no TFRecord\"}")), HasSubstr("damaged or is not a TFRecord file"));
+  EXPECT_THAT(error_of(bytes_of("{\"this\": \"is JSON and no TFRecord\"}")),
+              HasSubstr("damaged or is not a TFRecord file"));
 }
 
 }  // namespace
