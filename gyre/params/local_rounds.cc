@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "gyre/base/check.h"
+#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 
 namespace gyre::params {
@@ -38,6 +39,18 @@ void LocalRounds::begin(Values parameters) {
   begun_ = true;
 }
 
+std::array<float, LocalRounds::kChecks> LocalRounds::checks() const {
+  constexpr int kBits = 8;
+  std::uint64_t checksum = 0;
+  for (const Tensor& tensor : tensors_) checksum = xxh3_64(std::as_bytes(std::span(tensor.common)), checksum);
+  std::array<float, kChecks> parts{};
+  for (float& part : parts) {
+    part = static_cast<float>(checksum % (1U << kBits));
+    checksum >>= kBits;
+  }
+  return parts;
+}
+
 bool LocalRounds::end_step(const std::vector<bool>& stepped) {
   GYRE_CHECK(stepped.size() == tensors_.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].stepped = tensors_[i].stepped || stepped[i];
@@ -56,6 +69,7 @@ void LocalRounds::give(Values parameters, Values differences, std::span<float> n
   }
   notes[tensors_.size()] = steps_alone_ > 0 ? 1.0F : 0.0F;
   notes[tensors_.size() + 1] = settles ? 1.0F : 0.0F;
+  std::ranges::copy(checks(), notes.last(kChecks).begin());
   if (steps_alone_ > 0) return;
   for (const std::span<float> difference : differences) std::ranges::fill(difference, 0.0F);
   std::ranges::fill(notes.first(tensors_.size()), 0.0F);
@@ -65,6 +79,11 @@ bool LocalRounds::take(Values differences, std::span<const float> notes, Values 
   check(parameters);
   check(differences);
   GYRE_CHECK(notes.size() == this->notes());
+  if (!std::ranges::equal(notes.last(kChecks), checks())) {
+    throw Error(ErrorCode::kMismatch,
+                "the workers did not begin their steps with the same parameters, so they would stay apart: broadcast "
+                "worker 0's before the first step, and load states between two rounds, on all workers");
+  }
   const float contributing = notes[tensors_.size()];  // The share of the workers that contribute.
   if (contributing > 0) take_outer_step(differences, notes, contributing);
   for (std::size_t i = 0; i < tensors_.size(); ++i) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -30,7 +31,7 @@ class LocalRounds {
   LocalRounds(std::uint64_t steps, OuterOptimizer outer, int workers, std::vector<std::uint64_t> tensor_values);
 
   /// How many values the notes have.
-  std::size_t notes() const { return tensors_.size() + 2; }
+  std::size_t notes() const { return tensors_.size() + 2 + kChecks; }
 
   /// Whether the tensors are still of their sizes.
   void check(Values values) const;
@@ -46,7 +47,8 @@ class LocalRounds {
   void give(Values parameters, Values differences, std::span<float> notes, bool settles);
 
   /// From the averages, in which it works: the common parameters. Whether all workers settle, and so have the same ones
-  /// and no step that is not in them.
+  /// and no step that is not in them. Error(kMismatch) on a worker at least if the workers did not begin with the same
+  /// parameters, or have begun again with different ones: their changes would be averaged, and they would stay apart.
   bool take(Values differences, std::span<const float> notes, Values parameters);
 
   /// The outer optimizer's arrays, and how often it has stepped: equal on all workers between rounds. For checkpoints.
@@ -56,12 +58,16 @@ class LocalRounds {
   std::uint64_t& outer_steps() { return outer_steps_; }
 
  private:
+  // Bytes of a checksum of the common parameters: whole numbers whose averages are exact, in bfloat16 too.
+  static constexpr std::size_t kChecks = 4;
+
   struct Tensor {
     std::vector<float> common;
     std::vector<std::vector<float>> slots;
     bool stepped = false;
   };
 
+  std::array<float, kChecks> checks() const;
   void take_outer_step(Values differences, std::span<const float> notes, float contributing);
 
   const std::uint64_t steps_;

@@ -182,6 +182,14 @@ TEST(LocalRounds, the_outer_momentum_moves_no_tensor_that_has_been_frozen) {
   EXPECT_NE(job.rounds[0].slot(0)[1][0], 0);
 }
 
+TEST(LocalRounds, workers_that_begin_with_different_parameters_are_told) {
+  TwoWorkers job(OuterOptimizer::kAverage);
+  job.parameters[1][1][0] += 1;
+  job.rounds[1].begin(spans(job.parameters[1]));
+  for (LocalRounds& rounds : job.rounds) rounds.end_step({true, true});
+  EXPECT_THROW(job.exchange(false, false), Error);
+}
+
 TEST(LocalRounds, other_sizes_are_an_error) {
   TwoWorkers job(OuterOptimizer::kAverage);
   job.parameters[0][1].resize(2);

@@ -296,3 +296,35 @@ def test_after_an_interruption_a_worker_can_only_leave(start_job: StartJob, tmp_
     else:
         assert f"{reason}; the others go on without it" in job.stderr
     assert "SIG" not in job.stderr, job.stderr
+
+
+APART = """
+import copy
+import torch
+import gyre.params as ps
+
+ps.init()
+torch.manual_seed(ps.rank() if {apart} else 0)
+model = torch.nn.Linear(7, 5)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+optimizer = ps.ParameterServerOptimizer(optimizer, model.named_parameters(), consistency="local:2:nesterov")
+for step in range(4):
+    optimizer.zero_grad()
+    model(torch.full((2, 7), ps.rank() + 1.0)).sum().backward()
+    optimizer.step()
+    if step == {loads}:
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+optimizer.settle()
+print("parameters", model.weight.sum().item(), flush=True)
+ps.shutdown()
+"""
+
+
+@pytest.mark.parametrize("servers", [(), ("--servers", 1)])
+def test_local_workers_that_would_stay_apart_are_told(start_job: StartJob, servers: tuple[object, ...]) -> None:
+    """Only changes are averaged: they ended with different models, without a word."""
+    for apart, loads in ((True, -1), (False, 0)):
+        job = run(start_job, APART.format(apart=apart, loads=loads), "-n", 2, *servers)
+        assert job.wait() != 0, job.stdout
+        assert "the workers did not begin their steps with the same parameters" in job.stderr
+    assert len(parameters_of(run(start_job, APART.format(apart=False, loads=1), "-n", 2, *servers))) == 1
