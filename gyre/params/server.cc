@@ -108,7 +108,8 @@ class Server {
   Mutex mutex_;
   ConditionVariable changed_;
   Bytes setup_ GYRE_GUARDED_BY(mutex_);
-  std::unique_ptr<internal::Shard> shard_;  // Made by the first worker, before anybody else uses it.
+  int setup_worker_ GYRE_GUARDED_BY(mutex_) = 0;  // Which sent it first.
+  std::unique_ptr<internal::Shard> shard_;        // Made by the first worker, before anybody else uses it.
   bool set_ GYRE_GUARDED_BY(mutex_) = false;
   std::uint64_t late_ = 0;                               // Of the thread that carries out verdicts.
   std::vector<int> gone_early_ GYRE_GUARDED_BY(mutex_);  // Before there was a shard.
@@ -248,11 +249,12 @@ void Server::agree(int worker, Bytes setup) {
     }
     begin(decoded);
     setup_ = std::move(setup);
+    setup_worker_ = worker;
   } else if (setup_ != setup) {
     throw Error(ErrorCode::kMismatch,
-                fmt::format("worker {} has other parameters, another optimizer or another consistency than the workers "
-                            "before it: all of them have to run the same program with the same options",
-                            worker));
+                fmt::format("workers {} and {} have different parameters (their names, sizes or order), optimizers or "
+                            "consistencies: all of them have to run the same program with the same options",
+                            std::min(worker, setup_worker_), std::max(worker, setup_worker_)));
   }
   Session& session = sessions_[static_cast<std::size_t>(worker)];
   session.configured = true;

@@ -73,7 +73,7 @@ TEST(ParameterServers, workers_that_disagree_fail_with_one_message) {
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
   });
-  EXPECT_THAT(setups, HasSubstr("has other parameters, another optimizer or another consistency"));
+  EXPECT_THAT(setups, HasSubstr("workers 0 and 1 have different parameters"));
   const std::string rates = failure_of(layout, [&](group::Group& group) {
     Client client(group, layout, setup_of(2, {}));
     Tensors parameters = zeros();

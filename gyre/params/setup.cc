@@ -4,12 +4,13 @@
 
 #include <bit>
 
+#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 
 namespace gyre::params {
 namespace {
 
-constexpr std::uint8_t kVersion = 3;
+constexpr std::uint8_t kVersion = 4;
 constexpr int kMostBackupWorkers = 1 << 16;
 constexpr std::uint32_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;
@@ -63,6 +64,12 @@ std::uint32_t read_tensor_count(ByteReader& reader) {
 
 }  // namespace
 
+std::uint64_t checksum_of_names(std::span<const std::string> names) {
+  std::uint64_t checksum = 0;
+  for (const std::string& name : names) checksum = xxh3_64(std::as_bytes(std::span(name)), checksum);
+  return checksum;
+}
+
 void check(const TrainingSetup& setup) {
   std::uint64_t total = 0;
   for (const std::uint64_t values : setup.tensor_values) {
@@ -95,6 +102,7 @@ Bytes encode(const TrainingSetup& setup) {
   writer.u8(kVersion);
   writer.u32(static_cast<std::uint32_t>(setup.tensor_values.size()));
   for (const std::uint64_t values : setup.tensor_values) writer.u64(values);
+  writer.u64(setup.names);
   writer.u32(static_cast<std::uint32_t>(setup.shards.servers));
   writer.u64(setup.shards.values_per_block);
   writer.u8(static_cast<std::uint8_t>(setup.shards.placement));
@@ -117,6 +125,7 @@ TrainingSetup decode_setup(std::span<const std::byte> bytes) {
   }
   TrainingSetup setup;
   for (std::uint32_t left = read_tensor_count(reader); left > 0; --left) setup.tensor_values.push_back(reader.u64());
+  setup.names = reader.u64();
   setup.shards.servers = static_cast<int>(reader.u32());
   setup.shards.values_per_block = reader.u64();
   setup.shards.placement = read_choice(reader, Placement::kExplicit, "placement");

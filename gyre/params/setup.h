@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gyre/base/bytes.h"
@@ -14,10 +15,14 @@ namespace gyre::params {
 /// What all workers and servers have to agree on before the first step. Workers say it, servers learn it from them.
 struct TrainingSetup {
   std::vector<std::uint64_t> tensor_values;  ///< How many float32 values each tensor has.
+  std::uint64_t names = 0;                   ///< checksum_of_names() of the tensors.
   ShardOptions shards;
   UpdateOptions update;
   ConsistencyOptions consistency;
 };
+
+/// Tells tensors of equal sizes apart: workers that list them in different orders would add one to another.
+std::uint64_t checksum_of_names(std::span<const std::string> names);
 
 /// Error(kInvalidArgument) for what cannot work together, besides the errors of divide_into_blocks() and UpdateRule:
 /// plain averaging, and replacement by an average, are for kSync.

@@ -15,6 +15,7 @@ using testing::HasSubstr;
 TrainingSetup some_setup() {
   TrainingSetup setup;
   setup.tensor_values = {3, 0, 70};
+  setup.names = 0x123456789abcdef0;
   setup.shards = {
       .servers = 2, .values_per_block = 16, .placement = Placement::kExplicit, .server_of_tensor = {1, 0, 1}};
   setup.update = {.rule = Rule::kRmsprop, .momentum = 0.5, .weight_decay = 1e-4, .centered = true, .epsilon = 1e-7};
@@ -26,6 +27,7 @@ TEST(TrainingSetupTest, arrives_as_it_was_sent) {
   const TrainingSetup setup = some_setup();
   const TrainingSetup arrived = decode_setup(encode(setup));
   EXPECT_EQ(arrived.tensor_values, setup.tensor_values);
+  EXPECT_EQ(arrived.names, setup.names);
   EXPECT_EQ(arrived.shards.servers, setup.shards.servers);
   EXPECT_EQ(arrived.shards.values_per_block, setup.shards.values_per_block);
   EXPECT_EQ(arrived.shards.placement, setup.shards.placement);

@@ -53,14 +53,15 @@ params::Client& WorkerExchange::client() {
 void WorkerExchange::attach(const NamedTensors& parameters) {
   if (client_) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
   params::TrainingSetup setup = setup_for(parameters, layout_);
+  std::vector<std::string> names;
+  for (const NamedTensor& parameter : parameters) names.push_back(parameter.name);
+  setup.names = params::checksum_of_names(names);
   if (rule_ == params::Rule::kAverage) setup.tensor_values = params::AveragedTensors::sizes(setup.tensor_values);
   setup.update.rule = rule_;
   setup.consistency = consistency_;
   client_ = std::make_unique<params::Client>(std::move(connection_), std::move(setup));
   parameters_ = parameters;
   if (!timeline_) return;
-  std::vector<std::string> names;
-  for (const NamedTensor& parameter : parameters) names.push_back(parameter.name);
   if (rule_ == params::Rule::kAverage) names.emplace_back("which gradients there are");
   client_->trace(timeline_, names);
 }

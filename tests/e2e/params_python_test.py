@@ -298,6 +298,24 @@ def test_after_an_interruption_a_worker_can_only_leave(start_job: StartJob, tmp_
     assert "SIG" not in job.stderr, job.stderr
 
 
+@pytest.mark.parametrize("consistency", ["sync", "async", "local:1"])
+def test_workers_that_list_their_parameters_in_different_orders_are_told(start_job: StartJob, consistency: str) -> None:
+    """One worker's tensor was added to another one of the same size."""
+    script = f"""
+import torch, gyre.params as ps
+ps.init()
+model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+named = list(model.named_parameters())[:: 1 if ps.rank() else -1]
+optimizer = torch.optim.SGD([parameter for _, parameter in named], 0.1)
+optimizer = ps.ParameterServerOptimizer(optimizer, named, consistency="{consistency}")
+model(torch.ones(1, 3)).sum().backward()
+optimizer.step()
+"""
+    job = run(start_job, script, "-n", 2, "--servers", 1)
+    assert job.wait() != 0
+    assert "workers 0 and 1 have different parameters (their names, sizes or order)" in job.stderr
+
+
 APART = """
 import copy
 import torch

@@ -116,6 +116,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
     setup.shards.values_per_block =
         collectives::server_block_bytes(total * sizeof(float), layout_.servers) / sizeof(float);
     names_ = names;
+    setup.names = params::checksum_of_names(names);
     if (average) {
       setup.update.rule = params::Rule::kAverage;
       setup.tensor_values = params::AveragedTensors::sizes(std::move(setup.tensor_values));
