@@ -179,7 +179,8 @@ Job job_from_environment(Deadline deadline) {
   Job job;
   job.rank = launch.rank;
   job.size = launch.size;
-  if (const auto servers = environment_variable(launch_contract::kServers)) {
+  // A torchrun that `gyre run` started has ranks of its own, and no servers.
+  if (const auto servers = environment_variable(launch_contract::kServers); servers && launch.launcher == "gyre") {
     put_servers_first(job, static_cast<int>(parse_integer(*servers, launch_contract::kServers, 0, job.size - 1)));
   }
   job.rendezvous = launch.rendezvous;

@@ -51,6 +51,14 @@ LaunchedPlace launched_place(const Variables& variables) {
 
 LaunchedPlace launched_place_from_environment() { return launched_place(environment_variable); }
 
+bool is_started_by_gyre_run() {
+  try {
+    return find_launcher(environment_variable).kind == Launcher::Kind::kGyre;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 StorePlace store_place_from_environment() {
   return read_store_place(environment_variable, ::getuid(), this_launcher_process);
 }

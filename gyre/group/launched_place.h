@@ -20,6 +20,11 @@ struct LaunchedPlace {
 /// servers, which are none of those that share.
 LaunchedPlace launched_place_from_environment();
 
+/// Whether `gyre run` is the launcher nearest to this process, so that its GYRE_ENDED_FD and GYRE_FAILURE_FD are about
+/// this process's rank: not under a torchrun that a rank of it has started. Also of parameter servers. False where
+/// launched_place_from_environment() would fail.
+bool is_started_by_gyre_run();
+
 /// Where the ranks of a job find torch's store, under a launcher that does not say (MASTER_ADDR and MASTER_PORT).
 struct StorePlace {
   std::string host;          ///< Rank 0's; empty: all ranks are on this host, and rank 0 chooses a port.

@@ -35,7 +35,7 @@ CONNECT_SECONDS = 2.0
 LONGEST_WAIT = timedelta(minutes=30)  # torch's own default.
 MOST_BYTES = 1 << 20
 SCHEMES = ("env", "tcp")
-SET_TORCHS_VARIABLES = ("none", "gyre", "torchrun")  # Launchers that do, or need not: torch reports what is missing.
+SET_TORCHS_VARIABLES = ("gyre", "torchrun")  # Launchers that do: torch reports what is missing.
 LOOPBACK = "127.0.0.1"
 
 Result = TypeVar("Result")
@@ -73,19 +73,24 @@ def _with_launcher(handler: Handler) -> Handler:
 
 
 def _place_by_launcher(url: str) -> Any | None:
-    """This process's place as its launcher describes it, if torch does not find all that it wants, and neither the
-    script nor the environment says otherwise. InvalidArgumentError as gyre.torch.init()."""
+    """This process's place as its launcher describes it, or as the only rank where there is none, if torch does not
+    find all that it wants, and neither the script nor the environment says otherwise. InvalidArgumentError as
+    gyre.torch.init()."""
     query = parse_qs(urlparse(url).query)
     given = [
         query.get(key, [os.environ.get(name, "")])[0] for key, name in (("rank", "RANK"), ("world_size", "WORLD_SIZE"))
     ]
-    if all((*given, os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT"))):
+    address = [os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")]
+    by_script = "rank" in query or "world_size" in query
+    if by_script and all((*given, *address)):
         return None
     from gyre.core import _core  # noqa: PLC0415  As above.
 
-    place = _core.launched_place()
-    if place.launcher in SET_TORCHS_VARIABLES:
+    place = _core.launched_place()  # Also where torch finds all: other launchers may contradict it.
+    if all((*given, *address)) or place.launcher in SET_TORCHS_VARIABLES:
         return None
+    if place.launcher == "none" and any(address):
+        return None  # Somebody means several ranks; torch says what it misses.
     contradict = (word not in ("", str(own)) for word, own in zip(given, (place.rank, place.size), strict=True))
     return None if any(contradict) else place
 
@@ -193,7 +198,12 @@ def _place_in(url: str) -> _Place | None:
 
 
 def _started_ranks() -> int | None:
-    """How many ranks the launcher has started to run the script, which parameter servers do not. None if unknown."""
+    """How many ranks `gyre run` has started to run the script, which parameter servers do not. None if unknown, and
+    under a torchrun that a rank has started, whose ranks `gyre run` does not know."""
+    from gyre.core import _core  # noqa: PLC0415  As above.
+
+    if not _core.is_started_by_gyre_run():
+        return None
     size, servers = os.environ.get("GYRE_SIZE", ""), os.environ.get("GYRE_SERVERS", "0")
     return int(size) - int(servers) if size.isdecimal() and servers.isdecimal() else None
 

@@ -255,6 +255,8 @@ def last_words() -> str | None:
 
 def failure_descriptor() -> int | None:
     """The pipe on which `gyre run` receives possible causes of a failure: see docs/guide/launchers.md."""
+    if not _core.is_started_by_gyre_run():  # Perhaps a torchrun inside, whose ranks `gyre run` does not know.
+        return None
     text = os.environ.get("GYRE_FAILURE_FD", "")
     return int(text) if text.isdecimal() else None
 

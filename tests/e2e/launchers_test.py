@@ -54,9 +54,13 @@ def mpirun(ranks: int) -> list[str]:
     return ["mpirun", *as_root, "--oversubscribe", "-n", str(ranks)]
 
 
-def test_torchrun() -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    assert ranks_of([*torchrun, str(RANK)]) == EXPECTED
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+
+
+def test_torchrun(gyre: Path) -> None:
+    assert ranks_of([*TORCHRUN, str(RANK)]) == EXPECTED
+    # A job for each of the ranks of `gyre run`, which must not take one's ranks for another's.
+    assert ranks_of([str(gyre), "run", "-n", "3", "--", *TORCHRUN, str(RANK)]) == EXPECTED
 
 
 def test_mpirun() -> None:
@@ -124,9 +128,21 @@ def shared_by(command: Sequence[str], environment: dict[str, str] | None = None)
         ["mpiexec.hydra", "-n", "3"],
         ["gyre", "run", "-n", "3", "--"],
         # One torchrun, which a launcher has started as its only rank.
-        [*mpirun(1), sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"],
+        [*mpirun(1), *TORCHRUN],
+        # One for each of several ranks: jobs of their own, with as many ranks as there are torchruns, or fewer.
+        [*mpirun(3), *TORCHRUN],
+        [*mpirun(4), *TORCHRUN],
+        ["gyre", "run", "-n", "3", "--", *TORCHRUN],
     ],
-    ids=["mpirun", "mpiexec", "gyre run", "mpirun torchrun"],
+    ids=[
+        "mpirun",
+        "mpiexec",
+        "gyre run",
+        "mpirun 1 torchrun",
+        "mpirun 3 torchrun",
+        "mpirun 4 torchrun",
+        "gyre torchrun",
+    ],
 )
 def test_a_loader_made_first_and_torchs_process_group_find_their_rank(launcher: list[str], share: list[str]) -> None:
     interpreter = share[1:] if "torch.distributed.run" in launcher else share
@@ -155,8 +171,23 @@ def test_a_loader_refuses_half_of_what_a_launcher_sets(share: list[str]) -> None
     assert "RANK is '1', so a launcher started this process as one of several" in failed.stderr
 
 
-def test_no_launcher_is_a_job_of_one() -> None:
+def test_no_launcher_is_a_job_of_one(share: list[str]) -> None:
     assert ranks_of([sys.executable, str(RANK)]) == {"rank 0 of 1, local 0 of 1: 0"}
+    assert shared_by(share) == {"loader 0/1, group 0/1: each sample [1]"}
+    # An address without a rank is what is left of several.
+    half = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    failed = subprocess.run(share, capture_output=True, text=True, timeout=240, check=False, env=half)
+    assert "environment variable RANK expected" in failed.stderr
+
+
+def test_a_rank_that_contradicts_its_launcher_is_refused_by_loader_and_process_group(share: list[str]) -> None:
+    own = ["env", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={free_port()}"]
+    group = [sys.executable, "-c", "import torch.distributed as d, gyre.distributed; d.init_process_group('gyre')"]
+    for program in (share, group):
+        command = [*mpirun(3), *own, *program]
+        failed = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert failed.returncode != 0
+        assert "RANK is 0 with a WORLD_SIZE of 2, but OMPI_COMM_WORLD_RANK is" in failed.stderr
 
 
 def test_two_jobs_of_one_launcher_do_not_meet(gyre: Path) -> None:

@@ -79,7 +79,11 @@ void meet_over_network(Launch& launch, const Variables& variables, const net::En
 
 /// GYRE_RENDEZVOUS, or the port after torch's own at MASTER_ADDR, which torch's store occupies.
 net::Endpoint network_rendezvous(std::string_view launcher, const Variables& variables) {
-  if (const auto chosen = variables(launch_contract::kRendezvous)) return net::parse_endpoint(*chosen);
+  // Under a torchrun that `gyre run` started, it is where the ranks of `gyre run` meet.
+  const bool is_own = launcher != "torchrun" || !variables(launch_contract::kRank);
+  if (const auto chosen = variables(launch_contract::kRendezvous); chosen && is_own) {
+    return net::parse_endpoint(*chosen);
+  }
   const auto host = variables("MASTER_ADDR");
   const auto port = optional_number(variables, "MASTER_PORT", 1, 65'534);
   if (!host || !port) {
@@ -158,9 +162,32 @@ Meeting meeting_of(const Launcher& launcher, const LaunchedPlace& place, const V
   }
 }
 
-/// A port of a Slurm step for `what`.
-std::uint16_t slurm_port(const std::string& what) {
-  return static_cast<std::uint16_t>(kFirstSlurmPort + xxh3_64(as_bytes(what)) % kSlurmPorts);
+std::uint64_t slurm_hash(const std::string& text) { return xxh3_64(as_bytes(text)); }
+
+std::uint16_t slurm_port(const std::string& job_id) {
+  return static_cast<std::uint16_t>(kFirstSlurmPort + slurm_hash(job_id) % kSlurmPorts);
+}
+
+/// For torch's store: any other one of these ports than slurm_port().
+std::uint16_t slurm_store_port(const std::string& job_id) {
+  const std::uint64_t further = 1 + slurm_hash(job_id + " torch's store") % (kSlurmPorts - 1);
+  return static_cast<std::uint16_t>(kFirstSlurmPort + (slurm_hash(job_id) + further) % kSlurmPorts);
+}
+
+/// MASTER_ADDR and MASTER_PORT, where the user has set them.
+std::optional<StorePlace> chosen_store(const Variables& variables) {
+  const auto host = variables("MASTER_ADDR");
+  const auto port = optional_number(variables, "MASTER_PORT", 1, kHighestPort);
+  if (!host && !port) return std::nullopt;
+  if (!host || !port) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is set, but {} is not, and torch's store needs both; set {} on all ranks, or unset {} "
+                            "to let Gyre choose both",
+                            host ? "MASTER_ADDR" : "MASTER_PORT", host ? "MASTER_PORT" : "MASTER_ADDR",
+                            host ? "MASTER_PORT to a port that is free there" : "MASTER_ADDR to rank 0's host",
+                            host ? "MASTER_ADDR" : "MASTER_PORT"));
+  }
+  return StorePlace{*host, static_cast<std::uint16_t>(*port), ""};
 }
 
 }  // namespace
@@ -190,18 +217,14 @@ Launch read_launch(const Variables& variables, uid_t user, const LauncherProcess
 StorePlace read_store_place(const Variables& variables, uid_t user, const LauncherProcess& launcher_process) {
   const Launcher launcher = find_launcher(variables);
   const LaunchedPlace place = place_of(launcher, variables);
+  if (const auto chosen = chosen_store(variables)) return *chosen;
   StorePlace store;
-  if (variables("MASTER_ADDR") || variables("MASTER_PORT")) {
-    store.host = required(variables, "MASTER_ADDR", place.launcher);
-    store.port = static_cast<std::uint16_t>(required_number(variables, "MASTER_PORT", place.launcher, 1, kHighestPort));
-    return store;
-  }
   const Meeting meeting = meeting_of(launcher, place, variables, launcher_process);
   if (meeting.on_this_host) {
     store.meeting_name = meeting_name(place.launcher, meeting.job_id, user, "store");
   } else if (!meeting.first_host.empty() && !variables(launch_contract::kRendezvous)) {
     store.host = meeting.first_host;
-    store.port = slurm_port(meeting.job_id + " torch's store");
+    store.port = slurm_store_port(meeting.job_id);
   } else {
     const net::Endpoint rendezvous = network_rendezvous(place.launcher, variables);
     if (rendezvous.kind != net::Endpoint::Kind::kTcp || rendezvous.port < 2) {

@@ -42,6 +42,7 @@ const Map kTorchrun{{"RANK", "3"},
                     {"MASTER_ADDR", "node1"},
                     {"MASTER_PORT", "29500"},
                     {"TORCHELASTIC_RUN_ID", "none"},
+                    {"TORCHELASTIC_ERROR_FILE", ""},
                     {"TORCHELASTIC_RESTART_COUNT", "0"}};
 const Map kSrun{{"SLURM_PROCID", "1"},   {"SLURM_NTASKS", "8"},  {"SLURM_STEP_NUM_TASKS", "2"},
                 {"SLURM_LOCALID", "1"},  {"SLURM_NNODES", "1"},  {"SLURM_STEP_NUM_NODES", "1"},
@@ -124,7 +125,9 @@ TEST(Launch, two_jobs_of_one_user_never_meet) {
 
 TEST(Launch, the_launcher_nearest_to_the_process_wins) {
   Map all = with(with(with(kSrun, kTorchrun), kMpirun), kGyre);
-  EXPECT_EQ(launch_of(all).launcher, "gyre");
+  EXPECT_EQ(launch_of(all).launcher, "torchrun");
+  all.erase("TORCHELASTIC_ERROR_FILE");  // `gyre run` sets the others itself.
+  EXPECT_EQ(launch_of(with(all, {{"RANK", "1"}, {"WORLD_SIZE", "4"}})).launcher, "gyre");
   EXPECT_EQ(launch_of(with(kSrun, kMpirun)).launcher, "mpirun");
   EXPECT_EQ(launch_of(with(kSrun, kTorchrun)).launcher, "torchrun");
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/base/launch_contract.h"
@@ -43,14 +44,44 @@ bool hydra_is_nearer(const Variables& variables, const char* outer_rank, const c
   return *size > outer || (*size == outer && rank != variables(outer_rank));
 }
 
+/// Whether `value` of the variable `name` says that there are several ranks. Programs set 0 and 1 for a single one.
+bool shows_several(std::string_view name, std::string_view value) {
+  if (name.ends_with("SIZE") || name == "MPI_LOCALNRANKS") return value != "1";
+  return name == "PMI_ID" || name == "PMIX_RANK" || name == "RANK" || value != "0";
+}
+
 /// No known launcher started this process, but a variable may still say that it is one of several: training alone would
-/// then go unnoticed.
+/// then go unnoticed. SLURM_NTASKS and a SLURM_PROCID of 0 say nothing: batch scripts have them too.
 void refuse_to_be_one_of_several(const Variables& variables) {
-  for (const char* name : {"PMI_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE",
-                           "HOROVOD_SIZE", "JSM_NAMESPACE_SIZE", "PMI_ID", "PMIX_RANK", "RANK"}) {
+  for (const char* name : {"PMI_SIZE",
+                           "MPI_LOCALNRANKS",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "MV2_COMM_WORLD_SIZE",
+                           "MV2_COMM_WORLD_LOCAL_SIZE",
+                           "MV2_COMM_WORLD_LOCAL_RANK",
+                           "WORLD_SIZE",
+                           "LOCAL_WORLD_SIZE",
+                           "LOCAL_RANK",
+                           "HOROVOD_SIZE",
+                           "HOROVOD_LOCAL_SIZE",
+                           "HOROVOD_LOCAL_RANK",
+                           "JSM_NAMESPACE_SIZE",
+                           "JSM_NAMESPACE_LOCAL_SIZE",
+                           "JSM_NAMESPACE_LOCAL_RANK",
+                           "FLUX_JOB_SIZE",
+                           "FLUX_TASK_LOCAL_ID",
+                           "PALS_LOCAL_SIZE",
+                           "PALS_LOCAL_RANKID",
+                           "SLURM_PROCID",
+                           launch_contract::kLocalSize,
+                           launch_contract::kLocalRank,
+                           "PMI_ID",
+                           "PMIX_RANK",
+                           "RANK"}) {
     const auto value = variables(name);
-    const bool is_a_size = std::string_view(name).ends_with("SIZE") || std::string_view(name) == "MPI_LOCALNRANKS";
-    if (!value || (is_a_size && value == "1")) continue;
+    if (!value || !shows_several(name, *value)) continue;
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("{} is '{}', so a launcher started this process as one of several, but its variables do not "
@@ -73,20 +104,66 @@ const char* slurm_size(const Variables& variables) {
   return variables("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
 }
 
-/// torchrun started by another launcher, once on each host: its ranks inherit the variables of that one's, and are
-/// more.
-bool torchrun_is_nearer(const Variables& variables, int outer_size) {
-  if (!variables("RANK")) return false;
-  return optional_number(variables, "WORLD_SIZE", 1, kMostRanks).value_or(0) > outer_size;
+/// Only what srun starts belongs to a step. A batch script and an allocation's shell have SLURM_PROCID too, where a
+/// plain process is one of its own.
+bool in_slurm_step(const Variables& variables) {
+  if (variables("SLURM_PROCID") && variables("SLURM_STEP_ID") && variables("SLURM_STEP_NODELIST")) return true;
+  // Of a step, but not complete; place_under_srun() and the meeting of its ranks name what is missing.
+  return optional_number(variables, "SLURM_STEP_NUM_TASKS", 1, kMostRanks).value_or(1) > 1;
 }
 
-/// The launchers that set variables of others too, or RANK and WORLD_SIZE, and under which torchrun may run.
+/// The launcher nearest to this process among all but torchrun, which may run under each of them.
 Launcher find_outer(const Variables& variables) {
   if (variables(launch_contract::kRank) || variables(launch_contract::kSize)) return {Kind::kGyre};
   // Before mpirun, whose variables it sets too.
   if (variables(kJsrun.rank)) return {Kind::kNumbering, &kJsrun};
   if (variables("OMPI_COMM_WORLD_RANK")) return {Kind::kOpenMpi};
+  if (in_slurm_step(variables) && !hydra_is_nearer(variables, "SLURM_PROCID", slurm_size(variables))) {
+    return {Kind::kSlurm};
+  }
+  if (variables(kFlux.rank) && !hydra_is_nearer(variables, kFlux.rank, kFlux.size)) return {Kind::kNumbering, &kFlux};
+  for (const NumberingLauncher& launcher : kNumberingLaunchers) {
+    if (variables(launcher.rank)) return {Kind::kNumbering, &launcher};
+  }
   return {};
+}
+
+/// The names of the variables in which `launcher` gives rank and size.
+std::pair<const char*, const char*> names_of_place(const Launcher& launcher, const Variables& variables) {
+  switch (launcher.kind) {
+    case Kind::kGyre: return {launch_contract::kRank, launch_contract::kSize};
+    case Kind::kOpenMpi: return {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+    case Kind::kSlurm: return {"SLURM_PROCID", slurm_size(variables)};
+    case Kind::kNumbering: return {launcher.names->rank, launcher.names->size};
+    default: return {"RANK", "WORLD_SIZE"};
+  }
+}
+
+/// `gyre run` sets torchrun's variables for its ranks, but not this one, which torchrun sets too.
+bool set_by_torchrun(const Launcher& outer, const Variables& variables) {
+  return variables("TORCHELASTIC_ERROR_FILE") ||
+         (outer.kind != Kind::kGyre && variables("TORCHELASTIC_RUN_ID").has_value());
+}
+
+/// Whether RANK and WORLD_SIZE, which are both set, describe this process, and not the variables of `outer`. They do if
+/// torchrun set them, or if they count more ranks than `outer` started: those are in turn its ranks' children.
+/// Error(kInvalidArgument) where the two contradict each other and nothing says which of them is right.
+bool rank_and_world_size_are_nearer(const Launcher& outer, const Variables& variables) {
+  if (outer.kind == Kind::kNone || set_by_torchrun(outer, variables)) return true;
+  const auto [rank_name, size_name] = names_of_place(outer, variables);
+  const auto rank = optional_number(variables, rank_name, 0, kMostRanks);
+  auto size = optional_number(variables, size_name, 1, kMostRanks);
+  if (!rank || !size) return false;  // place_of() names what is missing.
+  if (outer.kind == Kind::kGyre)
+    *size -= optional_number(variables, launch_contract::kServers, 0, *size - 1).value_or(0);
+  const int own_rank = required_number(variables, "RANK", "torchrun", 0, kMostRanks);
+  const int own_size = required_number(variables, "WORLD_SIZE", "torchrun", 1, kMostRanks);
+  if (own_size > *size) return true;
+  if (own_rank == *rank && own_size == *size) return false;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("RANK is {} with a WORLD_SIZE of {}, but {} is {} with a {} of {}, and both cannot describe "
+                          "this process; unset RANK and WORLD_SIZE, or unset {} and {}",
+                          own_rank, own_size, rank_name, *rank, size_name, *size, rank_name, size_name));
 }
 
 LaunchedPlace place_between(const Variables& variables, std::string_view launcher, const char* rank, const char* size) {
@@ -160,26 +237,12 @@ std::optional<int> optional_number(const Variables& variables, const char* name,
 }
 
 Launcher find_launcher(const Variables& variables) {
-  if (const Launcher outer = find_outer(variables); outer.kind != Kind::kNone) {
-    const char* size = outer.kind == Kind::kGyre        ? launch_contract::kSize
-                       : outer.kind == Kind::kNumbering ? outer.names->size
-                                                        : "OMPI_COMM_WORLD_SIZE";
-    const auto outer_size = optional_number(variables, size, 1, kMostRanks);
-    return outer_size && torchrun_is_nearer(variables, *outer_size) ? Launcher{Kind::kTorchrun} : outer;
+  const Launcher outer = find_outer(variables);
+  if (variables("RANK") && variables("WORLD_SIZE")) {
+    return rank_and_world_size_are_nearer(outer, variables) ? Launcher{Kind::kTorchrun} : outer;
   }
-  if (variables("RANK") && variables("WORLD_SIZE")) return {Kind::kTorchrun};
-  // SLURM_PROCID alone is also set in a batch script and in an allocation's shell, where a plain process is one of
-  // its own; only what srun starts belongs to a step.
-  if (variables("SLURM_PROCID") && variables("SLURM_STEP_ID") && variables("SLURM_STEP_NODELIST") &&
-      !hydra_is_nearer(variables, "SLURM_PROCID", slurm_size(variables))) {
-    return {Kind::kSlurm};
-  }
-  if (variables(kFlux.rank) && !hydra_is_nearer(variables, kFlux.rank, kFlux.size)) return {Kind::kNumbering, &kFlux};
-  for (const NumberingLauncher& launcher : kNumberingLaunchers) {
-    if (variables(launcher.rank)) return {Kind::kNumbering, &launcher};
-  }
-  refuse_to_be_one_of_several(variables);
-  return {};
+  if (outer.kind == Kind::kNone) refuse_to_be_one_of_several(variables);
+  return outer;
 }
 
 LaunchedPlace place_of(const Launcher& launcher, const Variables& variables) {

@@ -78,12 +78,59 @@ TEST(LaunchedPlace, rank_and_size_need_nothing_by_which_the_ranks_could_meet) {
 }
 
 TEST(LaunchedPlace, one_variable_of_a_pair_alone_is_an_error) {
-  for (const char* name :
-       {"RANK", "WORLD_SIZE", "GYRE_RANK", "GYRE_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
-        "PMI_SIZE", "HOROVOD_RANK", "HOROVOD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_RANK",
-        "JSM_NAMESPACE_SIZE", "FLUX_TASK_RANK", "PALS_RANKID"}) {
+  for (const char* name : {"RANK",
+                           "WORLD_SIZE",
+                           "GYRE_RANK",
+                           "GYRE_SIZE",
+                           "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "PMI_RANK",
+                           "PMI_SIZE",
+                           "HOROVOD_RANK",
+                           "HOROVOD_SIZE",
+                           "MV2_COMM_WORLD_RANK",
+                           "MV2_COMM_WORLD_SIZE",
+                           "JSM_NAMESPACE_RANK",
+                           "JSM_NAMESPACE_SIZE",
+                           "FLUX_TASK_RANK",
+                           "PALS_RANKID",
+                           "FLUX_JOB_SIZE",
+                           "FLUX_TASK_LOCAL_ID",
+                           "PALS_LOCAL_SIZE",
+                           "LOCAL_RANK",
+                           "LOCAL_WORLD_SIZE",
+                           "HOROVOD_LOCAL_SIZE",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                           "GYRE_LOCAL_SIZE",
+                           "SLURM_PROCID",
+                           "SLURM_STEP_NUM_TASKS"}) {
     const std::string error = error_of([&] { place_in({{name, "2"}}); });
     EXPECT_NE(error.find(" not"), std::string::npos) << name << ": " << error;
+  }
+}
+
+TEST(LaunchedPlace, an_incomplete_step_of_slurm_names_what_is_missing) {
+  for (const char* name : {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST"}) {
+    Map step = kSrun;
+    step.erase(name);
+    const std::string error =
+        error_of([&] { read_launch(variables_of(with(step, {{"GYRE_KEY_FILE", "/k"}})), 1000, {}); });
+    EXPECT_NE(error.find(std::string(name) + " is not set"), std::string::npos) << error;
+  }
+  Map step = kSrun;
+  step.erase("SLURM_STEP_NUM_TASKS");
+  EXPECT_NE(error_of([&] { place_in(step); }).find("SLURM_NTASKS is not set"), std::string::npos);
+}
+
+// What sbatch and salloc set without srun, and programs for their only rank.
+TEST(LaunchedPlace, variables_that_a_process_alone_has_too_say_nothing) {
+  for (const Map& alone : {Map{{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "812"}, {"SLURM_NPROCS", "4"}},
+                           Map{{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_TASKS_PER_NODE", "4"}},
+                           Map{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}},
+                           Map{{"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}}, Map{{"FLUX_JOB_SIZE", "1"}}}) {
+    const LaunchedPlace place = place_in(alone);
+    EXPECT_EQ(place.launcher, "none");
+    EXPECT_EQ(place.size, 1);
   }
 }
 
@@ -105,8 +152,66 @@ TEST(LaunchedPlace, torchrun_under_another_launcher_is_nearer_to_its_ranks) {
     EXPECT_EQ(place_in(with(outer, inner)).launcher, "torchrun");
     EXPECT_EQ(place_in(with(outer, inner)).rank, 9);
   }
-  // `gyre run` sets torchrun's variables itself.
-  EXPECT_EQ(place_in({{"GYRE_RANK", "1"}, {"GYRE_SIZE", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}}).launcher, "gyre");
+}
+
+// Every launcher around torchrun with fewer, as many, and more ranks than that: the loader and the process group must
+// agree about each.
+TEST(LaunchedPlace, the_rank_of_every_pair_of_launchers) {
+  const Map gyre{{"GYRE_RANK", "1"}, {"GYRE_SIZE", "4"}, {"TORCHELASTIC_RUN_ID", "none"}};
+  const Map flux{{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_JOB_ID", "f1"}};
+  const Map mpirun = with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "1"}});
+  const Map srun = with(kSrun, {{"SLURM_STEP_NUM_TASKS", "4"}});
+  const Map horovodrun{{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "4"}};
+  for (const auto& [name, outer] :
+       {std::pair{"gyre", gyre}, std::pair{"mpirun", mpirun}, std::pair{"srun", srun}, std::pair{"flux", flux},
+        std::pair{"hydra", kHydra}, std::pair{"horovodrun", horovodrun}}) {
+    for (int size = 1; size <= 6; ++size) {
+      for (int rank = 0; rank < size; ++rank) {
+        SCOPED_TRACE(testing::Message() << name << " around " << rank << " of " << size);
+        const Map both = with(outer, {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}});
+        // torchrun's own name for its ranks' errors, which is empty unless there is one.
+        const LaunchedPlace under_torchrun =
+            place_in(with(both, {{"TORCHELASTIC_RUN_ID", "none"}, {"TORCHELASTIC_ERROR_FILE", ""}}));
+        EXPECT_EQ(under_torchrun.launcher, "torchrun");
+        EXPECT_EQ(under_torchrun.rank, rank);
+        EXPECT_EQ(under_torchrun.size, size);
+        // Set by hand, or by `gyre run`.
+        if (size > 4 || (size == 4 && rank == 1)) {
+          const LaunchedPlace place = place_in(both);
+          EXPECT_EQ(place.launcher, size > 4 ? "torchrun" : name);
+          EXPECT_EQ(place.rank, rank);
+          EXPECT_EQ(place.size, size);
+        } else {
+          const std::string error = error_of([&] { place_in(both); });
+          EXPECT_NE(error.find("both cannot describe this process"), std::string::npos) << error;
+        }
+      }
+    }
+  }
+}
+
+TEST(LaunchedPlace, a_parameter_servers_own_rank_contradicts_nothing) {
+  const Map job{{"GYRE_SIZE", "5"}, {"GYRE_SERVERS", "2"}, {"WORLD_SIZE", "3"}};
+  EXPECT_EQ(place_in(with(job, {{"GYRE_RANK", "2"}, {"RANK", "2"}})).launcher, "gyre");
+  EXPECT_NE(error_of([&] { place_in(with(job, {{"GYRE_RANK", "3"}, {"RANK", "3"}})); }).find("is a parameter server"),
+            std::string::npos);
+}
+
+// A job over several hosts, a torchrun on each: GYRE_RENDEZVOUS is where the ranks of `gyre run` meet.
+TEST(LaunchedPlace, torchrun_inside_gyre_run_meets_at_its_own_address) {
+  const Map ranks{{"GYRE_RANK", "0"},
+                  {"GYRE_SIZE", "2"},
+                  {"GYRE_RENDEZVOUS", "tcp:node1:4000"},
+                  {"RANK", "0"},
+                  {"WORLD_SIZE", "2"},
+                  {"LOCAL_WORLD_SIZE", "1"},
+                  {"TORCHELASTIC_ERROR_FILE", ""},
+                  {"MASTER_ADDR", "node1"},
+                  {"MASTER_PORT", "29500"},
+                  {"GYRE_KEY_FILE", "/k"}};
+  const Launch launch = read_launch(variables_of(ranks), 1000, {});
+  EXPECT_EQ(launch.launcher, "torchrun");
+  EXPECT_EQ(launch.rendezvous.port, 29'501);
 }
 
 TEST(LaunchedPlace, the_tasks_of_a_node_of_slurms_lists) {
@@ -146,10 +251,22 @@ TEST(StorePlace, what_the_user_has_set_wins_and_half_of_it_is_an_error) {
   const StorePlace store = store_in(with(kSrun, {{"MASTER_ADDR", "node7"}, {"MASTER_PORT", "29500"}}));
   EXPECT_EQ(store.host, "node7");
   EXPECT_EQ(store.port, 29'500);
-  EXPECT_NE(error_of([] { store_in(with(kSrun, {{"MASTER_ADDR", "node7"}})); }).find("MASTER_PORT is not set"),
+  EXPECT_EQ(error_of([] { store_in(with(kSrun, {{"MASTER_ADDR", "node7"}})); }),
+            "MASTER_ADDR is set, but MASTER_PORT is not, and torch's store needs both; set MASTER_PORT to a port that "
+            "is free there on all ranks, or unset MASTER_ADDR to let Gyre choose both");
+  EXPECT_NE(error_of([] { store_in(with(kHydra, {{"MASTER_PORT", "1"}})); }).find("MASTER_ADDR is not"),
             std::string::npos);
-  EXPECT_NE(error_of([] { store_in(with(kHydra, {{"MASTER_PORT", "1"}})); }).find("MASTER_ADDR is not set"),
-            std::string::npos);
+}
+
+// They were two hashes: equal for one step in 12,000.
+TEST(StorePlace, the_two_ports_of_a_slurm_step_differ) {
+  for (int job = 0; job < 40'000; ++job) {
+    const Map step = with(kSrun, {{"SLURM_JOB_ID", std::to_string(job)}, {"GYRE_KEY_FILE", "/k"}});
+    const std::uint16_t port = read_launch(variables_of(step), 1000, {}).rendezvous.port;
+    const std::uint16_t store = store_in(step).port;
+    ASSERT_NE(port, store) << job;
+    ASSERT_TRUE(port >= 20'000 && port < 32'000 && store >= 20'000 && store < 32'000) << job;
+  }
 }
 
 TEST(StorePlace, a_port_reaches_every_rank_of_the_host) {

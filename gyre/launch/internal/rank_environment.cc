@@ -109,6 +109,8 @@ std::vector<std::string> rank_environment(const JobEnvironment& job, int local_r
   std::erase_if(environment, [&](const std::string& entry) {
     return std::find(kOurs.begin(), kOurs.end(), name_of(entry)) != kOurs.end();
   });
+  // A torchrun outside; under one that a rank starts, it says whose the other variables of torchrun are.
+  std::erase_if(environment, [](const std::string& entry) { return name_of(entry) == "TORCHELASTIC_ERROR_FILE"; });
   set_variable(environment, launch_contract::kRank, std::to_string(rank));
   set_variable(environment, launch_contract::kSize, std::to_string(job.size));
   if (job.servers > 0) set_variable(environment, launch_contract::kServers, std::to_string(job.servers));

@@ -20,7 +20,7 @@ using testing::UnorderedElementsAre;
 
 JobEnvironment job_of(int ranks, int cores) {
   JobEnvironment job;
-  job.inherited = {"HOME=/home/ada"};
+  job.inherited = {"HOME=/home/ada", "TORCHELASTIC_ERROR_FILE=/tmp/of_a_torchrun_outside"};
   job.ranks.resize(static_cast<std::size_t>(ranks));
   std::iota(job.ranks.begin(), job.ranks.end(), 0);
   job.size = ranks;

@@ -107,6 +107,7 @@ void bind_launched_place(nb::module_& module) {
       .def_ro("local_size", &group::LaunchedPlace::local_size, "0: unknown.");
   module.def("launched_place", &group::launched_place_from_environment,
              "InvalidArgumentError names a variable that is wrong, or missing where another one is there.");
+  module.def("is_started_by_gyre_run", &group::is_started_by_gyre_run);
   nb::class_<group::StorePlace>(module, "StorePlace", "Where the ranks find torch's store.")
       .def_ro("host", &group::StorePlace::host)
       .def_ro("port", &group::StorePlace::port)
