@@ -55,24 +55,6 @@ void AttemptRun::report(int node, const NodeReport& report) {
   if (report.phase == Phase::kEnded && report.record && report.record->error) {
     blame(report.record->exit_code, *report.record->error);
   }
-  blame_who_left_early();
-}
-
-/// A node lets the job go once all are done. After a restart of the service its end may be heard of before the others
-/// report at all: who has not reported yet says nothing against it.
-void AttemptRun::blame_who_left_early() {
-  const bool others_go_on = std::ranges::any_of(
-      nodes_, [](const NodeState& node) { return node.report && node.report->phase < Phase::kDone; });
-  if (!others_go_on) return;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const auto& report = nodes_[i].report;
-    if (!report || report->phase != Phase::kEnded || !report->record) continue;
-    if (report->record->error || report->record->asked_to_end) continue;
-    const std::string& id = order_.nodes[i].id;
-    blame(
-        kCodeWithoutCommand,
-        {error_code::kInternal, fmt::format("node {} let the job go before the others were done", id), {{"node", id}}});
-  }
 }
 
 void AttemptRun::lose(int node, const std::string& why, NodeLoss loss) {
