@@ -37,8 +37,8 @@ enum class NodeLoss {
 enum class NodeCommand { kNone, kPrepare, kRun, kFinish, kStop, kForget };
 
 /// One attempt as the service sees it: from what its nodes report to what they are to do. A state machine without clock
-/// and network; what comes twice or late has no effect. A node ends without an error only where it was told to finish, so
-/// all were done then, even if the others' agents have restarted and report an earlier phase. Not thread-safe.
+/// and network; what comes twice or late has no effect. A node ends without an error only where it was told to finish,
+/// so all were done then, even if the others' agents have restarted and report an earlier phase. Not thread-safe.
 ///
 /// * No node starts the job's processes before all are prepared, and none is let go before all are done.
 /// * The first failure ends the other nodes, and is the attempt's one error.
