@@ -25,7 +25,8 @@ struct LoaderOptions {
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   std::uint64_t prefetch_batches = 0;  ///< That are read ahead at most; 0: as many as keep all threads busy.
   /// A sample that is damaged is replaced by another one: sample n by n + 1, n + 3, n + 7 …, which leads out of a
-  /// damaged file. Replacements stand behind the samples that count (RankBatch::counted). Otherwise damage is an error.
+  /// damaged file, and then by any other; of sets with more than 1,025 samples about a thousand are tried. Replacements
+  /// stand behind the samples that count (RankBatch::counted). Otherwise damage is an error.
   bool replace_damaged = false;
 };
 

@@ -2,13 +2,16 @@
 // its memory back whenever its caller likes.
 #include "gyre/data/loader.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -197,6 +200,39 @@ TEST(Loader, damaged_samples_are_replaced_by_others_that_do_not_count) {
   EXPECT_THAT(epoch_of(loader, 0), ::testing::ElementsAre(2, 0, 1, 3, 4, 5));
   EXPECT_EQ(loader.ledger().damaged, 5U);
   EXPECT_THAT(loader.ledger().first_damage, HasSubstr("damaged, record 0"));
+}
+
+// The distances 1, 3, 7 … modulo 6 lead to two other samples only.
+TEST(Loader, one_good_sample_anywhere_takes_the_place_of_all_others) {
+  RecordFiles files;
+  for (const std::int64_t count : {1, 2, 6, 7, 40}) {
+    for (std::int64_t good = -1; good < count; ++good) {
+      std::vector<Bytes> records;
+      for (std::int64_t i = 0; i < count; ++i) {
+        ExampleWriter writer;
+        writer.add_ints("label", std::array{i});
+        const std::vector<std::int16_t> x(8, static_cast<std::int16_t>(i));
+        if (i == good) writer.add_bytes("x", std::as_bytes(std::span(x)));
+        records.push_back(writer.take());
+      }
+      const std::string path = files.path("good");
+      write_tfrecords(path, records, Compression::kNone);
+      const auto set = std::make_shared<RecordSet>(std::vector{path}, open_local_file, RecordSetOptions{});
+      LoaderOptions options = options_of(1, 2);
+      options.replace_damaged = true;
+      try {
+        Loader loader(set, kFields, options);
+        EXPECT_GE(good, 0);
+        EXPECT_THAT(epoch_of(loader, 0), ::testing::ElementsAre(good));
+      } catch (const Error& error) {
+        EXPECT_EQ(good, -1) << error.what();
+        EXPECT_EQ(error.code(), ErrorCode::kCorruptData);
+        EXPECT_THAT(error.what(), HasSubstr("has no feature 'x'"));
+        const std::string all = count > 1 ? fmt::format("all {} samples are damaged", count) : "";
+        EXPECT_THAT(error.what(), HasSubstr(all));
+      }
+    }
+  }
 }
 
 TEST(Loader, an_image_that_cannot_be_decoded_is_named_with_file_record_and_place) {

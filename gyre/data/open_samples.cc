@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "gyre/base/bytes.h"
@@ -27,7 +28,8 @@ bool is_folder(const std::string& name) {
   return std::filesystem::is_directory(name, ignored);
 }
 
-SampleFormat format_of(const std::string& name, const FileOpener& open) {
+/// Nothing where the file is empty, or an archive without entries: these are found among files of any format.
+std::optional<SampleFormat> format_of(const std::string& name, const FileOpener& open) {
   if (is_folder(name)) return SampleFormat::kImageFolder;
   const std::string file_name = std::filesystem::path(name).filename().string();
   if (file_name.starts_with("data_batch_") || file_name == "test_batch" || file_name == "test_batch.bin") {
@@ -37,12 +39,21 @@ SampleFormat format_of(const std::string& name, const FileOpener& open) {
   std::array<std::byte, kTarBlockBytes> first{};
   const auto bytes = std::span(first).first(std::min<std::uint64_t>(first.size(), file->size_bytes()));
   file->read_at(0, bytes);
+  if (std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; })) return std::nullopt;
   if (is_parquet(bytes) && !begins_with_record(bytes)) return SampleFormat::kParquet;
   if (is_tar_header(bytes)) return SampleFormat::kTar;
   const bool compressed_idx =
       file_name.find("-ubyte") != std::string::npos && sniff_compression(bytes) == Compression::kGzip;
   // A TFRecord file could begin with an IDX file's bytes: with a record of 0x…080000 bytes. Its checksum tells.
   return compressed_idx || (is_idx(bytes) && !begins_with_record(bytes)) ? SampleFormat::kIdx : SampleFormat::kTfRecord;
+}
+
+/// Of the first file that shows it.
+SampleFormat format_of(const std::vector<std::string>& names, const FileOpener& open) {
+  for (const std::string& name : names) {
+    if (const auto format = format_of(name, open)) return *format;
+  }
+  return open(names.front())->size_bytes() >= kTarBlockBytes ? SampleFormat::kTar : SampleFormat::kTfRecord;
 }
 
 }  // namespace
@@ -66,8 +77,7 @@ std::uint64_t files_checksum(const std::vector<std::string>& names, const FileOp
 std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, const FileOpener& open,
                                               const SampleOptions& options) {
   if (names.empty()) throw Error(ErrorCode::kInvalidArgument, "a set of samples needs at least one file");
-  const SampleFormat format =
-      options.format == SampleFormat::kByContent ? format_of(names.front(), open) : options.format;
+  const SampleFormat format = options.format == SampleFormat::kByContent ? format_of(names, open) : options.format;
   switch (format) {
     case SampleFormat::kImageFolder:
       if (names.size() > 1) {

@@ -90,6 +90,22 @@ TEST(OpenSamples, archives_are_told_by_content) {
   EXPECT_THAT(samples_of(*open_all({files.path("a"), files.path("b")})), ::testing::ElementsAre("one:5", "two:6"));
 }
 
+// A filter that keeps nothing of a shard leaves such an archive.
+TEST(OpenSamples, empty_files_in_front_do_not_hide_the_format) {
+  RecordFiles files;
+  const std::string end(10240, '\0');
+  write(files.path("empty"), end);
+  write(files.path("a"), testing::tar_entry("0.png", "one") + testing::tar_entry("0.cls", "5") + end);
+  EXPECT_THAT(samples_of(*open_all({files.path("empty"), files.path("empty"), files.path("a")})),
+              ::testing::ElementsAre("one:5"));
+  EXPECT_THAT(error_of({files.path("empty")}), HasSubstr("hold no sample"));
+  write(files.path("nothing"), "");
+  files.add(3);
+  EXPECT_EQ(open_all({files.path("nothing"), files.names()[0]})->count(), 3U);
+  EXPECT_THAT(error_of({files.path("nothing")}), HasSubstr("hold no record"));
+  EXPECT_EQ(error_of({files.path("nothing"), files.path("a")}), "no error");
+}
+
 TEST(OpenSamples, mnists_files_are_read_compressed_or_not) {
   RecordFiles files;
   const std::string images = idx({3, 2, 2}, "aaaabbbbcccc");

@@ -53,7 +53,9 @@ struct RankBatch {
   std::uint64_t present = 0;           ///< The first `present` belong to the step; the others are padding.
   std::uint64_t counted = 0;           ///< The first `counted` count: all present ones that are not damaged.
   std::uint64_t first_position = 0;    ///< Position of samples[0] in the global batch: rank * batch_per_rank.
-  std::uint64_t counted_globally = 0;  ///< Samples of the step over all ranks, damaged ones included.
+  /// `counted` of all ranks together. No rank knows which samples the others have replaced: with several ranks those
+  /// are included.
+  std::uint64_t counted_globally = 0;
 };
 
 /// The order of one epoch as one rank sees it, computed when it is asked for: it takes no memory. A value; thread-safe.

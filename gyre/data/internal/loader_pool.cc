@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <new>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "gyre/base/bytes.h"
@@ -37,6 +40,33 @@ void add_blocks(SamplerOptions& sampling, const SampleSet& set, std::uint64_t bu
   sampling.block_ends = blocks.ends;
   if (sampling.open_blocks == 0) sampling.open_blocks = default_open_blocks(blocks.largest_bytes, budget_bytes);
 }
+
+/// Which samples are tried in the place of a damaged one: first those at the distances 1, 3, 7 …, which lead out of a
+/// damaged file, then all others in long steps, up to a thousand.
+class Replacements {
+ public:
+  explicit Replacements(std::uint64_t count)
+      : count_(count), doublings_(static_cast<std::uint64_t>(std::bit_width(count)) - 1) {
+    while (std::gcd(step_, count) != 1) ++step_;
+  }
+
+  /// How many are tried at most; some may be tried twice.
+  std::uint64_t most() const { return doublings_ + std::min(count_ - 1, kMostSteps); }
+  bool are_all_others() const { return count_ - 1 <= kMostSteps; }
+  /// `attempt` counts from 1.
+  std::uint64_t at(std::uint64_t sample, std::uint64_t attempt) const {
+    const std::uint64_t distance =
+        attempt <= doublings_ ? (std::uint64_t{1} << attempt) - 1 : (attempt - doublings_) * step_ % count_;
+    return (sample + distance) % count_;
+  }
+
+ private:
+  static constexpr std::uint64_t kMostSteps = 1024;
+
+  std::uint64_t count_;
+  std::uint64_t doublings_;                  // With 2^doublings_ - 1 < count_.
+  std::uint64_t step_ = count_ / 8 * 5 + 1;  // Has no common divisor with count_, so that it leads to all.
+};
 
 LoaderOptions checked(LoaderOptions options, const SampleSet& set) {
   options.sampling.count = set.count();
@@ -266,20 +296,28 @@ void LoaderPool::let_look_ahead(Worker& worker) const {
 }
 
 LoaderPool::Outcome LoaderPool::read_sample(Worker& worker, const Task& task) const {
-  constexpr int kMostReplacements = 24;
   const std::uint64_t wanted = task.slot->batch.samples[task.position];
+  const std::uint64_t count = set_->count();
   Outcome outcome;
-  for (int attempt = 0;; ++attempt) {
+  std::optional<Error> damage;
+  std::optional<Replacements> others;  // Once it is known to be damaged.
+  for (std::uint64_t attempt = 0; attempt == 0 || attempt <= others->most(); ++attempt) {
     try {
-      const std::uint64_t further = (std::uint64_t{1} << attempt) - 1;
-      read_into_place(worker, task, (wanted + further) % set_->count(), outcome.times);
+      read_into_place(worker, task, attempt == 0 ? wanted : others->at(wanted, attempt), outcome.times);
+      if (damage) outcome.damage = damage->what();
       return outcome;
     } catch (const Error& error) {
       const bool damaged = error.code() == ErrorCode::kCorruptData || error.code() == ErrorCode::kUnsupported;
-      if (!options_.replace_damaged || !damaged || attempt == kMostReplacements) throw;
-      if (attempt == 0) outcome.damage = error.what();
+      if (!options_.replace_damaged || !damaged || count == 1) throw;
+      if (damage) continue;
+      damage = error;
+      others.emplace(count);
     }
   }
+  const std::string why = others->are_all_others()
+                              ? fmt::format("all {} samples are damaged", count)
+                              : fmt::format("the {} others that were tried are damaged too", others->most());
+  throw Error(damage->code(), fmt::format("{}; nothing can take its place: {}", damage->what(), why));
 }
 
 void LoaderPool::read_into_place(Worker& worker, const Task& task, std::uint64_t sample, StageTimes& times) const {
@@ -343,6 +381,7 @@ void LoaderPool::move_replacements_back(BatchSlot& slot) const {
   RankBatch& batch = slot.batch;
   for (const std::size_t position : slot.replaced) {
     const auto last = static_cast<std::size_t>(--batch.counted);
+    if (options_.sampling.ranks == 1) --batch.counted_globally;
     if (position == last) continue;
     std::swap(batch.samples[position], batch.samples[last]);
     for (std::size_t i = 0; i < slot.fields.size(); ++i) {

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import importlib.util
 import math
+import operator
 import os
 import sys
 import warnings
@@ -23,6 +24,7 @@ Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _ORDERS = {True: "full", False: "none", "full": "full", "block": "block", "none": "none"}
 _WORDS = {"files": "other files, of checksum", "shuffle": "shuffle"}
+_POSITION = ("epoch", "step")
 _NUMPY_HAS_NOT = "bfloat16"
 _TOO_LARGE = 1 << 63
 
@@ -47,7 +49,8 @@ class Batch(dict[str, Any]):
 
     counted: how many of the samples count, the first ones; fewer than there are if the epoch's last batch is filled up,
         or samples were replaced by others (`damaged="replace"`).
-    counted_globally: how many samples of the step count on all ranks. Damaged samples are not subtracted.
+    counted_globally: `counted` of all ranks together. With `damaged="replace"` and several ranks no rank knows it,
+        because each one replaces on its own, and InvalidArgumentError says so: add up `counted` over the ranks.
     epoch, step: which batch this is.
 
     The tensors use the loader's memory, which it reclaims when the last of them is freed; `clone()` tensors that you
@@ -84,6 +87,15 @@ class Batch(dict[str, Any]):
         moved = Batch(fields)
         moved.__dict__.update(self.__dict__)
         return moved
+
+    def __getattr__(self, name: str) -> Any:
+        """Of what is not there."""
+        if name == "counted_globally" and self.__dict__.get("_of_one_rank"):
+            raise InvalidArgumentError(
+                "with damaged='replace' no rank knows how many samples the other ranks have replaced, so the loader "
+                "cannot say how many count globally; add up `counted` over the ranks (all_reduce)"
+            )
+        raise AttributeError(f"this batch has no {name!r}")
 
 
 class Loader:
@@ -167,6 +179,7 @@ class Loader:
         self.batch_size, self.drop_last, self.output = batch_size, drop_last, output
         self.rank, self.world_size = _place(rank, world_size)
         self._seed = seed
+        self._replaces = damaged == "replace"
         self._shuffle = _ORDERS[shuffle]
         self._streams = streams if self._shuffle == "block" else 1
         self._core = _core.DataLoader(
@@ -185,7 +198,7 @@ class Loader:
             threads=threads or _default_threads(),
             memory_budget=memory_budget,
             prefetch=prefetch,
-            replace_damaged=damaged == "replace",
+            replace_damaged=self._replaces,
             pyarrow_folder=_pyarrow_folder(),
         )
         if self._core.advice:
@@ -249,7 +262,12 @@ class Loader:
                 for (name, field), memory in zip(self._fields.items(), memories, strict=True)
             }
             self._step = step = taken + 1
-            yield Batch(fields, counted=counted, counted_globally=counted_globally, epoch=epoch, step=taken)
+            batch = Batch(fields, counted=counted, epoch=epoch, step=taken)
+            if self._replaces and self.world_size > 1:
+                batch.__dict__["_of_one_rank"] = True
+            else:
+                batch.counted_globally = counted_globally
+            yield batch
 
     def _view(self, memory: _core.Memory, field: Field, size: int) -> Any:
         shape = (size, *field.shape)
@@ -278,18 +296,23 @@ class Loader:
 
     def load_state_dict(self, state: LoaderState) -> None:
         """The next loop resumes where `state` was taken."""
+        if not isinstance(state, Mapping):
+            raise InvalidArgumentError(f"a {type(state).__name__} is not what state_dict() returns")
         here: dict[str, Any] = {**self.state_dict()}
         there: dict[str, Any] = {**state}
         of_blocks = ("streams", "open_blocks") if self._shuffle == "block" else ()
-        for name in ("seed", "samples", "global_batch", "shuffle", *of_blocks, "files"):
+        for name in ("epoch", "step", "seed", "samples", "global_batch", "shuffle", *of_blocks, "files"):
             if name not in there:
                 raise InvalidArgumentError(f"the state does not say which {name} it was taken with")
-            if there[name] != here[name]:
+            if name not in _POSITION and there[name] != here[name]:
                 raise InvalidArgumentError(
                     f"the state was taken with {_WORDS.get(name, name)} {there[name]}, and this loader has "
                     f"{here[name]}: it would not go on with the same samples"
                 )
-        epoch, step = state["epoch"], state["step"]
+        epoch, step = (_position_in(there, name) for name in _POSITION)
+        most = -(-self.samples // (self.batch_size * self.world_size))
+        if step > most:
+            raise InvalidArgumentError(f"the state's step is {step}, and an epoch has {most} at most")
         self._start = (epoch, step) if step < len(self) else (epoch + 1, 0)
 
     def ledger(self) -> StallLedger:
@@ -367,6 +390,16 @@ def _default_threads() -> int:
     with contextlib.suppress(InvalidArgumentError):  # Where it matters, _place() has raised it.
         ranks_here = max(1, _core.launched_place().local_size)
     return max(1, _core.usable_cores() // ranks_here)
+
+
+def _position_in(state: Mapping[str, Any], name: str) -> int:
+    try:
+        number = operator.index(state[name])  # Checkpoints may hold NumPy's.
+    except TypeError:
+        number = -1
+    if isinstance(state[name], bool) or not 0 <= number < _TOO_LARGE:
+        raise InvalidArgumentError(f"the state's {name} is {state[name]!r}; an integer from 0 is needed")
+    return number
 
 
 def _check_number(name: str, number: int, *, least: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from effort import first_seed, rounds
 from gyre.errors import CorruptDataError, Error
@@ -176,8 +177,32 @@ def test_a_damaged_sample_is_named_or_replaced_and_then_does_not_count(each_case
         with pytest.raises(CorruptDataError, match=file):
             case.over_ranks(batch, world)
         replaced = [list(case.loader(batch, rank, world, damaged="replace")) for rank in range(world)]
+        for part in (part for parts in replaced for part in parts):
+            if world == 1:
+                assert part.counted_globally == part.counted
+                continue
+            with pytest.raises(Error, match="add up `counted` over the ranks"):
+                _ = part.counted_globally
         seen = [n for parts in replaced for part in parts for n in case.data.numbers(part)[: part.counted]]
         assert sorted(seen) == sorted(set(order) - {damaged})
+
+
+@every_set
+def test_a_state_that_names_no_position_is_refused(each_case: EachCase, name: str) -> None:
+    for case in each_case(name):
+        loader = case.loader(2)
+        state = loader.state_dict()
+        for key, last in (("epoch", 2**63 - 1), ("step", len(loader))):
+            for bad in (-1, 1.5, "1", None, True, last + 1, [], float("nan")):
+                with pytest.raises(Error, match=f"the state's {key} is"):
+                    case.loader(2).load_state_dict({**state, key: bad})
+            with pytest.raises(Error, match=f"does not say which {key}"):
+                case.loader(2).load_state_dict({k: v for k, v in state.items() if k != key})
+        with pytest.raises(Error, match="is not what state_dict"):
+            case.loader(2).load_state_dict(None)  # type: ignore[arg-type]
+        resumed = case.loader(2)
+        resumed.load_state_dict({**state, "epoch": np.int64(2), "step": np.int32(0)})
+        assert next(iter(resumed)).epoch == 2
 
 
 @every_set
