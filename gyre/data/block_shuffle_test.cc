@@ -214,14 +214,40 @@ TEST(BlockShuffle, the_order_is_fixed_for_good) {
   EXPECT_THAT(order_of(blocks({4, 5, 10}, 2, 2), {1, 7}), ElementsAre(6, 9, 0, 4, 3, 7, 1, 8, 2, 5));
 }
 
+// drop_last leaves out the end of the line: with one open block that is a whole short block where it comes last.
+TEST(BlockShuffle, every_sample_is_seen_in_most_epochs_though_the_last_ones_are_dropped) {
+  constexpr std::uint64_t kBatch = 40;
+  constexpr int kEpochs = 2000;
+  for (const std::uint64_t open : {1, 2, 16}) {
+    const BlockShuffleOptions options = blocks({100, 200, 300, 305}, open);
+    std::vector<int> seen(305);
+    for (int epoch = 0; epoch < kEpochs; ++epoch) {
+      const BlockShuffle shuffle(options, {0, static_cast<std::uint64_t>(epoch)});
+      for (std::uint64_t i = 0; i < 305 / kBatch * kBatch; ++i) ++seen.at(static_cast<std::size_t>(shuffle.at(i)));
+    }
+    for (std::size_t sample = 0; sample < seen.size(); ++sample) {
+      const double share = static_cast<double>(seen[sample]) / kEpochs;
+      // The short block is the last one in a quarter of the epochs; of others a quarter of a quarter is dropped.
+      if (open == 1) {
+        EXPECT_NEAR(share, sample < 300 ? 1 - 25.0 / 400 : 0.75, 0.05) << "sample " << sample;
+      } else {
+        EXPECT_GE(share, 0.88) << open << " open blocks, sample " << sample;
+      }
+    }
+  }
+}
+
 TEST(BlockShuffle, open_blocks_follow_from_their_size_and_the_memory) {
   constexpr std::uint64_t kMiB = 1 << 20;
-  EXPECT_EQ(default_open_blocks(0, 1024 * kMiB), 16U);
-  EXPECT_EQ(default_open_blocks(16 * kMiB, 1024 * kMiB), 16U);
-  EXPECT_EQ(default_open_blocks(17 * kMiB, 1024 * kMiB), 15U);
-  EXPECT_EQ(default_open_blocks(17 * kMiB, 100 * 1024 * kMiB), 15U) << "more memory does not change the order";
-  EXPECT_EQ(default_open_blocks(16 * kMiB, 128 * kMiB), 2U);
-  EXPECT_EQ(default_open_blocks(1024 * kMiB, 1024 * kMiB), 1U);
+  EXPECT_EQ(default_open_blocks(0, 1, 1024 * kMiB), 16U);
+  EXPECT_EQ(default_open_blocks(16 * kMiB, 1, 1024 * kMiB), 16U);
+  EXPECT_EQ(default_open_blocks(17 * kMiB, 1, 1024 * kMiB), 15U);
+  EXPECT_EQ(default_open_blocks(17 * kMiB, 1, 100 * 1024 * kMiB), 15U) << "more memory does not change the order";
+  EXPECT_EQ(default_open_blocks(16 * kMiB, 1, 128 * kMiB), 2U);
+  EXPECT_EQ(default_open_blocks(1024 * kMiB, 1, 1024 * kMiB), 1U);
+  EXPECT_EQ(default_open_blocks(17 * kMiB, 4, 1024 * kMiB), 3U) << "streams share the memory";
+  EXPECT_EQ(default_open_blocks(0, 4, 1024 * kMiB), 16U);
+  EXPECT_EQ(default_open_blocks(17 * kMiB, 65536, 1024 * kMiB), 1U);
 }
 
 TEST(BlockEnds, files_are_cut_into_equal_parts) {

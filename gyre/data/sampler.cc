@@ -81,11 +81,12 @@ std::vector<std::uint64_t> EpochOrder::upcoming_blocks(std::uint64_t position, s
   return samples;
 }
 
-std::uint64_t default_open_blocks(std::uint64_t largest_block_bytes, std::uint64_t budget_bytes) {
+std::uint64_t default_open_blocks(std::uint64_t largest_block_bytes, std::uint64_t streams,
+                                  std::uint64_t budget_bytes) {
   constexpr std::uint64_t kOpenBytes = std::uint64_t{256} << 20;
   constexpr std::uint64_t kDefault = 16;
   const std::uint64_t room = std::min(kOpenBytes, budget_bytes / 4);
-  return std::clamp<std::uint64_t>(room / std::max<std::uint64_t>(largest_block_bytes, 1), 1, kDefault);
+  return std::clamp<std::uint64_t>(room / streams / std::max<std::uint64_t>(largest_block_bytes, 1), 1, kDefault);
 }
 
 RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {

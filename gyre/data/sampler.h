@@ -14,7 +14,7 @@ namespace gyre::data {
 
 /// What happens when the samples do not fill the last global batch of an epoch.
 enum class Remainder {
-  kDrop,  ///< They are left out of this epoch (others of the next, because the order changes).
+  kDrop,  ///< They are left out of this epoch (a shuffle leaves out others of the next).
   kPad,   ///< The batch is filled up with samples from the front of the order, which are marked and must not count.
 };
 
@@ -58,7 +58,8 @@ struct RankBatch {
   std::uint64_t counted_globally = 0;
 };
 
-/// The order of one epoch as one rank sees it, computed when it is asked for: it takes no memory. A value; thread-safe.
+/// The order of one epoch as one rank sees it, computed when it is asked for. Of kBlocks it keeps two numbers for each
+/// block, else nothing that grows with the set. A value; thread-safe.
 class EpochOrder {
  public:
   EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank);
@@ -81,9 +82,9 @@ class EpochOrder {
   std::optional<BlockShuffle> blocks_;
 };
 
-/// How many blocks, of which the largest takes so much memory while it is open, a stream of kBlocks mixes: as many as
-/// 256 MiB hold, or a quarter of the budget if that is less, but from 1 to 16.
-std::uint64_t default_open_blocks(std::uint64_t largest_block_bytes, std::uint64_t budget_bytes);
+/// How many blocks, of which the largest takes so much memory while it is open, each of the streams of kBlocks mixes:
+/// as many as 256 MiB, or a quarter of the budget if that is less, hold for all streams together, but from 1 to 16.
+std::uint64_t default_open_blocks(std::uint64_t largest_block_bytes, std::uint64_t streams, std::uint64_t budget_bytes);
 
 /// Steps of an epoch: the same on every rank. At least 1: with kDrop and fewer samples than a global batch holds it is
 /// Error(kInvalidArgument), because such a run would train nothing.

@@ -237,8 +237,8 @@ def _with_own_store(place: _Place, wait: Callable[[], Result]) -> Result:
 
 
 def launchers_ranks(world_size: int, members: Sequence[int] = ()) -> Sequence[int]:
-    """The launcher's numbers of `members` of torch's world (all, if none are named). None if the world is not the whole
-    job (then only its creator knows its ranks), or no launcher reports which ranks have ended."""
+    """The launcher's numbers of `members` of torch's world (all, if none are named). Empty if the world is not the
+    whole job (then only its creator knows its ranks), or no launcher reports which ranks have ended."""
     if "GYRE_ENDED_FD" not in os.environ or world_size != _started_ranks():
         return ()
     return members or range(world_size)

@@ -38,7 +38,8 @@ void add_blocks(SamplerOptions& sampling, const SampleSet& set, std::uint64_t bu
   if (sampling.shuffling == Shuffling::kFull) return;
   const SampleBlocks blocks = set.blocks();
   sampling.block_ends = blocks.ends;
-  if (sampling.open_blocks == 0) sampling.open_blocks = default_open_blocks(blocks.largest_bytes, budget_bytes);
+  if (sampling.open_blocks > 0) return;
+  sampling.open_blocks = default_open_blocks(blocks.largest_bytes, sampling.streams, budget_bytes);
 }
 
 /// Which samples are tried in the place of a damaged one: first those at the distances 1, 3, 7 …, which lead out of a

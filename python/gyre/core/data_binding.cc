@@ -322,7 +322,7 @@ void bind_data(nanobind::module_& module) {
       .def_prop_ro("steps", [](DataLoader& self) { return self.loader().steps(); })
       .def_prop_ro(
           "open_blocks", [](DataLoader& self) { return self.loader().sampling().open_blocks; },
-          "Of a stream; 0 without blocks.")
+          "How many blocks each stream mixes; with another shuffle what was given.")
       .def_prop_ro("memory_bytes", [](DataLoader& self) { return self.loader().memory_bytes(); })
       .def(
           "start_epoch",

@@ -192,14 +192,15 @@ def test_a_state_that_names_no_position_is_refused(each_case: EachCase, name: st
     for case in each_case(name):
         loader = case.loader(2)
         state = loader.state_dict()
+        bad_ones: tuple[Any, ...] = (-1, 1.5, "1", None, True, [], float("nan"))
         for key, last in (("epoch", 2**63 - 1), ("step", len(loader))):
-            for bad in (-1, 1.5, "1", None, True, last + 1, [], float("nan")):
+            for bad in (*bad_ones, last + 1):
                 with pytest.raises(Error, match=f"the state's {key} is"):
                     case.loader(2).load_state_dict({**state, key: bad})
             with pytest.raises(Error, match=f"does not say which {key}"):
                 case.loader(2).load_state_dict({k: v for k, v in state.items() if k != key})
         with pytest.raises(Error, match="is not what state_dict"):
-            case.loader(2).load_state_dict(None)  # type: ignore[arg-type]
+            case.loader(2).load_state_dict(bad_ones[3])
         resumed = case.loader(2)
         resumed.load_state_dict({**state, "epoch": np.int64(2), "step": np.int32(0)})
         assert next(iter(resumed)).epoch == 2
