@@ -106,6 +106,18 @@ TEST_P(AllreduceOfRanks, is_right_around_the_borders_of_slots_pieces_and_chunks)
   }
 }
 
+TEST(Allreduce, of_more_ranks_than_use_mailboxes_is_right) {
+  constexpr int kRanks = 70;
+  Random random(testing::test_seed(), 101);
+  std::vector<Case> cases;
+  for (const std::size_t count : {1, 16, 17, 1'000}) {
+    cases.push_back(make_case(kRanks, {DataType::kFloat32, ReduceOperation::kSum}, count, random.next_u64()));
+    cases.push_back(make_case(kRanks, {DataType::kBfloat16, ReduceOperation::kAverage}, count, random.next_u64()));
+  }
+  run_cases(kRanks, testing::one_host(kRanks), cases);
+  expect_right(cases, kRanks, testing::one_host(kRanks));
+}
+
 TEST_P(AllreduceOfRanks, applies_both_scales) {
   const int size = GetParam();
   for (const Arrangement& arrangement : testing::arrangements(size)) {

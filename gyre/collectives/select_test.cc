@@ -25,6 +25,7 @@ struct Row {
 TEST(Select, follows_its_table) {
   constexpr Placement kOneRank{1, 1, 1};
   constexpr Placement kOneHost{4, 1, 4};
+  constexpr Placement kManyOnOneHost{65, 1, 65};
   constexpr Placement kApart{4, 4, 1};
   constexpr Placement kTwoByTwo{4, 2, 2};
   constexpr Placement kUnequal{4, 2, 1};
@@ -41,6 +42,9 @@ TEST(Select, follows_its_table) {
       {4 * kKilobyte, true, kOneHost, Algorithm::kMailbox},
       {4 * kKilobyte + 64, true, kOneHost, Algorithm::kSharedArena},
       {256 * kKilobyte * kKilobyte, true, kOneHost, Algorithm::kSharedArena},
+      {4, false, {64, 1, 64}, Algorithm::kMailbox},
+      {4, false, kManyOnOneHost, Algorithm::kSharedPipeline},
+      {4, true, kManyOnOneHost, Algorithm::kSharedArena},
       {4, false, kApart, Algorithm::kRecursiveDoubling},
       {128 * kKilobyte, true, kApart, Algorithm::kRecursiveDoubling},
       {160 * kKilobyte, false, kApart, Algorithm::kRing},
