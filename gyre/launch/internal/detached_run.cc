@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -61,12 +62,7 @@ void make_room_for(const net::Endpoint& endpoint) {
   ::unlink(path.c_str());
 }
 
-UniqueFd listen_at(const std::string& path) {
-  if (!path.starts_with('/')) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("the socket '{}' must be an absolute path", path));
-  }
-  const net::Endpoint endpoint{net::Endpoint::Kind::kUnix, path, 0};
-  make_room_for(endpoint);
+UniqueFd listen_privately(const net::Endpoint& endpoint) {
   const mode_t before = ::umask(S_IRWXG | S_IRWXO | S_IXUSR);
   try {
     UniqueFd listener = net::listen_on(endpoint);
@@ -76,6 +72,23 @@ UniqueFd listen_at(const std::string& path) {
     ::umask(before);
     throw;
   }
+}
+
+/// The socket's file appears at `path` once it is listened to: before that it would look like an abandoned one.
+UniqueFd listen_at(const std::string& path) {
+  if (!path.starts_with('/')) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("the socket '{}' must be an absolute path", path));
+  }
+  make_room_for({net::Endpoint::Kind::kUnix, path, 0});
+  const std::string unfinished = std::filesystem::path(path).replace_filename(fmt::format(".{:x}", ::getpid()));
+  UniqueFd listener = listen_privately({net::Endpoint::Kind::kUnix, unfinished, 0});
+  const int failure = ::link(unfinished.c_str(), path.c_str()) == 0 ? 0 : errno;
+  ::unlink(unfinished.c_str());
+  if (failure == EEXIST) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("another process already listens at {}", path));
+  }
+  if (failure != 0) throw system_error(fmt::format("cannot listen at {}", path), failure);
+  return listener;
 }
 
 UniqueFd open_for_output(const std::string& path) {
