@@ -6,11 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -299,6 +301,53 @@ TEST(Loader, memory_stays_within_the_budget_and_a_caller_who_holds_everything_is
   EXPECT_GE(held.size(), 2U);
   held.clear();
   EXPECT_TRUE(loader.next().has_value()) << "and goes on once it has let go";
+}
+
+// Compressed files that many threads want at a time: where memory does not hold one for each, they take turns. A loader
+// that was opened reads all samples, whatever its budget.
+TEST(Loader, a_budget_that_holds_one_file_is_enough_for_any_number_of_threads) {
+  RecordFiles files;
+  for (int i = 0; i < 12; ++i)
+    files.add(5 + i % 3, Compression::kGzip, 20'000);  // 40 KB a record, up to 280 KB a file.
+  const auto set = open_set(files);
+  const std::vector<Field> fields = {kFields[1]};
+  int opened = 0;
+  for (const std::uint64_t budget : {330'000, 400'000, 500'000, 700'000, 1'000'000, 3'000'000}) {
+    for (const int threads : {1, 2, 8}) {
+      for (const Shuffling shuffling : {Shuffling::kFull, Shuffling::kBlocks, Shuffling::kNone}) {
+        SCOPED_TRACE(::testing::Message() << budget << " bytes, " << threads << " threads");
+        LoaderOptions options = options_of(3, threads);
+        options.sampling.shuffling = shuffling;
+        options.sampling.open_blocks = shuffling == Shuffling::kBlocks ? 6 : 0;
+        options.memory_budget_bytes = budget;
+        std::unique_ptr<Loader> loader;
+        try {
+          loader = std::make_unique<Loader>(set, fields, options);
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
+          EXPECT_LT(budget, 500'000) << error.what();
+          continue;
+        }
+        ++opened;
+        for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+          std::vector<std::int64_t> seen;
+          loader->start_epoch(epoch);
+          while (const auto batch = loader->next()) {
+            std::vector<std::int64_t> labels(3);
+            std::memcpy(labels.data(), batch->field(0).data(), 3 * sizeof(std::int64_t));
+            seen.insert(seen.end(), labels.begin(),
+                        labels.begin() + static_cast<std::ptrdiff_t>(batch->samples().counted));
+            EXPECT_LE(loader->memory_bytes(), budget);
+          }
+          std::ranges::sort(seen);
+          std::vector<std::int64_t> all(static_cast<std::size_t>(set->count()));
+          std::iota(all.begin(), all.end(), 0);
+          EXPECT_EQ(seen, all);
+        }
+      }
+    }
+  }
+  EXPECT_GE(opened, 36);
 }
 
 TEST(Loader, a_budget_that_is_too_small_says_what_is_needed) {

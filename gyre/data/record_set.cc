@@ -176,8 +176,14 @@ Example RecordReader::read_sample(std::uint64_t index, StageTimes& times) {
   }
 }
 
-std::size_t RecordReader::scratch_bytes() const {
-  return stored_.capacity_bytes() + own_->size_bytes() + (held_ && held_ != own_ ? held_->size_bytes() : 0);
+std::size_t RecordReader::scratch_bytes() const { return stored_.capacity_bytes() + own_->size_bytes(); }
+
+std::size_t RecordReader::shared_bytes() const { return held_ && held_ != own_ ? held_->size_bytes() : 0; }
+
+void RecordReader::let_go() {
+  if (!held_ || held_ == own_) return;
+  file_.reset();
+  held_.reset();
 }
 
 const std::vector<RecordPlace>& RecordReader::places() const {

@@ -90,6 +90,8 @@ class RecordReader : public SampleReader {
   std::string position() const override;
   void expect_neighbours(const Upcoming& upcoming) override { upcoming_ = upcoming; }
   std::size_t scratch_bytes() const override;
+  std::size_t shared_bytes() const override;
+  void let_go() override;
 
  private:
   using Contents = internal::FileContents;

@@ -32,7 +32,13 @@ class SampleReader {
 
   /// The last sample that was asked for, for messages: file, number in it, place.
   virtual std::string position() const = 0;
+  /// Memory that it takes for itself.
   virtual std::size_t scratch_bytes() const = 0;
+  /// Memory of the last sample's file that it shares with other readers of the budget. If there is room for only one
+  /// such file, they take turns.
+  virtual std::size_t shared_bytes() const { return 0; }
+  /// Gives up what is shared, for which others may wait: nothing will be read for a while.
+  virtual void let_go() {}
 };
 
 /// Of parts of files that can be read at any place: long enough for storage, and short enough to be mixed.

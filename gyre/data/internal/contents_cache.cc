@@ -18,8 +18,11 @@ void FileContents::forget() {
 std::shared_ptr<const FileContents> ContentsCache::held(std::shared_ptr<FileContents> contents) {
   const FileContents* const address = contents.get();
   return {address, [cache = shared_from_this(), contents = std::move(contents)](const FileContents* /*same*/) mutable {
-            const MutexLock lock(cache->mutex_);
-            contents.reset();
+            {
+              const MutexLock lock(cache->mutex_);
+              contents.reset();
+            }
+            cache->changed_.notify_all();
           }};
 }
 
@@ -51,9 +54,24 @@ std::shared_ptr<FileContents> ContentsCache::make_room() {
   return last;
 }
 
-std::shared_ptr<FileContents> ContentsCache::read_with_room(const Load& load) {
-  std::shared_ptr<FileContents> contents = make_room();
+void ContentsCache::become_alone() {
+  --loading_;
+  changed_.notify_all();  // Another one that is alone may wait for this thread.
+  while (alone_) changed_.wait(mutex_);
+  alone_ = true;
+}
+
+std::shared_ptr<FileContents> ContentsCache::wait_for_memory() {
   for (;;) {
+    if (auto evicted = evict()) return evicted;
+    if (loading_ == 0 && uses_.empty()) return nullptr;
+    changed_.wait(mutex_);
+  }
+}
+
+std::shared_ptr<FileContents> ContentsCache::read_with_room(const Load& load, Shortage shortage, bool& alone) {
+  std::shared_ptr<FileContents> contents = make_room();
+  for (bool last = false;;) {
     if (!contents) contents = std::make_shared<FileContents>(budget_);
     contents->forget();
     try {
@@ -61,25 +79,41 @@ std::shared_ptr<FileContents> ContentsCache::read_with_room(const Load& load) {
       return contents;
     } catch (const Error& error) {
       contents.reset();
-      if (error.code() != ErrorCode::kResourceExhausted) throw;
-      const MutexLock lock(mutex_);
-      contents = evict();
-      if (!contents) throw;
+      if (error.code() != ErrorCode::kResourceExhausted || last) throw;
     }
+    const MutexLock lock(mutex_);
+    if (!alone) {
+      contents = evict();
+      if (contents) continue;
+      if (shortage == Shortage::kFail) {
+        last = true;
+        continue;
+      }
+      become_alone();
+      alone = true;
+    }
+    contents = wait_for_memory();
+    last = !contents;
   }
 }
 
-std::shared_ptr<const FileContents> ContentsCache::read(std::size_t file, const Load& load) {
+std::shared_ptr<const FileContents> ContentsCache::read(std::size_t file, const Load& load, Shortage shortage) {
   std::shared_ptr<FileContents> contents;
   std::shared_ptr<const FileContents> result;
   std::optional<Error> failure;
+  bool alone = false;
   try {
-    contents = read_with_room(load);
+    contents = read_with_room(load, shortage, alone);
   } catch (const std::exception& exception) {
     failure = as_error(exception);
   }
   {
     const MutexLock lock(mutex_);
+    if (alone) {
+      alone_ = false;
+    } else {
+      --loading_;
+    }
     if (contents) {
       Entry& entry = entries_.at(file);
       usual_bytes_ = std::max(usual_bytes_, contents->size_bytes());
@@ -103,13 +137,14 @@ std::shared_ptr<const FileContents> ContentsCache::get(std::size_t file, const L
   MutexLock lock(mutex_);
   for (bool waited = false;; waited = true) {
     const auto found = entries_.find(file);
-    if (found == entries_.end()) {
+    if (found == entries_.end() && !alone_) {
       entries_.emplace(file, Entry{});
+      ++loading_;
       lock.unlock();
-      return read(file, load);
+      return read(file, load, Shortage::kWait);
     }
-    if (found->second.damage) throw Error(*found->second.damage);
-    if (found->second.contents) {
+    if (found != entries_.end() && found->second.damage) throw Error(*found->second.damage);
+    if (found != entries_.end() && found->second.contents) {
       uses_.splice(uses_.end(), uses_, found->second.use);
       return held(found->second.contents);
     }
@@ -126,10 +161,11 @@ std::shared_ptr<const FileContents> ContentsCache::get(std::size_t file, const L
 bool ContentsCache::read_ahead(std::size_t file, const Load& load) {
   {
     const MutexLock lock(mutex_);
-    if (!entries_.emplace(file, Entry{}).second) return false;
+    if (alone_ || !entries_.emplace(file, Entry{}).second) return false;
+    ++loading_;
   }
   try {
-    static_cast<void>(read(file, load));
+    static_cast<void>(read(file, load, Shortage::kFail));
   } catch (const Error&) {
     return true;  // Damage is remembered; memory that is short now may not be later.
   }

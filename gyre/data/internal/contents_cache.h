@@ -69,8 +69,15 @@ class ContentsCache : public std::enable_shared_from_this<ContentsCache> {
 
   /// For a caller. It is released under the mutex, because memory that is not referenced is used again.
   std::shared_ptr<const FileContents> held(std::shared_ptr<FileContents> contents) GYRE_REQUIRES(mutex_);
-  std::shared_ptr<const FileContents> read(std::size_t file, const Load& load) GYRE_EXCLUDES(mutex_);
-  std::shared_ptr<FileContents> read_with_room(const Load& load) GYRE_EXCLUDES(mutex_);
+  enum class Shortage : std::uint8_t { kWait, kFail };
+  /// Of a thread that is counted in loading_.
+  std::shared_ptr<const FileContents> read(std::size_t file, const Load& load, Shortage shortage) GYRE_EXCLUDES(mutex_);
+  /// Where memory is short it waits until other threads let go of theirs, and no further one begins to read; then
+  /// `alone` is true, and the thread no longer counted in loading_.
+  std::shared_ptr<FileContents> read_with_room(const Load& load, Shortage shortage, bool& alone) GYRE_EXCLUDES(mutex_);
+  void become_alone() GYRE_REQUIRES(mutex_);
+  /// Memory of a file that nobody holds any more; null where no other thread has any.
+  std::shared_ptr<FileContents> wait_for_memory() GYRE_REQUIRES(mutex_);
   /// Drops what nobody holds until one more file of the usual size has room; returns memory that can be used again.
   std::shared_ptr<FileContents> make_room() GYRE_EXCLUDES(mutex_);
   /// The least recently used one that nobody holds; null where all are held.
@@ -83,6 +90,8 @@ class ContentsCache : public std::enable_shared_from_this<ContentsCache> {
   ConditionVariable changed_;
   std::map<std::size_t, Entry> entries_ GYRE_GUARDED_BY(mutex_);
   std::list<std::size_t> uses_ GYRE_GUARDED_BY(mutex_);  // The files with contents, the least recently used one first.
+  std::size_t loading_ GYRE_GUARDED_BY(mutex_) = 0;      // Threads that read …
+  bool alone_ GYRE_GUARDED_BY(mutex_) = false;           // … and whether one needs that no other does.
   std::uint64_t used_bytes_ GYRE_GUARDED_BY(mutex_) = 0;
   std::uint64_t usual_bytes_ GYRE_GUARDED_BY(mutex_) = 0;  // Of the largest file so far.
 };

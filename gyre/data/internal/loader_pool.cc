@@ -33,6 +33,8 @@ AlignedMemory allocate(std::size_t bytes) {
   return AlignedMemory(memory);
 }
 
+std::uint64_t with_a_quarter_more(std::uint64_t bytes) { return bytes + bytes / 4; }
+
 /// What the set says of its blocks, as far as the order needs it.
 void add_blocks(SamplerOptions& sampling, const SampleSet& set, std::uint64_t budget_bytes) {
   if (sampling.shuffling == Shuffling::kFull) return;
@@ -126,8 +128,11 @@ void LoaderPool::plan_memory() {
     let_look_ahead(worker);
     static_cast<void>(read_sample(worker, {slot.get(), 0}));
     // Samples differ in size; what is left over is what the largest of them may take more than this one.
-    scratch_bytes = threads * (worker.scratch_bytes() + worker.scratch_bytes() / 4);
+    const std::uint64_t shared_bytes = with_a_quarter_more(worker.reader->shared_bytes());
+    scratch_bytes = threads * with_a_quarter_more(worker.scratch_bytes()) + shared_bytes;
     if (worker.scratch.bytes() > 0) reserve_bytes = std::min(threads * kImageReserveBytes, total / 8);
+    // One file is enough where threads take turns; they need not if there is room for one each.
+    reserve_bytes += std::min((threads - 1) * shared_bytes, total / 2);
   } catch (Error& error) {
     if (error.code() == ErrorCode::kResourceExhausted) {
       error.add_context("the first record does not fit into memory together with a batch");
@@ -228,6 +233,7 @@ void LoaderPool::work() {
     const std::optional<Task> task = take_task();
     if (stopping_) return;
     if (!task) {
+      worker.reader->let_go();
       work_.wait(mutex_);
       continue;
     }

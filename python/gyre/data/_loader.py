@@ -111,9 +111,9 @@ class Loader:
         open at a time and mixed, and the samples within each; for compressed files that hold many samples; of Parquet
         files their row groups), or False.
     seed: of the shuffle.
-    open_blocks: of `shuffle="block"`: how many files, parts or row groups each stream mixes; default: as many as 256 MB,
-        or a quarter of `memory_budget` if that is less, hold for all streams together, from 1 to 16. At most 64. The same on all ranks: give it
-        where their budgets differ.
+    open_blocks: of `shuffle="block"`: how many files, parts or row groups each stream mixes; default: as many as
+        256 MB, or a quarter of `memory_budget` if that is less, hold for all streams together, from 1 to 16. At most
+        64. The same on all ranks: give it where their budgets differ.
     streams: of `shuffle="block"`: into how many equal parts the files are divided, each mixed by itself, with blocks of
         its own open; the samples of a batch come from the parts in turn. The order depends on it, and not on the number
         of ranks.
