@@ -158,12 +158,7 @@ class Loader:
         damaged: str = "error",
         output: str = "torch",
     ) -> None:
-        if shuffle not in _ORDERS:
-            raise InvalidArgumentError(f"shuffle={shuffle!r} is none of True, False, 'full', 'block', 'none'")
-        if damaged not in ("error", "replace"):
-            raise InvalidArgumentError(f"damaged={damaged!r} is neither 'error' nor 'replace'")
-        if output not in ("torch", "numpy"):
-            raise InvalidArgumentError(f"output={output!r} is neither 'torch' nor 'numpy'")
+        _check_words(shuffle, damaged, output)
         _check_number("batch_size", batch_size, least=1)
         _check_number("seed", seed, least=0)
         _check_number("memory_budget", memory_budget, least=1)
@@ -390,6 +385,15 @@ def _default_threads() -> int:
     with contextlib.suppress(InvalidArgumentError):  # Where it matters, _place() has raised it.
         ranks_here = max(1, _core.launched_place().local_size)
     return max(1, _core.usable_cores() // ranks_here)
+
+
+def _check_words(shuffle: object, damaged: object, output: object) -> None:
+    if not isinstance(shuffle, (bool, str)) or shuffle not in _ORDERS:
+        raise InvalidArgumentError(f"shuffle={shuffle!r} is none of True, False, 'full', 'block', 'none'")
+    if damaged not in ("error", "replace"):
+        raise InvalidArgumentError(f"damaged={damaged!r} is neither 'error' nor 'replace'")
+    if output not in ("torch", "numpy"):
+        raise InvalidArgumentError(f"output={output!r} is neither 'torch' nor 'numpy'")
 
 
 def _position_in(state: Mapping[str, Any], name: str) -> int:
