@@ -25,7 +25,7 @@ dist.destroy_process_group()
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout") / "environment"
-    make_venv(folder, "torch", "numpy")
+    make_venv(folder, "torch", "numpy", "cloudpickle")
     return folder
 
 

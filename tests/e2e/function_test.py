@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -31,6 +32,47 @@ def test_results_come_in_the_order_of_the_ranks(capfd: pytest.CaptureFixture[str
 
     assert gyre.run(place, args=(10,), kwargs={"add": 1}, np=3) == [(11, 3), (14, 3), (17, 3)]
     assert sorted(capfd.readouterr().out.splitlines()) == ["[0] here", "[1] here", "[2] here"]
+
+
+SCRIPT = """
+import dataclasses
+import os
+import gyre
+
+FACTOR = 2
+
+@dataclasses.dataclass
+class Result:
+    rank: int
+
+def helper(rank):
+    return FACTOR * rank
+
+def main(base):  # Gyre's own program of a rank has a function of this name.
+    return Result(base + helper(int(os.environ["GYRE_RANK"])))
+
+if __name__ == "__main__":
+    results = gyre.run(main, args=(1,), np=2)
+    assert all(isinstance(result, Result) for result in results)
+    print([result.rank for result in results], gyre.run(lambda: os.environ["GYRE_SIZE"], np=2))
+"""
+
+
+def test_a_script_runs_its_own_functions(tmp_path: Path) -> None:
+    """Its module is __main__ here and another one in the ranks, which found no such function there, or a wrong one."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, check=False, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[1, 3] ['2', '2']\n"
+
+
+def test_what_cannot_be_pickled_is_said() -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot be sent to other processes"):
+        gyre.run(print, args=(threading.Lock(),), np=1)
 
 
 def test_the_first_failed_ranks_traceback_comes_back() -> None:

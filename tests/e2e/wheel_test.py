@@ -76,7 +76,7 @@ class Venv:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.packages = make_venv(folder, "torch", "numpy")
+        self.packages = make_venv(folder, "torch", "numpy", "cloudpickle")
         self._home = folder.parent / "home"
         self._home.mkdir()
 

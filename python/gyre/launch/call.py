@@ -8,6 +8,8 @@ import sys
 import traceback
 from pathlib import Path
 
+import cloudpickle
+
 from gyre.launch.function import CALL_FILE
 
 
@@ -16,7 +18,7 @@ def main() -> int:
     rank = os.environ["GYRE_RANK"]
     try:
         function, args, kwargs = pickle.loads((folder / CALL_FILE).read_bytes())
-        result = pickle.dumps(function(*args, **kwargs))
+        result = cloudpickle.dumps(function(*args, **kwargs))  # Also of a class that only the script has.
     except Exception:
         _write(folder / f"failure-{rank}.txt", traceback.format_exc().encode(errors="backslashreplace"))
         raise

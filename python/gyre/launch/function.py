@@ -44,9 +44,10 @@ def run(
     """Calls function(*args, **kwargs) in `np` new processes on this host, ranks of one job; returns their results in
     rank order. Their output is printed here, each line prefixed with its rank.
 
-    Functions defined in a notebook cell, lambdas and closures need the package cloudpickle. `env`: variables for the
-    ranks. `options`: options of `gyre run`. RunError carries the traceback of the rank that failed first; the others
-    have ended by then.
+    A function of an imported module is imported there; one of a script, a notebook cell, a lambda or a closure is sent
+    whole, with what it refers to. `env`: variables for the ranks. `options`: options of `gyre run`. RunError carries the
+    traceback of the rank that failed first; the others have ended by then. InvalidArgumentError before anything has
+    started for what cannot be pickled, such as a lock or an open file.
     """
     if not callable(function):
         raise InvalidArgumentError(f"{function!r} cannot be called; a function is needed, as in gyre.run(train, np=2)")
@@ -85,17 +86,15 @@ def _import_path() -> dict[str, str]:
 
 
 def _pickled(call: tuple[Any, ...]) -> bytes:
+    """With the functions and classes of a script or a notebook, which the ranks cannot import, in the pickle."""
+    import cloudpickle  # noqa: PLC0415  `import gyre` must not wait for it.
+
     try:
-        import cloudpickle  # noqa: PLC0415  Optional.
-    except ModuleNotFoundError:
-        try:
-            return pickle.dumps(call)
-        except Exception as error:
-            raise InvalidArgumentError(
-                f"{call[0]!r} or its arguments cannot be sent to other processes: {error}; `pip install cloudpickle` "
-                "to send functions of a notebook, lambdas and closures"
-            ) from error
-    dumped: bytes = cloudpickle.dumps(call)
+        dumped: bytes = cloudpickle.dumps(call)
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"{call[0]!r} or its arguments cannot be sent to other processes: {error}"
+        ) from error
     return dumped
 
 
