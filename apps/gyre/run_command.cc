@@ -19,6 +19,7 @@
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/base/reach.h"
+#include "gyre/group/job.h"
 #include "gyre/net/network.h"
 
 namespace gyre::app {
@@ -117,12 +118,19 @@ std::string python_in_path() {
   }
 }
 
+/// Of `python train.py`, which is not torchrun's way to name a script, but the one that other forms of `gyre run` want.
+bool is_python(const std::string& program) {
+  const std::string name = std::filesystem::path(program).filename();
+  return name.starts_with("python") && name.find_first_not_of("0123456789.", 6) == std::string::npos;
+}
+
 }  // namespace
 
 std::vector<std::string> RunCommand::full_command() const {
   if (no_python_ && module_) throw UsageError("give either -m or --no-python");
   if (command_.front().empty()) throw UsageError("the command to run is empty");
   if ((no_python_ && !run_path_) || !as_torchrun()) return command_;
+  if (!module_ && is_python(command_.front())) return command_;
   std::vector<std::string> command = {environment_variable("GYRE_PYTHON").value_or(python_in_path()), "-u"};
   if (module_) command.emplace_back("-m");
   command.insert(command.end(), command_.begin(), command_.end());
@@ -203,6 +211,7 @@ void RunCommand::set_part(launch::LaunchOptions& options) const {
         "(head -c 32 /dev/urandom > KEY; chmod 600 KEY) and set GYRE_KEY_FILE to it, or let one launcher start all "
         "hosts (-H)");
   }
+  static_cast<void>(group::secret_from_environment());  // Or its error, before the ranks wait for each other.
   launch::HostPart part;
   part.nodes = nodes;
   part.node = node;

@@ -12,6 +12,7 @@ in a memory file (GYRE_ENDED_FD, docs/guide/launchers.md).
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import socket
@@ -25,13 +26,14 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlparse
 
 from gyre._program_position import stacklevel_of_program
-from gyre.errors import InvalidArgumentError, PeerLostError
+from gyre.errors import InvalidArgumentError, PeerLostError, TimeoutError
 
 # How often a waiting rank checks. All of them do, and the launcher kills the last of them soon after the first one has
 # failed: each should have reported the reason by then.
 LOOK_SECONDS = 0.05
 FIRST_PAUSE_SECONDS = 0.001
 CONNECT_SECONDS = 2.0
+NOTE_SECONDS = 5.0  # When a waiting rank says what it waits for.
 LONGEST_WAIT = timedelta(minutes=30)  # torch's own default.
 MOST_BYTES = 1 << 20
 SCHEMES = ("env", "tcp")
@@ -130,14 +132,15 @@ def start_limit(timeout: timedelta) -> float:
 def _watched(handler: Handler) -> Handler:
     @functools.wraps(handler)
     def gather(url: str, **options: Any) -> Iterator[Any]:
-        iterator = handler(url, **options)
         if not _is_for_gyre():
-            yield from iterator
+            yield from handler(url, **options)
             return
         # Before rank 0's child finds the address of its parent's store in use.
         from gyre._runtime import refuse_second_import  # noqa: PLC0415  The engine is loaded when it is needed.
 
         refuse_second_import()
+        limit = start_limit(options.get("timeout", LONGEST_WAIT))
+        iterator = handler(url, **{**options, "timeout": timedelta(seconds=limit)})
         place = _place_in(url)
         ranks = launchers_ranks(place.world_size) if place is not None else ()
         if place is None:
@@ -147,11 +150,11 @@ def _watched(handler: Handler) -> Handler:
             yield _with_own_store(place, functools.partial(next, iterator))
         elif place.rank == 0:
             # Its store waits until all ranks have come.
-            yield _with_own_store(place, functools.partial(_wait_beside, functools.partial(next, iterator), ranks))
+            opened = functools.partial(_wait_beside, functools.partial(next, iterator), ranks, _Wait(place, limit))
+            yield _with_own_store(place, opened)
         else:
             # Their stores wait for rank 0's, and for nothing else.
-            limit = options.get("timeout", LONGEST_WAIT)
-            wait_until(place.is_listening, ranks, time.monotonic() + limit.total_seconds())
+            _Wait(place, limit).for_rank_0(ranks)
             yield next(iterator)
         yield from iterator
 
@@ -172,13 +175,67 @@ class _Place:
     host: str
     port: int
 
-    def is_listening(self) -> bool:
-        """Whether rank 0's store is there."""
+    def why_unreachable(self) -> str:
+        """Empty if rank 0's store is there."""
         try:
             socket.create_connection((self.host, self.port), CONNECT_SECONDS).close()
-        except OSError:
-            return False
-        return True
+        except OSError as failure:
+            return self.why_unknown() or str(failure.strerror or failure)
+        return ""
+
+    def why_unknown(self) -> str:
+        """Empty if the address is a name that can be resolved, or a number."""
+        try:
+            socket.getaddrinfo(self.host, self.port)
+        except OSError as failure:
+            return f"the host name cannot be resolved ({failure.strerror})"
+        return ""
+
+
+class _Wait:
+    """A rank's wait for others at the start, of which it tells the user."""
+
+    def __init__(self, place: _Place, limit: float) -> None:
+        self._place = place
+        self._limit = limit
+        self._note_at = time.monotonic() + min(NOTE_SECONDS, limit / 2)
+        self._reason = ""
+
+    def for_rank_0(self, ranks: Sequence[int]) -> None:
+        """TimeoutError at the limit; else as wait_until()."""
+        wait_until(self._has_come, ranks, time.monotonic() + self._limit)
+        if self._reason:
+            raise TimeoutError(f"{self._what()}, and gave up after {self._limit:g} s")
+
+    def note(self) -> None:
+        """Warns when it is time to."""
+        if time.monotonic() < self._note_at:
+            return
+        self._note_at = math.inf
+        if self._place.rank == 0:
+            self._reason = self._place.why_unknown()
+        text = f"{self._what()}; it waits for up to {self._limit:g} s (GYRE_START_TIMEOUT_SECONDS)"
+        warnings.warn(text, RuntimeWarning, stacklevel=stacklevel_of_program())
+
+    def gave_up(self, failure: RuntimeError) -> TimeoutError | None:
+        """For rank 0, after its store has ended the wait."""
+        if "timed out" not in str(failure).lower():
+            return None
+        self._reason = self._place.why_unknown()
+        return TimeoutError(f"{self._what()}, and gave up after {self._limit:g} s ({str(failure).splitlines()[0]})")
+
+    def _has_come(self) -> bool:
+        self._reason = self._place.why_unreachable()
+        if self._reason:
+            self.note()
+        return not self._reason
+
+    def _what(self) -> str:
+        place = self._place
+        whom = "the other ranks" if place.rank == 0 else "rank 0"
+        text = f"rank {place.rank} of {place.world_size} has waited in init_process_group() for {whom} "
+        text += f"at {place.host}:{place.port}"
+        return f"{text}: {self._reason}" if self._reason else text
 
 
 def _place_in(url: str) -> _Place | None:
@@ -260,7 +317,7 @@ def wait_until(come: Callable[[], bool], ranks: Sequence[int], until: float) -> 
         pause = min(2 * pause, LOOK_SECONDS)
 
 
-def _wait_beside(wait: Callable[[], Result], ranks: Sequence[int]) -> Result:
+def _wait_beside(wait: Callable[[], Result], ranks: Sequence[int], waiting: _Wait) -> Result:
     """wait(), which would never return once one of `ranks` has ended: then PeerLostError, and wait() stays behind on a
     thread of its own, because torch's waits cannot be interrupted. It must not return later: a thread that re-enters an
     interpreter that is shutting down would abort the process."""
@@ -278,11 +335,14 @@ def _wait_beside(wait: Callable[[], Result], ranks: Sequence[int]) -> Result:
     # A daemon: the process need not wait for it.
     threading.Thread(target=run, name="gyre-gathering", daemon=True).start()
     while not done.wait(LOOK_SECONDS):
+        waiting.note()
         # The rank that has ended may have been the last one to arrive: then the wait ends by itself.
         if ended_rank(ranks) is not None and not done.wait(LOOK_SECONDS):
             _give_up_without(ranks)
     if not failures:
         return results[0]
+    if isinstance(failures[0], RuntimeError) and (told := waiting.gave_up(failures[0])) is not None:
+        raise told from failures[0]
     raise failures[0]
 
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from machine import free_port
 from running_job import Job, StartJob, wait_until
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "python"
@@ -159,3 +160,50 @@ def test_a_wait_for_ranks_that_nobody_has_started_is_announced(start_job: StartJ
     )
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 130
+
+
+LIMIT_SECONDS = 3
+WAITED = r"rank {} of 2 has waited in init_process_group\(\) for {} at {}"
+
+
+@pytest.mark.parametrize(
+    ("node", "host", "whom", "reason"),
+    [
+        (0, "localhost", "the other ranks", ""),
+        (1, "localhost", "rank 0", ": Connection refused"),
+        (0, "nosuchhost.invalid", "the other ranks", r": the host name cannot be resolved \(.+\)"),
+        (1, "nosuchhost.invalid", "rank 0", r": the host name cannot be resolved \(.+\)"),
+    ],
+)
+def test_a_host_that_waits_for_another_says_so_and_gives_up(
+    start_job: StartJob, tmp_path: Path, node: int, host: str, whom: str, reason: str
+) -> None:
+    """The script's own limit is half an hour, and torch is silent until then."""
+    key = tmp_path / "key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    endpoint = f"{host}:{free_port()}"
+    script = 'import torch.distributed as dist; dist.init_process_group("gyre")'
+    job = start_job(
+        *("--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "1", "--rdzv-endpoint", endpoint),
+        *("--", sys.executable, "-c", script),
+        env={**os.environ, **ENVIRONMENT, "GYRE_KEY_FILE": str(key), "GYRE_START_TIMEOUT_SECONDS": str(LIMIT_SECONDS)},
+        timeout=LONGEST_SECONDS,
+    )
+    assert job.wait() == 1
+    waited = WAITED.format(node, whom, re.escape(endpoint)) + reason
+    note = re.search(rf"RuntimeWarning: {waited}; it waits for up to {LIMIT_SECONDS} s", job.stderr)
+    end = re.search(rf"gyre\.errors\.TimeoutError: {waited}, and gave up after {LIMIT_SECONDS} s", job.stderr)
+    assert note is not None, job.stderr
+    assert end is not None, job.stderr
+    assert note.start() < end.start()
+
+
+def test_a_key_file_that_is_not_there_is_an_error_at_once(start_job: StartJob, tmp_path: Path) -> None:
+    job = start_job(
+        *("--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "localhost:29500", "--no-python", "touch", "started"),
+        env={**os.environ, **ENVIRONMENT, "GYRE_KEY_FILE": "/nowhere/key"},
+    )
+    assert job.wait() == 1
+    assert job.stderr.startswith("gyre run: GYRE_KEY_FILE '/nowhere/key': No such file or directory")
+    assert not (tmp_path / "started").exists()

@@ -91,6 +91,13 @@ def test_host_0_is_where_the_options_say(start_job: StartJob, tmp_path: Path, op
     assert lines_of(job) == [f"[1] {place}"]
 
 
+@pytest.mark.parametrize("python", ["python3", sys.executable])
+def test_torchruns_options_take_a_command_that_names_its_python(start_job: StartJob, python: str) -> None:
+    """It is what -n and -H take; Python looked for a script of that name."""
+    job = start_job("--nproc-per-node", "2", "--", python, "-c", "import os; print(os.environ['RANK'])")
+    assert lines_of(job) == ["[0] 0", "[1] 1"]
+
+
 @pytest.mark.parametrize(
     "options", [["--np", "2"], ["-np=2"], ["-np2"], ["-n=2"], ["-n", "1", "--num_proc", "2"], ["--np=2", "--mpi-args="]]
 )
