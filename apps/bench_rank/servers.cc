@@ -58,7 +58,7 @@ class Gradients {
     const std::span<float> results = buffers_[round % buffers_.size()];
     const std::span<const float> gradients(results);
     const auto start = SteadyClock::now();
-    client.step({&gradients, 1}, {&results, 1}, 0);
+    client.step({&gradients, 1}, {&results, 1});
     return microseconds_since(start);
   }
 
@@ -101,7 +101,7 @@ void work(group::Group& group, const params::Layout& layout, const ServerBench& 
   params::Client client(group, layout,
                         {.tensor_values = {bench.bytes / sizeof(float)},
                          .shards = {.servers = layout.servers, .values_per_block = block_bytes / sizeof(float)},
-                         .update = {.rule = params::Rule::kAverage},
+                         .groups = {{.rule = params::Rule::kAverage}},
                          .consistency = {}});
   Gradients gradients(client, bench, effort);
   const int rounds = agreed_rounds(client, gradients.checked_steps(client), effort);

@@ -13,11 +13,14 @@
 #include "gyre/base/error.h"
 #include "gyre/group/messages/point_to_point.h"
 #include "gyre/net/segment.h"
+#include "gyre/params/internal/block_exchange.h"
 #include "gyre/params/internal/channel.h"
 #include "gyre/params/internal/exchange_trace.h"
 #include "gyre/params/internal/meetings.h"
 #include "gyre/params/internal/requests.h"
 #include "gyre/params/internal/shared_values.h"
+#include "gyre/params/internal/step_notes.h"
+#include "gyre/params/internal/table_exchange.h"
 #include "gyre/params/internal/verdicts.h"
 
 namespace gyre::params {
@@ -51,10 +54,13 @@ class Client::Implementation {
   int workers() const { return layout_.workers; }
   void trace(std::shared_ptr<Timeline> timeline, std::span<const std::string> tensor_names);
   Values memory();
-  void initialise(Values parameters);
-  void pull(Values parameters);
-  Outcome step(Gradients gradients, Values results, double rate);
-  void settle(Values parameters);
+  void initialise(Values parameters, Values tables, std::span<const TensorState> states);
+  void pull(Values parameters, Values tables);
+  std::vector<TensorState> pull_state();
+  void set_options(std::vector<UpdateOptions> groups);
+  Outcome step(Gradients gradients, Values results, std::vector<bool> present, std::span<const Rows> rows);
+  const std::vector<Rows>& changed_rows() const { return changed_; }
+  void settle(Values parameters, Values tables);
   bool announce();
   void sum(std::span<double> values);
   void broadcast(std::span<std::byte> bytes);
@@ -72,38 +78,32 @@ class Client::Implementation {
   void ask_all(const Request& request, Handles& sent);
   void ask(int server, const Request& request, Handles& sent);
   void send_payload(int server, std::span<const std::byte> payload, Handles& sent);
-  /// `began`: gets the time at which each block sets out, where there is one.
-  template <typename Value>
-  void send_blocks(std::span<const std::span<Value>> tensors, bool in_place, Handles& sent,
-                   std::vector<SteadyClock::time_point>* began = nullptr);
-  void receive_blocks(Values tensors, bool in_place, Handles& arriving);
+  /// Of a step: the requests with their notes.
+  void ask_for_step(bool in_place, std::vector<bool> present, Handles& sent);
   void receive_verdict(Handles& arriving);
   void pause();
   void resume(Meeting meeting);
   void resume_at_servers();
-  void set(Values parameters);
+  void set(Values parameters, Values tables, std::span<const TensorState> states);
   bool traced() const { return trace_ && trace_->runs(); }
   void trace_blocks(const std::vector<SteadyClock::time_point>& began, const Handles& sent, const Handles& arriving);
   Outcome outcome_of_step() const;
-  void spread(std::size_t block, Values tensors) const;
   template <typename Value>
   void check_sizes(std::span<const std::span<Value>> tensors) const;
-  int rank_of(std::size_t block) const { return layout_.rank_of_server(blocks_[block].server); }
-  bool is_shared(std::size_t block) const { return shares_[static_cast<std::size_t>(blocks_[block].server)]; }
 
   static void wait(const Handles& handles) { internal::wait_for_all(handles); }
 
   const TrainingSetup setup_;
-  const std::vector<Block> blocks_;
-  std::vector<std::array<std::byte, internal::kRequestBytes>> requests_;  // By server: the one on its way.
-  // By block, for blocks of several tensors: these travel as one message.
-  std::vector<std::vector<float>> out_;
-  std::vector<std::vector<float>> in_;
-  Bytes verdict_;                                 // Where there is a quorum.
-  std::vector<bool> shares_;                      // By server: whether it is on this host.
-  std::optional<internal::SharedValues> shared_;  // Where there is one.
-  std::shared_ptr<net::Segment> unshared_;        // Where there is none, from the first memory() on.
-  std::vector<std::span<float>> memory_;          // By tensor, likewise.
+  std::vector<UpdateOptions> options_;                                    // By group: of the next step …
+  bool options_changed_ = false;                                          // … unless they are those of the step before.
+  std::vector<std::array<std::byte, internal::kRequestBytes>> requests_;  // By server: the one on its way …
+  std::vector<Bytes> notes_;                                              // … and a step's notes.
+  std::vector<Rows> changed_;                                             // By table: in the last step.
+  Bytes verdict_;                                                         // Where there is a quorum.
+  std::vector<bool> shares_;                                              // By server: whether it is on this host.
+  std::optional<internal::SharedValues> shared_;                          // Where there is one.
+  std::shared_ptr<net::Segment> unshared_;  // Where there is none, from the first memory() on.
+  std::vector<std::span<float>> memory_;    // By tensor, likewise.
   std::uint64_t steps_ = 0;
   bool left_ = false;
   std::optional<internal::ExchangeTrace> trace_;
@@ -111,22 +111,19 @@ class Client::Implementation {
   group::Group& group_ = connection_->group();
   const Layout layout_ = connection_->layout();
   group::PointToPoint& messages_ = connection_->messages();
+  internal::BlockExchange blocks_{messages_, layout_, setup_};
+  internal::TableExchange tables_{messages_, layout_, setup_, blocks_.blocks().size()};
   const internal::Meetings meetings_{group_, messages_, layout_};
 };
 
 Client::Implementation::Implementation(std::unique_ptr<Connection::Implementation> connection, TrainingSetup setup)
-    : setup_(std::move(setup)),
-      blocks_((check(setup_), divide_into_blocks(setup_.tensor_values, setup_.shards))),
+    : setup_((check(setup), std::move(setup))),
+      options_(setup_.groups),
       requests_(static_cast<std::size_t>(connection->layout().servers)),
-      out_(blocks_.size()),
-      in_(blocks_.size()),
+      notes_(requests_.size()),
+      changed_(setup_.tables.size()),
       verdict_(setup_.consistency.needs_quorum() ? internal::verdict_bytes(connection->layout().workers) : 0),
       connection_(std::move(connection)) {
-  for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    if (blocks_[block].ranges.size() == 1) continue;
-    out_[block].resize(static_cast<std::size_t>(blocks_[block].count));
-    in_[block].resize(static_cast<std::size_t>(blocks_[block].count));
-  }
   const Bytes payload = encode(setup_);
   Handles sent;
   ask_all({.kind = RequestKind::kConfigure, .payload_bytes = payload.size()}, sent);
@@ -144,6 +141,7 @@ void Client::Implementation::share_values() {
   for (int server = 0; server < layout_.servers; ++server) {
     shares_.push_back(internal::SharedValues::between(group_, layout_, server, worker()));
   }
+  blocks_.share_with(shares_);
   if (std::ranges::find(shares_, true) != shares_.end()) {
     shared_.emplace(group_, layout_, worker(), value_count());
   }
@@ -165,7 +163,7 @@ void Client::Implementation::send_payload(int server, std::span<const std::byte>
 
 Client::Values Client::Implementation::memory() {
   if (memory_.empty()) {
-    if (!shared_) unshared_ = net::Segment::create(value_count() * sizeof(float));
+    if (!shared_) unshared_ = net::Segment::create(std::max<std::size_t>(value_count(), 1) * sizeof(float));
     std::span<float> values =
         shared_ ? shared_->values() : std::span(reinterpret_cast<float*>(unshared_->bytes().data()), value_count());
     for (const std::uint64_t count : setup_.tensor_values) {
@@ -191,129 +189,133 @@ void Client::Implementation::check_sizes(std::span<const std::span<Value>> tenso
   for (std::size_t i = 0; i < tensors.size(); ++i) GYRE_CHECK(tensors[i].size() == setup_.tensor_values[i]);
 }
 
-template <typename Value>
-void Client::Implementation::send_blocks(std::span<const std::span<Value>> tensors, bool in_place, Handles& sent,
-                                         std::vector<SteadyClock::time_point>* began) {
-  for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    if (began != nullptr) began->push_back(SteadyClock::now());
-    if (in_place && is_shared(block)) {
-      sent.push_back(messages_.send(rank_of(block), internal::tag_of_block(block), internal::kInPlaceType, {}));
-      continue;
-    }
-    const std::vector<Range>& ranges = blocks_[block].ranges;
-    std::span<const float> values = tensors[ranges.front().tensor].subspan(ranges.front().first, ranges.front().count);
-    if (ranges.size() > 1) {
-      auto place = out_[block].begin();
-      for (const Range& range : ranges) {
-        place = std::ranges::copy(tensors[range.tensor].subspan(range.first, range.count), place).out;
-      }
-      values = out_[block];
-    }
-    sent.push_back(
-        messages_.send(rank_of(block), internal::tag_of_block(block), internal::kBytesType, std::as_bytes(values)));
-  }
-}
-
-void Client::Implementation::receive_blocks(Values tensors, bool in_place, Handles& arriving) {
-  for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    if (in_place && is_shared(block)) {
-      arriving.push_back(messages_.receive(rank_of(block), internal::tag_of_block(block), internal::kInPlaceType, {}));
-      continue;
-    }
-    const Range& first = blocks_[block].ranges.front();
-    const std::span<float> into =
-        in_[block].empty() ? tensors[first.tensor].subspan(first.first, first.count) : std::span<float>(in_[block]);
-    arriving.push_back(messages_.receive(rank_of(block), internal::tag_of_block(block), internal::kBytesType,
-                                         std::as_writable_bytes(into)));
-  }
-}
-
 void Client::Implementation::receive_verdict(Handles& arriving) {
   if (verdict_.empty()) return;
   arriving.push_back(
       messages_.receive(layout_.rank_of_server(0), internal::kVerdictTag, internal::kBytesType, verdict_));
 }
 
-/// From where a block of several tensors has arrived to the tensors.
-void Client::Implementation::spread(std::size_t block, Values tensors) const {
-  std::span<const float> values = in_[block];
-  if (values.empty()) return;
-  for (const Range& range : blocks_[block].ranges) {
-    std::ranges::copy(values.first(range.count), tensors[range.tensor].subspan(range.first, range.count).begin());
-    values = values.subspan(range.count);
-  }
-}
-
 void Client::Implementation::trace(std::shared_ptr<Timeline> timeline, std::span<const std::string> tensor_names) {
   GYRE_CHECK(tensor_names.size() == setup_.tensor_values.size());
-  trace_.emplace(std::move(timeline), blocks_, tensor_names);
+  trace_.emplace(std::move(timeline), blocks_.blocks(), tensor_names);
   messages_.note_times();
 }
 
 /// If the worker that sets them dies, the next one does it again.
-void Client::Implementation::initialise(Values parameters) {
+void Client::Implementation::initialise(Values parameters, Values tables, std::span<const TensorState> states) {
   check_sizes(parameters);
   pause();
   for (bool set = false; !set;) {
     const int source = meetings_.who_is_here(Meeting::kFirstParameters).front();
-    if (source == worker()) this->set(parameters);
+    if (source == worker()) this->set(parameters, tables, states);
     std::array<double, 1> done = {source == worker() ? 1.0 : 0.0};
     meetings_.meet(Meeting::kFirstParameters, done);
     set = done[0] > 0;
   }
-  pull(parameters);
+  pull(parameters, tables);
   meetings_.meet(Meeting::kFirstParameters, {});
 }
 
-void Client::Implementation::set(Values parameters) {
+void Client::Implementation::set(Values parameters, Values tables, std::span<const TensorState> states) {
+  if (!states.empty()) GYRE_CHECK(states.size() == setup_.tensor_values.size() + setup_.tables.size());
   Handles sent;
-  ask_all({.kind = RequestKind::kSet}, sent);
-  send_blocks(parameters, false, sent);
+  ask_all({.kind = RequestKind::kSet, .step = states.empty() ? 0U : 1U}, sent);
+  blocks_.send(std::vector<std::span<const float>>(parameters.begin(), parameters.end()), false, sent);
   wait(sent);
+  tables_.send_whole(tables);
+  if (states.empty()) return;
+  blocks_.send_state(states.first(parameters.size()));
+  tables_.send_state(states.subspan(parameters.size()));
 }
 
-void Client::Implementation::pull(Values parameters) {
-  GYRE_CHECK(setup_.update.rule != Rule::kAverage);
+void Client::Implementation::pull(Values parameters, Values tables) {
+  GYRE_CHECK(setup_.rule() != Rule::kAverage);
   check_sizes(parameters);
   const auto began = SteadyClock::now();
   Handles handles;
   ask_all({.kind = RequestKind::kPull}, handles);
-  receive_blocks(parameters, false, handles);
+  blocks_.receive(parameters, false, handles);
   receive_verdict(handles);
   wait(handles);
-  for (std::size_t block = 0; block < blocks_.size(); ++block) spread(block, parameters);
+  tables_.receive_whole(tables);
+  blocks_.spread(parameters, false);
   if (traced()) trace_->add_call("PULL", began);
 }
 
-Client::Outcome Client::Implementation::step(Gradients gradients, Values results, double rate) {
+std::vector<TensorState> Client::Implementation::pull_state() {
+  std::vector<TensorState> states;
+  const auto add = [&](std::uint32_t group, std::uint64_t values) {
+    TensorState& state = states.emplace_back();
+    state.slots.resize(UpdateRule(setup_.groups[group]).slots(), std::vector<float>(static_cast<std::size_t>(values)));
+  };
+  const std::size_t tensors = setup_.tensor_values.size();
+  for (std::size_t i = 0; i < tensors; ++i) add(setup_.group_of(i), setup_.tensor_values[i]);
+  for (const Table& table : setup_.tables) add(table.group, table.rows * table.columns);
+  Handles handles;
+  ask_all({.kind = RequestKind::kState}, handles);
+  blocks_.receive_state(std::span(states).first(tensors));
+  tables_.receive_state(std::span(states).subspan(tensors));
+  wait(handles);
+  return states;
+}
+
+void Client::Implementation::set_options(std::vector<UpdateOptions> groups) {
+  GYRE_CHECK(groups.size() == options_.size());
+  if (groups == options_) return;
+  for (std::size_t i = 0; i < groups.size(); ++i) UpdateRule(options_[i]).check_successor(UpdateRule(groups[i]));
+  for (const Table& table : setup_.tables) check_for_tables(groups[table.group]);
+  options_ = std::move(groups);
+  options_changed_ = true;
+}
+
+void Client::Implementation::ask_for_step(bool in_place, std::vector<bool> present, Handles& sent) {
+  if (std::ranges::find(present, false) == present.end()) present.clear();
+  internal::StepNotes notes{.present = std::move(present)};
+  if (std::exchange(options_changed_, false)) notes.groups = options_;
+  for (int server = 0; server < layout_.servers; ++server) {
+    notes.table_rows = tables_.rows_for(server);
+    Bytes& bytes = notes_[static_cast<std::size_t>(server)];
+    bytes = notes.is_empty() ? Bytes() : internal::encode(notes);
+    const bool shares = shares_[static_cast<std::size_t>(server)];
+    const RequestKind kind = in_place && shares ? RequestKind::kStepInPlace : RequestKind::kStep;
+    ask(server, {.kind = kind, .payload_bytes = bytes.size(), .step = steps_}, sent);
+    if (!bytes.empty()) send_payload(server, bytes, sent);
+  }
+}
+
+Client::Outcome Client::Implementation::step(Gradients gradients, Values results, std::vector<bool> present,
+                                             std::span<const Rows> rows) {
   check_sizes(gradients);
   check_sizes(results);
+  if (!present.empty()) GYRE_CHECK(present.size() == setup_.tensor_values.size() + setup_.tables.size());
+  tables_.prepare(rows);
   const bool traces = traced();
   const auto began = SteadyClock::now();
   std::vector<SteadyClock::time_point> blocks_began;
   const bool in_place = shared_ && lie_in_memory(gradients) && lie_in_memory(results);
   ++steps_;
+  Handles requests;
+  ask_for_step(in_place, std::move(present), requests);
   Handles sent;
-  for (int server = 0; server < layout_.servers; ++server) {
-    const bool shares = shares_[static_cast<std::size_t>(server)];
-    const RequestKind kind = in_place && shares ? RequestKind::kStepInPlace : RequestKind::kStep;
-    ask(server, {.kind = kind, .rate = rate, .step = steps_}, sent);
-  }
-  send_blocks(gradients, in_place, sent, traces ? &blocks_began : nullptr);
+  blocks_.send(gradients, in_place, sent, traces ? &blocks_began : nullptr);
   Handles arriving;
-  receive_blocks(results, in_place, arriving);
+  blocks_.receive(results, in_place, arriving);
+  tables_.exchange(requests);
   receive_verdict(arriving);
   std::exception_ptr failure;
-  try {
-    wait(sent);
-  } catch (const Error&) {
-    failure = std::current_exception();
-  }
-  wait(arriving);
+  const auto note_failure = [&](const auto& work) {  // All have to have arrived before this returns.
+    try {
+      work();
+    } catch (const Error&) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  note_failure([&] { wait(requests); });
+  note_failure([&] { wait(sent); });
+  note_failure([&] { changed_ = tables_.receive(); });
+  note_failure([&] { wait(arriving); });
   if (failure) std::rethrow_exception(failure);
-  for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    if (!in_place || !is_shared(block)) spread(block, results);
-  }
+  blocks_.spread(results, in_place);
   const Outcome outcome = outcome_of_step();
   if (traces) {
     trace_blocks(blocks_began, sent, arriving);
@@ -331,10 +333,9 @@ Client::Outcome Client::Implementation::outcome_of_step() const {
 
 void Client::Implementation::trace_blocks(const std::vector<SteadyClock::time_point>& began, const Handles& sent,
                                           const Handles& arriving) {
-  const std::size_t requests = sent.size() - blocks_.size();  // Before the blocks; behind the answers is the verdict.
-  for (std::size_t block = 0; block < blocks_.size(); ++block) {
+  for (std::size_t block = 0; block < began.size(); ++block) {  // Behind the answers is the verdict.
     trace_->add_block(block, {.began = began[block],
-                              .taken = sent[requests + block].take_result().finished,
+                              .taken = sent[block].take_result().finished,
                               .answered = arriving[block].take_result().finished});
   }
 }
@@ -377,12 +378,12 @@ void Client::Implementation::resume_at_servers() {
   wait(handles);
 }
 
-void Client::Implementation::settle(Values parameters) {
+void Client::Implementation::settle(Values parameters, Values tables) {
   const auto began = SteadyClock::now();
   pause();
   meetings_.meet(Meeting::kSettle, {});
-  if (setup_.update.rule != Rule::kAverage) {
-    pull(parameters);
+  if (setup_.rule() != Rule::kAverage) {
+    pull(parameters, tables);
     meetings_.meet(Meeting::kSettle, {});
   }
   if (traced()) trace_->add_call("SETTLE", began);
@@ -432,12 +433,18 @@ void Client::trace(std::shared_ptr<Timeline> timeline, std::span<const std::stri
 int Client::worker() const { return implementation_->worker(); }
 int Client::workers() const { return implementation_->workers(); }
 Client::Values Client::memory() { return implementation_->memory(); }
-void Client::initialise(Values parameters) { implementation_->initialise(parameters); }
-void Client::pull(Values parameters) { implementation_->pull(parameters); }
-Client::Outcome Client::step(Gradients gradients, Values results, double rate) {
-  return implementation_->step(gradients, results, rate);
+void Client::initialise(Values parameters, Values tables, std::span<const TensorState> states) {
+  implementation_->initialise(parameters, tables, states);
 }
-void Client::settle(Values parameters) { implementation_->settle(parameters); }
+void Client::pull(Values parameters, Values tables) { implementation_->pull(parameters, tables); }
+std::vector<TensorState> Client::pull_state() { return implementation_->pull_state(); }
+void Client::set_options(std::vector<UpdateOptions> groups) { implementation_->set_options(std::move(groups)); }
+Client::Outcome Client::step(Gradients gradients, Values results, std::vector<bool> present,
+                             std::span<const Rows> rows) {
+  return implementation_->step(gradients, results, std::move(present), rows);
+}
+const std::vector<Rows>& Client::changed_rows() const { return implementation_->changed_rows(); }
+void Client::settle(Values parameters, Values tables) { implementation_->settle(parameters, tables); }
 bool Client::announce() { return implementation_->announce(); }
 void Client::sum(std::span<double> values) { implementation_->sum(values); }
 void Client::broadcast(std::span<std::byte> bytes) { implementation_->broadcast(bytes); }

@@ -9,6 +9,7 @@
 
 #include "gyre/base/timeline.h"
 #include "gyre/group/group.h"
+#include "gyre/params/rows.h"
 #include "gyre/params/setup.h"
 
 namespace gyre::params {
@@ -34,7 +35,7 @@ class Connection {
 /// A worker's side of the parameter servers. Every wait ends when the group fails. Not thread-safe.
 ///
 /// Gradients and parameters are spans of float32, one for each tensor of the setup, in its order and of its sizes; what
-/// is not so is a bug of the caller.
+/// is not so is a bug of the caller. Whole tables are such spans, too, apart from the tensors.
 class Client {
  public:
   using Values = std::span<const std::span<float>>;
@@ -64,16 +65,22 @@ class Client {
   /// The values of the first worker, in their order, that has not left or died become the servers', and so everybody's.
   /// Collective among the workers, who are between two steps. Not with Rule::kAverage, where servers hold no
   /// parameters.
-  void initialise(Values parameters);
+  /// With `states`, of the tensors and then the tables, the first worker's become the optimizer's state; otherwise that
+  /// stays as it is.
+  void initialise(Values parameters, Values tables = {}, std::span<const TensorState> states = {});
 
   /// The servers' values as they are now. Not with Rule::kAverage.
-  void pull(Values parameters);
+  void pull(Values parameters, Values tables = {});
+
+  /// The optimizer's state, of the tensors and then the tables, as it is now: at no particular step, where others are
+  /// in one.
+  std::vector<TensorState> pull_state();
 
   /// Waits until all workers are here, and with all steps taken gives each of them the servers' values, the same ones:
   /// nobody goes on before everybody has them. Collective among the workers, however far apart their steps are, but in
   /// sync without backup workers, where they have to be equal (kMismatch on all). With Rule::kAverage `parameters` are
   /// left alone.
-  void settle(Values parameters);
+  void settle(Values parameters, Values tables = {});
 
   /// What has become of a step's gradients.
   struct Outcome {
@@ -86,10 +93,22 @@ class Client {
   /// of a step. If it will, the next call is step(); otherwise it is late, and the step is over for which it was meant.
   bool announce();
 
+  /// From the next step on these are the optimizer's options, by group. Error(kInvalidArgument) for those that cannot
+  /// follow the present ones (UpdateRule::check_successor()).
+  void set_options(std::vector<UpdateOptions> groups);
+
   /// One step: `gradients` go to the servers, and what they answer to `results`: the new parameters, or with
   /// Rule::kAverage the averaged gradients. Both directions run at the same time, block by block. `gradients` and
   /// `results` may be the same memory, tensor by tensor, and best are memory().
-  Outcome step(Gradients gradients, Values results, double rate);
+  /// `present`: which tensors, and then which tables, have a gradient; empty: all. Those of a step that nobody has are
+  /// left alone; a worker without one counts as zeros, which have to be there.
+  /// `rows`: by table, the gradients of some of its rows. Error(kInvalidArgument), before anything is sent, for rows
+  /// that the table does not have.
+  Outcome step(Gradients gradients, Values results, std::vector<bool> present = {}, std::span<const Rows> rows = {});
+
+  /// By table, the rows, in any order, that differ since the last step, pull or settlement of this worker, whoever has
+  /// changed them.
+  const std::vector<Rows>& changed_rows() const;
 
   /// Adds up what the workers that have not left give, in the order of the workers, in place. Each of them calls it as
   /// often, with as many values, however far apart their steps are, but in sync without backup workers, where they have

@@ -65,17 +65,13 @@ ConsistencyChoice parse_consistency(std::string_view text) {
 
 UpdateOptions outer_rule(OuterOptimizer outer, int workers) {
   constexpr double kNesterovMomentum = 0.9;
+  constexpr double kNesterovRate = 0.7;
   switch (outer) {
     case OuterOptimizer::kAverage: return {};
     case OuterOptimizer::kBmuf: return {.momentum = 1.0 - 1.0 / workers};
-    case OuterOptimizer::kNesterov: return {.momentum = kNesterovMomentum, .nesterov = true};
+    case OuterOptimizer::kNesterov: return {.rate = kNesterovRate, .momentum = kNesterovMomentum, .nesterov = true};
   }
   return {};
-}
-
-double outer_rate(OuterOptimizer outer) {
-  constexpr double kNesterovRate = 0.7;
-  return outer == OuterOptimizer::kNesterov ? kNesterovRate : 1.0;
 }
 
 }  // namespace gyre::params

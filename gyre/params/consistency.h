@@ -34,9 +34,7 @@ inline constexpr std::string_view kConsistencyForms =
 /// From one of kConsistencyForms. Error(kInvalidArgument) says what is wrong.
 ConsistencyChoice parse_consistency(std::string_view text);
 
-/// The outer optimizer as an update rule on "gradients" that are the common parameters minus the local ones, and its
-/// rate.
+/// The outer optimizer as an update rule on "gradients" that are the common parameters minus the local ones.
 UpdateOptions outer_rule(OuterOptimizer outer, int workers);
-double outer_rate(OuterOptimizer outer);
 
 }  // namespace gyre::params

@@ -40,8 +40,8 @@ TEST(Consistency, outer_rules_have_the_papers_constants) {
   EXPECT_EQ(outer_rule(OuterOptimizer::kBmuf, 4).momentum, 0.75);
   EXPECT_EQ(outer_rule(OuterOptimizer::kNesterov, 4).momentum, 0.9);
   EXPECT_TRUE(outer_rule(OuterOptimizer::kNesterov, 4).nesterov);
-  EXPECT_EQ(outer_rate(OuterOptimizer::kBmuf), 1);
-  EXPECT_EQ(outer_rate(OuterOptimizer::kNesterov), 0.7);
+  EXPECT_EQ(outer_rule(OuterOptimizer::kBmuf, 1).rate, 1);
+  EXPECT_EQ(outer_rule(OuterOptimizer::kNesterov, 1).rate, 0.7);
 }
 
 }  // namespace

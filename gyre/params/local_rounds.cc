@@ -13,7 +13,7 @@ namespace gyre::params {
 
 LocalRounds::LocalRounds(std::uint64_t steps, OuterOptimizer outer, int workers,
                          std::vector<std::uint64_t> tensor_values)
-    : steps_(steps), rule_(outer_rule(outer, workers)), rate_(outer_rate(outer)), tensors_(tensor_values.size()) {
+    : steps_(steps), rule_(outer_rule(outer, workers)), tensors_(tensor_values.size()) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const auto count = static_cast<std::size_t>(tensor_values[i]);
     tensors_[i].common.resize(count);
@@ -102,7 +102,7 @@ void LocalRounds::take_outer_step(Values differences, std::span<const float> not
       for (float& value : differences[i]) value /= contributing;
     }
     std::vector<std::span<float>> slots(tensors_[i].slots.begin(), tensors_[i].slots.end());
-    rule_.apply(tensors_[i].common, differences[i], slots, outer_steps_, rate_);
+    rule_.apply(tensors_[i].common, differences[i], slots, outer_steps_);
   }
 }
 

@@ -72,7 +72,6 @@ class LocalRounds {
 
   const std::uint64_t steps_;
   const UpdateRule rule_;
-  const double rate_;
   std::vector<Tensor> tensors_;
   std::uint64_t outer_steps_ = 0;
   std::uint64_t steps_alone_ = 0;

@@ -73,7 +73,7 @@ void HeldParameters::finish_step(Parameters parameters, const Wait& wait) {
   }
   // An announced gradient can still come too late if the worker has met others since.
   wait([this] {
-    if (!client_.step(read_only(memory_), memory_, 1).accepted) ++dropped_;
+    if (!client_.step(read_only(memory_), memory_).accepted) ++dropped_;
   });
   copy_memory_to(parameters);
 }
@@ -97,6 +97,6 @@ void AveragedTensors::set_present(std::size_t tensor, bool present) {
   if (!present) std::ranges::fill(memory_[tensor], 0.0F);
 }
 
-void AveragedTensors::average() { client_.step(read_only(memory_), memory_, 0); }
+void AveragedTensors::average() { client_.step(read_only(memory_), memory_); }
 
 }  // namespace gyre::params

@@ -17,12 +17,12 @@
 #include "gyre/group/messages/point_to_point.h"
 #include "gyre/params/internal/board.h"
 #include "gyre/params/internal/channel.h"
-#include "gyre/params/internal/outbox.h"
-#include "gyre/params/internal/pace.h"
 #include "gyre/params/internal/requests.h"
+#include "gyre/params/internal/session.h"
 #include "gyre/params/internal/shard.h"
-#include "gyre/params/internal/shared_values.h"
 #include "gyre/params/internal/stall_watch.h"
+#include "gyre/params/internal/step_notes.h"
+#include "gyre/params/internal/transfers.h"
 #include "gyre/params/internal/verdicts.h"
 
 namespace gyre::params {
@@ -52,17 +52,7 @@ class Server {
   }
 
  private:
-  /// What is on its way to one worker.
-  struct Session {
-    internal::Outbox outbox;
-    internal::Pace pace;
-    // Of the worker's own thread:
-    bool configured = false;
-    std::uint64_t steps = 0;
-    std::optional<internal::SharedValues> shared;  // Where the worker is on this host.
-    bool in_place = false;                         // The step that it is in.
-    std::vector<std::vector<float>> answers;       // By block, where the shard's own values do not stay.
-  };
+  using Session = internal::Session;
 
   void serve_worker(int worker);
   void serve_requests(int worker);
@@ -71,14 +61,14 @@ class Server {
   void agree(int worker, Bytes setup);
   void begin(const TrainingSetup& setup) GYRE_REQUIRES(mutex_);
   void share_values(int worker);
-  void set(int worker);
+  void set(int worker, const Request& request);
   void pull(int worker);
   void step(int worker, const Request& request);
   bool is_paced(const Session& session) const { return shard_->values_stay() && !session.in_place; }
   group::MessageHandle expect_gradient(int worker, std::size_t block);
-  void take_in_place(int worker, double rate);
-  void take_messages(int worker, double rate);
-  void take(int worker, std::size_t block, double rate);
+  void take_in_place(int worker);
+  void take_messages(int worker);
+  void take(int worker, std::size_t block);
   void announce(int worker);
   void resume(int worker);
   void give_to_board(int worker, const Request& request);
@@ -93,6 +83,8 @@ class Server {
             std::shared_ptr<const void> keeps = {});
   void answer(const std::vector<Ledger::Answer>& answers);
   void send_values(int worker, std::uint32_t block);
+  void send_rows(int worker, std::uint32_t block);
+  internal::Transfers transfers(int worker) { return {messages_, shard_for(worker)}; }
   void answer(const std::optional<Board::Sum>& sum);
   void answer_with_all_blocks(int worker);
   void carry_out(const Quorum::Verdict& verdict);
@@ -179,13 +171,14 @@ bool Server::answer_request(int worker, const Request& request) {
   }
   switch (request.kind) {
     case RequestKind::kConfigure: configure(worker, request); return true;
-    case RequestKind::kSet: set(worker); return true;
+    case RequestKind::kSet: set(worker, request); return true;
     case RequestKind::kPull: pull(worker); return true;
     case RequestKind::kStep:
     case RequestKind::kStepInPlace: step(worker, request); return true;
     case RequestKind::kAnnounce: announce(worker); return true;
     case RequestKind::kPause: answer(shard_for(worker).pause(worker)); return true;
     case RequestKind::kResume: resume(worker); return true;
+    case RequestKind::kState: transfers(worker).send_state(layout_.rank_of_worker(worker)); return true;
     case RequestKind::kSum: give_to_board(worker, request); return true;
     case RequestKind::kLeave: leave(worker); return false;
   }
@@ -218,7 +211,7 @@ void Server::begin(const TrainingSetup& setup) {
                                                          consistency.backup_workers, layout_.workers));
   }
   shard_ = std::make_unique<internal::Shard>(setup, server_, layout_.workers);
-  set_ = setup.update.rule == Rule::kAverage;  // There is nothing to set.
+  set_ = setup.rule() == Rule::kAverage;  // There is nothing to set.
   if (consistency.kind == Consistency::kSync && consistency.backup_workers == 0) board_.require_equal_steps();
   if (consistency.needs_quorum()) {
     verdicts_ = std::make_unique<internal::Verdicts>(
@@ -275,14 +268,9 @@ internal::Shard& Server::shard_for(int worker) const {
 }
 
 /// While the workers meet, so nobody steps. What comes from a worker that dies meanwhile is overwritten by another one.
-void Server::set(int worker) {
-  internal::Shard& shard = shard_for(worker);
-  std::vector<float> values;
-  for (std::size_t block = 0; block < shard.blocks(); ++block) {
-    values.resize(shard.values(block).size());
-    receive(worker, internal::tag_of_block(shard.number_of(block)), std::as_writable_bytes(std::span(values)));
-    shard.set(block, values);
-  }
+void Server::set(int worker, const Request& request) {
+  transfers(worker).receive_parameters(layout_.rank_of_worker(worker));
+  if (request.step == 1) transfers(worker).receive_state(layout_.rank_of_worker(worker));
   const MutexLock lock(mutex_);
   set_ = true;
   changed_.notify_all();
@@ -300,7 +288,9 @@ void Server::pull(int worker) {
   }
   wait_until_set();
   shard_->resume(worker);
-  sessions_[static_cast<std::size_t>(worker)].in_place = false;
+  Session& session = sessions_[static_cast<std::size_t>(worker)];
+  session.in_place = false;
+  session.pulls = true;
   if (verdicts_) return verdicts_->ready(worker, true);
   answer_with_all_blocks(worker);
 }
@@ -318,20 +308,21 @@ void Server::step(int worker, const Request& request) {
   if (session.in_place && !session.shared) {
     throw Error(ErrorCode::kProtocol, "a worker of another host has no memory in common with this server");
   }
-  shard_->begin_step(worker, session.in_place);
+  session.pulls = false;
+  internal::StepNotes notes;
+  if (request.payload_bytes > 0) notes = internal::decode_notes(receive_payload(worker, request), shard_->setup());
+  shard_->begin_step(worker, session.in_place, std::move(notes));
   if (session.in_place) {
-    take_in_place(worker, request.rate);
+    take_in_place(worker);
   } else {
-    take_messages(worker, request.rate);
+    take_messages(worker);
   }
-  if (!verdicts_) return;
-  shard_->note_rate(worker, request.rate);
-  verdicts_->ready(worker, false);
+  if (verdicts_) verdicts_->ready(worker, false);
 }
 
 /// The thread of the last worker to hand in a block sums it. Each worker begins at another block, so that all threads
 /// sum some of them.
-void Server::take_in_place(int worker, double rate) {
+void Server::take_in_place(int worker) {
   const std::size_t blocks = shard_->blocks();
   const auto workers = static_cast<std::size_t>(layout_.workers);
   std::vector<group::MessageHandle> arriving;
@@ -339,11 +330,11 @@ void Server::take_in_place(int worker, double rate) {
   for (std::size_t i = 0; i < blocks; ++i) {
     const std::size_t block = (i + blocks * static_cast<std::size_t>(worker) / workers) % blocks;
     arriving[block].wait();
-    take(worker, block, rate);
+    take(worker, block);
   }
 }
 
-void Server::take_messages(int worker, double rate) {
+void Server::take_messages(int worker) {
   const std::size_t blocks = shard_->blocks();
   const std::size_t at_once =
       shard_->values_stay() ? std::min<std::size_t>(internal::Pace::kMostUnanswered, blocks) : blocks;
@@ -351,7 +342,7 @@ void Server::take_messages(int worker, double rate) {
   while (arriving.size() < at_once) arriving.push_back(expect_gradient(worker, arriving.size()));
   for (std::size_t block = 0; block < blocks; ++block) {
     arriving[block].wait();
-    take(worker, block, rate);
+    take(worker, block);
     if (arriving.size() == blocks) continue;
     sessions_[static_cast<std::size_t>(worker)].pace.wait(group_.abort_signal());
     arriving.push_back(expect_gradient(worker, arriving.size()));
@@ -359,18 +350,18 @@ void Server::take_messages(int worker, double rate) {
 }
 
 /// The worker's gradient of this block is there.
-void Server::take(int worker, std::size_t block, double rate) {
-  if (!verdicts_) answer(shard_->hand_in(worker, block, rate));
+void Server::take(int worker, std::size_t block) {
+  if (verdicts_) return shard_->check_gradient(worker, block);
+  answer(shard_->hand_in(worker, block));
 }
 
 group::MessageHandle Server::expect_gradient(int worker, std::size_t block) {
   Session& session = sessions_[static_cast<std::size_t>(worker)];
   const int rank = layout_.rank_of_worker(worker);
   const std::int64_t tag = internal::tag_of_block(shard_->number_of(block));
-  if (session.in_place) return messages_.receive(rank, tag, internal::kInPlaceType, {});
+  if (session.in_place && !shard_->is_table(block)) return messages_.receive(rank, tag, internal::kInPlaceType, {});
   if (is_paced(session)) session.pace.expect();
-  return messages_.receive(rank, tag, internal::kBytesType,
-                           std::as_writable_bytes(shard_->gradient_place(worker, block)));
+  return messages_.receive(rank, tag, internal::kBytesType, shard_->gradient_place(worker, block));
 }
 
 void Server::answer_with_all_blocks(int worker) {
@@ -404,6 +395,7 @@ void Server::answer(const std::vector<Ledger::Answer>& answers) {
 }
 
 void Server::send_values(int worker, std::uint32_t block) {
+  if (shard_->is_table(block)) return send_rows(worker, block);
   Session& session = sessions_[static_cast<std::size_t>(worker)];
   const std::int64_t tag = internal::tag_of_block(shard_->number_of(block));
   if (session.in_place) {
@@ -418,6 +410,16 @@ void Server::send_values(int worker, std::uint32_t block) {
     values = copy;
   }
   send(worker, tag, internal::kBytesType, std::as_bytes(values));
+}
+
+/// Of a table: all, or those that have changed.
+void Server::send_rows(int worker, std::uint32_t block) {
+  Session& session = sessions_[static_cast<std::size_t>(worker)];
+  const int rank = layout_.rank_of_worker(worker);
+  if (watch_) watch_->answered(worker);
+  if (!session.pulls) return transfers(worker).send_changes(rank, worker, block, session.outbox);
+  shard_->table(block).forget_changes(worker);
+  transfers(worker).send_table(rank, block, session.outbox);
 }
 
 void Server::announce(int worker) {

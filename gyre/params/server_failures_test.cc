@@ -23,13 +23,13 @@ TEST_P(Survivors, go_on_when_a_worker_dies_between_any_two_messages) {
   const Layout layout{.workers = 3, .servers = 2};
   for (const int died_at : {0, 1, 2}) {
     std::atomic<int> finished = 0;
-    run(layout, setup_of(2, {}, GetParam()), [&](Client& client) {
+    run(layout, setup_of(2, {.rate = 0.1}, GetParam()), [&](Client& client) {
       Tensors parameters = first_parameters();
       client.initialise(spans(parameters));
       for (int step = 0; step < 4; ++step) {
         if (client.worker() == died_at && step == 2) throw Error(ErrorCode::kIo, "the disk is full");
         const Tensors gradients = gradients_of(parameters, client.worker(), step);
-        take_step(client, in_turns(client.worker(), step), gradients, parameters, 0.1);
+        take_step(client, in_turns(client.worker(), step), gradients, parameters);
       }
       std::vector<double> sum = {1};
       client.sum(sum);
@@ -52,15 +52,15 @@ INSTANTIATE_TEST_SUITE_P(ParameterServers, Survivors,
 
 TEST(ParameterServers, in_sync_the_survivors_average_over_themselves) {
   const Layout layout{.workers = 3, .servers = 2};
-  run(layout, setup_of(2, {}, {.survives_losses = true}), [&](Client& client) {
+  run(layout, setup_of(2, {.rate = -1}, {.survives_losses = true}), [&](Client& client) {
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
     Tensors gradients = zeros();
     gradients[1][100] = static_cast<float>(client.worker());
-    take_step(client, in_turns(client.worker(), 0), gradients, parameters, -1);
+    take_step(client, in_turns(client.worker(), 0), gradients, parameters);
     EXPECT_EQ(parameters[1][100], 1) << "the mean of 0, 1 and 2";
     if (client.worker() == 2) throw Error(ErrorCode::kIo, "the disk is full");
-    const Client::Outcome outcome = take_step(client, true, gradients, parameters, -1);
+    const Client::Outcome outcome = take_step(client, true, gradients, parameters);
     EXPECT_EQ(parameters[1][100], 1.5F) << "and that of 0 and 1";
     EXPECT_THAT(outcome.contributors, testing::ElementsAre(0, 1));
   });
@@ -78,7 +78,8 @@ TEST(ParameterServers, workers_that_disagree_fail_with_one_message) {
     Client client(group, layout, setup_of(2, {}));
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
-    client.step(views(parameters), spans(parameters), 0.1 * (1 + group.rank()));
+    client.set_options({{.rate = 0.1 * (1 + group.rank())}});
+    client.step(views(parameters), spans(parameters));
   });
   EXPECT_THAT(rates, HasSubstr("in sync all workers have to use the same one"));
   const std::string servers = failure_of(layout, [&](group::Group& group) { Client(group, layout, setup_of(1, {})); });
@@ -92,7 +93,7 @@ TEST(ParameterServers, a_worker_that_fails_ends_the_servers_and_the_others_with_
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
     if (group.rank() == 1) throw Error(ErrorCode::kIo, "the disk of worker 1 is full");
-    client.step(views(parameters), spans(parameters), 0.1);
+    client.step(views(parameters), spans(parameters));
   });
   EXPECT_THAT(failure, HasSubstr("the disk of worker 1 is full"));
 }
@@ -134,7 +135,7 @@ TEST(ParameterServers, unequal_numbers_of_steps_in_sync_are_refused_with_both_co
     const std::string failure = failure_of(layout, [&](group::Group& group) {
       Client client(group, layout, setup);
       Tensors gradients = zeros();
-      for (int step = 0; step < 2 + client.worker(); ++step) take_step(client, true, gradients, gradients, 0);
+      for (int step = 0; step < 2 + client.worker(); ++step) take_step(client, true, gradients, gradients);
       client.settle(spans(gradients));
     });
     EXPECT_THAT(failure, testing::ContainsRegex("worker 0 is at settle.. after 2 steps, and worker [12] takes step 3"));
@@ -168,8 +169,8 @@ TEST(ParameterServers, a_wait_for_another_worker_is_reported_and_ends_the_job_af
       if (layout.is_server(group.rank())) return static_cast<void>(serve(group, layout, options));
       Client client(group, layout, setup_of(2, {.rule = Rule::kAverage}));
       Tensors gradients = zeros();
-      take_step(client, true, gradients, gradients, 0);
-      if (client.worker() == 0) take_step(client, true, gradients, gradients, 0);
+      take_step(client, true, gradients, gradients);
+      if (client.worker() == 0) take_step(client, true, gradients, gradients);
       while (!group.abort_signal().reason()) std::this_thread::yield();  // Worker 1 computes.
       group.abort_signal().throw_if_triggered();
     });
@@ -198,7 +199,7 @@ TEST(ParameterServers, settle_waits_for_the_worker_with_the_most_steps) {
       for (int epoch = 0; epoch < 3; ++epoch) {
         for (int step = 0; step < 4 * client.worker(); ++step) {
           gradients[1][100] = -1;
-          take_step(client, in_turns(client.worker(), step), gradients, parameters, 1);
+          take_step(client, in_turns(client.worker(), step), gradients, parameters);
         }
         client.settle(spans(parameters));
         if (consistency.backup_workers == 0) {

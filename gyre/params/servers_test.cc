@@ -14,7 +14,8 @@ namespace {
 
 TEST(ParameterServers, sync_is_one_process_bit_for_bit_whatever_the_servers) {
   for (const UpdateOptions& update :
-       {UpdateOptions{}, UpdateOptions{.momentum = 0.9, .weight_decay = 0.01}, UpdateOptions{.rule = Rule::kAdam}}) {
+       {UpdateOptions{.rate = 0.1}, UpdateOptions{.rate = 0.1, .momentum = 0.9, .weight_decay = 0.01},
+        UpdateOptions{.rule = Rule::kAdam, .rate = 0.1}}) {
     for (const int workers : {1, 3}) {
       const Tensors alone = train_alone(workers, update, 4);
       for (const int servers : {1, 2, 3}) {
@@ -35,7 +36,7 @@ TEST(ParameterServers, average_answers_with_the_mean_gradient) {
             for (int step = 0; step < 4; ++step) {
               Tensors gradients = zeros();
               for (auto& tensor : gradients) tensor.assign(tensor.size(), static_cast<float>(client.worker() + step));
-              take_step(client, in_memory(client.worker(), step), gradients, gradients, 0);
+              take_step(client, in_memory(client.worker(), step), gradients, gradients);
               for (const auto& tensor : gradients) {
                 ASSERT_EQ(tensor, std::vector<float>(tensor.size(), static_cast<float>(1 + step)));
               }
@@ -46,56 +47,18 @@ TEST(ParameterServers, average_answers_with_the_mean_gradient) {
   }
 }
 
-TEST(ParameterServers, averaging_parameters_in_each_step_is_averaging_gradients_where_the_rule_is_linear) {
-  // x = x0 - rate * mean(g) either way. The mean of the workers' velocities is the velocity of their mean gradient, so
-  // momentum changes nothing; the root in Adam does.
-  const Layout layout{.workers = 2, .servers = 1};
-  const auto averaged = [&](const UpdateOptions& update) {
-    Tensors result;
-    run(layout, setup_of(1, {.rule = Rule::kReplace}), [&](Client& client) {
-      Tensors parameters = first_parameters();
-      client.initialise(spans(parameters));
-      const UpdateRule local(update);
-      std::vector<Tensors> slots(local.slots(), zeros());
-      for (int step = 0; step < 3; ++step) {
-        const Tensors gradients = gradients_of(parameters, client.worker(), step);
-        for (std::size_t i = 0; i < parameters.size(); ++i) {
-          std::vector<std::span<float>> state;
-          for (Tensors& slot : slots) state.emplace_back(slot[i]);
-          local.apply(parameters[i], gradients[i], state, static_cast<std::uint64_t>(step) + 1, 0.1);
-        }
-        client.step(views(parameters), spans(parameters), 0);
-      }
-      if (client.worker() == 0) result = parameters;
-    });
-    return result;
-  };
-  const auto largest_difference = [](const Tensors& a, const Tensors& b) {
-    float largest = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      for (std::size_t k = 0; k < a[i].size(); ++k) largest = std::max(largest, std::abs(a[i][k] - b[i][k]));
-    }
-    return largest;
-  };
-  const UpdateOptions momentum{.momentum = 0.9};
-  const UpdateOptions adam{.rule = Rule::kAdam};
-  EXPECT_LT(largest_difference(averaged({}), train_alone(2, {}, 3)), 1e-6F);
-  EXPECT_LT(largest_difference(averaged(momentum), train_alone(2, momentum, 3)), 1e-6F);
-  EXPECT_GT(largest_difference(averaged(adam), train_alone(2, adam, 3)), 1e-2F);
-}
-
 TEST(ParameterServers, async_with_one_worker_is_serial_training_without_staleness) {
   const Layout layout{.workers = 1, .servers = 2};
   Tensors parameters = first_parameters();
   const auto statistics =
-      run(layout, setup_of(2, {.momentum = 0.9}, {.kind = Consistency::kAsync}), [&](Client& client) {
+      run(layout, setup_of(2, {.rate = 0.1, .momentum = 0.9}, {.kind = Consistency::kAsync}), [&](Client& client) {
         client.initialise(spans(parameters));
         for (int step = 0; step < 5; ++step) {
           const Tensors gradients = gradients_of(parameters, 0, step);
-          client.step(views(gradients), spans(parameters), 0.1);
+          client.step(views(gradients), spans(parameters));
         }
       });
-  EXPECT_EQ(parameters, train_alone(1, {.momentum = 0.9}, 5));
+  EXPECT_EQ(parameters, train_alone(1, {.rate = 0.1, .momentum = 0.9}, 5));
   for (const ServerStatistics& server : statistics) {
     ASSERT_EQ(server.staleness.size(), 1U);
     EXPECT_EQ(server.staleness.begin()->first, 0U);
@@ -118,7 +81,7 @@ TEST_P(Unsynchronised, every_gradient_is_applied_exactly_once) {
     const int steps = 10 + 5 * client.worker();
     for (int step = 0; step < steps; ++step) {
       const float before = parameters[0][0];
-      take_step(client, in_turns(client.worker(), step), gradients, parameters, 1);
+      take_step(client, in_turns(client.worker(), step), gradients, parameters);
       EXPECT_GE(parameters[0][0], before + 1) << "a worker does not see its own update";
     }
     total += steps;
@@ -142,13 +105,13 @@ INSTANTIATE_TEST_SUITE_P(All, Unsynchronised,
 
 TEST(ParameterServers, a_worker_that_has_run_out_of_data_is_waited_for_by_nobody) {
   const Layout layout{.workers = 3, .servers = 2};
-  run(layout, setup_of(2, {}), [&](Client& client) {
+  run(layout, setup_of(2, {.rate = -1}), [&](Client& client) {
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
     Tensors gradients = zeros();
     for (auto& tensor : gradients) tensor.assign(tensor.size(), static_cast<float>(client.worker()));
     for (int step = 0; step < 2 + client.worker(); ++step) {
-      take_step(client, in_turns(client.worker(), step), gradients, parameters, -1);
+      take_step(client, in_turns(client.worker(), step), gradients, parameters);
     }
     // Two steps with the mean of 0, 1 and 2, one with that of 1 and 2, one with 2 alone.
     constexpr std::array kExpected = {2.0F, 3.5F, 5.5F};
@@ -182,7 +145,7 @@ TEST(ParameterServers, with_a_backup_worker_the_late_one_is_told_and_catches_up)
   std::latch all_have_parameters(3);
   std::latch others_are_through(2);
   Tensors after_three_steps;
-  run(layout, setup_of(2, {}, {.backup_workers = 1}), [&](Client& client) {
+  run(layout, setup_of(2, {.rate = -1}, {.backup_workers = 1}), [&](Client& client) {
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
     all_have_parameters.arrive_and_wait();
@@ -190,12 +153,12 @@ TEST(ParameterServers, with_a_backup_worker_the_late_one_is_told_and_catches_up)
     gradients[1][100] = static_cast<float>(client.worker() + 1);
     if (client.worker() == 2) {
       others_are_through.wait();
-      EXPECT_FALSE(take_step(client, true, gradients, parameters, -1).accepted);
+      EXPECT_FALSE(take_step(client, true, gradients, parameters).accepted);
       EXPECT_EQ(parameters, after_three_steps);
       return;
     }
     for (int step = 0; step < 3; ++step) {
-      const Client::Outcome outcome = take_step(client, in_turns(client.worker(), step), gradients, parameters, -1);
+      const Client::Outcome outcome = take_step(client, in_turns(client.worker(), step), gradients, parameters);
       EXPECT_TRUE(outcome.accepted);
       EXPECT_THAT(outcome.contributors, testing::ElementsAre(0, 1));
     }
@@ -204,7 +167,7 @@ TEST(ParameterServers, with_a_backup_worker_the_late_one_is_told_and_catches_up)
     others_are_through.count_down();
     others_are_through.wait();
     if (client.worker() == 0) return;
-    client.step(views(gradients), spans(parameters), -1);  // Worker 0 has left, and worker 2 does so.
+    client.step(views(gradients), spans(parameters));  // Worker 0 has left, and worker 2 does so.
   });
 }
 
@@ -213,12 +176,12 @@ TEST(ParameterServers, a_worker_that_never_trains_holds_up_nobody) {
   group::run_in_process(layout.size(), [&](group::Group& group) {
     if (layout.is_server(group.rank())) return static_cast<void>(serve(group, layout));
     if (layout.worker_of(group.rank()) == 1) return Connection(group, layout).leave_without_training();
-    Client client(group, layout, setup_of(2, {}));
+    Client client(group, layout, setup_of(2, {.rate = -1}));
     Tensors parameters = zeros();
     client.initialise(spans(parameters));
     Tensors gradients = zeros();
     gradients[0][0] = 1;
-    client.step(views(gradients), spans(parameters), -1);
+    client.step(views(gradients), spans(parameters));
     EXPECT_EQ(parameters[0][0], 1);
   });
 }

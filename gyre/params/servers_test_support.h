@@ -54,18 +54,16 @@ inline std::vector<std::span<const float>> views(const Tensors& tensors) { retur
 inline TrainingSetup setup_of(int servers, const UpdateOptions& update, const ConsistencyOptions& consistency = {}) {
   return {.tensor_values = kSizes,
           .shards = {.servers = servers, .values_per_block = 40},
-          .update = update,
+          .groups = {update},
           .consistency = consistency};
 }
 
 /// A step with the worker's own tensors, or in memory that the servers of its host share.
-inline Client::Outcome take_step(Client& client, bool in_memory, const Tensors& gradients, Tensors& parameters,
-                                 double rate) {
-  if (!in_memory) return client.step(views(gradients), spans(parameters), rate);
+inline Client::Outcome take_step(Client& client, bool in_memory, const Tensors& gradients, Tensors& parameters) {
+  if (!in_memory) return client.step(views(gradients), spans(parameters));
   const Client::Values memory = client.memory();
   for (std::size_t i = 0; i < memory.size(); ++i) std::ranges::copy(gradients[i], memory[i].begin());
-  Client::Outcome outcome =
-      client.step(std::vector<std::span<const float>>(memory.begin(), memory.end()), memory, rate);
+  Client::Outcome outcome = client.step(std::vector<std::span<const float>>(memory.begin(), memory.end()), memory);
   for (std::size_t i = 0; i < memory.size(); ++i) std::ranges::copy(memory[i], parameters[i].begin());
   return outcome;
 }
@@ -132,7 +130,7 @@ inline Tensors train_alone(int workers, const UpdateOptions& update, int steps) 
                           {.divisor = static_cast<double>(workers)});
       std::vector<std::span<float>> state;
       for (Tensors& slot : slots) state.emplace_back(slot[i]);
-      rule.apply(parameters[i], mean, state, static_cast<std::uint64_t>(step) + 1, 0.1);
+      rule.apply(parameters[i], mean, state, static_cast<std::uint64_t>(step) + 1);
     }
   }
   return parameters;
@@ -148,7 +146,7 @@ inline Tensors train_with_servers(const Layout& layout, const UpdateOptions& upd
         client.initialise(spans(parameters));
         for (int step = 0; step < steps; ++step) {
           const Tensors gradients = gradients_of(parameters, client.worker(), step);
-          take_step(client, in_memory(client.worker(), step), gradients, parameters, 0.1);
+          take_step(client, in_memory(client.worker(), step), gradients, parameters);
         }
         results[static_cast<std::size_t>(client.worker())] = parameters;
       },

@@ -2,50 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <bit>
-
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/params/internal/step_notes.h"
 
 namespace gyre::params {
+
+using internal::read_update;
+using internal::write_update;
+
 namespace {
 
-constexpr std::uint8_t kVersion = 4;
+constexpr std::uint8_t kVersion = 5;
 constexpr int kMostBackupWorkers = 1 << 16;
 constexpr std::uint32_t kMostTensors = 1 << 20;
 constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;
 
-enum Flag : std::uint8_t { kNesterov = 1, kKeras = 2, kCentered = 4, kAmsgrad = 8 };
-
-void write_number(ByteWriter& writer, double number) { writer.u64(std::bit_cast<std::uint64_t>(number)); }
-double read_number(ByteReader& reader) { return std::bit_cast<double>(reader.u64()); }
-
-void write_update(ByteWriter& writer, const UpdateOptions& update) {
-  writer.u8(static_cast<std::uint8_t>(update.rule));
-  writer.u8(static_cast<std::uint8_t>((update.nesterov ? kNesterov : 0) | (update.keras_momentum ? kKeras : 0) |
-                                      (update.centered ? kCentered : 0) | (update.amsgrad ? kAmsgrad : 0)));
-  for (const double number : {update.momentum, update.dampening, update.weight_decay, update.alpha, update.beta1,
-                              update.beta2, update.epsilon, update.lr_decay, update.initial_accumulator}) {
-    write_number(writer, number);
-  }
-}
-
-UpdateOptions read_update(ByteReader& reader) {
-  UpdateOptions update;
-  const std::uint8_t rule = reader.u8();
-  if (rule >= kRules) throw Error(ErrorCode::kCorruptData, fmt::format("a setup has update rule {}", rule));
-  update.rule = static_cast<Rule>(rule);
-  const std::uint8_t flags = reader.u8();
-  update.nesterov = (flags & kNesterov) != 0;
-  update.keras_momentum = (flags & kKeras) != 0;
-  update.centered = (flags & kCentered) != 0;
-  update.amsgrad = (flags & kAmsgrad) != 0;
-  for (double* number : {&update.momentum, &update.dampening, &update.weight_decay, &update.alpha, &update.beta1,
-                         &update.beta2, &update.epsilon, &update.lr_decay, &update.initial_accumulator}) {
-    *number = read_number(reader);
-  }
-  return update;
-}
+constexpr std::uint32_t kMostGroups = 1 << 16;
+constexpr std::uint32_t kMostTables = 1 << 16;
 
 template <typename Value>
 Value read_choice(ByteReader& reader, Value last, std::string_view what) {
@@ -56,10 +30,41 @@ Value read_choice(ByteReader& reader, Value last, std::string_view what) {
   return static_cast<Value>(choice);
 }
 
-std::uint32_t read_tensor_count(ByteReader& reader) {
+std::uint32_t read_count(ByteReader& reader, std::uint32_t most, std::string_view of) {
   const std::uint32_t count = reader.u32();
-  if (count > kMostTensors) throw Error(ErrorCode::kCorruptData, fmt::format("a setup has {} tensors", count));
+  if (count > most) throw Error(ErrorCode::kCorruptData, fmt::format("a setup has {} {}", count, of));
   return count;
+}
+
+void check_sizes(const TrainingSetup& setup) {
+  std::uint64_t total = 0;
+  const auto add = [&](std::uint64_t values) {
+    if (values > kMostValues - total) {
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("the parameters have more than {} values", kMostValues));
+    }
+    total += values;
+  };
+  for (const std::uint64_t values : setup.tensor_values) add(values);
+  for (const Table& table : setup.tables) {
+    if (table.rows > kMostTableRows || table.columns == 0 || table.columns > kMostValues) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("a table of {} rows of {} values: at most {} rows are possible", table.rows,
+                              table.columns, kMostTableRows));
+    }
+    add(table.rows * table.columns);
+  }
+  if (total == 0) throw Error(ErrorCode::kInvalidArgument, "there are no parameters to share among servers");
+}
+
+void check_groups(const TrainingSetup& setup) {
+  bool fits = !setup.groups.empty() &&
+              (setup.group_of_tensor.empty() || setup.group_of_tensor.size() == setup.tensor_values.size());
+  for (const std::uint32_t group : setup.group_of_tensor) fits = fits && group < setup.groups.size();
+  for (const Table& table : setup.tables) fits = fits && table.group < setup.groups.size();
+  for (const UpdateOptions& group : setup.groups) fits = fits && group.rule == setup.groups.front().rule;
+  if (!fits) throw Error(ErrorCode::kInvalidArgument, "the tensors are not all in groups of one optimizer");
+  for (const UpdateOptions& group : setup.groups) static_cast<void>(UpdateRule(group));
+  for (const Table& table : setup.tables) check_for_tables(setup.groups[table.group]);
 }
 
 }  // namespace
@@ -70,16 +75,27 @@ std::uint64_t checksum_of_names(std::span<const std::string> names) {
   return checksum;
 }
 
+std::uint64_t rows_of_server(const Table& table, int server, int servers) {
+  const auto first = static_cast<std::uint64_t>(server);
+  const auto every = static_cast<std::uint64_t>(servers);
+  return table.rows > first ? (table.rows - first - 1) / every + 1 : 0;
+}
+
+void check_for_tables(const UpdateOptions& options) {
+  const bool fits = options.rule == Rule::kAdagrad || (options.rule == Rule::kSgd && options.momentum == 0);
+  if (fits && options.weight_decay == 0) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("sparse gradients need SGD without momentum, or Adagrad, both without weight decay: '{}' with "
+                  "momentum {} and weight decay {} changes rows that a step does not touch",
+                  rule_name(options.rule), options.momentum, options.weight_decay));
+}
+
 void check(const TrainingSetup& setup) {
-  std::uint64_t total = 0;
-  for (const std::uint64_t values : setup.tensor_values) {
-    if (values > kMostValues - total) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("the parameters have more than {} values", kMostValues));
-    }
-    total += values;
-  }
-  const Rule rule = setup.update.rule;
-  if (setup.consistency.kind != Consistency::kSync && (rule == Rule::kAverage || rule == Rule::kReplace)) {
+  check_groups(setup);
+  check_sizes(setup);
+  const Rule rule = setup.rule();
+  if (setup.consistency.kind != Consistency::kSync && rule == Rule::kAverage) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("'{}' averages the workers' values, for which all of them must be there: without sync, "
                             "choose an optimizer that runs on the servers",
@@ -93,7 +109,6 @@ void check(const TrainingSetup& setup) {
                             "which hold the parameters for the workers that come too late",
                             backup, rule_name(rule)));
   }
-  static_cast<void>(UpdateRule(setup.update));
   static_cast<void>(divide_into_blocks(setup.tensor_values, setup.shards));
 }
 
@@ -105,10 +120,16 @@ Bytes encode(const TrainingSetup& setup) {
   writer.u64(setup.names);
   writer.u32(static_cast<std::uint32_t>(setup.shards.servers));
   writer.u64(setup.shards.values_per_block);
-  writer.u8(static_cast<std::uint8_t>(setup.shards.placement));
-  writer.u32(static_cast<std::uint32_t>(setup.shards.server_of_tensor.size()));
-  for (const int server : setup.shards.server_of_tensor) writer.u32(static_cast<std::uint32_t>(server));
-  write_update(writer, setup.update);
+  writer.u32(static_cast<std::uint32_t>(setup.groups.size()));
+  for (const UpdateOptions& group : setup.groups) write_update(writer, group);
+  writer.u32(static_cast<std::uint32_t>(setup.group_of_tensor.size()));
+  for (const std::uint32_t group : setup.group_of_tensor) writer.u32(group);
+  writer.u32(static_cast<std::uint32_t>(setup.tables.size()));
+  for (const Table& table : setup.tables) {
+    writer.u64(table.rows);
+    writer.u64(table.columns);
+    writer.u32(table.group);
+  }
   writer.u8(static_cast<std::uint8_t>(setup.consistency.kind));
   writer.u64(setup.consistency.staleness);
   writer.u32(static_cast<std::uint32_t>(setup.consistency.backup_workers));
@@ -124,15 +145,25 @@ TrainingSetup decode_setup(std::span<const std::byte> bytes) {
                                                      version, kVersion));
   }
   TrainingSetup setup;
-  for (std::uint32_t left = read_tensor_count(reader); left > 0; --left) setup.tensor_values.push_back(reader.u64());
+  for (std::uint32_t left = read_count(reader, kMostTensors, "tensors"); left > 0; --left) {
+    setup.tensor_values.push_back(reader.u64());
+  }
   setup.names = reader.u64();
   setup.shards.servers = static_cast<int>(reader.u32());
   setup.shards.values_per_block = reader.u64();
-  setup.shards.placement = read_choice(reader, Placement::kExplicit, "placement");
-  for (std::uint32_t left = read_tensor_count(reader); left > 0; --left) {
-    setup.shards.server_of_tensor.push_back(static_cast<int>(reader.u32()));
+  setup.groups.clear();
+  for (std::uint32_t left = read_count(reader, kMostGroups, "groups of tensors"); left > 0; --left) {
+    setup.groups.push_back(read_update(reader));
   }
-  setup.update = read_update(reader);
+  for (std::uint32_t left = read_count(reader, kMostTensors, "tensors in groups"); left > 0; --left) {
+    setup.group_of_tensor.push_back(reader.u32());
+  }
+  for (std::uint32_t left = read_count(reader, kMostTables, "tables"); left > 0; --left) {
+    Table& table = setup.tables.emplace_back();
+    table.rows = reader.u64();
+    table.columns = reader.u64();
+    table.group = reader.u32();
+  }
   setup.consistency.kind = read_choice(reader, Consistency::kBounded, "consistency");
   setup.consistency.staleness = reader.u64();
   setup.consistency.backup_workers = static_cast<int>(reader.u32());

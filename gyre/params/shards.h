@@ -25,18 +25,9 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-/// Which server gets which block.
-enum class Placement : std::uint8_t {
-  kRoundRobin,  ///< One after the other.
-  kByBytes,     ///< The one with the fewest bytes so far; of several, the first.
-  kExplicit,    ///< As ShardOptions::server_of_tensor says.
-};
-
 struct ShardOptions {
   int servers = 1;
   std::uint64_t values_per_block = std::uint64_t{1} << 20;  ///< At most; 4 MB of float32.
-  Placement placement = Placement::kByBytes;
-  std::vector<int> server_of_tensor{};  ///< Of kExplicit: a server for each tensor, whose blocks all go there.
 };
 
 inline constexpr int kMostServers = 1 << 16;
@@ -44,9 +35,9 @@ inline constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 16;
 
 /// Divides tensors with these numbers of values into blocks, and the blocks among servers. Every value is in exactly
 /// one block. Tensors larger than a block are split into pieces of nearly equal size; neighbouring smaller ones share a
-/// block. The blocks are in the order of their tensors. Pure: the same on every worker and server. Tensors without
-/// values have no block. Error(kInvalidArgument) where there are no servers or more than kMostServers, no values at
-/// all, about kMostBlocks or more blocks, or an explicit placement that does not fit.
+/// block, in the order of their tensors; each goes to the server with the fewest values so far, of several to the
+/// first. Pure: the same on every worker and server. Tensors without values have no block. Error(kInvalidArgument)
+/// where there are no servers or more than kMostServers, or about kMostBlocks or more blocks.
 std::vector<Block> divide_into_blocks(std::span<const std::uint64_t> tensor_values, const ShardOptions& options);
 
 }  // namespace gyre::params

@@ -17,28 +17,18 @@ using testing::ElementsAre;
 
 TEST(Shards, a_large_tensor_is_split_and_small_ones_share_a_block) {
   const std::vector<std::uint64_t> tensors = {3, 4, 25, 0, 2};
-  const std::vector<Block> blocks =
-      divide_into_blocks(tensors, {.servers = 2, .values_per_block = 10, .placement = Placement::kRoundRobin});
+  const std::vector<Block> blocks = divide_into_blocks(tensors, {.servers = 2, .values_per_block = 10});
   EXPECT_THAT(blocks, ElementsAre(Block{0, {{0, 0, 3}, {1, 0, 4}}, 7}, Block{1, {{2, 0, 9}}, 9},
                                   Block{0, {{2, 9, 8}}, 8}, Block{1, {{2, 17, 8}, {4, 0, 2}}, 10}));
 }
 
-TEST(Shards, by_bytes_the_least_loaded_server_gets_the_next_block) {
+TEST(Shards, the_least_loaded_server_gets_the_next_block) {
   const std::vector<std::uint64_t> tensors = {8, 3, 3, 6};
   std::vector<int> servers;
   for (const Block& block : divide_into_blocks(tensors, {.servers = 2, .values_per_block = 8})) {
     servers.push_back(block.server);
   }
   EXPECT_THAT(servers, ElementsAre(0, 1, 1));
-}
-
-TEST(Shards, an_explicit_placement_keeps_a_tensor_on_its_server) {
-  const std::vector<std::uint64_t> tensors = {5, 20, 5};
-  const ShardOptions options{
-      .servers = 3, .values_per_block = 10, .placement = Placement::kExplicit, .server_of_tensor = {2, 0, 2}};
-  for (const Block& block : divide_into_blocks(tensors, options)) {
-    for (const Range& range : block.ranges) EXPECT_EQ(block.server, options.server_of_tensor[range.tensor]);
-  }
 }
 
 TEST(Shards, every_value_is_in_exactly_one_block) {
@@ -48,8 +38,7 @@ TEST(Shards, every_value_is_in_exactly_one_block) {
     for (std::uint64_t& values : tensors) values = random.below(60);
     tensors[0] += 1;
     const ShardOptions options{.servers = static_cast<int>(1 + random.below(5)),
-                               .values_per_block = 1 + random.below(30),
-                               .placement = random.below(2) == 0 ? Placement::kRoundRobin : Placement::kByBytes};
+                               .values_per_block = 1 + random.below(30)};
     std::vector<std::uint64_t> next(tensors.size());
     for (const Block& block : divide_into_blocks(tensors, options)) {
       EXPECT_LE(block.count, options.values_per_block) << "seed " << seed;
@@ -68,16 +57,7 @@ TEST(Shards, every_value_is_in_exactly_one_block) {
 
 TEST(Shards, what_does_not_fit_is_an_error) {
   EXPECT_THROW(divide_into_blocks(std::vector<std::uint64_t>{4}, {.servers = 0}), Error);
-  EXPECT_THROW(divide_into_blocks(std::vector<std::uint64_t>{0, 0}, {}), Error);
-  EXPECT_THROW(divide_into_blocks({}, {}), Error);
-  const auto placed = [](std::vector<int> servers) {
-    return divide_into_blocks(
-        std::vector<std::uint64_t>{4, 4},
-        {.servers = 2, .placement = Placement::kExplicit, .server_of_tensor = std::move(servers)});
-  };
-  EXPECT_THROW(placed({0}), Error);
-  EXPECT_THROW(placed({0, 2}), Error);
-  EXPECT_THROW(placed({-1, 0}), Error);
+  EXPECT_THROW(divide_into_blocks(std::vector<std::uint64_t>{kMostBlocks + 1}, {.values_per_block = 1}), Error);
 }
 
 }  // namespace

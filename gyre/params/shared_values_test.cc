@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST(SharedValues, steps_in_the_memory_of_servers_are_the_same_steps) {
-  const UpdateOptions adam{.rule = Rule::kAdam};
+  const UpdateOptions adam{.rule = Rule::kAdam, .rate = 0.1};
   const Tensors alone = train_alone(3, adam, 5);
   for (const InMemory& in_memory : {InMemory(always), InMemory(in_turns)}) {
     for (const int servers : {1, 3}) {
@@ -53,15 +53,14 @@ void double_in_place(group::Group& group, const Layout& layout) {
 
 TEST(SharedValues, a_step_in_memory_sends_no_values) {
   const Layout layout{.workers = 1, .servers = 1};
-  const TrainingSetup setup{
-      .tensor_values = {5, 3}, .shards = {}, .update = {.rule = Rule::kAverage}, .consistency = {}};
+  const TrainingSetup setup{.tensor_values = {5, 3}, .groups = {{.rule = Rule::kAverage}}};
   group::run_in_process(2, [&](group::Group& group) {
     if (group.rank() == 0) return double_in_place(group, layout);
     Client client(group, layout, setup);
     const Client::Values memory = client.memory();
     memory[0][4] = 1.5F;
     memory[1][2] = 4;
-    client.step(std::vector<std::span<const float>>(memory.begin(), memory.end()), memory, 0);
+    client.step(std::vector<std::span<const float>>(memory.begin(), memory.end()), memory);
     EXPECT_EQ(memory[0][4], 3);
     EXPECT_EQ(memory[1][2], 8);
   });

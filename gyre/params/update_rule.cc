@@ -14,8 +14,7 @@
 namespace gyre::params {
 namespace {
 
-constexpr std::array<std::string_view, kRules> kRuleNames = {"average", "replace", "sgd",  "rmsprop",
-                                                             "adagrad", "adam",    "adamw"};
+constexpr std::array<std::string_view, kRules> kRuleNames = {"average", "sgd", "rmsprop", "adagrad", "adam", "adamw"};
 
 void require(bool holds, std::string_view option, double value, std::string_view range) {
   if (holds) return;  // Which a NaN never does.
@@ -29,6 +28,7 @@ void check(const UpdateOptions& options) {
   const auto a_share = [](std::string_view option, double value) {
     require(value >= 0 && value < 1, option, value, "from 0 to below 1");
   };
+  require(std::isfinite(options.rate), "the learning rate", options.rate, "a number");
   at_least_zero("momentum", options.momentum);
   require(std::isfinite(options.dampening), "dampening", options.dampening, "a number");
   at_least_zero("weight_decay", options.weight_decay);
@@ -38,14 +38,14 @@ void check(const UpdateOptions& options) {
   at_least_zero("epsilon", options.epsilon);
   at_least_zero("lr_decay", options.lr_decay);
   at_least_zero("initial_accumulator", options.initial_accumulator);
-  if (options.rule == Rule::kSgd && options.nesterov && !options.keras_momentum &&
-      (options.momentum == 0 || options.dampening != 0)) {
+  if (options.rule == Rule::kSgd && options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
     throw Error(ErrorCode::kInvalidArgument, "Nesterov's momentum needs a momentum and no dampening");
   }
 }
 
 /// torch counts with Python's floats and rounds what enters an operation. Not inlined: see DefaultFloatingPoint.
-[[gnu::noinline]] internal::StepNumbers numbers_of(const UpdateOptions& options, std::uint64_t step, double rate) {
+[[gnu::noinline]] internal::StepNumbers numbers_of(const UpdateOptions& options, std::uint64_t step) {
+  const double rate = options.rate;
   const auto number = static_cast<double>(step);
   internal::StepNumbers numbers{.rate = static_cast<float>(rate),
                                 .weight_decay = static_cast<float>(options.weight_decay),
@@ -82,9 +82,8 @@ UpdateRule::UpdateRule(const UpdateOptions& options) : options_(options) { check
 std::size_t UpdateRule::slots() const {
   const std::size_t momentum = options_.momentum > 0 ? 1 : 0;
   switch (options_.rule) {
-    case Rule::kAverage:
-    case Rule::kReplace: return 0;
-    case Rule::kSgd: return options_.keras_momentum ? 1 : momentum;
+    case Rule::kAverage: return 0;
+    case Rule::kSgd: return momentum;
     case Rule::kRmsprop: return 1 + momentum + (options_.centered ? 1 : 0);
     case Rule::kAdagrad: return 1;
     case Rule::kAdam:
@@ -97,8 +96,24 @@ float UpdateRule::initial_slot_value(std::size_t /*slot*/) const {
   return options_.rule == Rule::kAdagrad ? static_cast<float>(options_.initial_accumulator) : 0.0F;
 }
 
+void UpdateRule::check_successor(const UpdateRule& next) const {
+  const UpdateOptions& from = options_;
+  const UpdateOptions& to = next.options_;
+  const auto require_same = [](bool same, std::string_view what) {
+    if (same) return;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} cannot change while the servers hold the optimizer's state, which depends on it", what));
+  };
+  require_same(from.rule == to.rule, "the optimizer");
+  require_same((from.momentum > 0) == (to.momentum > 0), "whether there is momentum");
+  require_same(from.nesterov == to.nesterov, "nesterov");
+  require_same(from.centered == to.centered, "centered");
+  require_same(from.amsgrad == to.amsgrad, "amsgrad");
+}
+
 void UpdateRule::apply(std::span<float> parameters, std::span<const float> gradients,
-                       std::span<const std::span<float>> state, std::uint64_t step, double rate) const {
+                       std::span<const std::span<float>> state, std::uint64_t step) const {
   GYRE_CHECK(parameters.size() == gradients.size());
   GYRE_CHECK(state.size() == slots());
   GYRE_CHECK(step >= 1U);
@@ -106,14 +121,10 @@ void UpdateRule::apply(std::span<float> parameters, std::span<const float> gradi
   internal::Arrays arrays{.parameters = parameters.data(), .gradients = gradients.data(), .count = parameters.size()};
   std::size_t next = 0;
   const auto take = [&](bool there) { return there ? state[next++].data() : nullptr; };
-  const internal::StepNumbers numbers = numbers_of(options_, step, rate);
+  const internal::StepNumbers numbers = numbers_of(options_, step);
   switch (options_.rule) {
     case Rule::kAverage: return;
-    case Rule::kReplace: std::ranges::copy(gradients, parameters.begin()); return;
-    case Rule::kSgd:
-      arrays.first = take(slots() > 0);
-      if (options_.keras_momentum) return internal::keras_sgd_step(arrays, numbers, options_.nesterov);
-      return internal::sgd_step(arrays, numbers, options_.nesterov);
+    case Rule::kSgd: arrays.first = take(slots() > 0); return internal::sgd_step(arrays, numbers, options_.nesterov);
     case Rule::kRmsprop:
       arrays.second = take(true);
       arrays.first = take(options_.momentum > 0);

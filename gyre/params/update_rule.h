@@ -11,25 +11,23 @@ namespace gyre::params {
 /// How a server turns the workers' averaged gradients into new parameters.
 enum class Rule : std::uint8_t {
   kAverage,  ///< Not at all: workers get the average and update for themselves.
-  kReplace,  ///< The average takes the parameters' place: workers send parameters.
   kSgd,      ///< With momentum, dampening or Nesterov's momentum.
   kRmsprop,
   kAdagrad,
   kAdam,
   kAdamw,
 };
-inline constexpr std::uint8_t kRules = 7;
+inline constexpr std::uint8_t kRules = 6;
 
 std::string_view rule_name(Rule rule);
 
 /// Names and meanings are those of torch.optim's optimizers.
 struct UpdateOptions {
   Rule rule = Rule::kSgd;
+  double rate = 1;      ///< torch's `lr`.
   double momentum = 0;  ///< Of kSgd and kRmsprop.
   double dampening = 0;
   bool nesterov = false;
-  /// Keras' SGD: the velocity holds the rate of each gradient's own step (v = m * v - rate * g, w += v).
-  bool keras_momentum = false;
   double weight_decay = 0;  ///< Added to the gradient; of kAdamw taken off the parameters.
   double alpha = 0.99;      ///< Of kRmsprop.
   bool centered = false;
@@ -54,15 +52,22 @@ class UpdateRule {
 
   const UpdateOptions& options() const { return options_; }
 
-  /// Arrays that go with each parameter value: momentum, squares, …. 0 to 3.
+  /// Arrays that go with each parameter value: momentum, squares, …. 0 to 3. In this order, of those that there are:
+  /// kSgd: momentum. kRmsprop: squares, momentum, mean gradient. kAdagrad: sum of squares. kAdam, kAdamw: mean,
+  /// squares, largest squares.
   std::size_t slots() const;
+  /// Whether a step by `next` can follow one by this rule: whether they need the same slots. Rates and the like may
+  /// change; Error(kInvalidArgument) names what may not.
+  void check_successor(const UpdateRule& next) const;
   /// What they begin with.
   float initial_slot_value(std::size_t slot) const;
 
-  /// Step `step` (from 1) at rate `rate`, in place. Each of `state` has as many values as the parameters; so has the
-  /// gradient. kAverage leaves the parameters alone, and kReplace copies.
+  /// Step `step` (from 1), in place. Each of `state` has as many values as the parameters; so has the gradient.
+  /// kAverage leaves the parameters alone.
   void apply(std::span<float> parameters, std::span<const float> gradients, std::span<const std::span<float>> state,
-             std::uint64_t step, double rate) const;
+             std::uint64_t step) const;
+
+  bool operator==(const UpdateRule&) const = default;
 
  private:
   UpdateOptions options_;

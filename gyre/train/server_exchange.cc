@@ -17,8 +17,7 @@ namespace gyre::train {
 namespace {
 
 params::TrainingSetup setup_for(const NamedTensors& parameters, const params::Layout& layout) {
-  params::TrainingSetup setup{
-      .tensor_values = {}, .shards = {.servers = layout.servers}, .update = {}, .consistency = {}};
+  params::TrainingSetup setup{.shards = {.servers = layout.servers}};
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat) {
       throw Error(ErrorCode::kUnsupported,
@@ -57,7 +56,7 @@ void WorkerExchange::attach(const NamedTensors& parameters) {
   for (const NamedTensor& parameter : parameters) names.push_back(parameter.name);
   setup.names = params::checksum_of_names(names);
   if (rule_ == params::Rule::kAverage) setup.tensor_values = params::AveragedTensors::sizes(setup.tensor_values);
-  setup.update.rule = rule_;
+  setup.groups.front().rule = rule_;
   setup.consistency = consistency_;
   client_ = std::make_unique<params::Client>(std::move(connection_), std::move(setup));
   parameters_ = parameters;

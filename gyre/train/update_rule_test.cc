@@ -90,7 +90,9 @@ TEST(UpdateRule, steps_as_torchs_optimizers_do) {
     at::Tensor theirs = random_values(0).requires_grad_(true);
     at::Tensor ours = random_values(0);
     const auto optimizer = one.torch({theirs});
-    const params::UpdateRule rule(one.options);
+    UpdateOptions options = one.options;
+    options.rate = kRate;
+    const params::UpdateRule rule(options);
     std::vector<at::Tensor> slots;
     for (std::size_t slot = 0; slot < rule.slots(); ++slot) {
       slots.push_back(at::full({kValues}, rule.initial_slot_value(slot)));
@@ -101,7 +103,7 @@ TEST(UpdateRule, steps_as_torchs_optimizers_do) {
       optimizer->step();
       std::vector<std::span<float>> state;
       for (const at::Tensor& slot : slots) state.push_back(span_of(slot));
-      rule.apply(span_of(ours), span_of(gradient), state, static_cast<std::uint64_t>(step), kRate);
+      rule.apply(span_of(ours), span_of(gradient), state, static_cast<std::uint64_t>(step));
     }
     const auto apart = (theirs.detach() - ours).abs().max().item<float>() / ours.abs().max().item<float>();
     EXPECT_LE(apart, one.relative) << one.name;

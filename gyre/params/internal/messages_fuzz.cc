@@ -5,6 +5,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/params/internal/requests.h"
+#include "gyre/params/internal/step_notes.h"
 #include "gyre/params/internal/verdicts.h"
 #include "gyre/params/setup.h"
 
@@ -31,6 +32,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const gyre::params::TrainingSetup setup = gyre::params::decode_setup(bytes);
     const gyre::Bytes encoded = gyre::params::encode(setup);
     return gyre::params::encode(gyre::params::decode_setup(encoded)) == encoded;
+  });
+  accept_or_refuse([&] {
+    const gyre::params::TrainingSetup setup{.tensor_values = {3, 4},
+                                            .groups = {{.rule = gyre::params::Rule::kAdagrad}},
+                                            .tables = {{.rows = 100, .columns = 2}}};
+    const gyre::params::internal::StepNotes notes = gyre::params::internal::decode_notes(bytes, setup);
+    const gyre::Bytes encoded = gyre::params::internal::encode(notes);
+    return gyre::params::internal::encode(gyre::params::internal::decode_notes(encoded, setup)) == encoded;
   });
   accept_or_refuse([&] {
     const gyre::params::internal::Request request = gyre::params::internal::decode_request(bytes);

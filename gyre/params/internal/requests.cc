@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
@@ -15,7 +13,6 @@ namespace gyre::params::internal {
 std::array<std::byte, kRequestBytes> encode(const Request& request) {
   ByteWriter writer;
   writer.u64(static_cast<std::uint64_t>(request.kind));
-  writer.u64(std::bit_cast<std::uint64_t>(request.rate));
   writer.u64(request.payload_bytes);
   writer.u64(request.step);
   std::array<std::byte, kRequestBytes> bytes{};
@@ -27,14 +24,12 @@ Request decode_request(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "a request to a parameter server");
   const std::uint64_t kind = reader.u64();
   Request request;
-  request.rate = std::bit_cast<double>(reader.u64());
   request.payload_bytes = reader.u64();
   request.step = reader.u64();
   if (kind < static_cast<std::uint64_t>(RequestKind::kConfigure) ||
-      kind > static_cast<std::uint64_t>(RequestKind::kResume) || !std::isfinite(request.rate) ||
-      request.payload_bytes > kMostPayloadBytes) {
-    throw Error(ErrorCode::kProtocol, fmt::format("a request of kind {} with the rate {} and a payload of {} bytes",
-                                                  kind, request.rate, request.payload_bytes));
+      kind > static_cast<std::uint64_t>(RequestKind::kState) || request.payload_bytes > kMostPayloadBytes) {
+    throw Error(ErrorCode::kProtocol,
+                fmt::format("a request of kind {} with a payload of {} bytes", kind, request.payload_bytes));
   }
   request.kind = static_cast<RequestKind>(kind);
   if (request.kind == RequestKind::kSum && request.step >= kMeetings) {

@@ -1,5 +1,6 @@
 #include "gyre/params/internal/shared_values.h"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -30,7 +31,8 @@ SharedValues::SharedValues(group::Group& group, const Layout& layout, int worker
     if (between(group, layout, server, worker)) ranks.push_back(layout.rank_of_server(server));
   }
   ranks.push_back(layout.rank_of_worker(worker));
-  segment_ = group.share_segment_among(ranks, values_channel(worker), offset_of(worker) + count * sizeof(float),
+  segment_ = group.share_segment_among(ranks, values_channel(worker),
+                                       offset_of(worker) + std::max<std::size_t>(count, 1) * sizeof(float),
                                        Deadline::after(kSetUpTimeout));
   values_ = {reinterpret_cast<float*>(segment_->bytes().data() + offset_of(worker)), count};
 }

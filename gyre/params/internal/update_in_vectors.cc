@@ -50,21 +50,6 @@ void sgd_step(const Arrays& arrays, const StepNumbers& numbers, bool nesterov) {
   });
 }
 
-void keras_sgd_step(const Arrays& arrays, const StepNumbers& numbers, bool nesterov) {
-  for_each_vector(arrays.count, [&](auto tag, std::size_t i) HWY_ATTR {
-    const auto gradient = decayed_gradient(tag, arrays, numbers, i);
-    const auto rate = hn::Set(tag, -numbers.rate);
-    const auto momentum = hn::Set(tag, numbers.momentum);
-    const auto kept = hn::Mul(hn::LoadU(tag, arrays.first + i), momentum);
-    const auto velocity = hn::MulAdd(gradient, rate, kept);
-    hn::StoreU(velocity, tag, arrays.first + i);
-    auto parameter = hn::LoadU(tag, arrays.parameters + i);
-    parameter =
-        nesterov ? hn::MulAdd(gradient, rate, hn::MulAdd(velocity, momentum, parameter)) : hn::Add(parameter, velocity);
-    hn::StoreU(parameter, tag, arrays.parameters + i);
-  });
-}
-
 /// squares = alpha * squares + in_squares * gradient^2, stored and returned.
 template <typename Tag, typename Vector>
 auto new_squares(Tag tag, const Arrays& arrays, const StepNumbers& numbers, std::size_t i, Vector gradient) {
@@ -133,7 +118,6 @@ namespace gyre::params::internal {
 namespace {
 
 HWY_EXPORT(sgd_step);
-HWY_EXPORT(keras_sgd_step);
 HWY_EXPORT(rmsprop_step);
 HWY_EXPORT(adagrad_step);
 HWY_EXPORT(adam_step);
@@ -142,9 +126,6 @@ HWY_EXPORT(adam_step);
 
 void sgd_step(const Arrays& arrays, const StepNumbers& numbers, bool nesterov) {
   HWY_DYNAMIC_DISPATCH(sgd_step)(arrays, numbers, nesterov);
-}
-void keras_sgd_step(const Arrays& arrays, const StepNumbers& numbers, bool nesterov) {
-  HWY_DYNAMIC_DISPATCH(keras_sgd_step)(arrays, numbers, nesterov);
 }
 void rmsprop_step(const Arrays& arrays, const StepNumbers& numbers) {
   HWY_DYNAMIC_DISPATCH(rmsprop_step)(arrays, numbers);

@@ -31,7 +31,6 @@ struct Arrays {
 // Each is one pass over the block. The same instruction order in vectors of any width and in the last, incomplete one,
 // so that the bits depend neither on the processor's width nor on where a block begins. Pure but for the arrays.
 void sgd_step(const Arrays& arrays, const StepNumbers& numbers, bool nesterov);
-void keras_sgd_step(const Arrays& arrays, const StepNumbers& numbers, bool nesterov);
 void rmsprop_step(const Arrays& arrays, const StepNumbers& numbers);
 void adagrad_step(const Arrays& arrays, const StepNumbers& numbers);
 void adam_step(const Arrays& arrays, const StepNumbers& numbers);

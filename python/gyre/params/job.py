@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -13,7 +13,7 @@ import gyre.torch as hvd
 from gyre import _runtime
 from gyre.core import _core
 from gyre.errors import Error, ShutDownError, UnsupportedError
-from gyre.params._memory import all_shared, shared
+from gyre.params._memory import shared
 
 
 class _Worker:
@@ -22,7 +22,8 @@ class _Worker:
     def __init__(self) -> None:
         self.core: _core.ParameterWorker | None = None
         self.has_exit_hook = False
-        self.held: list[torch.Tensor] = []  # The optimizer's parameters, if the servers hold them.
+        self.held: list[torch.Tensor] = []  # The optimizer's parameters, if the servers hold them …
+        self.begin: Callable[[], None] | None = None  # … and what makes them common.
 
 
 _worker = _Worker()
@@ -51,15 +52,15 @@ def worker_or_none() -> _core.ParameterWorker | None:
     return _worker.core
 
 
-def held_parameters(parameters: list[torch.Tensor]) -> None:
-    """The servers hold these parameters of the optimizer."""
-    _worker.held = parameters
+def held_parameters(parameters: list[torch.Tensor], begin: Callable[[], None]) -> None:
+    """The servers hold these parameters of the optimizer; `begin` makes them common, once."""
+    _worker.held, _worker.begin = parameters, begin
 
 
 def _begin() -> None:
     """Whichever call is a worker's first, the parameters become common in it: it may have no batches to step with."""
-    if _worker.core is not None and _worker.held:
-        _worker.core.begin(all_shared(_worker.held))
+    if _worker.core is not None and _worker.begin is not None:
+        _worker.begin()
 
 
 def timeline_or_none() -> _core.Timeline | None:
@@ -75,7 +76,7 @@ def is_initialized() -> bool:
 def shutdown() -> None:
     """Leaves the job: this worker has no more data, and the others go on without waiting for it. Called at the end of
     the program if you do not."""
-    core, _worker.core, _worker.held = _worker.core, None, []
+    core, _worker.core, _worker.held, _worker.begin = _worker.core, None, [], None
     if core is not None:
         core.leave()
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
@@ -15,47 +15,17 @@ from gyre._tensors.requests import ReduceOperation
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, UnsupportedError
 from gyre.params._memory import all_shared, shared
+from gyre.params._mixin import Closure, ServerMixin
+from gyre.params._served import ServedParameters, options_of, tables_of
 from gyre.params.job import held_parameters, worker_or_none
 from gyre.torch._wrapping import wrap
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
-Closure = Callable[[], Any]
-
 
 _ROUNDS_KEY = "gyre_local_steps"  # Of the outer optimizer in a state_dict().
 
 
-class _ServerMixin(torch.optim.Optimizer):
-    """What all wrapped optimizers have in common."""
-
-    _worker: _core.ParameterWorker | None
-    _named: list[tuple[str, torch.Tensor]]
-    consistency: str
-    dropped_steps = 0  # Of this worker: they came too late (backup workers).
-
-    @property
-    def _parameters(self) -> list[torch.Tensor]:
-        return [parameter for _, parameter in self._named]
-
-    def synchronize(self) -> None:
-        """Waits until the gradients are averaged, if the workers' gradients are; step() calls it."""
-
-    @contextlib.contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """step() inside does not exchange gradients: synchronize() has been called already."""
-        yield
-
-    def settle(self) -> None:
-        """Makes the parameters of all workers equal, for an evaluation or a checkpoint: see the guide. Collective."""
-        raise NotImplementedError
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if "_named" in self.__dict__:
-            raise UnsupportedError("the servers know the parameters: add groups before ParameterServerOptimizer()")
-        super().add_param_group(param_group)
-
-
-class _AveragedGradients(_ServerMixin):
+class _AveragedGradients(ServerMixin):
     """Every step uses the average of all workers' gradients, which the servers compute."""
 
     _synchronized = False
@@ -117,7 +87,7 @@ class _TooLateError(Exception):
         self.loss = loss
 
 
-class _SharedParameters(_ServerMixin):
+class _SharedParameters(ServerMixin):
     """The servers hold the parameters: what this worker's own step has changed is added there."""
 
     @property
@@ -165,7 +135,7 @@ class _SharedParameters(_ServerMixin):
         return closure_and_beginning
 
 
-class _LocalSteps(_ServerMixin):
+class _LocalSteps(ServerMixin):
     """This worker takes a number of steps alone; then the average of the workers' changes goes through an outer
     optimizer."""
 
@@ -240,6 +210,8 @@ def ParameterServerOptimizer(  # noqa: N802 - after DistributedOptimizer
     sparse_as_dense: bool = False,
     process_set: hvd.ProcessSet = hvd.global_process_set,
     consistency: str = "sync",
+    on: str = "workers",
+    sparse_parameters: Iterable[torch.Tensor | torch.nn.Module] = (),
 ) -> AnyOptimizer:
     """`optimizer`, which trains together with the other workers through the job's parameter servers.
 
@@ -258,28 +230,29 @@ def ParameterServerOptimizer(  # noqa: N802 - after DistributedOptimizer
     average. With "backup", "async" and "bounded" the servers hold the parameters, worker 0's at first: each worker's
     optimizer steps alone, and what it has changed is added there, so its state (momentum) is that worker's own. Call
     `optimizer.settle()` on all workers before an evaluation or a checkpoint: it makes their parameters equal.
+    on: where the optimizer steps. "servers": `optimizer` (torch.optim's SGD, RMSprop, Adagrad, Adam or AdamW) says
+      which one the servers have, and its groups' options are read in each step, so schedulers work. The job has one
+      state, which state_dict() fetches. synchronize() does nothing; clipping applies to this worker's gradient.
+    sparse_parameters: with on="servers", weights (or modules) of nn.Embedding(sparse=True): only the rows that steps
+      touch travel. With Adagrad, or SGD without momentum, without weight decay.
     backward_passes_per_step: number of backward passes that you accumulate before step().
     The other arguments are those of DistributedOptimizer. With servers or local steps they must have their default
     values (UnsupportedError), because plain dense gradients are averaged.
 
-    Without servers (`gyre run` without --servers) "sync" gives DistributedOptimizer(…), and "local" exchanges through
-    allreduce; other forms raise InvalidArgumentError.
+    Without servers (`gyre run` without --servers) "sync" gives DistributedOptimizer(…), also with on="servers", and
+    "local" exchanges through allreduce; other forms raise InvalidArgumentError.
     """
     choice = _core.parse_consistency(consistency, "consistency")
     worker = worker_or_none()
+    sparse = list(sparse_parameters)
+    _check_place(on, sparse, choice, consistency)
     if worker is None and choice.needs_servers:
         raise InvalidArgumentError(
             f"consistency='{consistency}' needs parameter servers: start the job with `gyre run --servers N`"
         )
-    options: dict[str, Any] = {
-        "compression": compression,
-        "op": op,
-        "gradient_predivide_factor": gradient_predivide_factor,
-        "num_groups": num_groups,
-        "groups": groups,
-        "sparse_as_dense": sparse_as_dense,
-        "process_set": process_set,
-    }
+    options: dict[str, Any] = {"compression": compression, "op": op, "num_groups": num_groups, "groups": groups}
+    options |= {"gradient_predivide_factor": gradient_predivide_factor, "sparse_as_dense": sparse_as_dense}
+    options["process_set"] = process_set
     if worker is None and choice.local_steps == 0:
         distributed = hvd.DistributedOptimizer(
             optimizer, named_parameters, backward_passes_per_step=backward_passes_per_step, **options
@@ -288,7 +261,38 @@ def ParameterServerOptimizer(  # noqa: N802 - after DistributedOptimizer
         return distributed
     _check_defaults(options)
     named = _checked_parameters(optimizer, backward_passes_per_step, named_parameters)
+    if on == "servers":
+        assert worker is not None
+        return cast("AnyOptimizer", _served(optimizer, named, sparse, choice, worker, consistency))
     return cast("AnyOptimizer", _wrapped(optimizer, named, choice, worker, consistency))
+
+
+def _check_place(
+    on: str, sparse: list[torch.Tensor | torch.nn.Module], choice: _core.Consistency, consistency: str
+) -> None:
+    if on not in ("workers", "servers"):
+        raise InvalidArgumentError(f"on='{on}': the optimizer steps on 'workers' or on 'servers'")
+    if on == "servers" and choice.local_steps:
+        raise InvalidArgumentError(f"consistency='{consistency}' is steps that workers take alone, not on='servers'")
+    if on == "workers" and sparse:
+        raise InvalidArgumentError("sparse_parameters needs on='servers', whose optimizer steps row by row")
+
+
+def _served(
+    optimizer: torch.optim.Optimizer,
+    named: list[tuple[str, torch.Tensor]],
+    sparse: list[torch.Tensor | torch.nn.Module],
+    choice: _core.Consistency,
+    worker: _core.ParameterWorker,
+    consistency: str,
+) -> ServedParameters:
+    dense, tables = tables_of(named, sparse)
+    options_of(type(optimizer), optimizer.param_groups)  # Errors before anything is sent.
+    wrapped: ServedParameters = wrap(optimizer, ServedParameters)
+    wrapped.consistency = consistency
+    wrapped.attach(worker, choice, dense, tables)
+    held_parameters([parameter for _, parameter in named], wrapped.begin)
+    return wrapped
 
 
 def _wrapped(
@@ -299,7 +303,7 @@ def _wrapped(
     consistency: str,
 ) -> Any:
     if choice.local_steps:
-        mixin: type[_ServerMixin] = _LocalSteps
+        mixin: type[ServerMixin] = _LocalSteps
     else:
         mixin = _SharedParameters if choice.servers_update else _AveragedGradients
     wrapped: Any = wrap(optimizer, mixin)
@@ -315,7 +319,8 @@ def _wrapped(
     if worker is not None:
         worker.attach(counts, names, choice)
         if choice.servers_update:
-            held_parameters(wrapped._parameters)
+            parameters, core = wrapped._parameters, worker
+            held_parameters(parameters, lambda: core.begin(all_shared(parameters)))
     return wrapped
 
 
@@ -334,7 +339,7 @@ def _checked_parameters(
 ) -> list[tuple[str, torch.Tensor]]:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    if isinstance(optimizer, _ServerMixin):
+    if isinstance(optimizer, ServerMixin):
         raise InvalidArgumentError("the optimizer is already a ParameterServerOptimizer")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UnsupportedError("LBFGS evaluates the model several times a step: use gyre.torch.DistributedOptimizer")
