@@ -12,6 +12,22 @@
 
 namespace gyre::app {
 
+namespace {
+
+std::unique_ptr<group::Group> join(const group::Job& job, const group::GroupOptions& options, const Logger& logger) {
+  try {
+    return group::join_group(job, options, logger);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPeerLost) throw;
+    throw Error(ErrorCode::kPeerLost,
+                fmt::format("this program does not use its parameter servers (gyre.params and Gyre's own programs do): "
+                            "start it without --servers ({})",
+                            error.what()));
+  }
+}
+
+}  // namespace
+
 ParameterServerCommand::ParameterServerCommand(CLI::App& app) {
   app.add_subcommand(kName, "Serve parameters to the workers of a job; `gyre run --servers` starts it")->group("");
 }
@@ -26,7 +42,7 @@ int ParameterServerCommand::run() {
   }
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
   const Logger logger = make_logger(fmt::format("server {}", job.rank), options.log_level);
-  const auto group = group::join_group(job, options.group, logger);
+  const auto group = join(job, options.group, logger);
   const params::ServerStatistics statistics = params::serve(
       *group, layout,
       {.stall_warning = options.engine.stall_warning, .stall_failure = options.engine.stall_failure, .logger = logger});

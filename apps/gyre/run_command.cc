@@ -19,6 +19,7 @@
 #include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/base/reach.h"
+#include "gyre/cli/settings.h"
 #include "gyre/group/job.h"
 #include "gyre/net/network.h"
 
@@ -268,6 +269,7 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   if (agent_) return start([&] { return launch::run_as_agent(options.environment, server_command); }, "");
   options.ranks = rank_count();
   if (command_.empty()) throw UsageError("no command to run, as in `gyre run -n 4 -- python train.py`");
+  for (const std::string& sentence : cli::unknown_settings(environment)) fmt::print(stderr, "gyre run: {}\n", sentence);
   options.command = full_command();
   options.server_command = server_command;
   options.grace = std::chrono::seconds(parse_integer(grace_seconds_, "--grace-seconds", 0, kLongestGraceSeconds));

@@ -1,6 +1,7 @@
 #include "gyre/base/log.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -12,13 +13,16 @@
 
 namespace gyre {
 
-Logger make_logger(std::string_view prefix, std::string_view level) {
+void check_log_level(std::string_view level, std::string_view what) {
   // spdlog itself takes more words, and anything unknown for "off".
   constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warning", "error", "off"};
-  if (std::find(kLevels.begin(), kLevels.end(), level) == kLevels.end()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("log level '{}' is not one of: trace debug info warning error off", level));
-  }
+  if (std::find(kLevels.begin(), kLevels.end(), level) != kLevels.end()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is '{}'; one of {} is needed", what, level, fmt::join(kLevels, " ")));
+}
+
+Logger make_logger(std::string_view prefix, std::string_view level) {
+  check_log_level(level, "the log level");
   auto logger =
       std::make_shared<spdlog::logger>(std::string(prefix), std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(spdlog::level::from_str(std::string(level)));

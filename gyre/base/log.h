@@ -15,8 +15,11 @@ namespace gyre {
 /// "[gyre LEVEL prefix] message", one write each.
 using Logger = std::shared_ptr<spdlog::logger>;
 
-/// `level`: trace debug info warning error off. Error(kInvalidArgument) names the allowed words.
+/// `level`: trace debug info warning error off; else check_log_level()'s error.
 Logger make_logger(std::string_view prefix, std::string_view level = "warning");
+
+/// Error(kInvalidArgument) about `what`, such as an option or a variable, for another word than these.
+void check_log_level(std::string_view level, std::string_view what);
 
 /// A logger that drops everything; for tests and defaults.
 Logger null_logger();

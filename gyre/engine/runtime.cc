@@ -45,6 +45,7 @@ RuntimeOptions runtime_options_from_environment() {
   RuntimeOptions options;
   options.engine = engine_options_from_environment();
   options.log_level = environment_variable("GYRE_LOG_LEVEL").value_or(horovod_log_level().value_or(options.log_level));
+  check_log_level(options.log_level, environment_variable("GYRE_LOG_LEVEL") ? "GYRE_LOG_LEVEL" : "HOROVOD_LOG_LEVEL");
   for (const char* name : {"GYRE_START_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT"}) {
     const auto value = environment_variable(name);
     if (!value) continue;
@@ -65,7 +66,7 @@ std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::stri
     throw Error(
         ErrorCode::kUnsupported,
         "this job has parameter servers (`gyre run --servers`), and this program exchanges gradients between its "
-        "ranks: start it without --servers. gyre-cifar10, gyre-resnet50 and gyre-cosmoflow use them");
+        "ranks: start it without --servers. gyre.params in Python, gyre-cifar10, gyre-resnet50 and gyre-cosmoflow use them");
   }
   const Logger logger = make_logger(fmt::format("rank {}", job.rank), options.log_level);
   return std::make_unique<Runtime>(group::join_group(job, options.group, logger), options);

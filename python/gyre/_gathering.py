@@ -133,6 +133,7 @@ def _watched(handler: Handler) -> Handler:
     @functools.wraps(handler)
     def gather(url: str, **options: Any) -> Iterator[Any]:
         if not _is_for_gyre():
+            _warn_of_another_backend()
             yield from handler(url, **options)
             return
         # Before rank 0's child finds the address of its parent's store in use.
@@ -159,6 +160,20 @@ def _watched(handler: Handler) -> Handler:
         yield from iterator
 
     return gather
+
+
+def _warn_of_another_backend() -> None:
+    """Under `gyre explain`, which reports on what Gyre exchanges."""
+    from gyre._torch_private import backend_being_initialised  # noqa: PLC0415
+
+    backend = backend_being_initialised()
+    if "GYRE_EXPLAIN_FILE" in os.environ and os.environ.get("RANK") == "0":
+        warnings.warn(
+            f"`gyre explain` has nothing to report on: this program's backend is {backend or 'chosen by torch'}; try "
+            'init_process_group("gyre")',
+            RuntimeWarning,
+            stacklevel=stacklevel_of_program(),
+        )
 
 
 def _is_for_gyre() -> bool:

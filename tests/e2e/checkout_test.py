@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,13 @@ def test_the_closing_block_names_the_remedy_where_torch_does_not_know_it(start_j
     block = job.stderr[job.stderr.index("failed first") :]
     assert "Unknown backend type gyre" in block
     assert "write `import gyre.distributed` before init_process_group" in block
+
+
+def test_a_checkout_that_has_not_been_built_says_so(tmp_path: Path) -> None:
+    """After `./dev demo`, which builds what it runs, Python said only that it cannot import a name."""
+    shutil.copytree(ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (tmp_path / "dev").touch()
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "python")}
+    command = [sys.executable, "-c", "import gyre.torch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert f"Gyre's extension module has not been built in {tmp_path}: run `./dev build` there" in done.stderr

@@ -210,6 +210,13 @@ def test_a_job_that_fails_keeps_its_exit_code(explain: Explain) -> None:
     assert "gyre explain: there is no report" in done.stderr
 
 
+def test_a_program_with_another_backend_is_told(explain: Explain) -> None:
+    script = "import torch.distributed as dist; dist.init_process_group('gloo'); dist.destroy_process_group()"
+    done = explain("-n", "2", "--", sys.executable, "-c", script)
+    assert done.returncode == 1
+    assert "`gyre explain` has nothing to report on: this program's backend is gloo" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

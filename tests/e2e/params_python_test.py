@@ -316,6 +316,22 @@ optimizer.step()
     assert "workers 0 and 1 have different parameters (their names, sizes or order)" in job.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("import torch.distributed as d; d.init_process_group('gyre')", "and this program exchanges gradients between"),
+        ("import gyre.torch; gyre.torch.init()", "and this program exchanges gradients between its ranks: start it"),
+        ("print('trained otherwise')", "this program does not use its parameter servers"),
+    ],
+)
+def test_a_program_that_does_not_use_its_servers_is_told(start_job: StartJob, script: str, reason: str) -> None:
+    """It trained to its end, and then the job failed and blamed a server."""
+    job = run(start_job, script, "-n", 2, "--servers", 1)
+    assert job.wait() == 1
+    assert reason in job.stderr
+    assert "without --servers" in job.stderr
+
+
 APART = """
 import copy
 import torch

@@ -91,6 +91,16 @@ def test_host_0_is_where_the_options_say(start_job: StartJob, tmp_path: Path, op
     assert lines_of(job) == [f"[1] {place}"]
 
 
+def test_a_setting_that_does_not_exist_is_named(start_job: StartJob) -> None:
+    environment = {**os.environ, "GYRE_STALL_WARNING_SECOND": "5"}
+    job = start_job("-n", "1", "true", env=environment)
+    assert job.wait() == 0
+    assert job.stderr == (
+        "gyre run: GYRE_STALL_WARNING_SECOND has no effect: Gyre has no such setting; did you mean "
+        "GYRE_STALL_WARNING_SECONDS?\n"
+    )
+
+
 @pytest.mark.parametrize("python", ["python3", sys.executable])
 def test_torchruns_options_take_a_command_that_names_its_python(start_job: StartJob, python: str) -> None:
     """It is what -n and -H take; Python looked for a script of that name."""

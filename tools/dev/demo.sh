@@ -28,5 +28,6 @@ timeline      $kDemoFolder/timeline.json   (open it in chrome://tracing or Perfe
 TensorBoard   .venv/bin/tensorboard --logdir $kDemoFolder/tensorboard
 checkpoints   $kDemoFolder/checkpoints
 rank logs     $kDemoFolder/logs
+in Python     ./dev build, then: .venv/bin/python -c 'import gyre.torch'
 EOF
 }

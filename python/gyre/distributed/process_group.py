@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,6 +15,7 @@ import torch.distributed as dist
 from gyre._runtime import refuse_second_import
 from gyre._tensors.memory import dense, memory_of
 from gyre._tensors.requests import Kind, make_request
+from gyre.core import _core
 from gyre.distributed import _requests
 from gyre.distributed._barrier import monitored_barrier
 from gyre.distributed._devices import by_device
@@ -21,7 +24,7 @@ from gyre.distributed._forms import listed, listed_pair, options_of
 from gyre.distributed._group_base import GroupBase
 from gyre.distributed._sparse import is_sparse, sparse_allreduce
 from gyre.distributed._work import WorkGroup
-from gyre.errors import InvalidArgumentError
+from gyre.errors import InvalidArgumentError, UnsupportedError
 
 # The lists that torch's functions pass, or a single tensor.
 Tensors = Sequence[torch.Tensor] | torch.Tensor
@@ -30,6 +33,7 @@ Tensors = Sequence[torch.Tensor] | torch.Tensor
 def create(options: Any, backend_options: object) -> ProcessGroup:
     """torch calls this to make a group: the world's, or new_group's. Collective among its ranks."""
     refuse_second_import()
+    _refuse_servers()
     if backend_options is not None:
         raise InvalidArgumentError("the backend gyre takes no pg_options; settings are in docs/guide/settings.md")
     return ProcessGroup(
@@ -40,6 +44,18 @@ def create(options: Any, backend_options: object) -> ProcessGroup:
         options.group_id,
         options.global_ranks_in_group,
     )
+
+
+def _refuse_servers() -> None:
+    """Of a job whose program exchanges gradients otherwise: the servers would wait for the workers in vain."""
+    if os.environ.get("GYRE_SERVERS", "0") == "0" or not _core.is_started_by_gyre_run():
+        return
+    parameter_servers = sys.modules.get("gyre.params")
+    if parameter_servers is None or not parameter_servers.is_initialized():
+        raise UnsupportedError(
+            "this job has parameter servers (`gyre run --servers`), and this program exchanges gradients between its "
+            "ranks: start it without --servers, or call gyre.params.init() first"
+        )
 
 
 class ProcessGroup(GroupBase):

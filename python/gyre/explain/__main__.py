@@ -199,8 +199,9 @@ def print_report(arguments: argparse.Namespace, ended: Ended, path: Path) -> int
         if ended.code in _NOT_STARTED:  # `gyre run` has said so.
             return ended.code
         print(
-            "gyre explain: there is no report: the job ended before rank 0 had joined it, or rank 0 was killed before "
-            "it left (a program that is not Python's must end by itself)",
+            "gyre explain: there is no report: the program does not use Gyre (such as the backend gyre of "
+            "torch.distributed), the job ended before rank 0 had joined it, or rank 0 was killed before it left (a "
+            "program that is not Python's must end by itself)",
             file=sys.stderr,
         )
         return ended.code or 1

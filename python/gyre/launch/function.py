@@ -45,8 +45,8 @@ def run(
     rank order. Their output is printed here, each line prefixed with its rank.
 
     A function of an imported module is imported there; one of a script, a notebook cell, a lambda or a closure is sent
-    whole, with what it refers to. `env`: variables for the ranks. `options`: options of `gyre run`. RunError carries the
-    traceback of the rank that failed first; the others have ended by then. InvalidArgumentError before anything has
+    whole, with what it refers to. `env`: variables for the ranks. `options`: options of `gyre run`. RunError carries
+    the traceback of the rank that failed first; the others have ended by then. InvalidArgumentError before anything has
     started for what cannot be pickled, such as a lock or an open file.
     """
     if not callable(function):

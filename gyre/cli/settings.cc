@@ -1,0 +1,41 @@
+#include "gyre/cli/settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "gyre/cli/suggest.h"
+
+namespace gyre::cli {
+
+const std::vector<std::string>& known_settings() {
+  static const std::vector<std::string> names = {
+      // Of users: docs/guide/settings.md.
+      "GYRE_ALLOW", "GYRE_BIND", "GYRE_COLLECTIVE_TIMEOUT_SECONDS", "GYRE_DEADLOCK_SECONDS", "GYRE_EXPLAIN_FILE",
+      "GYRE_FUSION_BYTES", "GYRE_INTERFACES", "GYRE_KEY_FILE", "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_LOG_LEVEL",
+      "GYRE_PYARROW", "GYRE_PYTHON", "GYRE_RANK", "GYRE_SERVER", "GYRE_SERVERS", "GYRE_SIZE",
+      "GYRE_STALL_FAILURE_SECONDS", "GYRE_STALL_WARNING_SECONDS", "GYRE_START_TIMEOUT_SECONDS", "GYRE_TIMELINE",
+      "GYRE_TIMELINE_MARK_CYCLES", "GYRE_TLS", "GYRE_TOKEN", "GYRE_WORKSPACE",
+      // From one of our processes to another.
+      "GYRE_ENDED_FD", "GYRE_FAILURE_FD", "GYRE_JOB_ATTEMPT", "GYRE_JOB_NODE", "GYRE_JOB_SHELLS", "GYRE_KEY_FD",
+      "GYRE_LAUNCH", "GYRE_PROGRAM", "GYRE_REMOTE_SHELL", "GYRE_RENDEZVOUS", "GYRE_RENDEZVOUS_FD", "GYRE_SHELL_FD",
+      "GYRE_SHELL_KEY_FD", "GYRE_WORKER_KEY"};
+  return names;
+}
+
+std::vector<std::string> unknown_settings(const std::vector<std::string>& environment) {
+  std::vector<std::string> sentences;
+  for (const std::string_view entry : environment) {
+    const std::string name(entry.substr(0, entry.find('=')));
+    if (!name.starts_with("GYRE_") || name.starts_with("GYRE_TEST_")) continue;
+    if (std::ranges::find(known_settings(), name) != known_settings().end()) continue;
+    const auto meant = nearest(name, known_settings());
+    sentences.push_back(fmt::format("{} has no effect: Gyre has no such setting{}", name,
+                                    meant ? fmt::format("; did you mean {}?", *meant) : ""));
+  }
+  std::ranges::sort(sentences);
+  return sentences;
+}
+
+}  // namespace gyre::cli
