@@ -10,7 +10,7 @@
 namespace gyre::cli {
 
 const std::vector<std::string>& known_settings() {
-  static const std::vector<std::string> names = {
+  static const std::vector<std::string> kNames = {
       // Of users: docs/guide/settings.md.
       "GYRE_ALLOW", "GYRE_BIND", "GYRE_COLLECTIVE_TIMEOUT_SECONDS", "GYRE_DEADLOCK_SECONDS", "GYRE_EXPLAIN_FILE",
       "GYRE_FUSION_BYTES", "GYRE_INTERFACES", "GYRE_KEY_FILE", "GYRE_LOCAL_RANK", "GYRE_LOCAL_SIZE", "GYRE_LOG_LEVEL",
@@ -21,7 +21,7 @@ const std::vector<std::string>& known_settings() {
       "GYRE_ENDED_FD", "GYRE_FAILURE_FD", "GYRE_JOB_ATTEMPT", "GYRE_JOB_NODE", "GYRE_JOB_SHELLS", "GYRE_KEY_FD",
       "GYRE_LAUNCH", "GYRE_PROGRAM", "GYRE_REMOTE_SHELL", "GYRE_RENDEZVOUS", "GYRE_RENDEZVOUS_FD", "GYRE_SHELL_FD",
       "GYRE_SHELL_KEY_FD", "GYRE_WORKER_KEY"};
-  return names;
+  return kNames;
 }
 
 std::vector<std::string> unknown_settings(const std::vector<std::string>& environment) {

@@ -66,7 +66,8 @@ std::unique_ptr<Runtime> Runtime::start_from_environment(std::function<std::stri
     throw Error(
         ErrorCode::kUnsupported,
         "this job has parameter servers (`gyre run --servers`), and this program exchanges gradients between its "
-        "ranks: start it without --servers. gyre.params in Python, gyre-cifar10, gyre-resnet50 and gyre-cosmoflow use them");
+        "ranks: start it without --servers. gyre.params in Python, gyre-cifar10, gyre-resnet50 and gyre-cosmoflow use "
+        "them");
   }
   const Logger logger = make_logger(fmt::format("rank {}", job.rank), options.log_level);
   return std::make_unique<Runtime>(group::join_group(job, options.group, logger), options);
