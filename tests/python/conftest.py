@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import inspect
 import os
-import secrets
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from job_environment import job_environment
 from rank_template import RANK_MAIN, ForkedRank, Outcome, Rank, RankTemplate, outcomes_of
 
 PACKAGE = Path(__file__).parent.parent.parent / "python"
@@ -34,33 +31,6 @@ class RunRanks(Protocol):
     ) -> list[Outcome]:
         """Calls `body`, a function of a test file, in `size` processes. `check`: all must succeed. `launcher`: they are
         told of each other. `fresh`: each starts as `python` does, and not as a fork that has torch already."""
-
-
-@contextlib.contextmanager
-def job_environment(size: int) -> Iterator[tuple[list[dict[str, str]], list[dict[str, int]]]]:
-    """The variables of each rank, and those that name a file descriptor, which is to be handed down."""
-    name = f"gyre-test-{secrets.token_hex(8)}"
-    key = os.memfd_create("gyre-test-key", os.MFD_ALLOW_SEALING)
-    os.write(key, secrets.token_bytes(32))
-    seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-    fcntl.fcntl(key, fcntl.F_ADD_SEALS, seals)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("\0" + name)
-        listener.listen(64)
-        common = {
-            "GYRE_SIZE": str(size),
-            "GYRE_LOCAL_SIZE": str(size),
-            "GYRE_RENDEZVOUS": f"unix:@{name}",
-            "OMP_NUM_THREADS": "1",
-            "GYRE_START_TIMEOUT_SECONDS": "120",
-        }
-        variables = [{**common, "GYRE_RANK": str(rank), "GYRE_LOCAL_RANK": str(rank)} for rank in range(size)]
-        descriptors = [{"GYRE_KEY_FD": key} for _ in range(size)]
-        descriptors[0]["GYRE_RENDEZVOUS_FD"] = listener.fileno()
-        try:
-            yield variables, descriptors
-        finally:
-            os.close(key)
 
 
 class FreshRank(subprocess.Popen[bytes]):

@@ -12,12 +12,12 @@ Gradients = list[np.ndarray | None]
 
 @dataclass
 class Optimizer:
-    """torch.optim.SGD or Adam. A tensor without a gradient is left alone."""
+    """torch.optim.SGD, Adam, RMSprop or Adagrad. A tensor without a gradient is left alone."""
 
     rate: float
     momentum: float = 0.0
     weight_decay: float = 0.0
-    adam: bool = False
+    kind: str = "SGD"
     state: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
 
@@ -28,7 +28,14 @@ class Optimizer:
             gradient = own + self.weight_decay * values[i]
             kept = self.state.setdefault(i, {"first": np.zeros_like(gradient), "second": np.zeros_like(gradient)})
             count = self.steps[i] = self.steps.get(i, 0) + 1
-            if self.adam:
+            if self.kind == "RMSprop":
+                kept["second"] = 0.99 * kept["second"] + 0.01 * gradient**2
+                kept["first"] = self.momentum * kept["first"] + gradient / (np.sqrt(kept["second"]) + 1e-8)
+                values[i] = values[i] - self.rate * kept["first"]
+            elif self.kind == "Adagrad":
+                kept["second"] = kept["second"] + gradient**2
+                values[i] = values[i] - self.rate * gradient / (np.sqrt(kept["second"]) + 1e-10)
+            elif self.kind == "Adam":
                 kept["first"] = 0.9 * kept["first"] + 0.1 * gradient
                 kept["second"] = 0.999 * kept["second"] + 0.001 * gradient**2
                 root = np.sqrt(kept["second"] / (1 - 0.999**count)) + 1e-8
@@ -111,6 +118,16 @@ class Held(Model):
 
     def settle(self) -> None:
         self.take(self.alive)
+
+
+class Served(Held):
+    """on="servers", whatever the consistency: the job's only optimizer steps on the servers."""
+
+    def step(self, gradients: dict[int, Gradients], most: float | None) -> None:
+        """Of these workers at once, each of which clips its own."""
+        mean = average([clipped(own, most) for _, own in sorted(gradients.items())])
+        self.optimizers[0].step(self.server, mean)
+        self.take(list(gradients))
 
 
 class Local(Model):

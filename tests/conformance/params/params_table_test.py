@@ -1,6 +1,8 @@
-"""Every consistency against a model in NumPy (tests/support/params_model.py): random steps of workers that keep
-together as that consistency allows, with frozen and unused parameters, clipping, uneven data, changes that the program
-makes by itself, and deaths. `GYRE_TEST_SEED=N` repeats a case; `GYRE_TEST_LONG=1` runs more of them."""
+"""Every consistency, with the workers' optimizers and with the servers', against a model in NumPy
+(tests/support/params_model.py): random steps of workers that keep together as that consistency allows, with frozen and
+unused parameters, tables of which rows travel, clipping, uneven data, changes that the program makes by itself, and
+deaths. `GYRE_TEST_SEED=N` repeats a case; `GYRE_TEST_LONG=1` runs more of them. Workers are forks of one process that
+has imported torch, so that many jobs cost little; the launcher has tests of its own, and one here."""
 
 from __future__ import annotations
 
@@ -11,45 +13,104 @@ import random
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from effort import first_seed, rounds, seeded_random
-from params_model import Gradients, Held, Local, Optimizer, Synchronous
-from running_job import Job, StartJob, wait_until
+from job_environment import job_environment
+from params_model import Gradients, Held, Local, Optimizer, Served, Synchronous
+from rank_template import ForkedRank, RankTemplate
+from running_job import StartJob, wait_until
 
 RANK = Path(__file__).resolve().parents[2] / "support" / "params_rank.py"
 LONGEST_SECONDS = 100.0
 WORKERS = 3
-SHAPES = [(5,), (2, 3), (4,), (300,), (1,)]
-FROZEN, UNUSED = 0, 1
+FROZEN, UNUSED, CHANGED, SET, TABLE = 0, 1, 2, 3, 5
 OPTIMIZERS: dict[str, tuple[str, dict[str, float]]] = {
     "SGD": ("SGD", {"lr": 0.1}),
     "momentum": ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
     "Adam": ("Adam", {"lr": 0.05, "weight_decay": 0.1}),
+    "RMSprop": ("RMSprop", {"lr": 0.01, "momentum": 0.5}),
+    "Adagrad": ("Adagrad", {"lr": 0.1}),
 }
+OF_WORKERS = ("SGD", "momentum", "Adam")
+WITH_TABLES = ("SGD", "Adagrad")
 FORMS = ("sync", "sync:continue", "backup:1", "async", "bounded:2", "local:3", "local:3:bmuf", "local:2:nesterov")
 SURVIVING = ("sync:continue", "backup:1", "async", "bounded:2")
+SERVED_FORMS = ("sync", *SURVIVING)
 DEATHS = (None, "before its optimizer", "between steps", "in a step", "while others settle")
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator[RankTemplate]:
+    """Of all workers."""
+    package = Path(__file__).resolve().parents[3] / "python"
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GYRE_")}
+    started = RankTemplate({**inherited, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"})
+    yield started
+    started.close()
+
+
+class Ranks:
+    """A job's workers and servers, without a launcher."""
+
+    def __init__(self, template: RankTemplate, gyre: Path, folder: Path, servers: int, commands: Path) -> None:
+        self.folder = folder
+        self.workers: list[ForkedRank] = []
+        self.servers: list[subprocess.Popen[bytes]] = []
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GYRE_")}
+        package = Path(__file__).resolve().parents[3] / "python"
+        common = {**inherited, "PYTHONPATH": str(package), "GYRE_TEST_COMMANDS": str(commands)}
+        with job_environment(WORKERS + servers, servers) as (variables, descriptors):
+            for rank, (own, inherit) in enumerate(zip(variables, descriptors, strict=True)):
+                with (folder / f"rank.{rank}").open("wb") as output:
+                    if rank < WORKERS:
+                        call = [str(RANK), "main"]
+                        self.workers.append(template.fork(call, common | own, folder, output, inherit))
+                        continue
+                    numbers = {name: str(descriptor) for name, descriptor in inherit.items()}
+                    self.servers.append(
+                        subprocess.Popen(
+                            [gyre, "parameter-server"], env=common | own | numbers, pass_fds=list(inherit.values()),
+                            stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                        )
+                    )  # fmt: skip
+
+    @property
+    def output(self) -> str:
+        return "\n".join(f"--- {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("rank.*")))
+
+    def wait(self) -> list[int]:
+        """All exit codes: of the workers, and then of the servers."""
+        until = time.monotonic() + LONGEST_SECONDS
+        for worker in self.workers:
+            if not worker.ended_within(max(0.0, until - time.monotonic())):
+                worker.send_signal(signal.SIGABRT)
+        codes = [worker.wait() for worker in self.workers]
+        for server in self.servers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(max(1.0, until - time.monotonic()))
+        for server in self.servers:
+            server.kill()
+        return [*codes, *(server.wait() for server in self.servers)]
 
 
 class Workers:
     """The job's workers, each of which does one command after the other."""
 
-    def __init__(self, start_job: StartJob, folder: Path, servers: int) -> None:
+    def __init__(self, template: RankTemplate, gyre: Path, folder: Path, servers: int) -> None:
         path = folder / "commands"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(path))
             listener.listen()
             listener.settimeout(LONGEST_SECONDS)
-            options = ("--servers", servers) if servers else ()
-            words = ("-n", WORKERS, *options, "--", sys.executable, RANK, path)
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            self.job: Job = start_job(*map(str, words), env=environment, timeout=LONGEST_SECONDS)
+            self.job = Ranks(template, gyre, folder, servers, path)
             self.commands: dict[int, Any] = {}
             self.answers: dict[int, Any] = {}
             while len(self.answers) < WORKERS:
@@ -77,34 +138,38 @@ class Workers:
 class Case:
     """One job of random commands, and its model."""
 
-    def __init__(
-        self, start_job: StartJob, folder: Path, form: str, optimizer: str, seed: int, death: str | None
-    ) -> None:
-        print(f"GYRE_TEST_SEED={seed}: {form} with {optimizer}, death {death}", flush=True)
+    def __init__(self, jobs: Jobs, form: str, optimizer: str, seed: int, death: str | None, on: str) -> None:
+        print(f"GYRE_TEST_SEED={seed}: {form} with {optimizer} on {on}, death {death}", flush=True)
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
-        self.form = form
+        self.form, self.on = form, on
         class_, arguments = OPTIMIZERS[optimizer]
         own = [
-            Optimizer(
-                arguments["lr"], arguments.get("momentum", 0.0), arguments.get("weight_decay", 0.0), class_ == "Adam"
-            )
+            Optimizer(arguments["lr"], arguments.get("momentum", 0.0), arguments.get("weight_decay", 0.0), class_)
             for _ in range(WORKERS)
         ]
+        sizes = self.numbers.permutation([1, 3, 7, 300, 17000])
+        self.shapes: list[tuple[int, ...]] = [(int(size),) for size in sizes]
+        self.shapes.append((self.random.randrange(1, 60), self.random.randrange(1, 9)))
+        self.tables = [TABLE] if on == "servers" and optimizer in WITH_TABLES else []
         self.model = self.make_model(own)
         self.dropped = [0] * WORKERS
         self.values: dict[int, list[list[float]]] = {}  # Of each worker's last answer.
-        self.workers = Workers(start_job, folder, self.random.choice([0, 1, 2] if form.startswith("local") else [1, 2]))
+        self.workers = jobs.start(self.random.choice([0, 1, 2] if form.startswith("local") else [1, 2, 3]))
         self.options = {
-            "shapes": SHAPES,
+            "shapes": self.shapes,
             "frozen": [FROZEN],
+            "tables": self.tables,
             "optimizer": class_,
             "arguments": arguments,
             "consistency": form,
+            "on": on,
         }
 
     def make_model(self, own: list[Optimizer]) -> Any:
         kind, *rest = self.form.split(":")
+        if self.on == "servers":
+            return Served(own)
         if kind == "sync":
             return Synchronous(own)
         if kind != "local":
@@ -116,7 +181,7 @@ class Case:
     def build(self, without: int | None = None) -> None:
         """All make their optimizers, but for one that dies before, and get the first one's parameters."""
         firsts = {
-            worker: [self.numbers.normal(size=int(np.prod(shape))) for shape in SHAPES] for worker in self.alive()
+            worker: [self.numbers.normal(size=int(np.prod(shape))) for shape in self.shapes] for worker in self.alive()
         }
         for worker in self.alive():
             if worker != without:
@@ -136,7 +201,7 @@ class Case:
     def gradients(self) -> Gradients:
         """Of one worker: some parameters have none."""
         result: Gradients = []
-        for i, shape in enumerate(SHAPES):
+        for i, shape in enumerate(self.shapes):
             has_one = i not in (FROZEN, UNUSED) and self.random.random() < 0.8
             values = self.numbers.normal(size=int(np.prod(shape))).astype(np.float32).astype(np.float64)
             result.append(values if has_one else None)
@@ -147,13 +212,27 @@ class Case:
 
     def tell_step(self, worker: int, gradients: Gradients, most: float | None, dies: bool = False) -> None:
         lists = [None if gradient is None else gradient.tolist() for gradient in gradients]
+        for table in self.tables:
+            if gradients[table] is not None:
+                lists[table] = self.rows_of(table, gradients)
         closure = most is None and self.random.random() < 0.3
-        self.workers.tell(worker, {"do": "step", "gradients": lists, "most": most, "closure": closure, "dies": dies})
+        command = {"do": "step", "gradients": lists, "most": most, "closure": closure, "dies": dies}
+        self.workers.tell(worker, command | {"served": self.on == "servers"})
+
+    def rows_of(self, table: int, gradients: Gradients) -> dict[str, Any]:
+        """Replaces the gradient by one of a few rows, some of which are there several times, or none."""
+        rows, columns = self.shapes[table]
+        numbers = [self.random.randrange(rows) for _ in range(self.random.choice([0, 1, 5, 20]))]
+        values = self.numbers.normal(size=(len(numbers), columns)).astype(np.float32)
+        dense = np.zeros((rows, columns))
+        np.add.at(dense, numbers, values.astype(np.float64))
+        gradients[table] = dense.reshape(-1)
+        return {"rows": numbers, "values": values.tolist()}
 
     def check(self, worker: int) -> None:
         """What the worker has now is what the model says."""
         answer = self.workers.hear(worker)
-        assert answer is not None, f"worker {worker} is gone:\n{self.workers.job.stderr}"
+        assert answer is not None, f"worker {worker} is gone:\n{self.workers.job.output}"
         self.values[worker] = answer["values"]
         for i, (found, expected) in enumerate(zip(answer["values"], self.model.copies[worker], strict=True)):
             np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5, err_msg=f"worker {worker}, tensor {i}")
@@ -167,15 +246,17 @@ class Case:
     def end(self) -> None:
         for worker in self.alive():
             self.workers.tell(worker, {"do": "end"})
-        assert self.workers.job.wait() == 0, self.workers.job.stderr
+        codes = self.workers.job.wait()
+        expected = [0 if worker in self.alive() else -signal.SIGKILL for worker in range(WORKERS)]
+        assert codes == expected + [0] * (len(codes) - WORKERS), self.workers.job.output
 
     def set_for_all(self) -> None:
         """The program writes to a parameter on all workers, and broadcasts."""
         value = self.random.uniform(-1, 1)
         for worker in self.alive():
-            self.workers.tell(worker, {"do": "set", "tensor": 3, "value": value})
+            self.workers.tell(worker, {"do": "set", "tensor": SET, "value": value})
         source = self.model.copies[self.alive()[0]]
-        source[3][...] = value
+        source[SET][...] = value
         for worker in self.alive():
             self.model.copies[worker] = [one.copy() for one in source]
         if isinstance(self.model, Held):
@@ -195,7 +276,8 @@ def run_synchronous(case: Case, steps: int, death: str | None) -> None:
         most = case.clipping()
         for worker, gradients in given.items():
             case.tell_step(worker, gradients, most, dies=worker == victim)
-        case.model.step(given, most)
+        counting = {worker: own for worker, own in given.items() if case.on == "workers" or worker != victim}
+        case.model.step(counting, most)
         for worker in case.alive():
             if worker == victim:
                 assert case.workers.hear(worker) is None
@@ -293,8 +375,8 @@ class HeldRun:
         """The program writes to a parameter: this is not sent."""
         worker = self.case.random.choice(self.at_work())
         value = self.case.random.uniform(-1, 1)
-        self.case.workers.tell(worker, {"do": "change", "tensor": 2, "value": value})
-        self.model.change(worker, 2, value)
+        self.case.workers.tell(worker, {"do": "change", "tensor": CHANGED, "value": value})
+        self.model.change(worker, CHANGED, value)
         self.case.check(worker)
 
     def settle(self, dying: int | None = None) -> None:
@@ -365,12 +447,30 @@ def run_local(case: Case, steps: int) -> None:
         case.check(worker)
 
 
-def run(start_job: StartJob, folder: Path, form: str, optimizer: str, seed: int, death: str | None) -> None:
-    folder.mkdir()
-    case = Case(start_job, folder, form, optimizer, seed, death)
+class Jobs:
+    """The jobs of one test."""
+
+    def __init__(self, template: RankTemplate, gyre: Path, folder: Path) -> None:
+        self.template, self.gyre, self.folder = template, gyre, folder
+        self.count = 0
+
+    def start(self, servers: int) -> Workers:
+        self.count += 1
+        folder = self.folder / str(self.count)
+        folder.mkdir()
+        return Workers(self.template, self.gyre, folder, servers)
+
+
+@pytest.fixture
+def jobs(template: RankTemplate, gyre: Path, tmp_path: Path) -> Jobs:
+    return Jobs(template, gyre, tmp_path)
+
+
+def run(jobs: Jobs, form: str, optimizer: str, seed: int, death: str | None, on: str = "workers") -> None:
+    case = Case(jobs, form, optimizer, seed, death, on)
     case.build(without=case.random.choice(case.alive()) if death == "before its optimizer" else None)
     steps = case.random.randrange(12, 24)
-    if isinstance(case.model, Synchronous):
+    if isinstance(case.model, Synchronous) or (isinstance(case.model, Served) and form.startswith("sync")):
         run_synchronous(case, steps, death)
     elif isinstance(case.model, Held):
         run_held(case, steps, death)
@@ -381,12 +481,20 @@ def run(start_job: StartJob, folder: Path, form: str, optimizer: str, seed: int,
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_training_is_what_the_model_says(start_job: StartJob, tmp_path: Path, form: str) -> None:
-    names = list(OPTIMIZERS)
+def test_training_is_what_the_model_says(jobs: Jobs, form: str) -> None:
     for seed in range(first_seed(), first_seed() + rounds(1, 15)):
         number = seed + FORMS.index(form)
         death = DEATHS[number % len(DEATHS)] if form in SURVIVING else None
-        run(start_job, tmp_path / str(seed), form, names[number % len(names)], seed, death)
+        run(jobs, form, OF_WORKERS[number % len(OF_WORKERS)], seed, death)
+
+
+@pytest.mark.parametrize("form", SERVED_FORMS)
+def test_training_with_the_servers_optimizer_is_what_the_model_says(jobs: Jobs, form: str) -> None:
+    names = list(OPTIMIZERS)
+    for seed in range(first_seed(), first_seed() + rounds(3, 30)):
+        number = seed + SERVED_FORMS.index(form)
+        death = DEATHS[number % len(DEATHS)] if form in SURVIVING else None
+        run(jobs, form, names[seed % len(names)], seed, death, on="servers")
 
 
 # Each worker has other data; the gradients take long enough for a kill in any part of a step.
@@ -435,14 +543,20 @@ def test_survivors_of_a_kill_at_any_moment_end_equal(start_job: StartJob) -> Non
         assert len(set(hashes)) == 1
 
 
+@pytest.mark.parametrize("on", ["workers", "servers"])
 @pytest.mark.parametrize("form", ["sync", "sync:continue"])
-def test_uneven_data_in_sync_is_refused_with_both_counts(start_job: StartJob, tmp_path: Path, form: str) -> None:
-    case = Case(start_job, tmp_path, form, "SGD", first_seed(), None)
+def test_uneven_data_in_sync_is_refused_with_both_counts(jobs: Jobs, form: str, on: str) -> None:
+    case = Case(jobs, form, "SGD", first_seed(), None, on)
     case.build()
+    for _ in range(2):
+        for worker in case.alive():
+            case.tell_step(worker, case.gradients(), None)
+        for worker in case.alive():
+            assert case.workers.hear(worker) is not None
     for worker in case.alive():
-        for _ in range(2 if worker == 1 else 3):
+        if worker != 1:
             case.tell_step(worker, case.gradients(), None)
         case.workers.tell(worker, {"do": "settle"})
-    assert case.workers.job.wait() != 0
-    assert "worker 1 is at settle() after 2 steps, and worker" in case.workers.job.stderr
-    assert "takes step 3, which waits for all workers" in case.workers.job.stderr
+    assert 0 not in case.workers.job.wait()
+    assert "worker 1 is at settle() after 2 steps, and worker" in case.workers.job.output
+    assert "takes step 3, which waits for all workers" in case.workers.job.output
