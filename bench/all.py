@@ -44,6 +44,7 @@ BENCHES: dict[str, list[str]] = {
         "--seconds", "1",
     ],
     "servers-one-host": ["ps", "--workers", "2", "--servers", "1", "--bytes", "100MB", "--repeats", "3"],
+    "servers-table": ["ps", "--table-rows", "1000000", "--workers", "2", "--servers", "1", "--repeats", "3"],
     "fusion": [
         "exchange", "resnet101", "--hosts", "2", "--rate", "1gbit", "--fusion", "0,1MB,8MB,64MB", "--faces", "cpp",
         "--paths", "arena", "--seconds", "1",

@@ -51,7 +51,11 @@ void add_options(CLI::App& app, Options& options) {
   exchange->add_option("--tensors", options.tensors, "JSON file: a list of {\"name\", \"shape\"}")->required();
   CLI::App* servers = app.add_subcommand("servers", "One tensor's gradients through parameter servers");
   servers->add_option("--servers", options.servers.servers, "How many of the ranks")->required();
-  servers->add_option("--bytes", options.servers.bytes, "Of the gradients, a multiple of 4")->required();
+  servers->add_option("--bytes", options.servers.bytes, "Of the gradients, a multiple of 4");
+  servers->add_option("--table-rows", options.servers.table_rows, "Trains a table of rows instead");
+  servers->add_option("--columns", options.servers.columns, "Of the table");
+  servers->add_option("--step-rows", options.servers.step_rows, "Of the table, in each step of each worker");
+  servers->add_flag("--dense", options.servers.dense, "The table's gradients are dense");
   servers->add_option("--block-bytes", options.servers.block_bytes, "At most, a multiple of 4 (0: as programs do)");
   servers->add_flag("--own-buffers", options.servers.own_buffers, "Gradients outside of the memory that servers map");
   servers->add_option("--server-results", options.server_results, "Where servers write theirs, each with its number")

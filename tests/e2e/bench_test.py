@@ -156,9 +156,29 @@ def test_parameter_servers_are_swept_over_hosts_beside_the_models_predictions(be
     assert by_place["dedicated", 1]["predicted_us"] > 9 / 8 * by_place["dedicated", 1]["bound_us"]
 
 
+@pytest.mark.needs_root
+@pytest.mark.needs_programs("ip", "ethtool")
+def test_rows_of_a_table_travel_alone(bench: Bench) -> None:
+    table = ["--table-rows", "20000", "--columns", "64", "--step-rows", "200"]
+    done = bench("ps", *table, "--workers", "2", "--servers", "1", "--rate", "1gbit", *QUICK, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows, dense = json.loads(done.stdout)
+    assert rows["bytes"] == 200 * (64 * 4 + 4)
+    assert dense["bytes"] == 20000 * 64 * 4
+    assert rows["dense_us"] == dense["ours_us"] > 0
+    # A worker pushes its rows, and pulls those of both (a few are the same); requests and headers come on top.
+    assert rows["bytes"] <= rows["sent_bytes"]["worker"] <= 1.1 * rows["bytes"]
+    assert 3.9 * rows["bytes"] <= rows["sent_bytes"]["server"] <= 1.1 * 4 * rows["bytes"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["--table-rows", "9", "--step-rows", "10"],
+            "--step-rows is '10'; numbers from 1 to 9, separated by commas, are needed",
+        ),
+        (["--columns", "3"], "--columns and --step-rows are about a table, which --table-rows makes"),
         (["--workers", "0"], "--workers is '0'; numbers from 1 to 64, separated by commas, are needed"),
         (["--servers", "x"], "--servers is 'x'; numbers from 1 to 64, separated by commas, are needed"),
         (["--bytes", "6"], "--bytes is '6'; a multiple of 4 up to 4 GB is needed"),

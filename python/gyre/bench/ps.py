@@ -5,6 +5,9 @@ Without --rate all ranks run on this host: the gradients are in memory that work
 then in other memory; and the peer is torch's gloo: a reduce to each server's rank of its share, then a broadcast from
 there. With --rate every worker has a host of its own, simulated on this machine, and so has every
 dedicated server; colocated servers are on the first workers' hosts.
+
+With --table-rows a table of rows is trained instead, by the servers' Adagrad: once so that only the rows that a step
+touches travel, and once as a dense tensor.
 """
 
 from __future__ import annotations
@@ -23,12 +26,15 @@ from typing import Any
 from gyre.bench.errors import UsageError
 from gyre.bench.launch import Figures, Launcher, Place, module, program
 from gyre.bench.options import Effort, add_output, choices_of, effort_of, integers, size_of
+from gyre.bench.ps_tables import Ranks, Table, table_rows
 from gyre.bench.report import Row
 from gyre.core import _core
 
 PLACEMENTS = ("dedicated", "colocated")
 _LARGEST = 1 << 32
 _MOST_WORKERS = 64
+_MOST_ROWS = 1 << 28
+_MOST_COLUMNS = 1 << 14
 _NO_FUSION = {"GYRE_FUSION_BYTES": "0"}
 
 
@@ -85,6 +91,9 @@ def add_verb(verbs: Any) -> None:
         "--bytes", help="gradients of one worker, a multiple of 4, such as 4MB (default: 100MB; with --rate: 4MB)"
     )
     parser.add_argument("--block", help="most bytes that travel as one (default: as the training programs choose)")
+    parser.add_argument("--table-rows", help="trains a table of so many rows, such as 1000000, on dedicated servers")
+    parser.add_argument("--columns", help="of the table (default: 64)")
+    parser.add_argument("--step-rows", help="rows that each worker's step touches (default: 1000)")
     parser.add_argument(
         "--tensorflow",
         metavar="PYTHON",
@@ -133,6 +142,10 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     effort = effort_of(arguments)
     if arguments.placements is not None and not over_links:
         raise UsageError("--placements is about hosts; --rate makes them")
+    if arguments.table_rows is not None:
+        return _on_tables(launcher, arguments, workers, servers, effort)
+    if arguments.columns is not None or arguments.step_rows is not None:
+        raise UsageError("--columns and --step-rows are about a table, which --table-rows makes")
     if not over_links:
         tensorflow = _tensorflow(arguments.tensorflow)
         cases = cases_of(workers, servers, ["dedicated"])
@@ -144,6 +157,22 @@ def measure(arguments: argparse.Namespace, launcher: Launcher) -> list[Row]:
     rows = []
     for rate in _rates_of(arguments.rate):
         rows += _over_links(launcher, rate, workers, cases, size, block, effort)
+    return rows
+
+
+def _on_tables(
+    launcher: Launcher, arguments: argparse.Namespace, workers: list[int], servers: list[int], effort: Effort
+) -> list[Row]:
+    (count,) = integers(arguments.table_rows, "--table-rows", 1, _MOST_ROWS)[:1]
+    (columns,) = integers(arguments.columns or "64", "--columns", 1, _MOST_COLUMNS)[:1]
+    (step_rows,) = integers(arguments.step_rows or "1000", "--step-rows", 1, count)[:1]
+    rates = _rates_of(arguments.rate) if arguments.rate is not None else [None]
+    rows = []
+    for rate in rates:
+        for worker_count in workers:
+            for server_count in servers:
+                ranks = Ranks(worker_count, server_count, rate)
+                rows += table_rows(launcher, ranks, Table(count, columns, step_rows), effort)
     return rows
 
 
