@@ -39,6 +39,10 @@ std::span<const Field> Loader::fields() const { return pool_->decoder().fields()
 
 void Loader::start_epoch(std::uint64_t epoch, std::uint64_t first_step) { pool_->start_epoch(epoch, first_step); }
 
+std::uint64_t Loader::start_epoch_at(std::uint64_t epoch, std::uint64_t first_position) {
+  return pool_->start_epoch_at(epoch, first_position);
+}
+
 std::optional<Batch> Loader::next(const std::function<void()>& meanwhile) {
   internal::BatchSlot* const slot = pool_->next(meanwhile);
   if (slot == nullptr) return std::nullopt;

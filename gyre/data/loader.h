@@ -98,6 +98,10 @@ class Loader {
   /// this is also how a run goes on in the middle of an epoch.
   void start_epoch(std::uint64_t epoch, std::uint64_t first_step = 0);
 
+  /// The same at any position of the epoch's order, up to the number of samples: how a run goes on that another number
+  /// of ranks or another batch size has brought so far. Batches and their steps count from there; returns how many.
+  std::uint64_t start_epoch_at(std::uint64_t epoch, std::uint64_t first_position);
+
   /// The next batch; nothing at the end of the epoch. Waits until it is ready, and calls `meanwhile` at least ten times
   /// a second, which may throw. An error while it was read is thrown here, in the order of the samples, and again by
   /// every call until the next start_epoch(). Error(kResourceExhausted) where the caller holds all batches that the

@@ -114,6 +114,26 @@ TEST(Loader, an_epoch_goes_on_at_any_step_exactly_where_it_stood) {
   EXPECT_THROW(loader.start_epoch(5, loader.steps() + 1), Error);
 }
 
+TEST(Loader, an_epoch_goes_on_at_any_sample_whatever_the_batches_were) {
+  RecordFiles files;
+  files.add(41, Compression::kGzip);
+  const auto set = open_set(files);
+  Loader loader(set, kFields, options_of(4, 3));
+  const auto whole = epoch_of(loader, 5);
+  for (std::uint64_t position = 0; position <= 41; position += 1 + position / 3) {
+    EXPECT_EQ(loader.start_epoch_at(5, position), (41 - position + 3) / 4);
+    std::vector<std::int64_t> rest;
+    for (std::uint64_t step = 0; const auto batch = loader.next(); ++step) {
+      EXPECT_EQ(batch->step(), step);
+      const auto labels = labels_of(*batch);
+      rest.insert(rest.end(), labels.begin(), labels.begin() + static_cast<std::ptrdiff_t>(batch->samples().counted));
+    }
+    EXPECT_THAT(rest, ::testing::ElementsAreArray(whole.begin() + static_cast<std::ptrdiff_t>(position), whole.end()));
+  }
+  EXPECT_THROW(loader.start_epoch_at(5, 42), Error);
+  EXPECT_THAT(epoch_of(loader, 5), ::testing::ElementsAreArray(whole)) << "a whole epoch has its steps again";
+}
+
 /// ImageNet's layout, in one file: image i is i's picture, and its label counts from 1.
 std::string write_images(const RecordFiles& files, std::uint64_t count) {
   std::vector<Bytes> payloads;

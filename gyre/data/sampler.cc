@@ -10,12 +10,6 @@
 namespace gyre::data {
 namespace {
 
-/// Samples of one global step as one order sees it.
-std::uint64_t step_size(const SamplerOptions& options) {
-  const bool sharded = options.sharing == Sharing::kSharded;
-  return options.batch_per_rank * (sharded ? static_cast<std::uint64_t>(options.ranks) : 1);
-}
-
 /// Epochs use the streams below 2^32; orders of single ranks lie above them.
 std::uint64_t stream_of(const SamplerOptions& options, std::uint64_t epoch, int rank) {
   const bool own = options.sharing == Sharing::kEveryRankAll;
@@ -32,10 +26,15 @@ std::vector<std::uint64_t> epoch_permutation(std::uint64_t count, std::uint64_t 
   return order;
 }
 
+std::uint64_t positions_per_step(const SamplerOptions& options) {
+  const bool sharded = options.sharing == Sharing::kSharded;
+  return options.batch_per_rank * (sharded ? static_cast<std::uint64_t>(options.ranks) : 1);
+}
+
 std::uint64_t steps_per_epoch(const SamplerOptions& options) {
   GYRE_CHECK(options.ranks >= 1);
   GYRE_CHECK(options.batch_per_rank >= 1U);
-  const std::uint64_t size = step_size(options);
+  const std::uint64_t size = positions_per_step(options);
   if (options.count == 0) throw Error(ErrorCode::kInvalidArgument, "the data set holds no samples");
   if (options.remainder == Remainder::kPad) return (options.count + size - 1) / size;
   if (options.count < size) {
@@ -47,9 +46,15 @@ std::uint64_t steps_per_epoch(const SamplerOptions& options) {
   return options.count / size;
 }
 
-EpochOrder::EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank)
-    : options_(options), steps_(steps_per_epoch(options)) {
+EpochOrder::EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank, std::uint64_t first_position)
+    : options_(options), first_position_(first_position), steps_(steps_per_epoch(options)) {
   GYRE_CHECK((rank >= 0 && rank < options.ranks));
+  GYRE_CHECK(first_position <= options.count);
+  if (first_position > 0) {
+    const std::uint64_t left = options.count - first_position;
+    const std::uint64_t size = positions_per_step(options);
+    steps_ = left / size + (options.remainder == Remainder::kPad && left % size > 0 ? 1 : 0);
+  }
   const RandomKey key{options.seed, stream_of(options, epoch, rank)};
   if (options.shuffling == Shuffling::kFull) full_.emplace(options.count, key.seed, key.stream);
   if (options.shuffling == Shuffling::kBlocks) {
@@ -93,9 +98,9 @@ RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
   GYRE_CHECK(step < steps_);
   GYRE_CHECK((rank >= 0 && rank < options_.ranks));
   const std::uint64_t per_rank = options_.batch_per_rank;
-  const std::uint64_t size = step_size(options_);
+  const std::uint64_t size = positions_per_step(options_);
   const bool sharded = options_.sharing == Sharing::kSharded;
-  const std::uint64_t step_counted = std::min(size, options_.count - step * size);
+  const std::uint64_t step_counted = std::min(size, options_.count - first_position_ - step * size);
   const std::uint64_t offset = sharded ? static_cast<std::uint64_t>(rank) * per_rank : 0;
   RankBatch batch;
   batch.first_position = static_cast<std::uint64_t>(rank) * per_rank;
@@ -114,7 +119,7 @@ RankBatch EpochOrder::batch(std::uint64_t step, int rank) const {
 std::uint64_t EpochOrder::position_of(std::uint64_t step, int rank, std::uint64_t index) const {
   const bool sharded = options_.sharing == Sharing::kSharded;
   const std::uint64_t offset = sharded ? static_cast<std::uint64_t>(rank) * options_.batch_per_rank : 0;
-  return (step * step_size(options_) + offset + index) % options_.count;
+  return (first_position_ + step * positions_per_step(options_) + offset + index) % options_.count;
 }
 
 Share share_of(std::uint64_t count, int rank, int ranks) {

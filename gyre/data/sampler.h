@@ -62,7 +62,9 @@ struct RankBatch {
 /// block, else nothing that grows with the set. A value; thread-safe.
 class EpochOrder {
  public:
-  EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank);
+  /// `first_position`: where in the order the first step begins, up to `count`: what a run of any number of ranks and
+  /// any batch size has read before is left out. Steps count from there.
+  EpochOrder(const SamplerOptions& options, std::uint64_t epoch, int rank, std::uint64_t first_position = 0);
 
   std::uint64_t steps() const { return steps_; }
   /// `rank` is the one given above, or any other when samples are sharded (then the order is everybody's).
@@ -77,6 +79,7 @@ class EpochOrder {
 
  private:
   SamplerOptions options_;
+  std::uint64_t first_position_;
   std::uint64_t steps_;
   std::optional<Shuffle> full_;
   std::optional<BlockShuffle> blocks_;
@@ -85,6 +88,9 @@ class EpochOrder {
 /// How many blocks, of which the largest takes so much memory while it is open, each of the streams of kBlocks mixes:
 /// as many as 256 MiB, or a quarter of the budget if that is less, hold for all streams together, but from 1 to 16.
 std::uint64_t default_open_blocks(std::uint64_t largest_block_bytes, std::uint64_t streams, std::uint64_t budget_bytes);
+
+/// Samples of the order that one step takes: those of all ranks, or one rank's where each runs through all.
+std::uint64_t positions_per_step(const SamplerOptions& options);
 
 /// Steps of an epoch: the same on every rank. At least 1: with kDrop and fewer samples than a global batch holds it is
 /// Error(kInvalidArgument), because such a run would train nothing.

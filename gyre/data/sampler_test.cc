@@ -60,6 +60,37 @@ TEST(Sampler, a_step_holds_the_same_samples_for_any_split_of_the_global_batch) {
   }
 }
 
+TEST(Sampler, an_epoch_goes_on_at_any_position_with_other_ranks_and_batches) {
+  // A run that resumed with more ranks counted steps of the new size, and left out the samples between.
+  const std::vector<std::uint64_t> whole = epoch_permutation(101, 3, 2);
+  for (const auto shuffling : {Shuffling::kFull, Shuffling::kNone}) {
+    for (const std::uint64_t first : {0U, 1U, 24U, 50U, 100U, 101U}) {
+      for (const int ranks : {1, 2, 5}) {
+        const SamplerOptions options{
+            .count = 101, .seed = 3, .shuffling = shuffling, .ranks = ranks, .batch_per_rank = 7};
+        const EpochOrder order(options, 2, 0, first);
+        std::vector<std::uint64_t> seen;
+        for (std::uint64_t step = 0; step < order.steps(); ++step) {
+          for (int rank = 0; rank < ranks; ++rank) {
+            const RankBatch batch = order.batch(step, rank);
+            for (std::uint64_t i = 0; i < batch.counted; ++i) {
+              seen.push_back(batch.samples[i]);
+              EXPECT_EQ(order.sample_at(order.position_of(step, rank, i)), batch.samples[i]);
+            }
+          }
+        }
+        ASSERT_EQ(seen.size(), 101 - first) << ranks << " ranks from " << first;
+        for (std::uint64_t i = 0; i < seen.size(); ++i) {
+          EXPECT_EQ(seen[i], shuffling == Shuffling::kFull ? whole[first + i] : first + i);
+        }
+        SamplerOptions dropping = options;
+        dropping.remainder = Remainder::kDrop;
+        EXPECT_EQ(EpochOrder(dropping, 2, 0, first).steps(), (101 - first) / positions_per_step(options));
+      }
+    }
+  }
+}
+
 TEST(Sampler, dropping_the_remainder_leaves_out_less_than_a_global_batch) {
   const SamplerOptions options{.count = 100, .seed = 3, .ranks = 3, .batch_per_rank = 8, .remainder = Remainder::kDrop};
   EXPECT_EQ(steps_per_epoch(options), 4U);

@@ -280,51 +280,62 @@ CheckpointFolder::CheckpointFolder(std::filesystem::path folder, std::size_t kee
 }
 
 std::filesystem::path CheckpointFolder::path_of(std::uint64_t number) const {
-  return folder_ / fmt::format("{}{:08}{}", kPrefix, number, kSuffix);
+  return folder_ / fmt::format("{}{:012}{}", kPrefix, number, kSuffix);
 }
 
-std::vector<std::uint64_t> CheckpointFolder::numbers() const {
-  std::vector<std::uint64_t> found;
+std::map<std::uint64_t, std::filesystem::path> CheckpointFolder::files() const {
+  std::map<std::uint64_t, std::filesystem::path> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
     std::uint64_t number = 0;
     const char* end = name.data() + name.size() - kSuffix.size();
     const auto result = std::from_chars(name.data() + kPrefix.size(), end, number);
-    if (result.ec == std::errc() && result.ptr == end) found.push_back(number);
+    if (result.ec == std::errc() && result.ptr == end) found.emplace(number, entry.path());
   }
-  std::sort(found.begin(), found.end());
   return found;
+}
+
+std::vector<std::uint64_t> CheckpointFolder::numbers() const {
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, path] : files()) numbers.push_back(number);
+  return numbers;
 }
 
 std::filesystem::path CheckpointFolder::save(std::uint64_t number, const Checkpoint& checkpoint) const {
   const std::filesystem::path path = path_of(number);
-  std::vector<std::uint64_t> earlier = numbers();
+  std::map<std::uint64_t, std::filesystem::path> earlier = files();
   try {
     write_file_atomically(path, encode_checkpoint(checkpoint));
   } catch (Error& error) {
     const std::string state = earlier.empty() ? "there is no earlier checkpoint"
-                                              : fmt::format("{} is intact", path_of(earlier.back()).string());
-    throw error.add_context(fmt::format("the checkpoint after epoch {} could not be saved; {}", number, state));
+                                              : fmt::format("{} is intact", earlier.rbegin()->second.string());
+    throw error.add_context(fmt::format("the checkpoint after {} samples could not be saved; {}", number, state));
   }
-  std::erase(earlier, number);
+  earlier.erase(number);
   // What cannot be removed does no harm; the next save tries again.
   std::error_code ignored;
-  for (std::size_t i = 0; i + keep_ <= earlier.size(); ++i) std::filesystem::remove(path_of(earlier[i]), ignored);
+  for (std::size_t left = earlier.size(); const auto& [older, file] : earlier) {
+    if (left-- >= keep_) std::filesystem::remove(file, ignored);
+  }
   return path;
 }
 
-std::optional<CheckpointFolder::Found> CheckpointFolder::find_latest_valid() const {
-  std::vector<std::uint64_t> candidates = numbers();
+std::optional<CheckpointFolder::Found> CheckpointFolder::find_latest_valid(
+    const std::function<void(const Checkpoint&)>& check) const {
+  const std::map<std::uint64_t, std::filesystem::path> candidates = files();
   if (candidates.empty()) return std::nullopt;
-  std::reverse(candidates.begin(), candidates.end());
   std::vector<std::string> rejected;
-  for (const std::uint64_t number : candidates) {
-    const std::filesystem::path path = path_of(number);
+  for (auto candidate = candidates.rbegin(); candidate != candidates.rend(); ++candidate) {
+    const auto& [number, path] = *candidate;
     try {
-      return Found{number, path, load_checkpoint(path), std::move(rejected)};
+      Checkpoint checkpoint = load_checkpoint(path);
+      if (check) check(checkpoint);
+      return Found{number, path, std::move(checkpoint), std::move(rejected)};
     } catch (const Error& error) {
-      rejected.emplace_back(error.what());  // Handed to the caller, who reports it.
+      // Handed to the caller, who reports it.
+      const bool named = std::string_view(error.what()).find(path.string()) != std::string_view::npos;
+      rejected.push_back(named ? error.what() : fmt::format("{}: {}", path.string(), error.what()));
     }
   }
   throw Error(ErrorCode::kCorruptData, fmt::format("none of the {} checkpoints in {} can be used: {}", rejected.size(),

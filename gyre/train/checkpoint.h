@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -46,8 +47,8 @@ Checkpoint decode_checkpoint(Bytes bytes, std::string_view name);
 
 Checkpoint load_checkpoint(const std::filesystem::path& path);
 
-/// A folder with the checkpoints of one run: checkpoint-00000012.safetensors after epoch 12. For one process at a time
-/// (rank 0).
+/// A folder with the checkpoints of one run: checkpoint-000000000012.safetensors after 12 samples. The number grows as
+/// the run does, whatever its ranks and batches, so the largest is the newest. For one process at a time (rank 0).
 class CheckpointFolder {
  public:
   /// Makes the folder when needed. `keep`, at least 1: how many of the newest checkpoints stay.
@@ -63,15 +64,18 @@ class CheckpointFolder {
     Checkpoint checkpoint;
     std::vector<std::string> rejected;  ///< Newer files that cannot be used, and why.
   };
-  /// The newest checkpoint that is whole; nothing when the folder holds none at all. Error(kCorruptData) when all that
-  /// are there are damaged.
-  std::optional<Found> find_latest_valid() const;
+  /// The newest checkpoint that is whole, and for which `check` throws no Error; nothing when the folder holds none at
+  /// all. Error(kCorruptData) when none of those that are there can be used.
+  std::optional<Found> find_latest_valid(const std::function<void(const Checkpoint&)>& check = {}) const;
 
   /// The numbers of the checkpoints that are there, whole or not, ascending.
   std::vector<std::uint64_t> numbers() const;
   std::filesystem::path path_of(std::uint64_t number) const;
 
  private:
+  /// By number. Names of earlier versions have fewer digits.
+  std::map<std::uint64_t, std::filesystem::path> files() const;
+
   std::filesystem::path folder_;
   std::size_t keep_;
 };

@@ -153,6 +153,27 @@ TEST_F(CheckpointTest, a_checkpoint_cut_short_is_passed_over_for_the_one_before)
   EXPECT_THROW(folder.find_latest_valid(), Error);
 }
 
+TEST_F(CheckpointTest, a_checkpoint_that_the_caller_cannot_use_is_passed_over_too) {
+  const CheckpointFolder folder(folder_, 3);
+  folder.save(1, example("1"));
+  folder.save(2, example("2"));
+  const auto found = folder.find_latest_valid([](const Checkpoint& checkpoint) {
+    if (checkpoint.value("epoch") == "2") throw Error(ErrorCode::kCorruptData, "weights that are not numbers");
+  });
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->number, 1U);
+  EXPECT_THAT(found->rejected, ElementsAre(HasSubstr("checkpoint-000000000002.safetensors: weights that are not")));
+}
+
+TEST_F(CheckpointTest, files_of_earlier_versions_are_seen_under_their_shorter_names) {
+  const CheckpointFolder folder(folder_, 2);
+  fs::rename(folder.save(7, example("7")), folder_ / "checkpoint-00000007.safetensors");
+  EXPECT_EQ(folder.find_latest_valid()->path, folder_ / "checkpoint-00000007.safetensors");
+  folder.save(8, example("8"));
+  folder.save(9, example("9"));
+  EXPECT_THAT(folder.numbers(), ElementsAre(8, 9));
+}
+
 TEST_F(CheckpointTest, a_full_disk_is_a_clear_error_and_the_previous_checkpoint_is_intact) {
   const CheckpointFolder folder(folder_, 1);
   folder.save(1, example("1"));
@@ -171,8 +192,8 @@ TEST_F(CheckpointTest, a_full_disk_is_a_clear_error_and_the_previous_checkpoint_
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(message,
-              testing::AllOf(HasSubstr("after epoch 2 could not be saved"),
-                             HasSubstr("checkpoint-00000001.safetensors is intact"), HasSubstr("File too large")));
+              testing::AllOf(HasSubstr("after 2 samples could not be saved"),
+                             HasSubstr("checkpoint-000000000001.safetensors is intact"), HasSubstr("File too large")));
   EXPECT_EQ(folder.find_latest_valid()->checkpoint.value("epoch"), "1");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "no temporary is left";
 }

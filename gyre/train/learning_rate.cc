@@ -10,13 +10,10 @@ double LearningRateSchedule::at(std::uint64_t step) const {
   return base + (full - base) * static_cast<double>(step) / static_cast<double>(warmup_steps);
 }
 
-double EpochSchedule::at(std::uint64_t step) const {
-  const std::uint64_t epoch = step / steps_per_epoch;
+double EpochSchedule::at(std::uint64_t epoch, double done) const {
   if (epoch < warmup_epochs) {
-    const double done = warmup_unit == WarmupUnit::kEpoch
-                            ? static_cast<double>(epoch)
-                            : static_cast<double>(step) / static_cast<double>(steps_per_epoch);
-    return base + (peak - base) * done / static_cast<double>(warmup_epochs);
+    const double trained = static_cast<double>(epoch) + (warmup_unit == WarmupUnit::kStep ? done : 0);
+    return base + (peak - base) * trained / static_cast<double>(warmup_epochs);
   }
   const auto next = factors.upper_bound(epoch);
   return next == factors.begin() ? peak : peak * std::prev(next)->second;

@@ -29,10 +29,9 @@ struct EpochSchedule {
   std::uint64_t warmup_epochs = 0;
   WarmupUnit warmup_unit = WarmupUnit::kStep;
   std::map<std::uint64_t, double> factors{};  ///< From which epoch on, counted from 0, the rate is peak * factor.
-  std::uint64_t steps_per_epoch = 1;          ///< At least 1.
 
-  /// The rate of step `step`, counted from 0 over the whole run.
-  double at(std::uint64_t step) const;
+  /// The rate in epoch `epoch`, counted from 0, of which the share `done` (0 to below 1) has been trained.
+  double at(std::uint64_t epoch, double done) const;
 };
 
 }  // namespace gyre::train

@@ -22,25 +22,23 @@ TEST(LearningRate, warm_up_climbs_from_the_base_rate_to_the_scaled_one) {
 }
 
 TEST(EpochSchedule, climbs_step_by_step_as_goyal_has_it_and_falls_at_the_boundaries) {
-  const EpochSchedule schedule{
-      .base = 0.1, .peak = 0.5, .warmup_epochs = 2, .factors = {{3, 0.1}, {5, 0.01}}, .steps_per_epoch = 2};
-  EXPECT_DOUBLE_EQ(schedule.at(0), 0.1);
-  EXPECT_DOUBLE_EQ(schedule.at(1), 0.2);
-  EXPECT_DOUBLE_EQ(schedule.at(3), 0.4);
-  EXPECT_DOUBLE_EQ(schedule.at(4), 0.5);
-  EXPECT_DOUBLE_EQ(schedule.at(5), 0.5);
-  EXPECT_DOUBLE_EQ(schedule.at(6), 0.05);
-  EXPECT_DOUBLE_EQ(schedule.at(9), 0.05);
-  EXPECT_DOUBLE_EQ(schedule.at(1000), 0.005);
+  const EpochSchedule schedule{.base = 0.1, .peak = 0.5, .warmup_epochs = 2, .factors = {{3, 0.1}, {5, 0.01}}};
+  EXPECT_DOUBLE_EQ(schedule.at(0, 0), 0.1);
+  EXPECT_DOUBLE_EQ(schedule.at(0, 0.5), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.at(1, 0.5), 0.4);
+  EXPECT_DOUBLE_EQ(schedule.at(2, 0), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.at(2, 0.5), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.at(3, 0), 0.05);
+  EXPECT_DOUBLE_EQ(schedule.at(4, 0.9), 0.05);
+  EXPECT_DOUBLE_EQ(schedule.at(1000, 0), 0.005);
 }
 
 TEST(EpochSchedule, climbs_once_an_epoch_as_keras_has_it) {
-  const EpochSchedule schedule{
-      .base = 0.001, .peak = 0.003, .warmup_epochs = 4, .warmup_unit = WarmupUnit::kEpoch, .steps_per_epoch = 10};
-  EXPECT_DOUBLE_EQ(schedule.at(9), 0.001);
-  EXPECT_DOUBLE_EQ(schedule.at(10), 0.0015);
-  EXPECT_DOUBLE_EQ(schedule.at(39), 0.0025);
-  EXPECT_DOUBLE_EQ(schedule.at(40), 0.003);
+  const EpochSchedule schedule{.base = 0.001, .peak = 0.003, .warmup_epochs = 4, .warmup_unit = WarmupUnit::kEpoch};
+  EXPECT_DOUBLE_EQ(schedule.at(0, 0.9), 0.001);
+  EXPECT_DOUBLE_EQ(schedule.at(1, 0), 0.0015);
+  EXPECT_DOUBLE_EQ(schedule.at(3, 0.9), 0.0025);
+  EXPECT_DOUBLE_EQ(schedule.at(4, 0), 0.003);
 }
 
 }  // namespace

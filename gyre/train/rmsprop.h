@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "gyre/train/optimizer.h"
 #include "gyre/train/tensors.h"
 
 namespace gyre::train {
@@ -17,19 +18,18 @@ struct RmspropOptions {
 ///   parameter  -= learning_rate / (1 + decay * i) * g / (sqrt(mean_square) + epsilon)      (epsilon outside the root)
 /// Everything in the parameters' own precision, element by element, so equal gradients give equal bits on every rank.
 /// Source: keras/optimizers.py (RMSprop), version 2.1. Not thread-safe.
-class Rmsprop {
+class Rmsprop final : public Optimizer {
  public:
   Rmsprop(NamedTensors parameters, const RmspropOptions& options);
 
-  /// One step with the parameters' gradients; a parameter without one stays as it is.
-  void step(double learning_rate);
+  void step(double learning_rate) override;
 
   /// Steps done so far; the decay counts on from here after a restart.
   std::uint64_t iteration() const { return iteration_; }
-  void set_iteration(std::uint64_t iteration) { iteration_ = iteration; }
+  void set_iteration(std::uint64_t iteration) override { iteration_ = iteration; }
 
-  /// The mean squares, "rmsprop/<parameter>": to save, broadcast and hash. They share the optimizer's memory.
-  const NamedTensors& state() const { return mean_squares_; }
+  /// The mean squares, "rmsprop/<parameter>".
+  const NamedTensors& state() const override { return mean_squares_; }
 
  private:
   NamedTensors parameters_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "gyre/train/optimizer.h"
 #include "gyre/train/tensors.h"
 
 namespace gyre::train {
@@ -27,15 +28,14 @@ struct DecayedParameter {
 
 /// Stochastic gradient descent with momentum, in the parameters' own precision, element by element, so equal gradients
 /// give equal bits on every rank. Not thread-safe.
-class Sgd {
+class Sgd final : public Optimizer {
  public:
   Sgd(std::vector<DecayedParameter> parameters, const SgdOptions& options);
 
-  /// One step with the parameters' gradients; a parameter without one stays as it is.
-  void step(double learning_rate);
+  void step(double learning_rate) override;
 
-  /// The velocities, "velocity/<parameter>": to save, broadcast and hash. They share the optimizer's memory.
-  const NamedTensors& state() const { return velocities_; }
+  /// The velocities, "velocity/<parameter>".
+  const NamedTensors& state() const override { return velocities_; }
 
  private:
   std::vector<DecayedParameter> parameters_;

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from power_spectrum import mean_absolute_errors
@@ -17,7 +18,7 @@ from running_job import wait_until
 from safetensors.torch import load_file
 from torch import nn
 
-from gyre.data import Loader, floats, raw
+from gyre.data import Loader, floats, raw, write_tfrecords
 
 SIZE = 32
 PROGRAM = "gyre-cosmoflow"
@@ -74,8 +75,8 @@ def train(ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def checkpoint(folder: Path, steps: int) -> Path:
-    return folder / "checkpoints" / f"checkpoint-{steps:08}.safetensors"
+def checkpoint(folder: Path, samples: int) -> Path:
+    return folder / "checkpoints" / f"checkpoint-{samples:012}.safetensors"
 
 
 def of_run(output: str, name: str) -> list[float]:
@@ -113,7 +114,7 @@ def test_one_step_is_the_step_that_pytorch_computes(data: Path, tmp_path: Path, 
     first = train(1, *shared, "--lr", 0, "--n-epochs", 1, "--output-dir", tmp_path / "first")
     stepped = train(1, *shared, "--lr", 0.1, "--n-epochs", 1, "--output-dir", tmp_path / "stepped")
     assert stepped.returncode == 0, stepped.stderr
-    before, after = (load_file(checkpoint(tmp_path / run, 1)) for run in ("first", "stepped"))
+    before, after = (load_file(checkpoint(tmp_path / run, 4)) for run in ("first", "stepped"))
     twin = Twin(2, 16, 8, kernel)
     twin.load_state_dict({name: before[name] for name in twin.state_dict()})
     loader = Loader(
@@ -169,6 +170,26 @@ def test_killed_in_the_middle_of_an_epoch_it_goes_on_to_the_same_weights(data: P
     left, right = (load_file(checkpoint(tmp_path / run, 66)) for run in ("whole", "killed"))
     assert all(torch.equal(left[name], right[name]) for name in left)
     assert whole.stdout.splitlines()[-1].split("  ")[:6] == resumed.stdout.splitlines()[-1].split("  ")[:6]
+
+
+def test_a_value_that_is_not_finite_on_one_rank_ends_the_run_on_all_of_them(data: Path, tmp_path: Path) -> None:
+    """One broken target made the weights of all ranks not a number, and the run ended with success."""
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    volume = np.zeros((SIZE, SIZE, SIZE, 4), np.int16).tobytes()
+    broken = sorted((folder / "train").iterdir())[3]
+    write_tfrecords(broken, [{"x": volume, "y": np.array([0, np.nan, 0, 0], np.float32)}])
+    places = ("--data-dir", folder, "--output-dir", tmp_path / "run")
+    result = train(3, *places, *NETWORK, "--batch-size", 1, "--checkpoint-steps", 1, "--keep-checkpoints", 100)
+    assert result.returncode == 1
+    found = re.findall(r"\[(\d)\] .*the loss on rank (\d) is not finite in step (\d+) of epoch 1", result.stderr)
+    # The launcher ends the others soon after the first; all that had time to say something said the same.
+    assert len(found) >= 1, result.stderr
+    assert len({(rank, step) for _, rank, step in found}) == 1
+    steps = int(found[0][2])
+    assert sorted((tmp_path / "run" / "checkpoints").iterdir()) == [
+        checkpoint(tmp_path / "run", 3 * step) for step in range(1, steps)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from few_digits import IMAGES_PER_FILE
+from gyre.datasets import cifar10
 from running_job import Job, StartJob, block_of, wait_until
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
@@ -22,6 +24,10 @@ def all_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "gyre.datasets", "digits", "--out", str(folder)]
     subprocess.run(command, check=True, capture_output=True)
     return folder
+
+
+def checkpoint(epochs: int) -> str:
+    return f"checkpoint-{epochs * IMAGES_PER_FILE * cifar10.TRAIN_FILES:012}.safetensors"
 
 
 def train(
@@ -41,7 +47,7 @@ def test_servers_train_the_same_network_as_allreduce_whatever_their_number(
         job = train(start_job, data, model, "-n", 2, "--servers", servers)
         assert job.wait() == 0, job.stderr
         assert "2 ranks x batch 32" in job.stdout
-        states.add((model / "checkpoints" / "checkpoint-00000001.safetensors").read_bytes())
+        states.add((model / "checkpoints" / checkpoint(1)).read_bytes())
         assert job.processes() == []
     assert len(states) == 1
 
@@ -80,7 +86,7 @@ def test_local_steps_resume_with_the_momentum_of_their_averages(
             program = ("--consistency", "local:2:nesterov", "--lr", "0.001", "--batch-size", "8", "--resume")
             job = train(start_job, data, tmp_path / name, "-n", 1, "--servers", 1, program=program, epochs=epochs)
             assert job.wait() == 0, job.stderr
-        states.append((tmp_path / name / "checkpoints" / "checkpoint-00000004.safetensors").read_bytes())
+        states.append((tmp_path / name / "checkpoints" / checkpoint(4)).read_bytes())
     assert b'"outer.0.' in states[0]
     assert states[0] == states[1]
 
@@ -95,9 +101,9 @@ def test_each_worker_resumes_with_its_own_optimizer(start_job: StartJob, data: P
             assert job.wait() == 0, job.stderr
             assert "continues with the optimizer of worker 0" not in job.stderr
         folder = tmp_path / name / "checkpoints"
-        states.append([(folder / where / "checkpoint-00000004.safetensors").read_bytes() for where in ("", "worker-1")])
+        states.append([(folder / where / checkpoint(4)).read_bytes() for where in ("", "worker-1")])
     assert states[0] == states[1]
-    (tmp_path / "whole" / "checkpoints" / "worker-1" / "checkpoint-00000004.safetensors").unlink()
+    (tmp_path / "whole" / "checkpoints" / "worker-1" / checkpoint(4)).unlink()
     job = train(start_job, data, tmp_path / "whole", "-n", 2, "--servers", 1, program=program, epochs=5)
     assert job.wait() == 0, job.stderr
     assert "worker 1 continues with the optimizer of worker 0" in job.stderr

@@ -42,8 +42,8 @@ def train(ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
 
 
-def checkpoint(folder: Path, steps: int) -> Path:
-    return folder / "checkpoints" / f"checkpoint-{steps:08}.safetensors"
+def checkpoint(folder: Path, samples: int) -> Path:
+    return folder / "checkpoints" / f"checkpoint-{samples:012}.safetensors"
 
 
 def of_run(output: str, name: str) -> list[float]:
@@ -102,7 +102,7 @@ def test_one_step_is_the_step_that_pytorch_computes(data: Path, tmp_path: Path, 
     first = train(1, *shared, "--lr", 0, "--model-dir", tmp_path / "first")
     assert first.returncode == 0, first.stderr
     stepped = train(1, *shared, "--lr", 0.8, "--weight-decay", 0.01, "--model-dir", tmp_path / "stepped")
-    before, after = (load_file(checkpoint(tmp_path / run, 1)) for run in ("first", "stepped"))
+    before, after = (load_file(checkpoint(tmp_path / run, 96)) for run in ("first", "stepped"))
     twin = Twin(version)
     fresh = {name: value for name, value in before.items() if "velocity" not in name and "running" not in name}
     missing = twin.load_state_dict(fresh, strict=False)
@@ -153,10 +153,10 @@ def test_resumed_within_an_epoch_it_ends_with_the_same_weights_and_statistics(da
     whole = train(2, *shared, "--model-dir", tmp_path / "whole", "--epochs", 2)
     assert whole.returncode == 0, whole.stderr
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
-    checkpoint(tmp_path / "cut", 8).unlink()
+    checkpoint(tmp_path / "cut", 192).unlink()
     resumed = train(2, *shared, "--model-dir", tmp_path / "cut", "--epochs", 2, "--resume")
-    assert "resumed after epoch 1, step 3" in resumed.stdout
-    left, right = (load_file(checkpoint(tmp_path / run, 8)) for run in ("whole", "cut"))
+    assert "resumed after epoch 1, step 7, samples 168" in resumed.stdout
+    left, right = (load_file(checkpoint(tmp_path / run, 192)) for run in ("whole", "cut"))
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
@@ -187,6 +187,7 @@ def test_the_synthetic_benchmark_speaks_as_others_do(lines: str, patterns: list[
         (["--data-dir", "x", "--depth", 34], 2, "34"),
         (["--data-dir", "x", "--decay-epochs", "9,3"], 2, "ascend"),
         (["--data-dir", "/nowhere"], 1, "/nowhere"),
+        (["--synthetic", *SMALL, "--batch-size", 1], 1, "leaves batch normalisation one value per channel"),
     ],
 )
 def test_mistakes_get_one_sentence(arguments: list[object], code: int, message: str) -> None:

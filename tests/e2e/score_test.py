@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gyre.core import _core
 from gyre.models import load_model
 from safetensors.torch import load_file
 
@@ -142,6 +143,7 @@ def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
             "empty contains neither a checkpoint nor output of `gyre export`",
         ),
         (("score", "--model", "cut.safetensors", "--data", "."), 1, "cut.safetensors: the checkpoint is cut short"),
+        (("export", "diverged.safetensors", "--out", "x"), 1, "'fc.bias' has values that are not finite"),
         (("score", "--model", "text.pt2", "--data", "."), 1, "text.pt2 is not a torch.export program"),
         (("score", "--model", "other", "--data", "."), 1, "there is no ResNet with {'depth': 51}"),
         (("score", "--model", "bytes", "--data", "."), 1, "model.json does not describe a network"),
@@ -165,6 +167,9 @@ def test_mistakes_get_one_sentence(
         (folder / name / "model.json").write_bytes(content)
     checkpoint = next((folder / "run" / "checkpoints").iterdir())
     (folder / "cut.safetensors").write_bytes(checkpoint.read_bytes()[:100_000])
+    metadata, tensors = _core.read_checkpoint(str(checkpoint))
+    broken = [(n, k, s, b"\xff" * len(v) if n == "fc.bias" else v) for n, k, s, v in tensors]
+    (folder / "diverged.safetensors").write_bytes(_core.encode_checkpoint(metadata, broken))
     done = subprocess.run(
         ["gyre", *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT
     )

@@ -5,12 +5,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/data/formats/cifar10.h"
 #include "gyre/data/open_samples.h"
 #include "gyre/data/parquet_set.h"
-#include "gyre/data/readable_file.h"
 #include "workloads/training/image_samples.h"
 
 namespace gyre::cifar10 {
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kCifar10Classes = 10;
 
-std::shared_ptr<const data::SampleSet> open_set(const Options& options, const std::vector<std::string_view>& sets) {
+training::OpenedSamples open_set(const Options& options, const std::vector<std::string_view>& sets) {
   const std::vector<std::string> files = training::sample_files(options.data_dir, sets);
   if (files.empty()) {
     throw Error(ErrorCode::kNotFound,
@@ -27,13 +27,12 @@ std::shared_ptr<const data::SampleSet> open_set(const Options& options, const st
                             "gyre.datasets digits --out {}` writes a small real set",
                             options.data_dir.string(), sets.front(), sets.front(), options.data_dir.string()));
   }
-  return data::open_samples(files, data::open_local_file,
-                            {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});
+  return training::open_with_digest(
+      files, {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});
 }
 
-std::shared_ptr<const data::SampleSet> open_cifar10(const std::vector<std::string>& files, const Options& options) {
-  return data::open_samples(files, data::open_local_file,
-                            {.format = data::SampleFormat::kCifar10, .threads = options.threads});
+training::OpenedSamples open_cifar10(const std::vector<std::string>& files, const Options& options) {
+  return training::open_with_digest(files, {.format = data::SampleFormat::kCifar10, .threads = options.threads});
 }
 
 /// The whole of a square image, or the middle of another one, without a change to values that fit.
@@ -47,15 +46,17 @@ data::ImageOptions image_options(const Options& options) {
 ImageData open_images(const Options& options) {
   ImageData found;
   if (const std::optional<data::Cifar10Files> files = data::find_cifar10(options.data_dir)) {
-    found = {.train = open_cifar10(files->train, options),
-             .test = open_cifar10(files->test, options),
-             .folder = files->folder,
-             .classes = kCifar10Classes,
-             .train_fields = {},
-             .test_fields = {}};
+    training::OpenedSamples train = open_cifar10(files->train, options);
+    found.train = std::move(train.samples);
+    found.files = std::move(train.digest);
+    found.test = open_cifar10(files->test, options).samples;
+    found.folder = files->folder;
+    found.classes = kCifar10Classes;
   } else {
-    found.train = open_set(options, {"train"});
-    found.test = open_set(options, {"test", "validation", "val", "t10k"});
+    training::OpenedSamples train = open_set(options, {"train"});
+    found.train = std::move(train.samples);
+    found.files = std::move(train.digest);
+    found.test = open_set(options, {"test", "validation", "val", "t10k"}).samples;
     found.folder = options.data_dir;
     found.classes = training::class_count(*found.train, *found.test, options.classes, options.data_dir);
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gyre/data/fields.h"
@@ -21,6 +22,7 @@ struct ImageData {
   std::shared_ptr<const data::SampleSet> test;
   std::filesystem::path folder;  ///< Where they were found.
   std::int64_t classes = 0;
+  std::string files;  ///< A digest of the training files.
   std::vector<data::Field> train_fields;
   std::vector<data::Field> test_fields;
 };

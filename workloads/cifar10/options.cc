@@ -42,10 +42,7 @@ void add_places(CLI::App& app, Options& options) {
       ->type_name("DIR");
   app.add_option("--tensorboard-dir", options.tensorboard_dir, "Folder for event files (MODEL-DIR/tensorboard)")
       ->type_name("DIR");
-  app.add_flag("--resume", options.resume, "Resume from the newest complete checkpoint, if any");
-  app.add_option("--keep-checkpoints", options.keep_checkpoints, "Number of newest checkpoints to keep")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+  training::add_checkpoint_options(app, options, {"loss", "accuracy"});
 }
 
 void add_images(CLI::App& app, Options& options, std::vector<std::string>& augment) {

@@ -6,10 +6,12 @@
 #include <optional>
 #include <string>
 
+#include "workloads/training/checkpoint_options.h"
+
 namespace gyre::cifar10 {
 
 /// Everything that gyre-cifar10 can be told. The defaults are those of the article's script.
-struct Options {
+struct Options : training::CheckpointOptions {
   std::filesystem::path data_dir;
   std::filesystem::path model_dir = "gyre-cifar10";
   std::filesystem::path checkpoint_dir;   ///< Empty: model_dir/checkpoints.
@@ -31,8 +33,6 @@ struct Options {
   bool drop_last = false;
   bool every_rank_all_images = false;  ///< --compat smarker.
 
-  bool resume = false;
-  std::uint64_t keep_checkpoints = 3;
   int verbose = 1;  ///< 0 nothing, 1 progress bar and a line per epoch, 2 the lines only: as Keras has it.
   std::optional<double> target_accuracy;
   bool print_hashes = false;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/data/formats/cifar10_images.h"
@@ -66,7 +67,7 @@ class TrainingTest : public testing::Test {
     return result;
   }
 
-  static Outcome train(const Options& options) {
+  static training::Outcome train(const Options& options) {
     train::LocalExchange exchange;
     return run_training(options, exchange);
   }
@@ -106,8 +107,8 @@ TEST_F(TrainingTest, learns_and_stops_at_the_target) {
   Options learn = options("learn");
   learn.epochs = 40;
   learn.target_accuracy = 0.9;
-  const Outcome outcome = train(learn);
-  EXPECT_TRUE(outcome.target_reached) << "test accuracy " << outcome.test_accuracy;
+  const training::Outcome outcome = train(learn);
+  EXPECT_TRUE(outcome.target_reached) << "test accuracy " << outcome.test[kAccuracy];
   EXPECT_LT(outcome.epochs, 40U);
 }
 
@@ -128,11 +129,11 @@ TEST_F(TrainingTest, stopped_and_resumed_equals_never_stopped_bit_for_bit) {
   train(stopped);
   stopped.epochs = 4;
   stopped.resume = true;
-  const Outcome resumed = train(stopped);
-  const Outcome whole = train(straight);
+  const training::Outcome resumed = train(stopped);
+  const training::Outcome whole = train(straight);
   EXPECT_EQ(resumed.state_hash, whole.state_hash);
   EXPECT_EQ(resumed.epochs, 4U);
-  EXPECT_EQ(resumed.test_loss, whole.test_loss);
+  EXPECT_EQ(resumed.test, whole.test);
 }
 
 TEST_F(TrainingTest, ranks_played_by_one_process_train_the_same_network_as_one_rank_with_the_whole_batch) {
@@ -144,21 +145,52 @@ TEST_F(TrainingTest, ranks_played_by_one_process_train_the_same_network_as_one_r
   four.epochs = 1;
   four.batch_size = 16;
   four.play_ranks = 4;
-  const Outcome whole = train(one);
-  const Outcome played = train(four);
-  EXPECT_NEAR(played.train_loss, whole.train_loss, 1e-3);
-  EXPECT_NEAR(played.test_loss, whole.test_loss, 1e-2);
+  const training::Outcome whole = train(one);
+  const training::Outcome played = train(four);
+  EXPECT_NEAR(played.train[kLoss], whole.train[kLoss], 1e-3);
+  EXPECT_NEAR(played.test[kLoss], whole.test[kLoss], 1e-2);
 }
 
 TEST_F(TrainingTest, a_checkpoint_cut_short_is_passed_over_on_resume) {
   Options run = options("cut");
   train(run);
-  fs::resize_file(run.checkpoint_dir / "checkpoint-00000002.safetensors", 5000);
+  fs::resize_file(run.checkpoint_dir / "checkpoint-000000000240.safetensors", 5000);
   run.resume = true;
   testing::internal::CaptureStderr();
-  const Outcome resumed = train(run);
+  const training::Outcome resumed = train(run);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("checkpoint is cut short: 5000 of"));
   EXPECT_EQ(resumed.state_hash, train(options("never cut")).state_hash);
+}
+
+TEST_F(TrainingTest, a_run_that_diverges_fails_at_once_and_keeps_its_finite_checkpoints) {
+  // Five epochs of "loss nan" ended with success, and had replaced every finite checkpoint.
+  Options run = options("diverging");
+  run.keep_checkpoints = 1;
+  run.epochs = 1;
+  train(run);
+  run.resume = true;
+  run.learning_rate = 1e30;
+  run.epochs = 9;
+  try {
+    train(run);
+    FAIL() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::ContainsRegex("loss on rank 0 is not finite in step [0-9] of epoch 2"));
+  }
+  std::vector<fs::path> left(fs::directory_iterator(run.checkpoint_dir), fs::directory_iterator());
+  ASSERT_EQ(left.size(), 1U);
+  run.learning_rate = 1e-3;
+  run.epochs = 2;
+  EXPECT_EQ(train(run).epochs, 2U);
+}
+
+TEST_F(TrainingTest, weights_that_are_not_finite_are_not_saved_although_no_loss_has_shown_them) {
+  // The last step of an epoch can break them: its loss was that of the weights before.
+  Options run = options("last step");
+  run.batch_size = 120;
+  run.learning_rate = 3e38;
+  EXPECT_THROW(train(run), Error);
+  EXPECT_TRUE(fs::is_empty(run.checkpoint_dir));
 }
 
 TEST_F(TrainingTest, an_earlier_runs_checkpoints_are_not_overwritten_by_accident) {

@@ -16,6 +16,7 @@
 #include "gyre/base/error.h"
 #include "gyre/data/formats/example.h"
 #include "gyre/data/loader.h"
+#include "gyre/data/open_samples.h"
 #include "gyre/data/readable_file.h"
 #include "gyre/data/record_set.h"
 #include "gyre/train/learning_rate.h"
@@ -53,9 +54,13 @@ std::vector<std::string> tfrecords_in(const fs::path& folder) {
   return names;
 }
 
+struct VolumeSet {
+  std::shared_ptr<const data::RecordSet> samples;
+  std::string digest;  ///< Of the files.
+};
+
 /// The first `samples` (0: all) of a folder.
-std::shared_ptr<const data::RecordSet> open_set(const fs::path& folder, std::uint64_t samples, const Recipe& recipe,
-                                                const char* option) {
+VolumeSet open_set(const fs::path& folder, std::uint64_t samples, const Recipe& recipe, const char* option) {
   std::vector<std::string> names = tfrecords_in(folder);
   const std::uint64_t there = names.size() * recipe.samples_per_file;
   if (samples > there) {
@@ -64,9 +69,11 @@ std::shared_ptr<const data::RecordSet> open_set(const fs::path& folder, std::uin
                             names.size(), recipe.samples_per_file));
   }
   if (samples > 0) names.resize((samples - 1) / recipe.samples_per_file + 1);
-  return std::make_shared<data::RecordSet>(
-      std::move(names), data::open_local_file,
+  const auto set = std::make_shared<data::RecordSet>(
+      names, data::open_local_file,
       data::RecordSetOptions{.records_per_file = recipe.samples_per_file, .threads = recipe.threads});
+  const data::SampleOptions how{.records_per_file = recipe.samples_per_file};
+  return {set, fmt::format("{:016x}", data::files_checksum(names, data::open_local_file, *set, how))};
 }
 
 /// The edge of the volumes, from the size of the first one.
@@ -190,19 +197,18 @@ data::LoaderOptions loader_options(const Recipe& recipe, std::uint64_t count, da
           .memory_budget_bytes = recipe.memory_budget_bytes};
 }
 
-training::TrainerOptions trainer_options(const Recipe& recipe, int ranks) {
+training::TrainerOptions trainer_options(const Recipe& recipe, const std::string& files, int ranks) {
   training::TrainerOptions options{.run = {.program = kProgram,
                                            .checkpoint_dir = recipe.output_dir / "checkpoints",
                                            .tensorboard_dir = recipe.output_dir / "tensorboard",
-                                           .keep_checkpoints = recipe.keep_checkpoints,
-                                           .resume = recipe.resume,
                                            .talks = recipe.verbose > 0,
-                                           .recipe = result_options(recipe, ranks)},
+                                           .recipe = result_options(recipe, ranks),
+                                           .files = files},
                                    .samples = "volumes",
                                    .epochs = recipe.n_epochs,
-                                   .checkpoint_steps = recipe.checkpoint_steps,
                                    .verbose = recipe.verbose,
                                    .check_replicas = recipe.check_replicas};
+  training::apply(recipe, kMetrics, options);
   if (recipe.target_mae) options.target = {.metric = kMae, .value = *recipe.target_mae, .at_most = true};
   return options;
 }
@@ -235,12 +241,14 @@ training::Outcome run_training(Recipe recipe, train::GradientExchange& exchange)
   }
   const auto train_set = open_set(recipe.data_dir / "train", recipe.n_train, recipe, "n_train");
   const auto valid_set = open_set(recipe.data_dir / "validation", recipe.n_valid, recipe, "n_valid");
-  if (recipe.network.size == 0) recipe.network.size = size_of_volumes(*train_set, recipe.network);
+  if (recipe.network.size == 0) recipe.network.size = size_of_volumes(*train_set.samples, recipe.network);
   check_network(recipe.network);
-  const std::uint64_t n_train = recipe.n_train > 0 ? recipe.n_train : train_set->count();
-  const std::uint64_t n_valid = recipe.n_valid > 0 ? recipe.n_valid : valid_set->count();
-  data::Loader train(train_set, fields_of(recipe), loader_options(recipe, n_train, data::Shuffling::kFull, exchange));
-  data::Loader valid(valid_set, fields_of(recipe), loader_options(recipe, n_valid, data::Shuffling::kNone, exchange));
+  const std::uint64_t n_train = recipe.n_train > 0 ? recipe.n_train : train_set.samples->count();
+  const std::uint64_t n_valid = recipe.n_valid > 0 ? recipe.n_valid : valid_set.samples->count();
+  data::Loader train(train_set.samples, fields_of(recipe),
+                     loader_options(recipe, n_train, data::Shuffling::kFull, exchange));
+  data::Loader valid(valid_set.samples, fields_of(recipe),
+                     loader_options(recipe, n_valid, data::Shuffling::kNone, exchange));
   CosmoflowTask task(recipe);
   train::Sgd optimizer(decayed(task.parameters(), recipe.l2),
                        {.momentum = recipe.momentum, .convention = train::MomentumConvention::kKeras});
@@ -248,8 +256,8 @@ training::Outcome run_training(Recipe recipe, train::GradientExchange& exchange)
   if (exchange.rank() == 0 && recipe.verbose > 0) {
     announce(recipe, task, schedule, n_train, n_valid, exchange.size());
   }
-  training::Trainer trainer(trainer_options(recipe, exchange.size()), exchange, task, optimizer, schedule, train,
-                            valid);
+  training::Trainer trainer(trainer_options(recipe, train_set.digest, exchange.size()), exchange, task, optimizer,
+                            schedule, {&train}, valid);
   return trainer.run();
 }
 

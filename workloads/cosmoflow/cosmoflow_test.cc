@@ -201,8 +201,8 @@ TEST_F(CosmoflowTest, stopped_in_the_middle_of_an_epoch_and_resumed_equals_never
   train(stopped);
   // 42 samples in batches of 4 are 11 steps; what was written after step 8 of the second epoch is what a kill leaves.
   const fs::path checkpoints = folder_ / "stopped" / "checkpoints";
-  ASSERT_TRUE(fs::remove(checkpoints / "checkpoint-00000022.safetensors"));
-  ASSERT_TRUE(fs::exists(checkpoints / "checkpoint-00000019.safetensors"));
+  ASSERT_TRUE(fs::remove(checkpoints / "checkpoint-000000000084.safetensors"));
+  ASSERT_TRUE(fs::exists(checkpoints / "checkpoint-000000000074.safetensors"));
   stopped.resume = true;
   const training::Outcome resumed = train(stopped);
   EXPECT_EQ(resumed.state_hash, whole.state_hash);
@@ -210,15 +210,19 @@ TEST_F(CosmoflowTest, stopped_in_the_middle_of_an_epoch_and_resumed_equals_never
   EXPECT_EQ(resumed.test, whole.test);
 }
 
-TEST_F(CosmoflowTest, a_resume_with_other_batches_in_the_middle_of_an_epoch_is_refused_where_it_cannot_go_on) {
+TEST_F(CosmoflowTest, a_resume_with_other_batches_is_refused_or_goes_on_at_the_same_sample) {
   Recipe run = recipe("run");
   run.checkpoint_steps = 9;
   run.n_epochs = 1;
   train(run);
-  fs::remove(folder_ / "run" / "checkpoints" / "checkpoint-00000011.safetensors");
+  fs::remove(folder_ / "run" / "checkpoints" / "checkpoint-000000000042.safetensors");
   run.resume = true;
   run.batch_size = 8;
-  EXPECT_THAT(failure(run), HasSubstr("step 9 of an epoch, which now has 6 steps"));
+  EXPECT_THAT(failure(run),
+              testing::AllOf(HasSubstr("the global batch was 4 and is 8"), HasSubstr("--resume-changed")));
+  run.resume_changed = true;
+  EXPECT_EQ(train(run).epochs, 1U);
+  EXPECT_TRUE(fs::exists(folder_ / "run" / "checkpoints" / "checkpoint-000000000042.safetensors"));
 }
 
 TEST_F(CosmoflowTest, mistakes_in_the_data_are_named) {

@@ -53,13 +53,7 @@ void add_places(CLI::App& app, Given& given, Recipe& recipe) {
       ->type_name("DIR");
   app.add_option("--output-dir", given.output_dir, "Folder for checkpoints and TensorBoard files (results/cosmo-000)")
       ->type_name("DIR");
-  app.add_flag("--resume", recipe.resume, "Resume from the newest complete checkpoint, if any");
-  app.add_option("--keep-checkpoints", recipe.keep_checkpoints, "Number of newest checkpoints to keep")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--checkpoint-steps", recipe.checkpoint_steps, "Also save every N steps; 0: only after epochs")
-      ->check(CLI::Range(std::int64_t{0}, kMostCount))
-      ->capture_default_str();
+  training::add_checkpoint_options(app, recipe, {"loss", "mae"});
 }
 
 void add_data(CLI::App& app, Given& given, Recipe& recipe) {

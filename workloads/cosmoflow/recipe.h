@@ -7,6 +7,7 @@
 #include <string>
 
 #include "workloads/cosmoflow/model.h"
+#include "workloads/training/checkpoint_options.h"
 
 namespace gyre::cosmoflow {
 
@@ -14,7 +15,7 @@ namespace gyre::cosmoflow {
 enum class Scaling { kNone, kLinear, kSqrt };
 
 /// Everything that gyre-cosmoflow can be told. The defaults are those of MLPerf HPC's configuration of version 1.0.
-struct Recipe {
+struct Recipe : training::CheckpointOptions {
   std::filesystem::path data_dir;  ///< With folders train and validation, of TFRecord files.
   std::filesystem::path output_dir = "results/cosmo-000";
   std::uint64_t n_train = 0;  ///< Samples; 0: all that are there.
@@ -40,9 +41,6 @@ struct Recipe {
   std::optional<double> target_mae;
 
   std::uint64_t seed = 1;
-  bool resume = false;
-  std::uint64_t keep_checkpoints = 3;
-  std::uint64_t checkpoint_steps = 0;
   int threads = 1;                                             ///< That load data.
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;  ///< Of the loader.
   int verbose = 1;

@@ -141,6 +141,7 @@ class Benchmark {
 
 double run_benchmark(const Options& options, train::GradientExchange& exchange) {
   check_network(options.network);
+  check_batch(options.batch_size, options.image_size);
   return Benchmark(options, exchange).run();
 }
 

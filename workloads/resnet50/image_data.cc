@@ -6,11 +6,11 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/data/open_samples.h"
 #include "gyre/data/parquet_set.h"
-#include "gyre/data/readable_file.h"
 #include "workloads/training/image_samples.h"
 
 namespace gyre::resnet50 {
@@ -19,7 +19,7 @@ namespace {
 // torchvision's, of ImageNet.
 constexpr std::array<float, 3> kMean = {0.485F, 0.456F, 0.406F};
 constexpr std::array<float, 3> kDeviation = {0.229F, 0.224F, 0.225F};
-std::shared_ptr<const data::SampleSet> open_set(const Options& options, const std::vector<std::string_view>& sets) {
+training::OpenedSamples open_set(const Options& options, const std::vector<std::string_view>& sets) {
   const std::vector<std::string> files = training::sample_files(options.data_dir, sets);
   if (files.empty()) {
     throw Error(
@@ -28,8 +28,8 @@ std::shared_ptr<const data::SampleSet> open_set(const Options& options, const st
             "{} has neither a folder {} nor files {}-*; `python -m gyre.datasets imagenet` writes such a data set",
             options.data_dir.string(), fmt::join(sets, " or "), sets.front()));
   }
-  return data::open_samples(files, data::open_local_file,
-                            {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});
+  return training::open_with_digest(
+      files, {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});
 }
 
 data::ImageOptions image_options(const Options& options, bool augment) {
@@ -47,8 +47,10 @@ data::ImageOptions image_options(const Options& options, bool augment) {
 
 ImageData open_images(const Options& options) {
   ImageData found;
-  found.train = open_set(options, {"train"});
-  found.validation = open_set(options, {"validation", "val"});
+  training::OpenedSamples train = open_set(options, {"train"});
+  found.train = std::move(train.samples);
+  found.files = std::move(train.digest);
+  found.validation = open_set(options, {"validation", "val"}).samples;
   found.classes = training::class_count(*found.train, *found.validation, options.network.classes, options.data_dir);
   found.train_fields = training::image_fields(*found.train, image_options(options, true), data::ElementType::kFloat32);
   found.validation_fields =

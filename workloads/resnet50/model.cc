@@ -61,6 +61,15 @@ void check_network(const NetworkOptions& options) {
   }
 }
 
+void check_batch(std::uint64_t batch_size, std::int64_t image_size) {
+  constexpr std::int64_t kReduction = 32;  // Along each side: a first convolution, a pooling and three stages halve it.
+  if (batch_size > 1 || image_size > kReduction) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("--batch-size 1 with images of {} pixels leaves batch normalisation one value per channel, "
+                          "which has no variance: use a batch of at least 2, or --image-size {} or more",
+                          image_size, kReduction + 1));
+}
+
 Network::Network(const NetworkOptions& options, std::uint64_t seed) : options_(options) {
   check_network(options_);
   blocks_ = *blocks_of(options_.depth);

@@ -26,6 +26,10 @@ struct NetworkOptions {
 /// Error(kInvalidArgument) where there is no such network.
 void check_network(const NetworkOptions& options);
 
+/// Error(kInvalidArgument) where batch normalisation would have one value per channel, whose variance is zero: one
+/// image per rank, of which the last stage leaves one pixel.
+void check_batch(std::uint64_t batch_size, std::int64_t image_size);
+
 /// ResNet of bottleneck blocks, with torchvision's names: conv1, bn1, layer1.0.conv1, …, layer1.0.downsample.0, …, fc.
 /// ResNet-50 with 1000 classes has 25,557,032 parameters in 161 tensors. First weights: convolutions from He's normal
 /// distribution (fan out), fc from N(0, 0.01), the last batch normalisation of each block with scale 0 (Goyal et al.,

@@ -43,13 +43,7 @@ void add_places(CLI::App& app, Options& options, Given& given) {
   app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
       ->capture_default_str()
       ->type_name("DIR");
-  app.add_flag("--resume", options.resume, "Resume from the newest complete checkpoint, if any");
-  app.add_option("--keep-checkpoints", options.keep_checkpoints, "Number of newest checkpoints to keep")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--checkpoint-steps", options.checkpoint_steps, "Also save every N steps; 0: only after epochs")
-      ->check(CLI::Range(std::int64_t{0}, kMostCount))
-      ->capture_default_str();
+  training::add_checkpoint_options(app, options, {"loss", "accuracy", "top5"});
   app.add_option("--threads", options.threads, "Threads that load images")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "workloads/resnet50/model.h"
+#include "workloads/training/checkpoint_options.h"
 
 namespace gyre::resnet50 {
 
@@ -15,7 +16,7 @@ namespace gyre::resnet50 {
 enum class BenchmarkLines { kHorovod, kTfCnnBenchmarks };
 
 /// Everything that gyre-resnet50 can be told. The defaults are the recipe of Goyal et al. (arXiv 1706.02677).
-struct Options {
+struct Options : training::CheckpointOptions {
   std::filesystem::path data_dir;  ///< With train and validation; empty with --synthetic.
   std::filesystem::path model_dir = "gyre-resnet50";
   bool synthetic = false;
@@ -38,9 +39,6 @@ struct Options {
   std::optional<double> target_accuracy;
 
   std::uint64_t seed = 1;
-  bool resume = false;
-  std::uint64_t keep_checkpoints = 3;
-  std::uint64_t checkpoint_steps = 0;
   int threads = 1;
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int verbose = 1;

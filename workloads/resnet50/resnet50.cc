@@ -127,19 +127,23 @@ data::LoaderOptions loader_options(const Options& options, const data::SampleSet
           .memory_budget_bytes = options.memory_budget_bytes};
 }
 
-training::TrainerOptions trainer_options(const Options& options, int ranks) {
+training::TrainerOptions trainer_options(const Options& options, const ImageData& images, int ranks) {
   training::TrainerOptions result{.run = {.program = kProgram,
                                           .checkpoint_dir = options.model_dir / "checkpoints",
                                           .tensorboard_dir = options.model_dir / "tensorboard",
-                                          .keep_checkpoints = options.keep_checkpoints,
-                                          .resume = options.resume,
                                           .talks = options.verbose > 0,
-                                          .recipe = result_options(options, ranks)},
+                                          .recipe = result_options(options, ranks),
+                                          .classes = images.train->classes(),
+                                          .files = images.files},
                                   .samples = "images",
                                   .epochs = options.epochs,
-                                  .checkpoint_steps = options.checkpoint_steps,
                                   .verbose = options.verbose,
                                   .check_replicas = options.check_replicas};
+  training::apply(options, kMetrics, result);
+  result.run.same.push_back({.key = "batch_per_rank",
+                             .name = "the batch of a rank",
+                             .value = fmt::format("{}", options.batch_size),
+                             .meaning = "batch normalisation then takes its statistics from batches of another size"});
   if (options.target_accuracy) {
     result.target = {.metric = kAccuracy, .value = *options.target_accuracy, .at_most = false};
   }
@@ -174,6 +178,7 @@ training::Outcome run_training(Options options, train::GradientExchange& exchang
   const ImageData images = open_images(options);
   options.network.classes = images.classes;
   check_network(options.network);
+  check_batch(options.batch_size, options.image_size);
   data::Loader train(images.train, images.train_fields, loader_options(options, *images.train, true, exchange));
   data::Loader validation(images.validation, images.validation_fields,
                           loader_options(options, *images.validation, false, exchange));
@@ -183,8 +188,8 @@ training::Outcome run_training(Options options, train::GradientExchange& exchang
   if (exchange.rank() == 0 && options.verbose > 0) {
     announce(options, task.parameters(), images, schedule, exchange.size());
   }
-  training::Trainer trainer(trainer_options(options, exchange.size()), exchange, task, optimizer, schedule, train,
-                            validation);
+  training::Trainer trainer(trainer_options(options, images, exchange.size()), exchange, task, optimizer, schedule,
+                            {&train}, validation);
   return trainer.run();
 }
 

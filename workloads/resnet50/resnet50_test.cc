@@ -92,6 +92,9 @@ TEST(Resnet, what_cannot_be_a_network_or_a_data_set_is_named) {
   fs::remove_all(folder);
   EXPECT_THROW(check_network({.depth = 34}), Error);
   EXPECT_THROW(check_network({.classes = 1}), Error);
+  EXPECT_THROW(check_batch(1, 32), Error);  // As PyTorch: the variance of one value.
+  EXPECT_NO_THROW(check_batch(2, 32));
+  EXPECT_NO_THROW(check_batch(1, 33));
 }
 
 }  // namespace

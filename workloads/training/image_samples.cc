@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "gyre/base/error.h"
+#include "gyre/data/readable_file.h"
 
 namespace gyre::training {
 namespace {
@@ -39,6 +40,11 @@ std::vector<std::string> sample_files(const fs::path& data_dir, const std::vecto
     if (!shards.empty()) return shards;
   }
   return {};
+}
+
+OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::SampleOptions& how) {
+  auto samples = data::open_samples(files, data::open_local_file, how);
+  return {samples, fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *samples, how))};
 }
 
 std::vector<data::Field> image_fields(const data::SampleSet& set, const data::ImageOptions& how,

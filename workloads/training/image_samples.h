@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gyre/data/fields.h"
+#include "gyre/data/open_samples.h"
 #include "gyre/data/sample_set.h"
 
 namespace gyre::training {
@@ -18,6 +19,15 @@ namespace gyre::training {
 /// that name if its folders are classes, the files in that folder, or the files named SET-*. Empty where it has none.
 /// Error(kNotFound) where a folder cannot be read.
 std::vector<std::string> sample_files(const std::filesystem::path& data_dir, const std::vector<std::string_view>& sets);
+
+/// The samples of these files, and what tells whether two runs read the same ones.
+struct OpenedSamples {
+  std::shared_ptr<const data::SampleSet> samples;
+  std::string digest;
+};
+
+/// Errors are those of data::open_samples().
+OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::SampleOptions& how);
 
 /// Where the two fields of image_fields() stand in a batch.
 enum ImageField : std::size_t { kImage, kLabel };

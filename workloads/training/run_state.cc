@@ -1,25 +1,76 @@
 #include "workloads/training/run_state.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "gyre/base/error.h"
+#include "gyre/base/file.h"
 
 namespace gyre::training {
 namespace {
 
-constexpr double kMostProgress = 0x1p52;  // Counts up to here are exact.
-
 double parse_number(const std::string& text, const std::string& name) {
-  double value = -1;
+  double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = problem == std::errc() && end == text.data() + text.size();
-  if (!whole || !(value >= 0 && value <= kMostProgress)) {
+  if (!whole || !std::isfinite(value)) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("{} is '{}', which is not a finite number", name, text));
+  }
+  return value;
+}
+
+/// A count of epochs, steps or samples.
+double parse_count(const std::string& text, const std::string& name) {
+  constexpr double kMost = 0x1p52;  // Counts up to here are exact.
+  const double value = parse_number(text, name);
+  if (!(value >= 0 && value <= kMost)) {
     throw Error(ErrorCode::kCorruptData, fmt::format("{} is '{}'; a number from 0 to 2^52 is needed", name, text));
   }
   return value;
+}
+
+template <typename Value>
+bool all_finite(std::span<const std::byte> bytes) {
+  for (; bytes.size() >= sizeof(Value); bytes = bytes.subspan(sizeof(Value))) {
+    Value value;
+    std::memcpy(&value, bytes.data(), sizeof(value));
+    if (!std::isfinite(value)) return false;
+  }
+  return true;
+}
+
+/// Earlier versions have saved runs that had diverged.
+void require_finite(const train::Checkpoint& checkpoint) {
+  for (const train::CheckpointTensor& tensor : checkpoint.tensors) {
+    const bool finite = tensor.type == "float32"   ? all_finite<float>(tensor.bytes)
+                        : tensor.type == "float64" ? all_finite<double>(tensor.bytes)
+                                                   : true;
+    if (!finite) {
+      throw Error(ErrorCode::kCorruptData,
+                  fmt::format("tensor {} has values that are not finite: the run had diverged", tensor.name));
+    }
+  }
+}
+
+/// As a JSON list; empty where there are none. Names that are not UTF-8 are made so.
+std::string list_of(const std::vector<std::string>& names) {
+  if (names.empty()) return {};
+  return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// "the global batch was 32 and is 64"; long values are not shown.
+std::string describe_change(const Sameness& what, const std::string& before) {
+  constexpr std::size_t kMostShown = 60;
+  const bool shown = std::max(before.size(), what.value.size()) <= kMostShown;
+  const std::string now = what.value.empty() ? "unknown" : what.value;
+  return shown ? fmt::format("{} was {} and is {} now", what.name, before, now) : fmt::format("{} changed", what.name);
 }
 
 }  // namespace
@@ -37,7 +88,7 @@ void RunState::start_or_resume(Progress& progress) {
   if (leader) {
     checkpoints_.emplace(options_.checkpoint_dir, options_.keep_checkpoints);
     if (options_.resume) {
-      if (const auto found = checkpoints_->find_latest_valid()) {
+      if (const auto found = checkpoints_->find_latest_valid(require_finite)) {
         load(*found, progress);
         values.back() = static_cast<double>(found->number) + 1;
       }
@@ -76,13 +127,24 @@ void RunState::load(const train::CheckpointFolder::Found& found, Progress& progr
     fmt::print(stderr, "{}: passed over {}\n", options_.program, reason);
   }
   try {
+    if (!saved.metadata.contains("samples")) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("it was written by {}, which counted steps of one number of ranks and one batch size: "
+                              "this version cannot continue it (`gyre export` and `gyre score` read it)",
+                              saved.value("program")));
+    }
+    const bool begins_again = check_same(saved);
     train::restore_from_checkpoint(saved, state_);
     if (exchange_state_.empty() || saved.has_tensor(exchange_state_.front().name)) {
       train::restore_from_checkpoint(saved, exchange_state_);
     } else {
       fmt::print(stderr, "{}: the checkpoint has no momentum of --consistency; it starts anew\n", options_.program);
     }
-    for (auto& [name, value] : progress) value = parse_number(saved.value(name), name);
+    for (auto& [name, value] : progress) {
+      const bool of_epoch = name.find('/') != std::string::npos;
+      const std::string& text = saved.value(name);
+      value = of_epoch && begins_again ? 0 : of_epoch ? parse_number(text, name) : parse_count(text, name);
+    }
   } catch (Error& error) {
     throw error.add_context(fmt::format("cannot resume from {}", where));
   }
@@ -102,16 +164,74 @@ void RunState::load(const train::CheckpointFolder::Found& found, Progress& progr
   }
 }
 
-void RunState::save(std::uint64_t number, const Progress& progress) const {
-  if (!checkpoints_) return;
+std::vector<Sameness> RunState::all_samenesses() const {
+  std::vector<Sameness> all = options_.same;
+  all.push_back({.key = "classes",
+                 .name = "the classes' names",
+                 .value = list_of(options_.classes),
+                 .meaning = "a label then means another class than the network has learned"});
+  all.push_back({.key = "files",
+                 .name = "the digest of the training files' names",
+                 .value = options_.files,
+                 .meaning = "the epoch that had begun begins again, with the samples that are there now",
+                 .of_order = true});
+  return all;
+}
+
+bool RunState::check_same(const train::Checkpoint& saved) const {
+  std::vector<std::string> changes;
+  bool order = false;
+  for (const Sameness& what : all_samenesses()) {
+    const auto found = saved.metadata.find(what.key);
+    if (found == saved.metadata.end() || found->second == what.value) continue;  // It was unknown, or it is the same.
+    changes.push_back(fmt::format("{} ({})", describe_change(what, found->second), what.meaning));
+    order = order || what.of_order;
+  }
+  if (changes.empty()) return false;
+  const std::string text = fmt::format("{}", fmt::join(changes, "; "));
+  if (!options_.resume_changed) {
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("the run cannot continue exactly where it stopped: {}. Change it back, or continue all the "
+                            "same with --resume-changed",
+                            text));
+  }
+  fmt::print(stderr, "{}: continues a run although {}\n", options_.program, text);
+  return order;
+}
+
+train::Checkpoint RunState::checkpoint_of(const Progress& progress) const {
   train::Checkpoint checkpoint;
   checkpoint.metadata = options_.recipe;
   checkpoint.metadata["program"] = fmt::format("{} {}", options_.program, GYRE_VERSION);
+  for (const Sameness& what : all_samenesses()) {
+    if (!what.value.empty()) checkpoint.metadata[what.key] = what.value;
+  }
   for (const auto& [name, value] : progress) checkpoint.metadata[name] = fmt::format("{}", value);
   const bool leader = exchange_.rank() == 0;
   train::add_to_checkpoint(checkpoint, leader ? state_ : optimizer_);
   if (leader) train::add_to_checkpoint(checkpoint, exchange_state_);
-  checkpoints_->save(number, checkpoint);
+  return checkpoint;
+}
+
+void RunState::save(std::uint64_t number, const Progress& progress) const {
+  if (checkpoints_) checkpoints_->save(number, checkpoint_of(progress));
+}
+
+void RunState::keep_if_best(const std::string& metric, double value, bool lowest, const Progress& progress) const {
+  if (exchange_.rank() != 0) return;
+  const std::filesystem::path path = options_.checkpoint_dir / fmt::format("best-{}.safetensors", metric);
+  const std::string key = fmt::format("best/{}", metric);
+  if (std::filesystem::exists(path)) {
+    try {
+      const double before = parse_number(train::load_checkpoint(path).value(key), key);
+      if (lowest ? before <= value : before >= value) return;
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}: {} is replaced: {}\n", options_.program, path.string(), error.what());
+    }
+  }
+  train::Checkpoint checkpoint = checkpoint_of(progress);
+  checkpoint.metadata[key] = fmt::format("{}", value);
+  write_file_atomically(path, train::encode_checkpoint(checkpoint));
 }
 
 void RunState::add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars) {

@@ -13,22 +13,36 @@
 #include "gyre/data/tensorboard.h"
 #include "gyre/train/checkpoint.h"
 #include "gyre/train/gradient_exchange.h"
+#include "workloads/training/divergence.h"
 
 namespace gyre::training {
 
-/// Where a run stands, as names and numbers from 0 to 2^52: "epoch", "step", …. In checkpoints they are text. Names
-/// with a slash ("sum/loss") are not mentioned when a run goes on.
+/// Where a run stands, as names and finite numbers: "epoch", "step", "samples", …. In checkpoints they are text. Names
+/// with a slash ("here/position") are about the epoch in which it stopped: zero if that has to begin again.
 using Progress = std::vector<std::pair<std::string, double>>;
+
+/// What has to be as it was when a run goes on, if its result is to be that of a run that never stopped.
+struct Sameness {
+  std::string key;        ///< In checkpoints.
+  std::string name;       ///< In messages: "the global batch".
+  std::string value;      ///< Empty where it is unknown.
+  std::string meaning;    ///< What follows if it is not: a sentence without its full stop.
+  bool of_order = false;  ///< The order of the samples depends on it: the epoch begins again.
+};
 
 struct RunOptions {
   std::string program;  ///< In messages and checkpoints.
   std::filesystem::path checkpoint_dir;
   std::filesystem::path tensorboard_dir;
   std::uint64_t keep_checkpoints = 3;
-  bool resume = false;  ///< Go on from the newest whole checkpoint, if there is one.
-  bool talks = true;    ///< Whether rank 0 says where it goes on.
+  bool resume = false;          ///< Go on from the newest whole checkpoint, if there is one.
+  bool resume_changed = false;  ///< Also where it cannot go on as if it had never stopped.
+  bool talks = true;            ///< Whether rank 0 says where it goes on.
   /// What changes the results, as names and values: kept in checkpoints and compared when a run goes on.
   std::map<std::string, std::string> recipe{};
+  std::vector<std::string> classes{};  ///< Their names, by label, where the data says them.
+  std::string files{};                 ///< A digest of the training files (data::files_checksum()).
+  std::vector<Sameness> same{};        ///< Besides classes and files.
 };
 
 /// What a run leaves behind and goes on from: rank 0 reads and writes the folders, the others receive its state. Where
@@ -43,19 +57,31 @@ class RunState {
 
   /// Collective, once, after the exchange has been attached: restored from the newest checkpoint or as it is, rank 0's
   /// state becomes everybody's, and so does its `progress`, whose names stay. A rank that has kept an optimizer of its
-  /// own with that checkpoint continues with it; one that has not says so. Error(kInvalidArgument) where checkpoints of
-  /// an earlier run lie there and `resume` was not asked for, on rank 0 alone; those of checkpoint.h.
+  /// own with that checkpoint continues with it; one that has not says so. On rank 0 alone: Error(kInvalidArgument)
+  /// where checkpoints of an earlier run lie there and `resume` was not asked for; Error(kMismatch) where the run
+  /// cannot go on as it was and `resume_changed` was not; those of checkpoint.h. Checkpoints with values that are not
+  /// finite are passed over.
   void start_or_resume(Progress& progress);
 
   /// Writes checkpoint `number`: on rank 0, and on the others where they keep their own.
   void save(std::uint64_t number, const Progress& progress) const;
+  /// Keeps the present state as best-METRIC.safetensors if `value` is better than that of the file that is there. On
+  /// rank 0; elsewhere nothing.
+  void keep_if_best(const std::string& metric, double value, bool lowest, const Progress& progress) const;
   /// On rank 0; elsewhere nothing.
   void add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars);
+
+  /// See training::check_finite(): of this rank's copy, which is checked before it is saved.
+  void check_finite(std::string_view where) const { training::check_finite(state_, where); }
 
   std::uint64_t hash() const { return train::hash_tensors(state_); }
 
  private:
   void load(const train::CheckpointFolder::Found& found, Progress& progress) const;
+  std::vector<Sameness> all_samenesses() const;
+  /// Whether the order of the samples is another one.
+  bool check_same(const train::Checkpoint& saved) const;
+  train::Checkpoint checkpoint_of(const Progress& progress) const;
   void load_own(std::uint64_t number);
 
   RunOptions options_;

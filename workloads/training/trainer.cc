@@ -2,11 +2,14 @@
 
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
+#include "gyre/base/check.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/progress_bar.h"
@@ -32,6 +35,37 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
+/// What the order of an epoch's samples follows from, besides the files.
+std::string describe_order(const data::SamplerOptions& sampling) {
+  const std::string shared = sampling.sharing == data::Sharing::kEveryRankAll ? ", each rank's own" : "";
+  if (sampling.shuffling != data::Shuffling::kBlocks) return fmt::format("seed {}{}", sampling.seed, shared);
+  return fmt::format("seed {}{}, {} open blocks, {} streams", sampling.seed, shared, sampling.open_blocks,
+                     sampling.streams);
+}
+
+RunOptions with_samenesses(RunOptions options, const train::GradientExchange& exchange,
+                           const data::SamplerOptions& sampling) {
+  const auto ranks = static_cast<std::uint64_t>(sampling.ranks);
+  options.same.push_back({.key = "global_batch",
+                          .name = "the global batch",
+                          .value = fmt::format("{}", ranks * sampling.batch_per_rank),
+                          .meaning = "from here on a step has another number of samples, and with it the learning "
+                                     "rate another effect; no sample of the epoch is lost or repeated"});
+  options.same.push_back({.key = "order",
+                          .name = "the order of the samples",
+                          .value = describe_order(sampling),
+                          .meaning = "the epoch that had begun begins again in the new order",
+                          .of_order = true});
+  if (!exchange.replicas_are_equal() || sampling.sharing == data::Sharing::kEveryRankAll) {
+    options.same.push_back({.key = "workers",
+                            .name = "the number of workers",
+                            .value = fmt::format("{}", ranks),
+                            .meaning = "each worker has an optimizer or an order of its own: those that are new begin "
+                                       "with rank 0's optimizer"});
+  }
+  return options;
+}
+
 }  // namespace
 
 void Trainer::Sums::add(const std::vector<double>& others, std::uint64_t count) {
@@ -45,19 +79,20 @@ std::vector<double> Trainer::Sums::means() const {
   return means;
 }
 
-Trainer::Trainer(TrainerOptions options, train::GradientExchange& exchange, Task& task, train::Sgd& optimizer,
-                 train::EpochSchedule schedule, data::Loader& train, data::Loader& test)
+Trainer::Trainer(TrainerOptions options, train::GradientExchange& exchange, Task& task, train::Optimizer& optimizer,
+                 train::EpochSchedule schedule, std::vector<data::Loader*> train, data::Loader& test)
     : options_(std::move(options)),
       exchange_(exchange),
       task_(task),
       optimizer_(optimizer),
       schedule_(std::move(schedule)),
-      train_(train),
+      train_(std::move(train)),
       test_(test),
-      state_(options_.run, exchange, network_state(task), optimizer.state()),
-      resumed_(no_sums()) {
-  schedule_.steps_per_epoch = train_.steps();
-}
+      state_(with_samenesses(options_.run, exchange, train_.front()->sampling()), exchange, network_state(task),
+             optimizer.state()),
+      divergence_(exchange, task.metrics()),
+      step_size_(data::positions_per_step(train_.front()->sampling())),
+      resumed_(no_sums()) {}
 
 Trainer::Sums Trainer::reduced(Sums sums) const {
   std::vector<double> values = sums.metrics;
@@ -72,10 +107,12 @@ Trainer::Sums Trainer::reduced(Sums sums) const {
 /// `sums` are those of the epoch so far, over all ranks.
 Progress Trainer::progress(const Sums& sums) const {
   Progress progress = {{"epoch", static_cast<double>(epoch_)},
-                       {"step", static_cast<double>(step_in_epoch_)},
-                       {"sum/samples", sums.samples}};
+                       {"step", static_cast<double>(step_)},
+                       {"samples", static_cast<double>(samples_)},
+                       {"here/position", static_cast<double>(position_)},
+                       {"here/samples", sums.samples}};
   for (std::size_t i = 0; i < sums.metrics.size(); ++i) {
-    progress.emplace_back(fmt::format("sum/{}", task_.metrics()[i]), sums.metrics[i]);
+    progress.emplace_back(fmt::format("here/{}", task_.metrics()[i]), sums.metrics[i]);
   }
   return progress;
 }
@@ -83,55 +120,102 @@ Progress Trainer::progress(const Sums& sums) const {
 void Trainer::start_or_resume() {
   Progress found = progress(resumed_);
   state_.start_or_resume(found);
-  epoch_ = static_cast<std::uint64_t>(found[0].second);
-  step_in_epoch_ = static_cast<std::uint64_t>(found[1].second);
-  if (step_in_epoch_ > train_.steps()) {
-    throw Error(ErrorCode::kMismatch, fmt::format("the checkpoint is at step {} of an epoch, which now has {} steps: "
-                                                  "resume with the same data, batch size and number of ranks",
-                                                  step_in_epoch_, train_.steps()));
+  const auto count = [&](std::size_t index) { return static_cast<std::uint64_t>(found[index].second); };
+  epoch_ = count(0);
+  step_ = count(1);
+  samples_ = count(2);
+  position_ = count(3);
+  if (position_ > train_.front()->sampling().count) {
+    throw Error(ErrorCode::kCorruptData, fmt::format("the checkpoint is at position {} of an epoch of {} {}", position_,
+                                                     train_.front()->sampling().count, options_.samples));
   }
+  step_in_epoch_ = position_ / step_size_;
+  optimizer_.set_iteration(step_);
   if (exchange_.rank() != 0) return;
-  resumed_.samples = found[2].second;
-  for (std::size_t i = 0; i < resumed_.metrics.size(); ++i) resumed_.metrics[i] = found[3 + i].second;
+  resumed_.samples = found[4].second;
+  for (std::size_t i = 0; i < resumed_.metrics.size(); ++i) resumed_.metrics[i] = found[5 + i].second;
 }
 
-void Trainer::train_step(const data::Batch& batch, Sums& sums) {
-  const data::RankBatch& samples = batch.samples();
-  const std::uint64_t step = epoch_ * train_.steps() + step_in_epoch_;
-  exchange_.zero_gradients();
-  if (samples.counted > 0) {
-    // The average of the ranks' gradients is then the gradient of the mean over all samples of the step, also where
-    // the ranks' parts differ in size.
-    const double scale = static_cast<double>(exchange_.size()) / static_cast<double>(samples.counted_globally);
-    sums.add(task_.train(batch, step, scale), samples.counted);
-    samples_here_ += samples.counted;
+double Trainer::learning_rate() const {
+  const double steps_done = static_cast<double>(position_) / static_cast<double>(step_size_);
+  return schedule_.at(epoch_, steps_done / static_cast<double>(train_.front()->steps()));
+}
+
+/// Forward and backward over the next batch of a loader.
+void Trainer::compute_gradients(data::Loader& loader, Sums& step_sums) {
+  const std::optional<data::Batch> batch = loader.next();
+  GYRE_CHECK(batch.has_value());
+  exchange_.note_wait("data: train", batch->wait());
+  const data::RankBatch& samples = batch->samples();
+  if (samples.counted == 0) return;
+  if (options_.print_samples) {
+    say(fmt::format("samples epoch {} step {} rank {}: {}", epoch_ + 1, step_in_epoch_ + 1, exchange_.rank(),
+                    fmt::join(std::span(samples.samples).first(samples.counted), " ")));
   }
+  // The average of the ranks' gradients is then the gradient of the mean over all samples of the step, also where the
+  // ranks' parts differ in size.
+  const auto ranks = static_cast<double>(exchange_.size()) * static_cast<double>(train_.size());
+  const double scale = ranks / static_cast<double>(samples.counted_globally);
+  step_sums.add(task_.train(*batch, step_, scale), samples.counted);
+}
+
+void Trainer::train_step(Sums& sums) {
+  const std::string where = fmt::format("in step {} of epoch {}", step_in_epoch_ + 1, epoch_ + 1);
+  exchange_.zero_gradients();
+  Sums step_sums = no_sums();
+  // Backward adds to the gradients that are there: those of several loaders are summed in their order.
+  for (data::Loader* loader : train_) compute_gradients(*loader, step_sums);
+  sums.add(step_sums.metrics, static_cast<std::uint64_t>(step_sums.samples));
+  samples_here_ += static_cast<std::uint64_t>(step_sums.samples);
+  divergence_.report(step_sums.metrics, where);
   exchange_.synchronize();
+  divergence_.check(where);
+  if (train_.size() > 1) {
+    for (const auto& [name, parameter] : task_.parameters()) {
+      if (parameter.grad().defined()) parameter.mutable_grad().div_(static_cast<double>(train_.size()));
+    }
+  }
+  const double rate = learning_rate();
   if (exchange_.begin_step()) {
-    optimizer_.step(schedule_.at(step));
+    optimizer_.step(rate);
     exchange_.finish_step();
   }
+  note_step(rate);
+  check_step();
+}
+
+void Trainer::note_step(double rate) {
+  const std::uint64_t passed = std::min(step_size_, train_.front()->sampling().count - position_);
+  position_ += passed;
+  samples_ += passed;
+  ++step_;
   ++step_in_epoch_;
+  last_rate_ = rate;
+}
+
+/// After every step: what --print-hashes and --check-replicas ask for.
+void Trainer::check_step() const {
+  if (options_.print_hashes) {
+    say(fmt::format("hash epoch {} step {} rank {} {:016x}", epoch_ + 1, step_in_epoch_, exchange_.rank(),
+                    state_.hash()));
+  }
+  if (options_.check_replicas && exchange_.replicas_are_equal()) check_replicas();
 }
 
 Trainer::Sums Trainer::train_epoch() {
-  const std::uint64_t steps = train_.steps();
-  ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, options_.epochs), steps,
+  std::uint64_t left = 0;  // Steps.
+  for (data::Loader* loader : train_) left = loader->start_epoch_at(epoch_, position_);
+  ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, options_.epochs), step_in_epoch_ + left,
                   progress_options_from_environment(STDOUT_FILENO));
   const auto start = SteadyClock::now();
   Sums sums = resumed_;
   resumed_ = no_sums();
   samples_here_ = 0;
-  train_.start_epoch(epoch_, step_in_epoch_);
-  while (step_in_epoch_ < steps) {
-    auto batch = train_.next();
-    if (!batch) break;
-    exchange_.note_wait("data: train", batch->wait());
-    train_step(*batch, sums);
-    batch.reset();
-    if (options_.check_replicas && exchange_.replicas_are_equal()) check_replicas();
+  while (left > 0) {
+    train_step(sums);
+    --left;
     const bool due = options_.checkpoint_steps > 0 && step_in_epoch_ % options_.checkpoint_steps == 0;
-    if (due && step_in_epoch_ < steps) save_within_epoch(sums);
+    if (due && left > 0) save_within_epoch(sums);
     if (talks() && options_.verbose == 1) {
       const double rate = rate_after(seconds_since(start));
       bar.update(step_in_epoch_,
@@ -147,7 +231,8 @@ void Trainer::save_within_epoch(Sums& sums) {
   exchange_.settle();
   const Sums together = reduced(sums);
   sums = exchange_.rank() == 0 ? together : no_sums();
-  state_.save(epoch_ * train_.steps() + step_in_epoch_, progress(together));
+  state_.check_finite(fmt::format("after step {} of epoch {}", step_in_epoch_, epoch_ + 1));
+  state_.save(samples_, progress(together));
 }
 
 Trainer::Sums Trainer::evaluate() {
@@ -159,7 +244,9 @@ Trainer::Sums Trainer::evaluate() {
     exchange_.note_wait("data: test", batch->wait());
     if (batch->samples().counted > 0) sums.add(task_.evaluate(*batch), batch->samples().counted);
   }
-  return reduced(sums);
+  const Sums together = reduced(sums);
+  check_finite(task_.metrics(), together.metrics, "test ", fmt::format("after epoch {}", epoch_));
+  return together;
 }
 
 /// Samples per second of all ranks, which have as many as this one within a batch.
@@ -189,9 +276,14 @@ std::string Trainer::describe(std::string_view prefix, const Sums& sums) const {
   return text;
 }
 
-/// On rank 0: the checkpoint, the curves, the line. `epoch_` is the next one already.
+void Trainer::keep_if_best(const Sums& tested) const {
+  if (!options_.keep_best) return;
+  const auto [metric, lowest] = *options_.keep_best;
+  state_.keep_if_best(std::string(task_.metrics()[metric]), tested.means().at(metric), lowest, progress(no_sums()));
+}
+
+/// On rank 0: the curves and the line. `epoch_` is the next one already.
 void Trainer::finish_epoch(const Sums& trained, const Sums& tested, double seconds) {
-  state_.save(epoch_ * train_.steps(), progress(no_sums()));
   std::vector<std::string> names;
   std::vector<double> values;
   const auto add = [&](std::string name, double value) {
@@ -202,9 +294,9 @@ void Trainer::finish_epoch(const Sums& trained, const Sums& tested, double secon
     add(fmt::format("train/{}", task_.metrics()[i]), trained.means()[i]);
     add(fmt::format("test/{}", task_.metrics()[i]), tested.means()[i]);
   }
-  const data::StallLedger ledger = train_.ledger();
+  const data::StallLedger ledger = train_.front()->ledger();
   add(fmt::format("train/{}_per_second", options_.samples), rate_after(seconds));
-  add("train/learning_rate", schedule_.at(epoch_ * train_.steps() - 1));
+  add("train/learning_rate", last_rate_);
   add("train/waited_for_data_seconds", in_seconds(ledger.waited));
   std::vector<data::Scalar> scalars;
   for (std::size_t i = 0; i < names.size(); ++i) scalars.push_back({names[i], values[i]});
@@ -216,22 +308,31 @@ void Trainer::finish_epoch(const Sums& trained, const Sums& tested, double secon
 }
 
 Outcome Trainer::run() {
-  exchange_.attach(task_.parameters());
+  train::NamedTensors exchanged = task_.parameters();
+  exchanged.insert(exchanged.end(), divergence_.carriers().begin(), divergence_.carriers().end());
+  exchange_.attach(exchanged);
   start_or_resume();
   Sums trained = no_sums();
   std::optional<Sums> tested;
+  if (epoch_ > 0 && position_ == 0) {  // Resumed behind an epoch, whose evaluation may have been interrupted.
+    tested = evaluate();
+    keep_if_best(*tested);
+  }
   while (epoch_ < options_.epochs && !(tested && reached(*tested))) {
     const auto start = SteadyClock::now();
     trained = train_epoch();
     exchange_.settle();
     const double seconds = seconds_since(start);
     check_replicas();
+    state_.check_finite(fmt::format("after epoch {}", epoch_ + 1));
     ++epoch_;
-    step_in_epoch_ = 0;
+    position_ = step_in_epoch_ = 0;
+    state_.save(samples_, progress(no_sums()));  // Before an evaluation, which takes its time.
     tested = evaluate();
+    keep_if_best(*tested);
     finish_epoch(trained, *tested, seconds);
   }
-  if (!tested) tested = evaluate();  // Resumed, and nothing left to train.
+  if (!tested) tested = evaluate();  // Resumed within an epoch behind the last one that is asked for.
   const bool target_reached = reached(*tested);
   if (talks() && options_.target) {
     say(fmt::format("{} after {} epochs: the target {} is {}", describe("test ", *tested), epoch_,

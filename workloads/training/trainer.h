@@ -12,7 +12,8 @@
 #include "gyre/data/loader.h"
 #include "gyre/train/gradient_exchange.h"
 #include "gyre/train/learning_rate.h"
-#include "gyre/train/sgd.h"
+#include "gyre/train/optimizer.h"
+#include "workloads/training/divergence.h"
 #include "workloads/training/run_state.h"
 
 namespace gyre::training {
@@ -43,6 +44,12 @@ struct Target {
   bool at_most = true;  ///< Reached when the metric over the test set is at most `value`; false: at least.
 };
 
+/// Which of Task::metrics() over the test set tells the best epoch.
+struct Best {
+  std::size_t metric = 0;
+  bool lowest = true;
+};
+
 struct TrainerOptions {
   RunOptions run;
   std::string samples = "samples";  ///< What they are called in messages: "images", "volumes".
@@ -51,7 +58,10 @@ struct TrainerOptions {
   std::uint64_t checkpoint_steps = 0;
   int verbose = 1;              ///< 0 nothing, 1 progress bar and a line per epoch, 2 the lines only: as Keras has it.
   bool check_replicas = false;  ///< Compare the ranks' parameters after each step, not only after each epoch.
+  bool print_hashes = false;    ///< Every rank prints the hash of its state after each step.
+  bool print_samples = false;   ///< Every rank prints the numbers of each step's samples.
   std::optional<Target> target{};
+  std::optional<Best> keep_best{};  ///< Keep the best epoch's state as well.
 };
 
 struct Outcome {
@@ -66,10 +76,10 @@ struct Outcome {
 /// curves, and a run that goes on at the sample at which it stopped. Rank 0 prints and writes.
 class Trainer {
  public:
-  /// All must outlive it. The loaders are this rank's: `train` in a sampler's order for exchange.size() ranks, `test`
-  /// unshuffled and padded.
-  Trainer(TrainerOptions options, train::GradientExchange& exchange, Task& task, train::Sgd& optimizer,
-          train::EpochSchedule schedule, data::Loader& train, data::Loader& test);
+  /// All must outlive it. The loaders are this rank's: those of `train`, at least one, in a sampler's order, as many on
+  /// every rank as it has work of ranks to do; `test` unshuffled and padded, for exchange.size() ranks.
+  Trainer(TrainerOptions options, train::GradientExchange& exchange, Task& task, train::Optimizer& optimizer,
+          train::EpochSchedule schedule, std::vector<data::Loader*> train, data::Loader& test);
 
   /// Collective. Errors are those of its parts.
   Outcome run();
@@ -90,27 +100,39 @@ class Trainer {
   Progress progress(const Sums& sums) const;
   void start_or_resume();
   Sums train_epoch();
-  void train_step(const data::Batch& batch, Sums& sums);
+  void train_step(Sums& sums);
+  void compute_gradients(data::Loader& loader, Sums& step);
+  void note_step(double rate);
+  void check_step() const;
   Sums evaluate();
   double rate_after(double seconds) const;
   void check_replicas() const;
   void save_within_epoch(Sums& sums);
   void finish_epoch(const Sums& trained, const Sums& tested, double seconds);
+  void keep_if_best(const Sums& tested) const;
+  /// Of the step that comes next.
+  double learning_rate() const;
   bool reached(const Sums& tested) const;
   std::string describe(std::string_view prefix, const Sums& sums) const;
 
   TrainerOptions options_;
   train::GradientExchange& exchange_;
   Task& task_;
-  train::Sgd& optimizer_;
+  train::Optimizer& optimizer_;
   train::EpochSchedule schedule_;
-  data::Loader& train_;
+  std::vector<data::Loader*> train_;
   data::Loader& test_;
   RunState state_;
+  Divergence divergence_;
+  const std::uint64_t step_size_;    // Positions of an epoch's order that one step takes.
   std::uint64_t epoch_ = 0;          // That is being trained, or comes next.
-  std::uint64_t step_in_epoch_ = 0;  // That comes next.
-  std::uint64_t samples_here_ = 0;   // Of this epoch, by this rank, since the start or a resume.
-  Sums resumed_;                     // Of the epoch in which a resumed run had stopped: on rank 0 alone.
+  std::uint64_t position_ = 0;       // In the epoch's order, of the sample that comes next.
+  std::uint64_t samples_ = 0;        // Positions that the run has passed.
+  std::uint64_t step_ = 0;           // Of the run, that comes next.
+  std::uint64_t step_in_epoch_ = 0;  // That comes next, as if the whole epoch had been trained in steps of this size.
+  double last_rate_ = 0;
+  std::uint64_t samples_here_ = 0;  // Of this epoch, by this rank, since the start or a resume.
+  Sums resumed_;                    // Of the epoch in which a resumed run had stopped: on rank 0 alone.
 };
 
 }  // namespace gyre::training

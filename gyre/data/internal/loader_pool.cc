@@ -206,11 +206,25 @@ void LoaderPool::start_epoch(std::uint64_t epoch, std::uint64_t first_step) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("an epoch of {} steps cannot begin at step {}", steps_, first_step));
   }
-  auto order = std::make_shared<const EpochOrder>(options_.sampling, epoch, options_.rank);
+  begin(epoch, std::make_shared<const EpochOrder>(options_.sampling, epoch, options_.rank), first_step);
+}
+
+std::uint64_t LoaderPool::start_epoch_at(std::uint64_t epoch, std::uint64_t first_position) {
+  if (first_position > options_.sampling.count) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("an epoch of {} samples cannot begin behind {} of them",
+                                                         options_.sampling.count, first_position));
+  }
+  auto order = std::make_shared<const EpochOrder>(options_.sampling, epoch, options_.rank, first_position);
+  const std::uint64_t steps = order->steps();
+  begin(epoch, std::move(order), 0);
+  return steps;
+}
+
+void LoaderPool::begin(std::uint64_t epoch, std::shared_ptr<const EpochOrder> order, std::uint64_t first_step) {
   {
     const MutexLock lock(mutex_);
-    next_step_ =
-        steps_;  // Nothing more of the last epoch; what has begun is waited for, because it writes to the slots.
+    // Nothing more of the last epoch; what has begun is waited for, because it writes to the slots.
+    next_step_ = steps_here();
     for (BatchSlot* slot : filling_) slot->begun = slot->batch.samples.size();
     while (working_ > 0) ready_.wait(mutex_);
     free_.insert(free_.end(), filling_.begin(), filling_.end());
@@ -271,7 +285,7 @@ void LoaderPool::add_slot() {
 }
 
 BatchSlot* LoaderPool::begin_batch() {
-  if (failed_ || !order_ || next_step_ >= steps_) return nullptr;
+  if (failed_ || next_step_ >= steps_here()) return nullptr;
   if (free_.empty() && slots_.size() < most_slots_) add_slot();
   if (free_.empty()) return nullptr;
   BatchSlot* const slot = free_.back();
@@ -365,7 +379,7 @@ BatchSlot* LoaderPool::next(const std::function<void()>& meanwhile) {
   MutexLock lock(mutex_);
   if (!order_) throw Error(ErrorCode::kInvalidArgument, "no epoch has been started");
   const auto asked = SteadyClock::now();
-  while (filling_.empty() ? next_step_ < steps_ : !filling_.front()->ready()) {
+  while (filling_.empty() ? next_step_ < steps_here() : !filling_.front()->ready()) {
     if (filling_.empty()) make_room();
     ready_.wait_until(mutex_, SteadyClock::now() + kBetweenMeanwhiles);
     if (!meanwhile) continue;

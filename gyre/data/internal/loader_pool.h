@@ -57,6 +57,7 @@ class LoaderPool {
   /// Ends the threads and waits for them.
   void stop() GYRE_EXCLUDES(mutex_);
   void start_epoch(std::uint64_t epoch, std::uint64_t first_step) GYRE_EXCLUDES(mutex_);
+  std::uint64_t start_epoch_at(std::uint64_t epoch, std::uint64_t first_position) GYRE_EXCLUDES(mutex_);
   BatchSlot* next(const std::function<void()>& meanwhile) GYRE_EXCLUDES(mutex_);
   void give_back(BatchSlot* slot) GYRE_EXCLUDES(mutex_);
   StallLedger ledger() const GYRE_EXCLUDES(mutex_);
@@ -68,6 +69,11 @@ class LoaderPool {
     std::size_t position;
   };
 
+  /// Ends the epoch before and begins `epoch` at a step of `order`.
+  void begin(std::uint64_t epoch, std::shared_ptr<const EpochOrder> order, std::uint64_t first_step)
+      GYRE_EXCLUDES(mutex_);
+  /// Steps of the order that is read.
+  std::uint64_t steps_here() const GYRE_REQUIRES(mutex_) { return order_ ? order_->steps() : 0; }
   /// Reads the first sample and plans how many batches the budget holds.
   void plan_memory() GYRE_EXCLUDES(mutex_);
   /// What is needed of the budget; without `scratch_bytes` as far as that is known before anything was read.

@@ -194,6 +194,8 @@ def _with_weights(description: Description, path: Path) -> nn.Module:
             )
         # frombuffer() does not accept an empty buffer, and no tensor here is empty.
         weights[name] = torch.frombuffer(bytearray(data), dtype=tensor.dtype).view(tensor.shape)
+        if not weights[name].isfinite().all():
+            raise CorruptDataError(f"{path}: '{name}' has values that are not finite: its training diverged")
     network.load_state_dict(weights, strict=False)
     return network.eval()
 
