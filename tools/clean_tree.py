@@ -83,7 +83,7 @@ def run_pip(tree: Path, arguments: Sequence[str], *, show: Sequence[str] = ()) -
 
 def mirror() -> str:
     """Where this machine's apt gets Debian 12 from."""
-    wanted = os.environ.get("GYRE_DEBIAN_MIRROR", "")
+    wanted = os.environ.get("GYRE_DEV_DEBIAN_MIRROR", "")
     if wanted:
         return wanted
     listing = ["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"]
@@ -91,7 +91,7 @@ def mirror() -> str:
         release, component, address = line.split(maxsplit=2)
         if (release, component) == (SUITE, "main"):
             return address
-    raise CleanTreeError(f"this machine's apt knows no Debian {SUITE}; set GYRE_DEBIAN_MIRROR to a mirror's address")
+    raise CleanTreeError(f"this machine's apt knows no Debian {SUITE}; set GYRE_DEV_DEBIAN_MIRROR to a mirror's address")
 
 
 def make(folder: Path, torch: str) -> Path:

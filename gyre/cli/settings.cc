@@ -28,7 +28,8 @@ std::vector<std::string> unknown_settings(const std::vector<std::string>& enviro
   std::vector<std::string> sentences;
   for (const std::string_view entry : environment) {
     const std::string name(entry.substr(0, entry.find('=')));
-    if (!name.starts_with("GYRE_") || name.starts_with("GYRE_TEST_")) continue;
+    // GYRE_DEV_ and GYRE_TEST_ belong to ./dev and to the tests, which run this program.
+    if (!name.starts_with("GYRE_") || name.starts_with("GYRE_DEV_") || name.starts_with("GYRE_TEST_")) continue;
     if (std::ranges::find(known_settings(), name) != known_settings().end()) continue;
     const auto meant = nearest(name, known_settings());
     sentences.push_back(fmt::format("{} has no effect: Gyre has no such setting{}", name,

@@ -1,4 +1,4 @@
-"""The objects of run_cluster: ours and TensorFlow's. GYRE_TENSORFLOW can name a Python that has TensorFlow. Then its
+"""The objects of run_cluster: ours and TensorFlow's. GYRE_TEST_TENSORFLOW can name a Python that has TensorFlow. Then its
 objects are asked the same questions, and article 002's training runs on them."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from worker_session import PACKAGE, processes_with, worker_session
 from gyre import workers
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-TENSORFLOW = os.environ.get("GYRE_TENSORFLOW")
+TENSORFLOW = os.environ.get("GYRE_TEST_TENSORFLOW")
 LONG = 300
 
 

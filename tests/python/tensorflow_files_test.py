@@ -1,6 +1,6 @@
 """Files of TensorFlow are read here, and ours by others. Those in tests/data/tensorflow were written by TensorFlow
 (make.py beside them), which has also read `ours.tfrecord*` and said what is in them (`ours.jsonl`). What is written
-here must be those files. GYRE_TENSORFLOW may name a Python that has TensorFlow, which then reads what is written now as
+here must be those files. GYRE_TEST_TENSORFLOW may name a Python that has TensorFlow, which then reads what is written now as
 well. Other people's readers check it in every run: TensorBoard's of records, which compares checksums, and Google's
 protobuf."""
 
@@ -67,7 +67,7 @@ def test_what_is_written_here_is_what_tensorflow_has_read(tmp_path: Path, compre
     assert len(lines) == 3 * len(ENDINGS)
     first = 3 * list(ENDINGS).index(compression)
     check_said(lines[first : first + 3])
-    if python := os.environ.get("GYRE_TENSORFLOW"):
+    if python := os.environ.get("GYRE_TEST_TENSORFLOW"):
         said = subprocess.run(
             [python, FILES / "make.py", path], capture_output=True, text=True, check=True, timeout=300
         )

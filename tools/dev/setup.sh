@@ -29,7 +29,7 @@ may_install() { am_root || { command -v sudo >/dev/null && { interactive || sudo
 # install_packages LIST...: as root, else through sudo, else says what to run.
 install_packages() {
   command -v dpkg-query >/dev/null || die "this set-up knows Debian 12 and Ubuntu 24.04 (dpkg-query not found); install what" \
-    "$* name with your own package manager, then set GYRE_SKIP_PACKAGES=1"
+    "$* name with your own package manager, then set GYRE_DEV_SKIP_PACKAGES=1"
   [[ -z "$(missing_packages "$@")" ]] && return
   local as_root=()
   if ! may_install; then
@@ -76,9 +76,9 @@ venv_stamp() { echo "$VENV/.gyre-$(tr / - <<<"$1")"; }
 setup() {
   local packages=("$ROOT/tools/dev/apt-build.txt") requirements=(requirements.txt)
   if [[ "${1:-build}" == check ]]; then packages+=("$ROOT/tools/dev/apt-check.txt"); fi
-  [[ -n "${GYRE_SKIP_PACKAGES:-}" ]] || install_packages "${packages[@]}"
+  [[ -n "${GYRE_DEV_SKIP_PACKAGES:-}" ]] || install_packages "${packages[@]}"
   if [[ "${1:-build}" == test ]]; then
-    [[ -n "${GYRE_SKIP_PACKAGES:-}" ]] || install_test_packages
+    [[ -n "${GYRE_DEV_SKIP_PACKAGES:-}" ]] || install_test_packages
     requirements+=(tests/requirements.txt)
   fi
   make_venv "${requirements[@]}"

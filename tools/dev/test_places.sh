@@ -15,7 +15,7 @@ pytest_in() {
 test_in_wheel() {
   local base torch
   setup test
-  [[ -n "${GYRE_SKIP_PACKAGES:-}" ]] || install_packages "$ROOT/tools/dev/apt-wheel.txt"
+  [[ -n "${GYRE_DEV_SKIP_PACKAGES:-}" ]] || install_packages "$ROOT/tools/dev/apt-wheel.txt"
   torch=$(sed -n 's/^torch==//p' "$ROOT/requirements.txt")
   base=$("$PYTHON" "$ROOT/tools/clean_tree.py" make "$ROOT/build/clean-tree" "$torch") || die "no clean tree; see above"
   cd "$ROOT" && pytest_in wheel "$PYTHON" -m pytest -q tests/e2e/wheel_test.py --clean-tree "$base"
