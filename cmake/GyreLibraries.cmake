@@ -46,7 +46,7 @@ gyre_shared_library(gyre
   LINK fmt::fmt spdlog::spdlog PkgConfig::XXHASH PkgConfig::ISAL PkgConfig::HWY OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 set(gyre_public_folders engine)
 if(GYRE_WITH_TORCH)
-  gyre_shared_library(gyre_train MAP exports_train.map OBJECTS train checkpoint data_timeline LINK gyre_shared Torch::Torch fmt::fmt)
+  gyre_shared_library(gyre_train MAP exports_train.map OBJECTS train checkpoint data_timeline LINK gyre_shared Torch::Torch fmt::fmt spdlog::spdlog)
   # The user's torch: beside the package where that is a wheel, else the one that the build used.
   if(SKBUILD)
     set_target_properties(gyre_train_shared PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")

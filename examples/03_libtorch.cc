@@ -16,8 +16,8 @@ int main() {
   torch::manual_seed(runtime->rank());                             // every rank has data, and first weights, of its own
   torch::nn::Linear model(3, 1);
   torch::optim::SGD sgd(model->parameters(), 0.1);
-  gyre::train::DistributedOptimizer optimizer(sgd, gyre::train::named_parameters(*model), *runtime);
-  optimizer.broadcast_parameters();  // rank 0's weights
+  gyre::train::DistributedOptimizer optimizer(sgd, *model, *runtime);
+  optimizer.broadcast_parameters();  // rank 0's weights, and its optimizer's state if it has any
 
   const torch::Tensor slope = torch::tensor({{1.0F}, {-2.0F}, {0.5F}});
   float loss_value = 0;

@@ -2,6 +2,11 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <concepts>
+#include <map>
+#include <string>
+#include <vector>
+
 #include "gyre/train/engine_exchange.h"
 
 namespace gyre::train {
@@ -14,38 +19,82 @@ NamedTensors named_parameters(const Module& module) {
   return parameters;
 }
 
+/// The parameters and then the buffers (the running means of batch normalisation, say) of a torch::nn::Module.
+template <typename Module>
+NamedTensors named_tensors(const Module& module) {
+  NamedTensors tensors = named_parameters(module);
+  for (const auto& item : module.named_buffers()) tensors.push_back({item.key(), item.value()});
+  return tensors;
+}
+
+template <typename Module>
+concept HasNamedTensors = requires(const Module& module) {
+  module.named_parameters();
+  module.named_buffers();
+};
+
 /// Any libtorch optimizer, made to step on gradients averaged over all ranks:
 ///
 ///     auto runtime = gyre::engine::Runtime::start_from_environment();
 ///     torch::optim::SGD sgd(model->parameters(), 0.1 * runtime->size());
-///     gyre::train::DistributedOptimizer optimizer(sgd, gyre::train::named_parameters(*model), *runtime);
+///     gyre::train::DistributedOptimizer optimizer(sgd, *model, *runtime);
 ///     optimizer.broadcast_parameters();
 ///     for (…) { optimizer.zero_grad(); loss(model, batch).backward(); optimizer.step(); }
 ///
-/// Parameters that are wrapped again belong to the newer one; the older one refuses to step. Not thread-safe. The
-/// optimizer and the runtime must outlive it.
+/// It behaves as gyre.torch.DistributedOptimizer does in Python; the table in docs/guide/cpp.md says how, and where the
+/// two differ. Parameters that are wrapped again belong to the newer one; the older one refuses to step. Not
+/// thread-safe. The optimizer and the runtime must outlive it.
 class DistributedOptimizer {
  public:
-  /// `parameters`: those whose gradients are exchanged, in the order of the forward pass, alike on all ranks.
-  DistributedOptimizer(torch::optim::Optimizer& optimizer, const NamedTensors& parameters, engine::Runtime& runtime,
-                       const ExchangeOptions& options = {});
+  using LossClosure = torch::optim::Optimizer::LossClosure;
 
-  /// Rank 0's values become every rank's.
+  /// Collective. Exchanges the gradients of the optimizer's parameters, those that it gets later among them, in the
+  /// order of its groups; they are alike on all ranks. `tensors`: what broadcast_parameters() sends, with the names
+  /// that messages use: all parameters of the optimizer, and whatever else there is (buffers). Empty: the parameters,
+  /// without names. Error(kInvalidArgument) where it leaves out a parameter or repeats a name; Error(kMismatch) where
+  /// ranks have different parameters.
+  DistributedOptimizer(torch::optim::Optimizer& optimizer, const NamedTensors& tensors, engine::Runtime& runtime,
+                       const ExchangeOptions& options = {});
+  /// With the parameters and buffers of a torch::nn::Module, some of whose parameters may be another optimizer's.
+  template <HasNamedTensors Module>
+  DistributedOptimizer(torch::optim::Optimizer& optimizer, const Module& module, engine::Runtime& runtime,
+                       const ExchangeOptions& options = {})
+      : DistributedOptimizer(optimizer, named_tensors(module), runtime, options) {}
+
+  /// Rank 0's become every rank's: the tensors' values, and the optimizer's state and options (see
+  /// broadcast_optimizer_state), so that a run can be resumed on rank 0 alone. Collective. Error(kMismatch) on every
+  /// rank, before anything has changed, where the optimizers differ.
   void broadcast_parameters();
 
+  /// From the next step on; see ExchangeOptions.
+  void set_backward_passes_per_step(int passes) { exchange_.set_backward_passes_per_step(passes); }
+
+  /// Of the optimizer's parameters. Error(kInvalidArgument) between backward() and step() or synchronize(), while
+  /// gradients are exchanged.
   void zero_grad(bool set_to_none = true);
 
   /// Waits for the exchange; gradients are averaged afterwards. For clipping and the like before step(), or before
-  /// zero_grad(), which leaves the step out. Error(kInvalidArgument) when backward() comes between the two.
+  /// zero_grad(), which leaves the step out. Collective. Error(kInvalidArgument) when backward() comes between the two.
   void synchronize();
 
-  /// synchronize(), unless it was called since the last step, and the optimizer's own step.
-  void step();
+  /// synchronize(), unless it was called since the last step, and the optimizer's own step. With a closure, each of its
+  /// calls is followed by an exchange; LBFGS, which decides by the closure's loss, gets its average over the ranks.
+  /// Returns what the optimizer's step returns.
+  torch::Tensor step(const LossClosure& closure = nullptr);
 
  private:
+  NamedTensors parameters_in_order() const;
+  void follow_parameters();
+  void compare_replicas();
+
   torch::optim::Optimizer& optimizer_;
-  NamedTensors parameters_;
+  engine::Runtime& runtime_;
+  UnequalReplicas unequal_replicas_;
+  NamedTensors tensors_;  // Each name once.
+  std::map<const void*, std::string> names_;
+  std::vector<const void*> exchanged_;  // The optimizer's parameters when it was last asked.
   EngineExchange exchange_;
+  bool compared_ = false;
   bool synchronized_ = false;
 };
 

@@ -6,7 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -14,55 +15,16 @@
 #include <utility>
 
 #include "gyre/base/error.h"
-#include "gyre/base/random.h"
 #include "gyre/group/in_process.h"
 #include "gyre/params/server.h"
 #include "gyre/train/engine_exchange.h"
+#include "gyre/train/network_test_support.h"
 #include "gyre/train/server_exchange.h"
 
 namespace gyre::train {
 namespace {
 
 constexpr int kSteps = 4;
-constexpr std::int64_t kFeatures = 33;
-
-/// Two layers, of which the second is shared, and one that nobody uses.
-struct Network {
-  torch::nn::Linear first{kFeatures, 17};
-  torch::nn::Linear shared{17, 17};
-  torch::nn::Linear unused{3, 2};
-
-  explicit Network(std::uint64_t seed) {
-    Random random(seed);
-    for (const NamedTensor& parameter : parameters()) {
-      const at::NoGradGuard no_grad;
-      auto values = parameter.tensor.flatten();
-      for (std::int64_t i = 0; i < values.numel(); ++i) values[i] = random.uniform(-0.3F, 0.3F);
-    }
-  }
-
-  NamedTensors parameters() const {
-    return {{"first.weight", first->weight}, {"first.bias", first->bias},       {"shared.weight", shared->weight},
-            {"shared.bias", shared->bias},   {"unused.weight", unused->weight}, {"unused.bias", unused->bias}};
-  }
-
-  at::Tensor loss(int rank, int step) {
-    Random random(99, static_cast<std::uint64_t>(rank * 1000 + step));
-    at::Tensor input = at::empty({5, kFeatures});
-    auto* values = input.mutable_data_ptr<float>();
-    for (std::int64_t i = 0; i < input.numel(); ++i) values[i] = random.uniform(-1, 1);
-    // Rank 1 leaves out the shared layer in odd steps: what it does not compute counts as zero.
-    at::Tensor hidden = first->forward(input).tanh();
-    if (rank != 1 || step % 2 == 0) hidden = shared->forward(shared->forward(hidden).tanh());
-    return hidden.square().sum();
-  }
-};
-
-std::vector<torch::Tensor> tensors_of(const Network& network) {
-  std::vector<torch::Tensor> tensors;
-  for (const NamedTensor& parameter : network.parameters()) tensors.push_back(parameter.tensor);
-  return tensors;
-}
 
 std::uint64_t hash_of(const Network& network) {
   NamedTensors detached;
@@ -283,48 +245,6 @@ TEST(DistributedOptimizerJoinTest, ranks_that_have_run_out_of_data_count_as_zero
   });
 }
 
-TEST(DistributedOptimizerFailureTest, different_models_are_found_before_the_first_step) {
-  engine::run_ranks(2, [](engine::Runtime& runtime) {
-    torch::nn::Linear layer(3, runtime.rank() == 0 ? 4 : 5);
-    torch::optim::SGD sgd(layer->parameters(), 0.1);
-    try {
-      const DistributedOptimizer optimizer(sgd, {{"weight", layer->weight}, {"bias", layer->bias}}, runtime);
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kMismatch);
-      EXPECT_THAT(error.what(), testing::HasSubstr("'bias' float32 [4] on rank 0; 'bias' float32 [5] on rank 1"));
-    }
-  });
-}
-
-TEST(DistributedOptimizerFailureTest, a_second_backward_before_the_step_is_refused) {
-  engine::run_ranks(2, [](engine::Runtime& runtime) {
-    Network network(5);
-    torch::optim::SGD sgd(tensors_of(network), 0.1);
-    DistributedOptimizer optimizer(sgd, network.parameters(), runtime);
-    network.loss(runtime.rank(), 0).backward();
-    EXPECT_ANY_THROW(network.loss(runtime.rank(), 0).backward());
-    optimizer.synchronize();
-  });
-}
-
-TEST(DistributedOptimizerFailureTest, a_backward_between_synchronize_and_step_is_refused) {
-  engine::run_ranks(2, [](engine::Runtime& runtime) {
-    Network network(5);
-    torch::optim::SGD sgd(tensors_of(network), 0.1);
-    DistributedOptimizer optimizer(sgd, network.parameters(), runtime);
-    for (const bool wrong : {false, true}) {
-      optimizer.zero_grad();
-      network.loss(runtime.rank(), 0).backward();
-      optimizer.synchronize();
-      if (!wrong) continue;  // The step is left out.
-      network.loss(runtime.rank(), 0).backward();
-      EXPECT_THROW(optimizer.step(), Error);
-      EXPECT_THROW(optimizer.synchronize(), Error);
-    }
-  });
-}
-
 class CountingHook final : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit CountingHook(int& calls) : calls_(calls) {}
@@ -333,20 +253,6 @@ class CountingHook final : public torch::autograd::PostAccumulateGradHook {
  private:
   int& calls_;
 };
-
-// The engine writes to every tensor that was submitted: a caller that gets an error may free them at once.
-TEST(DistributedOptimizerFailureTest, a_broadcast_that_is_refused_has_submitted_nothing) {
-  engine::run_ranks(2, [](engine::Runtime& runtime) {
-    EngineExchange exchange(runtime);
-    const at::Tensor good = at::full({3}, runtime.rank() + 1.0);
-    if (runtime.rank() == 1) {
-      EXPECT_THROW(exchange.broadcast({{"good", good}, {"slanted", at::zeros({4, 4}).t()}}), Error);
-      EXPECT_EQ(good[0].item<float>(), 2.0F);
-    }
-    exchange.broadcast({{"good", good}});
-    EXPECT_EQ(good[0].item<float>(), 1.0F);
-  });
-}
 
 TEST(DistributedOptimizerHooksTest, parameters_belong_to_the_newest_and_hooks_of_others_go_on) {
   engine::run_ranks(2, [](engine::Runtime& runtime) {
@@ -374,6 +280,48 @@ TEST(DistributedOptimizerHooksTest, parameters_belong_to_the_newest_and_hooks_of
     backward();
     EXPECT_EQ(layer->bias.grad().item<float>(), static_cast<float>(runtime.rank() + 1));
     EXPECT_EQ(calls, 7);
+  });
+}
+
+// As a generator's and a discriminator's are.
+TEST(DistributedOptimizerHooksTest, optimizers_of_one_module_exchange_only_their_own_parameters) {
+  engine::run_ranks(2, [](engine::Runtime& runtime) {
+    torch::nn::Sequential module(torch::nn::Linear(1, 1), torch::nn::BatchNorm1d(1));
+    std::vector<at::Tensor> all = module->parameters();
+    torch::optim::SGD first({all[0], all[1]}, 0.1);
+    torch::optim::SGD second({all[2]}, 0.1);
+    DistributedOptimizer of_first(first, *module, runtime);
+    DistributedOptimizer of_second(second, *module, runtime);
+    of_first.broadcast_parameters();
+    for (int step = 0; step < 3; ++step) {
+      if (step == 1) second.add_param_group(torch::optim::OptimizerParamGroup({all[3]}));
+      of_first.zero_grad();
+      of_second.zero_grad();
+      const auto rank = static_cast<float>(runtime.rank());
+      ((all[0].sum() + all[1].sum() + all[2].sum() + all[3].sum()) * rank).backward();
+      of_first.step();
+      of_second.step();
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        if (i == 3 && step == 0) continue;  // It is no optimizer's yet.
+        EXPECT_EQ(all[i].grad().item<float>(), 0.5F) << i;
+      }
+    }
+  });
+}
+
+TEST(DistributedOptimizerHooksTest, one_rank_leaves_gradients_where_autograd_puts_them) {
+  engine::run_ranks(1, [](engine::Runtime& runtime) {
+    torch::nn::Linear layer(2, 1);
+    torch::optim::SGD sgd(layer->parameters(), 0.1);
+    DistributedOptimizer optimizer(sgd, *layer, runtime);
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      layer->weight.sum().backward();
+      const void* before = layer->weight.grad().data_ptr();
+      optimizer.step();
+      EXPECT_EQ(layer->weight.grad().data_ptr(), before);
+      EXPECT_FALSE(layer->bias.grad().defined());
+    }
   });
 }
 

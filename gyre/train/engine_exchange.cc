@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "gyre/base/error.h"
@@ -21,9 +23,25 @@ std::span<std::byte> memory_of(const at::Tensor& tensor) {
 
 engine::Shape shape_of(const at::Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
 
-void require_plain(const NamedTensor& tensor) {
-  if (tensor.tensor.is_cpu() && tensor.tensor.is_contiguous()) return;
-  throw Error(ErrorCode::kUnsupported, fmt::format("'{}' must be a contiguous tensor on the CPU", tensor.name));
+void require_exchangeable(const NamedTensor& tensor) {
+  if (!tensor.tensor.is_cpu() || tensor.tensor.layout() != at::kStrided) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("'{}' is a {} tensor on '{}'; only dense tensors on the CPU can be exchanged", tensor.name,
+                            c10::str(tensor.tensor.layout()), c10::str(tensor.tensor.device())));
+  }
+  static_cast<void>(data_type_of(tensor.tensor));
+}
+
+/// Elements travel in the order in which they lie in memory, so ranks must agree on it: an unusual one is part of the
+/// name. Python's optimizer does the same.
+std::string layout_name(const NamedTensor& parameter) {
+  const at::Tensor layout = gradient_layout(parameter.tensor);
+  if (layout.is_contiguous()) return parameter.name;
+  return fmt::format("{} (strides [{}])", parameter.name, fmt::join(layout.strides(), ", "));
+}
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
 }
 
 }  // namespace
@@ -47,15 +65,58 @@ engine::DataType data_type_of(const at::Tensor& tensor) {
   }
 }
 
+/// A parameter that was attached.
+struct EngineExchange::Member {
+  NamedTensor parameter;
+  std::optional<std::size_t> index{};     // In the plan.
+  std::optional<GradientPlace> place{};   // In the arena, once there is a plan.
+  int passes = 0;                         // Of backward, whose gradient has arrived since the last step.
+  bool complete = false;                  // In this step; handed in, if there is a plan.
+  const c10::TensorImpl* sent = nullptr;  // What its gradient was then,
+  std::uint32_t sent_version = 0;         // and how often it had been changed.
+  bool hooked = false;
+
+  at::Tensor& gradient() const { return parameter.tensor.mutable_grad(); }
+
+  void note_sent() {
+    sent = gradient().unsafeGetTensorImpl();
+    sent_version = version_of(gradient());
+  }
+
+  bool changed_since_sent() const {
+    if (!complete) return false;
+    return !gradient().defined() || gradient().unsafeGetTensorImpl() != sent || version_of(gradient()) != sent_version;
+  }
+
+  void begin_step() {
+    passes = 0;
+    complete = false;
+    sent = nullptr;
+  }
+};
+
+void zero_gradients_of(const std::vector<at::Tensor>& parameters, bool set_to_none) {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : parameters) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (set_to_none) {
+      gradient.reset();
+    } else {
+      gradient.zero_();
+    }
+  }
+}
+
 class EngineExchange::Hook final : public torch::autograd::PostAccumulateGradHook {
  public:
   /// `earlier`: the hook that was there before; a tensor has room for one.
-  Hook(EngineExchange& exchange, std::size_t index, std::unique_ptr<PostAccumulateGradHook> earlier)
-      : exchange_(exchange), index_(index), earlier_(std::move(earlier)) {}
+  Hook(EngineExchange& exchange, Member& member, std::unique_ptr<PostAccumulateGradHook> earlier)
+      : exchange_(exchange), member_(member), earlier_(std::move(earlier)) {}
 
   void operator()(const torch::autograd::Variable& parameter) override {
     if (earlier_) (*earlier_)(parameter);
-    exchange_.take_gradient(index_);
+    exchange_.take_gradient(member_);
   }
 
   EngineExchange& exchange() const { return exchange_; }
@@ -68,57 +129,112 @@ class EngineExchange::Hook final : public torch::autograd::PostAccumulateGradHoo
 
  private:
   EngineExchange& exchange_;
-  const std::size_t index_;
+  Member& member_;
   std::unique_ptr<PostAccumulateGradHook> earlier_;
 };
 
 EngineExchange::EngineExchange(engine::Runtime& runtime, const ExchangeOptions& options)
-    : runtime_(runtime), options_(options), number_(runtime.engine().next_exchange()) {}
+    : runtime_(runtime), options_(options), number_(runtime.engine().next_exchange()) {
+  set_backward_passes_per_step(options.backward_passes_per_step);
+}
 
 EngineExchange::~EngineExchange() {
   take_hooks_off();
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    at::Tensor& parameter = parameters_[index].tensor;
-    if (index < places_.size() && parameter.grad().defined() && parameter.grad().is_alias_of(places_[index].tensor())) {
-      parameter.mutable_grad() = parameter.grad().clone();
+  for (const auto& member : known_) {
+    if (member->place && member->gradient().defined() && member->gradient().is_alias_of(member->place->tensor())) {
+      member->gradient() = member->gradient().clone();
     }
   }
 }
 
 void EngineExchange::take_hooks_off() {
-  for (const NamedTensor& parameter : parameters_) {
-    Hook* hook = Hook::on(parameter.tensor);
+  for (const auto& member : known_) {
+    const at::Tensor& parameter = member->parameter.tensor;
+    Hook* hook = member->hooked ? Hook::on(parameter) : nullptr;
+    member->hooked = false;
     if (hook == nullptr || &hook->exchange() != this) continue;
-    torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, hook->take_earlier());
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, hook->take_earlier());
   }
 }
 
 void EngineExchange::attach(const NamedTensors& parameters) {
-  if (!parameters_.empty()) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
-  for (const NamedTensor& parameter : parameters) require_plain(parameter);
-  parameters_.assign(parameters.rbegin(), parameters.rend());
+  if (!attached_.empty()) throw Error(ErrorCode::kInvalidArgument, "an exchange is attached to parameters once");
+  if (!is_alone()) std::ranges::for_each(parameters, require_exchangeable);
+  set_parameters(parameters);
   try {
-    runtime_.engine().check_plan(describe_tensors(), plan_options());
+    choose_members();
+    if (!is_alone()) runtime_.engine().check_plan(describe_tensors(), plan_options());
   } catch (const Error&) {
-    parameters_.clear();  // They have no hooks yet.
+    members_.clear();  // They have no hooks yet.
+    attached_.clear();
     throw;
   }
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    const at::Tensor& parameter = parameters_[index].tensor;
+  take_parameters_over();
+}
+
+void EngineExchange::set_parameters(const NamedTensors& parameters) {
+  std::unordered_map<const c10::TensorImpl*, Member*> members;
+  for (const auto& member : known_) members[member->parameter.tensor.unsafeGetTensorImpl()] = member.get();
+  Members attached;
+  for (const NamedTensor& parameter : parameters) {
+    Member*& member = members[parameter.tensor.unsafeGetTensorImpl()];
+    if (member == nullptr) {
+      member = known_.emplace_back(std::make_unique<Member>(Member{.parameter = parameter})).get();
+    }
+    if (std::ranges::find(attached, member) == attached.end()) attached.push_back(member);
+  }
+  std::ranges::reverse(attached);
+  attached_ = std::move(attached);
+}
+
+void EngineExchange::set_backward_passes_per_step(int passes) {
+  if (passes < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("backward_passes_per_step must be at least 1, not {}", passes));
+  }
+  options_.backward_passes_per_step = passes;
+}
+
+EngineExchange::Members EngineExchange::trainable() const {
+  Members result;
+  std::ranges::copy_if(attached_, std::back_inserter(result),
+                       [](const Member* member) { return member->parameter.tensor.requires_grad(); });
+  return result;
+}
+
+/// Those that are trainable now.
+void EngineExchange::choose_members() {
+  for (Member* member : members_) member->index.reset();
+  members_ = trainable();
+  for (std::size_t index = 0; index < members_.size(); ++index) {
+    if (!is_alone()) require_exchangeable(members_[index]->parameter);
+    members_[index]->index = index;
+  }
+  ++layouts_;
+}
+
+/// From the exchanges that have had them so far.
+void EngineExchange::take_parameters_over() {
+  for (Member* member : members_) {
+    if (member->hooked) continue;
+    const at::Tensor& parameter = member->parameter.tensor;
     if (const Hook* hook = Hook::on(parameter)) {
       EngineExchange& older = hook->exchange();
       older.retired_ = true;
       older.take_hooks_off();
     }
+    if (is_alone()) continue;
     auto& place = torch::autograd::impl::post_acc_grad_hooks(parameter);
-    place = std::make_unique<Hook>(*this, index, std::move(place));
+    place = std::make_unique<Hook>(*this, *member, std::move(place));
+    member->hooked = true;
   }
 }
 
 std::vector<engine::PlanTensor> EngineExchange::describe_tensors() const {
   std::vector<engine::PlanTensor> tensors;
-  for (const NamedTensor& parameter : parameters_) {
-    tensors.push_back({parameter.name, data_type_of(parameter.tensor), shape_of(parameter.tensor)});
+  for (const Member* member : members_) {
+    const at::Tensor& parameter = member->parameter.tensor;
+    tensors.push_back({layout_name(member->parameter), data_type_of(parameter), shape_of(parameter)});
   }
   return tensors;
 }
@@ -126,111 +242,184 @@ std::vector<engine::PlanTensor> EngineExchange::describe_tensors() const {
 engine::PlanOptions EngineExchange::plan_options() const {
   engine::PlanOptions options;
   options.name = number_ == 1 ? "gradients" : fmt::format("gradients.{}", number_);
+  if (layouts_ > 1) options.name += fmt::format(".layout.{}", layouts_);
   options.operation = options_.operation;
   options.wire = options_.wire;
   options.error_feedback = options_.error_feedback;
-  options.ready_order = arrived_;
+  for (const Member* member : arrived_) {
+    if (member->index) options.ready_order.push_back(*member->index);
+  }
   return options;
 }
 
-void EngineExchange::take_gradient(std::size_t index) {
+void EngineExchange::take_gradient(Member& member) {
   has_new_gradients_ = true;
-  if (plan_) {
-    contribute(index);
-  } else if (std::find(arrived_.begin(), arrived_.end(), index) == arrived_.end()) {
-    arrived_.push_back(index);
-  } else {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the gradient of '{}' was computed again before the first step ended: call step() or "
-                            "synchronize() between",
-                            parameters_[index].name));
+  if (!member.index) {
+    arrived_.push_back(&member);  // synchronize() takes care of it.
+    return;
   }
+  if (member.complete) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the gradient of '{}' was computed more than backward_passes_per_step = {} times before step() or "
+                    "synchronize(). To accumulate over several calls of backward(), set "
+                    "ExchangeOptions::backward_passes_per_step; where another optimizer's loss brought this gradient "
+                    "(a GAN's), call requires_grad_(false) on the parameter before its backward(); to leave out a "
+                    "step, call synchronize(), then zero_grad(), on every rank",
+                    member.parameter.name, options_.backward_passes_per_step));
+  }
+  if (++member.passes >= options_.backward_passes_per_step) complete(member);
 }
 
-void EngineExchange::contribute(std::size_t index) {
-  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+void EngineExchange::complete(Member& member) {
+  if (!member.gradient().defined()) return;  // Zeros are contributed when the step ends.
+  arrived_.push_back(&member);
+  ++complete_count_;
+  if (plan_) contribute(member);
+  member.complete = true;
+  member.note_sent();
+}
+
+void EngineExchange::contribute(Member& member) {
+  at::Tensor& gradient = member.gradient();
+  GradientPlace& own = *member.place;
   const at::NoGradGuard no_grad;
-  if (gradient.defined() && gradient.data_ptr() != places_[index].tensor().data_ptr()) {
-    places_[index].free();
-    const at::Tensor& place = places_[index].tensor();
-    const at::Tensor contribution = gradient;
+  const bool is_sparse = gradient.layout() != at::kStrided;
+  if (is_sparse || gradient.data_ptr() != own.tensor().data_ptr()) {
+    own.free();
+    const at::Tensor& place = own.tensor();
+    const at::Tensor contribution = is_sparse ? gradient.to_dense() : gradient;
     // Autograd's own tensor is not needed any more, unless somebody differentiates through it.
     if (!gradient.requires_grad()) gradient = place;
     if (contribution.scalar_type() == place.scalar_type() && contribution.strides() == place.strides() &&
         !contribution.is_neg()) {
-      return plan_->contribute(index,
+      return plan_->contribute(*member.index,
                                {static_cast<const std::byte*>(contribution.const_data_ptr()), contribution.nbytes()});
     }
     place.copy_(contribution);
   }
-  plan_->mark_ready(index);
+  plan_->mark_ready(*member.index);
 }
 
+/// Hands in what is complete.
 void EngineExchange::make_plan() {
   plan_ = runtime_.engine().make_plan(describe_tensors(), plan_options());
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    places_.emplace_back(plan_->tensor(index), parameters_[index].tensor);
+  for (Member* member : members_) member->place.emplace(plan_->tensor(*member->index), member->parameter.tensor);
+  for (Member* member : arrived_) {
+    if (!member->complete) continue;
+    contribute(*member);
+    member->note_sent();
   }
-  for (const std::size_t index : arrived_) contribute(index);
+}
+
+/// The gradients that live in its arena move out.
+void EngineExchange::leave_plan() {
+  for (Member* member : members_) {
+    at::Tensor& gradient = member->gradient();
+    if (gradient.defined() && gradient.is_alias_of(member->place->tensor())) gradient = gradient.clone();
+    member->place->free();  // What the program has kept of them keeps its values.
+    member->place.reset();
+  }
+  plan_.reset();
 }
 
 void EngineExchange::zero_gradients(bool set_to_none) {
-  for (const NamedTensor& parameter : parameters_) {
-    at::Tensor& gradient = parameter.tensor.mutable_grad();
-    if (!gradient.defined()) continue;
-    if (set_to_none) {
-      gradient.reset();
-    } else {
-      const at::NoGradGuard no_grad;
-      gradient.zero_();
-    }
-  }
+  for (const Member* member : attached_) zero_gradients_of({member->parameter.tensor}, set_to_none);
+}
+
+void EngineExchange::forget_passes() {
+  for (Member* member : members_) member->passes = 0;
 }
 
 void EngineExchange::synchronize() {
-  if (parameters_.empty()) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first step");
+  if (attached_.empty()) throw Error(ErrorCode::kInvalidArgument, "attach the parameters before the first step");
   if (retired_) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a newer DistributedOptimizer exchanges the gradients of these parameters now: use that one");
   }
-  if (!plan_) make_plan();
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    if (plan_->is_ready(index)) continue;
-    if (parameters_[index].tensor.grad().defined()) {
-      contribute(index);  // Put there by somebody else than backward().
-    } else {
-      places_[index].free();  // Zeros will stand there.
+  if (is_alone()) return;
+  const auto changed = std::ranges::find_if(members_, &Member::changed_since_sent);
+  const std::string changed_name = changed == members_.end() ? "" : (*changed)->parameter.name;
+  if (plan_) {
+    reduce(members_);
+    if (trainable() != members_) reduce_late_ones();
+  } else {
+    if (trainable() != members_) {
+      choose_members();
+      take_parameters_over();
+    }
+    if (!members_.empty()) {
+      make_plan();
+      reduce(members_);
     }
   }
+  arrived_.clear();
   has_new_gradients_ = false;
-  plan_->finish_step();
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    parameters_[index].tensor.mutable_grad() = places_[index].tensor();
+  if (!changed_name.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the gradient of '{}' was changed between backward() and step(), while it was being "
+                            "exchanged; this step's gradients are of no use: call zero_grad() and compute them again. "
+                            "To change gradients (clipping, unscaling), call synchronize() first",
+                            changed_name));
   }
 }
 
-void EngineExchange::broadcast(const NamedTensors& tensors) {
-  // What is wrong with one of them is found before anything is submitted.
-  std::vector<engine::Request> requests;
-  for (const NamedTensor& tensor : tensors) {
-    require_plain(tensor);
-    engine::Request& request = requests.emplace_back();
-    request.name = fmt::format("broadcast.{}.{}.{}", number_, calls_, tensor.name);
-    request.signature = {.kind = engine::OperationKind::kBroadcast,
-                         .type = data_type_of(tensor.tensor),
-                         .shape = shape_of(tensor.tensor)};
-    request.input = memory_of(tensor.tensor);
-    request.output = memory_of(tensor.tensor);
-    request.transient = true;
+/// Ends the plan's step, which brings the gradients of `results`; the others' are zeros.
+void EngineExchange::reduce(const Members& results) {
+  for (Member* member : results) {
+    // Put there by somebody else than backward(), or by fewer passes than usual.
+    if (!member->complete && member->parameter.tensor.requires_grad()) complete(*member);
   }
-  ++calls_;
+  for (Member* member : members_) {
+    if (!member->complete) member->place->free();  // Zeros will stand there.
+  }
+  plan_->finish_step();
+  complete_count_ = 0;
+  for (Member* member : members_) member->begin_step();
+  for (const Member* member : results) {
+    if (member->parameter.tensor.requires_grad()) member->gradient() = member->place->tensor();
+  }
+}
+
+/// Other parameters are trainable than before: a new plan is made, and those that were not in the old one are exchanged
+/// through it now.
+void EngineExchange::reduce_late_ones() {
+  const Members before = members_;
+  leave_plan();
+  choose_members();
+  take_parameters_over();
+  if (members_.empty()) return;
+  make_plan();
+  Members late;
+  std::ranges::copy_if(members_, std::back_inserter(late),
+                       [&](Member* member) { return std::ranges::find(before, member) == before.end(); });
+  if (!late.empty()) reduce(late);
+}
+
+void EngineExchange::broadcast(const NamedTensors& tensors) {
+  if (is_alone()) return;
+  // What is wrong with one of them is found before anything is submitted.
+  std::ranges::for_each(tensors, require_exchangeable);
+  std::vector<at::Tensor> contiguous;
+  for (const NamedTensor& tensor : tensors) contiguous.push_back(tensor.tensor.detach().contiguous().resolve_neg());
   std::vector<engine::Handle> handles;
   std::exception_ptr failure;
   try {
-    for (engine::Request& request : requests) handles.push_back(runtime_.engine().submit(std::move(request)));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      engine::Request request;
+      request.name = fmt::format("broadcast.{}.{}.{}", number_, calls_, tensors[i].name);
+      request.signature = {.kind = engine::OperationKind::kBroadcast,
+                           .type = data_type_of(contiguous[i]),
+                           .shape = shape_of(contiguous[i])};
+      request.input = memory_of(contiguous[i]);
+      request.output = memory_of(contiguous[i]);
+      request.transient = true;
+      handles.push_back(runtime_.engine().submit(std::move(request)));
+    }
   } catch (const Error&) {
     failure = std::current_exception();
   }
+  ++calls_;
   // All are waited for before one may throw: until then the engine may write to the tensors.
   for (const engine::Handle& handle : handles) {
     try {
@@ -240,6 +429,10 @@ void EngineExchange::broadcast(const NamedTensors& tensors) {
     }
   }
   if (failure) std::rethrow_exception(failure);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor target = tensors[i].tensor.detach();
+    if (contiguous[i].data_ptr() != target.data_ptr() || target.is_neg()) target.copy_(contiguous[i]);
+  }
 }
 
 void EngineExchange::sum(std::span<double> values) {
