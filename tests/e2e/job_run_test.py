@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from article_job import ARTICLE, make_share, script
+from article_job import ARTICLE, SCRIPTS, make_share, script
 
 
 @pytest.fixture
@@ -21,11 +21,9 @@ def share() -> Iterator[Path]:
 
 
 def start(gyre: Path, tmp_path: Path, *options: str) -> subprocess.Popen[str]:
-    file = tmp_path / "job.json"
-    file.write_text(json.dumps(ARTICLE))
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     return subprocess.Popen(
-        [str(gyre), "job", "run", str(file), *options],
+        [str(gyre), "job", "run", str(ARTICLE), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -47,7 +45,7 @@ def test_the_articles_job_runs_unchanged_and_its_files_are_in_their_places(
     assert job.returncode == 0, errors
     assert "2 x 4 on 127.0." in out
     assert "job 'job' succeeded" in errors
-    (timeline,) = share.glob("storagedir/h/*/*/workspaces/*/experiments/*/jobs/job/*/outputs/timelines/timeline.json")
+    (timeline,) = share.glob(f"{SCRIPTS}/*/*/workspaces/*/experiments/*/jobs/job/*/outputs/timelines/timeline.json")
     assert timeline.read_text() == "{}\n"
     (log,) = share.glob("storagedir/*/*/workspaces/*/experiments/*/jobs/job/*/stdouterr/stdout.txt")
     assert log.read_text() in out
@@ -59,7 +57,7 @@ def test_a_script_starts_processes_on_all_nodes_with_paths_that_the_first_node_e
     gyre: Path, tmp_path: Path, share: Path
 ) -> None:
     """As the article's script does with mpirun: one command, expanded once, for all processes on all nodes."""
-    (share / "storagedir" / "h" / "input").write_text("the input\n")
+    (share / SCRIPTS / "input").write_text("the input\n")
     script(share, "job-prep.sh", "true")
     script(
         share,
@@ -89,7 +87,7 @@ def test_ctrl_c_terminates_the_job(gyre: Path, tmp_path: Path, share: Path) -> N
     script(share, "run-cifar10.sh", 'touch "$AZ_BATCHAI_OUTPUT_TIMELINE/runs"; exec sleep 600')
     job = start(gyre, tmp_path, "--mount", f"external={share}")
     deadline = time.monotonic() + 60
-    while not list(share.glob("storagedir/h/**/runs")) and time.monotonic() < deadline:
+    while not list(share.glob(f"{SCRIPTS}/**/runs")) and time.monotonic() < deadline:
         time.sleep(0.05)
     job.send_signal(signal.SIGINT)
     _, errors = job.communicate(timeout=60)

@@ -13,26 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from article_job import ARTICLE, script
 from effort import rounds, seeded_random
 from job_server import JobServer
-
-# The job file of the article that describes training with Horovod on Batch AI, property by property.
-ARTICLE = {
-    "nodeCount": 2,
-    "environmentVariables": [
-        {"name": "NUM_NODES", "value": "2"},
-        {"name": "PROCESSES_PER_NODE", "value": "4"},
-        {"name": "HOROVOD_TIMELINE", "value": "$AZ_BATCHAI_OUTPUT_TIMELINE/timeline.json"},
-    ],
-    "customToolkitSettings": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/run-cifar10.sh"},
-    "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir",
-    "outputDirectories": [
-        {"id": "TIMELINE", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/h", "pathSuffix": "timelines"}
-    ],
-    "inputDirectories": [{"id": "SCRIPTS", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/h"}],
-    "containerSettings": {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.6.0-gpu"}},
-    "jobPreparation": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/job-prep.sh"},
-}
 
 NOT_THE_JOBS = 125
 
@@ -60,15 +43,6 @@ def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def script(server: JobServer, name: str, text: str) -> None:
-    folder = server.share / "storagedir" / "h"
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (folder.parent, folder):
-        path.chmod(0o777)
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
-
-
 def counting(lines: int = 40) -> str:
     """A shell line that writes numbered lines until it may end, with letters of several bytes in them."""
     return (
@@ -78,10 +52,9 @@ def counting(lines: int = 40) -> str:
 
 
 def test_the_articles_job_goes_through_the_service_from_submission_to_download(pool: JobServer) -> None:
-    script(pool, "job-prep.sh", "echo prepared")
-    script(pool, "run-cifar10.sh", 'echo "$NUM_NODES x $PROCESSES_PER_NODE"; echo {} > "$HOROVOD_TIMELINE"')
-    file = pool.job_file(ARTICLE)
-    name = pool.ok("job", "submit", str(file), "-c", "pool").strip()
+    script(pool.share, "job-prep.sh", "echo prepared")
+    script(pool.share, "run-cifar10.sh", 'echo "$NUM_NODES x $PROCESSES_PER_NODE"; echo {} > "$HOROVOD_TIMELINE"')
+    name = pool.ok("job", "submit", str(ARTICLE), "-c", "pool").strip()
     assert name.startswith("job-")
     logs = pool.verb("job", "logs", "-f", name)
     assert logs.returncode == 0, logs.stderr

@@ -3,7 +3,6 @@ blocked, whichever thread of ours starts it."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -73,10 +72,8 @@ def test_the_programs_of_a_jobs_nodes_start_with_no_signal_blocked(gyre: Path, t
         # On this node, and through the remote shell on each of them.
         nodes = "$(echo $AZ_BATCH_HOST_LIST | tr , ' ')"
         script(share, "run-cifar10.sh", f'{SHOW}; for node in {nodes}; do ssh "$node" {SHOW}; done')
-        file = tmp_path / "job.json"
-        file.write_text(json.dumps(ARTICLE))
         done = subprocess.run(
-            [str(gyre), "job", "run", str(file), "--mount", f"external={share}"],
+            [str(gyre), "job", "run", str(ARTICLE), "--mount", f"external={share}"],
             capture_output=True,
             text=True,
             timeout=120,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from article_job import ARTICLE, make_share, script
+from article_job import ARTICLE, SCRIPTS, make_share, script
 from job_server import JobServer
 from running_job import wait_until
 from slurm_cluster import slurm_cluster
@@ -89,11 +89,9 @@ def write_cluster(folder: Path, tmp_path: Path, share: Path, **options: str) -> 
 
 
 def job_run(gyre: Path, environment: dict[str, str], cluster: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    job = tmp_path / "job.json"
-    job.write_text(json.dumps(ARTICLE))
     path = f"{gyre.parent}:{os.environ['PATH']}"
     return subprocess.run(
-        [str(gyre), "job", "run", str(job), "--cluster", str(cluster)],
+        [str(gyre), "job", "run", str(ARTICLE), "--cluster", str(cluster)],
         env={**environment, "PATH": path, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -108,7 +106,7 @@ def test_the_articles_job_runs_unchanged_on_slurm(
     """As the article's script does with mpirun: one command, expanded once, for four processes on each of two nodes."""
     folder, environment = slurm
     with make_share() as share:
-        (share / "storagedir" / "h" / "input").write_text("the input\n")
+        (share / SCRIPTS / "input").write_text("the input\n")
         script(share, "job-prep.sh", 'echo prepared; echo "$AZ_BATCH_NODE_ID" > "$AZ_BATCHAI_JOB_TEMP/name"')
         script(
             share,
@@ -125,7 +123,7 @@ def test_the_articles_job_runs_unchanged_on_slurm(
         names = {line.split()[-1] for line in done.stdout.splitlines() if "] node-" in line}
         assert len(names) == 2, done.stdout
         (timeline,) = share.glob(
-            "storagedir/h/*/*/workspaces/*/experiments/*/jobs/job/*/outputs/timelines/timeline.json"
+            f"{SCRIPTS}/*/*/workspaces/*/experiments/*/jobs/job/*/outputs/timelines/timeline.json"
         )
         assert timeline.read_text() == "{}\n"
         assert len(list(share.glob("storagedir/**/stdout-job_prep-*.txt"))) == 2
@@ -139,7 +137,7 @@ def test_the_articles_training_runs_on_slurm(
     """The whole way: CIFAR-10's program on two nodes of four processes, whose checkpoint lies in the job's output."""
     folder, environment = slurm
     with make_share() as share:
-        data = share / "storagedir" / "h" / "data" / "cifar-10-batches-py"
+        data = share / SCRIPTS / "data" / "cifar-10-batches-py"
         for name, content in digits.items():
             (data / name).parent.mkdir(parents=True, exist_ok=True)
             (data / name).write_bytes(content)
@@ -155,7 +153,7 @@ def test_the_articles_training_runs_on_slurm(
         done = job_run(gyre, environment, write_cluster(folder, tmp_path, share), tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "test accuracy" in done.stdout
-        assert len(list(share.glob("storagedir/h/**/outputs/models/checkpoints/*.safetensors"))) == 1
+        assert len(list(share.glob(f"{SCRIPTS}/**/outputs/models/checkpoints/*.safetensors"))) == 1
 
 
 def test_a_jobs_exit_code_comes_back_from_slurm(gyre: Path, slurm: tuple[Path, dict[str, str]], tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ struct AppInsightsReference {
 
 /// The account for ssh; jobs run as another user.
 struct UserAccountSettings {
-  std::string admin_user_name;
+  std::string admin_user_name;  ///< Empty where the file leaves it to the client, which took the caller's own name.
   std::optional<std::string> admin_user_ssh_public_key;
   std::optional<std::string> admin_user_password;  ///< A secret.
 

@@ -35,6 +35,8 @@ struct ParseOptions {
   /// volumes of that account without credentials.
   std::optional<std::string> storage_account;
   std::optional<std::string> storage_key;
+  /// What a command line says in place of a cluster file's `vmSize`, which may then be missing.
+  std::optional<std::string> vm_size;
 };
 
 enum class Severity { kWarning, kError };

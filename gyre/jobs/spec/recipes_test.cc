@@ -1,6 +1,10 @@
 // Job files in the forms in which Batch AI's users wrote them must be read as they meant it, and without noise.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
 
 #include "gyre/jobs/spec/parse.h"
 #include "gyre/jobs/spec/parse_test_support.h"
@@ -8,66 +12,17 @@
 namespace gyre::jobs::spec {
 namespace {
 
-using testing::ElementsAre;
+using testing::HasSubstr;
 
-constexpr std::string_view kArticle = R"({
-    "$schema": "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2017-09-01-preview/job.json",
-    "properties": {
-        "nodeCount": 2,
-        "environmentVariables": [
-            {
-                "name": "NUM_NODES",
-                "value": "2"
-            },
-            {
-                "name": "PROCESSES_PER_NODE",
-                "value": "4"
-            },
-            {
-                "name": "HOROVOD_TIMELINE",
-                "value": "$AZ_BATCHAI_OUTPUT_TIMELINE/timeline.json"
-            }
-        ],
-        "customToolkitSettings": {
-            "commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/run-cifar10.sh"
-        },
-        "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir",
-        "outputDirectories": [
-            {
-                "id": "MODEL",
-                "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod",
-                "pathSuffix": "models"
-            },
-            {
-                "id": "TIMELINE",
-                "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod",
-                "pathSuffix": "timelines"
-            }
-        ],
-        "inputDirectories": [
-            {
-                "id": "DATASET",
-                "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod/data/cifar-10-batches-py"
-            },
-            {
-                "id": "SCRIPTS",
-                "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod"
-            }
-        ],
-        "containerSettings": {
-            "imageSourceRegistry": {
-                "image": "tensorflow/tensorflow:1.6.0-gpu"
-            }
-        },
-        "jobPreparation": {
-            "commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/job-prep.sh"
-        }
-    }
-})";
+std::string article() {
+  std::stringstream text;
+  text << std::ifstream(GYRE_TEST_DATA "/batchai/job.json").rdbuf();
+  return text.str();
+}
 
 TEST(recipes, the_job_of_the_article) {
-  const JobSpec job = clean_job(kArticle);
-  EXPECT_EQ(parse_job(kArticle).version, ApiVersion::k2017_09_01_preview);
+  const JobSpec job = clean_job(article());
+  EXPECT_EQ(parse_job(article()).version, ApiVersion::k2017_09_01_preview);
   JobSpec expected;
   const std::string storage = "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir";
   expected.node_count = 2;
@@ -85,97 +40,192 @@ TEST(recipes, the_job_of_the_article) {
   EXPECT_EQ(job, expected);
 }
 
-/// A file of the newest version with a share mounted for the job, as the recipes have it.
-std::string recipe(int nodes, const std::string& rest) {
-  return R"({"$schema": "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2018-05-01/job.json",
-    "properties": {"nodeCount": )" +
-         std::to_string(nodes) + R"(,
-      "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/logs",
-      "inputDirectories": [{"id": "SCRIPT", "path": "$AZ_BATCHAI_JOB_MOUNT_ROOT/scripts"}],
-      "outputDirectories": [{"id": "MODEL", "pathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "pathSuffix": "Models"}],
-      "mountVolumes": {"azureFileShares": [
-        {"azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/logs",
-         "accountName": "<AZURE_BATCHAI_STORAGE_ACCOUNT>", "relativeMountPath": "logs"},
-        {"azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/scripts",
-         "accountName": "<AZURE_BATCHAI_STORAGE_ACCOUNT>", "relativeMountPath": "scripts"}]},
-      "containerSettings": {"imageSourceRegistry": {"image": "team/image"}}, )" +
-         rest + "}}";
+// The files of Batch AI's recipes, by which of the properties they have; the texts are our own.
+
+/// Where a recipe's shares are named.
+enum class Shares {
+  kOfCluster,       ///< Mounted by the cluster, below $AZ_BATCHAI_MOUNT_ROOT.
+  kOfJob,           ///< In the file, without accountName and credentials.
+  kOfJobWithBlobs,  ///< And a container of blobs, with accountName, without credentials.
+};
+
+/// A directory for the job's output.
+enum class Output { kNone, kWithSuffix, kWithoutSuffix };
+
+struct Recipe {
+  std::string name;
+  std::string_view schema;  ///< "" where the file has none.
+  int nodes = 1;
+  std::string toolkit;
+  Shares shares = Shares::kOfCluster;
+  int inputs = 0;
+  Output output = Output::kNone;
+  bool container = true;
+  bool preparation = false;
+  // What it means.
+  std::string_view tool;
+  int processes = 1;
+  std::size_t warnings = 0;
+};
+
+constexpr std::string_view kPreview = "2017-09-01-preview/job.json";
+constexpr std::string_view kOfCntk = "2018-03-01/cntk.json";  // The schema of one toolkit.
+constexpr std::string_view kNewest = "2018-05-01/job.json";
+
+const Recipe kRecipes[] = {
+    {"scoring_under_an_mpirun_of_its_own", kPreview, 2,
+     R"("customToolkitSettings": {"commandLine": "mpirun --hostfile $AZ_BATCHAI_MPI_HOST_FILE python $AZ_BATCHAI_INPUT_0/x.py"})",
+     Shares::kOfCluster, 3, Output::kWithoutSuffix, true, true, "custom", 1},
+    {"brain_script", kPreview, 1,
+     R"("cntkSettings": {"configFilePath": "$AZ_BATCHAI_INPUT_1/x.cntk", "commandLineArgs": "data=$AZ_BATCHAI_INPUT_0"})",
+     Shares::kOfCluster, 2, Output::kWithSuffix, true, false, "cntk", 1},
+    {"brain_script_on_two_nodes", kPreview, 2,
+     R"("cntkSettings": {"configFilePath": "$AZ_BATCHAI_INPUT_1/x.cntk", "commandLineArgs": "out=$AZ_BATCHAI_OUTPUT_MODEL"})",
+     Shares::kOfCluster, 2, Output::kWithSuffix, true, false, "cntk", 2},
+    {"cntk_in_python_on_the_host", kOfCntk, 1,
+     R"("cntkSettings": {"pythonScriptFilePath": "$AZ_BATCHAI_JOB_MOUNT_ROOT/scripts/x.py", "commandLineArgs": "-a"})",
+     Shares::kOfJobWithBlobs, 0, Output::kWithoutSuffix, false, false, "cntk", 1},
+    {"cntk_on_two_nodes", kNewest, 2,
+     R"("cntkSettings": {"pythonScriptFilePath": "$AZ_BATCHAI_JOB_MOUNT_ROOT/scripts/x.py",
+        "commandLineArgs": "--data $AZ_BATCHAI_JOB_TEMP", "processCount": 2})",
+     Shares::kOfJob, 0, Output::kWithoutSuffix, true, true, "cntk", 2},
+    {"cntk_with_four_processes_on_each_node", kNewest, 2,
+     R"("cntkSettings": {"pythonScriptFilePath": "/x.py", "commandLineArgs": "-n 5", "processCount": 8})",
+     Shares::kOfJob, 0, Output::kWithoutSuffix, true, true, "cntk", 8},
+    {"caffe2", kNewest, 2,
+     R"("caffe2Settings": {"pythonScriptFilePath": "/x.py",
+        "commandLineArgs": "--shard $AZ_BATCHAI_TASK_INDEX --store $AZ_BATCHAI_SHARED_JOB_TEMP"})",
+     Shares::kOfJobWithBlobs, 0, Output::kNone, true, false, "caffe2", 2},
+    {"chainer", kNewest, 2,
+     R"("chainerSettings": {"pythonScriptFilePath": "/x.py", "commandLineArgs": "-o $AZ_BATCHAI_OUTPUT_MODEL"})",
+     Shares::kOfJob, 0, Output::kWithoutSuffix, true, false, "chainer", 2},
+    {"chainer_with_four_processes_on_each_node", kNewest, 2,
+     R"("chainerSettings": {"pythonScriptFilePath": "/x.py", "commandLineArgs": "-g", "processCount": 8})",
+     Shares::kOfJob, 0, Output::kWithoutSuffix, true, true, "chainer", 8},
+    {"horovod_with_a_program_that_the_preparation_fetches", kNewest, 2,
+     R"("horovodSettings": {"pythonScriptFilePath": "$AZ_BATCHAI_JOB_TEMP/x.py", "commandLineArgs": "--model m"})",
+     Shares::kOfJob, 0, Output::kNone, true, true, "horovod", 2},
+    {"horovod_with_an_output", kNewest, 2, R"("horovodSettings": {"pythonScriptFilePath": "/x.py"})", Shares::kOfJob, 0,
+     Output::kWithSuffix, true, true, "horovod", 2},
+    {"horovod_without_an_output", kNewest, 2, R"("horovodSettings": {"pythonScriptFilePath": "/x.py"})", Shares::kOfJob,
+     0, Output::kNone, true, true, "horovod", 2},
+    {"keras_over_tensorflow", kNewest, 1, R"("tensorFlowSettings": {"pythonScriptFilePath": "/x.py"})", Shares::kOfJob,
+     0, Output::kNone, true, true, "tensorflow", 1},
+    {"keras_over_cntk", kNewest, 1, R"("cntkSettings": {"pythonScriptFilePath": "/x.py"})", Shares::kOfJob, 0,
+     Output::kNone, true, false, "cntk", 1},
+    {"pytorch_over_gloo", kNewest, 2,
+     R"("pyTorchSettings": {"pythonScriptFilePath": "/x.py", "communicationBackend": "gloo", "commandLineArgs":
+        "$AZ_BATCHAI_PYTORCH_BACKEND $AZ_BATCHAI_PYTORCH_INIT_METHOD $AZ_BATCHAI_TASK_INDEX"})",
+     Shares::kOfJob, 0, Output::kNone, true, true, "pytorch", 2},
+    {"distributed_tensorflow_with_an_input_that_it_does_not_have", kNewest, 2,
+     R"("tensorFlowSettings": {"parameterServerCount": 1, "workerCount": 2, "pythonScriptFilePath": "/x.py",
+        "masterCommandLineArgs": "--ps_hosts=$AZ_BATCHAI_PS_HOSTS --data_dir=$AZ_BATCHAI_INPUT_DATASET",
+        "workerCommandLineArgs": "--worker_hosts=$AZ_BATCHAI_WORKER_HOSTS --data_dir=$AZ_BATCHAI_INPUT_DATASET",
+        "parameterServerCommandLineArgs": "--task_index=$AZ_BATCHAI_TASK_INDEX"})",
+     Shares::kOfJobWithBlobs, 0, Output::kWithSuffix, true, false, "tensorflow", 3, 2},
+    {"tensorflow", kNewest, 1, R"("tensorFlowSettings": {"pythonScriptFilePath": "/x.py"})", Shares::kOfJob, 0,
+     Output::kNone, true, false, "tensorflow", 1},
+    // Earlier editions of some of them.
+    {"without_a_schema", "", 1,
+     R"("tensorFlowSettings": {"pythonScriptFilePath": "/x.py", "masterCommandLineArgs": "-p"})", Shares::kOfCluster, 1,
+     Output::kNone, true, false, "tensorflow", 1},
+    {"keras_over_tensorflow_without_arguments", kPreview, 1,
+     R"("tensorFlowSettings": {"pythonScriptFilePath": "/x.py"})", Shares::kOfCluster, 1, Output::kNone, true, true,
+     "tensorflow", 1, 1},
+    {"chainer_with_the_arguments_of_tensorflow", kPreview, 2,
+     R"("chainerSettings": {"pythonScriptFilePath": "/x.py", "masterCommandLineArgs": "-g"})", Shares::kOfCluster, 1,
+     Output::kWithSuffix, true, false, "chainer", 2, 1},
+    {"cntk_with_the_python_name_of_a_property", "", 2,
+     R"("cntkSettings": {"pythonScriptFilePath": "/x.py", "process_count": 2})", Shares::kOfCluster, 1,
+     Output::kWithSuffix, true, true, "cntk", 2, 1},
+};
+
+std::string file_of(const Recipe& recipe) {
+  const bool of_job = recipe.shares != Shares::kOfCluster;
+  const std::string root = of_job ? "$AZ_BATCHAI_JOB_MOUNT_ROOT/logs" : "$AZ_BATCHAI_MOUNT_ROOT/external";
+  const std::string account = "<AZURE_BATCHAI_STORAGE_ACCOUNT>";
+  std::string text = "{";
+  if (!recipe.schema.empty()) text += fmt::format(R"("$schema": "https://x/schemas/{}", )", recipe.schema);
+  text += fmt::format(R"("properties": {{"nodeCount": {}, {}, "stdOutErrPathPrefix": "{}")", recipe.nodes,
+                      recipe.toolkit, root);
+  std::string inputs;
+  for (int i = 0; i < recipe.inputs; ++i) {
+    inputs += fmt::format(R"({}{{"id": "{}", "path": "{}/in"}})", i == 0 ? "" : ", ", i, root);
+  }
+  if (recipe.inputs > 0) text += fmt::format(R"(, "inputDirectories": [{}])", inputs);
+  if (recipe.output != Output::kNone) {
+    text += fmt::format(R"(, "outputDirectories": [{{"id": "MODEL", "pathPrefix": "{}"{}}}])", root,
+                        recipe.output == Output::kWithSuffix ? R"(, "pathSuffix": "Models")" : "");
+  }
+  if (of_job) {
+    const auto share = [&](const char* name) {
+      return fmt::format(R"({{"azureFileUrl": "https://{}.file.core.windows.net/{}", "relativeMountPath": "{}"}})",
+                         account, name, name);
+    };
+    text += fmt::format(R"(, "mountVolumes": {{"azureFileShares": [{}, {}])", share("logs"), share("scripts"));
+    if (recipe.shares == Shares::kOfJobWithBlobs) {
+      text += fmt::format(
+          R"(, "azureBlobFileSystems": [{{"accountName": "{}", "containerName": "d", "relativeMountPath": "d"}}])",
+          account);
+    }
+    text += "}";
+  }
+  if (recipe.preparation) text += R"(, "jobPreparation": {"commandLine": "apt-get install -y x"})";
+  if (recipe.container) text += R"(, "containerSettings": {"imageSourceRegistry": {"image": "team/image"}})";
+  return text + "}}";
 }
 
-TEST(recipes, tensorflow_on_one_node) {
-  const JobSpec job = clean_job(recipe(1, R"("tensorFlowSettings": {
-    "pythonScriptFilePath": "$AZ_BATCHAI_INPUT_SCRIPT/convolutional.py", "masterCommandLineArgs": "-p"})"));
-  EXPECT_EQ(process_count(job), 1);
-  EXPECT_EQ(std::get<TensorFlowSettings>(job.toolkit).python.script_file_path,
-            "$AZ_BATCHAI_INPUT_SCRIPT/convolutional.py");
-}
+class EachRecipe : public testing::TestWithParam<Recipe> {};
 
-TEST(recipes, distributed_tensorflow_refers_to_an_input_that_it_does_not_have) {
+TEST_P(EachRecipe, is_read_as_its_client_sent_it) {
+  const Recipe& recipe = GetParam();
+  ParseOptions options;
+  options.storage_account = "acc";
+  options.storage_key = "key";
+  const std::string file = file_of(recipe);
   std::vector<std::string> warnings;
-  const JobSpec job = tolerated_job(recipe(2, R"("tensorFlowSettings": {"parameterServerCount": 1, "workerCount": 2,
-    "pythonScriptFilePath": "$AZ_BATCHAI_INPUT_SCRIPT/mnist_replica.py",
-    "masterCommandLineArgs": "--job_name=worker --ps_hosts=$AZ_BATCHAI_PS_HOSTS --task_index=$AZ_BATCHAI_TASK_INDEX",
-    "workerCommandLineArgs": "--worker_hosts=$AZ_BATCHAI_WORKER_HOSTS --data_dir=$AZ_BATCHAI_INPUT_DATASET",
-    "parameterServerCommandLineArgs": "--job_name=ps --train_dir=$AZ_BATCHAI_OUTPUT_MODEL"})"),
-                                    warnings);
-  EXPECT_EQ(worker_count(std::get<TensorFlowSettings>(job.toolkit), 2), 2);
-  EXPECT_EQ(process_count(job), 3);
-  EXPECT_THAT(warnings,
-              ElementsAre("14: warning: /properties/tensorFlowSettings/workerCommandLineArgs refers to "
-                          "AZ_BATCHAI_INPUT_DATASET, which this job does not have and which will be empty; it "
-                          "has AZ_BATCHAI_INPUT_SCRIPT"));
+  const JobSpec job = tolerated_job(file, warnings, options);
+  EXPECT_EQ(warnings.size(), recipe.warnings) << testing::PrintToString(warnings);
+  EXPECT_EQ(tool_type(job.toolkit), recipe.tool);
+  EXPECT_EQ(process_count(job), recipe.processes);
+  EXPECT_EQ(job.container_settings.has_value(), recipe.container);
+  EXPECT_EQ(job.job_preparation_command_line.has_value(), recipe.preparation);
+  EXPECT_EQ(job.mount_volumes.empty(), recipe.shares == Shares::kOfCluster);
+  for (const AzureFileShare& share : job.mount_volumes.azure_file_shares) {
+    EXPECT_EQ(share.account_name, "acc");
+    EXPECT_EQ(share.account_key, (SecretValue{"key", {}}));
+  }
+  for (const AzureBlobFileSystem& blobs : job.mount_volumes.azure_blob_file_systems) {
+    EXPECT_EQ(blobs.account_name, "acc");
+    EXPECT_EQ(blobs.account_key, (SecretValue{"key", {}}));
+  }
 }
 
-TEST(recipes, pytorch_over_gloo) {
-  const JobSpec job = clean_job(recipe(2, R"("pyTorchSettings": {
-    "pythonScriptFilePath": "$AZ_BATCHAI_INPUT_SCRIPT/mnist_trainer.py", "communicationBackend": "gloo",
-    "commandLineArgs": "--init $AZ_BATCHAI_PYTORCH_INIT_METHOD --rank $AZ_BATCHAI_TASK_INDEX"})"));
-  EXPECT_EQ(std::get<PyTorchSettings>(job.toolkit).communication_backend, PyTorchBackend::kGloo);
-  EXPECT_EQ(process_count(job), 2);
-}
+INSTANTIATE_TEST_SUITE_P(recipes, EachRecipe, testing::ValuesIn(kRecipes),
+                         [](const auto& each) { return each.param.name; });
 
-TEST(recipes, horovod_installs_its_mpi_first) {
-  const JobSpec job = clean_job(recipe(2, R"(
-    "jobPreparation": {"commandLine": "apt update; apt install mpi-default-dev -y; pip install horovod"},
-    "horovodSettings": {"pythonScriptFilePath": "$AZ_BATCHAI_INPUT_SCRIPT/mnist.py", "processCount": 8,
-                        "commandLineArgs": "--dir $AZ_BATCHAI_OUTPUT_MODEL"})"));
-  EXPECT_EQ(process_count(job), 8);
-  EXPECT_TRUE(job.job_preparation_command_line.has_value());
-}
-
-TEST(recipes, chainer_caffe2_and_scoring_over_mpi) {
-  EXPECT_EQ(tool_type(clean_job(recipe(2, R"("chainerSettings": {"processCount": 2,
-    "pythonScriptFilePath": "$AZ_BATCHAI_INPUT_SCRIPT/train_mnist.py", "commandLineArgs": "-g -o $AZ_BATCHAI_OUTPUT_MODEL"})"))
-                          .toolkit),
-            "chainer");
-  EXPECT_EQ(tool_type(clean_job(recipe(2, R"("caffe2Settings": {
-    "pythonScriptFilePath": "$AZ_BATCHAI_INPUT_SCRIPT/resnet50.py",
-    "commandLineArgs": "--shard_id $AZ_BATCHAI_TASK_INDEX --file_store_path $AZ_BATCHAI_SHARED_JOB_TEMP"})"))
-                          .toolkit),
-            "caffe2");
-  EXPECT_EQ(tool_type(clean_job(recipe(2, R"("customMpiSettings": {
-    "commandLine": "python $AZ_BATCHAI_INPUT_SCRIPT/score.py --out $AZ_BATCHAI_OUTPUT_MODEL", "processCount": 2})"))
-                          .toolkit),
-            "mpi");
-}
-
-TEST(recipes, cntk_of_the_preview_mounts_on_the_cluster) {
-  const JobSpec job = clean_job(R"({
-    "$schema": "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2017-09-01-preview/job.json",
-    "properties": {
-      "nodeCount": 2,
-      "cntkSettings": {
-        "configFilePath": "$AZ_BATCHAI_INPUT_CONFIG/ConvNet_MNIST.cntk",
-        "commandLineArgs": "rootDir=. dataDir=$AZ_BATCHAI_INPUT_DATASET outputDir=$AZ_BATCHAI_OUTPUT_MODEL",
-        "processCount": 2
-      },
-      "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external",
-      "inputDirectories": [{"id": "DATASET", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/data"},
-                           {"id": "CONFIG", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/cntk"}],
-      "outputDirectories": [{"id": "MODEL", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external", "pathSuffix": "Models"}],
-      "containerSettings": {"imageSourceRegistry": {"image": "microsoft/cntk:2.1-gpu"}}}})");
-  EXPECT_EQ(std::get<ConfigFile>(std::get<CntkSettings>(job.toolkit).program).path,
-            "$AZ_BATCHAI_INPUT_CONFIG/ConvNet_MNIST.cntk");
+TEST(recipes, an_account_that_the_share_does_not_name_is_taken_from_its_address_or_missing) {
+  const auto account = [](const std::string& fields) {
+    const auto parsed =
+        parse_job(job_file(R"("mountVolumes": {"azureFileShares": [{)" + fields + R"(, "relativeMountPath": "m"}]})"));
+    return parsed.spec ? parsed.spec->mount_volumes.azure_file_shares.front().account_name
+                       : testing::PrintToString(problems_of(parsed));
+  };
+  EXPECT_EQ(account(R"("azureFileUrl": "https://mine.file.core.windows.net/s")"), "mine");
+  EXPECT_EQ(account(R"("azureFileUrl": "https://mine.file.core.windows.net/s", "accountName": null)"), "mine");
+  EXPECT_EQ(account(R"("azureFileUrl": "https://mine.file.core.windows.net/s", "accountName": "other")"), "other");
+  // Without the variable of that name the placeholder stays, as in a file that names it.
+  EXPECT_EQ(account(R"("azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/s")"),
+            "<AZURE_BATCHAI_STORAGE_ACCOUNT>");
+  for (const char* address : {"https://mine/s", "mine.file.core.windows.net/s", "https://", "https://.x/s"}) {
+    EXPECT_THAT(account(fmt::format(R"("azureFileUrl": "{}")", address)),
+                HasSubstr("azureFileShares/0/accountName is missing, and azureFileUrl does not name an account as "
+                          "https://ACCOUNT.file.core.windows.net/SHARE does"))
+        << address;
+  }
+  EXPECT_EQ(account(R"("accountName": "a")"),
+            testing::PrintToString(
+                std::vector<std::string>{"1: /properties/mountVolumes/azureFileShares/0/azureFileUrl is missing"}));
 }
 
 TEST(recipes, mpirun_by_hand_over_the_hosts) {

@@ -253,7 +253,8 @@ Json node_setup(const ClusterSpec& cluster, Secrets secrets) {
 }
 
 Json to_json(const UserAccountSettings& account, Secrets secrets) {
-  Json json = {{"adminUserName", account.admin_user_name}};
+  Json json = Json::object();
+  put_not_empty(json, "adminUserName", account.admin_user_name);
   put(json, "adminUserSshPublicKey", account.admin_user_ssh_public_key);
   if (account.admin_user_password)
     json["adminUserPassword"] = secrets == Secrets::kIncluded ? Json(*account.admin_user_password) : Json();

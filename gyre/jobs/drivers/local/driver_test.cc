@@ -83,31 +83,6 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Local, DriverConformance, LocalFixture);
 
 class LocalJobs : public DriverConformance<LocalFixture> {};
 
-// The sample of article 000 as published; only its two scripts and its data stand in for the article's.
-constexpr const char* kSampleJob = R"({
-    "$schema": "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2017-09-01-preview/job.json",
-    "properties": {
-        "nodeCount": 2,
-        "environmentVariables": [
-            {"name": "NUM_NODES", "value": "2"},
-            {"name": "PROCESSES_PER_NODE", "value": "4"},
-            {"name": "HOROVOD_TIMELINE", "value": "$AZ_BATCHAI_OUTPUT_TIMELINE/timeline.json"}
-        ],
-        "customToolkitSettings": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/run-cifar10.sh"},
-        "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir",
-        "outputDirectories": [
-            {"id": "MODEL", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod", "pathSuffix": "models"},
-            {"id": "TIMELINE", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod", "pathSuffix": "timelines"}
-        ],
-        "inputDirectories": [
-            {"id": "DATASET", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod/data/cifar-10-batches-py"},
-            {"id": "SCRIPTS", "path": "$AZ_BATCHAI_MOUNT_ROOT/external/storagedir/horovod"}
-        ],
-        "containerSettings": {"imageSourceRegistry": {"image": "tensorflow/tensorflow:1.6.0-gpu"}},
-        "jobPreparation": {"commandLine": "$AZ_BATCHAI_INPUT_SCRIPTS/job-prep.sh"}
-    }
-})";
-
 // Four processes on each host of the list, over ssh, as the article's script does with mpirun.
 constexpr const char* kRunScript = R"(#!/bin/bash
 set -e
@@ -122,6 +97,7 @@ echo checkpoint > "$AZ_BATCHAI_OUTPUT_MODEL/checkpoint-5"
 echo '[]' > "$HOROVOD_TIMELINE"
 )";
 
+// The sample of article 000 as published; only its two scripts and its data stand in for the article's.
 TEST_F(LocalJobs, the_sample_job_runs_over_two_nodes_and_its_outputs_are_in_their_places) {
   const fs::path storage = share_ / "storagedir";
   conformance::write_file(storage / "horovod/run-cifar10.sh", kRunScript);
@@ -130,7 +106,8 @@ TEST_F(LocalJobs, the_sample_job_runs_over_two_nodes_and_its_outputs_are_in_thei
       "#!/bin/bash\necho preparing\nhostname > /dev/null\necho yes > $AZ_BATCHAI_JOB_TEMP/prepared\n");
   conformance::write_file(storage / "horovod/data/cifar-10-batches-py/data_batch_1", "data");
   for (const char* name : {"storagedir", "storagedir/horovod"}) ::chmod((share_ / name).c_str(), 0777);
-  WorkOrder order = order_of("sample", spec::job_or_throw(spec::parse_job(kSampleJob), "job.json"));
+  const std::string sample = conformance::content_of(GYRE_TEST_DATA "/batchai/job.json");
+  WorkOrder order = order_of("sample", spec::job_or_throw(spec::parse_job(sample), "job.json"));
   order.cluster.gyre.mounts = {{"external", share_.string()}};
 
   const auto result = run(order);

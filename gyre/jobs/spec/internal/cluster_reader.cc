@@ -63,6 +63,11 @@ std::optional<ImageReference> read_image(ObjectReader& properties) {
   auto machine = properties.object("virtualMachineConfiguration");
   if (!machine) return std::nullopt;
   auto reader = machine->object("imageReference");
+  const bool one_level_up = machine->has("publisher") || machine->has("offer") || machine->has("sku");
+  if (!reader && !one_level_up) {
+    machine->finish();
+    return std::nullopt;
+  }
   ObjectReader& owner = reader ? *reader : *machine;
   if (!reader) machine->warning("imageReference", "is missing; its fields are looked for one level above");
   ImageReference image;
@@ -114,7 +119,7 @@ std::optional<UserAccountSettings> read_user_account(ObjectReader& properties) {
   auto reader = properties.object("userAccountSettings");
   if (!reader) return std::nullopt;
   UserAccountSettings account;
-  account.admin_user_name = reader->required_text("adminUserName");
+  account.admin_user_name = reader->text_or_nothing("adminUserName").value_or("");
   account.admin_user_ssh_public_key = reader->text_or_nothing("adminUserSshPublicKey");
   account.admin_user_password = reader->text_or_nothing("adminUserPassword");
   reader->finish();
@@ -145,11 +150,20 @@ ClusterGyreSettings read_gyre_settings(ObjectReader& properties) {
   return settings;
 }
 
+/// What a command line says wins; ours need none.
+std::string read_vm_size(ObjectReader& properties) {
+  constexpr std::string_view kName = "vmSize";
+  const std::optional<std::string> given = properties.text(kName);
+  if (const auto& from_outside = properties.reading().options.vm_size) return *from_outside;
+  const bool missing = given ? given->empty() : !properties.has(kName);
+  if (missing && !properties.has("gyreSettings")) properties.missing(kName);
+  return given.value_or("");
+}
+
 ClusterSpec read_cluster(ObjectReader& properties) {
   ClusterSpec cluster;
   cluster.gyre = read_gyre_settings(properties);
-  const bool ours = properties.has("gyreSettings");
-  cluster.vm_size = ours ? properties.text_or_nothing("vmSize").value_or("") : properties.required_text("vmSize");
+  cluster.vm_size = read_vm_size(properties);
   cluster.vm_priority = properties.choice("vmPriority", kVmPriorities).value_or(VmPriority::kDedicated);
   cluster.scale_settings = read_scale_settings(properties);
   cluster.image = read_image(properties);

@@ -124,6 +124,7 @@ std::optional<ContainerSettings> read_container(ObjectReader& properties) {
     container.credentials = read_registry_credentials(*registry);
     registry->finish();
   }
+  reader->came_with(ApiVersion::k2018_05_01, "shmSize");
   container.shm_size = reader->text_or_nothing("shmSize");
   if (container.shm_size && !is_docker_size(*container.shm_size))
     reader->error("shmSize", "must be a size as docker takes it: 64m, 16gb");
@@ -166,6 +167,7 @@ JobSpec read_job(ObjectReader& properties) {
   job.cluster_id = read_resource_id(properties, "cluster", false);
   job.experiment_name = properties.text_or_nothing("experimentName");
   properties.accept_until(ApiVersion::k2018_03_01, "experimentName", "the experiment is part of the job's address");
+  properties.accept_until(ApiVersion::k2018_03_01, "location", "it is ignored");
   job.node_count = properties.required_integer("nodeCount", 1, kMostNodes);
   job.scheduling_priority = read_priority(properties);
   if (auto toolkit = read_toolkit(properties, job.node_count)) job.toolkit = std::move(*toolkit);

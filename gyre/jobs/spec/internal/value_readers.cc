@@ -30,6 +30,30 @@ std::string with_account(std::string text, const Reading& reading) {
   return text;
 }
 
+/// "acc" of "https://acc.file.core.windows.net/share"; empty where the address does not begin in that way.
+std::string account_of_address(std::string_view address) {
+  constexpr std::string_view kAfterScheme = "://";
+  const std::size_t scheme = address.find(kAfterScheme);
+  if (scheme == std::string_view::npos) return "";
+  std::string_view host = address.substr(scheme + kAfterScheme.size());
+  host = host.substr(0, host.find_first_of("/?#"));
+  const std::size_t dot = host.find('.');
+  return std::string(dot == std::string_view::npos ? "" : host.substr(0, dot));
+}
+
+/// `accountName`, which Batch AI's client takes from `url` where a file leaves it out.
+std::string read_account_of_share(ObjectReader& mount, const std::string& url) {
+  constexpr std::string_view kName = "accountName";
+  if (const auto given = mount.text_or_nothing(kName)) return with_account(*given, mount.reading());
+  std::string account = account_of_address(url);
+  if (account.empty() && !url.empty()) {
+    mount.missing(kName,
+                  "is missing, and azureFileUrl does not name an account as "
+                  "https://ACCOUNT.file.core.windows.net/SHARE does");
+  }
+  return account;
+}
+
 /// `credentials`; the options' key for their account where a file leaves it open.
 SecretValue read_account_key(ObjectReader& mount, const std::string& account) {
   SecretValue key;
@@ -72,8 +96,8 @@ class MountPaths {
 void read_azure_file_shares(ObjectReader& volumes, MountPaths& paths, MountVolumes& result) {
   for (ObjectReader& mount : volumes.objects("azureFileShares")) {
     AzureFileShare share;
-    share.account_name = with_account(mount.required_text("accountName"), mount.reading());
     share.url = with_account(mount.required_text("azureFileUrl"), mount.reading());
+    share.account_name = read_account_of_share(mount, share.url);
     share.relative_mount_path = paths.read(mount);
     share.account_key = read_account_key(mount, share.account_name);
     share.file_mode = read_mode(mount, "fileMode");
