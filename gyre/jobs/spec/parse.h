@@ -36,7 +36,7 @@ struct ParseOptions {
   std::optional<std::string> storage_account;
   std::optional<std::string> storage_key;
   /// What a command line says in place of a cluster file's `vmSize`, which may then be missing.
-  std::optional<std::string> vm_size;
+  std::optional<std::string> vm_size{};
 };
 
 enum class Severity { kWarning, kError };
