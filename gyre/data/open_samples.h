@@ -11,9 +11,10 @@
 namespace gyre::data {
 
 enum class SampleFormat {
-  kByContent,  ///< A folder with folders, Parquet, tar archives, IDX, CIFAR-10's file names, else TFRecord.
+  kByContent,  ///< A folder, Parquet, tar archives, IDX, JPEG and PNG, CIFAR-10's file names, else TFRecord.
   kTfRecord,
-  kImageFolder,
+  kImageFolder,  ///< One folder, with a folder for each class.
+  kImages,       ///< Without labels: image files, and folders of them.
   kTar,
   kIdx,
   kCifar10,
@@ -27,9 +28,17 @@ struct SampleOptions {
   /// The features that are asked for, where that is known: others need not be read. Empty: all.
   std::vector<std::string> features{};
   std::string pyarrow_folder{};  ///< Of Parquet files, see ParquetOptions.
+  /// Of an image folder: names of classes by label, see ImageFolder. Empty: the folders' own.
+  std::vector<std::string> classes{};
 };
 
-/// The samples of `names`: files, or one folder with a folder for each class. Errors are those of the format's set.
+/// What open_samples() is to be given where a person names a folder: the folder itself if it has class folders
+/// (whatever stands beside them) or images, else the files in it that are not hidden, sorted. image_listing.h says what
+/// is hidden. Error(kNotFound, kIo), kInvalidArgument where there is nothing.
+std::vector<std::string> files_of_folder(const std::string& folder, const FileOpener& open);
+
+/// The samples of `names`: files, one folder with a folder for each class, or image files. Errors are those of the
+/// format's set.
 std::shared_ptr<const SampleSet> open_samples(std::vector<std::string> names, const FileOpener& open,
                                               const SampleOptions& options);
 

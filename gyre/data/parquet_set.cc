@@ -181,6 +181,10 @@ class ParquetSet : public SampleSet {
 
   std::uint64_t count() const override { return count_; }
   SampleBlocks blocks() const override;
+  std::string name_of(std::uint64_t sample) const override {
+    const Place place = place_of(sample);
+    return fmt::format("{}:{}", files_[place.file].name, place.row);
+  }
   std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 

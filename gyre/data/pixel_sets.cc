@@ -124,6 +124,8 @@ IdxSet::IdxSet(const std::vector<std::string>& names, const FileOpener& open) {
   images_ = std::move(*images);
 }
 
+std::string IdxSet::name_of(std::uint64_t sample) const { return fmt::format("{}:{}", images_.file->name(), sample); }
+
 std::unique_ptr<SampleReader> IdxSet::make_reader(std::shared_ptr<MemoryBudget> budget) const {
   return std::make_unique<Reader>(*this, std::move(budget));
 }
@@ -151,6 +153,8 @@ class Cifar10Set::Reader : public SampleReader {
 
 Cifar10Set::Cifar10Set(const std::vector<std::string>& names)
     : name_(fmt::format("{}", fmt::join(names, ", "))), images_(open_cifar10_files(names)) {}
+
+std::string Cifar10Set::name_of(std::uint64_t sample) const { return images_.name_of(sample); }
 
 std::unique_ptr<SampleReader> Cifar10Set::make_reader(std::shared_ptr<MemoryBudget> /*budget*/) const {
   return std::make_unique<Reader>(*this);

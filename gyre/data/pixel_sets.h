@@ -25,6 +25,7 @@ class IdxSet : public SampleSet {
 
   std::uint64_t count() const override { return images_.header.shape[0]; }
   SampleBlocks blocks() const override { return {}; }  // Images are small, or in memory.
+  std::string name_of(std::uint64_t sample) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:
@@ -53,6 +54,7 @@ class Cifar10Set : public SampleSet {
 
   std::uint64_t count() const override { return images_.count(); }
   SampleBlocks blocks() const override { return {}; }  // Images are small, or in memory.
+  std::string name_of(std::uint64_t sample) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:

@@ -122,6 +122,11 @@ std::string RecordSet::advice_on_full_shuffle(std::uint64_t budget_bytes) const 
       format_bytes(bytes), format_bytes(budget_bytes), most_records);
 }
 
+std::string RecordSet::name_of(std::uint64_t sample) const {
+  const File& file = files_[file_of(sample)];
+  return fmt::format("{}:{}", file.name, sample - file.first);
+}
+
 std::size_t RecordSet::file_of(std::uint64_t record) const {
   const auto behind = std::ranges::upper_bound(files_, record, {}, &File::first);
   return static_cast<std::size_t>(behind - files_.begin()) - 1;

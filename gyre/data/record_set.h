@@ -38,6 +38,7 @@ class RecordSet : public SampleSet {
   std::uint64_t count() const override { return files_.back().first + files_.back().count; }
   std::size_t file_count() const { return files_.size(); }
   SampleBlocks blocks() const override;
+  std::string name_of(std::uint64_t sample) const override;
   std::string advice_on_full_shuffle(std::uint64_t budget_bytes) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 

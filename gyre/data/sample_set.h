@@ -62,8 +62,14 @@ class SampleSet {
   virtual SampleBlocks blocks() const = 0;
   /// The names of the classes, by label, where the files say them.
   virtual std::vector<std::string> classes() const { return {}; }
+  /// The label of each sample where its file's name says it; else empty.
+  virtual std::span<const std::uint32_t> labels() const { return {}; }
   /// The names of all samples where a folder lists them, for comparing sets; else empty.
   virtual std::string_view listing() const { return {}; }
+  /// What a person calls a sample: the name of its file, or of the file that holds it, and its number there.
+  virtual std::string name_of(std::uint64_t sample) const = 0;
+  /// What a folder holds beside the samples, counted, in words: "1 hidden file"; else empty.
+  virtual std::string left_out() const { return {}; }
   /// What a person should know who reads the samples in any order within a budget of so much: empty where that costs
   /// nothing.
   virtual std::string advice_on_full_shuffle(std::uint64_t /*budget_bytes*/) const { return {}; }

@@ -21,7 +21,6 @@ namespace gyre::data {
 namespace {
 
 constexpr std::array<std::string_view, 7> kIntegers = {"cls", "cls2", "class", "count", "index", "inx", "id"};
-constexpr std::array<std::string_view, 3> kImages = {"jpg", "jpeg", "png"};
 constexpr std::size_t kMostFeatures = 1024;  // A name is one for all samples; more than this are not feature names.
 
 template <std::size_t Count>
@@ -66,7 +65,7 @@ class TarSet::Reader : public SampleReader {
     const auto end = static_cast<std::size_t>(set_.samples_[static_cast<std::size_t>(index_) + 1]);
     return std::span(set_.parts_).subspan(first, end - first);
   }
-  void add_feature(Example& sample, const std::string& name, std::span<const std::byte> value);
+  void add_feature(Example& sample, std::size_t number, std::span<const std::byte> value);
   void add_json(Example& sample, std::span<const std::byte> text);
 
   const TarSet& set_;
@@ -80,8 +79,7 @@ class TarSet::Reader : public SampleReader {
 Example TarSet::Reader::read_sample(std::uint64_t index, StageTimes& times) {
   StageClock clock(times);
   index_ = index;
-  const auto behind = std::ranges::upper_bound(set_.archives_, index, {}, &Archive::first);
-  const auto archive = static_cast<std::size_t>(behind - set_.archives_.begin()) - 1;
+  const std::size_t archive = set_.archive_of(index);
   if (archive_ != archive) {
     archive_.reset();
     open_ = set_.open_files_.get(archive, set_.archives_[archive].name);
@@ -98,19 +96,23 @@ Example TarSet::Reader::read_sample(std::uint64_t index, StageTimes& times) {
   Example sample;
   for (const Part& part : parts) {
     add_feature(
-        sample, set_.features_[part.feature],
+        sample, part.feature,
         bytes.subspan(static_cast<std::size_t>(part.offset_bytes - first), static_cast<std::size_t>(part.size_bytes)));
   }
-  sample.add("__key__", Feature::of_bytes(as_bytes(set_.key_of(index))));
+  sample.add("__key__", Feature::of_bytes(as_bytes(set_.keys_.at(index))));
   clock.finish(Stage::kDecode);
   return sample;
 }
 
-void TarSet::Reader::add_feature(Example& sample, const std::string& name, std::span<const std::byte> value) {
+void TarSet::Reader::add_feature(Example& sample, std::size_t number, std::span<const std::byte> value) {
+  const std::string& name = set_.features_[number];
   const auto integer = is_one_of(kIntegers, name) ? integer_in(as_text(value)) : std::nullopt;
   const Feature feature = integer ? Feature::of_int(*integer) : Feature::of_bytes(value);
   sample.add(name, feature);
-  if (is_one_of(kImages, name)) sample.add("image", feature);
+  // Of two images the one that is read.
+  const ImageName image = set_.feature_images_[number];
+  const bool unread = image == ImageName::kNotRead && sample.find("image") == nullptr;
+  if (image == ImageName::kRead || unread) sample.add("image", feature);
   if (name == "cls") sample.add("label", feature);
   if (name == "json") add_json(sample, value);
 }
@@ -159,8 +161,7 @@ void TarSet::add_archive(const std::string& name, const std::vector<TarMember>& 
     if (!key) continue;
     if (samples_.size() == first || key->first != last_key) {
       samples_.push_back(parts_.size());
-      keys_ += key->first;
-      key_ends_.push_back(keys_.size());
+      keys_.add(key->first);
     }
     last_key = key->first;
     const std::uint32_t feature = feature_number(key->second);
@@ -175,10 +176,13 @@ void TarSet::add_archive(const std::string& name, const std::vector<TarMember>& 
   if (samples_.size() > first) archives_.push_back({name, first});
 }
 
-std::string_view TarSet::key_of(std::uint64_t sample) const {
-  const auto index = static_cast<std::size_t>(sample);
-  const auto begin = static_cast<std::size_t>(index == 0 ? 0 : key_ends_[index - 1]);
-  return std::string_view(keys_).substr(begin, static_cast<std::size_t>(key_ends_[index]) - begin);
+std::size_t TarSet::archive_of(std::uint64_t sample) const {
+  const auto behind = std::ranges::upper_bound(archives_, sample, {}, &Archive::first);
+  return static_cast<std::size_t>(behind - archives_.begin()) - 1;
+}
+
+std::string TarSet::name_of(std::uint64_t sample) const {
+  return fmt::format("{}:{}", archives_[archive_of(sample)].name, keys_.at(sample));
 }
 
 std::uint32_t TarSet::feature_number(const std::string& name) {
@@ -192,6 +196,8 @@ std::uint32_t TarSet::feature_number(const std::string& name) {
                     kMostFeatures, features_[0], features_[1]));
   }
   features_.push_back(name);
+  const bool plain = name.find('.') == std::string::npos;  // "seg.png" is a feature of its own.
+  feature_images_.push_back(plain ? image_name("image." + name) : ImageName::kNoImage);
   return static_cast<std::uint32_t>(features_.size() - 1);
 }
 

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "gyre/data/formats/tar.h"
+#include "gyre/data/image_listing.h"
+#include "gyre/data/internal/name_list.h"
 #include "gyre/data/internal/open_files.h"
 #include "gyre/data/readable_file.h"
 #include "gyre/data/sample_set.h"
@@ -15,8 +17,9 @@ namespace gyre::data {
 /// Tar archives in the layout of webdataset: neighbours that are called alike up to the first dot of the file's name
 /// are one sample, and what follows the dot, in lower case, names the feature: "000017.jpg", "000017.cls". "cls",
 /// "cls2", "class", "count", "index", "inx" and "id" are integers where their text is one; of "json" the integers of
-/// the outermost object are features as well, "json/NAME". "image" is another name of jpg, jpeg or png, and "label" of
-/// cls, and "__key__" is what the sample's files are called up to the first dot.
+/// the outermost object are features as well, "json/NAME". "image" is another name of jpg, jpeg or png (or of an image
+/// of another kind, which the decoder refuses by name), and "label" of cls, and "__key__" is what the sample's files
+/// are called up to the first dot.
 class TarSet : public SampleSet {
  public:
   /// Reads the headers of all archives, on `threads` threads. Errors are those of index_tar(), and kCorruptData for two
@@ -25,6 +28,7 @@ class TarSet : public SampleSet {
 
   std::uint64_t count() const override { return samples_.empty() ? 0 : samples_.size() - 1; }
   SampleBlocks blocks() const override;
+  std::string name_of(std::uint64_t sample) const override;
   std::unique_ptr<SampleReader> make_reader(std::shared_ptr<MemoryBudget> budget) const override;
 
  private:
@@ -42,15 +46,15 @@ class TarSet : public SampleSet {
 
   void add_archive(const std::string& name, const std::vector<TarMember>& members);
   std::uint32_t feature_number(const std::string& name);
-  std::string_view key_of(std::uint64_t sample) const;
+  std::size_t archive_of(std::uint64_t sample) const;
 
   mutable internal::OpenFiles open_files_;
   std::vector<Archive> archives_;
   std::vector<std::string> features_;
+  std::vector<ImageName> feature_images_;  // What each would be as a file's name.
   std::vector<Part> parts_;
-  std::string keys_;                     // Of all samples: one string takes half the memory of many.
-  std::vector<std::uint64_t> key_ends_;  // Of each.
-  std::vector<std::uint64_t> samples_;   // The first part of each, and the end.
+  internal::NameList keys_;             // Of all samples.
+  std::vector<std::uint64_t> samples_;  // The first part of each, and the end.
 };
 
 }  // namespace gyre::data

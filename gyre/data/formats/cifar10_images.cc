@@ -52,4 +52,11 @@ std::uint8_t Cifar10Images::read(std::uint64_t index, std::span<std::byte> pixel
   return label;
 }
 
+std::string Cifar10Images::name_of(std::uint64_t index) const {
+  GYRE_CHECK(index < count_);
+  auto run = records_.begin();
+  while (index >= run->count) index -= (run++)->count;
+  return fmt::format("{}:{}", run->path.string(), index);
+}
+
 }  // namespace gyre::data

@@ -42,6 +42,9 @@ class Cifar10Images {
   /// file and the record when the label is out of range or the file has become shorter.
   std::uint8_t read(std::uint64_t index, std::span<std::byte> pixels) const;
 
+  /// "data_batch_1.bin:17": its file, and its number there.
+  std::string name_of(std::uint64_t index) const;
+
  private:
   std::vector<Cifar10Records> records_;
   std::uint64_t count_ = 0;

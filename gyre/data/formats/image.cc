@@ -35,6 +35,10 @@ std::string_view look_of(std::string_view text) {
 
 }  // namespace
 
+bool looks_like_image(std::span<const std::byte> first) {
+  return as_text(first).starts_with(kJpegStart) || as_text(first).starts_with(kPngStart);
+}
+
 ImageSize ImageDecoder::open(std::span<const std::byte> stored) {
   const std::string_view text = as_text(stored);
   is_jpeg_ = text.starts_with(kJpegStart);

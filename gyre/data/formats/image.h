@@ -9,6 +9,9 @@
 
 namespace gyre::data {
 
+/// Whether the first bytes of a file are those of a JPEG or PNG image.
+bool looks_like_image(std::span<const std::byte> first);
+
 /// Decodes JPEG and PNG, told by content, to RGB. Not thread-safe: one per thread.
 class ImageDecoder {
  public:
