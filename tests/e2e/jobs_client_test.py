@@ -86,6 +86,30 @@ def test_code_goes_with_a_job_in_the_same_archive_as_the_verbs(server: JobServer
         client.submit(command=["true"], code=code / "none")
 
 
+def test_tokens_and_keys_are_not_uploaded_by_either_client(server: JobServer, client: Client, tmp_path: Path) -> None:
+    """`gyre user create --to`, then `--code .`: the token went to every node."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").touch()
+    server.ok("user", "create", "ada", "--to", str(code / "ada.json"))
+    (code / "copy of ada").write_text((code / "ada.json").read_text())
+    (code / "bert.token").write_text(server.ok("user", "create", "bert"))
+    (code / "key").write_bytes(bytes(range(200, 232)))
+    (code / "key").chmod(0o600)
+    for name, what in (
+        ("ada.json", "a token for a job server"),
+        ("bert.token", "a token or a key of Gyre"),
+        ("copy of ada", "a token for a job server"),
+        ("key", "a key such as GYRE_KEY_FILE names"),
+    ):
+        with pytest.raises(InvalidArgumentError) as refused:
+            client.submit(command=["true"], code=code)
+        assert f"{name} holds {what}" in str(refused.value)
+        assert str(refused.value) in server.verb("job", "submit", "--code", str(code), "--", "true").stderr
+        (code / name).unlink()
+    assert client.wait(client.submit(command=["true"], code=code)).exit_code == 0
+
+
 @pytest.mark.parametrize("most", ["MOST_BYTES", "MOST_FILES"])
 def test_code_beyond_the_limits_is_refused_by_its_largest_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str

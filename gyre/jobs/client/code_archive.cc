@@ -15,6 +15,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/client/secrets_in_code.h"
 
 namespace gyre::jobs::client {
 
@@ -90,7 +91,10 @@ void append(std::string& archive, const Entry& entry, const std::string& content
 
 class Collector {
  public:
-  explicit Collector(const fs::path& folder) : folder_(folder), rules_(rules_of(folder)) { walk(""); }
+  explicit Collector(const fs::path& folder)
+      : folder_(folder), rules_file_(rules_file_of(folder)), rules_(rules_in(folder / rules_file_)) {
+    walk("");
+  }
 
   CodeArchive take() {
     archive_.bytes.append(2 * kBlock, '\0');
@@ -99,14 +103,18 @@ class Collector {
   }
 
  private:
-  static IgnoreRules rules_of(const fs::path& folder) {
-    for (const char* name : {".gyreignore", ".gitignore"}) {
-      std::error_code ignored;
-      if (!fs::is_regular_file(folder / name, ignored)) continue;
-      const Bytes text = read_file(folder / name, kMostRuleBytes);
-      return IgnoreRules(as_text(text));
-    }
-    return IgnoreRules("");
+  /// The one that is in force, or would be if it were there.
+  static const char* rules_file_of(const fs::path& folder) {
+    std::error_code ignored;
+    const auto is_there = [&](const char* name) { return fs::is_regular_file(folder / name, ignored); };
+    return !is_there(".gyreignore") && is_there(".gitignore") ? ".gitignore" : ".gyreignore";
+  }
+
+  static IgnoreRules rules_in(const fs::path& file) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(file, ignored)) return IgnoreRules("");
+    const Bytes text = read_file(file, kMostRuleBytes);
+    return IgnoreRules(as_text(text));
   }
 
   void walk(const std::string& below) {
@@ -141,23 +149,35 @@ class Collector {
       return append(archive_.bytes, entry, "");
     }
     if (!S_ISREG(status.st_mode)) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} is neither a file, a folder nor a link; leave it out in .gyreignore", file.string()));
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{} is neither a file, a folder nor a link; leave it out in {}", file.string(), rules_file_));
     }
     const Bytes content = read_file(file, kMostCodeBytes);
+    refuse_secrets(file, (status.st_mode & (S_IRWXG | S_IRWXO)) == 0, as_text(content));
     entry.size = content.size();
     entry.mode = (status.st_mode & S_IXUSR) != 0 ? 0755 : 0644;
     append(archive_.bytes, entry, std::string(as_text(content)));
   }
 
-  static std::string link_target(const std::string& path, const fs::path& file) {
+  /// Jobs of others may run on the same nodes as the same user.
+  void refuse_secrets(const fs::path& file, bool is_private, std::string_view content) const {
+    const std::string_view what = secret_in(file.filename().string(), is_private, content);
+    if (what.empty()) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} holds {}, and code is copied to every node; keep it in another folder, or leave it out "
+                            "in {}",
+                            file.string(), what, rules_file_));
+  }
+
+  std::string link_target(const std::string& path, const fs::path& file) const {
     const fs::path target = fs::read_symlink(file);
     const fs::path leads_to = (fs::path(path).parent_path() / target).lexically_normal();
     if (!target.is_absolute() && *leads_to.begin() != "..") return target.string();
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is a link to {}, out of the folder, which no node has; leave it out in .gyreignore, or "
-                            "put the file there",
-                            file.string(), target.string()));
+                fmt::format("{} is a link to {}, out of the folder, which no node has; leave it out in {}, or put the "
+                            "file there",
+                            file.string(), target.string(), rules_file_));
   }
 
   void count(const std::string& path, std::uint64_t bytes) {
@@ -166,14 +186,15 @@ class Collector {
     bytes_of_[path.substr(0, path.find('/'))] += bytes;
     if (bytes_ <= kMostCodeBytes && archive_.files <= kMostCodeFiles) return;
     const auto largest = std::ranges::max_element(bytes_of_, {}, [](const auto& part) { return part.second; });
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} has more than {} MB or {} files; code is uploaded whole. The largest part so far is {} "
-                    "({} MB): leave it out in .gyreignore, and put data on a mount",
-                    folder_.string(), kMostCodeBytes >> 20, kMostCodeFiles, largest->first, largest->second >> 20));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} has more than {} MB or {} files; code is uploaded whole. The largest part so far is {} "
+                            "({} MB): leave it out in {}, and put data on a mount",
+                            folder_.string(), kMostCodeBytes >> 20, kMostCodeFiles, largest->first,
+                            largest->second >> 20, rules_file_));
   }
 
   fs::path folder_;
+  const char* rules_file_;
   IgnoreRules rules_;
   CodeArchive archive_;
   std::uint64_t bytes_ = 0;

@@ -40,8 +40,8 @@ struct CodeArchive {
 };
 
 /// The files, folders and links of `folder`, but for what its rules leave out and for .git; the same bytes for the same
-/// files. Error(kInvalidArgument) names a link that leads out of it, what is neither file, folder nor link, and a
-/// folder beyond the limits, with the largest of its parts; Error(kIo).
+/// files. Error(kInvalidArgument) names a link that leads out of it, what is neither file, folder nor link, a file that
+/// holds a token or a key of Gyre's, and a folder beyond the limits, with the largest of its parts; Error(kIo).
 CodeArchive archive_code(const std::filesystem::path& folder);
 
 }  // namespace gyre::jobs::client

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "gyre/base/error.h"
+#include "gyre/jobs/client/connection.h"
 
 namespace gyre::jobs::client {
 namespace {
@@ -87,6 +88,35 @@ TEST_F(CodeArchiveTest, a_link_out_of_the_folder_is_named_with_the_remedy) {
   EXPECT_THAT(refusal(), HasSubstr(".gyreignore"));
   write(".gyreignore", "secrets\n");
   EXPECT_THAT(listed(), ElementsAre(".gyreignore"));
+}
+
+// `gyre user create --to ada.json`, then `--code .`: the token went to every node.
+TEST_F(CodeArchiveTest, a_token_or_a_key_is_refused_by_its_content_whatever_its_name) {
+  const std::string digits(64, 'a');
+  const auto refused = [&](const std::string& name, const std::string& text, mode_t mode = 0644) {
+    write(name, text);
+    ::chmod((folder_ / name).c_str(), mode);
+    const std::string said = refusal();
+    fs::remove(folder_ / name);
+    return said;
+  };
+  write_server_file(folder_ / "ada.json", {"http://127.0.0.1:7710", "ada", digits});
+  EXPECT_EQ(refusal(), (folder_ / "ada.json").string() +
+                           " holds a token for a job server, and code is copied to every node; keep it in another "
+                           "folder, or leave it out in .gyreignore");
+  fs::rename(folder_ / "ada.json", folder_ / "notes.txt");
+  EXPECT_THAT(refusal(), HasSubstr("notes.txt holds a token for a job server"));
+  write(".gitignore", "notes.txt\n");
+  EXPECT_THAT(listed(), ElementsAre(".gitignore"));
+  EXPECT_THAT(refused("ada.token", digits + "\n"), HasSubstr("ada.token holds a token or a key of Gyre"));
+  EXPECT_THAT(refused("agents.bin", digits, 0600), HasSubstr("leave it out in .gitignore"));
+  EXPECT_THAT(refused("secret", std::string(31, '\xe9') + '\0', 0600), HasSubstr("a key such as GYRE_KEY_FILE names"));
+  // What only looks like one.
+  const std::string accepted = "it was accepted";
+  EXPECT_EQ(refused("sha256", digits + "\n"), accepted);
+  EXPECT_EQ(refused("config.json", R"({"server": "http://127.0.0.1", "token": ""})"), accepted);
+  EXPECT_EQ(refused("weights.bin", std::string(32, '\xe9')), accepted);
+  EXPECT_EQ(refused("note", std::string(32, 'x'), 0600), accepted);
 }
 
 TEST_F(CodeArchiveTest, a_folder_that_is_too_large_names_its_largest_part) {

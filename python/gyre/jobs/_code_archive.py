@@ -4,6 +4,7 @@ that a folder is uploaded once, by whichever client."""
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import stat
@@ -15,6 +16,10 @@ from gyre.errors import InvalidArgumentError
 
 MOST_BYTES = 256 << 20
 MOST_FILES = 20_000
+_DIGITS = re.compile(rb"[0-9a-f]{64}")  # A user's token, or the agents' key.
+_TEXT = re.compile(rb"[\x20-\x7e\n\t]*")
+_KEY_BYTES = 32
+_MOST_SERVER_FILE_BYTES = 4096
 _BLOCK = 512
 _LONGEST_NAME = 100
 
@@ -122,7 +127,8 @@ def _pax_line(key: bytes, value: bytes) -> bytes:
 class _Collector:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._rules = _rules_of(folder)
+        self._rules_file = _rules_file_of(folder)
+        self._rules = _rules_in(folder / self._rules_file)
         self._data = bytearray()
         self._files = 0
         self._bytes = 0
@@ -150,12 +156,34 @@ class _Collector:
             return
         self._count(path, status.st_size)
         if stat.S_ISLNK(status.st_mode):
-            self._append(path, b"2", 0o644, modified_s, link=_link_target(path, file))
+            self._append(path, b"2", 0o644, modified_s, link=self._link_target(path, file))
         elif stat.S_ISREG(status.st_mode):
             mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
-            self._append(path, b"0", mode, modified_s, content=file.read_bytes())
+            content = file.read_bytes()
+            self._refuse_secrets(file, not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO), content)
+            self._append(path, b"0", mode, modified_s, content=content)
         else:
-            raise InvalidArgumentError(f"{file} is neither a file, a folder nor a link; leave it out in .gyreignore")
+            raise InvalidArgumentError(
+                f"{file} is neither a file, a folder nor a link; leave it out in {self._rules_file}"
+            )
+
+    def _refuse_secrets(self, file: Path, is_private: bool, content: bytes) -> None:
+        """Jobs of others may run on the same nodes as the same user."""
+        if what := _secret_in(file.name, is_private, content):
+            raise InvalidArgumentError(
+                f"{file} holds {what}, and code is copied to every node; keep it in another folder, or leave it out in "
+                f"{self._rules_file}"
+            )
+
+    def _link_target(self, path: str, file: Path) -> str:
+        target = str(file.readlink())
+        leads_to = os.path.normpath(PurePosixPath(path).parent / target)
+        if not target.startswith("/") and leads_to.split("/", 1)[0] != "..":
+            return target
+        raise InvalidArgumentError(
+            f"{file} is a link to {target}, out of the folder, which no node has; leave it out in "
+            f"{self._rules_file}, or put the file there"
+        )
 
     def _append(
         self, path: str, kind: bytes, mode: int, modified_s: int, *, link: str = "", content: bytes = b""
@@ -179,33 +207,50 @@ class _Collector:
         largest, its_bytes = self._bytes_of.most_common(1)[0]
         raise InvalidArgumentError(
             f"{self._folder} has more than {MOST_BYTES >> 20} MB or {MOST_FILES} files; code is uploaded whole. The "
-            f"largest part so far is {largest} ({its_bytes >> 20} MB): leave it out in .gyreignore, and put data on a "
-            "mount"
+            f"largest part so far is {largest} ({its_bytes >> 20} MB): leave it out in {self._rules_file}, and put "
+            "data on a mount"
         )
 
 
-def _rules_of(folder: Path) -> IgnoreRules:
-    for name in (".gyreignore", ".gitignore"):
-        if (folder / name).is_file():
-            return IgnoreRules((folder / name).read_text(encoding="utf-8", errors="surrogateescape"))
-    return IgnoreRules("")
+def _rules_file_of(folder: Path) -> str:
+    """The one that is in force, or would be if it were there."""
+    has_ours, has_gits = ((folder / name).is_file() for name in (".gyreignore", ".gitignore"))
+    return ".gitignore" if has_gits and not has_ours else ".gyreignore"
 
 
-def _link_target(path: str, file: Path) -> str:
-    target = str(file.readlink())
-    leads_to = os.path.normpath(PurePosixPath(path).parent / target)
-    if not target.startswith("/") and leads_to.split("/", 1)[0] != "..":
-        return target
-    raise InvalidArgumentError(
-        f"{file} is a link to {target}, out of the folder, which no node has; leave it out in .gyreignore, or put the "
-        "file there"
-    )
+def _rules_in(file: Path) -> IgnoreRules:
+    return IgnoreRules(file.read_text(encoding="utf-8", errors="surrogateescape") if file.is_file() else "")
+
+
+def _secret_in(name: str, is_private: bool, content: bytes) -> str:
+    """What of Gyre's own secrets a file holds, in words; as gyre/jobs/client/secrets_in_code.h recognises it."""
+    if _is_server_file(content):
+        return "a token for a job server"
+    is_named_secret = any(word in name.lower() for word in ("token", "key"))
+    if _DIGITS.fullmatch(content.rstrip(b"\r\n")) and (is_private or is_named_secret):
+        return "a token or a key of Gyre"
+    if is_private and len(content) == _KEY_BYTES and not _TEXT.fullmatch(content):
+        return "a key such as GYRE_KEY_FILE names"
+    return ""
+
+
+def _is_server_file(content: bytes) -> bool:
+    if len(content) > _MOST_SERVER_FILE_BYTES:
+        return False
+    try:
+        parsed = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(parsed, dict) or "server" not in parsed:
+        return False
+    token = parsed.get("token")
+    return isinstance(token, str) and _DIGITS.fullmatch(token.encode(errors="replace")) is not None
 
 
 def archive_code(folder: str | os.PathLike[str]) -> CodeArchive:
     """The files, folders and links of `folder`, except .git and what its rules exclude. InvalidArgumentError for a
-    link that leads out of it, for anything that is neither file, folder nor link, and for a folder beyond the
-    limits, naming the largest of its parts."""
+    link that leads out of it, for anything that is neither file, folder nor link, for a file that holds a token or a
+    key of Gyre's, and for a folder beyond the limits, naming the largest of its parts."""
     path = Path(folder)
     if not path.is_dir():
         raise InvalidArgumentError(f"{path} is not a folder")
