@@ -1,6 +1,7 @@
 #include "apps/gyre/run_command.h"
 
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,9 +34,9 @@ constexpr int kDefaultMasterPort = 29'500;
 constexpr int kMostNodes = 4096;
 
 /// Which way to the program, or to the interpreter that a script names, is closed to us.
-std::string obstacle_hint(const std::string& command) {
+std::string obstacle_hint(const std::string& file) {
   std::error_code failure;
-  const std::filesystem::path program = std::filesystem::absolute(command, failure);
+  const std::filesystem::path program = std::filesystem::absolute(file, failure);
   if (failure) return {};
   const UserId own = own_user();
   if (const auto obstacle = obstacle_before(program, own); obstacle && obstacle->folder) {
@@ -51,20 +52,29 @@ std::string obstacle_hint(const std::string& command) {
   return obstacle ? "; " + explain(*obstacle, interpreter, user_name(own.user)) : "";
 }
 
-std::string hint_for(const SpawnError& error, const std::string& command) {
+/// Why we may not run a file that is there.
+std::string permission_hint(const std::string& file) {
+  if (std::string hint = obstacle_hint(file); !hint.empty()) return hint;
+  struct statvfs file_system{};
+  if (::statvfs(file.c_str(), &file_system) == 0 && (file_system.f_flag & ST_NOEXEC) != 0) {
+    return fmt::format("; {} is on a file system from which no program may be started (mounted noexec)", file);
+  }
+  return fmt::format("; `chmod +x {}` makes a program executable", file);
+}
+
+std::string hint_for(const SpawnError& error) {
   if (error.errno_value() == EAGAIN) return "; the limit on processes is reached (`ulimit -u`, a container's limit)";
   if (error.errno_value() != ENOENT && error.errno_value() != EACCES && error.errno_value() != ENOEXEC) return {};
-  const bool here = command.find('/') == std::string::npos && std::filesystem::exists(command);
+  const std::string& command = error.command();
+  std::error_code failure;
+  const bool here = command.find('/') == std::string::npos && std::filesystem::exists(command, failure);
   if (command.ends_with(".py") && (here || error.errno_value() != ENOENT)) {
-    return fmt::format("; start a Python script as `python {}`", command);
+    return fmt::format("; start a Python script as `python {}`", here ? command : error.file());
   }
-  if (here) return fmt::format("; start the file of that name in this folder as `./{}`", command);
-  if (error.errno_value() == EACCES) {
-    if (std::string hint = obstacle_hint(command); !hint.empty()) return hint;
+  if (here && error.file() != "./" + command) {
+    return fmt::format("; start the file of that name in this folder as `./{}`", command);
   }
-  if (error.errno_value() == EACCES) return fmt::format("; `chmod +x {}` makes a program executable", command);
-  if (command.find('/') == std::string::npos) return " in any folder of PATH";
-  return {};
+  return error.errno_value() == EACCES && !error.file().empty() ? permission_hint(error.file()) : "";
 }
 
 /// From the folder in which this was started; that may be gone.
@@ -266,7 +276,7 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   launch::LaunchOptions options;
   options.environment = full_environment(environment);
   const std::vector<std::string> server_command = {own_program(), ParameterServerCommand::kName};
-  if (agent_) return start([&] { return launch::run_as_agent(options.environment, server_command); }, "");
+  if (agent_) return start([&] { return launch::run_as_agent(options.environment, server_command); });
   options.ranks = rank_count();
   if (command_.empty()) throw UsageError("no command to run, as in `gyre run -n 4 -- python train.py`");
   for (const std::string& sentence : cli::unknown_settings(environment)) fmt::print(stderr, "gyre run: {}\n", sentence);
@@ -282,12 +292,12 @@ int RunCommand::run(const std::vector<std::string>& environment) {
   set_servers(options);
   if (over_hosts()) {
     const launch::HostsOptions job = hosts_options(options, environment);
-    return start([&] { return launch::run_on_hosts(job); }, options.command.front());
+    return start([&] { return launch::run_on_hosts(job); });
   }
   options.shown = shown_streams(options.ranks);
   set_part(options);
   set_input(options, options.part ? options.part->size : options.ranks);
-  return start([&] { return launch::run_on_console(options); }, options.command.front());
+  return start([&] { return launch::run_on_console(options); });
 }
 
 void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
@@ -295,7 +305,7 @@ void RunCommand::set_input(launch::LaunchOptions& options, int ranks) const {
   options.stdin_rank = input_ == "none" ? -1 : static_cast<int>(parse_integer(input_, "--stdin", 0, ranks - 1));
 }
 
-int RunCommand::start(const std::function<launch::LaunchResult()>& job, const std::string& command) const {
+int RunCommand::start(const std::function<launch::LaunchResult()>& job) const {
   try {
     const launch::LaunchResult result = job();
     if (!result_file_.empty()) {
@@ -304,7 +314,7 @@ int RunCommand::start(const std::function<launch::LaunchResult()>& job, const st
     }
     return result.exit_code;
   } catch (const SpawnError& error) {
-    fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error, command));
+    fmt::print(stderr, "gyre run: {}{}\n", error.what(), hint_for(error));
     if (error.errno_value() == ENOENT) return 127;
     return error.errno_value() == EAGAIN ? 1 : 126;
   }

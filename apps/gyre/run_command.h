@@ -51,8 +51,8 @@ class RunCommand {
   void set_input(launch::LaunchOptions& options, int ranks) const;
   bool over_hosts() const { return !hosts_.empty() || !host_file_.empty(); }
   void refuse_beside_hosts() const;
-  /// Runs a job, and says how it ended where somebody wants to know. `command`: what could not be started.
-  int start(const std::function<launch::LaunchResult()>& job, const std::string& command) const;
+  /// Runs a job, and says how it ended where somebody wants to know.
+  int start(const std::function<launch::LaunchResult()>& job) const;
   std::vector<std::string> ssh_words() const;
   /// -H and --hostfile.
   launch::HostsOptions hosts_options(const launch::LaunchOptions& options,

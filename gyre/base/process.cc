@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <grp.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -18,6 +20,7 @@
 #include "gyre/base/check.h"
 #include "gyre/base/fork.h"
 #include "gyre/base/parse.h"
+#include "gyre/base/reach.h"
 
 namespace gyre {
 
@@ -35,20 +38,33 @@ bool send_signal(const UniqueFd& pidfd, int signal) {
 
 namespace {
 
-SpawnError spawn_error(const std::string& command, int errno_value) {
+SpawnError spawn_error(const std::string& command, int errno_value, const std::string& file = "") {
   std::string why = system_error("", errno_value).what();
   if (errno_value == ENOENT) why = ": command not found";
   const ErrorCode code = errno_value == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-  return {code, fmt::format("cannot start '{}'{}", command, why), errno_value};
+  return {code, fmt::format("cannot start '{}'{}", command, why), errno_value, command, file};
 }
 
 /// After the file was found: ENOENT now speaks of what the file itself needs.
-SpawnError exec_error(const std::string& command, int errno_value) {
-  if (errno_value != ENOENT && errno_value != ENOEXEC) return spawn_error(command, errno_value);
+SpawnError exec_error(const std::string& command, int errno_value, const std::string& file) {
+  if (errno_value != ENOENT && errno_value != ENOEXEC) return spawn_error(command, errno_value, file);
   const char* why = errno_value == ENOENT
                         ? "the interpreter that its first line or header names does not exist"
                         : "neither a program for this machine nor a script with a first line like #!/bin/sh";
-  return {ErrorCode::kInvalidArgument, fmt::format("cannot start '{}': {}", command, why), ENOEXEC};
+  return {ErrorCode::kInvalidArgument, fmt::format("cannot start '{}': {}", command, why), ENOEXEC, command, file};
+}
+
+/// PATH has no file of that name, as far as we see.
+SpawnError not_in_path(const std::string& command, const std::vector<std::string>& closed) {
+  constexpr std::size_t kMostNamed = 3;
+  std::string text = fmt::format("cannot start '{}': command not found in any folder of PATH", command);
+  if (!closed.empty()) {
+    const std::size_t named = std::min(closed.size(), kMostNamed);
+    text += fmt::format("; user '{}' cannot look into {}{}", user_name(::geteuid()),
+                        fmt::join(closed.begin(), closed.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+                        closed.size() > named ? fmt::format(" and {} more", closed.size() - named) : "");
+  }
+  return {ErrorCode::kNotFound, text, ENOENT, command, ""};
 }
 
 /// What the child was doing when it failed.
@@ -59,11 +75,11 @@ struct ChildFailure {
   int errno_value = EIO;
 };
 
-SpawnError child_error(const SpawnOptions& options, const ChildFailure& failure) {
+SpawnError child_error(const SpawnOptions& options, const ChildFailure& failure, const std::string& file) {
   const std::string& command = options.argv.front();
   const auto error = [&](const std::string& what) {
     const Error reason = system_error(fmt::format("cannot start '{}': {}", command, what), failure.errno_value);
-    return SpawnError(reason.code(), reason.what(), failure.errno_value);
+    return SpawnError(reason.code(), reason.what(), failure.errno_value, command, file);
   };
   switch (failure.step) {
     case Step::kCgroup: return error("it cannot enter its cgroup");
@@ -71,7 +87,7 @@ SpawnError child_error(const SpawnOptions& options, const ChildFailure& failure)
     case Step::kFolder: return error(fmt::format("it cannot enter the folder {}", options.folder));
     case Step::kStart: break;
   }
-  return exec_error(command, failure.errno_value);
+  return exec_error(command, failure.errno_value, file);
 }
 
 /// Opened here, where an error can be told; the child writes itself in.
@@ -83,7 +99,7 @@ std::vector<UniqueFd> open_cgroups(const SpawnOptions& options) {
     if (files.back()) continue;
     const Error reason = system_error(
         fmt::format("cannot start '{}': {} is not a cgroup that it can enter", options.argv.front(), folder), failure);
-    throw SpawnError(reason.code(), reason.what(), failure);
+    throw SpawnError(reason.code(), reason.what(), failure, options.argv.front(), "");
   }
   return files;
 }
@@ -197,17 +213,24 @@ std::string variable_of(const std::vector<std::string>& environment, std::string
 std::string find_command(const std::string& command, std::string_view path_variable) {
   if (command.find('/') != std::string::npos) {
     const int failure = executable_errno(command);
-    if (failure != 0) throw spawn_error(command, failure);
+    if (failure != 0) throw spawn_error(command, failure, command);
     return command;
   }
-  int reason = ENOENT;
+  std::string barred;               // The first file of that name that we may not run.
+  std::vector<std::string> closed;  // Folders into which we may not look.
   for (const std::string& folder : split(path_variable, ':')) {
-    std::string candidate = (folder.empty() ? "." : folder) + "/" + command;
+    const std::string place = folder.empty() ? "." : folder;
+    std::string candidate = place + "/" + command;
     const int failure = executable_errno(candidate);
     if (failure == 0) return candidate;
-    if (failure == EACCES) reason = EACCES;
+    if (failure != EACCES) continue;
+    struct stat status{};
+    const bool is_there = ::lstat(candidate.c_str(), &status) == 0;  // Perhaps as a link to where we may not go.
+    if (is_there && barred.empty()) barred = candidate;
+    if (!is_there && std::ranges::find(closed, place) == closed.end()) closed.push_back(place);
   }
-  throw spawn_error(command, reason);
+  if (!barred.empty()) throw spawn_error(command, EACCES, barred);
+  throw not_in_path(command, closed);
 }
 
 Process Process::spawn(const SpawnOptions& options) {
@@ -250,7 +273,7 @@ Process Process::spawn(const SpawnOptions& options) {
   } while (count < 0 && errno == EINTR);
   // The pipe closed without a word: the exec succeeded.
   if (count == 0) return process;
-  throw child_error(options, count == sizeof failure ? failure : ChildFailure());
+  throw child_error(options, count == sizeof failure ? failure : ChildFailure(), program);
 }
 
 Process::Process(Process&& other) noexcept

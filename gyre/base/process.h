@@ -30,12 +30,21 @@ std::string signal_name(int signal);
 /// A program that could not be started. `errno_value()` says why, as execve(2) would.
 class SpawnError : public Error {
  public:
-  SpawnError(ErrorCode code, std::string message, int errno_value)
-      : Error(code, std::move(message)), errno_value_(errno_value) {}
+  SpawnError(ErrorCode code, std::string message, int errno_value, std::string command, std::string file)
+      : Error(code, std::move(message)),
+        errno_value_(errno_value),
+        command_(std::move(command)),
+        file_(std::move(file)) {}
   int errno_value() const noexcept { return errno_value_; }
+  /// What was to be started, as it was given.
+  const std::string& command() const noexcept { return command_; }
+  /// The file that `command()` names, or that PATH has for it; empty where PATH has none.
+  const std::string& file() const noexcept { return file_; }
 
  private:
   int errno_value_;
+  std::string command_;
+  std::string file_;
 };
 
 /// A descriptor for the process `pid`, readable once it has ended; empty, with errno, when there is none.
@@ -71,7 +80,8 @@ struct SpawnOptions {
 std::string variable_of(const std::vector<std::string>& environment, std::string_view name);
 
 /// The file that a shell would run for `command`: itself when it has a slash, else the first executable file of that
-/// name in `path_variable`. SpawnError (ENOENT, EACCES) otherwise.
+/// name in `path_variable`. SpawnError otherwise: EACCES where there is a file that we may not run; ENOENT where there
+/// is none, which names the folders of `path_variable` that we may not look into.
 std::string find_command(const std::string& command, std::string_view path_variable);
 
 /// A child process of ours. Not thread-safe. The destructor ends and reaps a child that is still there.

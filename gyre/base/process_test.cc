@@ -2,6 +2,7 @@
 #include "gyre/base/process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <string>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/file.h"
 #include "gyre/base/thread.h"
 
@@ -194,6 +196,55 @@ TEST(process, a_script_whose_interpreter_is_missing_is_not_called_missing) {
   options.argv = {"script"};
   options.environment = {"PATH=/nowhere:" + folder.string()};
   EXPECT_EQ(spawn_errno(options), EACCES);
+  std::filesystem::remove_all(folder);
+}
+
+/// What find_command() says of "gyre-test-program" to a user who is not root.
+std::string search_of_nobody(const std::string& path_variable) {
+  Pipe pipe;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65'534;
+    if (::geteuid() == 0 && ::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(1);
+    std::string said;
+    try {
+      said = find_command("gyre-test-program", path_variable);
+    } catch (const SpawnError& error) {
+      said = fmt::format("{} {} [{}]", error.errno_value() == ENOENT ? "ENOENT" : "EACCES", error.what(), error.file());
+    }
+    [[maybe_unused]] const ssize_t ignored = ::write(pipe.write_end.get(), said.data(), said.size());
+    ::_exit(0);
+  }
+  std::string said = pipe.read_all();
+  ::waitpid(child, nullptr, 0);
+  return said;
+}
+
+// The advice was to `chmod +x` a program that nobody has: each job of root's server has root's folders on its PATH.
+TEST(process, a_folder_of_path_that_is_closed_makes_no_file_of_a_misspelt_name) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "gyre-process-test-XXXXXX").string();
+  const std::filesystem::path folder = ::mkdtemp(pattern.data());
+  ::chmod(folder.c_str(), 0755);
+  const std::string closed = (folder / "closed").string();
+  const std::string inside = closed + "/bin";
+  const std::string open = (folder / "open").string();
+  std::filesystem::create_directories(inside);
+  std::filesystem::create_directory(open);
+  ::chmod(closed.c_str(), 0);
+  const std::string path = inside + ":" + closed + ":" + inside + ":/nowhere:" + open;
+  std::string said = search_of_nobody(path);
+  EXPECT_THAT(said, testing::StartsWith("ENOENT cannot start 'gyre-test-program': command not found in any folder of "
+                                        "PATH; user '"));
+  EXPECT_THAT(said, testing::EndsWith("' cannot look into " + inside + ", " + closed + " []"));
+  // One that is there and must not be run is another matter, also where a link leads to where nobody may go.
+  const std::string file = open + "/gyre-test-program";
+  write_file_atomically(file, as_bytes("#!/bin/sh\n"));
+  ::chmod(file.c_str(), 0644);
+  EXPECT_EQ(search_of_nobody(path), "EACCES cannot start 'gyre-test-program': Permission denied [" + file + "]");
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink(inside + "/python", file);
+  EXPECT_THAT(search_of_nobody(path), testing::StartsWith("EACCES"));
+  ::chmod(closed.c_str(), 0700);
   std::filesystem::remove_all(folder);
 }
 
