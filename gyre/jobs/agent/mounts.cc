@@ -163,11 +163,20 @@ fs::path resolved(const fs::path& path, const MountPlan& mounts) {
   return path;
 }
 
-void make_mount(const Mount& mount, MountMethod method) {
+std::optional<std::string> why_not_mountable(const fs::path& directory) {
   std::error_code failure;
-  if (!fs::is_directory(mount.source, failure)) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is not a directory; it was to be mounted at {}",
-                                                         mount.source.string(), mount.target.string()));
+  if (fs::is_directory(directory, failure)) return std::nullopt;
+  if (failure == std::errc::no_such_file_or_directory) {
+    return fmt::format("there is no directory {}", directory.string());
+  }
+  return failure ? fmt::format("the directory {} cannot be used: {}", directory.string(), failure.message())
+                 : fmt::format("{} is not a directory", directory.string());
+}
+
+void make_mount(const Mount& mount, MountMethod method) {
+  if (const auto why = why_not_mountable(mount.source)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}; it was to be mounted at {}", *why, mount.target.string()));
   }
   if (shows(mount, method)) return;
   try {

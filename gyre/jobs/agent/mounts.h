@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,10 @@ void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster);
 
 /// Where a path of the job lies for those who do not see its mounts. Pure.
 std::filesystem::path resolved(const std::filesystem::path& path, const MountPlan& mounts);
+
+/// Why a directory of this machine cannot stand in for a volume: "there is no directory /data/share". Nothing where it
+/// can.
+std::optional<std::string> why_not_mountable(const std::filesystem::path& directory);
 
 /// Makes the target show the source; nothing to do where it does already. Error(kInvalidArgument) when the source is
 /// not a directory; Error(kIo).

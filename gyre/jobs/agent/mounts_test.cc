@@ -119,7 +119,7 @@ TEST_F(MountsOnDisk, removing_a_folder_never_reaches_into_what_is_mounted) {
 
 TEST_F(MountsOnDisk, a_source_that_is_no_directory_is_named) {
   const Mount mount{folder_ / "nothing", folder_ / "mounts/x"};
-  EXPECT_THAT(refusal_of([&] { make_mount(mount, MountMethod::kLink); }), HasSubstr("nothing is not a directory"));
+  EXPECT_THAT(refusal_of([&] { make_mount(mount, MountMethod::kLink); }), HasSubstr("there is no directory /"));
 }
 
 // Folders of nodes that are not used any more piled up; what jobs have written to be read later must stay.

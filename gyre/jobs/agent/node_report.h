@@ -22,11 +22,13 @@ enum class Phase {
 };
 const char* name_of(Phase phase);
 
-/// The codes of Batch AI's failure records.
+/// The codes of Batch AI's failure records, and one of ours.
 namespace error_code {
 constexpr const char* kJobFailed = "JobFailed";
 constexpr const char* kPreparationFailed = "JobPreparationFailed";
 constexpr const char* kInternal = "InternalError";
+constexpr const char* kUnusablePath =
+    "UnusablePath";  ///< A place for mounts, logs or outputs that the node cannot use.
 }  // namespace error_code
 
 struct JobError {

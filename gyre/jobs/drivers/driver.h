@@ -37,6 +37,9 @@ class Driver {
   virtual agent::NodePlace place(const std::string& node, std::int64_t number) const = 0;
   /// How many nodes one cluster can have.
   virtual int most_nodes() const = 0;
+  /// Error(kInvalidArgument) for a cluster of which can be seen from here that none of its jobs could start: a mount
+  /// that leads nowhere. What only nodes can see, they report when a job starts. Thread-safe.
+  virtual void check(const spec::ClusterSpec& /*cluster*/) const {}
   /// The order as its nodes get it: with everything that the driver decides. Pure, thread-safe.
   virtual WorkOrder completed(WorkOrder order) const = 0;
   /// Of the node that a completed order is for, as its jobs see them. Pure, thread-safe.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "gyre/jobs/api/errors.h"
@@ -38,19 +39,43 @@ api::Cluster Service::cluster(const api::ClusterName& name) {
   return work_->shown(work_->ledger.cluster(name), name.workspace);
 }
 
+namespace {
+
+/// Where the drivers can see it, the one who makes the cluster learns of it, not the one whose job is the first.
+void check_places(Dispatcher& dispatcher, const api::ClusterName& name, const spec::ClusterSpec& spec) {
+  try {
+    dispatcher.check(spec);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    throw ServiceError(ServiceError::Kind::kInvalid, "UnusablePath",
+                       fmt::format("no job could start on cluster '{}': {}", name.cluster, error.what()));
+  }
+}
+
+}  // namespace
+
 api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name, const spec::ClusterSpec& spec) {
   check_scale(spec.scale_settings, work_->dispatcher.most_nodes(spec));
   const KeptSpec text = kept(spec);
+  const auto existing = [&]() GYRE_REQUIRES(work_->ledger.mutex) -> std::optional<api::Created<api::Cluster>> {
+    const catalog::Id workspace = work_->ledger.workspace(name.workspace).id;
+    const auto found = work_->ledger.catalog.clusters().find(workspace, name.cluster);
+    if (!found) return std::nullopt;
+    if (found->spec == text.text) return api::Created<api::Cluster>{work_->shown(*found, name.workspace), false};
+    throw ServiceError(
+        ServiceError::Kind::kConflict, "ClusterExists",
+        fmt::format("cluster '{}' exists with other properties; only scaleSettings can change", name.cluster));
+  };
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    if (auto found = existing()) return *found;
+  }
+  check_places(work_->dispatcher, name, spec);
   api::Created<api::Cluster> created;
   {
     const MutexLock lock(work_->ledger.mutex);
+    if (auto found = existing()) return *found;
     const catalog::Id workspace = work_->ledger.workspace(name.workspace).id;
-    if (const auto found = work_->ledger.catalog.clusters().find(workspace, name.cluster)) {
-      if (found->spec == text.text) return {work_->shown(*found, name.workspace), false};
-      throw ServiceError(
-          ServiceError::Kind::kConflict, "ClusterExists",
-          fmt::format("cluster '{}' exists with other properties; only scaleSettings can change", name.cluster));
-    }
     work_->ledger.catalog.together([&]() GYRE_REQUIRES(work_->ledger.mutex) {
       auto clusters = work_->ledger.catalog.clusters();
       const auto made = clusters.create({.workspace = workspace,

@@ -31,6 +31,23 @@ TEST_F(JobServiceTest, a_job_succeeds_and_its_files_are_where_batch_ai_put_them)
   EXPECT_TRUE(service_->files_are_complete(named("first")));
 }
 
+TEST_F(JobServiceTest, a_cluster_with_a_mount_that_is_not_there_is_not_made) {
+  spec::ClusterSpec cluster = cluster_of(spec::ManualScale{1});
+  cluster.gyre.mounts["data"] = (share_ / "missing").string();
+  try {
+    service_->create_cluster(kCluster, cluster);
+    FAIL() << "it was made";
+  } catch (const api::ServiceError& error) {
+    EXPECT_EQ(error.name(), "UnusablePath");
+    EXPECT_THAT(error.what(), HasSubstr("mount 'data': there is no directory " + (share_ / "missing").string()));
+  }
+  fs::create_directory(share_ / "missing");
+  EXPECT_TRUE(service_->create_cluster(kCluster, cluster).is_new);
+  // Asked for again it is the one there is, whatever has happened meanwhile.
+  fs::remove(share_ / "missing");
+  EXPECT_FALSE(service_->create_cluster(kCluster, cluster).is_new);
+}
+
 TEST_F(JobServiceTest, a_job_that_fails_has_its_exit_code_and_one_error) {
   make_cluster(1);
   submit("bad", job_of(1, "exit 7"));

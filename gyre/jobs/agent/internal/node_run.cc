@@ -1,10 +1,7 @@
 #include "gyre/jobs/agent/internal/node_run.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -125,20 +122,6 @@ void NodeRun::accept() {
   take(Step::kPreparing);
 }
 
-void NodeRun::make_job_folder(const fs::path& folder, bool for_job) const {
-  std::error_code failure;
-  if (fs::is_directory(folder, failure)) return;
-  if (folder.has_parent_path()) make_job_folder(folder.parent_path(), for_job);
-  if (::mkdir(folder.c_str(), 0755) != 0) {
-    if (errno == EEXIST) return;  // Another node of the job was faster.
-    throw system_error(fmt::format("cannot make the folder {}", folder.string()), errno);
-  }
-  if (!for_job || !options_.user) return;
-  if (::lchown(folder.c_str(), options_.user->id.user, options_.user->id.group) != 0) {
-    throw system_error(fmt::format("cannot give {} to user {}", folder.string(), options_.user->name), errno);
-  }
-}
-
 void NodeRun::prepare_folders() {
   const WorkOrder& order = state_.order;
   mounts_ = plan_mounts(order, folders_);
@@ -151,19 +134,7 @@ void NodeRun::prepare_folders() {
                                      "\"containers\": \"host\" in its gyreSettings runs such jobs on the host")};
   }
   write_programs();
-  make_job_folder(mount_root(order, folders_), false);
-  make_job_folder(folders_.job(order.job_name), false);
-  if (options_.user) {
-    // The job may do there what it likes, but not put something else in the place of what we mount in it.
-    fs::permissions(folders_.job(order.job_name), fs::perms::all | fs::perms::sticky_bit);
-  }
-  make_job_folder(job_mount_root(order, folders_), false);
-  make_job_folder(order.shared_folder, true);
-  for (const auto* all : {&mounts_.cluster, &mounts_.job}) {
-    for (const Mount& mount : *all) make_mount(mount, options_.mounts);
-  }
-  make_job_folder(environment.log_folder, true);
-  for (const OutputPlace& output : environment.outputs) make_job_folder(output.path, true);
+  make_places(environment);
   log_folder_ = environment.log_folder;
   std::ofstream(folders_.host_file(order.job_name)) << mpi_host_file(order, mpi_processes(order.job));
   sink_.update([&](NodeReport& report) {

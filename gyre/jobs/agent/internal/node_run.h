@@ -105,6 +105,10 @@ class NodeRun {
   bool has_secrets() const { return !secrets_.empty(); }
   void remember_log_lengths(const std::vector<LogFiles>& logs);
   void make_job_folder(const std::filesystem::path& folder, bool for_job) const;
+  // AttemptEnds says which place the node cannot use, and why.
+  void make_mounts(const std::vector<Mount>& mounts, const char* owner, const std::filesystem::path& root) const;
+  void make_place(const std::string& what, const std::string& folder) const;
+  void make_places(const JobEnvironment& environment);
 
   void note(const std::string& sentence);
   void log(const std::string& sentence);

@@ -22,6 +22,7 @@
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
 #include "gyre/jobs/agent/detached_program.h"
+#include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/node_job.h"
 #include "gyre/jobs/drivers/internal/orders.h"
@@ -92,6 +93,17 @@ NodePlace LocalDriver::place(const std::string& node, std::int64_t number) const
           .cores = usable_cores(),
           .gpus = 0,
           .agent = ""};
+}
+
+void LocalDriver::check(const spec::ClusterSpec& cluster) const {
+  for (const auto& [name, directory] : cluster.gyre.mounts) {
+    const auto why = agent::why_not_mountable(directory);
+    if (!why) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("mount '{}': {} on the server's machine, whose virtual nodes the cluster has; make it, or "
+                            "name another one (--mount {}=DIR)",
+                            name, *why, name));
+  }
 }
 
 agent::NodeFolders LocalDriver::folders(const WorkOrder& order) const {

@@ -48,6 +48,7 @@ class LocalDriver final : public Driver {
   void retain(const std::set<std::string>& nodes) override;
 
   agent::NodePlace place(const std::string& node, std::int64_t number) const override;
+  void check(const spec::ClusterSpec& cluster) const override;
   WorkOrder completed(WorkOrder order) const override;
   agent::NodeFolders folders(const WorkOrder& order) const override;
   int most_nodes() const override { return kMostNodes; }

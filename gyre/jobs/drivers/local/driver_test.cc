@@ -212,6 +212,29 @@ TEST_F(LocalJobs, an_order_that_can_never_run_is_refused_before_anything_starts)
   }
 }
 
+// It was accepted, and each job of the cluster failed with an internal error.
+TEST_F(LocalJobs, a_mount_that_is_not_there_is_refused_with_the_cluster_and_named_at_the_start_of_a_job) {
+  WorkOrder order = this->order("unmounted", 1, this->line("true"));
+  driver().check(order.cluster);
+  order.cluster.gyre.mounts["data"] = (share_ / "missing").string();
+  const std::string words = "there is no directory " + (share_ / "missing").string();
+  try {
+    driver().check(order.cluster);
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), testing::HasSubstr("mount 'data': " + words));
+  }
+  // It may vanish afterwards; other drivers do not see the nodes' directories.
+  const auto result = run(order);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->code, "UnusablePath");
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_THAT(result.error->message,
+              testing::HasSubstr("node node-0 cannot use mount 'data' of the cluster: " + words));
+  expect_nothing_left(order);
+}
+
 // Where the service is root its jobs must be nobody of importance.
 TEST_F(LocalJobs, jobs_do_not_run_as_root) {
   const WorkOrder order = this->order("who", 1, this->line("id -u; [ -w $HOME ] && echo home"));

@@ -43,6 +43,8 @@ class Dispatcher {
 
   /// How many nodes such a cluster can have. Error(kUnsupported | kInvalidArgument | kIo) when nobody provides them.
   int most_nodes(const spec::ClusterSpec& cluster) GYRE_EXCLUDES(ledger_.mutex);
+  /// Error(kInvalidArgument) as drivers::Driver::check(), which may wait for a disk: no lock is held meanwhile.
+  void check(const spec::ClusterSpec& cluster) GYRE_EXCLUDES(ledger_.mutex);
   /// Where a node of the cluster is; empty where only attempts have addresses.
   std::string address_of(const spec::ClusterSpec& cluster, const std::string& node, catalog::Id id)
       GYRE_EXCLUDES(ledger_.mutex);

@@ -18,6 +18,15 @@ int Dispatcher::most_nodes(const spec::ClusterSpec& cluster) {
   return drivers_.of(cluster).most_nodes();
 }
 
+void Dispatcher::check(const spec::ClusterSpec& cluster) {
+  const drivers::Driver* driver = nullptr;
+  {
+    const MutexLock lock(ledger_.mutex);
+    driver = &drivers_.of(cluster);
+  }
+  driver->check(cluster);
+}
+
 std::string Dispatcher::address_of(const spec::ClusterSpec& cluster, const std::string& node, Id id) {
   const MutexLock lock(ledger_.mutex);
   try {
