@@ -10,7 +10,6 @@
 #include "gyre/base/error.h"
 #include "gyre/data/formats/cifar10.h"
 #include "gyre/data/open_samples.h"
-#include "gyre/data/parquet_set.h"
 #include "workloads/training/image_samples.h"
 
 namespace gyre::cifar10 {
@@ -18,17 +17,16 @@ namespace {
 
 constexpr std::int64_t kCifar10Classes = 10;
 
-training::OpenedSamples open_set(const Options& options, const std::vector<std::string_view>& sets) {
-  const std::vector<std::string> files = training::sample_files(options.data_dir, sets);
-  if (files.empty()) {
-    throw Error(ErrorCode::kNotFound,
-                fmt::format("{} has neither CIFAR-10's files (data_batch_1.bin or data_batch_1, …, also in "
-                            "cifar-10-batches-bin or cifar-10-batches-py) nor a folder {} or files {}-*. `python -m "
-                            "gyre.datasets digits --out {}` writes a small real set",
-                            options.data_dir.string(), sets.front(), sets.front(), options.data_dir.string()));
-  }
-  return training::open_with_digest(
-      files, {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});
+training::ImageSource source_of(const Options& options) {
+  return {.data_dir = options.data_dir,
+          .validation_sets = {"test", "validation", "val", "t10k"},
+          .validation_share = options.validation_share,
+          .seed = options.seed,
+          .threads = options.threads,
+          .others =
+              "CIFAR-10's files (data_batch_1.bin or data_batch_1, …, also in cifar-10-batches-bin or "
+              "cifar-10-batches-py)",
+          .example = "python -m gyre.datasets digits --out " + options.data_dir.string()};
 }
 
 training::OpenedSamples open_cifar10(const std::vector<std::string>& files, const Options& options) {
@@ -46,6 +44,10 @@ data::ImageOptions image_options(const Options& options) {
 ImageData open_images(const Options& options) {
   ImageData found;
   if (const std::optional<data::Cifar10Files> files = data::find_cifar10(options.data_dir)) {
+    if (options.validation_share) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} has CIFAR-10's test set: leave out --validation-share", files->folder.string()));
+    }
     training::OpenedSamples train = open_cifar10(files->train, options);
     found.train = std::move(train.samples);
     found.files = std::move(train.digest);
@@ -53,10 +55,11 @@ ImageData open_images(const Options& options) {
     found.folder = files->folder;
     found.classes = kCifar10Classes;
   } else {
-    training::OpenedSamples train = open_set(options, {"train"});
-    found.train = std::move(train.samples);
-    found.files = std::move(train.digest);
-    found.test = open_set(options, {"test", "validation", "val", "t10k"}).samples;
+    training::ImageSets sets = training::open_image_sets(source_of(options));
+    found.train = std::move(sets.train);
+    found.test = std::move(sets.validation);
+    found.files = std::move(sets.digest);
+    found.remarks = std::move(sets.remarks);
     found.folder = options.data_dir;
     found.classes = training::class_count(*found.train, *found.test, options.classes, options.data_dir);
   }

@@ -22,13 +22,13 @@ struct ImageData {
   std::shared_ptr<const data::SampleSet> test;
   std::filesystem::path folder;  ///< Where they were found.
   std::int64_t classes = 0;
-  std::string files;  ///< A digest of the training files.
+  std::string files;                 ///< A digest of the training files.
+  std::vector<std::string> remarks;  ///< See training::ImageSets.
   std::vector<data::Field> train_fields;
   std::vector<data::Field> test_fields;
 };
 
-/// CIFAR-10's files, or images in folders and shards (training::sample_files). Error(kNotFound) where there is neither;
-/// those of data::open_samples().
+/// CIFAR-10's files, or images in folders and shards. Errors are those of training::open_image_sets().
 ImageData open_images(const Options& options);
 
 struct Batch {

@@ -9,6 +9,7 @@
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/program_options.h"
 #include "workloads/training/consistency_option.h"
+#include "workloads/training/image_options.h"
 
 namespace gyre::cifar10 {
 namespace {
@@ -26,11 +27,12 @@ examples:
   gyre run -n 4 -- gyre-cifar10 --data-dir digits --lr 0.001 --epochs 30 --target-accuracy 0.95
   gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 25 --augment flip --augment shift
   gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 50 --resume
-  gyre run -n 4 -- gyre-cifar10 --data-dir satellite --image-size 64 --augment flip
+  gyre run -n 4 -- gyre-cifar10 --data-dir satellite --validation-share 0.1 --image-size 64 --augment flip
 
 --data-dir contains CIFAR-10's files, in the binary or Python layout; or folders train and test with one folder of JPEG or
-PNG images per class; or TFRecord, Parquet, tar or IDX files named train-* and test-*. Images of another size are resized;
-of images that are not square the centre is used.
+PNG images per class; or TFRecord, Parquet, tar or IDX files named train-* and test-*. With --validation-share it is the
+folder with one folder per class, or contains it as train. Images of another size are resized; of images that are not
+square the centre is used.
 exit codes: 0 success, 1 failure, 2 invalid options, 3 (rank 0 only) target accuracy not reached)";
 
 void add_places(CLI::App& app, Options& options) {
@@ -52,6 +54,7 @@ void add_images(CLI::App& app, Options& options, std::vector<std::string>& augme
   app.add_option("--classes", options.classes, "Number of classes; counted for an image folder")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
+  training::add_validation_share(app, options.validation_share);
   app.add_option("--threads", options.threads, "Threads that load images")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -115,6 +118,7 @@ std::map<std::string, std::string> result_options(const Options& options, int ra
           {"--drop-last", fmt::format("{}", options.drop_last)},
           {"--image-size", fmt::format("{}", options.image_size)},
           {"--classes", fmt::format("{}", options.classes)},
+          {"--validation-share", fmt::format("{}", options.validation_share.value_or(0))},
           {"--consistency", options.consistency},
           {"--compat smarker", fmt::format("{}", options.every_rank_all_images)},
           {"ranks", fmt::format("{}", ranks)}};

@@ -17,10 +17,11 @@ struct Options : training::CheckpointOptions {
   std::filesystem::path checkpoint_dir;   ///< Empty: model_dir/checkpoints.
   std::filesystem::path tensorboard_dir;  ///< Empty: model_dir/tensorboard.
 
-  int threads = 1;                ///< Of each rank, that load images.
-  std::uint64_t batch_size = 32;  ///< Per rank.
-  std::int64_t image_size = 32;   ///< Pixels along each side.
-  std::int64_t classes = 10;      ///< Where the data does not say how many.
+  int threads = 1;                         ///< Of each rank, that load images.
+  std::uint64_t batch_size = 32;           ///< Per rank.
+  std::int64_t image_size = 32;            ///< Pixels along each side.
+  std::int64_t classes = 10;               ///< Where the data does not say how many.
+  std::optional<double> validation_share;  ///< Of the training set, held out for testing; nothing: there is a test set.
   std::uint64_t epochs = 10;
   double learning_rate = 1e-4;
   double decay = 1e-6;

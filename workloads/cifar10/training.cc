@@ -145,6 +145,7 @@ void announce(const Options& options, const ImageData& images, const train::Epoc
               std::uint64_t steps, int ranks) {
   fmt::print("{}: {} training images, {} test images, {} classes, from {}\n", kProgram, images.train->count(),
              images.test->count(), images.classes, images.folder.string());
+  for (const std::string& remark : images.remarks) fmt::print("{}\n", remark);
   fmt::print("{} {} x batch {}{}: {} steps an epoch; RMSprop, learning rate {}{}, decay {}; seed {}\n", ranks,
              ranks == 1 ? "rank" : "ranks", options.batch_size,
              options.every_rank_all_images ? ", every rank runs all images" : "", steps, schedule.peak,

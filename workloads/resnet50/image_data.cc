@@ -1,16 +1,9 @@
 #include "workloads/resnet50/image_data.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
+#include <array>
 #include <cmath>
-#include <string>
-#include <string_view>
 #include <utility>
 
-#include "gyre/base/error.h"
-#include "gyre/data/open_samples.h"
-#include "gyre/data/parquet_set.h"
 #include "workloads/training/image_samples.h"
 
 namespace gyre::resnet50 {
@@ -19,18 +12,6 @@ namespace {
 // torchvision's, of ImageNet.
 constexpr std::array<float, 3> kMean = {0.485F, 0.456F, 0.406F};
 constexpr std::array<float, 3> kDeviation = {0.229F, 0.224F, 0.225F};
-training::OpenedSamples open_set(const Options& options, const std::vector<std::string_view>& sets) {
-  const std::vector<std::string> files = training::sample_files(options.data_dir, sets);
-  if (files.empty()) {
-    throw Error(
-        ErrorCode::kNotFound,
-        fmt::format(
-            "{} has neither a folder {} nor files {}-*; `python -m gyre.datasets imagenet` writes such a data set",
-            options.data_dir.string(), fmt::join(sets, " or "), sets.front()));
-  }
-  return training::open_with_digest(
-      files, {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()});
-}
 
 data::ImageOptions image_options(const Options& options, bool augment) {
   const auto side = static_cast<std::uint32_t>(options.image_size);
@@ -47,10 +28,17 @@ data::ImageOptions image_options(const Options& options, bool augment) {
 
 ImageData open_images(const Options& options) {
   ImageData found;
-  training::OpenedSamples train = open_set(options, {"train"});
-  found.train = std::move(train.samples);
-  found.files = std::move(train.digest);
-  found.validation = open_set(options, {"validation", "val"}).samples;
+  training::ImageSets sets =
+      training::open_image_sets({.data_dir = options.data_dir,
+                                 .validation_sets = {"validation", "val"},
+                                 .validation_share = options.validation_share,
+                                 .seed = options.seed,
+                                 .threads = options.threads,
+                                 .example = "python -m gyre.datasets imagenet --out " + options.data_dir.string()});
+  found.train = std::move(sets.train);
+  found.validation = std::move(sets.validation);
+  found.files = std::move(sets.digest);
+  found.remarks = std::move(sets.remarks);
   found.classes = training::class_count(*found.train, *found.validation, options.network.classes, options.data_dir);
   found.train_fields = training::image_fields(*found.train, image_options(options, true), data::ElementType::kFloat32);
   found.validation_fields =

@@ -17,6 +17,7 @@ struct ImageData {
   std::shared_ptr<const data::SampleSet> validation;
   std::int64_t classes = 0;
   std::string files;                      ///< A digest of the training files.
+  std::vector<std::string> remarks;       ///< See training::ImageSets.
   std::vector<data::Field> train_fields;  ///< The image, [height, width, 3] float32, and its label, from 0.
   std::vector<data::Field> validation_fields;
 };

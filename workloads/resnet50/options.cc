@@ -10,6 +10,7 @@
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/program_options.h"
 #include "workloads/training/consistency_option.h"
+#include "workloads/training/image_options.h"
 
 namespace gyre::resnet50 {
 namespace {
@@ -22,10 +23,12 @@ constexpr const char* kFooter = R"(
 examples:
   python -m gyre.datasets imagenet --out imagenet --size 64 --train 4096 --validation 512
   gyre run -n 2 -- gyre-resnet50 --data-dir imagenet --image-size 64 --classes 10 --epochs 10 --warmup-epochs 1
+  gyre run -n 4 -- gyre-resnet50 --data-dir photos --validation-share 0.1
   gyre run -n 4 -- gyre-resnet50 --synthetic --batch-size 32
 
 --data-dir contains TFRecord files train-* and validation-* with ImageNet's keys, Parquet files with these names and the
-columns image and label, tar archives with these names, or folders train and validation with one folder per class.
+columns image and label, tar archives with these names, or folders train and validation with one folder per class. With
+--validation-share it is the folder with one folder per class, or contains it as train.
 exit codes: 0 success, 1 failure, 2 invalid options, 3 (rank 0 only) target accuracy not reached)";
 
 constexpr std::int64_t kMostCount = std::int64_t{1} << 48;
@@ -43,6 +46,7 @@ void add_places(CLI::App& app, Options& options, Given& given) {
   app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
       ->capture_default_str()
       ->type_name("DIR");
+  training::add_validation_share(app, options.validation_share);
   training::add_checkpoint_options(app, options, {"loss", "accuracy", "top5"});
   app.add_option("--threads", options.threads, "Threads that load images")
       ->check(CLI::Range(1, 1024))
@@ -145,6 +149,7 @@ std::map<std::string, std::string> result_options(const Options& options, int ra
           {"--weight-decay", fmt::format("{}", options.weight_decay)},
           {"--label-smoothing", fmt::format("{}", options.label_smoothing)},
           {"--seed", fmt::format("{}", options.seed)},
+          {"--validation-share", fmt::format("{}", options.validation_share.value_or(0))},
           {"ranks", fmt::format("{}", ranks)}};
 }
 

@@ -37,6 +37,7 @@ struct Options : training::CheckpointOptions {
   double weight_decay = 1e-4;  ///< Not of batch normalisation.
   double label_smoothing = 0;
   std::optional<double> target_accuracy;
+  std::optional<double> validation_share;  ///< Of the training set, held out; nothing: there is a validation set.
 
   std::uint64_t seed = 1;
   int threads = 1;

@@ -160,6 +160,7 @@ void announce(const Options& options, const train::NamedTensors& parameters, con
   for (const auto& [name, tensor] : parameters) values += tensor.numel();
   fmt::print("{}: {} training images, {} validation images, {} classes, from {}\n", kProgram, images.train->count(),
              images.validation->count(), options.network.classes, options.data_dir.string());
+  for (const std::string& remark : images.remarks) fmt::print("{}\n", remark);
   fmt::print("{}, {} parameters; {} {} x batch {} of {}x{}; SGD, learning rate {}{}; seed {}; output in {}\n",
              name_of(options.network), values, ranks, ranks == 1 ? "rank" : "ranks", options.batch_size,
              options.image_size, options.image_size, schedule.peak,

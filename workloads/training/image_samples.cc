@@ -1,11 +1,17 @@
 #include "workloads/training/image_samples.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 
 #include "gyre/base/error.h"
+#include "gyre/data/image_listing.h"
+#include "gyre/data/parquet_set.h"
 #include "gyre/data/readable_file.h"
+#include "gyre/data/stratified_split.h"
 
 namespace gyre::training {
 namespace {
@@ -28,13 +34,124 @@ std::vector<std::string> files_in(const fs::path& folder, std::string_view prefi
   return names;
 }
 
+/// The folders in `data_dir` that hold images, which may be classes.
+std::vector<std::string> class_folders_in(const fs::path& data_dir) {
+  data::LeftOut ignored;
+  std::vector<std::string> classes;
+  for (const std::string& name : data::entries_of(data_dir.string(), ignored).folders) {
+    if (data::has_image((data_dir / name).string())) classes.push_back(name);
+  }
+  return classes;
+}
+
+/// A folder of images without class folders, as competitions have them for testing.
+bool is_unlabelled(const std::vector<std::string>& files) {
+  std::error_code ignored;
+  if (files.size() != 1 || !fs::is_directory(files.front(), ignored)) return false;
+  data::LeftOut left_out;
+  return data::entries_of(files.front(), left_out).folders.empty();
+}
+
+void require_labels(const std::vector<std::string>& files) {
+  if (!is_unlabelled(files)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("the images in {} have no labels: a training or validation set has a folder for each class. "
+                          "(--validation-share 0.1 validates with a part of the training set)",
+                          files.front()));
+}
+
+std::string shortened(const std::vector<std::string>& names) {
+  constexpr std::size_t kMostShown = 5;
+  const auto shown = std::span(names).first(std::min(names.size(), kMostShown));
+  return fmt::format("{}{}", fmt::join(shown, ", "), shown.size() < names.size() ? ", …" : "");
+}
+
+[[noreturn]] void refuse_missing(const ImageSource& source, const std::vector<std::string_view>& sets) {
+  const std::string folder = fmt::format("a folder {}", fmt::join(sets, " or "));
+  const std::string missing = source.others.empty() ? folder + " nor" : source.others + " nor " + folder + " or";
+  std::string text = fmt::format("{} has neither {} files {}-*", source.data_dir.string(), missing, sets.front());
+  const std::vector<std::string> classes = class_folders_in(source.data_dir);
+  const bool has_train = !sample_files(source.data_dir, {"train"}).empty();
+  if (has_train || !classes.empty()) {
+    text += fmt::format(". To train with a part of {} and validate with the rest, add --validation-share 0.1",
+                        has_train ? "train" : fmt::format("its folders ({})", shortened(classes)));
+  } else {
+    text += fmt::format("; `{}` writes such a data set", source.example);
+  }
+  throw Error(ErrorCode::kNotFound, text);
+}
+
+/// Classes of `train` without an image in `validation`, where both have class folders.
+void add_missing_classes(const data::SampleSet& train, const data::SampleSet& validation,
+                         std::vector<std::string>& remarks) {
+  const std::vector<std::string> classes = train.classes();
+  if (classes.empty() || validation.labels().empty()) return;
+  std::vector<bool> validated(classes.size());
+  for (const std::uint32_t label : validation.labels()) {
+    if (label < validated.size()) validated[label] = true;
+  }
+  std::vector<std::string> missing;
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    if (!validated[i]) missing.push_back(classes[i]);
+  }
+  if (missing.empty()) return;
+  remarks.push_back(fmt::format("without a validation image: {} ({} of {} classes)", shortened(missing), missing.size(),
+                                classes.size()));
+}
+
+void add_left_out(const data::SampleSet& set, std::string_view of, std::vector<std::string>& remarks) {
+  const std::string left_out = set.left_out();
+  if (!left_out.empty()) remarks.push_back(fmt::format("left out of {}: {}", of, left_out));
+}
+
+ImageSets split_images(const ImageSource& source, std::vector<std::string> files, const data::SampleOptions& how) {
+  const std::vector<std::string> held = sample_files(source.data_dir, source.validation_sets);
+  if (!held.empty() && !is_unlabelled(held)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} has a validation set ({}): leave out --validation-share, which takes one from the "
+                            "training set, or move it away",
+                            source.data_dir.string(), fmt::join(source.validation_sets, " or ")));
+  }
+  if (files.empty() && !class_folders_in(source.data_dir).empty()) files = {source.data_dir.string()};
+  if (files.empty()) refuse_missing(source, {"train"});
+  require_labels(files);
+  const auto whole = data::open_samples(files, data::open_local_file, how);
+  const data::SplitSets parts = data::split_set(whole, *source.validation_share, source.seed);
+  ImageSets sets{
+      .train = parts.training,
+      .validation = parts.validation,
+      .digest = fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *parts.training, how))};
+  add_left_out(*whole, files.front(), sets.remarks);
+  add_missing_classes(*sets.train, *sets.validation, sets.remarks);
+  return sets;
+}
+
 }  // namespace
+
+ImageSets open_image_sets(const ImageSource& source) {
+  data::SampleOptions how{.threads = source.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()};
+  const std::vector<std::string> files = sample_files(source.data_dir, {"train"});
+  if (source.validation_share) return split_images(source, files, how);
+  if (files.empty()) refuse_missing(source, {"train"});
+  const std::vector<std::string> held = sample_files(source.data_dir, source.validation_sets);
+  if (held.empty()) refuse_missing(source, source.validation_sets);
+  require_labels(files);
+  require_labels(held);
+  OpenedSamples train = open_with_digest(files, how);
+  how.classes = train.samples->classes();
+  ImageSets sets{.train = train.samples,
+                 .validation = data::open_samples(held, data::open_local_file, how),
+                 .digest = train.digest};
+  add_left_out(*sets.train, "the training set", sets.remarks);
+  add_left_out(*sets.validation, "the validation set", sets.remarks);
+  add_missing_classes(*sets.train, *sets.validation, sets.remarks);
+  return sets;
+}
 
 std::vector<std::string> sample_files(const fs::path& data_dir, const std::vector<std::string_view>& sets) {
   for (const std::string_view set : sets) {
     if (fs::is_directory(data_dir / set)) {
-      std::vector<std::string> shards = files_in(data_dir / set, "");
-      return shards.empty() ? std::vector{(data_dir / set).string()} : shards;
+      return data::files_of_folder((data_dir / set).string(), data::open_local_file);
     }
     std::vector<std::string> shards = files_in(data_dir, std::string(set) + "-");
     if (!shards.empty()) return shards;
@@ -51,7 +168,13 @@ std::vector<data::Field> image_fields(const data::SampleSet& set, const data::Im
                                       data::ElementType type) {
   const auto reader = set.make_reader(std::make_shared<data::MemoryBudget>(kProbeBytes));
   data::StageTimes times;
-  const bool imagenet = reader->read_sample(0, times).find("image/encoded") != nullptr;
+  const data::Example sample = reader->read_sample(0, times);
+  const bool imagenet = sample.find("image/encoded") != nullptr;
+  if (!imagenet && sample.find("label") == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: the image has no label; a folder of images needs a folder for each class",
+                            reader->position()));
+  }
   const std::vector<std::uint64_t> planes = {3, how.height, how.width};
   const std::vector<std::uint64_t> interleaved = {how.height, how.width, 3};
   data::Field image{.name = "image",
@@ -73,10 +196,23 @@ std::vector<data::Field> image_fields(const data::SampleSet& set, const data::Im
 std::int64_t class_count(const data::SampleSet& set, const data::SampleSet& test, std::int64_t otherwise,
                          const fs::path& data_dir) {
   const std::vector<std::string> classes = set.classes();
-  if (classes != test.classes()) {
+  const std::vector<std::string> tested = test.classes();
+  if (classes.empty() != tested.empty()) {
     throw Error(ErrorCode::kMismatch,
-                fmt::format("{}: the training and test sets have different classes: {} and {} folders",
-                            data_dir.string(), classes.size(), test.classes().size()));
+                fmt::format("{}: the {} set has a folder for each class, and the other has labels "
+                            "in its files, so classes cannot be compared",
+                            data_dir.string(), classes.empty() ? "validation" : "training"));
+  }
+  if (tested.size() > classes.size()) {
+    const std::vector<std::string> others(tested.begin() + static_cast<std::ptrdiff_t>(classes.size()), tested.end());
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("{}: the validation set has classes that the training set lacks: {}. It has: {}",
+                            data_dir.string(), shortened(others), shortened(classes)));
+  }
+  if (classes.size() == 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: all training images are of one class ({}), and to classify takes two or more folders",
+                            data_dir.string(), classes.front()));
   }
   return classes.empty() ? otherwise : static_cast<std::int64_t>(classes.size());
 }

@@ -84,6 +84,7 @@ constexpr std::array kShufflings = {std::pair("none", data::Shuffling::kNone),
 constexpr std::array kFormats = {std::pair("auto", data::SampleFormat::kByContent),
                                  std::pair("tfrecord", data::SampleFormat::kTfRecord),
                                  std::pair("folder", data::SampleFormat::kImageFolder),
+                                 std::pair("images", data::SampleFormat::kImages),
                                  std::pair("tar", data::SampleFormat::kTar),
                                  std::pair("idx", data::SampleFormat::kIdx),
                                  std::pair("cifar10", data::SampleFormat::kCifar10),
@@ -135,6 +136,28 @@ std::vector<data::Field> to_fields(const std::vector<FieldTuple>& tuples) {
   return fields;
 }
 
+/// Names of files are bytes: `errors` says what becomes of those that are not UTF-8.
+nanobind::object to_text(const std::string& name, const char* errors) {
+  PyObject* const text = PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), errors);
+  if (text == nullptr) throw nanobind::python_error();
+  return nanobind::steal(text);
+}
+
+/// Paths are bytes (os.fsencode), which need not be UTF-8.
+std::vector<std::string> to_paths(const std::vector<nanobind::bytes>& names) {
+  std::vector<std::string> paths;
+  for (const nanobind::bytes& name : names) paths.emplace_back(name.c_str(), name.size());
+  return paths;
+}
+
+std::vector<nanobind::bytes> files_of_folder(const nanobind::bytes& folder) {
+  std::vector<nanobind::bytes> files;
+  for (const std::string& file : data::files_of_folder({folder.c_str(), folder.size()}, data::open_local_file)) {
+    files.emplace_back(file.data(), file.size());
+  }
+  return files;
+}
+
 /// A loader and what Python asks of it.
 class DataLoader {
  public:
@@ -147,7 +170,21 @@ class DataLoader {
 
   data::Loader& loader() { return *loader_; }
   const std::uint64_t& count() const { return count_; }
-  const std::vector<std::string>& classes() const { return classes_; }
+  nanobind::list classes() const {
+    nanobind::list names;
+    for (const std::string& name : set_->classes()) names.append(to_text(name, "replace"));
+    return names;
+  }
+  nanobind::object name_of(std::uint64_t sample) const {
+    if (sample >= count_) throw nanobind::index_error("there is no such sample");
+    return to_text(set_->name_of(sample), "surrogateescape");
+  }
+  std::string left_out() const { return set_->left_out(); }
+  std::vector<std::uint64_t> samples_per_class() const {
+    std::vector<std::uint64_t> counts(set_->labels().empty() ? 0 : set_->classes().size());
+    for (const std::uint32_t label : set_->labels()) ++counts.at(label);
+    return counts;
+  }
   const std::string& advice() const { return advice_; }
   const std::string& files_checksum() const { return files_checksum_; }
 
@@ -187,7 +224,7 @@ class DataLoader {
                                      std::vector<data::Field> fields, const data::LoaderOptions& options) {
     // Counting the records of a large set takes its time; Ctrl-C ends the wait for it.
     ranks_ = options.sampling.ranks;
-    auto [opened_loader, set, found_advice, found_checksum] =
+    auto [opened_loader, opened_set, found_advice, found_checksum] =
         run_interruptibly([files = std::move(files), samples, fields = std::move(fields), options]() mutable {
           auto opened = data::open_samples(files, data::open_local_file, samples);
           std::string advice;
@@ -199,14 +236,14 @@ class DataLoader {
           return std::tuple(std::move(loader), opened, std::move(advice), checksum);
         });
     files_checksum_ = fmt::format("{:016x}", found_checksum);
-    count_ = set->count();
-    classes_ = set->classes();
+    set_ = std::move(opened_set);
+    count_ = set_->count();
     advice_ = std::move(found_advice);
     return std::move(opened_loader);
   }
 
+  std::shared_ptr<const data::SampleSet> set_;
   std::uint64_t count_ = 0;
-  std::vector<std::string> classes_;
   std::string advice_;
   std::string files_checksum_;
   int ranks_ = 1;
@@ -280,18 +317,29 @@ nanobind::bytes encode_example(const std::vector<std::tuple<std::string, std::st
   return nanobind::bytes(example.data(), example.size());
 }
 
+/// What a loader says about its samples' files.
+void bind_names(nanobind::class_<DataLoader>& loader) {
+  loader.def_prop_ro("classes", &DataLoader::classes, "Names by label, where the files say them.")
+      .def_prop_ro("samples_per_class", &DataLoader::samples_per_class)
+      .def_prop_ro("left_out", &DataLoader::left_out, "What a folder holds beside the samples; empty: nothing.")
+      .def("name_of", &DataLoader::name_of, nanobind::arg("sample"), "Its file, or its file and its number there.");
+}
+
 }  // namespace
 
 void bind_data(nanobind::module_& module) {
   namespace nb = nanobind;
-  nb::class_<DataLoader>(module, "DataLoader", "gyre::data::Loader; see gyre.data.")
+  nb::class_<DataLoader> loader(module, "DataLoader", "gyre::data::Loader; see gyre.data.");
+  bind_names(loader);
+  loader
       .def(
           "__init__",
-          [](DataLoader* self, std::vector<std::string> files, const std::string& format,
+          [](DataLoader* self, const std::vector<nb::bytes>& files, const std::string& format,
              std::uint64_t records_per_file, const std::vector<FieldTuple>& fields, std::uint64_t batch_size,
              const std::string& shuffle, std::uint64_t seed, bool drop_last, std::uint64_t streams,
              std::uint64_t open_blocks, int rank, int ranks, int threads, std::uint64_t memory_budget,
-             std::uint64_t prefetch, bool replace_damaged, const std::string& pyarrow_folder) {
+             std::uint64_t prefetch, bool replace_damaged, const std::string& pyarrow_folder,
+             std::vector<std::string> classes) {
             data::LoaderOptions options;
             options.sampling = {.seed = seed,
                                 .shuffling = named(kShufflings, shuffle, "shuffle"),
@@ -308,15 +356,16 @@ void bind_data(nanobind::module_& module) {
             const data::SampleOptions samples{.format = named(kFormats, format, "format"),
                                               .records_per_file = records_per_file,
                                               .threads = threads,
-                                              .pyarrow_folder = pyarrow_folder};
-            new (self) DataLoader(std::move(files), samples, fields, options);
+                                              .pyarrow_folder = pyarrow_folder,
+                                              .classes = std::move(classes)};
+            new (self) DataLoader(to_paths(files), samples, fields, options);
           },
           nb::arg("files"), nb::kw_only(), nb::arg("format"), nb::arg("records_per_file"), nb::arg("fields"),
           nb::arg("batch_size"), nb::arg("shuffle"), nb::arg("seed"), nb::arg("drop_last"), nb::arg("streams") = 1,
           nb::arg("open_blocks") = 0, nb::arg("rank"), nb::arg("ranks"), nb::arg("threads"), nb::arg("memory_budget"),
-          nb::arg("prefetch"), nb::arg("replace_damaged"), nb::arg("pyarrow_folder") = "")
+          nb::arg("prefetch"), nb::arg("replace_damaged"), nb::arg("pyarrow_folder") = "",
+          nb::arg("classes") = std::vector<std::string>())
       .def_prop_ro("count", &DataLoader::count, "Samples of the set.")
-      .def_prop_ro("classes", &DataLoader::classes, "Names by label, where the files say them.")
       .def_prop_ro("advice", &DataLoader::advice, "What the shuffle costs, where that is much; else empty.")
       .def_prop_ro("files_checksum", &DataLoader::files_checksum, "Equal for two loaders of the same samples.")
       .def_prop_ro("steps", [](DataLoader& self) { return self.loader().steps(); })
@@ -338,6 +387,8 @@ void bind_data(nanobind::module_& module) {
            "Shows the wait for the last batch in the job's timeline, where that runs.")
       .def("add_wait_to_timeline", &DataLoader::add_wait_to, nb::arg("timeline"), nb::arg("row"))
       .def("ledger", [](DataLoader& self) { return to_dict(self.loader().ledger()); });
+  module.def("files_of_folder", &files_of_folder, nb::arg("folder"),
+             "What a loader is given for a folder: itself, if it has class folders or images, or the files in it.");
   module.def("encode_example", &encode_example, nb::arg("features"));
   module.def("synthetic_image", &make_image, nb::arg("seed"), nb::arg("classes"), nb::arg("size"), nb::arg("stream"),
              nb::arg("index"));

@@ -102,9 +102,13 @@ class Loader:
     """An iterable of batches over files of samples; each `for` loop over it is one epoch.
 
     files: a pattern ("train/*.tfrecord*"), a folder, or a list of paths; the files of patterns and folders are sorted
-        by name. A folder that contains only folders is an image folder: one folder per class.
-    format: "tfrecord" (of tf.train.Examples; gzip and zlib are detected), "parquet", "folder", "tar" (webdataset's
-        layout), "idx" (MNIST's), "cifar10"; "auto" detects the format from the content.
+        by name, and hidden ones are left out. A folder with folders of images is an image folder, with one folder per
+        class, whatever lies beside them; `left_out` says what that is.
+    format: "tfrecord" (of tf.train.Examples; gzip and zlib are detected), "parquet", "folder", "images" (without
+        labels: image files, and folders of them at any depth), "tar" (webdataset's layout), "idx" (MNIST's), "cifar10";
+        "auto" detects the format from the content.
+    classes: of an image folder: the names of the classes by label, those that a model was trained with, for example.
+        Folders of other names get the labels behind them. By default the classes are the folders, sorted by name.
     fields: by the names of the features, or of your own choice with `key=`: see `image`, `raw`, `floats` and `ints`.
     batch_size: samples per rank and batch.
     shuffle: True ("full": any sample anywhere), "block" (files, or parts of them, in random order, some of which are
@@ -155,6 +159,7 @@ class Loader:
         prefetch: int = 0,
         records_per_file: int | None = None,
         format: str = "auto",
+        classes: Sequence[str] = (),
         damaged: str = "error",
         output: str = "torch",
     ) -> None:
@@ -195,6 +200,7 @@ class Loader:
             prefetch=prefetch,
             replace_damaged=self._replaces,
             pyarrow_folder=_pyarrow_folder(),
+            classes=list(classes),
         )
         if self._core.advice:
             warnings.warn(self._core.advice, stacklevel=2)
@@ -222,6 +228,24 @@ class Loader:
     def classes(self) -> list[str]:
         """The classes' names, by label, if the files have them (image folders); else empty."""
         return self._core.classes
+
+    @property
+    def samples_per_class(self) -> list[int]:
+        """How many samples each of `classes` has, if the files' names say it (image folders); else empty."""
+        return self._core.samples_per_class
+
+    @property
+    def left_out(self) -> str:
+        """What an image folder holds beside the samples, counted: "2 hidden files, 1 file that is not an image
+        (labels.csv)". Empty: nothing."""
+        return self._core.left_out
+
+    def name_of(self, sample: int) -> str:
+        """The name of a sample, by its number in the order of the files: that of its file, below the folder
+        ("cat/1.jpg"), or the file that holds it and its number or key there ("train-00000.tfrecord:17")."""
+        if not 0 <= sample < self.samples:
+            raise InvalidArgumentError(f"there is no sample {sample} among {self.samples}")
+        return self._core.name_of(sample)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next loop; by default epochs are counted from 0."""
@@ -315,17 +339,18 @@ class Loader:
         return StallLedger(**self._core.ledger())
 
 
-def _paths(files: Files) -> list[str]:
+def _paths(files: Files) -> list[bytes]:
     if isinstance(files, (str, os.PathLike)):
         name = os.fspath(files)
-        found = glob.glob(os.path.join(glob.escape(name), "*") if os.path.isdir(name) else name)
-        paths = sorted(path for path in found if not os.path.isdir(path))
-        if not paths and found and os.path.isdir(name):
-            return [name]
+        if os.path.isdir(name):
+            return _core.files_of_folder(os.fsencode(name))
+        # A name with brackets may be a file's as it stands.
+        found = [name] if os.path.lexists(name) else glob.glob(name)
+        paths = sorted(os.fsencode(path) for path in found if not os.path.isdir(path))
         if not paths:
             raise InvalidArgumentError(f"no file is called {name!r}")
         return paths
-    paths = [os.fspath(path) for path in files]
+    paths = [os.fsencode(path) for path in files]
     if not paths:
         raise InvalidArgumentError("the list of files is empty")
     return paths
