@@ -226,3 +226,150 @@ def test_a_share_is_a_number_between_0_and_1(share: str, photos: Path, tmp_path:
     done = train(photos, tmp_path / "run", f"--validation-share={share}")
     assert done.returncode == 2
     assert f"'{share}' is not a number above 0 and below 1" in done.stderr
+
+
+def test_the_whole_folder_is_scored_with_the_names_of_files_and_classes(
+    photos: Path, model: Path, tmp_path: Path
+) -> None:
+    done = score(model, photos, "--out", tmp_path / "scores.csv")
+    assert done.returncode == 0, done.stderr
+    assert accuracy_in(done.stdout) > 0.8
+    assert f"left out: {LITTER}" in done.stdout
+    rows = rows_of(tmp_path / "scores.csv")
+    assert list(rows[0]) == ["sample", "label", "predicted", "probability", "file", "class", "predicted_class"]
+    assert [row["file"] for row in rows][:2] == ["cat & dog/00.png", "cat & dog/01.png"]
+    assert {"日本/cmyk.JPG", "日本/folder/linked.png", "日本/link.png"} <= {row["file"] for row in rows}
+    names = sorted(COLOURS)
+    for row in rows:
+        assert row["file"].startswith(row["class"] + "/")
+        assert names[int(row["label"])] == row["class"]
+        assert names[int(row["predicted"])] == row["predicted_class"]
+    correct = [row["class"] == row["predicted_class"] for row in rows]
+    assert accuracy_in(done.stdout) == pytest.approx(sum(correct) / len(rows), abs=1e-4)
+
+
+def test_a_folder_with_other_classes_is_compared_by_name(photos: Path, model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for name in ("Ägypten", "日本"):  # Without the first class, by number each label is another one's.
+        shutil.copytree(photos / name, data / name)
+    fill(data, {"ant": (0, 0, 0)}, images=3)
+    (data / "empty").mkdir()
+    done = score(model, data, "--out", tmp_path / "scores.csv")
+    assert done.returncode == 0, done.stderr
+    assert accuracy_in(done.stdout) > 0.8
+    assert "unknown to the model, and not counted: ant (3 images)" in done.stdout
+    assert "without an image: cat & dog (1 of 3 classes)" in done.stdout
+    rows = rows_of(tmp_path / "scores.csv")
+    assert [(row["class"], row["label"]) for row in rows][:3] == [("ant", "")] * 3
+    known = [row for row in rows if row["label"]]
+    correct = sum(row["class"] == row["predicted_class"] for row in known)
+    assert accuracy_in(done.stdout) == pytest.approx(correct / len(known), abs=1e-4)
+    shutil.rmtree(data / "日本")
+    shutil.rmtree(data / "Ägypten")
+    nothing = score(model, data)
+    assert nothing.returncode == 1
+    assert (
+        "the data has none of the model's classes: it has ant, and the model was trained with cat & dog, "
+        in nothing.stderr
+    )
+
+
+def test_an_exported_model_keeps_the_names(photos: Path, model: Path, tmp_path: Path) -> None:
+    assert run("gyre", "export", model, "--out", tmp_path / "exported").returncode == 0
+    assert json.loads((tmp_path / "exported" / "model.json").read_text())["classes"] == sorted(COLOURS)
+    data = tmp_path / "data"
+    shutil.copytree(photos / "日本", data / "日本")
+    for exported in (tmp_path / "exported", tmp_path / "exported" / "model.pt2"):
+        done = score(exported, data)
+        assert done.returncode == 0, done.stderr
+        assert accuracy_in(done.stdout) > 0.8
+
+
+def test_a_model_without_names_is_not_compared_with_other_folders(photos: Path, model: Path, tmp_path: Path) -> None:
+    metadata, tensors = _core.read_checkpoint(str(max((model / "checkpoints").glob("checkpoint-*.safetensors"))))
+    del metadata["classes"]
+    (tmp_path / "old.safetensors").write_bytes(_core.encode_checkpoint(metadata, tensors))
+    done = score(tmp_path / "old.safetensors", photos)
+    assert done.returncode == 0, done.stderr
+    assert "its classes 0 to 2 are taken for the folders in the order of their names" in done.stdout
+    shutil.copytree(photos / "日本", tmp_path / "data" / "日本")
+    one = score(tmp_path / "old.safetensors", tmp_path / "data")
+    assert one.returncode == 1
+    assert "the model has 3 classes without names" in one.stderr
+
+
+def test_images_without_labels_are_predicted_from_a_folder_a_list_and_one_file(model: Path, tmp_path: Path) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number, name in enumerate(sorted(COLOURS)):
+        picture(COLOURS[name], 50).save(flat / f"{number} [new].png")
+    (flat / ".DS_Store").write_bytes(bytes(10))
+    (flat / "notes.txt").write_text("…")
+    labelled = score(model, flat)
+    assert labelled.returncode == 1
+    assert "images that have no labels" in labelled.stderr
+    assert "add --no-labels" in labelled.stderr
+    out = tmp_path / "scores.csv"
+    done = score(model, flat, "--no-labels", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "left out: 1 hidden file, 1 file that is not an image (notes.txt)" in done.stdout
+    rows = rows_of(out)
+    assert list(rows[0]) == ["sample", "predicted", "probability", "file", "predicted_class"]
+    assert [row["file"] for row in rows] == [f"{number} [new].png" for number in range(3)]
+    assert [row["predicted_class"] for row in rows] == sorted(COLOURS)
+    # One image, whose name is a pattern too; its line goes to standard output.
+    one = score(model, flat / "1 [new].png", "--no-labels")
+    assert one.returncode == 0, one.stderr
+    (row,) = csv.DictReader(io.StringIO(one.stdout))
+    assert (row["file"], row["predicted_class"]) == (str(flat / "1 [new].png"), sorted(COLOURS)[1])
+    assert "1 images in" in one.stderr
+    # A list, in its order, on two ranks; standard input is rank 0's.
+    names = "".join(f"{flat / f'{number} [new].png'}\n" for number in (2, 0, 1))
+    ranks = ("gyre", "run", "-n", 2, "--stdin", 0, "--")
+    options = ("--model", model, "--data", "-", "--no-labels", "--out", out)
+    listed = run(*ranks, "gyre", "score", *options, text=names)
+    assert listed.returncode == 0, listed.stderr
+    assert [row["predicted_class"] for row in rows_of(out)] == [sorted(COLOURS)[number] for number in (2, 0, 1)]
+    nothing = score(model, "-", "--no-labels", text="\n")
+    assert nothing.returncode == 1
+    assert "the list of files on standard input is empty" in nothing.stderr
+    gone = score(model, "-", "--no-labels", text=f"{flat}/0 [new].png\n{flat}/9.png\n")
+    assert gone.returncode == 1
+    assert "9.png" in gone.stderr
+
+
+def test_class_folders_are_any_folders_without_labels(model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "2026"
+    fill(data / "january", {"trip": COLOURS["日本"], "empty": (0, 0, 0)}, images=2)
+    for image in (data / "january" / "empty").iterdir():
+        image.unlink()
+    picture(COLOURS["Ägypten"], 60).save(data / "cover.png")
+    done = score(model, data, "--no-labels", "--out", tmp_path / "scores.csv")
+    assert done.returncode == 0, done.stderr
+    assert [row["file"] for row in rows_of(tmp_path / "scores.csv")] == [
+        "cover.png",
+        "january/trip/00.png",
+        "january/trip/01.png",
+    ]
+
+
+def test_names_that_are_not_utf_8_come_back_as_they_are(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    name = os.fsdecode(b"caf\xe9.png")
+    picture(COLOURS["日本"], 70).save(folder / name)
+    out = tmp_path / "scores.csv"
+    done = score(model, folder, "--no-labels", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert b",caf\xe9.png," in out.read_bytes()
+
+
+def test_samples_of_other_files_have_positions(model: Path, tmp_path: Path) -> None:
+    for shard in range(2):
+        examples = [{"image": png_of(shard * 2 + i), "label": shard} for i in range(2)]
+        write_tfrecords(tmp_path / f"part-{shard}.tfrecord", examples)
+    done = score(model, tmp_path / "part-*", "--out", tmp_path / "scores.csv")
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "scores.csv")
+    assert [row["file"] for row in rows] == [f"{tmp_path}/part-{i // 2}.tfrecord:{i % 2}" for i in range(4)]
+    assert rows[3]["class"] == sorted(COLOURS)[1]  # A label of the files is a number; its name is the model's.

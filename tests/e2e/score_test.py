@@ -43,9 +43,13 @@ def last(name: str, output: str) -> float:
     return float(re.findall(rf"{name} ([0-9.]+)", output)[-1])
 
 
+TEXTS = {"file", "class", "predicted_class"}
+
+
 def rows(path: Path) -> list[list[float]]:
+    """The columns of numbers."""
     with path.open(newline="", encoding="utf-8") as file:
-        return [[float(value) for value in row] for row in list(csv.reader(file))[1:]]
+        return [[float(value) for name, value in row.items() if name not in TEXTS] for row in csv.DictReader(file)]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +71,7 @@ def test_a_checkpoint_scores_as_its_program_did(resnet: tuple[Path, str], tmp_pa
     assert done.returncode == 0, done.stderr
     assert f"{IMAGES} images" in done.stdout
     assert last("accuracy", done.stdout) == last("test accuracy", output)
-    assert out.read_text().splitlines()[0] == "sample,label,predicted,probability"
+    assert out.read_text().splitlines()[0] == "sample,label,predicted,probability,file,class,predicted_class"
     assert [row[0] for row in rows(out)] == list(range(IMAGES))
     assert list(tmp_path.iterdir()) == [out]
 
@@ -119,7 +123,7 @@ def test_volumes_score_as_gyre_cosmoflow_did(tmp_path: Path) -> None:
     done = run("gyre", "score", "--model", tmp_path / "run", "--data", data, "--batch-size", 4, "--out", out)
     assert done.returncode == 0, done.stderr
     assert last("mean absolute error", done.stdout) == pytest.approx(last("test mae", output), abs=1e-4)
-    assert out.read_text().splitlines()[0].split(",") == ["sample", *(f"y{i}" for i in range(1, 5)), *PREDICTED]
+    assert out.read_text().splitlines()[0].split(",") == ["sample", *(f"y{i}" for i in range(1, 5)), *PREDICTED, "file"]
 
 
 PREDICTED = [f"predicted{i}" for i in range(1, 5)]

@@ -7,7 +7,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Description:
     input: "image" (normalised with `mean` and `std`), or "volume" (`transform`: "log1p", or "mean": divided by their
         mean).
     shape: of one input, without the batch.
+    classes: their names by label, if the training data had them (class folders).
     """
 
     network: str
@@ -59,6 +60,7 @@ class Description:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     transform: str = ""
+    classes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -132,9 +134,16 @@ def describe(metadata: Mapping[str, str], where: Path) -> Description:
             f"{where} was not written by one of {', '.join(_DESCRIBERS)}; only their networks are known here"
         )
     try:
-        return describer(metadata, trained_by)
+        return replace(describer(metadata, trained_by), classes=_classes_in(metadata))
     except (KeyError, ValueError, AttributeError) as error:
         raise CorruptDataError(f"{where} does not say which network it holds: {error}") from error
+
+
+def _classes_in(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    names = json.loads(metadata.get("classes", "[]"))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"classes {metadata['classes']!r}")
+    return tuple(names)
 
 
 def _describe_cifar10(metadata: Mapping[str, str], trained_by: str) -> Description:

@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
 
 import gyre.torch as ranks
 from gyre._command_line import Parser
+from gyre.core import _core
 from gyre.data import Loader, floats, image, ints, raw
 from gyre.data._fields import Field
-from gyre.errors import Error, InvalidArgumentError
+from gyre.errors import Error, InvalidArgumentError, MismatchError
 from gyre.models.saved import Description, SavedModel, load_model
 
 _EPILOG = """\
 M is a checkpoint, a run's folder, or the output of `gyre export`; D is data in any form that the training programs
-accept: a folder of class folders of images, TFRecord or tar files, CIFAR-10's files. Samples keep the order of their
-files, whatever the number of ranks.
+accept: a folder of class folders of images, TFRecord or tar files, CIFAR-10's files. Class folders are compared with
+the model's classes by name. With --no-labels D can also be an image, a folder of images at any depth, or -: a list of
+files on standard input. Samples keep the order of their files, whatever the number of ranks.
 
 Examples:
   gyre score --model /tmp/resnet --data imagenet/validation --out predictions.csv
   gyre run -n 4 -- gyre score --model resnet50/model.pt2 --data 'imagenet/validation-*'
+  find inbox -name '*.jpg' | gyre score --model /tmp/resnet --data - --no-labels --out inbox.csv
 
-Exit code: 0; 1 if something cannot be read or written; 2 for an invalid option."""
+Exit code: 0; 1 if something cannot be read or written, or the data has none of the model's classes; 2 for an invalid
+option."""
 
 _IMAGENET_IMAGE = "image/encoded"
 _IMAGENET_LABEL = "image/class/label"
@@ -44,20 +50,37 @@ def parser() -> Parser:
         raw=True,
     )
     whole.add_argument("--model", required=True, metavar="M", help="the trained network")
-    whole.add_argument("--data", required=True, metavar="D", help="a folder, a file, or a pattern of files")
-    whole.add_argument("--out", metavar="FILE", help="write a line for each sample into this CSV file")
+    whole.add_argument("--data", required=True, metavar="D", help="a folder, a file, a pattern, or - for a list")
+    whole.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write a line for each sample into this CSV file (with --no-labels otherwise to standard output)",
+    )
     whole.add_argument("--batch-size", type=int, default=64, metavar="N", help="per rank and step (default: 64)")
     whole.add_argument("--no-labels", action="store_true", help="predict only: the data has no labels")
     return whole
 
 
 def files_of(data: str) -> str | list[str]:
-    """A folder of files means these files; a folder of folders is an image folder."""
-    place = Path(data)
-    if not place.is_dir():
+    """The list on rank 0's standard input for "-"."""
+    if data != "-":
         return data
-    files = sorted(str(file) for file in place.iterdir() if file.is_file())
-    return files if files and not any(entry.is_dir() for entry in place.iterdir()) else data
+    lines = [line for line in sys.stdin.buffer.read().splitlines() if line] if ranks.rank() == 0 else []
+    lines = ranks.broadcast_object(lines, name="score.files")
+    if not lines:
+        hint = "; `gyre run --stdin 0` passes it to rank 0" if ranks.size() > 1 else ""
+        raise InvalidArgumentError(f"the list of files on standard input is empty{hint}")
+    return [os.fsdecode(line) for line in lines]
+
+
+def format_of(files: str | list[str], labels: bool) -> str:
+    """Without labels folders of images have no classes, but images at any depth."""
+    if labels:
+        return "auto"
+    if isinstance(files, list):
+        return "images" if any(os.path.isdir(file) for file in files) else "auto"
+    whole = os.path.isdir(files) and _core.files_of_folder(os.fsencode(files)) == [os.fsencode(files)]
+    return "images" if whole else "auto"
 
 
 def fields_of(description: Description, imagenet: bool, labels: bool) -> dict[str, Field]:
@@ -85,21 +108,35 @@ def fields_of(description: Description, imagenet: bool, labels: bool) -> dict[st
 def open_data(arguments: argparse.Namespace, description: Description) -> Loader:
     """ImageNet's TFRecord files have names of their own for the features."""
     files = files_of(arguments.data)
+    labels = not arguments.no_labels
 
-    def opened(imagenet: bool) -> Loader:
-        fields = fields_of(description, imagenet, not arguments.no_labels)
-        return Loader(files, fields, batch_size=arguments.batch_size, shuffle=False)
+    def opened(imagenet: bool, labels: bool) -> Loader:
+        return Loader(
+            files,
+            fields_of(description, imagenet, labels),
+            batch_size=arguments.batch_size,
+            shuffle=False,
+            format=format_of(files, labels),
+            classes=description.classes,
+        )
 
     try:
-        return opened(imagenet=False)
-    except Error:
-        if description.input != "image":
-            raise
-        try:
-            return opened(imagenet=True)
-        except Error:
-            pass
+        return opened(imagenet=False, labels=labels)
+    except Error as error:
+        if description.input == "image":
+            with contextlib.suppress(Error):
+                return opened(imagenet=True, labels=labels)
+        if labels and _can_be_opened(lambda: opened(imagenet=False, labels=False)):
+            raise InvalidArgumentError(f"{error}; to predict without labels, add --no-labels") from error
         raise
+
+
+def _can_be_opened(attempt: Callable[[], Loader]) -> bool:
+    try:
+        attempt()
+    except Error:
+        return False
+    return True
 
 
 def input_of(batch: Any, description: Description) -> Tensor:
@@ -110,28 +147,97 @@ def input_of(batch: Any, description: Description) -> Tensor:
     return volumes if description.transform == "log1p" else volumes / volumes.mean((1, 2, 3, 4), keepdim=True)
 
 
+class ClassNames:
+    """The names of the classes, the model's and the data's, which are compared by name."""
+
+    def __init__(self, description: Description, loader: Loader) -> None:
+        """MISMATCH if the data has none of the model's classes, or they cannot be compared."""
+        self._count = int(description.arguments["classes"])
+        self._names = list(description.classes) or loader.classes
+        self._there = loader.samples_per_class
+        self._remarks: list[str] = []
+        if loader.classes and not description.classes:
+            self._trust_numbers(loader.classes)
+        self._names += loader.classes[len(self._names) :]
+        if description.classes and self._there:
+            self._compare()
+
+    def _trust_numbers(self, folders: list[str]) -> None:
+        if len(folders) != self._count:
+            raise MismatchError(
+                f"the model has {self._count} classes without names, because it was not trained on class folders, and "
+                f"the data has {len(folders)} folders ({shown(folders)}): it cannot be known which is which"
+            )
+        self._remarks.append(
+            f"the model has no names of classes; its classes 0 to {self._count - 1} are taken for the folders in the "
+            "order of their names"
+        )
+
+    def _compare(self) -> None:
+        known = list(zip(self._names, self._there, strict=True))
+        missing = [name for name, images in known[: self._count] if images == 0]
+        unknown = known[self._count :]
+        if len(missing) == self._count:
+            raise MismatchError(
+                f"the data has none of the model's classes: it has {shown([name for name, _ in unknown])}, and the "
+                f"model was trained with {shown(self._names[: self._count])}"
+            )
+        if unknown:
+            described = shown([f"{name} ({images} images)" for name, images in unknown])
+            self._remarks.append(f"unknown to the model, and not counted: {described}")
+        if missing:
+            self._remarks.append(f"without an image: {shown(missing)} ({len(missing)} of {self._count} classes)")
+
+    @property
+    def remarks(self) -> list[str]:
+        return self._remarks
+
+    def is_known(self, label: int) -> bool:
+        return label < self._count
+
+    def name(self, label: int) -> str:
+        """The number where there is no name."""
+        return self._names[label] if 0 <= label < len(self._names) else str(label)
+
+
+def shown(names: Sequence[str]) -> str:
+    most = 5
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
 class Classes:
     """For a classifier: the columns of a line, and the sums."""
 
-    def __init__(self, labels: bool) -> None:
+    def __init__(self, labels: bool, names: ClassNames) -> None:
         self._labels = labels
+        self._names = names
         self._correct = 0
         self._samples = 0
 
     def header(self) -> list[str]:
-        return ["sample", *(["label"] if self._labels else []), "predicted", "probability"]
+        if self._labels:
+            return ["sample", "label", "predicted", "probability", "file", "class", "predicted_class"]
+        return ["sample", "predicted", "probability", "file", "predicted_class"]
 
-    def lines(self, answers: Tensor, labels: Tensor | None) -> Iterator[list[object]]:
+    def lines(self, answers: Tensor, labels: Tensor | None, names: Sequence[str]) -> Iterator[list[object]]:
         probabilities, predicted = answers.softmax(1).max(1)
-        self._samples += len(predicted)
-        if labels is not None:
-            self._correct += int(predicted.eq(labels).sum())
-        for i in range(len(predicted)):
-            own = [] if labels is None else [int(labels[i])]
-            yield [*own, int(predicted[i]), f"{float(probabilities[i]):.6g}"]
+        for i, name in enumerate(names):
+            answer = int(predicted[i])
+            own: list[object] = []
+            own_name: list[object] = []
+            if labels is not None:
+                label = int(labels[i])
+                known = self._names.is_known(label)
+                self._samples += known
+                self._correct += label == answer
+                own, own_name = [label if known else ""], [self._names.name(label)]
+            yield [*own, answer, f"{float(probabilities[i]):.6g}", name, *own_name, self._names.name(answer)]
 
     def summary(self) -> str:
-        return f"accuracy {self._correct / self._samples:.4f}"
+        return f"accuracy {self._correct / max(self._samples, 1):.4f}"
+
+    def remarks(self) -> list[str]:
+        return self._names.remarks if self._labels else []
 
 
 class Values:
@@ -145,18 +251,21 @@ class Values:
 
     def header(self) -> list[str]:
         numbers = range(1, self._targets + 1)
-        return ["sample", *(f"y{i}" for i in numbers if self._labels), *(f"predicted{i}" for i in numbers)]
+        return ["sample", *(f"y{i}" for i in numbers if self._labels), *(f"predicted{i}" for i in numbers), "file"]
 
-    def lines(self, answers: Tensor, labels: Tensor | None) -> Iterator[list[object]]:
+    def lines(self, answers: Tensor, labels: Tensor | None, names: Sequence[str]) -> Iterator[list[object]]:
         self._samples += len(answers)
         if labels is not None:
             self._error += float((answers - labels).abs().mean(1).sum())
-        for i in range(len(answers)):
+        for i, name in enumerate(names):
             own = [] if labels is None else labels[i].tolist()
-            yield [f"{value:.6g}" for value in (*own, *answers[i].tolist())]
+            yield [*(f"{value:.6g}" for value in (*own, *answers[i].tolist())), name]
 
     def summary(self) -> str:
         return f"mean absolute error {self._error / self._samples:.4f}"
+
+    def remarks(self) -> list[str]:
+        return []
 
 
 def gathered(values: Tensor, counted: Sequence[int]) -> Tensor:
@@ -178,7 +287,8 @@ def score(model: SavedModel, loader: Loader, table: Classes | Values, writer: An
         answers = gathered(answers, counted)
         labels = gathered(batch["label"], counted) if "label" in batch else None
         if ranks.rank() == 0:
-            for number, line in enumerate(table.lines(answers, labels)):
+            names = [loader.name_of(done + i) for i in range(here)]
+            for number, line in enumerate(table.lines(answers, labels, names)):
                 writer.writerow([done + number, *line])
         done += here
     return done
@@ -195,7 +305,11 @@ def run(arguments: argparse.Namespace) -> str:
     loader = open_data(arguments, model.description)
     labels = not arguments.no_labels
     is_volume = model.description.input == "volume"
-    table = Values(labels, int(model.description.arguments["targets"])) if is_volume else Classes(labels)
+    table: Classes | Values
+    if is_volume:
+        table = Values(labels, int(model.description.arguments["targets"]))
+    else:
+        table = Classes(labels, ClassNames(model.description, loader))
     started = time.monotonic()
     if ranks.rank() > 0:
         score(model, loader, table, _NoWriter())
@@ -203,21 +317,28 @@ def run(arguments: argparse.Namespace) -> str:
     if arguments.out:
         done = write_scores(model, loader, table, Path(arguments.out))
     else:
-        done = score(model, loader, table, _NoWriter())
+        done = score(model, loader, table, _NoWriter() if labels else _lines_of(sys.stdout, table))
     words = [f"{done} {'volumes' if is_volume else 'images'} in {time.monotonic() - started:.1f} s"]
     if labels:
         words.append(table.summary())
-    return f"{model.path}: {', '.join(words)}" + (f"; each in {arguments.out}" if arguments.out else "")
+    first = f"{model.path}: {', '.join(words)}" + (f"; each in {arguments.out}" if arguments.out else "")
+    left_out = [f"left out: {loader.left_out}"] if loader.left_out else []
+    return "\n".join([first, *left_out, *table.remarks()])
+
+
+def _lines_of(file: TextIO, table: Classes | Values) -> Any:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table.header())
+    return writer
 
 
 def write_scores(model: SavedModel, loader: Loader, table: Classes | Values, out: Path) -> int:
     """The file appears once it is complete."""
     unfinished = out.with_name(f"{out.name}.{secrets.token_hex(8)}.part")
     try:
-        with unfinished.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(table.header())
-            done = score(model, loader, table, writer)
+        # The names of files are bytes, and may be none of any text.
+        with unfinished.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            done = score(model, loader, table, _lines_of(file, table))
         unfinished.replace(out)
     except OSError as error:
         raise InvalidArgumentError(f"{out} cannot be written: {error.strerror}") from error
@@ -235,7 +356,8 @@ def main(words_given: Sequence[str] | None = None) -> int:
         ranks.init()
         said = run(arguments)
         if said:
-            print(said)
+            # Standard output may be the table.
+            print(said, file=sys.stderr if arguments.no_labels and not arguments.out else sys.stdout)
         ranks.shutdown()
     except (Error, OSError) as error:
         print(f"gyre score: {error}", file=sys.stderr)
