@@ -232,3 +232,69 @@ if os.environ.get("GYRE_TEST_LONG"):  # ./dev test --long: a quarter of an hour 
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
         assert of_run(result.stdout, "test mae")[-1] <= 1.15 * regression
+
+
+def test_the_first_samples_end_within_a_file(tmp_path: Path) -> None:
+    for name, samples in (("train", 12), ("validation", 8)):
+        (tmp_path / name).mkdir()
+        for first in range(0, samples, 4):
+            volumes = np.random.default_rng(first).integers(0, 50, (4, 8, 8, 8, 4)).astype(np.int16)
+            examples = [{"x": volume.tobytes(), "y": [0.1, 0.2, 0.3, 0.4]} for volume in volumes]
+            write_tfrecords(tmp_path / name / f"{first:02}.tfrecord", examples)
+    (tmp_path / "train" / "._00.tfrecord").write_bytes(bytes(100))  # As archive programs of Apple's write them.
+    config = tmp_path / "cosmo.yaml"
+    config.write_text("model: {name: cosmoflow, n_conv_layers: 2, conv_size: 2, fc1_size: 8, fc2_size: 8}\n")
+    sizes = ("--samples-per-file", 4, "--n-train", 6, "--n-valid", 5, "--batch-size", 2, "--n-epochs", 1)
+    places = ("--data-dir", tmp_path, "--output-dir", tmp_path / "run")
+    done = train(1, config, *places, *sizes, "--print-samples", "--verbose", 2)
+    assert done.returncode == 0, done.stderr
+    assert "6 training volumes of 8x8x8x4, 5 validation volumes" in done.stdout
+    numbers = re.findall(r"samples epoch \d+ step \d+ rank 0: ([\d ]+)", done.stdout)
+    assert sorted(int(number) for step in numbers for number in step.split()) == list(range(6))
+    assert checkpoint(tmp_path / "run", 6).is_file()
+
+
+# Of mlcommons/hpc, cosmoflow/train.py, those that this program does not have itself.
+BENCHMARK_VALUES = (
+    "--run-tag",
+    "--stage-dir",
+    "--n-parallel-reads",
+    "--prefetch",
+    "--gpu",
+    "--intra-threads",
+    "--inter-threads",
+    "--kmp-blocktime",
+    "--kmp-affinity",
+    "--omp-num-threads",
+)
+BENCHMARK_FLAGS = (
+    "-d",
+    "--rank-gpu",
+    "--amp",
+    "--deterministic-ops",
+    "--mlperf",
+    "--wandb",
+    "--tensorboard",
+    "--print-fom",
+    "-v",
+    "--verbose",
+)
+
+
+def test_every_option_of_the_benchmarks_script_is_accepted(data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "cosmo.yaml"
+    config.write_text("mlperf: {org: LBNL, division: closed}\ndata: {name: cosmo, prefetch: 4, batch_size: 4}\n")
+    own = ("--n-train", 4, "--n-valid", 2, "--batch-size", 2, "--n-epochs", 1, "--apply-log", 1, "--lr", 0.01)
+    kinds = ("--dropout", 0, "--hidden-activation", "LeakyReLU", "--optimizer", "SGD", "--seed", 3, "--resume")
+    places = ("--data-dir", data, "--output-dir", tmp_path / "run")
+    values = [word for option in BENCHMARK_VALUES for word in (option, "1")]
+    done = train(1, config, *places, *NETWORK, *own, *kinds, *values, *BENCHMARK_FLAGS)
+    assert done.returncode == 0, done.stderr
+    said = next(line for line in done.stdout.splitlines() if line.startswith("without effect here: "))
+    named = set(said.removeprefix("without effect here: ").partition(" (")[0].split(", "))
+    always = {"-d", "--deterministic-ops", "--tensorboard", "-v", "--verbose"}
+    assert named == {*BENCHMARK_VALUES, *BENCHMARK_FLAGS, "mlperf", "data.prefetch"} - always
+    other = train(1, config, *places, "--optimizer", "Adam")
+    assert other.returncode == 2
+    assert "--optimizer" in other.stderr
+    assert "SGD" in other.stderr

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -15,10 +16,12 @@
 
 #include "gyre/base/error.h"
 #include "gyre/data/formats/example.h"
+#include "gyre/data/image_listing.h"
 #include "gyre/data/loader.h"
 #include "gyre/data/open_samples.h"
 #include "gyre/data/readable_file.h"
 #include "gyre/data/record_set.h"
+#include "gyre/data/sample_subset.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/sgd.h"
 #include "workloads/cosmoflow/symmetry.h"
@@ -39,6 +42,7 @@ std::vector<std::string> tfrecords_in(const fs::path& folder) {
   std::error_code problem;
   for (const auto& entry : fs::directory_iterator(folder, problem)) {
     const std::string name = entry.path().filename().string();
+    if (data::is_hidden(name)) continue;
     if (name.ends_with(".tfrecord") || name.ends_with(".tfrecord.gz")) names.push_back(entry.path().string());
   }
   if (problem) {
@@ -55,7 +59,7 @@ std::vector<std::string> tfrecords_in(const fs::path& folder) {
 }
 
 struct VolumeSet {
-  std::shared_ptr<const data::RecordSet> samples;
+  std::shared_ptr<const data::SampleSet> samples;
   std::string digest;  ///< Of the files.
 };
 
@@ -69,21 +73,22 @@ VolumeSet open_set(const fs::path& folder, std::uint64_t samples, const Recipe& 
                             names.size(), recipe.samples_per_file));
   }
   if (samples > 0) names.resize((samples - 1) / recipe.samples_per_file + 1);
-  const auto set = std::make_shared<data::RecordSet>(
+  std::shared_ptr<const data::SampleSet> set = std::make_shared<data::RecordSet>(
       names, data::open_local_file,
       data::RecordSetOptions{.records_per_file = recipe.samples_per_file, .threads = recipe.threads});
+  if (samples > 0) set = data::first_samples(std::move(set), samples);
   const data::SampleOptions how{.records_per_file = recipe.samples_per_file};
   return {set, fmt::format("{:016x}", data::files_checksum(names, data::open_local_file, *set, how))};
 }
 
 /// The edge of the volumes, from the size of the first one.
-std::int64_t size_of_volumes(const data::RecordSet& set, const NetworkOptions& network) {
-  data::RecordReader reader(set, std::make_shared<data::MemoryBudget>(kMostSampleBytes));
+std::int64_t size_of_volumes(const data::SampleSet& set, const NetworkOptions& network) {
+  const auto reader = set.make_reader(std::make_shared<data::MemoryBudget>(kMostSampleBytes));
   data::StageTimes times;
-  const data::Example example = reader.read_sample(0, times);
+  const data::Example example = reader->read_sample(0, times);
   const data::Feature* feature = example.find("x");
   if (feature == nullptr || feature->kind() != data::FeatureKind::kBytes || feature->bytes().size() != 1) {
-    throw Error(ErrorCode::kCorruptData, fmt::format("{}: no bytes named 'x'", reader.position()));
+    throw Error(ErrorCode::kCorruptData, fmt::format("{}: no bytes named 'x'", reader->position()));
   }
   const std::uint64_t bytes = feature->bytes().front().size();
   const auto per_voxel = static_cast<std::uint64_t>(network.channels) * sizeof(std::int16_t);
@@ -91,8 +96,8 @@ std::int64_t size_of_volumes(const data::RecordSet& set, const NetworkOptions& n
   const auto size = static_cast<std::int64_t>(std::lround(std::cbrt(static_cast<double>(voxels))));
   if (static_cast<std::uint64_t>(size * size * size) * per_voxel != bytes) {
     throw Error(ErrorCode::kCorruptData,
-                fmt::format("{}: 'x' has {} bytes, which is not a cube of {} int16 values per voxel", reader.position(),
-                            bytes, network.channels));
+                fmt::format("{}: 'x' has {} bytes, which is not a cube of {} int16 values per voxel",
+                            reader->position(), bytes, network.channels));
   }
   return size;
 }
@@ -228,6 +233,9 @@ void announce(const Recipe& recipe, const CosmoflowTask& task, const train::Epoc
       recipe.batch_size, recipe.momentum, schedule.peak,
       schedule.warmup_epochs > 0 ? fmt::format(" from {} over {} epochs", schedule.base, schedule.warmup_epochs) : "",
       recipe.seed, recipe.output_dir.string());
+  if (!recipe.without_effect.empty()) {
+    fmt::print("without effect here: {} (docs/guide/workloads.md says why)\n", fmt::join(recipe.without_effect, ", "));
+  }
   std::fflush(stdout);
 }
 
@@ -243,8 +251,8 @@ training::Outcome run_training(Recipe recipe, train::GradientExchange& exchange)
   const auto valid_set = open_set(recipe.data_dir / "validation", recipe.n_valid, recipe, "n_valid");
   if (recipe.network.size == 0) recipe.network.size = size_of_volumes(*train_set.samples, recipe.network);
   check_network(recipe.network);
-  const std::uint64_t n_train = recipe.n_train > 0 ? recipe.n_train : train_set.samples->count();
-  const std::uint64_t n_valid = recipe.n_valid > 0 ? recipe.n_valid : valid_set.samples->count();
+  const std::uint64_t n_train = train_set.samples->count();
+  const std::uint64_t n_valid = valid_set.samples->count();
   data::Loader train(train_set.samples, fields_of(recipe),
                      loader_options(recipe, n_train, data::Shuffling::kFull, exchange));
   data::Loader valid(valid_set.samples, fields_of(recipe),

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <string>
+#include <vector>
 
 #include "gyre/base/error.h"
 #include "gyre/base/parse.h"
@@ -39,7 +41,37 @@ struct Given {
   std::optional<std::int64_t> kernel_size, conv_size, fc1_size, fc2_size;
   std::optional<double> dropout, l2, lr, target_mae;
   std::optional<int> apply_log;
-  bool distributed = false, talk = false;  // Of the benchmark's own script; they change nothing here.
+  std::optional<std::string> activation, optimizer;
+  std::vector<CLI::Option*> without_effect;
+};
+
+/// Options of the benchmark's own script. What some of them ask for is always done, the others have no effect.
+struct BenchmarkOption {
+  const char* name;
+  bool takes_value;
+  bool always_done;
+  const char* help;
+};
+constexpr std::array kBenchmarkOptions = {
+    BenchmarkOption{"-d,--distributed", false, true, "The launcher says so"},
+    BenchmarkOption{"-v", false, true, "See --verbose"},
+    BenchmarkOption{"--tensorboard", false, true, "Always done"},
+    BenchmarkOption{"--deterministic-ops", false, true, "Always so"},
+    BenchmarkOption{"--run-tag", true, false, "Of Weights & Biases"},
+    BenchmarkOption{"--wandb", false, false, "Nothing is sent to Weights & Biases"},
+    BenchmarkOption{"--mlperf", false, false, "No MLPerf log is written"},
+    BenchmarkOption{"--print-fom", false, false, "The loss is in each epoch's line"},
+    BenchmarkOption{"--stage-dir", true, false, "Nothing is copied; the loader reads ahead"},
+    BenchmarkOption{"--n-parallel-reads", true, false, "See --threads"},
+    BenchmarkOption{"--prefetch", true, false, "See --memory-budget"},
+    BenchmarkOption{"--gpu", true, false, "Trains on CPUs"},
+    BenchmarkOption{"--rank-gpu", false, false, "Trains on CPUs"},
+    BenchmarkOption{"--amp", false, false, "Computes in float32"},
+    BenchmarkOption{"--intra-threads", true, false, "OMP_NUM_THREADS says how many"},
+    BenchmarkOption{"--inter-threads", true, false, "OMP_NUM_THREADS says how many"},
+    BenchmarkOption{"--omp-num-threads", true, false, "Set OMP_NUM_THREADS"},
+    BenchmarkOption{"--kmp-blocktime", true, false, "Set KMP_BLOCKTIME"},
+    BenchmarkOption{"--kmp-affinity", true, false, "Set KMP_AFFINITY"},
 };
 
 template <typename T>
@@ -92,16 +124,33 @@ void add_recipe(CLI::App& app, Given& given, Recipe& recipe) {
       ->check(rate);
   app.add_option("--seed", recipe.seed, "Seed of the initial weights, dropout and the order of samples")
       ->capture_default_str();
-  app.add_flag("-d,--distributed", given.distributed, "Accepted for scripts of the benchmark, without effect");
-  app.add_flag("-v", given.talk, "The same: see --verbose");
   app.add_option("--verbose", recipe.verbose, "0: nothing, 1: progress bar, 2: one line per epoch")
       ->check(CLI::Range(0, 2))
+      ->expected(0, 1)  // The benchmark's is a flag.
       ->capture_default_str();
   training::add_consistency_option(app, recipe.consistency);
   app.add_flag("--check-replicas", recipe.check_replicas, "Compare the ranks' parameters after each step");
 }
 
+void add_benchmarks_own(CLI::App& app, Given& given) {
+  constexpr const char* kGroup = "Accepted for scripts of the benchmark, without effect";
+  for (const BenchmarkOption& own : kBenchmarkOptions) {
+    CLI::Option* const option = own.takes_value ? app.add_option(own.name, own.help) : app.add_flag(own.name, own.help);
+    option->group(kGroup);
+    if (!own.always_done) given.without_effect.push_back(option);
+  }
+  app.add_option("--hidden-activation", given.activation, "LeakyReLU, the only one here")
+      ->check(CLI::IsMember({"LeakyReLU"}))
+      ->group(kGroup);
+  app.add_option("--optimizer", given.optimizer, "SGD, the only one here")
+      ->check(CLI::IsMember({"SGD"}))
+      ->group(kGroup);
+}
+
 void merge(const Given& given, Recipe& recipe) {
+  for (const CLI::Option* option : given.without_effect) {
+    if (option->count() > 0) recipe.without_effect.push_back(option->get_name());
+  }
   if (!given.data_dir.empty()) recipe.data_dir = given.data_dir;
   if (!given.output_dir.empty()) recipe.output_dir = given.output_dir;
   if (!given.memory_budget.empty()) recipe.memory_budget_bytes = parse_bytes(given.memory_budget, "--memory-budget");
@@ -134,6 +183,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   add_places(app, given, recipe);
   add_data(app, given, recipe);
   add_recipe(app, given, recipe);
+  add_benchmarks_own(app, given);
   const auto ended = cli::parse_program_options(app, argc, argv, [&] {
     try {
       if (!given.config.empty()) read_config(given.config, recipe);

@@ -95,7 +95,13 @@ void read_fields(const Value& section, const Fields& fields) {
   }
 }
 
+/// What files say themselves, and what is always done.
 void ignore(const Value& /*value*/) {}
+
+/// What this program has no use for, and changes no result.
+std::function<void(const Value&)> without_effect(Recipe& recipe) {
+  return [&recipe](const Value& value) { recipe.without_effect.push_back(value.name()); };
+}
 
 /// [128, 128, 128, 4]
 void read_shape(const Value& value, NetworkOptions& network) {
@@ -129,12 +135,11 @@ void read_data(const Value& section, Recipe& recipe) {
                          [](const Value& v) {
                            if (!v.flag()) v.refuse("is false; the training samples are always shuffled");
                          }},
-                        {"stage_dir", [](const Value& v) { v.refuse("is not supported: copy the data there first"); }},
-                        // What files say themselves, and how tf.data reads them.
                         {"compression", ignore},
-                        {"prefetch", ignore},
-                        {"n_parallel_reads", ignore},
-                        {"shuffle_buffer_size", ignore}});
+                        {"stage_dir", without_effect(recipe)},
+                        {"prefetch", without_effect(recipe)},
+                        {"n_parallel_reads", without_effect(recipe)},
+                        {"shuffle_buffer_size", without_effect(recipe)}});
 }
 
 void read_model(const Value& section, Recipe& recipe) {
@@ -174,6 +179,20 @@ void read_schedule(const Value& section, Recipe& recipe) {
                          }}});
 }
 
+/// `optimizer.lr` counts where there is no schedule, and stays as it is.
+void read_optimizer(const Value& section, Recipe& recipe, bool scheduled) {
+  read_fields(section, {{"name", [](const Value& v) { v.require({"SGD"}); }},
+                        {"momentum", [&](const Value& v) { recipe.momentum = v.number(0); }},
+                        {"lr", [&](const Value& v) {
+                           const double rate = v.number(0);
+                           if (scheduled) return recipe.without_effect.push_back(v.name());
+                           recipe.base_lr = rate;
+                           recipe.scaling = Scaling::kNone;
+                           recipe.n_warmup_epochs = 0;
+                           recipe.decay_schedule.clear();
+                         }}});
+}
+
 void read_training(const Value& section, Recipe& recipe) {
   read_fields(section, {{"loss", [](const Value& v) { v.require({"mse"}); }},
                         {"metrics", ignore},
@@ -200,19 +219,14 @@ void read_config(const std::filesystem::path& path, Recipe& recipe) {
   const std::string file = path.string();
   try {
     const YAML::Node root = YAML::Load(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    read_fields(Value(file, "", root),
-                {{"output_dir", [&](const Value& v) { recipe.output_dir = v.text(); }},
-                 {"mlperf", ignore},
-                 {"data", [&](const Value& v) { read_data(v, recipe); }},
-                 {"model", [&](const Value& v) { read_model(v, recipe); }},
-                 {"optimizer",
-                  [&](const Value& v) {
-                    read_fields(v, {{"name", [](const Value& name) { name.require({"SGD"}); }},
-                                    {"momentum", [&](const Value& momentum) { recipe.momentum = momentum.number(0); }},
-                                    {"lr", ignore}});  // The schedule sets it.
-                  }},
-                 {"lr_schedule", [&](const Value& v) { read_schedule(v, recipe); }},
-                 {"train", [&](const Value& v) { read_training(v, recipe); }}});
+    const bool scheduled = root.IsMap() && root["lr_schedule"].IsDefined();
+    read_fields(Value(file, "", root), {{"output_dir", [&](const Value& v) { recipe.output_dir = v.text(); }},
+                                        {"mlperf", without_effect(recipe)},
+                                        {"data", [&](const Value& v) { read_data(v, recipe); }},
+                                        {"model", [&](const Value& v) { read_model(v, recipe); }},
+                                        {"optimizer", [&](const Value& v) { read_optimizer(v, recipe, scheduled); }},
+                                        {"lr_schedule", [&](const Value& v) { read_schedule(v, recipe); }},
+                                        {"train", [&](const Value& v) { read_training(v, recipe); }}});
   } catch (const YAML::Exception& error) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{}:{}: {}", file, error.mark.line + 1, error.msg));
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "workloads/cosmoflow/model.h"
 #include "workloads/training/checkpoint_options.h"
@@ -46,6 +47,8 @@ struct Recipe : training::CheckpointOptions {
   int verbose = 1;
   std::string consistency = "sync";  ///< See params::parse_consistency().
   bool check_replicas = false;
+  /// What the configuration or the command line says and this program has no use for, by name: mlperf, data.prefetch, …
+  std::vector<std::string> without_effect{};
 };
 
 /// The rate after the warm-up.
