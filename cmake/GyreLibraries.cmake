@@ -1,4 +1,4 @@
-# What programs of others link: libgyre and libgyre_train as shared libraries, and how find_package and pkg-config find them.
+# What programs of others link: libgyre, libgyre_models and libgyre_train as shared libraries, and how find_package and pkg-config find them.
 # The libraries are made of the same objects as the static targets (docs/adr/0049); package/*.map says which names they show.
 # A version 0.N may change what 0.M promised, so both numbers are in the libraries' names.
 set(gyre_abi_version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
@@ -46,14 +46,15 @@ gyre_shared_library(gyre
   LINK fmt::fmt spdlog::spdlog PkgConfig::XXHASH PkgConfig::ISAL PkgConfig::HWY OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
 set(gyre_public_folders engine)
 if(GYRE_WITH_TORCH)
+  gyre_shared_library(gyre_models MAP exports_models.map OBJECTS models network_layers LINK gyre_shared Torch::Torch fmt::fmt)
   gyre_shared_library(gyre_train MAP exports_train.map OBJECTS train checkpoint data_timeline LINK gyre_shared Torch::Torch fmt::fmt spdlog::spdlog)
   # The user's torch: beside the package where that is a wheel, else the one that the build used.
   if(SKBUILD)
-    set_target_properties(gyre_train_shared PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
+    set_target_properties(gyre_models_shared gyre_train_shared PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
   else()
-    set_target_properties(gyre_train_shared PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    set_target_properties(gyre_models_shared gyre_train_shared PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   endif()
-  list(APPEND gyre_public_folders train)
+  list(APPEND gyre_public_folders models train)
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" gyre_torch_release "${Torch_VERSION}")
 endif()
 

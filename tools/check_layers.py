@@ -26,6 +26,7 @@ LEVELS = {
     "params": 4,
     "store": 4,
     "jobs": 5,
+    "models": 5,
     "train": 5,
 }
 # Lower levels that a folder must do without all the same: data knows nothing of networks, and the job service starts
@@ -37,7 +38,7 @@ ROOMS = {"jobs": ("spec", "catalog", "scheduler", "agent", "drivers", "api", "cl
 OUTER_ROOMS = {"apps", "workloads", "python", "bench", "fuzz", "tests", "examples"}
 # Tests that stand in tests/ because they are run against several back ends, and yet are one folder's own.
 OWN_TESTS = {"tests/conformance": "gyre/group"}
-MAY_INCLUDE_TORCH = ("gyre/train/", "workloads/", "bench/", "examples/", "tests/")
+MAY_INCLUDE_TORCH = ("gyre/models/", "gyre/train/", "workloads/", "bench/", "examples/", "tests/")
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -70,7 +71,7 @@ def include_problem(path: Path, included: str, quoted: bool) -> str | None:
     """What is wrong with one #include of the file at `path`."""
     place = path.as_posix()
     if TORCH_HEADER.match(included) and not place.startswith(MAY_INCLUDE_TORCH):
-        return "libtorch's headers are for gyre/train, workloads, bench, examples and tests only"
+        return "libtorch's headers are for gyre/models, gyre/train, workloads, bench, examples and tests only"
     target = Path(included)
     room = target.parts[0]
     if room != "gyre" and room not in OUTER_ROOMS:

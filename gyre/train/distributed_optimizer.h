@@ -11,22 +11,6 @@
 
 namespace gyre::train {
 
-/// The parameters of a torch::nn::Module by their names, in the order in which they were registered.
-template <typename Module>
-NamedTensors named_parameters(const Module& module) {
-  NamedTensors parameters;
-  for (const auto& item : module.named_parameters()) parameters.push_back({item.key(), item.value()});
-  return parameters;
-}
-
-/// The parameters and then the buffers (the running means of batch normalisation, say) of a torch::nn::Module.
-template <typename Module>
-NamedTensors named_tensors(const Module& module) {
-  NamedTensors tensors = named_parameters(module);
-  for (const auto& item : module.named_buffers()) tensors.push_back({item.key(), item.value()});
-  return tensors;
-}
-
 template <typename Module>
 concept HasNamedTensors = requires(const Module& module) {
   module.named_parameters();

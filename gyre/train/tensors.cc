@@ -70,16 +70,6 @@ std::vector<std::span<float>> values_of(const NamedTensors& tensors) {
   return values;
 }
 
-void glorot_uniform(const at::Tensor& weight, Random& random) {
-  GYRE_CHECK((weight.dim() >= 2 && weight.is_contiguous() && weight.scalar_type() == at::kFloat));
-  const std::int64_t window = weight.numel() / (weight.size(0) * weight.size(1));
-  const auto fans = static_cast<double>((weight.size(0) + weight.size(1)) * window);
-  const auto limit = static_cast<float>(std::sqrt(6.0 / fans));
-  const std::span<float> values(static_cast<float*>(weight.mutable_data_ptr()),
-                                static_cast<std::size_t>(weight.numel()));
-  for (float& value : values) value = random.uniform(-limit, limit);
-}
-
 void add_to_checkpoint(Checkpoint& checkpoint, const NamedTensors& tensors) {
   for (const NamedTensor& named : tensors) checkpoint.tensors.push_back(view_of(named));
 }

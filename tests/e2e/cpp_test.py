@@ -29,7 +29,9 @@ from running_job import StartJob
 BUILD = ROOT / "build" / "release"
 PACKAGE, SUBDIRECTORY = re.findall(r"```cmake\n(.*?)```", GUIDE, re.DOTALL)
 (PKG_CONFIG,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+NETWORK_PROGRAM = re.findall(r"```cpp\n(#include <gyre/models/.*?)```", GUIDE, re.DOTALL)[0]
 AVERAGE = "add_executable(average average.cc)\ntarget_link_libraries(average PRIVATE gyre::gyre)\n"
+NETWORK = "add_executable(network network.cc)\ntarget_link_libraries(network PRIVATE gyre::models)\n"
 # What the compiler may read beside our headers: the standard library's, the system's and its own.
 SYSTEM_HEADERS = re.compile(
     r"/usr/lib/gcc|/usr/include/(c\+\+|linux|asm-generic|[a-z0-9_]+-linux-gnu)/|/usr/include/[a-z0-9_-]+\.h$"
@@ -76,12 +78,14 @@ def test_both_programs_build_with_gyre_as_a_subdirectory(fixed_folder: Path, sta
 
 
 def test_both_programs_build_with_find_package(fixed_folder: Path, prefix: Path, start_job: StartJob) -> None:
-    files = {"CMakeLists.txt": PACKAGE + AVERAGE, "average.cc": README_PROGRAM, "train.cc": LIBTORCH_PROGRAM}
+    files = {"CMakeLists.txt": PACKAGE + AVERAGE + NETWORK, "average.cc": README_PROGRAM, "train.cc": LIBTORCH_PROGRAM}
+    files["network.cc"] = NETWORK_PROGRAM
     # libtorch's headers take half a minute.
     definitions = (f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
     programs = build_with_cmake(write(fixed_folder / "package", files), *definitions)
     averages_on_two_ranks(start_job, programs / "average")
     assert fitted_the_same(runs_on_two_ranks(start_job, programs / "train"))
+    assert output_of([str(programs / "network")], fixed_folder) == "25557032 parameters, logits [2, 1000]\n"
 
 
 def test_a_program_builds_with_pkg_config(fixed_folder: Path, prefix: Path, start_job: StartJob) -> None:
@@ -119,8 +123,11 @@ def test_gyre_config_without_libraries_says_what_makes_them(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        ("COMPONENTS train", "gyre::train needs a Python with torch 2.13; name it with -DPython_EXECUTABLE="),
-        ("COMPONENTS data", "there is no component 'data'; there are: gyre, train"),
+        (
+            "COMPONENTS train",
+            "gyre::models and gyre::train need a Python with torch 2.13; name it with -DPython_EXECUTABLE=",
+        ),
+        ("COMPONENTS data", "there is no component 'data'; there are: gyre, models, train"),
         ("9.9", "version: 0.1.0"),
     ],
 )
@@ -141,8 +148,10 @@ def test_installed_headers_need_nothing_that_is_not_installed(tmp_path: Path, pr
     headers = [path.relative_to(prefix / "include").as_posix() for path in (prefix / "include").rglob("*.h")]
     assert "gyre/engine/runtime.h" in headers
     assert "gyre/train/distributed_optimizer.h" in headers
+    assert "gyre/models/network.h" in headers
     assert not [header for header in headers if "/internal/" in header or "_test_support" in header]
-    without_torch = [header for header in headers if not header.startswith("gyre/train/")]
+    with_torch = ("gyre/train/", "gyre/models/network.h")
+    without_torch = [header for header in headers if not header.startswith(with_torch)]
     source = tmp_path / "all.cc"
     source.write_text("".join(f'#include "{header}"\n' for header in without_torch))
     rule = output_of(["g++", "-std=c++20", "-M", f"-I{prefix / 'include'}", str(source)], tmp_path)
@@ -155,7 +164,8 @@ def test_installed_headers_need_nothing_that_is_not_installed(tmp_path: Path, pr
         for name in re.findall(r"^#include <([^>]+)>", (prefix / "include" / header).read_text(), re.MULTILINE)
         if "." in name
     }
-    assert named == {"poll.h", "sys/types.h", "ATen/core/Tensor.h", "torch/optim/optimizer.h"}
+    torchs = {"ATen/core/Tensor.h", "torch/nn/module.h", "torch/optim/optimizer.h"}
+    assert named == {"poll.h", "sys/types.h", *torchs}
 
 
 def exported(library: Path) -> set[str]:
@@ -165,9 +175,9 @@ def exported(library: Path) -> set[str]:
     return {re.split(r"\(|\[abi|@", name)[0] for name in names if name.partition("@")[0] != "GYRE_0.1"}
 
 
-def defined(folder: str) -> set[str]:
-    """The functions of one folder's static library."""
-    library = BUILD / "gyre" / folder / f"libgyre_{folder}.a"
+def defined(folder: str, library_name: str = "") -> set[str]:
+    """The functions of a folder's static library, which has its name unless it has another one."""
+    library = BUILD / "gyre" / folder / f"libgyre_{library_name or folder}.a"
     lines = output_of(["nm", "-C", "--defined-only", "--extern-only", str(library)], ROOT).splitlines()
     return {re.split(r"\(|\[abi", line.split(" T ")[1])[0] for line in lines if " T " in line}
 
@@ -199,3 +209,15 @@ def test_libgyre_shows_what_its_headers_declare_and_nothing_else(prefix: Path) -
     assert extra == {"gyre::xxh3_64", "gyre::collectives::server_block_bytes"}, "libgyre_train needs these"
     train = exported(prefix / "lib" / "libgyre_train.so.0.1")
     assert not [name for name in train if "gyre::train::" not in name]
+
+
+def test_libgyre_models_shows_what_its_headers_declare_and_nothing_else(prefix: Path) -> None:
+    shown = exported(prefix / "lib" / "libgyre_models.so.0.1")
+    headers = "\n".join(path.read_text() for path in (prefix / "include" / "gyre" / "models").rglob("*.h"))
+    functions = defined("models") | defined("models", "network_layers")
+    wanted = {name for name in functions if "::internal::" not in name and declared_in(headers, name)}
+    wanted = {name for name in wanted if name.startswith("gyre::models::")}
+    assert {name for name in shown if " for " not in name} == wanted
+    assert {name for name in shown if " for " in name} == {
+        f"{what} for gyre::models::Network" for what in ("typeinfo", "typeinfo name", "vtable")
+    }

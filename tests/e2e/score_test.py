@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 from gyre.core import _core
-from gyre.models import load_model
 from safetensors.torch import load_file
+
+from gyre.models import load_model
 
 IMAGES = 34  # No multiple of any batch below.
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

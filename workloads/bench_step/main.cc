@@ -19,14 +19,17 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/models/cifar10_cnn.h"
+#include "gyre/models/cosmoflow.h"
+#include "gyre/models/network.h"
+#include "gyre/models/resnet.h"
+#include "gyre/models/vgg16.h"
 #include "gyre/train/distributed_optimizer.h"
 #include "gyre/train/libtorch_version.h"
-#include "workloads/bench_step/models.h"
 
 namespace {
 
 using namespace gyre;
-using namespace gyre::bench_step;
 
 struct Options {
   std::string model;
@@ -49,37 +52,50 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--fewest-rounds", options.fewest_rounds)->check(CLI::PositiveNumber);
 }
 
+models::Layers layers_of(const Options& options) {
+  const std::int64_t size = options.image_size;
+  const std::int64_t classes = options.outputs;
+  if (options.model == "resnet50") return models::resnet({.classes = classes});
+  if (options.model == "resnet101") return models::resnet({.depth = 101, .classes = classes});
+  if (options.model == "vgg16") return models::vgg16({.image_size = size, .classes = classes});
+  if (options.model == "cifar10") return models::cifar10_cnn({.image_size = size, .classes = classes});
+  if (options.model == "cosmoflow") return models::cosmoflow({.size = size, .targets = classes});
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no model '{}'", options.model));
+}
+
+std::vector<std::int64_t> input_shape(const Options& options) {
+  const std::int64_t size = options.image_size;
+  if (options.model == "cosmoflow") return {options.batch_size, 4, size, size, size};
+  return {options.batch_size, 3, size, size};
+}
+
 /// A network with its optimizer, which exchanges where there is a runtime to exchange through.
 class Trained {
  public:
-  Trained(const Options& options, engine::Runtime* exchange_through) {
-    torch::manual_seed(1);  // All ranks start from the same weights.
-    network_ = make_step_model(options.model, options.image_size, options.outputs);
-    sgd_ = std::make_unique<torch::optim::SGD>(network_->parameters(),
-                                               torch::optim::SGDOptions(kLearningRate).momentum(kMomentum));
+  Trained(const Options& options, engine::Runtime* exchange_through)
+      : network_(layers_of(options), 1),  // All ranks start from the same weights.
+        sgd_(network_.parameters(), torch::optim::SGDOptions(kLearningRate).momentum(kMomentum)) {
     if (exchange_through == nullptr) return;
-    train::NamedTensors parameters;
-    for (const auto& item : network_->named_parameters()) parameters.push_back({item.key(), item.value()});
-    distributed_ = std::make_unique<train::DistributedOptimizer>(*sgd_, parameters, *exchange_through);
+    distributed_ = std::make_unique<train::DistributedOptimizer>(sgd_, network_, *exchange_through);
   }
 
   void step(const at::Tensor& inputs, const at::Tensor& targets) {
     if (distributed_) {
       distributed_->zero_grad();
     } else {
-      sgd_->zero_grad();
+      sgd_.zero_grad();
     }
-    torch::nn::functional::cross_entropy(network_->forward(inputs), targets).backward();
+    torch::nn::functional::cross_entropy(network_.forward(inputs), targets).backward();
     if (distributed_) {
       distributed_->step();
     } else {
-      sgd_->step();
+      sgd_.step();
     }
   }
 
   std::size_t size_bytes() const {
     std::size_t size = 0;
-    for (const at::Tensor& parameter : network_->parameters()) size += parameter.nbytes();
+    for (const at::Tensor& parameter : network_.parameters()) size += parameter.nbytes();
     return size;
   }
 
@@ -87,8 +103,8 @@ class Trained {
   static constexpr double kLearningRate = 1e-3;
   static constexpr double kMomentum = 0.9;
 
-  torch::nn::Sequential network_;
-  std::unique_ptr<torch::optim::SGD> sgd_;
+  models::Network network_;
+  torch::optim::SGD sgd_;
   std::unique_ptr<train::DistributedOptimizer> distributed_;
 };
 
@@ -147,7 +163,7 @@ nlohmann::json measure(engine::Runtime& runtime, const Options& options) {
   Trained alone(options, nullptr);
   Trained together(options, &runtime);
   torch::manual_seed(std::uint64_t{100} + static_cast<std::uint64_t>(runtime.rank()));
-  const at::Tensor inputs = at::randn(input_shape(options.model, options.batch_size, options.image_size));
+  const at::Tensor inputs = at::randn(input_shape(options));
   const at::Tensor targets = at::randint(options.outputs, {options.batch_size}, at::kLong);
   // All ranks begin a step together, and it is over when the last of them has ended it.
   const auto take_step = [&](Trained& trained, Costs& costs) {

@@ -15,11 +15,11 @@
 #include "gyre/data/image_augmentation.h"
 #include "gyre/data/loader.h"
 #include "gyre/data/sampler.h"
+#include "gyre/models/cifar10_cnn.h"
+#include "gyre/models/network.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/rmsprop.h"
 #include "workloads/cifar10/image_data.h"
-#include "workloads/cifar10/model.h"
-#include "workloads/training/dropout.h"
 
 namespace gyre::cifar10 {
 namespace {
@@ -32,16 +32,20 @@ constexpr std::uint64_t kMemoryBudgetBytes = std::uint64_t{1} << 30;  // Of each
 class Cifar10Task final : public training::Task {
  public:
   Cifar10Task(const Options& options, std::int64_t classes)
-      : options_(options), classes_(classes), network_(options.seed, options.image_size, classes) {}
+      : options_(options),
+        classes_(classes),
+        network_(models::cifar10_cnn({.image_size = options.image_size, .classes = classes}), options.seed),
+        parameters_(train::named_parameters(network_)) {}
 
-  const train::NamedTensors& parameters() const override { return network_.parameters(); }
+  const train::NamedTensors& parameters() const override { return parameters_; }
   const train::NamedTensors& buffers() const override { return none_; }
   std::span<const std::string_view> metrics() const override { return kMetrics; }
 
   std::vector<double> train(const data::Batch& batch, std::uint64_t step, double scale) override {
     const data::Augmentation augmentation{.flip = options_.flip, .shift = options_.shift, .seed = options_.seed};
     const auto [images, labels] = make_batch(batch, options_.image_size, classes_, augmentation, batch.wait().epoch);
-    const training::DropoutKey dropout{options_.seed, step, batch.samples().first_position};
+    const models::DropoutKey dropout{options_.seed, step, batch.samples().first_position};
+    network_.train();
     const at::Tensor scores = at::log_softmax(network_.forward(images, &dropout), 1);
     const at::Tensor loss = at::nll_loss(scores, labels, {}, at::Reduction::Sum);
     (loss * scale).backward();
@@ -50,7 +54,8 @@ class Cifar10Task final : public training::Task {
 
   std::vector<double> evaluate(const data::Batch& batch) override {
     const auto [images, labels] = make_batch(batch, options_.image_size, classes_, {}, 0);
-    const at::Tensor scores = at::log_softmax(network_.forward(images, nullptr), 1);
+    network_.eval();
+    const at::Tensor scores = at::log_softmax(network_.forward(images), 1);
     return metrics_of(at::nll_loss(scores, labels, {}, at::Reduction::Sum), scores, labels);
   }
 
@@ -62,7 +67,8 @@ class Cifar10Task final : public training::Task {
 
   const Options& options_;
   const std::int64_t classes_;
-  Cifar10Cnn network_;
+  models::Network network_;
+  train::NamedTensors parameters_;
   train::NamedTensors none_;
 };
 
@@ -135,9 +141,9 @@ void check_ranks(const Options& options, const train::GradientExchange& exchange
   if (options.play_ranks > 1 && options.every_rank_all_images) {
     throw Error(ErrorCode::kInvalidArgument, "--play-ranks divides the images among ranks; --compat smarker does not");
   }
-  if (options.batch_size * static_cast<std::uint64_t>(ranks) > training::kMostPositions) {
+  if (options.batch_size * static_cast<std::uint64_t>(ranks) > models::kMostPositions) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("a global batch of {} x {} images is more than {}", ranks,
-                                                         options.batch_size, training::kMostPositions));
+                                                         options.batch_size, models::kMostPositions));
   }
 }
 

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/base/random.h"
 #include "gyre/data/formats/cifar10_images.h"
+#include "gyre/models/cifar10_cnn.h"
+#include "gyre/models/network.h"
 #include "gyre/train/checkpoint.h"
 #include "gyre/train/gradient_exchange.h"
-#include "workloads/cifar10/model.h"
 
 namespace gyre::cifar10 {
 namespace {
@@ -75,32 +77,9 @@ class TrainingTest : public testing::Test {
   fs::path folder_;
 };
 
-TEST(Network, has_the_published_parameters) {
-  const Cifar10Cnn network(1);
-  std::int64_t total = 0;
-  for (const auto& [name, tensor] : network.parameters()) total += tensor.numel();
-  EXPECT_EQ(total, 1'250'858);
-  EXPECT_EQ(network.parameters().size(), 12U);
-  EXPECT_EQ(network.parameters()[8].tensor.numel() + network.parameters()[9].tensor.numel(), 1'180'160);
-  EXPECT_EQ(network.forward(at::zeros({2, 3, 32, 32}), nullptr).sizes(), (std::vector<std::int64_t>{2, 10}));
-}
-
 TEST(Network, starts_from_the_same_bits_everywhere) {
-  EXPECT_EQ(train::hash_tensors(Cifar10Cnn(1).parameters()), 14699801031716918201U);
-  EXPECT_NE(train::hash_tensors(Cifar10Cnn(2).parameters()), train::hash_tensors(Cifar10Cnn(1).parameters()));
-}
-
-TEST(Network, dropout_depends_on_the_place_in_the_global_batch_and_not_on_the_rank) {
-  const auto mask = [](std::int64_t samples, std::uint64_t first, std::uint64_t step) {
-    return training::dropout_mask(samples, 512, 128, 2, {.seed = 1, .step = step, .first_position = first});
-  };
-  const at::Tensor whole = mask(6, 0, 5);
-  EXPECT_TRUE(at::equal(whole.narrow(0, 0, 2), mask(2, 0, 5)));
-  EXPECT_TRUE(at::equal(whole.narrow(0, 2, 4), mask(4, 2, 5)));
-  EXPECT_FALSE(at::equal(whole, mask(6, 0, 6)));
-  EXPECT_NEAR(mask(100, 0, 0).mean().item<double>(), 1.0, 0.02);
-  const at::Tensor quarter = training::dropout_mask(100, 512, 64, 0, {.seed = 1, .step = 0, .first_position = 0});
-  EXPECT_NEAR(quarter.eq(0).to(at::kDouble).mean().item<double>(), 0.25, 0.01);
+  const models::Network network(models::cifar10_cnn({}), 1);
+  EXPECT_EQ(train::hash_tensors(train::named_parameters(network)), 14699801031716918201U);
 }
 
 TEST_F(TrainingTest, learns_and_stops_at_the_target) {

@@ -22,6 +22,7 @@
 #include "gyre/data/readable_file.h"
 #include "gyre/data/record_set.h"
 #include "gyre/data/sample_subset.h"
+#include "gyre/models/network.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/sgd.h"
 #include "workloads/cosmoflow/symmetry.h"
@@ -82,7 +83,7 @@ VolumeSet open_set(const fs::path& folder, std::uint64_t samples, const Recipe& 
 }
 
 /// The edge of the volumes, from the size of the first one.
-std::int64_t size_of_volumes(const data::SampleSet& set, const NetworkOptions& network) {
+std::int64_t size_of_volumes(const data::SampleSet& set, const models::CosmoflowOptions& network) {
   const auto reader = set.make_reader(std::make_shared<data::MemoryBudget>(kMostSampleBytes));
   data::StageTimes times;
   const data::Example example = reader->read_sample(0, times);
@@ -125,9 +126,10 @@ struct Samples {
 
 class CosmoflowTask final : public training::Task {
  public:
-  explicit CosmoflowTask(const Recipe& recipe) : recipe_(recipe), network_(recipe.network, recipe.seed) {}
+  CosmoflowTask(const Recipe& recipe, const models::Layers& layers)
+      : recipe_(recipe), network_(layers, recipe.seed), parameters_(train::named_parameters(network_)) {}
 
-  const train::NamedTensors& parameters() const override { return network_.parameters(); }
+  const train::NamedTensors& parameters() const override { return parameters_; }
   const train::NamedTensors& buffers() const override { return none_; }
   std::span<const std::string_view> metrics() const override { return kMetrics; }
 
@@ -135,7 +137,8 @@ class CosmoflowTask final : public training::Task {
     const auto [stored, targets] = samples_of(batch);
     const auto samples = std::span(batch.samples().samples).first(batch.samples().counted);
     const at::Tensor volumes = recipe_.augment ? turned_at_random(stored, samples, recipe_.seed, step) : stored;
-    const training::DropoutKey dropout{recipe_.seed, step, batch.samples().first_position};
+    const models::DropoutKey dropout{recipe_.seed, step, batch.samples().first_position};
+    network_.train();
     const at::Tensor answers = network_.forward(volumes, &dropout);
     const at::Tensor loss = (answers - targets).square().mean(1).sum();
     (loss * scale).backward();
@@ -144,13 +147,14 @@ class CosmoflowTask final : public training::Task {
 
   std::vector<double> evaluate(const data::Batch& batch) override {
     const auto [volumes, targets] = samples_of(batch);
-    return metrics_of(network_.forward(volumes, nullptr), targets);
+    network_.eval();
+    return metrics_of(network_.forward(volumes), targets);
   }
 
  private:
   Samples samples_of(const data::Batch& batch) const {
     const auto count = static_cast<std::int64_t>(batch.samples().counted);
-    const NetworkOptions& network = recipe_.network;
+    const models::CosmoflowOptions& network = recipe_.network;
     const at::Tensor stored =
         at::from_blob(batch.field(kVolume).data(), {count, network.size, network.size, network.size, network.channels});
     const at::Tensor volumes = stored.permute({0, 4, 1, 2, 3});
@@ -166,7 +170,8 @@ class CosmoflowTask final : public training::Task {
   }
 
   const Recipe& recipe_;
-  Network network_;
+  models::Network network_;
+  train::NamedTensors parameters_;
   train::NamedTensors none_;
 };
 
@@ -218,11 +223,9 @@ training::TrainerOptions trainer_options(const Recipe& recipe, const std::string
   return options;
 }
 
-void announce(const Recipe& recipe, const CosmoflowTask& task, const train::EpochSchedule& schedule,
+void announce(const Recipe& recipe, std::int64_t parameters, const train::EpochSchedule& schedule,
               std::uint64_t n_train, std::uint64_t n_valid, int ranks) {
-  std::int64_t parameters = 0;
-  for (const auto& [name, tensor] : task.parameters()) parameters += tensor.numel();
-  const NetworkOptions& network = recipe.network;
+  const models::CosmoflowOptions& network = recipe.network;
   fmt::print("{}: {} training volumes of {}x{}x{}x{}, {} validation volumes, from {}\n", kProgram, n_train,
              network.size, network.size, network.size, network.channels, n_valid, recipe.data_dir.string());
   fmt::print(
@@ -243,26 +246,26 @@ void announce(const Recipe& recipe, const CosmoflowTask& task, const train::Epoc
 
 training::Outcome run_training(Recipe recipe, train::GradientExchange& exchange) {
   const std::uint64_t global_batch = recipe.batch_size * static_cast<std::uint64_t>(exchange.size());
-  if (global_batch > training::kMostPositions) {
+  if (global_batch > models::kMostPositions) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("a global batch of {} x {} volumes is more than {}",
-                                                         exchange.size(), recipe.batch_size, training::kMostPositions));
+                                                         exchange.size(), recipe.batch_size, models::kMostPositions));
   }
   const auto train_set = open_set(recipe.data_dir / "train", recipe.n_train, recipe, "n_train");
   const auto valid_set = open_set(recipe.data_dir / "validation", recipe.n_valid, recipe, "n_valid");
   if (recipe.network.size == 0) recipe.network.size = size_of_volumes(*train_set.samples, recipe.network);
-  check_network(recipe.network);
+  const models::Layers layers = models::cosmoflow(recipe.network);
   const std::uint64_t n_train = train_set.samples->count();
   const std::uint64_t n_valid = valid_set.samples->count();
   data::Loader train(train_set.samples, fields_of(recipe),
                      loader_options(recipe, n_train, data::Shuffling::kFull, exchange));
   data::Loader valid(valid_set.samples, fields_of(recipe),
                      loader_options(recipe, n_valid, data::Shuffling::kNone, exchange));
-  CosmoflowTask task(recipe);
+  CosmoflowTask task(recipe, layers);
   train::Sgd optimizer(decayed(task.parameters(), recipe.l2),
                        {.momentum = recipe.momentum, .convention = train::MomentumConvention::kKeras});
   const train::EpochSchedule schedule = schedule_of(recipe, global_batch);
   if (exchange.rank() == 0 && recipe.verbose > 0) {
-    announce(recipe, task, schedule, n_train, n_valid, exchange.size());
+    announce(recipe, models::parameter_count(layers), schedule, n_train, n_valid, exchange.size());
   }
   training::Trainer trainer(trainer_options(recipe, train_set.digest, exchange.size()), exchange, task, optimizer,
                             schedule, {&train}, valid);

@@ -3,7 +3,6 @@
 #include "workloads/cosmoflow/cosmoflow.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,45 +29,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kSize = 8;
 
-std::int64_t parameters_of(const Network& network) {
-  std::int64_t total = 0;
-  for (const auto& [name, tensor] : network.parameters()) total += tensor.numel();
-  return total;
-}
-
-TEST(CosmoflowNetwork, has_the_published_parameters) {
-  const Network version_1(NetworkOptions{}, 1);
-  EXPECT_EQ(parameters_of(version_1), 8'907'556);
-  EXPECT_EQ(version_1.parameters().size(), 16U);
-  EXPECT_EQ(parameters_of(Network({.kernel_size = 2}, 1)), 5'597'604);
-}
-
-TEST(CosmoflowNetwork, answers_within_its_range_whatever_the_kernel) {
-  for (const std::int64_t kernel : {1, 2, 3, 4}) {
-    const Network network({.size = 8, .convolutions = 3, .conv_size = 4, .kernel_size = kernel}, 1);
-    const at::Tensor answers = network.forward(at::rand({2, 4, 8, 8, 8}) * 1000, nullptr);
-    EXPECT_EQ(answers.sizes(), (std::vector<std::int64_t>{2, 4}));
-    EXPECT_LE(answers.abs().max().item<float>(), 1.2F);
-  }
-}
-
-TEST(CosmoflowNetwork, pads_as_tensorflow_does) {
-  // A kernel of two: padding stands at the end, so a voxel sees itself and its successor, and the last one itself.
-  const Network network({.size = 2, .channels = 1, .convolutions = 1, .conv_size = 1, .kernel_size = 2}, 1);
-  const auto& parameters = network.parameters();
-  const c10::NoGradGuard no_grad;
-  at::Tensor(parameters[0].tensor).fill_(0);
-  at::Tensor(parameters[0].tensor)[0][0][0][0][1] = 1;  // The successor along the last axis.
-  at::Tensor(parameters[2].tensor).fill_(1);
-  at::Tensor(parameters[4].tensor).fill_(0.1 / 64);
-  at::Tensor(parameters[6].tensor).fill_(1);
-  at::Tensor volume = at::zeros({1, 1, 2, 2, 2});
-  volume[0][0][0][0][0] = 100;  // No voxel comes before it: nothing sees it.
-  EXPECT_EQ(network.forward(volume, nullptr).abs().max().item<double>(), 0);
-  volume[0][0][0][0][1] = 0.01;
-  EXPECT_GT(network.forward(volume, nullptr).abs().max().item<double>(), 0);
-}
-
 TEST(CosmoflowSymmetry, a_cube_has_48_and_each_keeps_its_neighbourhoods) {
   const at::Tensor volume = at::arange(2 * 27, at::kFloat).view({2, 3, 3, 3});
   std::set<std::vector<float>> seen;
@@ -88,22 +48,6 @@ TEST(CosmoflowSymmetry, how_a_sample_is_turned_does_not_depend_on_its_batch) {
   const at::Tensor alone = turned_at_random(volumes.narrow(0, 2, 1), std::vector<std::uint64_t>{9}, 1, 5);
   EXPECT_TRUE(at::equal(together[2], alone[0]));
   EXPECT_FALSE(at::equal(together, turned_at_random(volumes, std::vector<std::uint64_t>{7, 8, 9, 10}, 1, 6)));
-}
-
-TEST(CosmoflowNetwork, sizes_that_make_no_network_are_refused) {
-  const auto refusal = [](const NetworkOptions& options) -> std::string {
-    try {
-      check_network(options);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "it was accepted";
-  };
-  EXPECT_THAT(refusal({.size = 48}), HasSubstr("multiple of 32"));
-  EXPECT_THAT(refusal({.dropout = 1.0}), HasSubstr("below 1"));
-  EXPECT_THAT(refusal({.fc1_size = 6}), HasSubstr("multiples of 4"));
-  EXPECT_THAT(refusal({.conv_size = 0}), HasSubstr("conv_size is 0"));
-  EXPECT_THAT(refusal({.size = 4096, .fc1_size = 1 << 20}), HasSubstr("fc1"));
 }
 
 /// Counts that are the larger the larger the four targets are, each in a channel of its own.

@@ -104,7 +104,7 @@ std::function<void(const Value&)> without_effect(Recipe& recipe) {
 }
 
 /// [128, 128, 128, 4]
-void read_shape(const Value& value, NetworkOptions& network) {
+void read_shape(const Value& value, models::CosmoflowOptions& network) {
   const YAML::Node& node = value.node();
   if (!node.IsSequence() || node.size() != 4) value.refuse("has to be a list like [128, 128, 128, 4]");
   std::vector<std::int64_t> sides;
@@ -143,7 +143,7 @@ void read_data(const Value& section, Recipe& recipe) {
 }
 
 void read_model(const Value& section, Recipe& recipe) {
-  NetworkOptions& network = recipe.network;
+  models::CosmoflowOptions& network = recipe.network;
   read_fields(section, {{"name", [](const Value& v) { v.require({"cosmoflow"}); }},
                         {"input_shape", [&](const Value& v) { read_shape(v, network); }},
                         {"kernel_size", [&](const Value& v) { network.kernel_size = v.size(); }},
@@ -247,7 +247,7 @@ std::map<std::string, std::string> result_options(const Recipe& recipe, int rank
                                                 {"decay_schedule", fmt::format("{}", recipe.decay_schedule)},
                                                 {"--seed", fmt::format("{}", recipe.seed)},
                                                 {"ranks", fmt::format("{}", ranks)}};
-  const NetworkOptions& network = recipe.network;
+  const models::CosmoflowOptions& network = recipe.network;
   options["network"] = fmt::format("size {} channels {} conv {}x{} kernel {} fc {} {} out {}", network.size,
                                    network.channels, network.convolutions, network.conv_size, network.kernel_size,
                                    network.fc1_size, network.fc2_size, network.targets);

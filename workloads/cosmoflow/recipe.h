@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "workloads/cosmoflow/model.h"
+#include "gyre/models/cosmoflow.h"
 #include "workloads/training/checkpoint_options.h"
 
 namespace gyre::cosmoflow {
@@ -28,8 +28,8 @@ struct Recipe : training::CheckpointOptions {
 
   bool augment = false;  ///< Each volume turned and mirrored at random, anew in every epoch.
 
-  NetworkOptions network{.size = 0};  ///< size 0: that of the first volume.
-  double l2 = 0;                      ///< Keras' factor of the two hidden dense layers' squared weights.
+  models::CosmoflowOptions network{.size = 0};  ///< size 0: that of the first volume.
+  double l2 = 0;                                ///< Keras' factor of the two hidden dense layers' squared weights.
 
   double momentum = 0.9;
   double base_lr = 0.001;

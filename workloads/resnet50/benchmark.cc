@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gyre/base/clock.h"
+#include "gyre/models/network.h"
 #include "gyre/train/sgd.h"
 #include "workloads/resnet50/resnet50.h"
 
@@ -48,8 +49,9 @@ class Benchmark {
   Benchmark(const Options& options, train::GradientExchange& exchange)
       : options_(options),
         exchange_(exchange),
-        network_(options.network, options.seed),
-        optimizer_(without_decay(network_.parameters()), {.momentum = options.momentum}) {
+        network_(models::resnet(options.network), options.seed),
+        parameters_(train::named_parameters(network_)),
+        optimizer_(without_decay(parameters_), {.momentum = options.momentum}) {
     at::Generator random = at::detail::createCPUGenerator(options.seed);
     const auto count = static_cast<std::int64_t>(options.batch_size);
     images_ = at::randn({count, 3, options.image_size, options.image_size}, random)
@@ -58,8 +60,8 @@ class Benchmark {
   }
 
   double run() {
-    exchange_.attach(network_.parameters());
-    exchange_.broadcast(network_.parameters());
+    exchange_.attach(parameters_);
+    exchange_.broadcast(parameters_);
     const bool leader = exchange_.rank() == 0;
     if (leader) begin();
     for (std::uint64_t i = 0; i < options_.warmup_batches; ++i) step();
@@ -82,13 +84,13 @@ class Benchmark {
 
   void begin() const {
     say(fmt::format("Model: resnet{}{}\nBatch size: {}", options_.network.depth,
-                    options_.network.version == Version::kV1 ? "" : "_v1.5", options_.batch_size));
+                    options_.network.version == models::ResnetVersion::kV1 ? "" : "_v1.5", options_.batch_size));
     say(fmt::format("Number of CPUs: {}\nRunning warmup...", exchange_.size()));
   }
 
   double step() {
     exchange_.zero_gradients();
-    const at::Tensor loss = at::cross_entropy_loss(network_.forward(images_, true), labels_);
+    const at::Tensor loss = at::cross_entropy_loss(network_.forward(images_), labels_);
     loss.backward();
     exchange_.synchronize();
     optimizer_.step(kLearningRate);
@@ -130,7 +132,8 @@ class Benchmark {
 
   const Options& options_;
   train::GradientExchange& exchange_;
-  Network network_;
+  models::Network network_;
+  train::NamedTensors parameters_;
   train::Sgd optimizer_;
   at::Tensor images_;
   at::Tensor labels_;
@@ -140,7 +143,6 @@ class Benchmark {
 }  // namespace
 
 double run_benchmark(const Options& options, train::GradientExchange& exchange) {
-  check_network(options.network);
   check_batch(options.batch_size, options.image_size);
   return Benchmark(options, exchange).run();
 }

@@ -120,7 +120,7 @@ void add_benchmark(CLI::App& app, Options& options, Given& given) {
 }
 
 void merge(const Given& given, Options& options) {
-  options.network.version = given.version == "v1" ? Version::kV1 : Version::kV15;
+  options.network.version = given.version == "v1" ? models::ResnetVersion::kV1 : models::ResnetVersion::kV15;
   options.lines = given.lines == "horovod" ? BenchmarkLines::kHorovod : BenchmarkLines::kTfCnnBenchmarks;
   if (!given.memory_budget.empty()) options.memory_budget_bytes = parse_bytes(given.memory_budget, "--memory-budget");
   if (given.decay_epochs.empty()) return;
@@ -136,10 +136,19 @@ void merge(const Given& given, Options& options) {
 
 }  // namespace
 
+void check_batch(std::uint64_t batch_size, std::int64_t image_size) {
+  constexpr std::int64_t kReduction = 32;  // Along each side: a first convolution, a pooling and three stages halve it.
+  if (batch_size > 1 || image_size > kReduction) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("--batch-size 1 with images of {} pixels leaves batch normalisation one value per channel, "
+                          "which has no variance: use a batch of at least 2, or --image-size {} or more",
+                          image_size, kReduction + 1));
+}
+
 std::map<std::string, std::string> result_options(const Options& options, int ranks) {
   return {{"--batch-size", fmt::format("{}", options.batch_size)},
           {"--depth", fmt::format("{}", options.network.depth)},
-          {"--resnet-version", options.network.version == Version::kV1 ? "v1" : "v1.5"},
+          {"--resnet-version", options.network.version == models::ResnetVersion::kV1 ? "v1" : "v1.5"},
           {"--classes", fmt::format("{}", options.network.classes)},
           {"--image-size", fmt::format("{}", options.image_size)},
           {"--lr", fmt::format("{}", options.learning_rate)},

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "workloads/resnet50/model.h"
+#include "gyre/models/resnet.h"
 #include "workloads/training/checkpoint_options.h"
 
 namespace gyre::resnet50 {
@@ -25,7 +25,7 @@ struct Options : training::CheckpointOptions {
   std::uint64_t batches_per_iteration = 10;
   std::uint64_t iterations = 10;
 
-  NetworkOptions network;
+  models::ResnetOptions network;
   std::int64_t image_size = 224;
   std::uint64_t batch_size = 32;  ///< Per rank.
   std::uint64_t epochs = 90;
@@ -46,6 +46,10 @@ struct Options : training::CheckpointOptions {
   std::string consistency = "sync";  ///< See params::parse_consistency().
   bool check_replicas = false;
 };
+
+/// Error(kInvalidArgument) where batch normalisation would have one value per channel, whose variance is zero: one
+/// image per rank, of which the last stage leaves one pixel.
+void check_batch(std::uint64_t batch_size, std::int64_t image_size);
 
 /// The options that change what is computed, as names and values: kept in checkpoints and compared on --resume.
 std::map<std::string, std::string> result_options(const Options& options, int ranks);

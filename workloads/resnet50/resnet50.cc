@@ -11,6 +11,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/data/loader.h"
+#include "gyre/models/network.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/sgd.h"
 #include "workloads/resnet50/image_data.h"
@@ -31,15 +32,20 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& labels, double sm
 
 class ResnetTask final : public training::Task {
  public:
-  explicit ResnetTask(const Options& options) : options_(options), network_(options.network, options.seed) {}
+  ResnetTask(const Options& options, const models::Layers& layers)
+      : options_(options),
+        network_(layers, options.seed),
+        parameters_(train::named_parameters(network_)),
+        buffers_(train::named_buffers(network_)) {}
 
-  const train::NamedTensors& parameters() const override { return network_.parameters(); }
-  const train::NamedTensors& buffers() const override { return network_.buffers(); }
+  const train::NamedTensors& parameters() const override { return parameters_; }
+  const train::NamedTensors& buffers() const override { return buffers_; }
   std::span<const std::string_view> metrics() const override { return kMetrics; }
 
   std::vector<double> train(const data::Batch& batch, std::uint64_t /*step*/, double scale) override {
     const auto [images, labels] = samples_of(batch);
-    const at::Tensor logits = network_.forward(images, true);
+    network_.train();
+    const at::Tensor logits = network_.forward(images);
     const at::Tensor loss = loss_of(logits, labels, options_.label_smoothing);
     (loss * scale).backward();
     return metrics_of(loss.item<double>(), logits.detach(), labels);
@@ -47,7 +53,8 @@ class ResnetTask final : public training::Task {
 
   std::vector<double> evaluate(const data::Batch& batch) override {
     const auto [images, labels] = samples_of(batch);
-    const at::Tensor logits = network_.forward(images, false);
+    network_.eval();
+    const at::Tensor logits = network_.forward(images);
     return metrics_of(loss_of(logits, labels, 0).item<double>(), logits, labels);
   }
 
@@ -77,7 +84,9 @@ class ResnetTask final : public training::Task {
   }
 
   const Options& options_;
-  Network network_;
+  models::Network network_;
+  train::NamedTensors parameters_;
+  train::NamedTensors buffers_;
 };
 
 /// Scale and shift of batch normalisation have one dimension, as has fc's bias, which decays.
@@ -150,19 +159,17 @@ training::TrainerOptions trainer_options(const Options& options, const ImageData
   return result;
 }
 
-std::string name_of(const NetworkOptions& network) {
-  return fmt::format("ResNet-{} {}", network.depth, network.version == Version::kV1 ? "v1" : "v1.5");
+std::string name_of(const models::ResnetOptions& network) {
+  return fmt::format("ResNet-{} {}", network.depth, network.version == models::ResnetVersion::kV1 ? "v1" : "v1.5");
 }
 
-void announce(const Options& options, const train::NamedTensors& parameters, const ImageData& images,
+void announce(const Options& options, std::int64_t parameters, const ImageData& images,
               const train::EpochSchedule& schedule, int ranks) {
-  std::int64_t values = 0;
-  for (const auto& [name, tensor] : parameters) values += tensor.numel();
   fmt::print("{}: {} training images, {} validation images, {} classes, from {}\n", kProgram, images.train->count(),
              images.validation->count(), options.network.classes, options.data_dir.string());
   for (const std::string& remark : images.remarks) fmt::print("{}\n", remark);
   fmt::print("{}, {} parameters; {} {} x batch {} of {}x{}; SGD, learning rate {}{}; seed {}; output in {}\n",
-             name_of(options.network), values, ranks, ranks == 1 ? "rank" : "ranks", options.batch_size,
+             name_of(options.network), parameters, ranks, ranks == 1 ? "rank" : "ranks", options.batch_size,
              options.image_size, options.image_size, schedule.peak,
              schedule.warmup_epochs > 0 ? fmt::format(" after {} epochs of warm-up", schedule.warmup_epochs) : "",
              options.seed, options.model_dir.string());
@@ -178,16 +185,16 @@ void announce(const Options& options, const train::NamedTensors& parameters, con
 training::Outcome run_training(Options options, train::GradientExchange& exchange) {
   const ImageData images = open_images(options);
   options.network.classes = images.classes;
-  check_network(options.network);
+  const models::Layers layers = models::resnet(options.network);
   check_batch(options.batch_size, options.image_size);
   data::Loader train(images.train, images.train_fields, loader_options(options, *images.train, true, exchange));
   data::Loader validation(images.validation, images.validation_fields,
                           loader_options(options, *images.validation, false, exchange));
-  ResnetTask task(options);
+  ResnetTask task(options, layers);
   train::Sgd optimizer = make_optimizer(task.parameters(), options);
   const train::EpochSchedule schedule = schedule_of(options, exchange.size());
   if (exchange.rank() == 0 && options.verbose > 0) {
-    announce(options, task.parameters(), images, schedule, exchange.size());
+    announce(options, models::parameter_count(layers), images, schedule, exchange.size());
   }
   training::Trainer trainer(trainer_options(options, images, exchange.size()), exchange, task, optimizer, schedule,
                             {&train}, validation);

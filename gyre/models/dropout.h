@@ -1,10 +1,9 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+#include <span>
 
-namespace gyre::training {
+namespace gyre::models {
 
 /// Names the random choices of one rank's forward pass. A sample's dropout depends on the seed, the step and its
 /// position in the global batch, so it is the same whichever rank computes it.
@@ -17,12 +16,12 @@ struct DropoutKey {
 /// Positions in a global batch must be below this, so that they fit into the streams of the generator.
 inline constexpr std::uint64_t kMostPositions = std::uint64_t{1} << 22;
 
-/// Dropout's probability as dropout_mask() takes it: in steps of 1/256.
+/// Dropout's probability as layers have it: in steps of 1/256.
 unsigned dropout_of_256(double probability);
 
-/// A mask of zeros and 1 / (1 - p), float32 [samples, values]: p = zero_of_256 / 256. Sample i draws from a stream of
-/// its own. `values` is a multiple of 4, `layer` one of 0 to 3: a network's dropouts draw differently.
-at::Tensor dropout_mask(std::int64_t samples, std::int64_t values, unsigned zero_of_256, std::uint64_t layer,
-                        const DropoutKey& key);
+/// Zeros and 1 / (1 - p), [samples, mask.size() / samples]: p = zero_of_256 / 256. Sample i draws from a stream of its
+/// own. `place` is one of 0 to 3: a network's dropouts draw differently.
+void fill_dropout_mask(std::span<float> mask, std::uint64_t samples, unsigned zero_of_256, std::uint64_t place,
+                       const DropoutKey& key);
 
-}  // namespace gyre::training
+}  // namespace gyre::models
