@@ -91,7 +91,9 @@ def mirror() -> str:
         release, component, address = line.split(maxsplit=2)
         if (release, component) == (SUITE, "main"):
             return address
-    raise CleanTreeError(f"this machine's apt knows no Debian {SUITE}; set GYRE_DEV_DEBIAN_MIRROR to a mirror's address")
+    raise CleanTreeError(
+        f"this machine's apt knows no Debian {SUITE}; set GYRE_DEV_DEBIAN_MIRROR to a mirror's address"
+    )
 
 
 def make(folder: Path, torch: str) -> Path:

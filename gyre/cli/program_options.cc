@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "gyre/cli/option_table.h"
 #include "gyre/cli/parse_error.h"
@@ -13,16 +16,30 @@ namespace {
 constexpr std::string_view kTableOption = "--option-table";
 constexpr int kUsageError = 2;
 
+/// The words after the program's name, as `--name value` or `--name=value`; those behind `--` are left as they are.
+std::vector<std::string> with_present_names(int argc, const char* const* argv, const FormerNames& former_names) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::string& word : words) {
+    if (word == "--") break;
+    const std::string_view name = std::string_view(word).substr(0, word.find('='));
+    const auto found = former_names.find(name);
+    if (found != former_names.end()) word = found->second + word.substr(name.size());
+  }
+  return words;
+}
+
 }  // namespace
 
 std::optional<int> parse_program_options(CLI::App& app, int argc, const char* const* argv,
-                                         const std::function<void()>& complete) {
+                                         const FormerNames& former_names, const std::function<void()>& complete) {
   if (argc == 2 && std::string_view(argv[1]) == kTableOption) {
     fmt::print("{}\n", option_table(app).dump());
     return 0;
   }
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = with_present_names(argc, argv, former_names);
+    std::ranges::reverse(words);  // CLI11 takes them from the end.
+    app.parse(std::move(words));
     complete();
   } catch (const CLI::Success& help) {
     return app.exit(help);

@@ -4,9 +4,10 @@
     gyre.horovod.install()
     import horovod.torch as hvd
 
-or, without touching the script, `gyre run --horovod-compat -n 4 -- python train.py`. A real Horovod that can be
-imported takes precedence: then nothing is installed, and a warning says so. Modules that Gyre does not have
-(horovod.tensorflow, horovod.spark, elastic training, …) cannot be imported.
+or, without touching the script, `gyre run --horovod-compat -n 4 -- python train.py`; under any other launcher,
+`python -m gyre.horovod train.py` in place of `python train.py`. A real Horovod that can be imported takes precedence:
+then nothing is installed, and a warning says so. Modules that Gyre does not have (horovod.tensorflow, horovod.spark,
+elastic training, …) cannot be imported.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import types
 import warnings
 from pathlib import Path
+from typing import NoReturn
 
 from gyre import __version__
 from gyre._horovod.runner import run
@@ -25,7 +28,19 @@ from gyre._horovod.runner import run
 __all__ = ["SHIM", "install", "load", "real_horovod", "run"]
 
 SHIM = Path(__file__).parent / "_horovod_shim"
-"""The folder that `gyre run --horovod-compat` puts into PYTHONPATH: it holds a package `horovod` that calls load()."""
+"""The folder that `gyre run --horovod-compat` and `python -m gyre.horovod` put into PYTHONPATH: it holds a package
+`horovod` that calls load()."""
+
+USAGE = """\
+usage: python [PYTHON_OPTION...] -m gyre.horovod SCRIPT [ARGUMENT...]
+       python [PYTHON_OPTION...] -m gyre.horovod -m MODULE [ARGUMENT...]
+
+Run a script of Horovod's unchanged: `import horovod.torch` gets Gyre in it and in the processes that it starts.
+For launchers other than `gyre run`, which has --horovod-compat.
+
+  torchrun --nproc-per-node 4 -m gyre.horovod train.py
+  mpirun -n 4 python -m gyre.horovod train.py
+"""
 
 
 def real_horovod() -> importlib.machinery.ModuleSpec | None:
@@ -99,3 +114,26 @@ def _modules() -> dict[str, types.ModuleType]:
         if parent in modules and not hasattr(modules[parent], child):
             setattr(modules[parent], child, module)
     return modules
+
+
+def _run_instead(arguments: list[str]) -> NoReturn:
+    """Replaces this process by Python running the script `arguments` begin with, with SHIM in PYTHONPATH."""
+    others = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{SHIM}{os.pathsep}{others}" if others else str(SHIM)
+    before = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]  # Python's own options, then how we were named:
+    options = before[:-2] if before[-1] == "gyre.horovod" else before[:-1]  # `-m gyre.horovod` or `-mgyre.horovod`.
+    os.execv(sys.executable, [sys.executable, *options, *arguments])
+
+
+def _main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, end="", file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    if arguments[0].startswith("-") and (arguments[0] != "-m" or len(arguments) == 1):
+        print(f"gyre.horovod: {arguments[0]!r} is not a script; options of Python go before -m", file=sys.stderr)
+        return 2
+    _run_instead(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

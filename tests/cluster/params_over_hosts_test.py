@@ -65,7 +65,7 @@ def train(
     epochs: int = 1,
     waits_for: Path = Path("/"),
 ) -> Job:
-    program = ("gyre-cifar10", "--data-dir", data, "--model-dir", model, "--epochs", epochs, "--verbose", 2)
+    program = ("gyre-cifar10", "--data-dir", data, "--output-dir", model, "--epochs", epochs, "--verbose", 2)
     wait = f"while [ ! -e {waits_for} ]; do sleep 0.02; done"
     place = 'echo "$0 is rank $GYRE_RANK, $GYRE_LOCAL_RANK of $GYRE_LOCAL_SIZE, meets at $GYRE_RENDEZVOUS"; exec "$@"'
     words = [*options, "--verbose", "--", "sh", "-c", f"{wait}; {place}", "worker", *program]
@@ -89,7 +89,7 @@ def checkpoint_in(model: Path) -> bytes:
 def trained_on_one_host(gyre: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """By allreduce among four ranks. Over hosts that adds in another order; servers always add in this one."""
     model = tmp_path_factory.mktemp("model")
-    program = ("gyre-cifar10", "--data-dir", str(data), "--model-dir", str(model), "--epochs", "1", "--verbose", "2")
+    program = ("gyre-cifar10", "--data-dir", str(data), "--output-dir", str(model), "--epochs", "1", "--verbose", "2")
     command = [str(gyre), "run", "-n", "4", "--", *program]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     return checkpoint_in(model)

@@ -42,7 +42,7 @@ def test_the_sample_jobs_flags_train_and_leave_checkpoints_and_curves(data: Path
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - slow to import
 
     model = tmp_path / "model"
-    result = train("--data-dir", data, "--model-dir", model, "--batch-size", 64, "--epochs", 3, "--verbose", 1)
+    result = train("--data-dir", data, "--output-dir", model, "--batch-size", 64, "--epochs", 3, "--verbose", 1)
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if "test accuracy" in line]
     assert len(lines) == 3
@@ -80,7 +80,7 @@ def test_all_layouts_train_the_same_network(data: Path, tmp_path: Path) -> None:
     states = set()
     for layout in ("binary", "python2", "python3"):
         model = tmp_path / f"model-{layout}"
-        result = train("--data-dir", tmp_path / layout, "--model-dir", model, "--epochs", 1, "--verbose", 0)
+        result = train("--data-dir", tmp_path / layout, "--output-dir", model, "--epochs", 1, "--verbose", 0)
         assert result.returncode == 0, result.stderr
         assert result.stdout == ""
         # The tensors: checkpoints of other files say that they are other files.
@@ -106,22 +106,22 @@ def kill_in_epoch_3(flags: list[str]) -> None:
 def test_killed_and_resumed_ends_with_the_same_checkpoint_as_never_killed(data: Path, tmp_path: Path) -> None:
     flags = ["--data-dir", data, "--epochs", 4, "--verbose", 2, "--augment", "flip", "--augment", "shift"]
     for _ in range(10):
-        kill_in_epoch_3([*map(str, flags), "--model-dir", str(tmp_path / "killed")])
+        kill_in_epoch_3([*map(str, flags), "--output-dir", str(tmp_path / "killed")])
         if not checkpoint(tmp_path / "killed", 4).exists():
             break
         shutil.rmtree(tmp_path / "killed")  # We were kept waiting, and it was quicker.
     assert checkpoint(tmp_path / "killed", 1).exists()
-    resumed = train(*flags, "--model-dir", tmp_path / "killed", "--resume")
+    resumed = train(*flags, "--output-dir", tmp_path / "killed", "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "resumed after epoch" in resumed.stdout
-    straight = train(*flags, "--model-dir", tmp_path / "straight")
+    straight = train(*flags, "--output-dir", tmp_path / "straight")
     assert straight.returncode == 0, straight.stderr
     assert checkpoint(tmp_path / "killed", 4).read_bytes() == checkpoint(tmp_path / "straight", 4).read_bytes()
 
 
 def test_a_disk_that_fills_up_leaves_the_previous_checkpoint(data: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
-    flags = ["--data-dir", data, "--model-dir", model, "--verbose", 0]
+    flags = ["--data-dir", data, "--output-dir", model, "--verbose", 0]
     assert train(*flags, "--epochs", 1).returncode == 0
     before = checkpoint(model, 1).read_bytes()
 
@@ -139,13 +139,13 @@ def test_a_disk_that_fills_up_leaves_the_previous_checkpoint(data: Path, tmp_pat
 
 
 def test_wrong_input_is_one_clear_message(data: Path, tmp_path: Path) -> None:
-    missing = train("--data-dir", tmp_path / "nowhere", "--model-dir", tmp_path / "model")
+    missing = train("--data-dir", tmp_path / "nowhere", "--output-dir", tmp_path / "model")
     assert missing.returncode == 1
     assert missing.stderr.splitlines() == [f"gyre-cifar10: the data folder {tmp_path / 'nowhere'} does not exist"]
 
     path = data / "cifar-10-batches-bin" / "data_batch_2.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    damaged = train("--data-dir", data, "--model-dir", tmp_path / "model")
+    damaged = train("--data-dir", data, "--output-dir", tmp_path / "model")
     assert damaged.returncode == 1
     assert "data_batch_2.bin" in damaged.stderr
     assert len(damaged.stderr.splitlines()) == 1
@@ -171,7 +171,7 @@ def test_wrong_input_is_one_clear_message(data: Path, tmp_path: Path) -> None:
 
 def test_a_target_that_is_not_reached_is_an_exit_code(data: Path, tmp_path: Path) -> None:
     result = train(
-        "--data-dir", data, "--model-dir", tmp_path / "model", "--epochs", 1, "--lr", 1e-9, "--target-accuracy", 1.0
+        "--data-dir", data, "--output-dir", tmp_path / "model", "--epochs", 1, "--lr", 1e-9, "--target-accuracy", 1.0
     )
     assert result.returncode == 3
     assert "the target 1 is not reached" in result.stdout
@@ -180,7 +180,7 @@ def test_a_target_that_is_not_reached_is_an_exit_code(data: Path, tmp_path: Path
 def test_a_missed_target_is_rank_0s_to_report(start_job: StartJob, data: Path, tmp_path: Path) -> None:
     # Every rank ended with 3, and whichever was quickest was said to have failed first, and to have written nothing.
     flags = ["--epochs", "1", "--lr", "1e-9", "--target-accuracy", "1", "--verbose", "0"]
-    job = start_job("-n", "2", program(), "--data-dir", str(data), "--model-dir", str(tmp_path / "model"), *flags)
+    job = start_job("-n", "2", program(), "--data-dir", str(data), "--output-dir", str(tmp_path / "model"), *flags)
     assert job.wait() == 3
     assert "rank 0 of 2 failed first" in block_of(job)["title"]
     assert "    | gyre-cifar10: test accuracy 0." in job.stderr
@@ -189,7 +189,7 @@ def test_a_missed_target_is_rank_0s_to_report(start_job: StartJob, data: Path, t
 
 def test_hashes_of_every_step_repeat(data: Path, tmp_path: Path) -> None:
     runs = [
-        train("--data-dir", data, "--model-dir", tmp_path / name, "--epochs", 1, "--verbose", 0, "--print-hashes")
+        train("--data-dir", data, "--output-dir", tmp_path / name, "--epochs", 1, "--verbose", 0, "--print-hashes")
         for name in ("first", "second")
     ]
     assert runs[0].returncode == 0, runs[0].stderr
@@ -203,7 +203,7 @@ def test_a_checkpoint_is_read_from_python(data: Path, tmp_path: Path) -> None:
     from safetensors import safe_open  # noqa: PLC0415 - slow to import
 
     model = tmp_path / "model"
-    assert train("--data-dir", data, "--model-dir", model, "--epochs", 2, "--batch-size", 32).returncode == 0
+    assert train("--data-dir", data, "--output-dir", model, "--epochs", 2, "--batch-size", 32).returncode == 0
     with safe_open(checkpoint(model, 2), "pt") as file:
         metadata = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
@@ -219,7 +219,7 @@ def test_it_learns_from_a_folder_of_images_of_another_size_and_number_of_classes
     make = ["python", "-m", "gyre.datasets", "imagenet", "--out", tmp_path / "images", "--layout", "folder"]
     size = ["--size", "40", "--classes", "4", "--train", "192", "--validation", "48"]
     subprocess.run([*make, *size], check=True, capture_output=True)
-    places = ("--data-dir", tmp_path / "images", "--model-dir", tmp_path / "model")
+    places = ("--data-dir", tmp_path / "images", "--output-dir", tmp_path / "model")
     recipe = ("--image-size", 24, "--lr", 0.001, "--epochs", 20, "--target-accuracy", 0.8, "--augment", "flip")
     result = train(*places, *recipe, "--verbose", 2)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -241,11 +241,11 @@ def test_labels_beyond_the_classes_and_folders_without_images_are_one_sentence(t
     make = ["python", "-m", "gyre.datasets", "imagenet", "--out", tmp_path / "images"]
     size = ["--size", "40", "--classes", "4", "--train", "32", "--validation", "8"]
     subprocess.run([*make, *size], check=True, capture_output=True)
-    few = train("--data-dir", tmp_path / "images", "--model-dir", tmp_path / "model", "--classes", 2)
+    few = train("--data-dir", tmp_path / "images", "--output-dir", tmp_path / "model", "--classes", 2)
     assert few.returncode == 1
     assert re.search(r"a sample has the label [23], and the network has 2 classes", few.stderr)
     (tmp_path / "empty").mkdir()
-    empty = train("--data-dir", tmp_path / "empty", "--model-dir", tmp_path / "model")
+    empty = train("--data-dir", tmp_path / "empty", "--output-dir", tmp_path / "model")
     assert empty.returncode == 1
     assert "nor a folder train or files train-*" in empty.stderr
     assert "python -m gyre.datasets digits --out" in empty.stderr

@@ -33,7 +33,7 @@ CASES = [
     ("gyre doctor --no", ["--no-self-test"]),
     ("gyre completion ", ["bash", "zsh", "fish"]),
     ("gyre-cifar10 --augment ", ["flip", "shift"]),
-    ("gyre-cifar10 --lr 0.1 --mod", ["--model-dir"]),
+    ("gyre-cifar10 --lr 0.1 --out", ["--output-dir"]),
     ("gyre-cosmoflow --ker", ["--kernel-size"]),
     ("gyre run --log-dir fol", ["folder/"]),
     ("gyre run -n 4 -- python tra", ["train.py"]),

@@ -110,9 +110,9 @@ class Twin(nn.Module):
 def test_one_step_is_the_step_that_pytorch_computes(data: Path, tmp_path: Path, kernel: int) -> None:
     """Forward, backward and Keras' momentum with an L2 penalty, against layers and gradients that are not ours."""
     shared = ("--data-dir", data, *NETWORK, "--kernel-size", kernel, "--dropout", 0, "--batch-size", 4, "--n-train", 4)
-    shared += ("--base-batch-size", 4, "--n-warmup-epochs", 0, "--verbose", 2, "--l2", 0.01)
-    first = train(1, *shared, "--lr", 0, "--n-epochs", 1, "--output-dir", tmp_path / "first")
-    stepped = train(1, *shared, "--lr", 0.1, "--n-epochs", 1, "--output-dir", tmp_path / "stepped")
+    shared += ("--base-batch-size", 4, "--warmup-epochs", 0, "--verbose", 2, "--l2", 0.01)
+    first = train(1, *shared, "--lr", 0, "--epochs", 1, "--output-dir", tmp_path / "first")
+    stepped = train(1, *shared, "--lr", 0.1, "--epochs", 1, "--output-dir", tmp_path / "stepped")
     assert stepped.returncode == 0, stepped.stderr
     before, after = (load_file(checkpoint(tmp_path / run, 4)) for run in ("first", "stepped"))
     twin = Twin(2, 16, 8, kernel)
@@ -141,7 +141,7 @@ def test_any_number_of_ranks_gives_the_same_curve(data: Path, tmp_path: Path) ->
     for ranks in (1, 2, 4):
         result = train(
             ranks, "--data-dir", data, *NETWORK, "--output-dir", tmp_path / f"run{ranks}", "--batch-size", 8 // ranks,
-            "--n-epochs", 2, "--base-batch-size", 8, "--n-warmup-epochs", 0, "--lr", 0.01, "--verbose", 2,
+            "--epochs", 2, "--base-batch-size", 8, "--warmup-epochs", 0, "--lr", 0.01, "--verbose", 2,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
         curves.append(of_run(result.stdout, "loss") + of_run(result.stdout, "test mae"))
@@ -153,10 +153,10 @@ def test_any_number_of_ranks_gives_the_same_curve(data: Path, tmp_path: Path) ->
 def test_killed_in_the_middle_of_an_epoch_it_goes_on_to_the_same_weights(data: Path, tmp_path: Path) -> None:
     """What nobody does by hand before they need it."""
     shared = ("--data-dir", data, *NETWORK, "--batch-size", 1, "--checkpoint-steps", 1, "--verbose", 2)
-    whole = train(1, *shared, "--output-dir", tmp_path / "whole", "--n-epochs", 3)
+    whole = train(1, *shared, "--output-dir", tmp_path / "whole", "--epochs", 3)
     assert whole.returncode == 0, whole.stderr
     killed = subprocess.Popen(
-        command(1, *shared, "--output-dir", tmp_path / "killed", "--n-epochs", 3),
+        command(1, *shared, "--output-dir", tmp_path / "killed", "--epochs", 3),
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -164,7 +164,7 @@ def test_killed_in_the_middle_of_an_epoch_it_goes_on_to_the_same_weights(data: P
     wait_until("a checkpoint of the second epoch", lambda: checkpoint(tmp_path / "killed", 24).exists())
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL, "it was faster"
-    resumed = train(1, *shared, "--output-dir", tmp_path / "killed", "--n-epochs", 3, "--resume")
+    resumed = train(1, *shared, "--output-dir", tmp_path / "killed", "--epochs", 3, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "resumed after epoch 1, step " in resumed.stdout
     left, right = (load_file(checkpoint(tmp_path / run, 66)) for run in ("whole", "killed"))

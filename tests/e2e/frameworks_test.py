@@ -1,5 +1,5 @@
-"""Hugging Face Accelerate and PyTorch Lightning train over Gyre as over gloo, with only the backend's name changed, and
-on batches of its loader."""
+"""Hugging Face's Accelerate and Trainer and PyTorch Lightning train over Gyre as over gloo, with only the backend's
+name changed, and on batches of its loader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENVIRONMENT = {
 }
 
 
-@pytest.mark.parametrize("script", ["accelerate_training.py", "lightning_training.py"])
+@pytest.mark.parametrize("script", ["accelerate_training.py", "lightning_training.py", "trainer_training.py"])
 def test_the_same_weights_as_over_gloo(start_job: StartJob, script: str) -> None:
     # One job for both, because to import all that takes longer than to train.
     job = start_job("--nproc-per-node", "2", str(SUPPORT / script), "gyre", "gloo", env=ENVIRONMENT, timeout=240)
@@ -54,3 +54,17 @@ def test_the_loader_is_taken_where_a_dataloader_is(start_job: StartJob, tmp_path
     assert seen["lightning", 0] != seen["lightning", 1]
     for epoch in range(2):
         assert seen["lightning", epoch] == seen["accelerate", epoch]
+
+
+def test_a_backend_that_accelerate_does_not_know_is_answered_with_the_recipe(
+    start_job: StartJob, tmp_path: Path
+) -> None:
+    """Accelerate's own sentence names neither the cause nor what to write."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from transformers import TrainingArguments\n"
+        "TrainingArguments(output_dir='out', use_cpu=True, ddp_backend='gyre').device\n"
+    )
+    job = start_job("-n", "2", "--", sys.executable, str(script), env=ENVIRONMENT, timeout=240)
+    assert job.wait() != 0
+    assert 'init_process_group("gyre") before TrainingArguments' in job.stderr, job.stderr

@@ -126,3 +126,35 @@ def test_horovods_run_calls_a_function_that_imports_horovod_on_every_rank(gyre, 
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()
     assert lines[:2] == ["[(20, 0), (20, 1)]", "[(15, 0)]"], finished
+
+
+def run_python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, **environment()}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_a_horovod_script_runs_unchanged_under_torchrun(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    finished = run_python(*torchrun, "-m", "gyre.horovod", "train.py", folder=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    for rank in range(2):
+        assert f"rank {rank}: 2, gyre in 0.28.1+gyre" in finished.stdout
+
+
+def test_pythons_options_and_the_scripts_arguments_arrive(tmp_path):
+    """The script is started as if its name stood where `-m gyre.horovod` stands."""
+    (tmp_path / "train.py").write_text("import sys\nprint(sys.flags.optimize, sys.argv)\n")
+    for command in (["-O", "-m", "gyre.horovod", "train.py"], ["-O", "-mgyre.horovod", "-m", "train"]):
+        finished = run_python(*command, "--lr", "-m", folder=tmp_path)
+        assert finished.returncode == 0, finished.stderr
+        assert finished.stdout.startswith("1 ['")
+        assert finished.stdout.endswith("train.py', '--lr', '-m']\n")
+
+
+def test_a_mistake_before_the_script_is_one_message(tmp_path):
+    for arguments in ((), ("--lr", "1"), ("-m",)):
+        finished = run_python("-m", "gyre.horovod", *arguments, folder=tmp_path)
+        assert finished.returncode == 2
+        assert finished.stderr.startswith(("usage: ", f"gyre.horovod: {(*arguments, '')[0]!r} is not a script"))

@@ -62,7 +62,7 @@ def training(gyre: Path, share: Path, digits: dict[str, bytes], *options: str) -
         path = share / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    folders = ["--data-dir", "$AZ_BATCHAI_MOUNT_ROOT/share/data", "--model-dir", "$AZ_BATCHAI_MOUNT_ROOT/share/model"]
+    folders = ["--data-dir", "$AZ_BATCHAI_MOUNT_ROOT/share/data", "--output-dir", "$AZ_BATCHAI_MOUNT_ROOT/share/model"]
     return [str(gyre.with_name("gyre-cifar10")), *folders, "--verbose", "2", *options]
 
 

@@ -33,7 +33,7 @@ def checkpoint(epochs: int) -> str:
 def train(
     start_job: StartJob, data: Path, model: Path, *options: object, program: tuple[str, ...] = (), epochs: int = 1
 ) -> Job:
-    command = ("gyre-cifar10", "--data-dir", data, "--model-dir", model, "--epochs", epochs, "--verbose", 2, *program)
+    command = ("gyre-cifar10", "--data-dir", data, "--output-dir", model, "--epochs", epochs, "--verbose", 2, *program)
     words = [*map(str, options), "--verbose", "--", *map(str, command)]
     return start_job(*words, env={**os.environ, **ENVIRONMENT}, timeout=LONGEST_SECONDS)
 
@@ -56,7 +56,18 @@ def test_servers_train_the_same_network_as_allreduce_whatever_their_number(
     "consistency", ["sync:continue", "backup:1", "async", "bounded:2", "local:4", "local:4:bmuf", "local:2:nesterov"]
 )
 def test_every_consistency_learns(start_job: StartJob, all_digits: Path, tmp_path: Path, consistency: str) -> None:
-    words = ("-n", 3, "--servers", 2, "--", "gyre-cifar10", "--data-dir", all_digits, "--model-dir", tmp_path / "model")
+    words = (
+        "-n",
+        3,
+        "--servers",
+        2,
+        "--",
+        "gyre-cifar10",
+        "--data-dir",
+        all_digits,
+        "--output-dir",
+        tmp_path / "model",
+    )
     recipe = ("--lr", 0.001, "--batch-size", 16, "--epochs", 30, "--target-accuracy", 0.95, "--verbose", 2)
     job = start_job(
         *map(str, (*words, *recipe, "--consistency", consistency)), env={**os.environ, **ENVIRONMENT}, timeout=90
@@ -71,7 +82,7 @@ def test_every_consistency_learns(start_job: StartJob, all_digits: Path, tmp_pat
 
 
 def test_local_steps_work_without_servers(start_job: StartJob, all_digits: Path, tmp_path: Path) -> None:
-    words = ("-n", 2, "--", "gyre-cifar10", "--data-dir", all_digits, "--model-dir", tmp_path / "model")
+    words = ("-n", 2, "--", "gyre-cifar10", "--data-dir", all_digits, "--output-dir", tmp_path / "model")
     recipe = ("--lr", 0.001, "--epochs", 30, "--target-accuracy", 0.95, "--verbose", 2, "--consistency", "local:8")
     job = start_job(*map(str, (*words, *recipe)), env={**os.environ, **ENVIRONMENT}, timeout=90)
     assert job.wait() == 0, job.stdout + job.stderr

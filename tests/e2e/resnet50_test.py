@@ -99,9 +99,9 @@ def test_one_step_is_the_step_that_pytorch_computes(data: Path, tmp_path: Path, 
     gradients that are not ours."""
     shared = ("--data-dir", data / "tfrecord", *SMALL, "--resnet-version", version, "--batch-size", 96, "--epochs", 1)
     shared += ("--warmup-epochs", 0, "--label-smoothing", 0.1)
-    first = train(1, *shared, "--lr", 0, "--model-dir", tmp_path / "first")
+    first = train(1, *shared, "--lr", 0, "--output-dir", tmp_path / "first")
     assert first.returncode == 0, first.stderr
-    stepped = train(1, *shared, "--lr", 0.8, "--weight-decay", 0.01, "--model-dir", tmp_path / "stepped")
+    stepped = train(1, *shared, "--lr", 0.8, "--weight-decay", 0.01, "--output-dir", tmp_path / "stepped")
     before, after = (load_file(checkpoint(tmp_path / run, 96)) for run in ("first", "stepped"))
     twin = Twin(version)
     fresh = {name: value for name, value in before.items() if "velocity" not in name and "running" not in name}
@@ -140,7 +140,7 @@ def test_one_step_is_the_step_that_pytorch_computes(data: Path, tmp_path: Path, 
 def test_it_learns_on_two_ranks_from_an_image_folder(data: Path, tmp_path: Path) -> None:
     result = train(
         2, "--data-dir", data / "folder", *SMALL, "--batch-size", 8, "--epochs", 6, "--lr", 0.8, "--warmup-epochs", 1,
-        "--decay-epochs", "4", "--model-dir", tmp_path / "model", "--target-accuracy", 0.6,
+        "--decay-epochs", "4", "--output-dir", tmp_path / "model", "--target-accuracy", 0.6,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     assert "32 validation images, 4 classes" in result.stdout
@@ -150,11 +150,11 @@ def test_it_learns_on_two_ranks_from_an_image_folder(data: Path, tmp_path: Path)
 def test_resumed_within_an_epoch_it_ends_with_the_same_weights_and_statistics(data: Path, tmp_path: Path) -> None:
     """Batch normalisation's statistics are each rank's own, and only rank 0's are kept."""
     shared = ("--data-dir", data / "tfrecord", *SMALL, "--batch-size", 12, "--checkpoint-steps", 3)
-    whole = train(2, *shared, "--model-dir", tmp_path / "whole", "--epochs", 2)
+    whole = train(2, *shared, "--output-dir", tmp_path / "whole", "--epochs", 2)
     assert whole.returncode == 0, whole.stderr
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     checkpoint(tmp_path / "cut", 192).unlink()
-    resumed = train(2, *shared, "--model-dir", tmp_path / "cut", "--epochs", 2, "--resume")
+    resumed = train(2, *shared, "--output-dir", tmp_path / "cut", "--epochs", 2, "--resume")
     assert "resumed after epoch 1, step 7, samples 168" in resumed.stdout
     left, right = (load_file(checkpoint(tmp_path / run, 192)) for run in ("whole", "cut"))
     assert all(torch.equal(left[name], right[name]) for name in left)
@@ -198,7 +198,7 @@ def test_mistakes_get_one_sentence(arguments: list[object], code: int, message: 
 
 def test_a_label_without_a_class_is_named(data: Path, tmp_path: Path) -> None:
     result = train(
-        1, "--data-dir", data / "tfrecord", *TINY, "--classes", 3, "--epochs", 1, "--model-dir", tmp_path / "model"
+        1, "--data-dir", data / "tfrecord", *TINY, "--classes", 3, "--epochs", 1, "--output-dir", tmp_path / "model"
     )
     assert result.returncode == 1
     assert "label 3, and the network has 3 classes" in result.stderr
@@ -211,7 +211,17 @@ if os.environ.get("GYRE_TEST_LONG"):  # ./dev test --long: two minutes on two id
         size = ("--size", "64", "--train", "4096", "--validation", "512")
         subprocess.run(["python", "-m", "gyre.datasets", "imagenet", "--out", folder, *size], check=True)
         program = str(shutil.which(PROGRAM))
-        places = (program, "--data-dir", folder, "--model-dir", tmp_path / "model", "--image-size", 64, "--classes", 10)
+        places = (
+            program,
+            "--data-dir",
+            folder,
+            "--output-dir",
+            tmp_path / "model",
+            "--image-size",
+            64,
+            "--classes",
+            10,
+        )
         recipe = ("--batch-size", 16, "--epochs", 14, "--warmup-epochs", 1, "--decay-epochs", "9,12")
         command = ["gyre", "run", "-n", "2", "--", *map(str, (*places, *recipe, "--target-accuracy", 0.9))]
         result = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)

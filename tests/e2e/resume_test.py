@@ -32,8 +32,6 @@ class Program:
         self.samples = samples
         self.drops = drops  # An incomplete last batch is left out.
         self.options = (*options, "--verbose", 2)
-        self.out = "--output-dir" if name == "gyre-cosmoflow" else "--model-dir"
-        self.epochs = "--n-epochs" if name == "gyre-cosmoflow" else "--epochs"
 
     def train(
         self, ranks: int, batch: int, folder: Path, *options: object, epochs: int = EPOCHS
@@ -41,7 +39,7 @@ class Program:
         program = shutil.which(self.name)
         assert program, f"{self.name} is not on PATH: run ./dev build, or put build/release/bin there"
         launcher = ["gyre", "run", "-n", ranks, "--"] if ranks > 1 else []
-        places = ("--data-dir", self.data, self.out, folder, "--batch-size", batch, self.epochs, epochs)
+        places = ("--data-dir", self.data, "--output-dir", folder, "--batch-size", batch, "--epochs", epochs)
         words = [*launcher, program, *places, *self.options, "--print-samples", *options]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         return subprocess.run(
@@ -75,7 +73,7 @@ def program_called(name: str, data: Path, tmp_path: Path) -> Program:
         return Program(name, data, images, "--augment", "flip")
     if name == "gyre-cosmoflow":
         make("cosmo", "--out", tmp_path / "data", "--size", 32, "--train", 34, "--validation", 4)
-        network = ("--conv-size", 2, "--fc1-size", 16, "--fc2-size", 8, "--n-warmup-epochs", 0)
+        network = ("--conv-size", 2, "--fc1-size", 16, "--fc2-size", 8, "--warmup-epochs", 0)
         return Program(name, tmp_path / "data", 34, *network)
     size = ("--size", 48, "--classes", 4, "--train", 102, "--validation", 8)
     make("imagenet", "--out", tmp_path / "data", *size)

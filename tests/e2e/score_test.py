@@ -61,7 +61,7 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         size = ("--size", 48, "--classes", 4, "--train", 32, "--validation", IMAGES)
         make("imagenet", "--out", folder / layout, "--layout", layout, *size)
     network = ("--depth", 14, "--image-size", 32, "--batch-size", 16, "--epochs", 1, "--warmup-epochs", 0)
-    data = ("--data-dir", folder / "folder", "--model-dir", folder / "run")
+    data = ("--data-dir", folder / "folder", "--output-dir", folder / "run")
     return folder, trained("gyre-resnet50", *data, *network)
 
 
@@ -117,7 +117,7 @@ def test_every_exported_file_predicts_the_same(resnet: tuple[Path, str], tmp_pat
 
 def test_volumes_score_as_gyre_cosmoflow_did(tmp_path: Path) -> None:
     make("cosmo", "--out", tmp_path / "data", "--size", 32, "--train", 4, "--validation", 6)
-    network = ("--conv-size", 2, "--fc1-size", 16, "--fc2-size", 8, "--batch-size", 2, "--n-epochs", 1)
+    network = ("--conv-size", 2, "--fc1-size", 16, "--fc2-size", 8, "--batch-size", 2, "--epochs", 1)
     output = trained("gyre-cosmoflow", "--data-dir", tmp_path / "data", "--output-dir", tmp_path / "run", *network)
     out = tmp_path / "scores.csv"
     data = tmp_path / "data" / "validation"
@@ -131,7 +131,7 @@ PREDICTED = [f"predicted{i}" for i in range(1, 5)]
 
 
 def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
-    output = trained("gyre-cifar10", "--data-dir", data, "--model-dir", tmp_path / "run", "--epochs", 1)
+    output = trained("gyre-cifar10", "--data-dir", data, "--output-dir", tmp_path / "run", "--epochs", 1)
     tests = list(data.rglob("test_batch*"))
     done = run("gyre", "score", "--model", tmp_path / "run", "--data", tests[0])
     assert done.returncode == 0, done.stderr

@@ -148,7 +148,7 @@ def test_the_articles_training_runs_on_slurm(
             'hosts=$(echo "$AZ_BATCH_HOST_LIST" | sed "s/,/:$PROCESSES_PER_NODE,/g"):$PROCESSES_PER_NODE\n'
             "export OMP_NUM_THREADS=1\n"
             'exec "$GYRE_PROGRAM" run -n $((NUM_NODES * PROCESSES_PER_NODE)) -H $hosts -- gyre-cifar10 '
-            '--data-dir "$AZ_BATCHAI_INPUT_DATASET" --model-dir "$AZ_BATCHAI_OUTPUT_MODEL" --epochs 1 --batch-size 8',
+            '--data-dir "$AZ_BATCHAI_INPUT_DATASET" --output-dir "$AZ_BATCHAI_OUTPUT_MODEL" --epochs 1 --batch-size 8',
         )
         done = job_run(gyre, environment, write_cluster(folder, tmp_path, share), tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr

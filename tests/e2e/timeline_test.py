@@ -127,7 +127,7 @@ def test_the_programs_show_what_they_wait_for(start_job: StartJob, tmp_path: Pat
         for i in range(volumes):
             volume = {"x": bytes(32**3 * 4 * 2), "y": [0.0] * 4}
             write_tfrecords(folder / name / f"{i}.tfrecord.gz", [volume], compression="gzip")
-    network = ("--conv-size", "2", "--fc1-size", "16", "--fc2-size", "8", "--batch-size", "1", "--n-epochs", "1")
+    network = ("--conv-size", "2", "--fc1-size", "16", "--fc2-size", "8", "--batch-size", "1", "--epochs", "1")
     program = ["gyre-cosmoflow", "--data-dir", str(folder), "--output-dir", str(tmp_path / "out"), *network]
     environment = {"OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
     options = ("-n", str(ranks), "--servers", str(servers), "--timeline", "trace.json")

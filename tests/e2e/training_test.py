@@ -45,13 +45,13 @@ def test_four_ranks_train_with_the_bits_of_one_process_that_plays_them(
     start_job: StartJob, program: str, data: Path, tmp_path: Path
 ) -> None:
     flags = ["--data-dir", str(data), "--batch-size", "10", "--epochs", "2", "--print-hashes", "--augment", "flip"]
-    job = start_job("-n", str(RANKS), "--", program, *flags, "--model-dir", "ranks", timeout=240)
+    job = start_job("-n", str(RANKS), "--", program, *flags, "--output-dir", "ranks", timeout=240)
     assert job.wait() == 0, job.stderr
     together = hashes(job.stdout)
     assert len(HASH.findall(job.stdout)) == RANKS * len(together) >= RANKS * 2
     assert all(len(values) == 1 for values in together.values()), "replicas differ"
     alone = subprocess.run(
-        [program, *flags, "--model-dir", "played", "--play-ranks", str(RANKS)],
+        [program, *flags, "--output-dir", "played", "--play-ranks", str(RANKS)],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -65,10 +65,10 @@ def test_four_ranks_train_with_the_bits_of_one_process_that_plays_them(
 def test_only_rank_0_writes_and_all_ranks_resume_from_it(start_job: StartJob, program: str, data: Path) -> None:
     """2 + 2 epochs on four ranks end where 4 epochs end."""
     flags = ["--", program, "--data-dir", str(data), "--batch-size", "10", "--print-hashes"]
-    whole = start_job("-n", str(RANKS), *flags, "--epochs", "3", "--model-dir", "whole", timeout=240)
+    whole = start_job("-n", str(RANKS), *flags, "--epochs", "3", "--output-dir", "whole", timeout=240)
     assert whole.wait() == 0, whole.stderr
     for epochs in ("1", "3"):
-        part = start_job("-n", str(RANKS), *flags, "--epochs", epochs, "--resume", "--model-dir", "parts", timeout=240)
+        part = start_job("-n", str(RANKS), *flags, "--epochs", epochs, "--resume", "--output-dir", "parts", timeout=240)
         assert part.wait() == 0, part.stderr
     last = max(hashes(whole.stdout))
     assert hashes(part.stdout)[last] == hashes(whole.stdout)[last]
@@ -85,7 +85,7 @@ def test_a_rank_killed_at_any_moment_is_named_within_a_second_and_leaves_nothing
         timeline.unlink(missing_ok=True)
         job = start_job(
             "-v", "-n", str(RANKS), "--timeline", str(timeline), "--",
-            program, "--data-dir", str(data), "--batch-size", "2", "--epochs", "1000", "--model-dir", f"m{attempt}",
+            program, "--data-dir", str(data), "--batch-size", "2", "--epochs", "1000", "--output-dir", f"m{attempt}",
         )  # fmt: skip
         pids = job.rank_pids(RANKS)
         time.sleep(moments.random() * 0.6)  # Somewhere between the first instruction and the middle of training.
@@ -111,7 +111,7 @@ def test_a_rank_that_fails_tells_the_others_why(start_job: StartJob, program: st
     (tmp_path / "model" / "checkpoints").write_text("a file where a folder should be")
     job = start_job(
         "-n", "2", "--log-dir", "logs", "--",
-        program, "--data-dir", str(data), "--epochs", "1", "--model-dir", "model",
+        program, "--data-dir", str(data), "--epochs", "1", "--output-dir", "model",
     )  # fmt: skip
     assert job.wait() == 1
     # Both ranks exit with 1, and rank 1, which has nothing to clean up, is usually the first.

@@ -1,5 +1,5 @@
-"""The objects of run_cluster: ours and TensorFlow's. GYRE_TEST_TENSORFLOW can name a Python that has TensorFlow. Then its
-objects are asked the same questions, and article 002's training runs on them."""
+"""The objects of run_cluster: ours and TensorFlow's. GYRE_TEST_TENSORFLOW can name a Python that has TensorFlow. Then
+its objects are asked the same questions, and article 002's training runs on them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Files of TensorFlow are read here, and ours by others. Those in tests/data/tensorflow were written by TensorFlow
 (make.py beside them), which has also read `ours.tfrecord*` and said what is in them (`ours.jsonl`). What is written
-here must be those files. GYRE_TEST_TENSORFLOW may name a Python that has TensorFlow, which then reads what is written now as
-well. Other people's readers check it in every run: TensorBoard's of records, which compares checksums, and Google's
-protobuf."""
+here must be those files. GYRE_TEST_TENSORFLOW may name a Python that has TensorFlow, which then reads what is written
+now as well. Other people's readers check it in every run: TensorBoard's of records, which compares checksums, and
+Google's protobuf."""
 
 from __future__ import annotations
 

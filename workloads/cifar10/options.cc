@@ -25,8 +25,8 @@ constexpr const char* kFooter = R"(
 examples:
   python -m gyre.datasets digits --out digits
   gyre run -n 4 -- gyre-cifar10 --data-dir digits --lr 0.001 --epochs 30 --target-accuracy 0.95
-  gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 25 --augment flip --augment shift
-  gyre-cifar10 --data-dir cifar-10-batches-bin --model-dir run1 --epochs 50 --resume
+  gyre-cifar10 --data-dir cifar-10-batches-bin --output-dir run1 --epochs 25 --augment flip --augment shift
+  gyre-cifar10 --data-dir cifar-10-batches-bin --output-dir run1 --epochs 50 --resume
   gyre run -n 4 -- gyre-cifar10 --data-dir satellite --validation-share 0.1 --image-size 64 --augment flip
 
 --data-dir contains CIFAR-10's files, in the binary or Python layout; or folders train and test with one folder of JPEG or
@@ -37,12 +37,12 @@ exit codes: 0 success, 1 failure, 2 invalid options, 3 (rank 0 only) target accu
 
 void add_places(CLI::App& app, Options& options) {
   app.add_option("--data-dir", options.data_dir, "Folder with the images; required")->type_name("DIR");
-  app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
+  app.add_option("--output-dir", options.output_dir, "Folder for checkpoints and TensorBoard files")
       ->capture_default_str()
       ->type_name("DIR");
-  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Folder for checkpoints (MODEL-DIR/checkpoints)")
+  app.add_option("--checkpoint-dir", options.checkpoint_dir, "Folder for checkpoints (OUTPUT-DIR/checkpoints)")
       ->type_name("DIR");
-  app.add_option("--tensorboard-dir", options.tensorboard_dir, "Folder for event files (MODEL-DIR/tensorboard)")
+  app.add_option("--tensorboard-dir", options.tensorboard_dir, "Folder for event files (OUTPUT-DIR/tensorboard)")
       ->type_name("DIR");
   training::add_checkpoint_options(app, options, {"loss", "accuracy"});
 }
@@ -135,15 +135,15 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   add_images(app, options, augment);
   add_recipe(app, options, compat);
   add_reporting(app, options);
-  const auto ended = cli::parse_program_options(app, argc, argv, [&] {
+  const auto ended = cli::parse_program_options(app, argc, argv, training::former_option_names(), [&] {
     // Not required(), which is looked at before words that are no options.
     if (options.data_dir.empty()) throw CLI::RequiredError("--data-dir");
   });
   if (ended) return {std::nullopt, *ended};
   for (const std::string& word : augment) (word == "flip" ? options.flip : options.shift) = true;
   options.every_rank_all_images = compat == "smarker";
-  if (options.checkpoint_dir.empty()) options.checkpoint_dir = options.model_dir / "checkpoints";
-  if (options.tensorboard_dir.empty()) options.tensorboard_dir = options.model_dir / "tensorboard";
+  if (options.checkpoint_dir.empty()) options.checkpoint_dir = options.output_dir / "checkpoints";
+  if (options.tensorboard_dir.empty()) options.tensorboard_dir = options.output_dir / "tensorboard";
   return {options, 0};
 }
 

@@ -13,9 +13,9 @@ namespace gyre::cifar10 {
 /// Everything that gyre-cifar10 can be told. The defaults are those of the article's script.
 struct Options : training::CheckpointOptions {
   std::filesystem::path data_dir;
-  std::filesystem::path model_dir = "gyre-cifar10";
-  std::filesystem::path checkpoint_dir;   ///< Empty: model_dir/checkpoints.
-  std::filesystem::path tensorboard_dir;  ///< Empty: model_dir/tensorboard.
+  std::filesystem::path output_dir = "gyre-cifar10";
+  std::filesystem::path checkpoint_dir;   ///< Empty: output_dir/checkpoints.
+  std::filesystem::path tensorboard_dir;  ///< Empty: output_dir/tensorboard.
 
   int threads = 1;                         ///< Of each rank, that load images.
   std::uint64_t batch_size = 32;           ///< Per rank.

@@ -94,7 +94,7 @@ void add_data(CLI::App& app, Given& given, Recipe& recipe) {
   app.add_option("--n-valid", given.n_valid, "Validate only with the first N samples (all)")->check(count);
   app.add_option("--samples-per-file", given.samples_per_file, "Records per file (1)")->check(count);
   app.add_option("--batch-size", given.batch_size, "Volumes per rank and step (4)")->check(CLI::Range(1, 1 << 20));
-  app.add_option("--n-epochs", given.n_epochs, "Train up to this epoch (128)")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--epochs", given.n_epochs, "Train up to this epoch (128)")->check(CLI::Range(1, 1'000'000));
   app.add_option("--apply-log", given.apply_log, "1: log(1 + x); 0: divide each volume by its mean (1)")
       ->check(CLI::IsMember({0, 1}));
   app.add_flag("--augment", recipe.augment, "Rotate and mirror each training volume at random: 48 symmetries");
@@ -118,7 +118,7 @@ void add_recipe(CLI::App& app, Given& given, Recipe& recipe) {
   app.add_option("--base-batch-size", given.base_batch_size,
                  "Global batch of that rate, which is scaled linearly from there (64)")
       ->check(CLI::Range(std::int64_t{1}, kMostCount));
-  app.add_option("--n-warmup-epochs", given.n_warmup_epochs, "Epochs from the base to the scaled rate (4)")
+  app.add_option("--warmup-epochs", given.n_warmup_epochs, "Epochs from the base to the scaled rate (4)")
       ->check(CLI::Range(0, 1'000'000));
   app.add_option("--target-mae", given.target_mae, "Stop when the validation MAE is this low; MLPerf's target is 0.124")
       ->check(rate);
@@ -184,7 +184,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   add_data(app, given, recipe);
   add_recipe(app, given, recipe);
   add_benchmarks_own(app, given);
-  const auto ended = cli::parse_program_options(app, argc, argv, [&] {
+  const auto ended = cli::parse_program_options(app, argc, argv, training::former_option_names(), [&] {
     try {
       if (!given.config.empty()) read_config(given.config, recipe);
       merge(given, recipe);

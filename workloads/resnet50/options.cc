@@ -43,7 +43,7 @@ struct Given {
 void add_places(CLI::App& app, Options& options, Given& given) {
   app.add_option("--data-dir", options.data_dir, "Folder with the images; required unless --synthetic")
       ->type_name("DIR");
-  app.add_option("--model-dir", options.model_dir, "Folder for checkpoints and TensorBoard files")
+  app.add_option("--output-dir", options.output_dir, "Folder for checkpoints and TensorBoard files")
       ->capture_default_str()
       ->type_name("DIR");
   training::add_validation_share(app, options.validation_share);
@@ -172,7 +172,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   add_network(app, options, given);
   add_recipe(app, options, given);
   add_benchmark(app, options, given);
-  const auto ended = cli::parse_program_options(app, argc, argv, [&] {
+  const auto ended = cli::parse_program_options(app, argc, argv, training::former_option_names(), [&] {
     try {
       merge(given, options);
     } catch (const Error& error) {

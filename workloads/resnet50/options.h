@@ -18,7 +18,7 @@ enum class BenchmarkLines { kHorovod, kTfCnnBenchmarks };
 /// Everything that gyre-resnet50 can be told. The defaults are the recipe of Goyal et al. (arXiv 1706.02677).
 struct Options : training::CheckpointOptions {
   std::filesystem::path data_dir;  ///< With train and validation; empty with --synthetic.
-  std::filesystem::path model_dir = "gyre-resnet50";
+  std::filesystem::path output_dir = "gyre-resnet50";
   bool synthetic = false;
   BenchmarkLines lines = BenchmarkLines::kHorovod;
   std::uint64_t warmup_batches = 10;  ///< Of the synthetic benchmark, as the next two.

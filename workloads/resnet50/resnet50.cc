@@ -138,8 +138,8 @@ data::LoaderOptions loader_options(const Options& options, const data::SampleSet
 
 training::TrainerOptions trainer_options(const Options& options, const ImageData& images, int ranks) {
   training::TrainerOptions result{.run = {.program = kProgram,
-                                          .checkpoint_dir = options.model_dir / "checkpoints",
-                                          .tensorboard_dir = options.model_dir / "tensorboard",
+                                          .checkpoint_dir = options.output_dir / "checkpoints",
+                                          .tensorboard_dir = options.output_dir / "tensorboard",
                                           .talks = options.verbose > 0,
                                           .recipe = result_options(options, ranks),
                                           .classes = images.train->classes(),
@@ -172,7 +172,7 @@ void announce(const Options& options, std::int64_t parameters, const ImageData& 
              name_of(options.network), parameters, ranks, ranks == 1 ? "rank" : "ranks", options.batch_size,
              options.image_size, options.image_size, schedule.peak,
              schedule.warmup_epochs > 0 ? fmt::format(" after {} epochs of warm-up", schedule.warmup_epochs) : "",
-             options.seed, options.model_dir.string());
+             options.seed, options.output_dir.string());
   if (shuffling_of(*images.train, options) == data::Shuffling::kBlocks) {
     fmt::print("the images are shuffled in blocks: {}\n",
                images.train->advice_on_full_shuffle(options.memory_budget_bytes));

@@ -10,7 +10,7 @@ namespace gyre::resnet50 {
 enum Metric : std::size_t { kLoss, kAccuracy, kTop5 };
 
 /// Trains as `options` say, together with the other ranks of `exchange`. Collective. Rank 0 prints, saves checkpoints
-/// and writes TensorBoard files below model_dir. Errors are those of its parts and say what to do.
+/// and writes TensorBoard files below output_dir. Errors are those of its parts and say what to do.
 training::Outcome run_training(Options options, train::GradientExchange& exchange);
 
 /// Steps over one random batch, and images per second of rank 0 in the lines of Horovod's synthetic benchmark or of

@@ -6,6 +6,13 @@
 
 namespace gyre::training {
 
+const cli::FormerNames& former_option_names() {
+  static const cli::FormerNames names = {{"--model-dir", "--output-dir"},  // Of gyre-cifar10 and gyre-resnet50.
+                                         {"--n-epochs", "--epochs"},       // These are also the public benchmark's.
+                                         {"--n-warmup-epochs", "--warmup-epochs"}};
+  return names;
+}
+
 void add_checkpoint_options(CLI::App& app, CheckpointOptions& options, const std::vector<std::string>& metrics) {
   app.add_flag("--resume", options.resume, "Resume from the newest complete checkpoint, if any");
   app.add_flag("--resume-changed", options.resume_changed,

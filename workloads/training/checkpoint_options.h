@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gyre/cli/program_options.h"
 #include "workloads/training/trainer.h"
 
 namespace gyre::training {
@@ -21,6 +22,9 @@ struct CheckpointOptions {
   std::string keep_best;  ///< A metric; empty: none.
   bool print_samples = false;
 };
+
+/// Options that each program once had under a name of its own.
+const cli::FormerNames& former_option_names();
 
 /// `metrics`: those that tell which epoch is best.
 void add_checkpoint_options(CLI::App& app, CheckpointOptions& options, const std::vector<std::string>& metrics);

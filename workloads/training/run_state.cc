@@ -94,7 +94,7 @@ void RunState::start_or_resume(Progress& progress) {
       }
     } else if (!checkpoints_->numbers().empty()) {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("{} contains the checkpoints of an earlier run: continue it "
-                                                           "with --resume, or choose another folder with --model-dir",
+                                                           "with --resume, or choose another folder with --output-dir",
                                                            options_.checkpoint_dir.string()));
     }
     tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.tensorboard_dir);

@@ -55,8 +55,13 @@ std::string explain_import(const FailureReport& report) {
   const std::string& error = report.error->error;
   if (error == "ModuleNotFoundError: No module named 'horovod'") {
     return "Horovod is not installed; `gyre run --horovod-compat` runs its scripts unchanged, or write `import "
-           "gyre.torch "
-           "as hvd` (docs/guide/from_horovod.md)";
+           "gyre.torch as hvd` (docs/guide/from_horovod.md)";
+  }
+  // Hugging Face Accelerate's list of backends for CPUs is its own.
+  if (error.find("Your assigned backend gyre is not available") != std::string::npos) {
+    return "Accelerate accepts only its own list of backends but uses a process group that exists: call "
+           "torch.distributed.init_process_group(\"gyre\") before TrainingArguments or Accelerator, without ddp_backend "
+           "(docs/guide/from_ddp.md)";
   }
   if (error.find("Distributed package doesn't have NCCL built in") != std::string::npos) {
     return "this torch has no NCCL; for tensors in host memory write init_process_group(\"gyre\") "

@@ -79,6 +79,8 @@ TEST(report, a_script_for_horovod_or_nccl_is_told_what_to_write_here) {
   EXPECT_THAT(failure_block(report, false), Not(HasSubstr("--horovod-compat")));
   report.error->error = "RuntimeError: Distributed package doesn't have NCCL built in";
   EXPECT_THAT(failure_block(report, false), HasSubstr("write init_process_group(\"gyre\")"));
+  report.error->error = "ValueError: Your assigned backend gyre is not available, please use one of gloo, mpi";
+  EXPECT_THAT(failure_block(report, false), HasSubstr("init_process_group(\"gyre\") before TrainingArguments"));
 }
 
 TEST(report, a_file_below_the_folder_is_named_from_there) {
