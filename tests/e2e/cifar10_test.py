@@ -46,7 +46,7 @@ def test_the_sample_jobs_flags_train_and_leave_checkpoints_and_curves(data: Path
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if "test accuracy" in line]
     assert len(lines) == 3
-    assert "images/s" in lines[0]
+    assert re.search(r"\d images/s  \d+\.\d\d steps/s", lines[0])
     assert "\x1b" not in result.stdout
     assert f"checkpoints go to {model}/checkpoints, curves for TensorBoard to {model}/tensorboard\n" in result.stdout
     assert checkpoint(model, 3).is_file()
@@ -57,6 +57,7 @@ def test_the_sample_jobs_flags_train_and_leave_checkpoints_and_curves(data: Path
         "train/loss",
         "train/accuracy",
         "train/images_per_second",
+        "train/steps_per_second",
         "train/learning_rate",
         "train/waited_for_data_seconds",
         "test/loss",

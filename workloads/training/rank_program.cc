@@ -35,6 +35,8 @@ void configure_libtorch_from_environment() {
     at::set_num_threads(static_cast<int>(parse_integer(*threads, "OMP_NUM_THREADS", 1, kMostThreads)));
   }
   at::globalContext().setDeterministicAlgorithms(true, false);
+  // Else every new tensor is filled with NaN first, against kernels that read what nothing has written.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 /// Does the work; where it fails, the other ranks learn the reason, not only that this one is gone.

@@ -190,6 +190,7 @@ void Trainer::note_step(double rate) {
   samples_ += passed;
   ++step_;
   ++step_in_epoch_;
+  ++steps_here_;
   last_rate_ = rate;
 }
 
@@ -210,7 +211,7 @@ Trainer::Sums Trainer::train_epoch() {
   const auto start = SteadyClock::now();
   Sums sums = resumed_;
   resumed_ = no_sums();
-  samples_here_ = 0;
+  samples_here_ = steps_here_ = 0;
   while (left > 0) {
     train_step(sums);
     --left;
@@ -296,15 +297,17 @@ void Trainer::finish_epoch(const Sums& trained, const Sums& tested, double secon
   }
   const data::StallLedger ledger = train_.front()->ledger();
   add(fmt::format("train/{}_per_second", options_.samples), rate_after(seconds));
+  const double steps_per_second = static_cast<double>(steps_here_) / seconds;
+  add("train/steps_per_second", steps_per_second);
   add("train/learning_rate", last_rate_);
   add("train/waited_for_data_seconds", in_seconds(ledger.waited));
   std::vector<data::Scalar> scalars;
   for (std::size_t i = 0; i < names.size(); ++i) scalars.push_back({names[i], values[i]});
   state_.add_scalars(epoch_, scalars);
   if (!talks()) return;
-  say(fmt::format("epoch {}/{}  {}  {}  {:.1f} {}/s  {:.1f} s, {:.1f} of them waiting for data", epoch_,
+  say(fmt::format("epoch {}/{}  {}  {}  {:.1f} {}/s  {:.2f} steps/s  {:.1f} s, {:.1f} of them waiting for data", epoch_,
                   options_.epochs, describe("", trained), describe("test ", tested), rate_after(seconds),
-                  options_.samples, seconds, in_seconds(ledger.waited)));
+                  options_.samples, steps_per_second, seconds, in_seconds(ledger.waited)));
 }
 
 Outcome Trainer::run() {

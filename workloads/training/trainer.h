@@ -132,6 +132,7 @@ class Trainer {
   std::uint64_t step_in_epoch_ = 0;  // That comes next, as if the whole epoch had been trained in steps of this size.
   double last_rate_ = 0;
   std::uint64_t samples_here_ = 0;  // Of this epoch, by this rank, since the start or a resume.
+  std::uint64_t steps_here_ = 0;    // Of this epoch, likewise.
   Sums resumed_;                    // Of the epoch in which a resumed run had stopped: on rank 0 alone.
 };
 

@@ -60,7 +60,8 @@ std::string explain_import(const FailureReport& report) {
   // Hugging Face Accelerate's list of backends for CPUs is its own.
   if (error.find("Your assigned backend gyre is not available") != std::string::npos) {
     return "Accelerate accepts only its own list of backends but uses a process group that exists: call "
-           "torch.distributed.init_process_group(\"gyre\") before TrainingArguments or Accelerator, without ddp_backend "
+           "torch.distributed.init_process_group(\"gyre\") before TrainingArguments or Accelerator, without "
+           "ddp_backend "
            "(docs/guide/from_ddp.md)";
   }
   if (error.find("Distributed package doesn't have NCCL built in") != std::string::npos) {
