@@ -141,6 +141,10 @@ def servers(architecture: str, rate: str | None) -> Callable[[Row], bool]:
     return chosen
 
 
+def of_program(row: Row) -> bool:
+    return row.get("bench") == "programs"
+
+
 SERVERS_ON_ONE_HOST, DEDICATED_SERVERS = servers("one host", None), servers("dedicated", "100mbit")
 GLOO, MPI = over("gloo"), over("openmpi")
 GLOO_EXCHANGE = over_from_gradients("gloo")
@@ -188,6 +192,7 @@ TARGETS = [
     Target(
         "dedicated servers, 100mbit, of push and then pull", DEDICATED_SERVERS, of_push_and_pull, {0: 0.9}, percent=True
     ),
+    Target("a training program on one rank, against eager PyTorch", of_program, lambda row: row["ratio"], {1: 1}),
     Target("hosts, 4 MB and more, least bytes of those sent", OVER_LINKS, of_sent, {0: 0.99}, percent=True),
 ]
 
@@ -295,6 +300,7 @@ def results(folder: Path) -> str:
         lines.append("")
     lines += join_lines([row for row in rows if row.get("bench") == "join"])
     lines += link_cost_lines([row for row in rows if row.get("bench") == "link_cost"])
+    lines += program_lines([row for row in rows if row.get("bench") == "programs"])
     lines += wire_use_lines([row for row in rows if row.get("bench") == "wire_use"])
     return "\n".join(lines)
 
@@ -336,6 +342,19 @@ def link_cost_lines(rows: Sequence[Row]) -> list[str]:
         f"{row['share']:.1%} of the wire, {row['seconds_per_gb']:.2f} s per GB"
         for row in rows
     ]
+    return [*lines, ""]
+
+
+def program_lines(rows: Sequence[Row]) -> list[str]:
+    """The training programs beside PyTorch."""
+    if not rows:
+        return []
+    head = ["program", "threads", "batch", "samples per second", "eager PyTorch", "ratio"]
+    lines = ["### Training programs on one rank", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in rows:
+        rates = [f"{row['samples_per_second']:.1f} {row['samples']}", f"{row['pytorch_samples_per_second']:.1f}"]
+        facts = [row["program"], row["threads"], row["work"], *rates, f"{row['ratio']:.2f}x"]
+        lines.append("| " + " | ".join(map(str, facts)) + " |")
     return [*lines, ""]
 
 
