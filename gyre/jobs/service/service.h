@@ -84,6 +84,9 @@ class Service final : public api::JobService {
 
  private:
   class Work;
+  /// kConflict StoredClusterUnreadable where it cannot be read.
+  spec::ClusterSpec spec_of(const api::ClusterName& name);
+
   std::unique_ptr<Work> work_;
 };
 

@@ -54,6 +54,14 @@ void check_places(Dispatcher& dispatcher, const api::ClusterName& name, const sp
 
 }  // namespace
 
+spec::ClusterSpec Service::spec_of(const api::ClusterName& name) {
+  const MutexLock lock(work_->ledger.mutex);
+  const auto stored = stored_spec(work_->ledger.cluster(name));
+  if (stored.spec) return *stored.spec;
+  throw ServiceError(ServiceError::Kind::kConflict, kUnreadableCluster,
+                     fmt::format("cluster '{}' cannot be changed: {}", name.cluster, stored.problem));
+}
+
 api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name, const spec::ClusterSpec& spec) {
   check_scale(spec.scale_settings, work_->dispatcher.most_nodes(spec));
   const KeptSpec text = kept(spec);
@@ -92,7 +100,7 @@ api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name,
 }
 
 api::Cluster Service::scale_cluster(const api::ClusterName& name, const api::Scale& scale) {
-  check_scale(scale, work_->dispatcher.most_nodes(this->cluster(name).spec));
+  check_scale(scale, work_->dispatcher.most_nodes(spec_of(name)));
   api::Cluster cluster;
   {
     const MutexLock lock(work_->ledger.mutex);
@@ -121,7 +129,7 @@ void Service::delete_cluster(const api::ClusterName& name) {
 std::vector<api::Node> Service::nodes(const api::ClusterName& name) {
   std::vector<api::Node> nodes;
   std::vector<catalog::Id> ids;
-  const spec::ClusterSpec spec = this->cluster(name).spec;
+  const spec::ClusterSpec spec = cluster(name).spec;
   {
     const MutexLock lock(work_->ledger.mutex);
     for (const catalog::Node& node : work_->ledger.catalog.nodes().list(work_->ledger.cluster(name).id)) {

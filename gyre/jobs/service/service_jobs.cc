@@ -101,9 +101,13 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
                          fmt::format("there is no archive of code {}; upload it before", submission.code),
                          submission.code);
     }
-    const spec::ClusterSpec its_cluster = cluster_spec(cluster.spec, cluster.scale);
-    check_node_count(submission.spec, its_cluster, cluster.name);
-    check_places(submission.spec, its_cluster, cluster.name);
+    const auto its_cluster = stored_spec(cluster);
+    if (!its_cluster.spec) {
+      throw ServiceError(ServiceError::Kind::kConflict, kUnreadableCluster,
+                         fmt::format("cluster '{}' cannot be used: {}", cluster.name, its_cluster.problem));
+    }
+    check_node_count(submission.spec, *its_cluster.spec, cluster.name);
+    check_places(submission.spec, *its_cluster.spec, cluster.name);
     const catalog::Job made = ledger.catalog.jobs().create({.experiment = experiment.id,
                                                             .cluster = cluster.id,
                                                             .name = name.job,

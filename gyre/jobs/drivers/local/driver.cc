@@ -329,7 +329,9 @@ void LocalDriver::acknowledge(const std::string& attempt) {
   hub_->acknowledge(attempt);
   if (const auto ended = attempts_.find(attempt); ended != attempts_.end()) {
     for (const std::string& node : ended->second) {
-      if (!absent_.contains(node)) restarts_.insert_or_assign(node, internal::Restarts(options_.agent_restart_pause));
+      const auto restarts = restarts_.find(node);  // None where the attempt could not be started.
+      if (restarts == restarts_.end() || absent_.contains(node)) continue;
+      restarts->second = internal::Restarts(options_.agent_restart_pause);
     }
     attempts_.erase(ended);
   }

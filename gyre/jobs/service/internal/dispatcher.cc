@@ -41,6 +41,13 @@ bool may_pass(ErrorCode code) {
   return code == ErrorCode::kResourceExhausted || code == ErrorCode::kIo || code == ErrorCode::kTimeout;
 }
 
+agent::AttemptResult refused(const std::string& code, const std::string& why) {
+  agent::AttemptResult result;
+  result.exit_code = 255;
+  result.error = agent::JobError{code, why, {}};
+  return result;
+}
+
 std::string details_of(const agent::JobError& error) {
   return error.details.empty() ? "" : nlohmann::json(error.details).dump();
 }
@@ -69,9 +76,10 @@ std::vector<drivers::Driver*> Dispatcher::all_drivers() {
           orphans_.contains(attempt.id) && !unusable_.contains(cluster_of(attempt)) && &driver_of(attempt) == driver;
       if (!is_its) continue;
       orphans_.erase(attempt.id);
-      orders.push_back(order_of(attempt));
+      if (auto order = order_to_continue(attempt)) orders.push_back(std::move(*order));
     }
     driver->reattach(orders);
+    release_given_up();
     driver->retain(node_names());
   }
   return drivers_.all();
@@ -119,17 +127,38 @@ void Dispatcher::take_over() {
     started_[attempt.id] = SteadyClock::now() - age;
     if (unusable_.contains(cluster_of(attempt))) {
       orphans_.insert(attempt.id);
-    } else {
-      orders[&driver_of(attempt)].push_back(order_of(attempt));
+    } else if (auto order = order_to_continue(attempt)) {
+      orders[&driver_of(attempt)].push_back(std::move(*order));
     }
     // Whether a planned one was handed over is not known; doing it again does not start it twice.
     if (attempt.state != AttemptState::kPlanned) submitted_.insert(attempt.id);
   }
   for (drivers::Driver* driver : drivers_.take_new()) driver->reattach(orders[driver]);
+  release_given_up();
   finish_releases();
   ledger_.code.remove_unused([&](Id workspace, const std::string& code) GYRE_REQUIRES(ledger_.mutex) {
     return ledger_.catalog.jobs().uses_code(workspace, code);
   });
+}
+
+std::optional<agent::WorkOrder> Dispatcher::order_to_continue(const Attempt& attempt) {
+  try {
+    return order_of(attempt);
+  } catch (const Error& error) {
+    options_.logger->error("attempt {} cannot be continued: {}", attempt.id, error.what());
+    agent::AttemptResult result = refused(kUnreadableJob, error.what());
+    for (const catalog::AttemptNode& node : attempt.nodes) result.lost.push_back(node.name);
+    result.hopeless = true;
+    unheard_.push_back({drivers::Event::Kind::kEnded, attempt.id, "", "", std::move(result)});
+    given_up_.push_back(attempt);
+    return std::nullopt;
+  }
+}
+
+void Dispatcher::release_given_up() {
+  for (const Attempt& attempt : std::exchange(given_up_, {})) {
+    for (const catalog::AttemptNode& node : attempt.nodes) driver_of(attempt).release(node.name);
+  }
 }
 
 std::set<std::string> Dispatcher::node_names() {
@@ -272,7 +301,9 @@ void Dispatcher::settle_clusters() {
   for (bool more = true; more;) {
     const auto page = ledger_.catalog.clusters().list_all(request);
     for (const catalog::Cluster& cluster : page.items) {
-      const api::Scale scale = cluster_spec(cluster.spec, cluster.scale).scale_settings;
+      const auto stored = stored_spec(cluster);
+      if (!stored.spec) continue;
+      const api::Scale scale = stored.spec->scale_settings;
       const auto* manual = std::get_if<spec::ManualScale>(&scale);
       const bool steady = !manual || counts[cluster.id] == manual->target_node_count;
       ledger_.catalog.clusters().change(
@@ -308,8 +339,12 @@ void Dispatcher::submit_planned() {
       if (attempt.state != AttemptState::kPlanned || unusable_.contains(cluster_of(attempt))) continue;
       if (submitted_.contains(attempt.id)) {
         handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
-      } else {
+        continue;
+      }
+      try {
         orders.emplace_back(order_of(attempt), &driver_of(attempt));
+      } catch (const Error& error) {
+        refuse(attempt.id, kUnreadableJob, error.what());
       }
     }
   }
@@ -318,17 +353,20 @@ void Dispatcher::submit_planned() {
     try {
       driver->submit(order);
       handed_over.push_back(order.attempt);
-    } catch (const Error& error) {
-      agent::AttemptResult refused;
-      refused.exit_code = 255;
-      refused.error = agent::JobError{agent::error_code::kInternal, error.what(), {}};
-      finish(order.attempt, refused);
+    } catch (const std::exception& error) {
+      // A full file system, a file where a folder should be: whatever it is, the attempt has not begun.
+      refuse(order.attempt, agent::error_code::kInternal, error.what());
     }
   }
+  hear_all();
   const MutexLock lock(ledger_.mutex);
   for (const std::string& attempt : handed_over) {
     ledger_.catalog.attempts().confirm_start(attempt, {"started", "handed to its nodes"});
   }
+}
+
+void Dispatcher::refuse(const std::string& attempt, const std::string& code, const std::string& why) {
+  unheard_.push_back({drivers::Event::Kind::kEnded, attempt, "", "", refused(code, why)});
 }
 
 void Dispatcher::cancel_ending() {

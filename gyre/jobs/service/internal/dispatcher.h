@@ -70,6 +70,11 @@ class Dispatcher {
   std::vector<drivers::Driver*> all_drivers() GYRE_EXCLUDES(ledger_.mutex);
   void look_at_unusable();
   agent::WorkOrder order_of(const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex);
+  /// For an attempt that was begun by a service before this one. Where its job cannot be read the attempt is given up,
+  /// and there is no order.
+  std::optional<agent::WorkOrder> order_to_continue(const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex);
+  /// What still runs of attempts that were given up ends with their nodes.
+  void release_given_up() GYRE_REQUIRES(ledger_.mutex);
   /// Error where nobody provides its nodes at present.
   drivers::Driver& driver_of(const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex);
   catalog::Id cluster_of(const Attempt& attempt) GYRE_REQUIRES(ledger_.mutex);
@@ -93,6 +98,8 @@ class Dispatcher {
 
   // What the driver does.
   void submit_planned();
+  /// It has not begun, and ends so.
+  void refuse(const std::string& attempt, const std::string& code, const std::string& why);
   void cancel_ending();
   void hear(const drivers::Event& event);
   void finish(const std::string& attempt, const agent::AttemptResult& result);
@@ -113,6 +120,7 @@ class Dispatcher {
   std::map<std::string, agent::StopReason> reasons_ GYRE_GUARDED_BY(ledger_.mutex);  // Of ending attempts.
   UnusableClusters unusable_;  // Their jobs wait, and their attempts, `orphans_`, are left as they are.
   std::set<std::string> orphans_ GYRE_GUARDED_BY(ledger_.mutex);
+  std::vector<Attempt> given_up_ GYRE_GUARDED_BY(ledger_.mutex);  // Whose nodes are still theirs.
   SteadyClock::time_point looked_at_unusable_{};
   std::deque<drivers::Event> unheard_;  // The thread's own, as what follows.
   std::set<std::string> submitted_;     // To the driver.

@@ -49,7 +49,11 @@ void Dispatcher::add_clusters(scheduler::State& state) {
   for (bool more = true; more;) {
     const auto page = ledger_.catalog.clusters().list_all(request);
     for (const catalog::Cluster& cluster : page.items) {
-      const spec::ClusterSpec spec = cluster_spec(cluster.spec, cluster.scale);
+      const auto stored = stored_spec(cluster);
+      spec::ClusterSpec spec = stored.spec.value_or(spec::ClusterSpec{});
+      if (!stored.spec) {  // It keeps the nodes that it has.
+        spec.scale_settings = spec::ManualScale{static_cast<int>(ledger_.catalog.nodes().list(cluster.id).size())};
+      }
       state.clusters.push_back({.id = cluster.id,
                                 .name = cluster.name,
                                 .node_priority = spec.vm_priority == spec::VmPriority::kDedicated
@@ -113,10 +117,14 @@ CoresInUse Dispatcher::cores_in_use(const std::string& workspace) {
 
 std::optional<api::Explanation> Dispatcher::explain(Id job) {
   const MutexLock lock(ledger_.mutex);
+  const catalog::Job described = ledger_.catalog.jobs().get(job);
+  if (const auto stored = stored_spec(described); !stored.spec) {
+    return api::Explanation{.reason = kUnreadableJob, .message = stored.problem};
+  }
   const scheduler::State now = state();
   const auto found = scheduler::explain(job, now);
   if (!found) return std::nullopt;
-  if (const auto problem = problem_of(ledger_.catalog.jobs().get(job).cluster)) {
+  if (const auto problem = problem_of(described.cluster)) {
     return api::Explanation{.reason = "clusterUnusable", .message = "its cluster cannot be used: " + *problem};
   }
   api::Explanation explanation{.reason = std::string(scheduler::wait_reason_name(found->reason)),

@@ -29,7 +29,10 @@ void Queue::put(catalog::Catalog& catalog, const catalog::Job& job, bool busy) {
   if (catalog::is_finished(job.execution_state)) return;
   std::string& workspace = workspaces_[job.workspace];
   if (workspace.empty()) workspace = catalog.workspaces().get(job.workspace).name;
-  const spec::JobSpec spec = job_spec(job.spec);
+  const auto stored = stored_spec(job);
+  const bool waits = !busy && job.execution_state == catalog::ExecutionState::kQueued;
+  if (!stored.spec && waits) return;  // Nobody can start it.
+  const spec::JobSpec spec = stored.spec.value_or(spec::JobSpec{});
   scheduler::Job described{.id = job.id,
                            .name = job.name,
                            .workspace = workspace,
@@ -40,11 +43,11 @@ void Queue::put(catalog::Catalog& catalog, const catalog::Job& job, bool busy) {
                            .wall_clock_limit = spec.max_wall_clock_time,
                            .attempts = job.attempts,
                            .max_attempts = kMostAttempts};
-  if (busy || job.execution_state != catalog::ExecutionState::kQueued) {
-    busy_.emplace(job.id, std::move(described));
-  } else {
+  if (waits) {
     places_[job.id] = waiting_.size();
     waiting_.push_back(std::move(described));
+  } else {
+    busy_.emplace(job.id, std::move(described));
   }
 }
 

@@ -23,7 +23,7 @@ class Queue {
   /// the catalog. When it throws, the next call reads the same again.
   void refresh(catalog::Catalog& catalog, const std::set<catalog::Id>& busy);
 
-  /// Queued, and not busy; in no order.
+  /// Queued, and not busy; in no order. Those whose specs cannot be read are left out.
   const std::vector<scheduler::Job>& waiting() const { return waiting_; }
   /// The other jobs that have not finished.
   const std::map<catalog::Id, scheduler::Job>& busy() const { return busy_; }

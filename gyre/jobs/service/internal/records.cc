@@ -1,5 +1,8 @@
 #include "gyre/jobs/service/internal/records.h"
 
+#include <fmt/format.h>
+
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,6 +15,28 @@ namespace gyre::jobs::service {
 namespace {
 
 constexpr const char* kWholeSpec = "spec";  // The one secret's name.
+constexpr const char* kCatalog = "the catalog";
+
+/// What `parse` returns; all that it throws means the same.
+template <typename Parse>
+auto read(const Parse& parse) {
+  try {
+    return parse();
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kCorruptData, error.what());
+  }
+}
+
+template <typename Parse>
+auto stored(const Parse& parse) {
+  StoredSpec<decltype(parse())> result;
+  try {
+    result.spec = parse();
+  } catch (const Error& error) {
+    result.problem = fmt::format("its properties in the catalog cannot be read: {}", error.what());
+  }
+  return result;
+}
 
 void blank(spec::SecretValue& value) {
   if (value.text) value.text->clear();
@@ -74,14 +99,24 @@ std::string kept_scale(const api::Scale& scale) {
 }
 
 spec::JobSpec job_spec(const std::string& text, const std::vector<catalog::Secret>& secrets) {
-  return spec::job_or_throw(spec::parse_job(whole_text(text, secrets)), "the catalog");
+  return read([&] { return spec::job_or_throw(spec::parse_job(whole_text(text, secrets)), kCatalog); });
 }
 
 spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale,
                                const std::vector<catalog::Secret>& secrets) {
-  nlohmann::json json = nlohmann::json::parse(whole_text(text, secrets));
-  json["scaleSettings"] = nlohmann::json::parse(scale);
-  return spec::cluster_or_throw(spec::parse_cluster(json.dump()), "the catalog");
+  return read([&] {
+    nlohmann::json json = nlohmann::json::parse(whole_text(text, secrets));
+    json["scaleSettings"] = nlohmann::json::parse(scale);
+    return spec::cluster_or_throw(spec::parse_cluster(json.dump()), kCatalog);
+  });
+}
+
+StoredSpec<spec::JobSpec> stored_spec(const catalog::Job& job) {
+  return stored([&] { return job_spec(job.spec); });
+}
+
+StoredSpec<spec::ClusterSpec> stored_spec(const catalog::Cluster& cluster) {
+  return stored([&] { return cluster_spec(cluster.spec, cluster.scale); });
 }
 
 api::ProvisioningState shown(catalog::ProvisioningState state) {

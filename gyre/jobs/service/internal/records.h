@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,26 @@ KeptSpec kept(const spec::ClusterSpec& cluster);
 /// The part of a cluster's spec that may change.
 std::string kept_scale(const api::Scale& scale);
 
-/// From what kept() made. With `secrets` empty their values are empty texts.
+/// From what kept() made. With `secrets` empty their values are empty texts. Error(kCorruptData) for a text that cannot
+/// be read.
 spec::JobSpec job_spec(const std::string& text, const std::vector<catalog::Secret>& secrets = {});
-/// `scale`: of kept_scale(); it replaces that of the text.
+/// `scale`: of kept_scale(); it replaces that of the text. Error as job_spec().
 spec::ClusterSpec cluster_spec(const std::string& text, const std::string& scale,
                                const std::vector<catalog::Secret>& secrets = {});
+
+/// A spec in the catalog, or why it cannot be read: a version of Gyre wrote it that this one does not know, or the file
+/// was damaged. Such a record is left alone; it must not stop what has nothing to do with it.
+template <typename Spec>
+struct StoredSpec {
+  std::optional<Spec> spec{};
+  std::string problem{};  ///< Where there is no spec.
+};
+StoredSpec<spec::JobSpec> stored_spec(const catalog::Job& job);
+StoredSpec<spec::ClusterSpec> stored_spec(const catalog::Cluster& cluster);
+
+/// Codes of the errors that name such records.
+inline constexpr const char* kUnreadableJob = "StoredJobUnreadable";
+inline constexpr const char* kUnreadableCluster = "StoredClusterUnreadable";
 
 api::ProvisioningState shown(catalog::ProvisioningState state);
 api::AllocationState shown(catalog::AllocationState state);

@@ -117,7 +117,12 @@ api::Experiment Service::Work::shown(const catalog::Experiment& experiment, cons
 api::Cluster Service::Work::shown(const catalog::Cluster& cluster, const std::string& workspace) {
   api::Cluster result;
   result.name = {workspace, cluster.name};
-  result.spec = cluster_spec(cluster.spec, cluster.scale);
+  const auto stored = stored_spec(cluster);
+  if (stored.spec) {
+    result.spec = *stored.spec;
+  } else {
+    result.errors.push_back({.code = kUnreadableCluster, .message = stored.problem});
+  }
   result.creation_time = cluster.created;
   result.provisioning_state = service::shown(cluster.provisioning_state);
   result.provisioning_state_transition_time = cluster.provisioning_changed;
@@ -140,7 +145,7 @@ api::Cluster Service::Work::shown(const catalog::Cluster& cluster, const std::st
       }
     }
   }
-  if (const auto problem = dispatcher.problem_of(cluster.id)) {
+  if (const auto problem = dispatcher.problem_of(cluster.id); problem && stored.spec) {
     result.errors.push_back({.code = "ClusterUnusable", .message = *problem});
   }
   return result;
@@ -150,7 +155,8 @@ api::Job Service::Work::shown(const catalog::Job& job, const api::JobName& name)
   api::Job result;
   result.name = name;
   result.uuid = job.uuid;
-  result.spec = job_spec(job.spec);
+  const auto stored = stored_spec(job);
+  if (stored.spec) result.spec = *stored.spec;
   result.creation_time = job.created;
   result.provisioning_state = service::shown(job.provisioning_state);
   result.provisioning_state_transition_time = job.provisioning_changed;
@@ -158,6 +164,7 @@ api::Job Service::Work::shown(const catalog::Job& job, const api::JobName& name)
   result.execution_state_transition_time = job.execution_changed;
   result.execution_info = {.start_time = job.start, .end_time = job.end, .exit_code = job.exit_code};
   if (job.error) result.execution_info.errors.push_back(service::shown(*job.error));
+  if (!stored.spec) result.execution_info.errors.push_back({.code = kUnreadableJob, .message = stored.problem});
   result.attempts = job.attempts;
   result.job_output_directory_path_segment = path_segment(options, name, job.uuid);
   return result;
