@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gyre/base/error.h"
+#include "gyre/base/random.h"
 #include "gyre/train/gradient_exchange.h"
 #include "gyre/train/rmsprop.h"
 
