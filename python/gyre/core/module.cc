@@ -8,6 +8,7 @@
 #include "python/gyre/core/error_binding.h"
 #include "python/gyre/core/exchange_cost_binding.h"
 #include "python/gyre/core/memory_binding.h"
+#include "python/gyre/core/models_binding.h"
 #include "python/gyre/core/params_binding.h"
 #include "python/gyre/core/secret_binding.h"
 
@@ -28,4 +29,5 @@ NB_MODULE(_core, module) {
   gyre::python::bind_distributed(module);
   gyre::python::bind_params(module);
   gyre::python::bind_exchange_costs(module);
+  gyre::python::bind_models(module);
 }

@@ -8,9 +8,7 @@
 `gyre export` writes a run's network for others to use, `gyre score` predicts with it.
 """
 
-from gyre.models.cifar10 import Cifar10Cnn
-from gyre.models.cosmoflow import CosmoFlow
-from gyre.models.resnet import ResNet
+from gyre.models.networks import Cifar10Cnn, CosmoFlow, ResNet, Vgg16
 from gyre.models.saved import Description, SavedModel, load_model
 
-__all__ = ["Cifar10Cnn", "CosmoFlow", "Description", "ResNet", "SavedModel", "load_model"]
+__all__ = ["Cifar10Cnn", "CosmoFlow", "Description", "ResNet", "SavedModel", "Vgg16", "load_model"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +15,12 @@ from torch import Tensor, nn
 from gyre._command_line import Parser
 from gyre.core import _core
 from gyre.errors import Error, InvalidArgumentError
+from gyre.models.layers import OWN
+from gyre.models.networks import Layer, Network
 from gyre.models.saved import (
     DEFINITION,
     DESCRIPTION,
     INSIDE,
-    NETWORKS,
     PROGRAM,
     WEIGHTS,
     Description,
@@ -39,15 +42,30 @@ Example:
 
 Exit code: 0; 1 if MODEL cannot be read or DIR cannot be written; 2 for an invalid option."""
 
-_LOAD = '''
+_DEFINITION = '''\
+"""{name},
+as `gyre export` wrote it. This file needs only PyTorch, and safetensors to load the weights."""
 
-def load(folder: str) -> {network}:
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+{classes}
+def make() -> nn.Module:
+    """The network, untrained."""
+    return {network}
+
+
+def load(folder: str) -> nn.Module:
     """The network with the weights beside this file, ready to predict."""
-    from pathlib import Path
-
     from safetensors.torch import load_file
 
-    network = {network}({arguments})
+    network = make()
     network.load_state_dict(load_file(Path(folder) / "{weights}"))
     return network.eval()
 '''
@@ -65,12 +83,35 @@ def parser() -> Parser:
     return whole
 
 
-def definition_of(description: Description) -> str:
+def definition_of(network: Network, description: Description) -> str:
     """The source of the network, and a function that loads it."""
-    network = NETWORKS[description.network]
-    source = inspect.getsource(sys.modules[network.__module__])
-    arguments = ", ".join(f"{name}={value!r}" for name, value in description.arguments.items())
-    return source + _LOAD.format(network=description.network, arguments=arguments, weights=WEIGHTS)
+    own = [kind for kind in OWN.values() if any(isinstance(module, kind) for module in network.modules())]
+    return _DEFINITION.format(
+        name=description.words(),
+        classes="".join(f"\n{inspect.getsource(kind)}\n" for kind in own),
+        network=_source_of(network.definition, "Sequential", "    "),
+        weights=WEIGHTS,
+    )
+
+
+def _source_of(inner: Sequence[Layer], kind: str, indentation: str) -> str:
+    """An expression that makes the module."""
+    lines = [f"{_class(kind)}(OrderedDict(["]
+    for name, inner_kind, arguments, own in inner:
+        if own:
+            made = _source_of(own, inner_kind, indentation + "    ")
+        else:
+            made = f"{_class(inner_kind)}({', '.join(f'{key}={_literal(value)}' for key, value in arguments.items())})"
+        lines.append(f"{indentation}    ({_literal(name)}, {made}),")
+    return "\n".join([*lines, f"{indentation}]))"])
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _class(kind: str) -> str:
+    return kind if kind in OWN else f"nn.{kind}"
 
 
 def program_of(network: nn.Module, description: Description) -> torch.export.ExportedProgram:
@@ -85,7 +126,7 @@ def _bytes_of(tensor: Tensor) -> bytes:
 
 def export(model: SavedModel, folder: Path) -> None:
     """Writes the four files. Errors: INVALID_ARGUMENT if `folder` already holds a network; OSError."""
-    if not isinstance(model.network, nn.Module):
+    if not isinstance(model.network, Network):
         raise InvalidArgumentError(
             f"{model.path} is already an exported program; export the run or checkpoint that it was made from"
         )
@@ -100,7 +141,7 @@ def export(model: SavedModel, folder: Path) -> None:
     ]
     inside = {INSIDE: description.to_json()}
     (folder / WEIGHTS).write_bytes(_core.encode_checkpoint(inside, tensors))
-    (folder / DEFINITION).write_text(definition_of(description), encoding="utf-8")
+    (folder / DEFINITION).write_text(definition_of(model.network, description), encoding="utf-8")
     torch.export.save(program_of(model.network, description), folder / PROGRAM, extra_files=inside)
     # Written last: if it exists, the other files are complete.
     (folder / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
@@ -114,9 +155,7 @@ def main(words_given: Sequence[str] | None = None) -> int:
     except (Error, OSError) as error:
         print(f"gyre export: {error}", file=sys.stderr)
         return 1
-    description = model.description
-    values = ", ".join(f"{name} {value}" for name, value in description.arguments.items())
-    print(f"{arguments.out}: {description.network}{f' ({values})' if values else ''} from {model.path}")
+    print(f"{arguments.out}: {model.description.words()} from {model.path}")
     return 0
 
 

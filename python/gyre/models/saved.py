@@ -17,9 +17,7 @@ from torch import Tensor, nn
 from gyre.core import _core
 from gyre.data import IMAGENET_MEAN, IMAGENET_STD
 from gyre.errors import CorruptDataError, InvalidArgumentError, NotFoundError
-from gyre.models.cifar10 import Cifar10Cnn
-from gyre.models.cosmoflow import CosmoFlow
-from gyre.models.resnet import BLOCKS, ResNet
+from gyre.models.networks import Cifar10Cnn, CosmoFlow, Network, ResNet
 
 DESCRIPTION = "model.json"
 WEIGHTS = "model.safetensors"
@@ -37,7 +35,7 @@ _TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int
 # Batch normalisation counts its batches, and nothing depends on it.
 _NOT_SAVED = "num_batches_tracked"
 
-NETWORKS: dict[str, type[nn.Module]] = {cls.__name__: cls for cls in (Cifar10Cnn, CosmoFlow, ResNet)}
+NETWORKS: dict[str, Callable[..., Network]] = {cls.__name__: cls for cls in (Cifar10Cnn, CosmoFlow, ResNet)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Description:
     """
 
     network: str
-    arguments: dict[str, int | str]
+    arguments: dict[str, int | float | str]
     trained_by: str
     input: str
     shape: tuple[int, ...]
@@ -61,6 +59,10 @@ class Description:
     std: tuple[float, ...] = ()
     transform: str = ""
     classes: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        values = ", ".join(f"{name} {value}" for name, value in self.arguments.items())
+        return f"{self.network} ({values})"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -79,9 +81,9 @@ class Description:
         return made
 
     def make(self, where: Path) -> nn.Module:
-        """The network, with untrained weights. CORRUPT_DATA, with `where`, if there is none with these arguments."""
+        """The network, without weights. CORRUPT_DATA, with `where`, if there is none with these arguments."""
         try:
-            return NETWORKS[self.network](**self.arguments)
+            return NETWORKS[self.network](**self.arguments, seed=None)
         except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
             raise CorruptDataError(f"{where}: there is no {self.network} with {self.arguments}: {error!r}") from error
 
@@ -150,17 +152,14 @@ def _describe_cifar10(metadata: Mapping[str, str], trained_by: str) -> Descripti
     none, all_of_it = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     # Checkpoints of version 0.1 do not say what it could not change.
     side = int(metadata.get("--image-size", "32"))
-    arguments: dict[str, int | str] = {"image_size": side, "classes": int(metadata.get("--classes", "10"))}
+    arguments: dict[str, int | float | str] = {"image_size": side, "classes": int(metadata.get("--classes", "10"))}
     return Description("Cifar10Cnn", arguments, trained_by, "image", (3, side, side), mean=none, std=all_of_it)
 
 
 def _describe_resnet50(metadata: Mapping[str, str], trained_by: str) -> Description:
     side = int(metadata["--image-size"])
-    depth = int(metadata["--depth"])
-    if depth not in BLOCKS:
-        raise ValueError(f"there is no ResNet-{depth}")
-    arguments: dict[str, int | str] = {
-        "depth": depth,
+    arguments: dict[str, int | float | str] = {
+        "depth": int(metadata["--depth"]),
         "version": metadata["--resnet-version"],
         "classes": int(metadata["--classes"]),
     }
@@ -173,7 +172,8 @@ def _describe_cosmoflow(metadata: Mapping[str, str], trained_by: str) -> Descrip
     found = _COSMOFLOW.fullmatch(metadata["network"])
     if found is None:
         raise ValueError(f"network {metadata['network']!r}")
-    arguments: dict[str, int | str] = {name: int(value) for name, value in found.groupdict().items()}
+    arguments: dict[str, int | float | str] = {name: int(value) for name, value in found.groupdict().items()}
+    arguments["dropout"] = float(metadata["--dropout"])
     side = int(found["size"])
     transform = "log1p" if metadata["--apply-log"] == "true" else "mean"
     shape = (int(found["channels"]), side, side, side)
