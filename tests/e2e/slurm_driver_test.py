@@ -122,9 +122,7 @@ def test_the_articles_job_runs_unchanged_on_slurm(
         # $AZ_BATCHAI_JOB_TEMP is each node's own under one path.
         names = {line.split()[-1] for line in done.stdout.splitlines() if "] node-" in line}
         assert len(names) == 2, done.stdout
-        (timeline,) = share.glob(
-            f"{SCRIPTS}/*/*/workspaces/*/experiments/*/jobs/job/*/outputs/timelines/timeline.json"
-        )
+        (timeline,) = share.glob(f"{SCRIPTS}/*/*/workspaces/*/experiments/*/jobs/job/*/outputs/timelines/timeline.json")
         assert timeline.read_text() == "{}\n"
         assert len(list(share.glob("storagedir/**/stdout-job_prep-*.txt"))) == 2
         assert list((share / "gyre").iterdir()) == []
