@@ -93,7 +93,7 @@ void ImageFolder::check_classes(const std::vector<std::string>& empty, bool know
 bool ImageFolder::add_class(const std::string& name, std::uint32_t label) {
   const std::vector<std::string> images = images_below(root_ + "/" + name, left_out_);
   for (const std::string& image : images) {
-    names_.add(name + "/" + image);
+    names_.add(fmt::format("{}/{}", name, image));
     labels_.push_back(label);
   }
   return !images.empty();
@@ -117,7 +117,7 @@ ImageFiles::ImageFiles(const std::vector<std::string>& places, FileOpener open) 
     }
     if (places.size() == 1) root_ = place;
     for (const std::string& image : images_below(place, left_out_)) {
-      names_.add(root_.empty() ? place + "/" + image : image);
+      names_.add(root_.empty() ? fmt::format("{}/{}", place, image) : image);
     }
   }
   if (names_.size() == 0) {

@@ -77,7 +77,7 @@ void find_images(const std::string& root, const std::string& below, int depth, s
     } else if (image_name(name) == ImageName::kRead) {
       images.push_back(prefix + name);
     } else {
-      refuse_image(folder + "/" + name);
+      refuse_image(fmt::format("{}/{}", folder, name));
     }
   }
   left_out.other_files += entries.others.size();

@@ -45,7 +45,7 @@ SampleSubset::SampleSubset(std::shared_ptr<const SampleSet> set, std::vector<std
 }
 
 SampleBlocks SampleSubset::blocks() const {
-  const SampleBlocks whole = set_->blocks();
+  SampleBlocks whole = set_->blocks();
   if (!whole.ends) return whole;
   auto ends = std::make_shared<std::vector<std::uint64_t>>();
   auto behind = samples_.begin();

@@ -22,6 +22,7 @@ constexpr std::array kOthers = {
     Signature{"GIF8", "a GIF image"},      Signature{"RIFF", "a WebP image (or another RIFF file)"},
     Signature{"BM", "a BMP image"},        Signature{"II*", "a TIFF image"},
     Signature{"MM", "a TIFF image"},       Signature{"\x1f\x8b", "gzip data"},
+    Signature{"P5", "a PGM image"},        Signature{"P6", "a PPM image"},
     Signature{"<", "a text such as HTML"}, Signature{"{", "a text such as JSON"},
 };
 
