@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -88,6 +89,10 @@ SHORTER = {
         ("--epochs 10", "--epochs 1 --batch-size 16 --depth 14"),
         ("--synthetic --batch-size 32", "--synthetic --batch-size 2 --depth 14 --image-size 32"),
         ("-n 4 -- gyre score", "-n 2 -- gyre score"),
+        (
+            "--validation-share 0.1",
+            "--validation-share 0.1 --epochs 1 --warmup-epochs 0 --batch-size 2 --depth 14 --image-size 32",
+        ),
     ],
 }
 
@@ -169,7 +174,7 @@ def prepare(folder: Path, page: str, share: Path, make: Callable[[str], None]) -
         (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
         (folder / "examples").symlink_to(ROOT / "examples")
     for name in (".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions"):
-        (folder / name).mkdir(parents=True)
+        (folder.parent / name).mkdir(parents=True)  # The home folder.
     if page in ("jobs.md", "from_batch_ai.md"):
         job = re.search(r"```json\n(\{\n  \"properties\".*?)```", (ROOT / "docs/guide/jobs.md").read_text(), re.DOTALL)
         assert job
@@ -184,6 +189,8 @@ def prepare(folder: Path, page: str, share: Path, make: Callable[[str], None]) -
             "-m gyre.datasets imagenet --out satellite --layout folder --size 64 --classes 3 --train 24 --validation 6"
         )
         (folder / "satellite/validation").rename(folder / "satellite/test")
+        shutil.copytree(folder / "satellite/train", folder / "photos")
+        shutil.copy(next((folder / "photos").rglob("*.JPEG")), folder / "photo.jpg")
 
 
 @pytest.fixture
@@ -207,10 +214,13 @@ def test_the_commands_of_a_page_do_what_they_say(page: str, gyre: Path, server: 
         "WANDB_API_KEY": "not one",
     }
 
+    folder = tmp_path / "project"  # Apart from the home folder.
+    folder.mkdir()
+
     def run(command: str) -> None:
         done = subprocess.run(
             ["bash", "-c", command],
-            cwd=ROOT if command.startswith("./dev ") else tmp_path,
+            cwd=ROOT if command.startswith("./dev ") else folder,
             env=variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -220,7 +230,7 @@ def test_the_commands_of_a_page_do_what_they_say(page: str, gyre: Path, server: 
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
-    prepare(tmp_path, page, server.share, lambda words: run(f"{sys.executable} {words}"))
+    prepare(folder, page, server.share, lambda words: run(f"{sys.executable} {words}"))
     if page == "jobs.md":
         server.start()
     setting = ""  # An assignment or export before the command that uses it.
