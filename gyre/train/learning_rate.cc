@@ -4,12 +4,6 @@
 
 namespace gyre::train {
 
-double LearningRateSchedule::at(std::uint64_t step) const {
-  const double full = base * scale;
-  if (step >= warmup_steps) return full;
-  return base + (full - base) * static_cast<double>(step) / static_cast<double>(warmup_steps);
-}
-
 double EpochSchedule::at(std::uint64_t epoch, double done) const {
   if (epoch < warmup_epochs) {
     const double trained = static_cast<double>(epoch) + (warmup_unit == WarmupUnit::kStep ? done : 0);

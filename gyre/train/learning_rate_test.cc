@@ -6,21 +6,6 @@
 namespace gyre::train {
 namespace {
 
-TEST(LearningRate, without_scaling_it_is_the_base_rate) {
-  const LearningRateSchedule schedule{.base = 1e-4};
-  EXPECT_EQ(schedule.at(0), 1e-4);
-  EXPECT_EQ(schedule.at(1'000'000), 1e-4);
-}
-
-TEST(LearningRate, warm_up_climbs_from_the_base_rate_to_the_scaled_one) {
-  const LearningRateSchedule schedule{.base = 0.1, .scale = 5, .warmup_steps = 4};
-  EXPECT_DOUBLE_EQ(schedule.at(0), 0.1);
-  EXPECT_DOUBLE_EQ(schedule.at(1), 0.2);
-  EXPECT_DOUBLE_EQ(schedule.at(3), 0.4);
-  EXPECT_DOUBLE_EQ(schedule.at(4), 0.5);
-  EXPECT_DOUBLE_EQ(schedule.at(99), 0.5);
-}
-
 TEST(EpochSchedule, climbs_step_by_step_as_goyal_has_it_and_falls_at_the_boundaries) {
   const EpochSchedule schedule{.base = 0.1, .peak = 0.5, .warmup_epochs = 2, .factors = {{3, 0.1}, {5, 0.01}}};
   EXPECT_DOUBLE_EQ(schedule.at(0, 0), 0.1);

@@ -28,6 +28,7 @@ namespace gyre::training {
 namespace {
 
 constexpr int kFailed = 1;
+constexpr int kTargetMissed = 3;
 constexpr int kMostThreads = 4096;
 
 void configure_libtorch_from_environment() {
@@ -114,6 +115,12 @@ int run_as_rank(std::string_view program, std::string_view consistency, const Wo
     fmt::print(stderr, "{}: {}\n", program, error.what());
     return kFailed;
   }
+}
+
+int exit_code_of(const Outcome& outcome, std::string_view program, int verbose, int rank) {
+  if (outcome.missed.empty() || rank != 0) return 0;
+  if (verbose == 0) fmt::print(stderr, "{}: {}\n", program, outcome.missed);
+  return kTargetMissed;
 }
 
 }  // namespace gyre::training

@@ -337,14 +337,17 @@ Outcome Trainer::run() {
   }
   if (!tested) tested = evaluate();  // Resumed within an epoch behind the last one that is asked for.
   const bool target_reached = reached(*tested);
-  if (talks() && options_.target) {
-    say(fmt::format("{} after {} epochs: the target {} is {}", describe("test ", *tested), epoch_,
-                    options_.target->value, target_reached ? "reached" : "not reached"));
+  std::string verdict;
+  if (options_.target) {
+    verdict = fmt::format("{} after {} epochs: the target {} is {}", describe("test ", *tested), epoch_,
+                          options_.target->value, target_reached ? "reached" : "not reached");
+    if (talks()) say(verdict);
   }
   return {.epochs = epoch_,
           .train = trained.means(),
           .test = tested->means(),
           .target_reached = target_reached,
+          .missed = target_reached ? "" : verdict,
           .state_hash = state_.hash()};
 }
 

@@ -69,6 +69,7 @@ struct Outcome {
   std::vector<double> train;     ///< The last epoch's metrics, means over all ranks' samples.
   std::vector<double> test;      ///< Over the test set, after the last epoch.
   bool target_reached = false;   ///< False when no target was given.
+  std::string missed;            ///< The sentence about a target that was not reached; empty: there is none.
   std::uint64_t state_hash = 0;  ///< Of parameters, buffers and optimizer: equal for equal runs, on rank 0.
 };
 
