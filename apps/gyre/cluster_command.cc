@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -103,8 +104,8 @@ Json file_properties(const ClusterOptions& options, const Environment& environme
   return jobs::spec::to_json(jobs::spec::cluster_or_throw(parsed, name), jobs::spec::Secrets::kIncluded);
 }
 
-Json pairs_of(const std::vector<std::string>& pairs, const char* option) {
-  Json table = Json::object();
+std::map<std::string, std::string> pairs_of(const std::vector<std::string>& pairs, const char* option) {
+  std::map<std::string, std::string> table;
   for (const std::string& pair : pairs) {
     const std::size_t equals = pair.find('=');
     if (equals == 0 || equals == std::string::npos) {
@@ -125,7 +126,7 @@ Json cluster_of(const ClusterOptions& options, const Environment& environment) {
   if (!options.size.empty()) properties["vmSize"] = options.size;
   if (!options.priority.empty()) properties["vmPriority"] = options.priority;
   if (!options.driver.empty()) ours["driver"] = options.driver;
-  for (const auto& [name, value] : pairs_of(options.driver_options, "--driver-option").items()) {
+  for (const auto& [name, value] : pairs_of(options.driver_options, "--driver-option")) {
     ours["driverOptions"][name] = value;
   }
   for (const auto& [name, directory] : mount_table(options.mounts, MountCheck::kForm)) ours["mounts"][name] = directory;

@@ -17,6 +17,7 @@ lint() {
   check clang-format check_cpp_format
   check layers "$PYTHON" tools/check_layers.py
   check sizes "$PYTHON" tools/check_sizes.py
+  check range-loops "$PYTHON" tools/check_range_loops.py
   check ruff "$PYTHON" -m ruff check --quiet .
   check ruff-format "$PYTHON" -m ruff format --check --quiet .
   check mypy check_types

@@ -1,0 +1,25 @@
+"""What Batch AI's users bring to the job service: command lines, job files, and what their jobs expect of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from job_server import JobServer
+
+
+@pytest.fixture
+def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
+    server = JobServer(gyre, tmp_path)
+    evidence.append(server.log)
+    server.start()
+    yield server
+    server.close()
+
+
+def test_options_for_the_driver_reach_it(server: JobServer) -> None:
+    """The command ran for ever, at full speed."""
+    done = server.verb("cluster", "create", "pool", "-t", "1", "--driver-option", "partition=a=b")
+    assert done.returncode == 1
+    assert "driver 'local' has no driverOptions, and 'partition' was given" in done.stderr
