@@ -95,8 +95,9 @@ Json file_properties(const ClusterOptions& options, const Environment& environme
     return {{"gyreSettings", {{"driver", options.driver.empty() ? "local" : options.driver}}},
             {"scaleSettings", {{"manual", {{"targetNodeCount", 0}}}}}};
   }
-  const auto parsed =
-      jobs::spec::parse_cluster(read_spec_file(options.file), spec_file_options(options.file, environment));
+  jobs::spec::ParseOptions how = spec_file_options(options.file, environment);
+  if (!options.size.empty()) how.vm_size = options.size;
+  const auto parsed = jobs::spec::parse_cluster(read_spec_file(options.file), how);
   const std::string name = spec_file_name(options.file);
   if (parsed.spec) {
     for (const jobs::spec::Problem& problem : parsed.problems) fmt::print(stderr, "{}\n", describe(problem, name));
@@ -123,7 +124,7 @@ Json cluster_of(const ClusterOptions& options, const Environment& environment) {
   if (options.file.empty() && options.scale.settings().is_null()) {
     throw UsageError("give the number of nodes: --target N, or --min N --max N");
   }
-  if (!options.size.empty()) properties["vmSize"] = options.size;
+  if (!options.size.empty()) properties["vmSize"] = options.size;  // Without a file, too.
   if (!options.priority.empty()) properties["vmPriority"] = options.priority;
   if (!options.driver.empty()) ours["driver"] = options.driver;
   for (const auto& [name, value] : pairs_of(options.driver_options, "--driver-option")) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,3 +24,13 @@ def test_options_for_the_driver_reach_it(server: JobServer) -> None:
     done = server.verb("cluster", "create", "pool", "-t", "1", "--driver-option", "partition=a=b")
     assert done.returncode == 1
     assert "driver 'local' has no driverOptions, and 'partition' was given" in done.stderr
+
+
+def test_a_size_that_a_clusters_file_leaves_out_comes_from_the_command_line(server: JobServer, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"properties": {"scaleSettings": {"manual": {"targetNodeCount": 1}}}}))
+    refused = server.verb("cluster", "create", "pool", "-f", str(file))
+    assert refused.returncode == 2
+    assert "/properties/vmSize is missing" in refused.stderr
+    server.ok("cluster", "create", "pool", "-s", "Standard_NC6", "-f", str(file))
+    assert server.json("cluster", "show", "pool")["properties"]["vmSize"] == "Standard_NC6"
