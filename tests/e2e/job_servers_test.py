@@ -141,8 +141,8 @@ def test_a_tensorflow_job_starts_its_parameter_server_and_ends_it(gyre: Path, tm
     logs = {path.name: path.read_text() for path in share.glob("**/stdouterr/stdout-*.txt")}
     assert logs == {
         "stdout-ps-0.txt": "server 0: 1 servers, 2 workers, ps 0\n",
-        "stdout-wk-0.txt": "master 0: 1 servers, 2 workers, chief 0\nmaster 0 heard hello\n",
-        "stdout-wk-1.txt": "worker 1: 1 servers, 2 workers, worker 0\nworker 1 heard hello\n",
+        "stdout-wk-0.txt": "master 0: 1 servers, 2 workers, master 0\nmaster 0 heard hello\n",
+        "stdout-wk-1.txt": "worker 1: 1 servers, 2 workers, worker 1\nworker 1 heard hello\n",
     }
 
 

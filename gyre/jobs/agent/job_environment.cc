@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <variant>
 
 #include "gyre/base/error.h"
 
@@ -42,6 +43,13 @@ void set_places(const WorkOrder& order, const NodeFolders& folders, Variables& v
   variables["AZ_BATCH_NODE_ID"] = here.id;
   variables["AZ_BATCH_IS_CURRENT_NODE_MASTER"] = order.is_master() ? "true" : "false";
   variables["AZUREML_NODE_COUNT"] = std::to_string(order.nodes.size());
+}
+
+/// Keras finds there what it computes with; Batch AI set it to the job's toolkit.
+void set_keras_backend(const spec::Toolkit& toolkit, Variables& variables) {
+  const auto* cntk = std::get_if<spec::CntkSettings>(&toolkit);
+  if (cntk && std::holds_alternative<spec::PythonScript>(cntk->program)) variables["KERAS_BACKEND"] = "cntk";
+  if (std::holds_alternative<spec::TensorFlowSettings>(toolkit)) variables["KERAS_BACKEND"] = "tensorflow";
 }
 
 /// Expands texts of the order, and collects what is wrong with them.
@@ -98,6 +106,7 @@ JobEnvironment job_environment(const WorkOrder& order, const NodeFolders& folder
   result.variables = base;
   Expander expander(result);
   set_places(order, folders, result.variables);
+  set_keras_backend(order.job.toolkit, result.variables);
   set_folders(order, result, expander);
   for (const auto& [name, value] : of_process) result.variables[name] = expander.text(name, value);
   for (const spec::EnvironmentVariable& variable : order.job.environment_variables) {

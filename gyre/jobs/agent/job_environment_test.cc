@@ -90,6 +90,25 @@ TEST(JobEnvironment, secrets_are_not_expanded) {
   EXPECT_EQ(environment_of(order).variables.at("PASSWORD"), "pa$PATH");
 }
 
+// The same Keras script runs over CNTK and over TensorFlow, and asks for neither.
+TEST(JobEnvironment, keras_computes_with_the_jobs_toolkit) {
+  const spec::PythonScript script{"/keras.py", {}};
+  const auto backend = [](spec::Toolkit toolkit) {
+    WorkOrder order = two_nodes();
+    order.job.toolkit = std::move(toolkit);
+    const Variables variables = environment_of(order).variables;
+    return variables.contains("KERAS_BACKEND") ? variables.at("KERAS_BACKEND") : "none";
+  };
+  EXPECT_EQ(backend(spec::CntkSettings{script, "", {}}), "cntk");
+  EXPECT_EQ(backend(spec::TensorFlowSettings{script, "", "", "", {}, {}}), "tensorflow");
+  EXPECT_EQ(backend(spec::CntkSettings{spec::ConfigFile{"/a.cntk"}, "", {}}), "none");
+  EXPECT_EQ(backend(spec::PyTorchSettings{script, "", {}, {}}), "none");
+  WorkOrder order = two_nodes();
+  order.job.toolkit = spec::CntkSettings{script, "", {}};
+  order.job.environment_variables = {{"KERAS_BACKEND", "theano"}};
+  EXPECT_EQ(environment_of(order).variables.at("KERAS_BACKEND"), "theano");
+}
+
 TEST(JobEnvironment, a_second_attempt_finds_what_the_first_has_written) {
   WorkOrder order = two_nodes();
   order.job.output_directories = {{"MODEL", "/share", ""}};

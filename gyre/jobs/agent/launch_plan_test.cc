@@ -131,8 +131,8 @@ TEST(LaunchPlan, caffe2_has_one_task_per_node) {
   EXPECT_EQ(plans[0].processes.at(0).log_suffix, "-0");
 }
 
-// BatchAI issue 15: the chief was missing, and no released TensorFlow accepted the value.
-TEST(LaunchPlan, tensorflow_roles_get_ports_indices_and_a_whole_tf_config) {
+// Scripts that read TF_CONFIG themselves were written for what Batch AI's documentation shows.
+TEST(LaunchPlan, tensorflow_roles_get_ports_indices_and_batch_ais_tf_config) {
   const spec::TensorFlowSettings settings{{"train.py", "python"}, "--job master", "--job worker", "--job ps", 3, 1};
   const auto plans = plan_of(settings, 2);
   ASSERT_EQ(plans[0].processes.size(), 3U);
@@ -146,9 +146,15 @@ TEST(LaunchPlan, tensorflow_roles_get_ports_indices_and_a_whole_tf_config) {
   EXPECT_EQ(last.log_suffix, "-wk-2");
   EXPECT_THAT(last.shell_line, HasSubstr("--job worker"));
   const auto config = nlohmann::json::parse(last.variables.at("TF_CONFIG"));
-  EXPECT_EQ(config["cluster"]["chief"], nlohmann::json({"10.0.0.4:2223"}));
-  EXPECT_EQ(config["cluster"]["worker"], nlohmann::json({"10.0.0.4:2224", "10.0.0.5:2222"}));
-  EXPECT_EQ(config["task"], nlohmann::json({{"type", "worker"}, {"index", 1}}));
+  EXPECT_EQ(config["cluster"], nlohmann::json({{"ps", {"10.0.0.4:2222"}},
+                                               {"worker", {"10.0.0.4:2223", "10.0.0.4:2224", "10.0.0.5:2222"}}}));
+  EXPECT_EQ(config["environment"], "cloud");
+  const auto task_of = [](const ProcessPlan& process) {
+    return nlohmann::json::parse(process.variables.at("TF_CONFIG"))["task"];
+  };
+  EXPECT_EQ(task_of(last), nlohmann::json({{"type", "worker"}, {"index", 2}}));
+  EXPECT_EQ(task_of(plans[0].processes[1]), nlohmann::json({{"type", "master"}, {"index", 0}}));
+  EXPECT_EQ(task_of(server), nlohmann::json({{"type", "ps"}, {"index", 0}}));
   EXPECT_THAT(plans[0].processes[1].shell_line, HasSubstr("--job master"));
 }
 

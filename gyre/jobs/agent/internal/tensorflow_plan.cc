@@ -39,10 +39,9 @@ Roles make_roles(const WorkOrder& order, const spec::TensorFlowSettings& setting
   return roles;
 }
 
-/// TensorFlow wants the master as "chief", with the other workers counted anew from 0.
-std::string tf_config(const Roles& roles, const char* type, int index) {
-  Json cluster = {{"chief", {roles.workers.front()}}};
-  if (roles.workers.size() > 1) cluster["worker"] = std::vector(roles.workers.begin() + 1, roles.workers.end());
+/// As Batch AI documents it: the master is the first worker of the cluster, and a task of its own type.
+std::string tf_config(const Roles& roles, const std::string& type, int index) {
+  Json cluster = {{"worker", roles.workers}};
   if (!roles.servers.empty()) cluster["ps"] = roles.servers;
   const Json config = {{"cluster", cluster}, {"task", {{"type", type}, {"index", index}}}, {"environment", "cloud"}};
   return config.dump();
@@ -61,9 +60,7 @@ ProcessPlan make_process(const Roles& roles, const std::string& role, int index,
                        {"AZ_BATCHAI_TASK_TYPE", role},
                        {"AZ_BATCHAI_PS_HOSTS", fmt::format("{}", fmt::join(roles.servers, ","))},
                        {"AZ_BATCHAI_WORKER_HOSTS", fmt::format("{}", fmt::join(roles.workers, ","))},
-                       {"TF_CONFIG", server       ? tf_config(roles, "ps", index)
-                                     : index == 0 ? tf_config(roles, "chief", 0)
-                                                  : tf_config(roles, "worker", index - 1)}};
+                       {"TF_CONFIG", tf_config(roles, role, index)}};
   return process;
 }
 

@@ -170,7 +170,7 @@ sleep 0.$AZ_BATCHAI_TASK_INDEX)");
   EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
   EXPECT_TRUE(log(order, "stdout-ps-0.txt").starts_with("server 0 127.0.0.2:")) << log(order, "stdout-ps-0.txt");
   EXPECT_TRUE(log(order, "stdout-wk-0.txt").starts_with("master 0 127.0.0.2:"));
-  EXPECT_THAT(log(order, "stdout-wk-1.txt"), testing::HasSubstr(R"("task":{"index":0,"type":"worker"})"));
+  EXPECT_THAT(log(order, "stdout-wk-1.txt"), testing::HasSubstr(R"("task":{"index":1,"type":"worker"})"));
   expect_nothing_left(order);
 }
 
