@@ -346,7 +346,7 @@ def link_cost_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def program_lines(rows: Sequence[Row]) -> list[str]:
-    """The training programs beside PyTorch."""
+    """The training programs compared with PyTorch."""
     if not rows:
         return []
     head = ["program", "threads", "batch", "samples per second", "eager PyTorch", "ratio"]

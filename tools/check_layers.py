@@ -12,7 +12,7 @@ from pathlib import Path
 
 import python_layers
 from circles import circles
-from repository import ROOT, source_files
+from repository import report, source_files
 
 LEVELS = {
     "base": 0,
@@ -138,11 +138,5 @@ def problems(root: Path) -> list[str]:
     return found + python_layers.problems(root)
 
 
-def main() -> int:
-    found = problems(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
-    print("\n".join(found), end="\n" if found else "", file=sys.stderr)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(problems))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from repository import ROOT, source_files
+from repository import report, source_files
 
 VIEWS = {"items", "value", "at", "front", "back", "first", "last", "subspan", "substr"}
 REFERENCES = {"at", "front", "back"}
@@ -67,11 +67,5 @@ def problems(root: Path) -> list[str]:
     ]
 
 
-def main() -> int:
-    found = problems(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
-    print("\n".join(found), end="\n" if found else "", file=sys.stderr)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(problems))

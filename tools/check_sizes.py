@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cpp_functions import functions as cpp_functions
-from repository import ROOT, base_commit, git, source_files
+from repository import base_commit, git, report, source_files
 
 MOST_FUNCTION_LINES = 70
 MOST_FILE_LINES = 500
@@ -86,11 +86,5 @@ def problems(root: Path) -> list[str]:
     return found
 
 
-def main() -> int:
-    found = problems(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
-    print("\n".join(found), end="\n" if found else "", file=sys.stderr)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(problems))

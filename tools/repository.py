@@ -1,6 +1,8 @@
 """What the checkers of ./dev lint share: which files there are and which of them changed."""
 
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,3 +40,11 @@ def changed_files(root: Path) -> set[Path]:
     changed = git(root, "diff", "--name-only", base) or ""
     untracked = git(root, "ls-files", "--others", "--exclude-standard") or ""
     return {Path(line) for line in (changed + untracked).splitlines()}
+
+
+def report(problems: Callable[[Path], list[str]]) -> int:
+    """Runs a check on the folder of the command line, or else on this checkout, and prints what it finds. The exit
+    code."""
+    found = problems(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
+    print("\n".join(found), end="\n" if found else "", file=sys.stderr)
+    return 1 if found else 0

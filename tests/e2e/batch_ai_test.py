@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from job_server import JobServer
-
-
-@pytest.fixture
-def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
-    server = JobServer(gyre, tmp_path)
-    evidence.append(server.log)
-    server.start()
-    yield server
-    server.close()
 
 
 def test_options_for_the_driver_reach_it(server: JobServer) -> None:

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -193,20 +193,11 @@ def prepare(folder: Path, page: str, share: Path, make: Callable[[str], None]) -
         shutil.copy(next((folder / "photos").rglob("*.JPEG")), folder / "photo.jpg")
 
 
-@pytest.fixture
-def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
-    """Started only where a page needs it."""
-    server = JobServer(gyre, tmp_path)
-    evidence.append(server.log)
-    yield server
-    server.close()
-
-
 @pytest.mark.parametrize("page", sorted({command.page for command in commands_to_run()}))
-def test_the_commands_of_a_page_do_what_they_say(page: str, gyre: Path, server: JobServer, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_do_what_they_say(page: str, gyre: Path, job_server: JobServer, tmp_path: Path) -> None:
     variables = {
         **os.environ,
-        **server.environment,
+        **job_server.environment,
         "PATH": f"{Path(sys.executable).parent}:{gyre.parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "python"),
         "GYRE_PYTHON": sys.executable,
@@ -230,14 +221,14 @@ def test_the_commands_of_a_page_do_what_they_say(page: str, gyre: Path, server: 
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
-    prepare(folder, page, server.share, lambda words: run(f"{sys.executable} {words}"))
+    prepare(folder, page, job_server.share, lambda words: run(f"{sys.executable} {words}"))
     if page == "jobs.md":
-        server.start()
+        job_server.start()
     setting = ""  # An assignment or export before the command that uses it.
     for command in commands_to_run():
         if command.page != page:
             continue
-        text = shortened(command, server.share)
+        text = shortened(command, job_server.share)
         if re.match(r"[A-Z]+='|export ", text):
             setting = text
             continue

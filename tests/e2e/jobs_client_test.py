@@ -17,13 +17,10 @@ from gyre.jobs import Client, Job, NoServerError, ServerError, _code_archive, fi
 
 
 @pytest.fixture
-def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
-    server = JobServer(gyre, tmp_path)
-    evidence.append(server.log)
-    server.start()
+def server(server: JobServer) -> JobServer:
+    """With a cluster of two nodes."""
     server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}")
-    yield server
-    server.close()
+    return server
 
 
 @pytest.fixture

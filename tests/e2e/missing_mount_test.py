@@ -1,23 +1,10 @@
-"""A mount that leads nowhere: told when the cluster is made, or else by the job that meets it, with its name."""
+"""A mount that leads nowhere is reported when the cluster is created, or else by the job that needs it, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from job_server import JobServer
 
 NOT_THE_JOBS = 125
-
-
-@pytest.fixture
-def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
-    server = JobServer(gyre, tmp_path)
-    evidence.append(server.log)
-    server.start()
-    yield server
-    server.close()
 
 
 def test_a_cluster_with_a_missing_directory_is_refused_when_it_is_made(server: JobServer) -> None:

@@ -57,16 +57,11 @@ def test_a_misspelt_program_is_not_found_though_a_folder_of_path_is_closed(
 
 
 @pytest.mark.needs_root
-def test_a_job_of_roots_server_says_so_too(gyre: Path, tmp_path: Path, evidence: list[Path], closed: Path) -> None:
-    server = JobServer(gyre, tmp_path)
-    evidence.append(server.log)
-    server.environment["PATH"] = f"{closed}:{server.environment['PATH']}"
-    server.start()
-    try:
-        server.ok("cluster", "create", "pool", "-t", "1")
-        done = server.verb("job", "submit", "-f", "--", "pyhton", "train.py")
-    finally:
-        server.close()
+def test_a_job_of_roots_server_says_so_too(job_server: JobServer, closed: Path) -> None:
+    job_server.environment["PATH"] = f"{closed}:{job_server.environment['PATH']}"
+    job_server.start()
+    job_server.ok("cluster", "create", "pool", "-t", "1")
+    done = job_server.verb("job", "submit", "-f", "--", "pyhton", "train.py")
     assert done.returncode == NOT_FOUND, done.stderr
     assert "cannot start 'pyhton': command not found in any folder of PATH; user 'nobody' cannot look into" in (
         done.stderr

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,6 @@ from effort import rounds, seeded_random
 from job_server import JobServer
 
 NOT_THE_JOBS = 125
-
-
-@pytest.fixture
-def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
-    server = JobServer(gyre, tmp_path)
-    evidence.append(server.log)
-    server.start()
-    yield server
-    server.close()
 
 
 @pytest.fixture
