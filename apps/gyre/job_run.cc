@@ -25,6 +25,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/client/code_archive.h"
 #include "gyre/jobs/service/service.h"
@@ -271,6 +272,10 @@ int JobRun::run(const std::vector<std::string>& environment) const {
   for (const auto& [mount, directory] : mount_table(mounts_, MountCheck::kDirectory))
     cluster.gyre.mounts[mount] = directory;
 
+  if (const auto why = jobs::agent::why_no_container(*parsed.spec, cluster)) {
+    fmt::print(stderr, "gyre job run: the job cannot run on the cluster of {}: {}\n", cluster_, *why);
+    return kUnusableExitCode;
+  }
   try {
     jobs::agent::check_mounts(*parsed.spec, cluster);
   } catch (const Error& error) {

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
+from article_job import ARTICLE
 from job_server import JobServer
 
 
@@ -23,3 +26,36 @@ def test_a_size_that_a_clusters_file_leaves_out_comes_from_the_command_line(serv
     assert "/properties/vmSize is missing" in refused.stderr
     server.ok("cluster", "create", "pool", "-s", "Standard_NC6", "-f", str(file))
     assert server.json("cluster", "show", "pool")["properties"]["vmSize"] == "Standard_NC6"
+
+
+def test_a_job_with_a_container_is_refused_before_it_waits_where_nothing_can_start_it(
+    server: JobServer, tmp_path: Path
+) -> None:
+    """It was accepted, and failed on its nodes."""
+    server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}")
+    refused = server.verb("job", "submit", str(ARTICLE), "-c", "pool")
+    assert refused.returncode == 1
+    assert "cluster 'pool': it has containerSettings (image tensorflow/tensorflow:1.6.0-gpu)" in refused.stderr
+    assert "--containers-on-host" in refused.stderr
+    assert server.json("job", "list") == []
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text(json.dumps({"properties": {"vmSize": "Standard_NC6"}}))
+    done = subprocess.run(
+        [
+            str(server.gyre),
+            "job",
+            "run",
+            str(ARTICLE),
+            "--cluster",
+            str(cluster),
+            "--mount",
+            f"external={server.share}",
+        ],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "it has containerSettings" in done.stderr.splitlines()[-1]

@@ -99,7 +99,10 @@ std::vector<NodeFacts> AttemptRun::all_facts() const {
   return all;
 }
 
-bool AttemptRun::running() const { return all_at_least(Phase::kRunning); }
+bool AttemptRun::running() const {
+  const auto was_prepared = [](const NodeState& node) { return node.report && node.report->facts; };
+  return all_at_least(Phase::kRunning) && std::ranges::all_of(nodes_, was_prepared);
+}
 
 bool AttemptRun::ended() const {
   return std::ranges::all_of(nodes_, [](const NodeState& node) { return node.over(); });

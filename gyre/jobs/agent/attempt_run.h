@@ -72,7 +72,7 @@ class AttemptRun {
   StopReason stop_reason() const { return stop_ ? stop_->reason : StopReason::kOtherNode; }
   std::chrono::seconds stop_grace() const { return stop_ ? stop_->grace : kGraceAfterFailure; }
 
-  /// All nodes run its processes, or have.
+  /// All nodes run its processes, or have. Not where one has ended before it was prepared.
   bool running() const;
   bool ended() const;
   /// Precondition: ended().

@@ -96,6 +96,19 @@ TEST(AttemptRun, what_a_node_has_to_do_follows_from_the_reports_alone) {
   EXPECT_THAT(commands(run), ElementsAre(kNone, kRun));
 }
 
+// "All nodes are prepared; the job runs" was shown although the preparation had failed.
+TEST(AttemptRun, a_job_whose_preparation_failed_on_one_node_has_never_run) {
+  AttemptRun run(two_nodes());
+  run.report(0, at(Phase::kPrepared));
+  NodeReport failed = ended(3, error_code::kPreparationFailed);
+  failed.facts.reset();
+  run.report(1, failed);
+  run.report(0, ended(143, nullptr, true));
+  ASSERT_TRUE(run.ended());
+  EXPECT_FALSE(run.running());
+  EXPECT_EQ(run.result().exit_code, 3);
+}
+
 TEST(AttemptRun, a_lost_node_is_an_internal_error_and_named) {
   AttemptRun run(two_nodes());
   run.report(0, at(Phase::kRunning));

@@ -56,7 +56,7 @@ struct ExitRecord {
 struct NodeReport {
   std::string attempt;
   Phase phase = Phase::kPreparing;
-  std::optional<NodeFacts> facts;    ///< From kPrepared on.
+  std::optional<NodeFacts> facts;    ///< From kPrepared on; nothing where it ended before.
   std::optional<ExitRecord> record;  ///< With kEnded.
   /// Where logs and outputs lie for those outside the job's mounts; known once the folders have been made.
   std::string log_folder;

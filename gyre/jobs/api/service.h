@@ -89,7 +89,8 @@ class JobService {
   virtual Job job(const JobName& name) = 0;
   /// Queues it: once this returns, the job runs exactly once whatever happens to service or client. Again with the same
   /// submission: the job there is, which makes a lost answer safe to ask for again. With another one: kConflict
-  /// "JobExists". kNotFound "ClusterNotFound", "ExperimentNotFound" or "CodeNotFound"; kInvalid "NodeCountTooLarge".
+  /// "JobExists". kNotFound "ClusterNotFound", "ExperimentNotFound" or "CodeNotFound"; kInvalid "NodeCountTooLarge",
+  /// "ContainersNotSupported" or "UnusablePath".
   virtual Created<Job> submit(const JobName& name, const Submission& submission) = 0;
   /// A queued job fails at once, a running one is ended and fails, a finished one stays as it is.
   virtual Job terminate(const JobName& name) = 0;

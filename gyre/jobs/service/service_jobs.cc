@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/api/errors.h"
 #include "gyre/jobs/service/internal/records.h"
@@ -21,6 +22,14 @@ void check_node_count(const spec::JobSpec& job, const spec::ClusterSpec& cluster
   throw ServiceError(ServiceError::Kind::kInvalid, "NodeCountTooLarge",
                      fmt::format("nodeCount is {}, and cluster '{}' grows to at most {} nodes", job.node_count, name,
                                  automatic->maximum_node_count));
+}
+
+/// A container that the cluster cannot start would be found by the first attempt.
+void check_container(const spec::JobSpec& job, const spec::ClusterSpec& cluster, const std::string& name) {
+  const auto why = agent::why_no_container(job, cluster);
+  if (!why) return;
+  throw ServiceError(ServiceError::Kind::kInvalid, "ContainersNotSupported",
+                     fmt::format("the job cannot run on cluster '{}': {}", name, *why));
 }
 
 std::string state_sentence(catalog::ExecutionState state, int attempts) {
@@ -107,6 +116,7 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
                          fmt::format("cluster '{}' cannot be used: {}", cluster.name, its_cluster.problem));
     }
     check_node_count(submission.spec, *its_cluster.spec, cluster.name);
+    check_container(submission.spec, *its_cluster.spec, cluster.name);
     check_places(submission.spec, *its_cluster.spec, cluster.name);
     const catalog::Job made = ledger.catalog.jobs().create({.experiment = experiment.id,
                                                             .cluster = cluster.id,

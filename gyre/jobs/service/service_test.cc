@@ -59,6 +59,39 @@ TEST_F(JobServiceTest, a_job_that_fails_has_its_exit_code_and_one_error) {
   EXPECT_EQ(service_->why(named("bad")).reason, "JobFailed");
 }
 
+// Its events said that all nodes were prepared and that the job ran.
+TEST_F(JobServiceTest, a_job_whose_preparation_fails_is_never_said_to_run) {
+  make_cluster(1);
+  const std::string preparation = R"(, "jobPreparation": {"commandLine": "exit 3"})";
+  submit("unprepared", job_of(1, "true", preparation));
+  EXPECT_EQ(ended("unprepared").execution_info.errors.front().code, "JobPreparationFailed");
+  EXPECT_THAT(events_of("unprepared"), Not(HasSubstr("all nodes are prepared")));
+  submit("prepared", job_of(1, "true"));
+  ended("prepared");
+  EXPECT_THAT(events_of("prepared"), HasSubstr("all nodes are prepared; the job runs"));
+}
+
+// It was accepted, waited for its nodes, and failed on them.
+TEST_F(JobServiceTest, a_job_with_a_container_is_refused_where_the_cluster_cannot_start_it) {
+  make_cluster(1);
+  const std::string container = R"(, "containerSettings": {"imageSourceRegistry": {"image": "tensorflow:1.6"}})";
+  const spec::JobSpec job = job_of(1, "true", container);
+  try {
+    submit("contained", job);
+    FAIL() << "it was accepted";
+  } catch (const api::ServiceError& error) {
+    EXPECT_EQ(error.name(), "ContainersNotSupported");
+    EXPECT_THAT(error.what(), HasSubstr("cluster 'c': it has containerSettings (image tensorflow:1.6)"));
+    EXPECT_THAT(error.what(), HasSubstr("--containers-on-host"));
+  }
+  EXPECT_TRUE(service_->jobs("w", {}, {}).items.empty());
+  spec::ClusterSpec on_host = cluster_of(spec::ManualScale{1});
+  on_host.gyre.containers = spec::Containers::kHost;
+  service_->create_cluster({"w", "host"}, on_host);
+  service_->submit(named("contained"), {job, {"w", "host"}, ""});
+  EXPECT_EQ(ended("contained").execution_state, ExecutionState::kSucceeded) << events_of("contained");
+}
+
 TEST_F(JobServiceTest, jobs_wait_for_nodes_and_say_so_and_run_in_the_order_of_submission) {
   make_cluster(1);
   submit("one", job_of(1,

@@ -73,7 +73,7 @@ struct UserAccountSettings {
 
 /// What a job with containerSettings does on the cluster's nodes.
 enum class Containers {
-  kRefused,  ///< It fails with an error that says so.
+  kRefused,  ///< It is refused when it is submitted.
   kHost,     ///< It runs on the host, without its container.
 };
 

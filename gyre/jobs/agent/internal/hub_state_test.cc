@@ -45,6 +45,7 @@ class HubStateTest : public testing::Test {
     NodeReport report;
     report.attempt = "a1";
     report.phase = phase;
+    if (phase >= Phase::kPrepared) report.facts.emplace();
     if (phase == Phase::kEnded) report.record.emplace();
     return report;
   }

@@ -15,6 +15,7 @@
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/jobs/agent/code.h"
+#include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/spec/write.h"
@@ -127,11 +128,10 @@ void NodeRun::prepare_folders() {
   mounts_ = plan_mounts(order, folders_);
   const JobEnvironment environment = environment_of({});
   check_places(environment, mounts_);
-  if (order.job.container_settings && order.cluster.gyre.containers == spec::Containers::kRefused) {
+  // The service refuses such a job; one that it has accepted before it did may still come.
+  if (const auto why = why_no_container(order.job, order.cluster)) {
     throw AttemptEnds{kCodeWithoutCommand,
-                      internal_error(order.here().id,
-                                     "the job wants a container, which this cluster cannot start; a cluster with "
-                                     "\"containers\": \"host\" in its gyreSettings runs such jobs on the host")};
+                      internal_error(order.here().id, fmt::format("the job cannot run on its cluster: {}", *why))};
   }
   write_programs();
   make_places(environment);
@@ -227,8 +227,8 @@ void NodeRun::find_facts() {
   if (mpi_processes(order.job) > 0) facts.mpi = find_mpi(environment_of({}).variables, options_.user);
   ports_.emplace(order.here().address, ports_needed(order, order.node));
   facts.ports = ports_->ports();
-  state_.facts = facts;
-  if (order.nodes.size() > 1) start_shell();
+  if (order.nodes.size() > 1) facts.shell_port = start_shell();
+  state_.facts = facts;  // Last: they say that the node is prepared.
   take(Step::kPrepared);
   if (LaunchedSet::state(folders_.socket("prep")) == LaunchState::kRuns) {
     LaunchedSet preparation = LaunchedSet::find(folders_.socket("prep"));

@@ -69,7 +69,8 @@ class NodeRun {
   void run_setup();
   void run_preparation();
   void find_facts();
-  void start_shell();
+  /// The port where it listens.
+  int start_shell();
   void wait_for_others();
   AttemptEnds run_processes();
   AttemptEnds hold_until_finished();

@@ -32,7 +32,7 @@ UniqueFd key_in_memory(const std::string& digits) {
 
 }  // namespace
 
-void NodeRun::start_shell() {
+int NodeRun::start_shell() {
   const fs::path socket = folders_.socket("shell");
   // One that an agent before us had started, and whose port it did not live to write down, is of no use.
   end_set(socket);
@@ -50,7 +50,7 @@ void NodeRun::start_shell() {
   Json specification = launch_specification({process}, socket, folders_.job(state_.order.job_name), options_.user);
   specification["ranks"][0]["inherited"] = {{"GYRE_SHELL_FD", listener.get()}, {"GYRE_SHELL_KEY_FD", key.get()}};
   LaunchedSet::start(options_.gyre_program, specification, options_.base, socket, {listener.get(), key.get()});
-  state_.facts->shell_port = net::local_endpoint(listener.get()).port;
+  return net::local_endpoint(listener.get()).port;
 }
 
 void NodeRun::write_programs() const {
