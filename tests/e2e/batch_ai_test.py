@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import subprocess
@@ -58,4 +59,35 @@ def test_a_job_with_a_container_is_refused_before_it_waits_where_nothing_can_sta
         check=False,
     )
     assert done.returncode == 2
-    assert "it has containerSettings" in done.stderr.splitlines()[-1]
+    (sentence,) = done.stderr.splitlines()
+    assert f"the job cannot run on the cluster of {cluster}: it has containerSettings" in sentence
+
+
+def test_a_preparation_that_wants_to_be_root_is_told_so_before_its_package_manager_fails(
+    server: JobServer,
+) -> None:
+    """It ran as root in Batch AI; a script of it is looked into as well."""
+    server.ok("cluster", "create", "pool", "-t", "1", "--mount", f"external={server.share}")
+    user = "nobody" if os.geteuid() == 0 else getpass.getuser()
+    advice = f"which needs root, and runs as user '{user}'; have an administrator install the packages on the nodes"
+    script = server.share / "job-prep.sh"
+    script.write_text(
+        "#!/bin/bash\nset -e\n# Everything that the training needs.\napt-get install -y gyre-no-package\n"
+    )
+    for line, called in (
+        ("apt-get install -y gyre-no-package", "apt-get"),
+        ("bash $AZ_BATCHAI_MOUNT_ROOT/external/job-prep.sh", "apt-get (in "),
+    ):
+        properties = {**server.custom("true"), "jobPreparation": {"commandLine": line}}
+        name = server.ok("job", "submit", str(server.job_file(properties))).strip()
+        assert server.verb("job", "wait", name).returncode == 100
+        events = server.ok("job", "events", name).splitlines()
+        (told,) = (row for row, event in enumerate(events) if f"the job's preparation calls {called}" in event)
+        failed = [row for row, event in enumerate(events) if "JobPreparationFailed" in event]
+        assert failed, events
+        assert told < failed[0], events
+        assert all(advice in events[row] for row in (told, failed[-1])), events
+    properties = {**server.custom("true"), "jobPreparation": {"commandLine": "apt-get --version; python3 --version"}}
+    name = server.ok("job", "submit", str(server.job_file(properties))).strip()
+    assert server.verb("job", "wait", name).returncode == 0
+    assert "needs root" not in server.ok("job", "events", name)

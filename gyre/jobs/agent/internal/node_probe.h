@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,11 @@ namespace gyre::jobs::agent::internal {
 
 /// Which MPI `mpirun` is, in that environment; as the job's user, because the preparation may have put it anywhere.
 Mpi find_mpi(const Variables& environment, const std::optional<JobUser>& user);
+
+/// What a file begins with, at most 64 KB, as that user may read it; empty where it is not a file that they can read.
+/// `path`: from `folder` on.
+std::string beginning_of_file(const std::string& path, const std::filesystem::path& folder,
+                              const std::optional<JobUser>& user);
 
 /// GPUs that a job here could use: those of CUDA_VISIBLE_DEVICES where an engine has set it, else the machine's.
 int count_gpus(const Variables& environment);

@@ -18,6 +18,7 @@
 #include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
+#include "gyre/jobs/agent/internal/needs_root.h"
 #include "gyre/jobs/spec/write.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/socket.h"
@@ -204,6 +205,9 @@ void NodeRun::run_preparation() {
   const LogFiles logs = {log_folder_ + "/" + preparation_log("stdout", state_.order),
                          log_folder_ + "/" + preparation_log("stderr", state_.order)};
   remember_log_lengths({logs});
+  const std::string& node = state_.order.here().id;
+  const std::string wish = wish_for_root(*line, environment.variables);
+  if (!wish.empty()) note("the job's preparation " + wish);
   log("the job's preparation begins");
   Json specification =
       launch_specification({started_process(*line, false, environment.variables, logs)}, folders_.socket("prep"),
@@ -212,12 +216,11 @@ void NodeRun::run_preparation() {
   const Ended ended = follow(set, {logs}, 1);
   if (ended.stopped) throw stopped_because(*must_stop());
   if (ended.exit_code == 0) return;  // Released once it is written down that it is over.
-  const std::string& node = state_.order.here().id;
+  const std::string why = wish.empty() ? obstacles({*line}, ended.exit_code) : "; it " + wish;
   throw AttemptEnds{ended.exit_code,
                     JobError{error_code::kPreparationFailed,
                              fmt::format("the job's preparation failed on node {} with exit code {}{}; its output: {}",
-                                         node, ended.exit_code, obstacles({*line}, ended.exit_code),
-                                         preparation_log("stderr", state_.order)),
+                                         node, ended.exit_code, why, preparation_log("stderr", state_.order)),
                              {{"node", node}}}};
 }
 

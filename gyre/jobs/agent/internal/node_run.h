@@ -68,6 +68,9 @@ class NodeRun {
   void unpack_code();
   void run_setup();
   void run_preparation();
+  /// "calls apt-get (in job-prep.sh), which needs root, and runs as user 'nobody'; …", where the preparation does so;
+  /// else empty.
+  std::string wish_for_root(const std::string& line, const Variables& variables) const;
   void find_facts();
   /// The port where it listens.
   int start_shell();

@@ -15,6 +15,8 @@
 #include "gyre/base/reach.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
+#include "gyre/jobs/agent/internal/needs_root.h"
+#include "gyre/jobs/agent/internal/node_probe.h"
 #include "gyre/jobs/agent/internal/node_run.h"
 #include "gyre/jobs/agent/internal/unreachable.h"
 #include "gyre/jobs/agent/internal/waiting_launcher.h"
@@ -280,6 +282,27 @@ std::string NodeRun::obstacles(const std::vector<std::string>& lines, int exit_c
   const bool may_be_another = exit_code == 1 || exit_code == 126 || exit_code == 127;
   if (!sentence && may_be_another && !lines.empty()) sentence = passed_over(lines.front(), variables, user);
   return sentence ? "; " + *sentence : "";
+}
+
+std::string NodeRun::wish_for_root(const std::string& line, const Variables& variables) const {
+  const std::string user = options_.user ? options_.user->name : user_name(::geteuid());
+  const auto sentence = [&](const std::string& manager, const std::string& where) {
+    return fmt::format(
+        "calls {}{}, which needs root, and runs as user '{}'; have an administrator install the packages on the nodes, "
+        "or use the cluster's setup task (`gyre cluster create --setup-task LINE`), which runs as root if the server "
+        "does",
+        manager, where, user);
+  };
+  const std::string expanded = expand(line, variables).text;
+  if (const auto manager = package_manager_for_root(expanded)) return sentence(*manager, "");
+  for (const std::string& script : scripts_of(expanded)) {
+    const std::string text = beginning_of_file(script, work_folder(state_.order, folders_), options_.user);
+    const bool other_language =
+        text.starts_with("#!") && text.substr(0, text.find('\n')).find("sh") == std::string::npos;
+    if (other_language || text.find('\0') != std::string::npos) continue;
+    if (const auto manager = package_manager_for_root(text)) return sentence(*manager, fmt::format(" (in {})", script));
+  }
+  return "";
 }
 
 std::optional<StopReason> NodeRun::must_stop() const {
