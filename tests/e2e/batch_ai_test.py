@@ -91,3 +91,17 @@ def test_a_preparation_that_wants_to_be_root_is_told_so_before_its_package_manag
     name = server.ok("job", "submit", str(server.job_file(properties))).strip()
     assert server.verb("job", "wait", name).returncode == 0
     assert "needs root" not in server.ok("job", "events", name)
+
+
+def test_horovodrun_starts_ranks_on_the_jobs_nodes(server: JobServer) -> None:
+    server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}")
+    line = (
+        'horovodrun -np 4 -H "$(echo "$AZ_BATCH_HOST_LIST" | sed "s/,/:2,/"):2" -p 2222 '
+        "sh -c 'echo rank $HOROVOD_RANK of $HOROVOD_SIZE on $AZ_BATCH_NODE_ID'"
+    )
+    name = server.ok("job", "submit", str(server.job_file(server.custom(line, nodes=2)))).strip()
+    assert server.verb("job", "wait", name).returncode == 0, server.ok("job", "logs", name)
+    ranks = sorted(line.split() for line in server.ok("job", "logs", name).splitlines() if "rank" in line)
+    assert [words[-5:-2] for words in ranks] == [[str(rank), "of", "4"] for rank in range(4)]
+    nodes = [words[-1] for words in ranks]
+    assert nodes[0] == nodes[1] != nodes[2] == nodes[3]

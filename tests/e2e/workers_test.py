@@ -352,13 +352,14 @@ def test_workers_of_a_session_survive_the_end_of_a_fork_of_it() -> None:
 
 
 @pytest.mark.needs_programs("sshd")
-def test_ranks_are_started_on_workers_through_ssh(gyre: Path) -> None:
-    """The article's `horovodrun -np N -H host:slots,… -p 2222`, with `gyre run` in its place."""
+@pytest.mark.parametrize("launcher", ["gyre run", "horovodrun"])
+def test_ranks_are_started_on_workers_through_ssh(launcher: str) -> None:
+    """The article's `horovodrun -np N -H host:slots,… -p 2222`, and `gyre run` in its place."""
     launched = workers.launch_workers(2, **SMALL, code=SLEEP)
     running = workers.await_workers([one["id"] for one in launched], wait_for_completion=False)["workers"]
     assert len(running) == 2
     hosts = ",".join(f"{one['ip_address']}:2" for one in running)
-    command = [str(gyre), "run", "-np", "4", "-H", hosts, "-p", str(running[0]["ssh_port"])]
+    command = [*launcher.split(), "-np", "4", "-H", hosts, "-p", str(running[0]["ssh_port"])]
     show = "echo $GYRE_RANK of $GYRE_SIZE on $CDSW_ENGINE_ID; grep -om 1 gyre-worker.* /proc/self/cgroup"
     done = subprocess.run([*command, "sh", "-c", show], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -368,6 +369,21 @@ def test_ranks_are_started_on_workers_through_ssh(gyre: Path) -> None:
     if "memory 0.5 GB by a cgroup" in running[0]["limits"]:
         within = sorted(line for line in done.stdout.splitlines() if "gyre-worker" in line)
         assert [line.rpartition("-worker-")[2] for line in within] == ["0", "0", "1", "1"]
+
+
+def test_a_worker_has_horovodrun_and_one_that_is_installed_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "!horovodrun -np 2 sh -c 'echo rank $HOROVOD_RANK of $HOROVOD_SIZE'"
+    (running,) = workers.await_workers(workers.launch_workers(1, **NO_SSH, code=code))["workers"]
+    said = sorted(line.partition("] ")[2] for line in capfd.readouterr().out.splitlines())
+    assert said == ["[0] rank 0 of 2", "[1] rank 1 of 2"]
+    (tmp_path / "horovodrun").write_text("#!/bin/sh\necho installed\n")
+    (tmp_path / "horovodrun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    workers.await_workers(workers.launch_workers(1, **NO_SSH, code=code))
+    assert capfd.readouterr().out == "[worker-1] installed\n"
+    assert running["status"] == "succeeded"
 
 
 @pytest.mark.needs_programs("sshd")

@@ -27,6 +27,8 @@ class NodeFolders {
   Path host_file(const std::string& job_name) const { return job(job_name) / "hostfile"; }
   /// Programs of ours, first on the job's PATH: `ssh`.
   Path programs() const { return root_ / "bin"; }
+  /// Those that stand in for programs that the job may have itself, last on its PATH: `horovodrun`.
+  Path fallbacks() const { return programs() / "fallbacks"; }
   /// For the job's user alone: the other nodes' shells and their key.
   Path private_to_job() const { return root_ / "private"; }
   Path shell_table() const { return private_to_job() / "shells.json"; }

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from gyre.errors import Error
+from gyre.errors import Error, NotFoundError
 from gyre.workers._folder import make_folder, remove_stale_folders
 from gyre.workers._jobs import JobProcess
 from gyre.workers._keeper import parts_of_hello, parts_of_order, prove
@@ -30,6 +30,7 @@ from gyre.workers._limits import limits_in_job, make_limits, remove_stale_cgroup
 from gyre.workers._local import GRACE_SECONDS, LocalProcess
 from gyre.workers._machine import Addresses, Gpus
 from gyre.workers._order import JOBS_SOCKET, SOCKET, make_order
+from gyre.workers._programs import change_path, write_horovodrun
 from gyre.workers._ssh import SshAccess, find_server
 from gyre.workers._worker import UNKNOWN, JobPlace, Process, Request, Worker
 
@@ -80,6 +81,10 @@ class Session:
         remove_stale_folders(Path(tempfile.gettempdir()))
         remove_stale_cgroups()
         self.folder, self._lock = make_folder()
+        self._fallbacks = self.folder / "bin"
+        with contextlib.suppress(NotFoundError):  # Without `gyre` no worker of this machine starts, and says so.
+            write_horovodrun(self._fallbacks)
+            change_path(last=self._fallbacks)  # An installed Horovod has its own, which comes first.
         self._key = secrets.token_hex(32)
         self._jobs_socket: socket.socket | None = None
         self._strangers: list[_Connection] = []  # Those that have connected to it, and proved nothing yet.
@@ -215,7 +220,8 @@ class Session:
         os.write(self._wake_write, _CLOSE)
         self._thread.join()
         if self._ssh is not None:
-            _change_path(remove=self._ssh.programs)
+            change_path(remove=self._ssh.programs)
+        change_path(remove=self._fallbacks)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def forget(self) -> None:
@@ -378,7 +384,8 @@ class Session:
         except (OSError, KeyError, subprocess.SubprocessError) as failure:  # KeyError: a user id without a name.
             self._note("ssh", f"workers cannot be reached by ssh: {failure}")
             return None
-        _change_path(add=access.programs)
+        # So that this process's `ssh`, and that of `gyre run -H`, knows the workers' keys.
+        change_path(first=access.programs)
         return access
 
     def _note(self, subject: str, text: str) -> None:
@@ -413,13 +420,6 @@ def _print(text: str, file: IO[str]) -> None:
     with contextlib.suppress(OSError, ValueError):  # Nobody reads it any more.
         file.write(text)
         file.flush()
-
-
-def _change_path(add: Path | None = None, remove: Path | None = None) -> None:
-    """Of this process, so that its `ssh`, and that of `gyre run -H`, knows the workers' keys."""
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    folders = [folder for folder in folders if remove is None or folder != str(remove)]
-    os.environ["PATH"] = os.pathsep.join(([str(add)] if add is not None else []) + folders)
 
 
 _session: Session | None = None

@@ -47,7 +47,7 @@ std::string now_as_text() {
 Variables NodeRun::base_variables() const {
   Variables variables = options_.base;
   const std::string path = variables.contains("PATH") ? variables["PATH"] : "/usr/local/bin:/usr/bin:/bin";
-  variables["PATH"] = folders_.programs().string() + ":" + path;
+  variables["PATH"] = fmt::format("{}:{}:{}", folders_.programs().string(), path, folders_.fallbacks().string());
   variables["HOME"] = folders_.job(state_.order.job_name);
   if (options_.user) variables["USER"] = variables["LOGNAME"] = options_.user->name;
   variables["GYRE_PROGRAM"] = options_.gyre_program;

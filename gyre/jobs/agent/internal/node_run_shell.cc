@@ -54,12 +54,15 @@ int NodeRun::start_shell() {
 }
 
 void NodeRun::write_programs() const {
+  const auto write = [&](const fs::path& file, const char* words) {
+    fs::create_directories(file.parent_path());
+    const std::string script = fmt::format("#!/bin/sh\nexec '{}' {} \"$@\"\n", options_.gyre_program, words);
+    write_file_atomically(file, as_bytes(script));
+    if (::chmod(file.c_str(), 0755) != 0) throw system_error(fmt::format("cannot write {}", file.string()), errno);
+  };
   // The real way to other nodes; mpirun and `gyre run` are pointed to it, and scripts find it on their PATH.
-  fs::create_directories(folders_.programs());
-  const std::string script = fmt::format("#!/bin/sh\nexec '{}' agent-shell -- \"$@\"\n", options_.gyre_program);
-  const fs::path file = folders_.programs() / "ssh";
-  write_file_atomically(file, as_bytes(script));
-  if (::chmod(file.c_str(), 0755) != 0) throw system_error(fmt::format("cannot write {}", file.string()), errno);
+  write(folders_.programs() / "ssh", "agent-shell --");
+  write(folders_.fallbacks() / "horovodrun", "run --horovod-compat");
 }
 
 void NodeRun::write_shell_table() const {
