@@ -51,7 +51,7 @@ struct HostsOptions {
   std::vector<std::string> environment;  ///< What ssh gets, and the agent of this host: ours.
   std::vector<std::string> ssh;          ///< The program and its options that reach a host.
   std::string program;                   ///< This one, which is looked for on other hosts in the same place.
-  std::string folder;                    ///< Where the ranks start, on each host.
+  std::string folder;                    ///< Where the ranks start, on each host; see launch_contract::kJobFolder.
 };
 
 /// The variables of `environment` that ranks on other hosts get: PATH, Python's, OpenMP's, Gyre's, torch's and so on.

@@ -26,11 +26,11 @@ void set_places(const WorkOrder& order, const NodeFolders& folders, Variables& v
   const std::vector<std::string> addresses = addresses_of(order);
   variables["AZ_BATCHAI_MOUNT_ROOT"] = mount_root(order, folders);
   variables["AZ_BATCHAI_JOB_MOUNT_ROOT"] = job_mount_root(order, folders);
-  variables["AZ_BATCHAI_JOB_TEMP_DIR"] = folders.jobs();
-  variables["AZ_BATCHAI_JOB_TEMP"] = folders.job(order.job_name);
+  variables["AZ_BATCHAI_JOB_TEMP_DIR"] = jobs_root(order, folders);
+  variables["AZ_BATCHAI_JOB_TEMP"] = job_folder(order, folders);
   variables["AZ_BATCHAI_JOB_WORK_DIR"] = work_folder(order, folders);
   variables["AZ_BATCHAI_SHARED_JOB_TEMP"] = order.shared_folder;
-  variables["AZ_BATCHAI_MPI_HOST_FILE"] = folders.host_file(order.job_name);
+  variables["AZ_BATCHAI_MPI_HOST_FILE"] = job_folder(order, folders) / folders.host_file(order.job_name).filename();
   variables["AZ_BATCHAI_CLUSTER_NAME"] = order.cluster_name;
   variables["AZ_BATCHAI_JOB_NAME"] = order.job_name;
   for (const char* name : {"AZ_BATCHAI_NUM_GPUS", "AZ_BATCHAI_NUM_GPUS_PER_NODE", "AZ_BATCHAI_GPU_COUNT_FOUND"}) {

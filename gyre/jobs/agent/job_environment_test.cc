@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "gyre/base/error.h"
+#include "gyre/jobs/agent/mounts.h"
 
 namespace gyre::jobs::agent {
 namespace {
@@ -45,6 +46,23 @@ TEST(JobEnvironment, places_are_told_as_batch_ai_told_them) {
   EXPECT_EQ(variables.at("AZ_BATCHAI_NUM_GPUS"), "2");
   EXPECT_EQ(variables.at("AZ_BATCHAI_NUM_GPUS_PER_NODE"), "2");
   EXPECT_EQ(variables.at("PATH"), "/bin");
+}
+
+// A launcher may hand the first node's paths, and its folder, to the ranks of the others.
+TEST(JobEnvironment, an_order_may_give_the_jobs_folders_the_same_paths_on_all_nodes) {
+  WorkOrder order = two_nodes();
+  order.jobs_root = "/all/jobs";
+  order.job.std_out_err_path_prefix = "$AZ_BATCHAI_JOB_TEMP_DIR";
+  const JobEnvironment environment = environment_of(order);
+  EXPECT_EQ(environment.variables.at("AZ_BATCHAI_JOB_TEMP_DIR"), "/all/jobs");
+  EXPECT_EQ(environment.variables.at("AZ_BATCHAI_JOB_TEMP"), "/all/jobs/train");
+  EXPECT_EQ(environment.variables.at("AZ_BATCHAI_JOB_WORK_DIR"), "/all/jobs/train");
+  EXPECT_EQ(environment.variables.at("AZ_BATCHAI_MPI_HOST_FILE"), "/all/jobs/train/hostfile");
+  order.code_archive = "/code.tar";
+  EXPECT_EQ(environment_of(order).variables.at("AZ_BATCHAI_JOB_WORK_DIR"), "/all/jobs/train/code");
+  // Those outside find the logs where the node really has them.
+  const MountPlan mounts = plan_mounts(order, NodeFolders("/node"));
+  EXPECT_EQ(resolved(environment.log_folder, mounts), "/node/jobs/s/g/jobs/train/uuid/stdouterr");
 }
 
 // The sample of article 000 names its timeline by an output directory.

@@ -61,7 +61,8 @@ TEST(LaunchPlan, mpi_programs_run_under_mpirun_where_all_nodes_have_it) {
   EXPECT_THAT(line, HasSubstr("mpirun -n 4 --hostfile \"$AZ_BATCHAI_MPI_HOST_FILE\""));
   EXPECT_THAT(line, HasSubstr("--mca btl_tcp_if_exclude docker0,lo"));
   EXPECT_THAT(line, HasSubstr("plm_rsh_agent \"$GYRE_REMOTE_SHELL\""));
-  EXPECT_THAT(line, HasSubstr(R"(bash -c '"/opt/python" "$AZ_BATCHAI_INPUT_SCRIPTS/train.py" --epochs 1')"));
+  EXPECT_THAT(line, HasSubstr(R"(bash -c 'cd "$AZ_BATCHAI_JOB_WORK_DIR" || exit; )"
+                              R"("/opt/python" "$AZ_BATCHAI_INPUT_SCRIPTS/train.py" --epochs 1')"));
 }
 
 TEST(LaunchPlan, open_mpis_daemons_of_one_machine_get_a_folder_each) {

@@ -121,6 +121,7 @@ MountPlan plan_mounts(const WorkOrder& order, const NodeFolders& folders) {
     if (!used.contains(name)) plan.cluster.push_back({directory, mount_root(order, folders) / name});
   }
   plan.job.push_back({order.shared_folder, folders.shared(order.job_name)});
+  if (!order.jobs_root.empty()) plan.job.push_back({folders.jobs(), order.jobs_root});  // Last: with what is in it.
   return plan;
 }
 

@@ -21,7 +21,8 @@ struct Mount {
 
 struct MountPlan {
   std::vector<Mount> cluster;  ///< Below AZ_BATCHAI_MOUNT_ROOT; they stay for the cluster's next job.
-  std::vector<Mount> job;      ///< Below AZ_BATCHAI_JOB_MOUNT_ROOT, and the shared folder; they go with the job.
+  std::vector<Mount> job;      ///< Below AZ_BATCHAI_JOB_MOUNT_ROOT, the shared folder, and jobs_root(); they go with
+                               ///< the job. In the order in which they must be made.
 
   bool operator==(const MountPlan&) const = default;
 };

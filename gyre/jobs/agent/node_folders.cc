@@ -22,8 +22,17 @@ std::filesystem::path job_mount_root(const WorkOrder& order, const NodeFolders& 
                                       : std::filesystem::path(order.job_mount_root);
 }
 
+std::filesystem::path jobs_root(const WorkOrder& order, const NodeFolders& folders) {
+  return order.jobs_root.empty() ? folders.jobs() : std::filesystem::path(order.jobs_root);
+}
+
+std::filesystem::path job_folder(const WorkOrder& order, const NodeFolders& folders) {
+  return jobs_root(order, folders) / order.job_name;
+}
+
 std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders) {
-  return order.code_archive.empty() ? folders.job(order.job_name) : folders.code(order.job_name);
+  const auto code = folders.code(order.job_name).lexically_relative(folders.jobs());
+  return order.code_archive.empty() ? job_folder(order, folders) : jobs_root(order, folders) / code;
 }
 
 std::string output_folder(const std::string& prefix, const std::string& segment) {

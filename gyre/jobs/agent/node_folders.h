@@ -18,8 +18,8 @@ class NodeFolders {
 
   // What jobs see.
   Path mounts() const { return root_ / "mounts"; }                           ///< mount_root() without one
-  Path jobs() const { return root_ / "jobs"; }                               ///< …_JOB_TEMP_DIR
-  Path job(const std::string& job_name) const { return jobs() / job_name; }  ///< …_JOB_TEMP
+  Path jobs() const { return root_ / "jobs"; }                               ///< jobs_root() without one
+  Path job(const std::string& job_name) const { return jobs() / job_name; }  ///< Its folder in there
   /// The job's code, where it came with some; its work folder then.
   Path code(const std::string& job_name) const { return job(job_name) / "code"; }
   Path shared(const std::string& job_name) const { return job(job_name) / "shared"; }      ///< The shared folder again
@@ -52,6 +52,9 @@ class NodeFolders {
 
 std::filesystem::path mount_root(const WorkOrder& order, const NodeFolders& folders);      ///< AZ_BATCHAI_MOUNT_ROOT
 std::filesystem::path job_mount_root(const WorkOrder& order, const NodeFolders& folders);  ///< …_JOB_MOUNT_ROOT
+
+std::filesystem::path jobs_root(const WorkOrder& order, const NodeFolders& folders);   ///< …_JOB_TEMP_DIR
+std::filesystem::path job_folder(const WorkOrder& order, const NodeFolders& folders);  ///< …_JOB_TEMP
 
 /// Where the job's processes start: in its code, else in AZ_BATCHAI_JOB_TEMP.
 std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders);

@@ -90,6 +90,8 @@ NodeJob::NodeJob(const NodeOptions& options, const WorkOrder& order) {
   std::filesystem::permissions(folders.agent(), std::filesystem::perms::owner_all);
   internal::NodeState state;
   state.order = order;
+  // Nodes that share a machine's links can show only one folder at a path.
+  if (options.mounts == MountMethod::kLink) state.order.jobs_root.clear();
   state.started_us = wall_clock_us();
   state.started_s = internal::boot_time_s();
   state.boot = boot_id();

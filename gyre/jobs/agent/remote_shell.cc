@@ -97,6 +97,19 @@ int run_there(const net::Endpoint& endpoint, const net::JobKey& key, std::uint32
   }
 }
 
+/// On this node itself, as its server would.
+int run_here(const ShellRequest& request, const std::vector<std::string>& environment) {
+  SpawnOptions options;
+  options.argv = {"/bin/bash"};
+  if (!request.command.empty()) options.argv.insert(options.argv.end(), {"-c", request.command});
+  options.environment = environment;
+  options.folder = variable_of(environment, "HOME");
+  if (!request.without_stdin) options.stdin_fd = STDIN_FILENO;
+  options.parent_death_signal = SIGHUP;
+  const Process process = Process::spawn(options);
+  return process.wait(Deadline::never())->shell_code();
+}
+
 [[noreturn]] void become_real_ssh(const std::vector<std::string>& arguments, std::vector<std::string> environment,
                                   const std::string& own_program) {
   // Not ourselves again: our own folder goes from the PATH.
@@ -130,7 +143,7 @@ ShellTable shell_table_from_json(const Json& json) {
   ShellTable table;
   table.key = fields.text("key");
   for (const auto& [address, port] : fields.at("ports").items()) {
-    if (!port.is_number_integer() || port < 1 || port > 65'535) fields.refuse("ports", "must be ports");
+    if (!port.is_number_integer() || port < 0 || port > 65'535) fields.refuse("ports", "must be ports");
     table.ports[address] = port.get<int>();
   }
   for (const auto& [address, number] : fields.at("numbers").items()) {
@@ -182,8 +195,9 @@ int run_remote_shell(const std::vector<std::string>& arguments, const std::strin
   const auto named = std::ranges::find(table.addresses, address, [](const auto& node) { return node.second; });
   const auto launcher = internal::WaitingLauncher::of_parent(
       request.command, named == table.addresses.end() ? address : fmt::format("{} ({})", named->first, address));
-  const int code = run_there({net::Endpoint::Kind::kTcp, address, static_cast<std::uint16_t>(port->second)},
-                             key_from_hex(table.key), number->second, request);
+  const net::Endpoint there{net::Endpoint::Kind::kTcp, address, static_cast<std::uint16_t>(port->second)};
+  const int code = port->second == 0 ? run_here(request, environment)
+                                     : run_there(there, key_from_hex(table.key), number->second, request);
   if (launcher && code != 0) {
     launcher->proxy_failed(code, std::filesystem::path(table_file).parent_path() / kFailureNote, kLaunchersPatience);
   }

@@ -26,8 +26,9 @@ constexpr const char* kFailureNote = "failure";
 
 /// Where the shells of a job's nodes are. Its file is for the job's user alone.
 struct ShellTable {
-  std::string key;                   ///< 64 hexadecimal digits.
-  std::map<std::string, int> ports;  ///< By address.
+  std::string key;  ///< 64 hexadecimal digits.
+  /// By address. 0: of the job's only node, which has no server. Commands for it run where they are asked for.
+  std::map<std::string, int> ports;
   /// By address: which of the job's nodes is there, from 0. Its shell proves it.
   std::map<std::string, std::uint32_t> numbers;
   /// By node id: its address.

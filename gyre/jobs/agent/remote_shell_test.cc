@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "gyre/jobs/agent/internal/waiting_launcher.h"
 
@@ -33,6 +36,27 @@ TEST(RemoteShell, options_of_ssh_are_skipped_with_their_values) {
 TEST(RemoteShell, without_a_host_it_says_how_it_is_used) {
   EXPECT_THROW(parse_ssh_arguments({"-o", "BatchMode=yes"}), Error);
   EXPECT_THROW(parse_ssh_arguments({}), Error);
+}
+
+// Open MPI takes 127.0.0.2 for another machine, although it is the only node of its job.
+TEST(RemoteShell, a_jobs_only_node_runs_its_commands_without_a_server) {
+  std::string name = "/tmp/gyre-shell-XXXXXX";
+  const std::filesystem::path folder = ::mkdtemp(name.data());
+  ShellTable table;
+  table.key = std::string(64, '0');
+  table.ports["127.0.0.2"] = 0;
+  table.numbers["127.0.0.2"] = 0;
+  table.addresses["node-0"] = "127.0.0.2";
+  std::ofstream(folder / "shells.json") << to_json(table).dump();
+  const auto run = [&](const std::vector<std::string>& arguments) {
+    return run_remote_shell(arguments, folder / "shells.json",
+                            {"PATH=/usr/bin:/bin", "HOME=" + folder.string(), "WORD=hello"});
+  };
+  EXPECT_EQ(run({"-n", "127.0.0.2", "echo", "$WORD", ">", "said;", "pwd", ">>", "said;", "exit", "3"}), 3);
+  std::ifstream said(folder / "said");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(said), {}), "hello\n" + folder.string() + "\n");
+  EXPECT_EQ(run({"-n", "node-0", "kill -9 $$"}), 128 + SIGKILL);
+  std::filesystem::remove_all(folder);
 }
 
 // The folder is the job's user's, and the agent, which reads the note, may be root.

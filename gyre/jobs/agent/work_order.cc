@@ -124,6 +124,7 @@ Json to_json(const WorkOrder& order) {
           {"shared_folder", order.shared_folder},
           {"mount_root", order.mount_root},
           {"job_mount_root", order.job_mount_root},
+          {"jobs_root", order.jobs_root},
           {"code_archive", order.code_archive},
           {"code_sha256", order.code_sha256},
           {"key", order.key}};
@@ -145,6 +146,7 @@ WorkOrder work_order_from_json(const Json& json) {
   if (!order.shared_folder.starts_with('/')) fields.refuse("shared_folder", "must be an absolute path");
   order.mount_root = folder_or_nothing(fields, "mount_root");
   order.job_mount_root = folder_or_nothing(fields, "job_mount_root");
+  if (json.contains("jobs_root")) order.jobs_root = folder_or_nothing(fields, "jobs_root");
   if (json.contains("code_archive")) order.code_archive = folder_or_nothing(fields, "code_archive");
   order.code_sha256 = fields.text_or("code_sha256", "");
   order.key = fields.text("key");

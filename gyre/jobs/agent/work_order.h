@@ -41,6 +41,9 @@ struct WorkOrder {
   /// Empty: in the node's own folder, which has the same path on all nodes then.
   std::string mount_root;
   std::string job_mount_root;
+  /// Where every node shows its own folder of jobs, so that $AZ_BATCHAI_JOB_TEMP has the same path on all of them too.
+  /// Only for nodes that have mount namespaces. Empty: as above.
+  std::string jobs_root;
   /// An archive that all nodes can read, and its SHA-256 (64 digits): what each of them unpacks for the job. Or empty.
   std::string code_archive;
   std::string code_sha256;
@@ -62,7 +65,7 @@ enum class Mpi {
 struct NodeFacts {
   Mpi mpi = Mpi::kNone;
   std::vector<int> ports;  ///< Free ones of its address, kept for this attempt: ports_needed().
-  int shell_port = 0;      ///< Where its remote shell listens; 0: it has none.
+  int shell_port = 0;      ///< Where its remote shell listens; 0: it has none, because the job has no other node.
 
   bool operator==(const NodeFacts&) const = default;
 };

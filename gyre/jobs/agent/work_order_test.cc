@@ -33,6 +33,7 @@ WorkOrder an_order() {
   order.node = 1;
   order.shared_folder = "/shared";
   order.mount_root = "/mounts";
+  order.jobs_root = "/jobs";
   order.key = std::string(64, 'a');
   return order;
 }

@@ -135,6 +135,8 @@ class DriverConformance : public testing::Test {
 
 TYPED_TEST_SUITE_P(DriverConformance);
 
+// gtest makes a class of each test's name. NOLINTBEGIN(readability-identifier-naming)
+
 // The plainest job of all: one line on one node.
 TYPED_TEST_P(DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belong) {
   const WorkOrder order = this->order("hello", 1, this->line("echo out; echo error >&2; echo last"));
@@ -238,6 +240,19 @@ TYPED_TEST_P(DriverConformance, what_the_first_node_expands_is_there_on_the_othe
   const auto result = this->run(order);
   EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "") << this->log(order, "stderr.txt");
   EXPECT_EQ(this->log(order, "stdout.txt"), "the input\nthe input\nshared\n");
+}
+
+// Ranks of all nodes started in the first node's folder, without the files that their own preparation had made.
+TYPED_TEST_P(DriverConformance, ranks_start_in_the_folder_of_their_own_node) {
+  const WorkOrder order = this->order("own-folders", 2,
+                                      R"("jobPreparation": {"commandLine": "echo $AZ_BATCH_NODE_ID > name"},
+         "gyreSettings": {"program": ["cat", "name"]})");
+  const auto result = this->run(order);
+  EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "") << this->log(order, "stderr.txt");
+  for (int node = 0; node < 2; ++node) {
+    const std::string line = "[" + std::to_string(node) + "] " + order.nodes[static_cast<std::size_t>(node)].id + "\n";
+    EXPECT_THAT(this->log(order, "stdout.txt"), testing::HasSubstr(line));
+  }
 }
 
 // The sum of a job's output must arrive, to the last line, however fast it ends.
@@ -399,11 +414,11 @@ TYPED_TEST_P(DriverConformance, a_node_that_is_lost_while_it_prepares_ends_the_a
 TYPED_TEST_P(DriverConformance, a_service_that_restarts_early_finds_its_attempts_again) {
   for (const bool preparing : {false, true}) {
     const std::string name = preparing ? "preparing" : "submitted";
-    const std::string share = "$AZ_BATCHAI_MOUNT_ROOT/share/";
-    const WorkOrder order =
-        this->order(name, 2,
-                    R"("jobPreparation": {"commandLine": "echo prepared >> )" + share + "times-" + name + "; touch " +
-                        share + name + R"(.prep; sleep 0.5"},)" + this->line("echo ran >> " + share + "times-" + name));
+    const std::string file = "$AZ_BATCHAI_MOUNT_ROOT/share/" + name;
+    const std::string preparation = fmt::format("echo prepared >> {0}.times; touch {0}.prep; sleep 0.5", file);
+    const WorkOrder order = this->order(name, 2,
+                                        fmt::format(R"("jobPreparation": {{"commandLine": "{}"}}, {})", preparation,
+                                                    this->line(fmt::format("echo ran >> {}.times", file))));
     this->driver().submit(order);
     if (preparing) {
       EXPECT_TRUE(this->wait_until([&] { return this->exists(name + ".prep"); }));
@@ -412,7 +427,7 @@ TYPED_TEST_P(DriverConformance, a_service_that_restarts_early_finds_its_attempts
     this->driver().reattach({order});
     const auto result = this->wait_for_end(order.attempt);
     EXPECT_TRUE(result.succeeded()) << (result.error ? result.error->message : "");
-    EXPECT_EQ(conformance::content_of(this->share_ / ("times-" + name)), "prepared\nprepared\nran\n");
+    EXPECT_EQ(conformance::content_of(this->share_ / (name + ".times")), "prepared\nprepared\nran\n");
     this->driver().acknowledge(order.attempt);
     this->expect_nothing_left(order);
   }
@@ -457,13 +472,15 @@ TYPED_TEST_P(DriverConformance, what_a_job_leaves_behind_is_removed_and_told) {
   this->expect_nothing_left(order);
 }
 
+// NOLINTEND(readability-identifier-naming)
+
 REGISTER_TYPED_TEST_SUITE_P(
     DriverConformance, a_job_succeeds_and_its_logs_are_where_they_belong,
     a_failing_command_gives_its_exit_code_and_one_error, a_missing_program_is_a_job_that_failed_with_127,
     the_jobs_code_is_unpacked_on_every_node_and_it_runs_there, code_that_was_exchanged_fails_the_job_before_it_starts,
     all_nodes_are_prepared_before_the_job_starts, a_failed_preparation_fails_the_job_which_never_starts,
-    what_the_first_node_expands_is_there_on_the_others, logs_are_complete_to_the_last_line,
-    secrets_reach_the_job_and_no_log, a_job_is_cancelled_in_every_phase,
+    what_the_first_node_expands_is_there_on_the_others, ranks_start_in_the_folder_of_their_own_node,
+    logs_are_complete_to_the_last_line, secrets_reach_the_job_and_no_log, a_job_is_cancelled_in_every_phase,
     a_job_that_has_ended_is_not_changed_by_a_cancel, an_attempt_submitted_twice_runs_once,
     the_wall_clock_limit_ends_a_job, a_job_goes_on_when_an_agent_is_killed,
     a_restarted_service_finds_its_attempts_again, an_end_that_nobody_heard_of_is_told_after_the_restart,

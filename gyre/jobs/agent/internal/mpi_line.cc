@@ -15,6 +15,11 @@ namespace {
 
 std::string in_bash(const std::string& line) { return "bash -c " + in_single_quotes(line); }
 
+/// MPI starts all ranks in the folder in which it was started itself, by the path that the first node has for it.
+std::string in_own_folder(const WorkOrder& order, const std::string& line) {
+  return in_bash(order.nodes.size() == 1 ? line : "cd \"$AZ_BATCHAI_JOB_WORK_DIR\" || exit; " + line);
+}
+
 bool all_on_loopback(const WorkOrder& order) {
   return std::ranges::all_of(order.nodes, [](const NodePlace& node) { return node.address.starts_with("127."); });
 }
@@ -61,7 +66,7 @@ std::string open_mpi_line(const WorkOrder& order, const std::string& line, int p
     // A name that is not set would be an error to mpirun.
     words.push_back(fmt::format("${{{0}+-x {0}}}", name));
   }
-  words.push_back(in_bash(line));
+  words.push_back(in_own_folder(order, line));
   return fmt::format("{}", fmt::join(words, " "));
 }
 
@@ -71,7 +76,7 @@ std::string hydra_line(const WorkOrder& order, const std::string& line, int proc
   return fmt::format(
       "mpiexec -launcher ssh -launcher-exec \"$GYRE_REMOTE_SHELL\" -n {} -ppn {} "
       "-hosts \"$AZ_BATCH_HOST_LIST\" -genvnone {}",
-      processes, std::max(1, counts.front()), in_bash(line));
+      processes, std::max(1, counts.front()), in_own_folder(order, line));
 }
 
 /// What the job itself has a value for, as against the shell, or whoever reads the word.

@@ -281,6 +281,7 @@ void NodeRun::clean_up() {
   try {
     state_.record->left_behind =
         clean_up_after(state_.order, state_.memory, options_.user, Deadline::after(kLongestCleanUp));
+    if (!state_.order.jobs_root.empty()) remove_mounts(state_.order.jobs_root);
     const fs::path job_mounts = job_mount_root(state_.order, folders_);
     // The folder itself may be one of all nodes, and others may not be done.
     state_.order.job_mount_root.empty() ? remove_folder(job_mounts) : remove_mounts(job_mounts);

@@ -12,6 +12,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/launch_contract.h"
 #include "gyre/base/reach.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
@@ -48,11 +49,12 @@ Variables NodeRun::base_variables() const {
   Variables variables = options_.base;
   const std::string path = variables.contains("PATH") ? variables["PATH"] : "/usr/local/bin:/usr/bin:/bin";
   variables["PATH"] = fmt::format("{}:{}:{}", folders_.programs().string(), path, folders_.fallbacks().string());
-  variables["HOME"] = folders_.job(state_.order.job_name);
+  variables["HOME"] = job_folder(state_.order, folders_);
   if (options_.user) variables["USER"] = variables["LOGNAME"] = options_.user->name;
   variables["GYRE_PROGRAM"] = options_.gyre_program;
   variables[kRemoteShellVariable] = folders_.programs() / "ssh";
   variables[kShellTableVariable] = folders_.shell_table();
+  variables[launch_contract::kJobFolder] = work_folder(state_.order, folders_);
   variables[kAttemptVariable] = state_.order.attempt;
   variables[kNodeVariable] = state_.order.here().id;
   return variables;

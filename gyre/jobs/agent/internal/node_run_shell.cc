@@ -47,7 +47,7 @@ int NodeRun::start_shell() {
        std::to_string(key.get()), "--node", std::to_string(state_.order.node)},
       state_.order.job);
   process.environment = environment_of({}).variables;
-  Json specification = launch_specification({process}, socket, folders_.job(state_.order.job_name), options_.user);
+  Json specification = launch_specification({process}, socket, job_folder(state_.order, folders_), options_.user);
   specification["ranks"][0]["inherited"] = {{"GYRE_SHELL_FD", listener.get()}, {"GYRE_SHELL_KEY_FD", key.get()}};
   LaunchedSet::start(options_.gyre_program, specification, options_.base, socket, {listener.get(), key.get()});
   return net::local_endpoint(listener.get()).port;
@@ -67,7 +67,6 @@ void NodeRun::write_programs() const {
 
 void NodeRun::write_shell_table() const {
   const WorkOrder& order = state_.order;
-  if (order.nodes.size() == 1) return;
   ShellTable table;
   table.key = order.key;
   for (std::size_t node = 0; node < order.nodes.size(); ++node) {

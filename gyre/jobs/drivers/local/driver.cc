@@ -115,6 +115,8 @@ WorkOrder LocalDriver::completed(WorkOrder order) const {
   order.shared_folder = (attempt_folder(order.attempt) / "shared").string();
   order.job_mount_root = (attempt_folder(order.attempt) / "mounts").string();
   order.mount_root = (options_.folder / "mounts" / name_of_mounts(order)).string();
+  // Agents of root have mount namespaces.
+  if (::geteuid() == 0 && order.nodes.size() > 1) order.jobs_root = (attempt_folder(order.attempt) / "jobs").string();
   order.key = key_of_attempt(key_, order.attempt);
   order.node = 0;
   return order;

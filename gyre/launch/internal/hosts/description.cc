@@ -7,12 +7,15 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/base/launch_contract.h"
+#include "gyre/base/process.h"
 #include "gyre/base/random.h"
 #include "gyre/base/secret_key.h"
 #include "gyre/launch/internal/hosts/byte_strings.h"
@@ -130,6 +133,7 @@ std::string describe(const HostsOptions& options, const JobPlace& place, std::si
                             {"rendezvous", place.rendezvous},
                             {"key", hex_of(place.key)},
                             {"folder", options.folder},
+                            {"job_folder", variable_of(options.environment, launch_contract::kJobFolder)},
                             {"grace_seconds", job.grace.count() / 1000},
                             {"timeline", job.timeline ? job.timeline->string() : ""},
                             {"log_dir", job.log_dir ? job.log_dir->string() : ""},
@@ -140,9 +144,17 @@ std::string describe(const HostsOptions& options, const JobPlace& place, std::si
   return with_bytes_as_characters(description).dump();
 }
 
+std::string own_folder(const std::string& folder, const std::string& job_folder, const std::string& own_job_folder) {
+  if (job_folder.empty() || own_job_folder.empty()) return folder;
+  const std::filesystem::path inside = std::filesystem::path(folder).lexically_relative(job_folder);
+  if (inside.empty() || *inside.begin() == "..") return folder;
+  return inside == "." ? own_job_folder : (std::filesystem::path(own_job_folder) / inside).string();
+}
+
 LaunchOptions read_description(const std::string& line, LaunchOptions job, std::string& folder) {
   try {
     const Json description = with_characters_as_bytes(Json::parse(line));
+    const std::string own_job_folder = variable_of(job.environment, launch_contract::kJobFolder);
     job.command = description.at("command");
     for (const std::string entry : description.at("environment")) {
       const std::size_t equals = std::min(entry.find('='), entry.size());
@@ -168,7 +180,7 @@ LaunchOptions read_description(const std::string& line, LaunchOptions job, std::
     if (!part.key) throw Error(ErrorCode::kInvalidArgument, "the key in the job's description is not one");
     job.ranks = static_cast<int>(part.ranks.size());
     job.part = part;
-    folder = description.at("folder");
+    folder = own_folder(description.at("folder"), description.value("job_folder", ""), own_job_folder);
     return job;
   } catch (const Json::exception& error) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -182,9 +194,9 @@ std::vector<std::string> for_other_hosts(const std::vector<std::string>& environ
   constexpr std::array<std::string_view, 9> kBeginnings = {"PYTHON", "LC_",   "OMP_",     "MKL_", "OPENBLAS_",
                                                            "GYRE_",  "TORCH", "HOROVOD_", "CUDA_"};
   // What a launcher above us has set for this process alone.
-  constexpr std::array<std::string_view, 10> kOwn = {
-      "GYRE_RANK",       "GYRE_SIZE",     "GYRE_LOCAL_", "GYRE_RENDEZVOUS", "GYRE_KEY_FD",
-      "GYRE_FAILURE_FD", "GYRE_ENDED_FD", "GYRE_LAUNCH", "GYRE_PROGRAM",    "GYRE_SERVERS"};
+  constexpr std::array<std::string_view, 11> kOwn = {
+      "GYRE_RANK",     "GYRE_SIZE",   "GYRE_LOCAL_",  "GYRE_RENDEZVOUS", "GYRE_KEY_FD",    "GYRE_FAILURE_FD",
+      "GYRE_ENDED_FD", "GYRE_LAUNCH", "GYRE_PROGRAM", "GYRE_SERVERS",    "GYRE_JOB_FOLDER"};
   std::vector<std::string> chosen;
   std::ranges::copy_if(environment, std::back_inserter(chosen), [&](const std::string& entry) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));

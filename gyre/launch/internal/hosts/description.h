@@ -28,7 +28,12 @@ JobPlace make_job_place(const HostsOptions& options, const std::vector<RemoteAge
 /// The job, as the agent of host `node` is told of it: a line of JSON, in which each byte of a string is a character.
 std::string describe(const HostsOptions& options, const JobPlace& place, std::size_t node);
 
-/// The agent's side. What it does not say of the job stays as it is in `job`. Error(kInvalidArgument).
+/// Where ranks start here that start in `folder` on the launcher's host. `job_folder`: launch_contract::kJobFolder of
+/// that host, `own_job_folder` of this one; either may be empty. Pure.
+std::string own_folder(const std::string& folder, const std::string& job_folder, const std::string& own_job_folder);
+
+/// The agent's side. What it does not say of the job stays as it is in `job`. `folder`: becomes this host's own
+/// (own_folder()). Error(kInvalidArgument).
 LaunchOptions read_description(const std::string& line, LaunchOptions job, std::string& folder);
 
 }  // namespace gyre::launch

@@ -65,6 +65,26 @@ TEST(description, an_agent_learns_its_part_and_every_byte) {
   EXPECT_EQ(job.part->key, place.key);
 }
 
+// Nodes of a job service may have a job's folder at different paths; ranks of one worked in another's.
+TEST(description, ranks_that_would_start_in_the_launchers_folder_of_a_job_start_in_that_of_their_own_host) {
+  EXPECT_EQ(own_folder("/n0/jobs/j", "/n0/jobs/j", "/n1/jobs/j"), "/n1/jobs/j");
+  EXPECT_EQ(own_folder("/n0/jobs/j/code/src", "/n0/jobs/j/code", "/n1/jobs/j/code"), "/n1/jobs/j/code/src");
+  for (const char* elsewhere : {"/n0/jobs/other", "/n0/jobs/j2", "/n0/jobs", "/", "/home/ada"}) {
+    EXPECT_EQ(own_folder(elsewhere, "/n0/jobs/j", "/n1/jobs/j"), elsewhere);
+  }
+  EXPECT_EQ(own_folder("/home/ada", "", "/n1/jobs/j"), "/home/ada");
+  EXPECT_EQ(own_folder("/home/ada", "/home/ada", ""), "/home/ada");
+  HostsOptions options = two_hosts();
+  options.environment = {"GYRE_JOB_FOLDER=/home"};
+  const JobPlace place = make_job_place(options, {{1, 2}, {3, 4}});
+  std::string folder;
+  LaunchOptions own;
+  own.environment = {"GYRE_JOB_FOLDER=/scratch/job"};
+  read_description(describe(options, place, 1), own, folder);
+  EXPECT_EQ(folder, "/scratch/job/ada");
+  EXPECT_THAT(for_other_hosts(options.environment), testing::IsEmpty());
+}
+
 TEST(description, the_rendezvous_is_on_the_first_servers_host_and_torchs_store_on_the_first_host) {
   HostsOptions options = two_hosts();
   options.hosts[0].name = "node1";
