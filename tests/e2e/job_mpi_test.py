@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from article_job import make_share
+from article_job import ARTICLE, make_share, script
 from other_user import NOBODY
 
 # What both launchers tell their ranks, and what each rank must find of the job, of its own node and in its folder.
@@ -19,6 +21,10 @@ LINE = (
     "has $OWN and $TOKEN at $AZ_BATCHAI_INPUT_DATA in the folder of $(cat name)"
 )
 MOUNTED = "$AZ_BATCHAI_MOUNT_ROOT/external"
+INTEL_MPI = Path(sys.prefix) / "intel-mpi"
+needs_intel_mpi = pytest.mark.skipif(
+    not (INTEL_MPI / "bin/mpirun").exists(), reason="Intel MPI is not installed: `./dev setup test` does so on x86-64"
+)
 
 
 def run_job(
@@ -59,6 +65,7 @@ def add_programs(share: Path, name: str, programs: dict[str, str]) -> None:
     [
         pytest.param("openmpi", "mpirun.openmpi", marks=pytest.mark.needs_programs("mpirun.openmpi")),
         pytest.param("mpich", "mpiexec.hydra", marks=pytest.mark.needs_programs("mpiexec.hydra")),
+        pytest.param("intel", str(INTEL_MPI / "bin/mpirun"), marks=needs_intel_mpi),
     ],
 )
 def test_mpi_starts_ranks_on_all_nodes_and_each_has_the_jobs_and_its_nodes_variables(
@@ -139,3 +146,48 @@ def test_a_job_whose_mpi_cannot_start_on_one_node_fails_with_the_node_and_the_re
     assert "mpiexec's proxy on node node-" in failed
     assert "(127.0.0.3) could not be started" in failed
     assert reason in failed
+
+
+# What the article's script does: the set-up of Intel MPI (its mpivars.sh), and the line as printed, up to the program.
+ARTICLES_SCRIPT = """\
+export I_MPI_ROOT={root} PATH={root}/bin:$PATH
+export LD_LIBRARY_PATH={root}/lib:{root}/lib/libfabric FI_PROVIDER_PATH={root}/lib/libfabric/prov
+mpirun -n $((NUM_NODES * PROCESSES_PER_NODE)) -ppn $PROCESSES_PER_NODE -hosts $AZ_BATCH_HOST_LIST \\
+  -env I_MPI_FABRICS=dapl -env I_MPI_DAPL_PROVIDER=ofa-v2-ib0 -env I_MPI_DYNAMIC_CONNECTION=0 \\
+  {program}"""
+TELL = (
+    "bash -c 'echo rank $PMI_RANK of $PMI_SIZE, $I_MPI_FABRICS $I_MPI_DAPL_PROVIDER $I_MPI_DYNAMIC_CONNECTION, "
+    "${HOROVOD_TIMELINE##*/}, in $(cat name)'"
+)
+
+
+@needs_intel_mpi
+def test_the_articles_own_mpirun_line_runs_with_intel_mpi_on_two_nodes(gyre: Path, tmp_path: Path) -> None:
+    with make_share() as share:
+        script(share, "job-prep.sh", "echo $AZ_BATCH_NODE_ID > name")
+        steps = [TELL, "IMB-MPI1 -npmin 8 -msglog 19:20 -iter 5 allreduce"]
+        text = "\n".join(ARTICLES_SCRIPT.format(root=INTEL_MPI, program=program) for program in steps)
+        script(share, "run-cifar10.sh", f"set -e\n{text}")
+        done = subprocess.run(
+            [str(gyre), "job", "run", str(ARTICLE), "--mount", f"external={share}", "--quiet"],
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [line.split() for line in sorted(done.stdout.splitlines()) if line.startswith("rank ")]
+    for rank, words in enumerate(told):
+        expected = f"rank {rank} of 8, dapl ofa-v2-ib0 0, timeline.json, in"
+        assert words[:-1] == expected.split(), done.stdout
+    assert len(told) == 8, done.stdout
+    nodes = [words[-1] for words in told]
+    if (
+        os.geteuid() == 0
+    ):  # Else the nodes have no mount namespaces, and a script's mpirun starts all ranks in one folder.
+        assert len(set(nodes[:4])) == len(set(nodes[4:])) == 1
+        assert nodes[0] != nodes[4], done.stdout
+    # Intel's benchmark of allreduce, over all ranks.
+    assert "# #processes = 8" in done.stdout
+    assert re.findall(r"^ *(\d+) +5 +[\d.]+ ", done.stdout, re.MULTILINE) == ["0", "524288", "1048576"]

@@ -71,6 +71,19 @@ make_venv() {
 
 venv_stamp() { echo "$VENV/.gyre-$(tr / - <<<"$1")"; }
 
+# Into a folder of its own, because its mpirun and libmpi are not for everybody who uses .venv. Not with --target, which
+# leaves the wheel's lib/ out.
+install_intel_mpi() {
+  local list=tests/intel_mpi.txt stamp
+  stamp=$(venv_stamp "$list")
+  [[ "$(uname -m)" == x86_64 && "$(cat "$stamp" 2>/dev/null)" != "$(hash_of "$ROOT/$list")" ]] || return 0
+  say "installing into .venv/intel-mpi: $list"
+  rm -rf -- "$VENV/intel-mpi"
+  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$PYTHON" -m pip install --quiet --no-deps --ignore-installed --no-warn-script-location \
+    --prefix "$VENV/intel-mpi" -r "$ROOT/$list" >&2 || die "pip could not install Intel MPI; see above"
+  hash_of "$ROOT/$list" >"$stamp"
+}
+
 # setup build: what building and running need. setup test: what the tests and benchmarks need as well. setup check: what the
 # linters and sanitizers need on top of building.
 setup() {
@@ -82,6 +95,7 @@ setup() {
     requirements+=(tests/requirements.txt)
   fi
   make_venv "${requirements[@]}"
+  if [[ "${1:-build}" == test ]]; then install_intel_mpi; fi
 }
 
 # Without the right to install them, the tests that need these packages are left out, and counted as such.
