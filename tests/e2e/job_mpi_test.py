@@ -112,6 +112,20 @@ def test_a_jobs_own_line_finds_its_single_node_with_open_mpi(gyre: Path) -> None
     assert len(set(done.stdout.splitlines())) == 1, done.stdout
 
 
+@pytest.mark.needs_programs("mpirun.openmpi")
+def test_a_jobs_own_line_starts_open_mpi_on_two_nodes_every_time(gyre: Path) -> None:
+    """The daemons of two virtual nodes shared a folder: four starts in thirty failed."""
+    mpirun = (
+        "mpirun.openmpi -n 2 --map-by node --hostfile $AZ_BATCHAI_MPI_HOST_FILE "
+        "--mca btl_tcp_if_include lo --mca oob_tcp_if_include lo echo started"
+    )
+    line = f"for i in $(seq 30); do {mpirun} || exit; done"
+    with make_share() as share:
+        done = run_job(gyre, share, {"nodeCount": 2, "customToolkitSettings": {"commandLine": line}}, "--quiet")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == ["started"] * 60
+
+
 @pytest.mark.needs_programs("mpiexec.hydra")
 @pytest.mark.parametrize(
     ("breaks", "reason"),

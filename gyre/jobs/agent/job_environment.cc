@@ -45,6 +45,13 @@ void set_places(const WorkOrder& order, const NodeFolders& folders, Variables& v
   variables["AZUREML_NODE_COUNT"] = std::to_string(order.nodes.size());
 }
 
+/// Open MPI's daemons of one job that share a machine's /tmp make the same folders there and write the same topology
+/// file: one start in eight failed. The variable in it is replaced on the daemon's own node, by a shell.
+void set_open_mpi(const WorkOrder& order, Variables& variables) {
+  if (!on_one_machine(order)) return;
+  variables["OMPI_MCA_orte_launch_agent"] = R"(orted --mca orte_tmpdir_base "$AZ_BATCHAI_JOB_TEMP")";
+}
+
 /// Keras finds there what it computes with; Batch AI set it to the job's toolkit.
 void set_keras_backend(const spec::Toolkit& toolkit, Variables& variables) {
   const auto* cntk = std::get_if<spec::CntkSettings>(&toolkit);
@@ -106,6 +113,7 @@ JobEnvironment job_environment(const WorkOrder& order, const NodeFolders& folder
   result.variables = base;
   Expander expander(result);
   set_places(order, folders, result.variables);
+  set_open_mpi(order, result.variables);
   set_keras_backend(order.job.toolkit, result.variables);
   set_folders(order, result, expander);
   for (const auto& [name, value] : of_process) result.variables[name] = expander.text(name, value);
@@ -166,6 +174,10 @@ std::string mpi_host_file(const WorkOrder& order, int processes) {
     text += fmt::format("{} slots={} max_slots={}\n", place.address, slots, std::max(slots, place.cores));
   }
   return text;
+}
+
+bool on_one_machine(const WorkOrder& order) {
+  return std::ranges::all_of(order.nodes, [](const NodePlace& node) { return node.address.starts_with("127."); });
 }
 
 std::vector<std::string> as_entries(const Variables& variables) {

@@ -42,6 +42,9 @@ std::string mpi_host_file(const WorkOrder& order, int processes);
 /// How many of `count` processes run on each of `nodes`: in blocks, the first nodes get one more.
 std::vector<int> spread(int count, int nodes);
 
+/// Whether the nodes are virtual ones of one machine: all of their addresses are of its loopback.
+bool on_one_machine(const WorkOrder& order);
+
 /// "NAME=VALUE" each.
 std::vector<std::string> as_entries(const Variables& variables);
 

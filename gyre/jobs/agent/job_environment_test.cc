@@ -65,6 +65,18 @@ TEST(JobEnvironment, an_order_may_give_the_jobs_folders_the_same_paths_on_all_no
   EXPECT_EQ(resolved(environment.log_folder, mounts), "/node/jobs/s/g/jobs/train/uuid/stdouterr");
 }
 
+// They use the same names below /tmp: with a job's own mpirun line one start in eight failed, with a folder that exists
+// or with a crash.
+TEST(JobEnvironment, open_mpis_daemons_of_one_machine_get_a_folder_each) {
+  WorkOrder order = two_nodes();
+  const char* name = "OMPI_MCA_orte_launch_agent";
+  EXPECT_FALSE(environment_of(order).variables.contains(name));
+  for (auto& node : order.nodes) node.address = "127.0.0.2";
+  EXPECT_EQ(environment_of(order).variables.at(name), R"(orted --mca orte_tmpdir_base "$AZ_BATCHAI_JOB_TEMP")");
+  order.job.environment_variables = {{name, "orted"}};
+  EXPECT_EQ(environment_of(order).variables.at(name), "orted");
+}
+
 // The sample of article 000 names its timeline by an output directory.
 TEST(JobEnvironment, values_of_variables_refer_to_outputs_and_to_each_other) {
   WorkOrder order = two_nodes();

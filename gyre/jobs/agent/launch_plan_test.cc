@@ -65,15 +65,6 @@ TEST(LaunchPlan, mpi_programs_run_under_mpirun_where_all_nodes_have_it) {
                               R"("/opt/python" "$AZ_BATCHAI_INPUT_SCRIPTS/train.py" --epochs 1')"));
 }
 
-TEST(LaunchPlan, open_mpis_daemons_of_one_machine_get_a_folder_each) {
-  // They use the same names below /tmp: one start in twelve failed, with a folder that exists or with a crash.
-  WorkOrder order = order_of(spec::CustomMpiSettings{"./solver", 3}, 2);
-  const std::string folder_of_each = R"('orted --mca orte_tmpdir_base "$AZ_BATCHAI_JOB_TEMP"')";
-  EXPECT_THAT(only(launch_plan(order, facts_of(order, Mpi::kOpenMpi))).shell_line, Not(HasSubstr(folder_of_each)));
-  for (auto& node : order.nodes) node.address = "127.0.0.1";
-  EXPECT_THAT(only(launch_plan(order, facts_of(order, Mpi::kOpenMpi))).shell_line, HasSubstr(folder_of_each));
-}
-
 TEST(LaunchPlan, mpi_programs_run_under_gyre_run_where_a_node_has_no_mpi) {
   const WorkOrder order = order_of(spec::CustomMpiSettings{"./solver 'a b'", 3}, 2);
   auto facts = facts_of(order, Mpi::kOpenMpi);

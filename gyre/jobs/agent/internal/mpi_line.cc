@@ -20,10 +20,6 @@ std::string in_own_folder(const WorkOrder& order, const std::string& line) {
   return in_bash(order.nodes.size() == 1 ? line : "cd \"$AZ_BATCHAI_JOB_WORK_DIR\" || exit; " + line);
 }
 
-bool all_on_loopback(const WorkOrder& order) {
-  return std::ranges::all_of(order.nodes, [](const NodePlace& node) { return node.address.starts_with("127."); });
-}
-
 /// Open MPI hands the environment to processes of the first node alone, unless it is told the names.
 std::vector<std::string> names_to_hand_on(const WorkOrder& order) {
   std::vector<std::string> names = {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH"};
@@ -46,8 +42,8 @@ std::vector<std::string> names_to_hand_on(const WorkOrder& order) {
 /// born.
 std::string open_mpi_line(const WorkOrder& order, const std::string& line, int processes) {
   // Batch AI kept its traffic off the container bridge and loopback; nodes of one machine have nothing but loopback.
-  const std::string interfaces = all_on_loopback(order) ? "--mca btl_tcp_if_include lo --mca oob_tcp_if_include lo"
-                                                        : "--mca btl_tcp_if_exclude docker0,lo";
+  const std::string interfaces = on_one_machine(order) ? "--mca btl_tcp_if_include lo --mca oob_tcp_if_include lo"
+                                                       : "--mca btl_tcp_if_exclude docker0,lo";
   std::vector<std::string> words = {"mpirun",
                                     "-n",
                                     std::to_string(processes),
@@ -57,11 +53,6 @@ std::string open_mpi_line(const WorkOrder& order, const std::string& line, int p
                                     "--bind-to none",
                                     "--mca plm_rsh_agent \"$GYRE_REMOTE_SHELL\"",
                                     interfaces};
-  if (all_on_loopback(order)) {
-    // Daemons of one job that share a machine's /tmp make the same folders there and write the same topology file: one
-    // start in twelve failed. The variable is replaced on the daemon's own node.
-    words.emplace_back(R"(--mca orte_launch_agent 'orted --mca orte_tmpdir_base "$AZ_BATCHAI_JOB_TEMP"')");
-  }
   for (const std::string& name : names_to_hand_on(order)) {
     // A name that is not set would be an error to mpirun.
     words.push_back(fmt::format("${{{0}+-x {0}}}", name));
