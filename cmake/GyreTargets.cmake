@@ -98,6 +98,17 @@ function(gyre_test name)
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()
 
+# gyre_training_program(cifar10 SOURCES a.cc [DEPENDS yaml-cpp::yaml-cpp]): gyre-cifar10. Its main.cc is thin; what it
+# does is the library gyre_cifar10_training, so that tests can train in-process.
+function(gyre_training_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(gyre_${name}_training STATIC ${ARG_SOURCES})
+  target_link_libraries(gyre_${name}_training PUBLIC gyre_training PRIVATE gyre_flags ${ARG_DEPENDS})
+  add_executable(gyre_${name} main.cc)
+  set_target_properties(gyre_${name} PROPERTIES OUTPUT_NAME gyre-${name})
+  target_link_libraries(gyre_${name} PRIVATE gyre_${name}_training gyre_flags)
+endfunction()
+
 # gyre_messages(TARGET group SCHEMAS messages.fbs): FlatBuffers headers as <generated>/gyre/<folder>/<name>_generated.h
 function(gyre_messages)
   cmake_parse_arguments(ARG "" "TARGET" "SCHEMAS" ${ARGN})

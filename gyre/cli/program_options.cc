@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gyre/base/error.h"
 #include "gyre/cli/option_table.h"
 #include "gyre/cli/parse_error.h"
 
@@ -28,6 +29,11 @@ std::vector<std::string> with_present_names(int argc, const char* const* argv, c
   return words;
 }
 
+int usage_error(const CLI::App& app, std::string_view mistake) {
+  fmt::print(stderr, "{0}: {1}\nSee `{0} --help`.\n", app.get_name(), mistake);
+  return kUsageError;
+}
+
 }  // namespace
 
 std::optional<int> parse_program_options(CLI::App& app, int argc, const char* const* argv,
@@ -44,8 +50,9 @@ std::optional<int> parse_program_options(CLI::App& app, int argc, const char* co
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "{0}: {1}\nSee `{0} --help`.\n", app.get_name(), describe(error, app));
-    return kUsageError;
+    return usage_error(app, describe(error, app));
+  } catch (const Error& error) {
+    return usage_error(app, error.what());
   }
   return std::nullopt;
 }

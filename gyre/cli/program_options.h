@@ -13,9 +13,9 @@ using FormerNames = std::map<std::string, std::string, std::less<>>;
 
 /// Parses the command line of a program without verbs, `app`'s name being the program's. Former names are accepted, but
 /// neither --help nor --option-table shows them. `complete` is called when all could be read, and throws
-/// CLI::ParseError for what is missing. Returns nothing where the program may go on, else its exit code: 0 after
-/// --help, --version and --option-table (the options as JSON, for `gyre completion`), 2 after a mistake, which has been
-/// printed, with the option that was probably meant.
+/// CLI::ParseError for what is missing. It, and what reads an option's value, may throw Error as well. Returns nothing
+/// where the program may go on, else its exit code: 0 after --help, --version and --option-table (the options as JSON,
+/// for `gyre completion`), 2 after a mistake, which has been printed, with the option that was probably meant.
 std::optional<int> parse_program_options(CLI::App& app, int argc, const char* const* argv,
                                          const FormerNames& former_names, const std::function<void()>& complete);
 

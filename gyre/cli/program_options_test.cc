@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/parse.h"
+
 namespace gyre::cli {
 namespace {
 
@@ -24,6 +26,8 @@ Parsed parse(std::vector<const char*> words) {
   CLI::App app("Trains.", "train");
   app.add_option("--output-dir", parsed.output_dir);
   app.add_option("--epochs", parsed.epochs);
+  app.add_option_function<std::string>(
+      "--size", [](const std::string& text) { parse_integer(text, "--size", 1, 9); }, "");
   app.add_option("others", parsed.others);
   words.insert(words.begin(), "train");
   parsed.ended = parse_program_options(app, static_cast<int>(words.size()), words.data(), kFormerNames, [] {});
@@ -59,6 +63,13 @@ TEST(program_options, a_misspelt_former_name_is_an_unknown_option) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(parse({"--model-dirs", "out"}).ended, 2);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("unknown option --model-dirs"), std::string::npos);
+}
+
+TEST(program_options, an_error_in_reading_a_value_is_a_mistake_of_usage) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(parse({"--size", "10"}).ended, 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "train: --size is '10'; a number from 1 to 9 is needed\nSee `train --help`.\n");
 }
 
 }  // namespace

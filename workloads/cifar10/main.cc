@@ -4,11 +4,8 @@
 #include "workloads/training/rank_program.h"
 
 int main(int argc, char** argv) {
-  const gyre::cifar10::ParsedOptions parsed = gyre::cifar10::parse_options(argc, argv);
-  if (!parsed.options) return parsed.exit_code;
+  gyre::cifar10::Options options;
+  if (const auto exit_code = gyre::cifar10::parse_options(argc, argv, options)) return *exit_code;
   return gyre::training::run_as_rank(
-      "gyre-cifar10", parsed.options->consistency, [&](gyre::train::GradientExchange& exchange) {
-        const gyre::training::Outcome outcome = gyre::cifar10::run_training(*parsed.options, exchange);
-        return gyre::training::exit_code_of(outcome, "gyre-cifar10", parsed.options->verbose, exchange.rank());
-      });
+      options, [&](gyre::train::GradientExchange& exchange) { return gyre::cifar10::run_training(options, exchange); });
 }

@@ -11,6 +11,6 @@ enum Metric : std::size_t { kLoss, kAccuracy };
 
 /// Trains as `options` say, together with the other ranks of `exchange`. Collective. Rank 0 prints, saves checkpoints
 /// and writes TensorBoard files. Errors are those of its parts and say what to do.
-training::Outcome run_training(const Options& options, train::GradientExchange& exchange);
+training::Outcome run_training(Options options, train::GradientExchange& exchange);
 
 }  // namespace gyre::cifar10

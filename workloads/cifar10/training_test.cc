@@ -85,7 +85,7 @@ TEST(Network, starts_from_the_same_bits_everywhere) {
 TEST_F(TrainingTest, learns_and_stops_at_the_target) {
   Options learn = options("learn");
   learn.epochs = 40;
-  learn.target_accuracy = 0.9;
+  learn.target = {.metric = "accuracy", .value = 0.9};
   const training::Outcome outcome = train(learn);
   EXPECT_TRUE(outcome.target_reached) << "test accuracy " << outcome.test[kAccuracy];
   EXPECT_LT(outcome.epochs, 40U);

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gyre/base/error.h"
@@ -22,18 +22,19 @@
 #include "gyre/data/readable_file.h"
 #include "gyre/data/record_set.h"
 #include "gyre/data/sample_subset.h"
-#include "gyre/models/network.h"
+#include "gyre/models/layer.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/sgd.h"
 #include "workloads/cosmoflow/symmetry.h"
+#include "workloads/training/report.h"
+#include "workloads/training/task.h"
 
 namespace gyre::cosmoflow {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kProgram = "gyre-cosmoflow";
-constexpr std::array<std::string_view, 3> kMetrics = {"loss", "mae", "mae_of_zeros"};
+constexpr std::array kMetrics = {training::Metric{"loss"}, training::Metric{"mae"}, training::Metric{"mae_of_zeros"}};
 enum FieldIndex : std::size_t { kVolume, kTargets };
 constexpr std::uint64_t kMostSampleBytes = std::uint64_t{1} << 34;
 
@@ -118,41 +119,20 @@ std::vector<data::Field> fields_of(const Recipe& recipe) {
            .shape = {static_cast<std::uint64_t>(recipe.network.targets)}}};
 }
 
-/// The samples of a batch that count, in the loader's memory.
-struct Samples {
-  at::Tensor volumes;  // [n, channels, size, size, size], channels last in memory, as they are stored.
-  at::Tensor targets;  // [n, targets]
-};
-
 class CosmoflowTask final : public training::Task {
  public:
   CosmoflowTask(const Recipe& recipe, const models::Layers& layers)
-      : recipe_(recipe), network_(layers, recipe.seed), parameters_(train::named_parameters(network_)) {}
-
-  const train::NamedTensors& parameters() const override { return parameters_; }
-  const train::NamedTensors& buffers() const override { return none_; }
-  std::span<const std::string_view> metrics() const override { return kMetrics; }
-
-  std::vector<double> train(const data::Batch& batch, std::uint64_t step, double scale) override {
-    const auto [stored, targets] = samples_of(batch);
-    const auto samples = std::span(batch.samples().samples).first(batch.samples().counted);
-    const at::Tensor volumes = recipe_.augment ? turned_at_random(stored, samples, recipe_.seed, step) : stored;
-    const models::DropoutKey dropout{recipe_.seed, step, batch.samples().first_position};
-    network_.train();
-    const at::Tensor answers = network_.forward(volumes, &dropout);
-    const at::Tensor loss = (answers - targets).square().mean(1).sum();
-    (loss * scale).backward();
-    return metrics_of(answers.detach(), targets);
-  }
-
-  std::vector<double> evaluate(const data::Batch& batch) override {
-    const auto [volumes, targets] = samples_of(batch);
-    network_.eval();
-    return metrics_of(network_.forward(volumes), targets);
-  }
+      : Task(layers, recipe.seed, kMetrics), recipe_(recipe) {}
 
  private:
-  Samples samples_of(const data::Batch& batch) const {
+  Samples training_samples(const data::Batch& batch, std::uint64_t step) const override {
+    Samples found = test_samples(batch);
+    const auto samples = std::span(batch.samples().samples).first(batch.samples().counted);
+    if (recipe_.augment) found.inputs = turned_at_random(found.inputs, samples, recipe_.seed, step);
+    return found;
+  }
+  /// In the loader's memory: [n, channels, size, size, size], channels last as they are stored, and [n, targets].
+  Samples test_samples(const data::Batch& batch) const override {
     const auto count = static_cast<std::int64_t>(batch.samples().counted);
     const models::CosmoflowOptions& network = recipe_.network;
     const at::Tensor stored =
@@ -162,17 +142,14 @@ class CosmoflowTask final : public training::Task {
     if (recipe_.apply_log) return {volumes, targets};
     return {volumes / volumes.mean({1, 2, 3, 4}, true), targets};
   }
-
-  static std::vector<double> metrics_of(const at::Tensor& answers, const at::Tensor& targets) {
-    const at::Tensor differences = answers - targets;
-    return {differences.square().mean(1).sum().item<double>(), differences.abs().mean(1).sum().item<double>(),
-            targets.abs().mean(1).sum().item<double>()};
+  at::Tensor loss_of(const at::Tensor& answers, const at::Tensor& targets, bool /*training*/) const override {
+    return (answers - targets).square().mean(1).sum();
+  }
+  std::vector<double> scores_of(const at::Tensor& answers, const at::Tensor& targets) const override {
+    return {(answers - targets).abs().mean(1).sum().item<double>(), targets.abs().mean(1).sum().item<double>()};
   }
 
   const Recipe& recipe_;
-  models::Network network_;
-  train::NamedTensors parameters_;
-  train::NamedTensors none_;
 };
 
 /// The kernels of the hidden dense layers alone are held small.
@@ -188,87 +165,60 @@ std::vector<train::DecayedParameter> decayed(const train::NamedTensors& paramete
 train::EpochSchedule schedule_of(const Recipe& recipe, std::uint64_t global_batch) {
   train::EpochSchedule schedule{.base = recipe.base_lr,
                                 .peak = peak_learning_rate(recipe, global_batch),
-                                .warmup_epochs = recipe.n_warmup_epochs,
+                                .warmup_epochs = recipe.warmup_epochs,
                                 .warmup_unit = train::WarmupUnit::kEpoch};
   for (const auto& [epoch, factor] : recipe.decay_schedule) schedule.factors[epoch + 1] = factor;
   return schedule;
 }
 
-data::LoaderOptions loader_options(const Recipe& recipe, std::uint64_t count, data::Shuffling shuffling,
-                                   const train::GradientExchange& exchange) {
-  return {.sampling = {.count = count,
-                       .seed = recipe.seed,
-                       .shuffling = shuffling,
-                       .ranks = exchange.size(),
-                       .batch_per_rank = recipe.batch_size,
-                       .remainder = data::Remainder::kPad},
-          .rank = exchange.rank(),
-          .threads = recipe.threads,
-          .memory_budget_bytes = recipe.memory_budget_bytes};
+/// In any order, also where that means to decompress files of several volumes anew.
+data::LoaderOptions train_options(const Recipe& recipe, const data::SampleSet& set,
+                                  const train::GradientExchange& exchange) {
+  data::LoaderOptions how = training::training_loader(recipe, set, exchange);
+  how.sampling.shuffling = data::Shuffling::kFull;
+  return how;
 }
 
-training::TrainerOptions trainer_options(const Recipe& recipe, const std::string& files, int ranks) {
-  training::TrainerOptions options{.run = {.program = kProgram,
-                                           .checkpoint_dir = recipe.output_dir / "checkpoints",
-                                           .tensorboard_dir = recipe.output_dir / "tensorboard",
-                                           .talks = recipe.verbose > 0,
-                                           .recipe = result_options(recipe, ranks),
-                                           .files = files},
-                                   .samples = "volumes",
-                                   .epochs = recipe.n_epochs,
-                                   .verbose = recipe.verbose,
-                                   .check_replicas = recipe.check_replicas};
-  training::apply(recipe, kMetrics, options);
-  if (recipe.target_mae) options.target = {.metric = kMae, .value = *recipe.target_mae, .at_most = true};
-  return options;
-}
-
-void announce(const Recipe& recipe, std::int64_t parameters, const train::EpochSchedule& schedule,
-              std::uint64_t n_train, std::uint64_t n_valid, int ranks) {
+std::string announcement(const Recipe& recipe, std::int64_t parameters, const train::EpochSchedule& schedule,
+                         std::uint64_t n_train, std::uint64_t n_valid, int ranks) {
   const models::CosmoflowOptions& network = recipe.network;
-  fmt::print("{}: {} training volumes of {}x{}x{}x{}, {} validation volumes, from {}\n", kProgram, n_train,
-             network.size, network.size, network.size, network.channels, n_valid, recipe.data_dir.string());
-  fmt::print(
-      "{} parameters; kernel {}, dropout {}, L2 {}; {} {} x batch {}; SGD, momentum {}, learning rate {}{}; seed {}; "
-      "output "
-      "in {}\n",
-      parameters, network.kernel_size, network.dropout, recipe.l2, ranks, ranks == 1 ? "rank" : "ranks",
-      recipe.batch_size, recipe.momentum, schedule.peak,
+  std::string lines =
+      fmt::format("{}: {} training volumes of {}x{}x{}x{}, {} validation volumes, from {}\n", recipe.program, n_train,
+                  network.size, network.size, network.size, network.channels, n_valid, recipe.data_dir.string());
+  lines += fmt::format(
+      "{} parameters; kernel {}, dropout {}, L2 {}; {}; SGD, momentum {}, learning rate {}{}; seed {}; output in {}",
+      parameters, network.kernel_size, network.dropout, recipe.l2, training::describe_batch(ranks, recipe.batch_size),
+      recipe.momentum, schedule.peak,
       schedule.warmup_epochs > 0 ? fmt::format(" from {} over {} epochs", schedule.base, schedule.warmup_epochs) : "",
       recipe.seed, recipe.output_dir.string());
   if (!recipe.without_effect.empty()) {
-    fmt::print("without effect here: {} (docs/guide/workloads.md says why)\n", fmt::join(recipe.without_effect, ", "));
+    lines += fmt::format("\nwithout effect here: {} (docs/guide/workloads.md says why)",
+                         fmt::join(recipe.without_effect, ", "));
   }
-  std::fflush(stdout);
+  return lines;
 }
 
 }  // namespace
 
 training::Outcome run_training(Recipe recipe, train::GradientExchange& exchange) {
+  training::check_global_batch(recipe, exchange.size());
   const std::uint64_t global_batch = recipe.batch_size * static_cast<std::uint64_t>(exchange.size());
-  if (global_batch > models::kMostPositions) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("a global batch of {} x {} volumes is more than {}",
-                                                         exchange.size(), recipe.batch_size, models::kMostPositions));
-  }
   const auto train_set = open_set(recipe.data_dir / "train", recipe.n_train, recipe, "n_train");
   const auto valid_set = open_set(recipe.data_dir / "validation", recipe.n_valid, recipe, "n_valid");
   if (recipe.network.size == 0) recipe.network.size = size_of_volumes(*train_set.samples, recipe.network);
   const models::Layers layers = models::cosmoflow(recipe.network);
-  const std::uint64_t n_train = train_set.samples->count();
-  const std::uint64_t n_valid = valid_set.samples->count();
-  data::Loader train(train_set.samples, fields_of(recipe),
-                     loader_options(recipe, n_train, data::Shuffling::kFull, exchange));
-  data::Loader valid(valid_set.samples, fields_of(recipe),
-                     loader_options(recipe, n_valid, data::Shuffling::kNone, exchange));
+  data::Loader train(train_set.samples, fields_of(recipe), train_options(recipe, *train_set.samples, exchange));
+  data::Loader valid(valid_set.samples, fields_of(recipe), training::test_loader(recipe, exchange));
   CosmoflowTask task(recipe, layers);
   train::Sgd optimizer(decayed(task.parameters(), recipe.l2),
                        {.momentum = recipe.momentum, .convention = train::MomentumConvention::kKeras});
   const train::EpochSchedule schedule = schedule_of(recipe, global_batch);
   if (exchange.rank() == 0 && recipe.verbose > 0) {
-    announce(recipe, models::parameter_count(layers), schedule, n_train, n_valid, exchange.size());
+    training::say(announcement(recipe, models::parameter_count(layers), schedule, train_set.samples->count(),
+                               valid_set.samples->count(), exchange.size()));
   }
-  training::Trainer trainer(trainer_options(recipe, train_set.digest, exchange.size()), exchange, task, optimizer,
-                            schedule, {&train}, valid);
+  training::RunIdentity identity{.recipe = result_options(recipe, exchange.size()), .files = train_set.digest};
+  training::Trainer trainer(recipe, std::move(identity), exchange, task, optimizer, schedule, {&train}, valid);
   return trainer.run();
 }
 

@@ -84,10 +84,10 @@ class CosmoflowTest : public testing::Test {
     recipe.data_dir = folder_;
     recipe.output_dir = folder_ / run;
     recipe.network = {.size = 0, .convolutions = 2, .conv_size = 4, .fc1_size = 16, .fc2_size = 8, .dropout = 0.25};
-    recipe.n_epochs = 2;
+    recipe.epochs = 2;
     recipe.base_batch_size = 4;
     recipe.base_lr = 0.004;
-    recipe.n_warmup_epochs = 1;
+    recipe.warmup_epochs = 1;
     recipe.verbose = 0;
     return recipe;
   }
@@ -109,9 +109,9 @@ class CosmoflowTest : public testing::Test {
 
 TEST_F(CosmoflowTest, learns_and_stops_at_the_target) {
   Recipe learn = recipe("learn");
-  learn.n_epochs = 60;
+  learn.epochs = 60;
   learn.network.dropout = 0;
-  learn.target_mae = 0.41;
+  learn.target = {.metric = "mae", .value = 0.41};
   const training::Outcome outcome = train(learn);
   EXPECT_TRUE(outcome.target_reached) << "MAE " << outcome.test[kMae];
   EXPECT_LT(outcome.epochs, 60U);
@@ -157,7 +157,7 @@ TEST_F(CosmoflowTest, stopped_in_the_middle_of_an_epoch_and_resumed_equals_never
 TEST_F(CosmoflowTest, a_resume_with_other_batches_is_refused_or_goes_on_at_the_same_sample) {
   Recipe run = recipe("run");
   run.checkpoint_steps = 9;
-  run.n_epochs = 1;
+  run.epochs = 1;
   train(run);
   fs::remove(folder_ / "run" / "checkpoints" / "checkpoint-000000000042.safetensors");
   run.resume = true;

@@ -125,7 +125,7 @@ void read_data(const Value& section, Recipe& recipe) {
                         {"sample_shape", [&](const Value& v) { read_shape(v, recipe.network); }},
                         {"samples_per_file", [&](const Value& v) { recipe.samples_per_file = v.count(1); }},
                         {"batch_size", [&](const Value& v) { recipe.batch_size = v.count(1); }},
-                        {"n_epochs", [&](const Value& v) { recipe.n_epochs = v.count(1); }},
+                        {"n_epochs", [&](const Value& v) { recipe.epochs = v.count(1); }},
                         {"apply_log", [&](const Value& v) { recipe.apply_log = v.flag(); }},
                         {"shard",
                          [](const Value& v) {
@@ -160,7 +160,7 @@ void read_model(const Value& section, Recipe& recipe) {
 
 void read_schedule(const Value& section, Recipe& recipe) {
   recipe.decay_schedule.clear();
-  recipe.n_warmup_epochs = 0;
+  recipe.warmup_epochs = 0;
   recipe.scaling = Scaling::kNone;
   read_fields(section, {{"base_lr", [&](const Value& v) { recipe.base_lr = v.number(0); }},
                         {"scaling",
@@ -169,7 +169,7 @@ void read_schedule(const Value& section, Recipe& recipe) {
                            recipe.scaling = v.text() == "sqrt" ? Scaling::kSqrt : Scaling::kLinear;
                          }},
                         {"base_batch_size", [&](const Value& v) { recipe.base_batch_size = v.count(1); }},
-                        {"n_warmup_epochs", [&](const Value& v) { recipe.n_warmup_epochs = v.count(0); }},
+                        {"n_warmup_epochs", [&](const Value& v) { recipe.warmup_epochs = v.count(0); }},
                         {"decay_schedule", [&](const Value& v) {
                            if (!v.node().IsMap()) v.refuse("has to be a mapping from epochs to factors");
                            for (const auto& entry : v.node()) {
@@ -188,21 +188,30 @@ void read_optimizer(const Value& section, Recipe& recipe, bool scheduled) {
                            if (scheduled) return recipe.without_effect.push_back(v.name());
                            recipe.base_lr = rate;
                            recipe.scaling = Scaling::kNone;
-                           recipe.n_warmup_epochs = 0;
+                           recipe.warmup_epochs = 0;
                            recipe.decay_schedule.clear();
                          }}});
 }
 
 void read_training(const Value& section, Recipe& recipe) {
-  read_fields(section, {{"loss", [](const Value& v) { v.require({"mse"}); }},
-                        {"metrics", ignore},
-                        {"target_mae", [&](const Value& v) { recipe.target_mae = v.number(0); }},
-                        {"early_stopping_patience", [](const Value& v) {
-                           v.refuse("is not supported: give train.target_mae, or fewer n_epochs");
-                         }}});
+  read_fields(section,
+              {{"loss", [](const Value& v) { v.require({"mse"}); }},
+               {"metrics", ignore},
+               {"target_mae", [&](const Value& v) { recipe.target = {.metric = "mae", .value = v.number(0)}; }},
+               {"early_stopping_patience",
+                [](const Value& v) { v.refuse("is not supported: give train.target_mae, or fewer n_epochs"); }}});
 }
 
 }  // namespace
+
+Recipe::Recipe() {
+  program = "gyre-cosmoflow";
+  samples = "volumes";
+  output_dir = "results/cosmo-000";
+  batch_size = 4;
+  epochs = 128;
+  warmup_epochs = 4;
+}
 
 double peak_learning_rate(const Recipe& recipe, std::uint64_t global_batch) {
   const double factor = static_cast<double>(global_batch) / static_cast<double>(recipe.base_batch_size);
@@ -243,7 +252,7 @@ std::map<std::string, std::string> result_options(const Recipe& recipe, int rank
                                                 {"momentum", fmt::format("{}", recipe.momentum)},
                                                 {"scaling", fmt::format("{}", static_cast<int>(recipe.scaling))},
                                                 {"base_batch_size", fmt::format("{}", recipe.base_batch_size)},
-                                                {"n_warmup_epochs", fmt::format("{}", recipe.n_warmup_epochs)},
+                                                {"n_warmup_epochs", fmt::format("{}", recipe.warmup_epochs)},
                                                 {"decay_schedule", fmt::format("{}", recipe.decay_schedule)},
                                                 {"--seed", fmt::format("{}", recipe.seed)},
                                                 {"ranks", fmt::format("{}", ranks)}};

@@ -3,12 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "gyre/models/cosmoflow.h"
-#include "workloads/training/checkpoint_options.h"
+#include "workloads/training/program_options.h"
 
 namespace gyre::cosmoflow {
 
@@ -16,17 +15,15 @@ namespace gyre::cosmoflow {
 enum class Scaling { kNone, kLinear, kSqrt };
 
 /// Everything that gyre-cosmoflow can be told. The defaults are those of MLPerf HPC's configuration of version 1.0.
-struct Recipe : training::CheckpointOptions {
-  std::filesystem::path data_dir;  ///< With folders train and validation, of TFRecord files.
-  std::filesystem::path output_dir = "results/cosmo-000";
+/// `data_dir` has the folders train and validation, of TFRecord files.
+struct Recipe : training::ProgramOptions {
+  Recipe();
+
   std::uint64_t n_train = 0;  ///< Samples; 0: all that are there.
   std::uint64_t n_valid = 0;
   std::uint64_t samples_per_file = 1;
-  std::uint64_t batch_size = 4;  ///< Per rank.
-  std::uint64_t n_epochs = 128;
   bool apply_log = true;  ///< log(1 + x); false: divided by the volume's mean.
-
-  bool augment = false;  ///< Each volume turned and mirrored at random, anew in every epoch.
+  bool augment = false;   ///< Each volume turned and mirrored at random, anew in every epoch.
 
   models::CosmoflowOptions network{.size = 0};  ///< size 0: that of the first volume.
   double l2 = 0;                                ///< Keras' factor of the two hidden dense layers' squared weights.
@@ -35,20 +32,11 @@ struct Recipe : training::CheckpointOptions {
   double base_lr = 0.001;
   Scaling scaling = Scaling::kLinear;
   std::uint64_t base_batch_size = 64;
-  std::uint64_t n_warmup_epochs = 4;
   /// After which epoch, counted from 0, the peak rate has which factor.
   std::map<std::uint64_t, double> decay_schedule = {{32, 0.25}, {64, 0.125}};
 
-  std::optional<double> target_mae;
-
-  std::uint64_t seed = 1;
-  int threads = 1;                                             ///< That load data.
-  std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;  ///< Of the loader.
-  int verbose = 1;
-  std::string consistency = "sync";  ///< See params::parse_consistency().
-  bool check_replicas = false;
   /// What the configuration or the command line says and this program has no use for, by name: mlperf, data.prefetch, …
-  std::vector<std::string> without_effect{};
+  std::vector<std::string> without_effect;
 };
 
 /// The rate after the warm-up.

@@ -95,8 +95,9 @@ train:
   EXPECT_EQ(recipe.network.dropout, 0);
   EXPECT_EQ(recipe.momentum, 0.8);
   EXPECT_EQ(recipe.decay_schedule, (std::map<std::uint64_t, double>{{16, 0.5}}));
-  EXPECT_EQ(recipe.n_warmup_epochs, 6U);
-  EXPECT_EQ(recipe.target_mae, 0.124);
+  EXPECT_EQ(recipe.warmup_epochs, 6U);
+  ASSERT_TRUE(recipe.target);
+  EXPECT_EQ(recipe.target->value, 0.124);
   EXPECT_DOUBLE_EQ(peak_learning_rate(recipe, 512), 0.01);
 }
 
@@ -120,7 +121,7 @@ TEST_F(RecipeTest, what_has_no_effect_is_listed) {
 TEST_F(RecipeTest, the_optimizers_rate_counts_where_there_is_no_schedule) {
   const Recipe constant = read("optimizer: {name: SGD, lr: 0.005}");
   EXPECT_DOUBLE_EQ(peak_learning_rate(constant, 4096), 0.005);
-  EXPECT_EQ(constant.n_warmup_epochs, 0U);
+  EXPECT_EQ(constant.warmup_epochs, 0U);
   EXPECT_TRUE(constant.decay_schedule.empty());
   EXPECT_TRUE(constant.without_effect.empty());
   const Recipe scheduled = read("optimizer: {lr: 0.005}\nlr_schedule: {base_lr: 0.002}");

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "gyre/models/network.h"
 #include "gyre/train/sgd.h"
 #include "workloads/resnet50/resnet50.h"
+#include "workloads/training/report.h"
 
 namespace gyre::resnet50 {
 namespace {
@@ -39,38 +39,32 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-void say(const std::string& line) {
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
-}
-
 class Benchmark {
  public:
   Benchmark(const Options& options, train::GradientExchange& exchange)
       : options_(options),
         exchange_(exchange),
-        network_(models::resnet(options.network), options.seed),
+        network_(options.layers(), options.seed),
         parameters_(train::named_parameters(network_)),
         optimizer_(without_decay(parameters_), {.momentum = options.momentum}) {
     at::Generator random = at::detail::createCPUGenerator(options.seed);
     const auto count = static_cast<std::int64_t>(options.batch_size);
     images_ = at::randn({count, 3, options.image_size, options.image_size}, random)
                   .contiguous(at::MemoryFormat::ChannelsLast);
-    labels_ = at::randint(options.network.classes, {count}, random, at::TensorOptions(at::kLong));
+    labels_ = at::randint(options.classes, {count}, random, at::TensorOptions(at::kLong));
   }
 
-  double run() {
+  void run() {
     exchange_.attach(parameters_);
     exchange_.broadcast(parameters_);
     const bool leader = exchange_.rank() == 0;
     if (leader) begin();
     for (std::uint64_t i = 0; i < options_.warmup_batches; ++i) step();
-    if (leader) say(horovod() ? "Running benchmark..." : "Step\tImg/sec\ttotal_loss");
+    if (leader) training::say(horovod() ? "Running benchmark..." : "Step\tImg/sec\ttotal_loss");
     for (std::uint64_t i = 0; i < options_.iterations; ++i) iterate(i);
     std::vector<double> rates = {mean_of(rates_)};
     exchange_.sum(rates);
     if (leader) end(rates[0]);
-    return rates[0];
   }
 
  private:
@@ -83,9 +77,9 @@ class Benchmark {
   bool horovod() const { return options_.lines == BenchmarkLines::kHorovod; }
 
   void begin() const {
-    say(fmt::format("Model: resnet{}{}\nBatch size: {}", options_.network.depth,
-                    options_.network.version == models::ResnetVersion::kV1 ? "" : "_v1.5", options_.batch_size));
-    say(fmt::format("Number of CPUs: {}\nRunning warmup...", exchange_.size()));
+    training::say(fmt::format("Model: resnet{}{}\nBatch size: {}", options_.depth,
+                              options_.version == models::ResnetVersion::kV1 ? "" : "_v1.5", options_.batch_size));
+    training::say(fmt::format("Number of CPUs: {}\nRunning warmup...", exchange_.size()));
   }
 
   double step() {
@@ -105,29 +99,29 @@ class Benchmark {
     rates_.push_back(static_cast<double>(options_.batch_size * options_.batches_per_iteration) / seconds);
     if (exchange_.rank() != 0) return;
     if (horovod()) {
-      say(fmt::format("Iter #{}: {:.1f} img/sec per CPU", number, rates_.back()));
+      training::say(fmt::format("Iter #{}: {:.1f} img/sec per CPU", number, rates_.back()));
       return;
     }
     std::vector<double> distances;
     for (const double rate : rates_) distances.push_back(std::abs(rate - median_of(rates_)));
     const auto ranks = static_cast<double>(exchange_.size());
-    say(fmt::format("{}\timages/sec: {:.1f} +/- {:.1f} (jitter = {:.1f})\t{:.3f}",
-                    (number + 1) * options_.batches_per_iteration, ranks * mean_of(rates_),
-                    ranks * deviation_of(rates_) / std::sqrt(static_cast<double>(rates_.size())),
-                    ranks * kMadOfDeviation * median_of(distances), loss));
+    training::say(fmt::format("{}\timages/sec: {:.1f} +/- {:.1f} (jitter = {:.1f})\t{:.3f}",
+                              (number + 1) * options_.batches_per_iteration, ranks * mean_of(rates_),
+                              ranks * deviation_of(rates_) / std::sqrt(static_cast<double>(rates_.size())),
+                              ranks * kMadOfDeviation * median_of(distances), loss));
   }
 
   /// `total` of all ranks.
   void end(double total) const {
     if (horovod()) {
       const double spread = kNinetyFivePercent * deviation_of(rates_);
-      say(fmt::format("Img/sec per CPU: {:.1f} +-{:.1f}", mean_of(rates_), spread));
-      say(fmt::format("Total img/sec on {} CPU(s): {:.1f} +-{:.1f}", exchange_.size(), total,
-                      exchange_.size() * spread));
+      training::say(fmt::format("Img/sec per CPU: {:.1f} +-{:.1f}", mean_of(rates_), spread));
+      training::say(fmt::format("Total img/sec on {} CPU(s): {:.1f} +-{:.1f}", exchange_.size(), total,
+                                exchange_.size() * spread));
       return;
     }
     const std::string rule(64, '-');
-    say(fmt::format("{}\ntotal images/sec: {:.2f}\n{}", rule, total, rule));
+    training::say(fmt::format("{}\ntotal images/sec: {:.2f}\n{}", rule, total, rule));
   }
 
   const Options& options_;
@@ -142,9 +136,10 @@ class Benchmark {
 
 }  // namespace
 
-double run_benchmark(const Options& options, train::GradientExchange& exchange) {
+training::Outcome run_benchmark(const Options& options, train::GradientExchange& exchange) {
   check_batch(options.batch_size, options.image_size);
-  return Benchmark(options, exchange).run();
+  Benchmark(options, exchange).run();
+  return {};
 }
 
 }  // namespace gyre::resnet50

@@ -4,16 +4,10 @@
 #include "workloads/training/rank_program.h"
 
 int main(int argc, char** argv) {
-  const gyre::resnet50::ParsedOptions parsed = gyre::resnet50::parse_options(argc, argv);
-  if (!parsed.options) return parsed.exit_code;
-  const gyre::resnet50::Options& options = *parsed.options;
-  return gyre::training::run_as_rank(
-      "gyre-resnet50", options.consistency, [&](gyre::train::GradientExchange& exchange) {
-        if (options.synthetic) {
-          gyre::resnet50::run_benchmark(options, exchange);
-          return 0;
-        }
-        const gyre::training::Outcome outcome = gyre::resnet50::run_training(options, exchange);
-        return gyre::training::exit_code_of(outcome, "gyre-resnet50", options.verbose, exchange.rank());
-      });
+  gyre::resnet50::Options options;
+  if (const auto exit_code = gyre::resnet50::parse_options(argc, argv, options)) return *exit_code;
+  return gyre::training::run_as_rank(options, [&](gyre::train::GradientExchange& exchange) {
+    return options.synthetic ? gyre::resnet50::run_benchmark(options, exchange)
+                             : gyre::resnet50::run_training(options, exchange);
+  });
 }

@@ -5,88 +5,74 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <cmath>
 #include <string>
 #include <vector>
 
-#include "gyre/base/error.h"
 #include "gyre/data/loader.h"
-#include "gyre/models/network.h"
+#include "gyre/models/layer.h"
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/sgd.h"
-#include "workloads/resnet50/image_data.h"
 #include "workloads/training/image_samples.h"
+#include "workloads/training/report.h"
+#include "workloads/training/task.h"
 
 namespace gyre::resnet50 {
 namespace {
 
-constexpr const char* kProgram = "gyre-resnet50";
-constexpr std::array<std::string_view, 3> kMetrics = {"loss", "accuracy", "top5"};
+constexpr std::array kMetrics = {training::Metric{"loss"},
+                                 training::Metric{.name = "accuracy", .lowest_is_best = false},
+                                 training::Metric{.name = "top5", .lowest_is_best = false}};
 constexpr std::int64_t kNoIndexIgnored = -100;  // libtorch's default.
 constexpr double kReferenceBatch = 256;
 constexpr double kDecay = 0.1;
 
-at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-  return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, kNoIndexIgnored, smoothing);
+data::ImageOptions image_options(const Options& options, bool augment) {
+  const auto side = static_cast<std::uint32_t>(options.image_size);
+  return {.width = side,
+          .height = side,
+          .augment = augment,
+          .resize = static_cast<std::uint32_t>(std::lround(side * 8 / 7.0)),
+          .channels_first = false,
+          .mean = {0.485F, 0.456F, 0.406F},  // torchvision's, of ImageNet.
+          .deviation = {0.229F, 0.224F, 0.225F}};
+}
+
+training::ImageSets open_images(const Options& options) {
+  return training::open_image_sets(options, {.test_sets = {"validation", "val"},
+                                             .example = "imagenet",
+                                             .train_images = image_options(options, true),
+                                             .test_images = image_options(options, false)});
 }
 
 class ResnetTask final : public training::Task {
  public:
   ResnetTask(const Options& options, const models::Layers& layers)
-      : options_(options),
-        network_(layers, options.seed),
-        parameters_(train::named_parameters(network_)),
-        buffers_(train::named_buffers(network_)) {}
-
-  const train::NamedTensors& parameters() const override { return parameters_; }
-  const train::NamedTensors& buffers() const override { return buffers_; }
-  std::span<const std::string_view> metrics() const override { return kMetrics; }
-
-  std::vector<double> train(const data::Batch& batch, std::uint64_t /*step*/, double scale) override {
-    const auto [images, labels] = samples_of(batch);
-    network_.train();
-    const at::Tensor logits = network_.forward(images);
-    const at::Tensor loss = loss_of(logits, labels, options_.label_smoothing);
-    (loss * scale).backward();
-    return metrics_of(loss.item<double>(), logits.detach(), labels);
-  }
-
-  std::vector<double> evaluate(const data::Batch& batch) override {
-    const auto [images, labels] = samples_of(batch);
-    network_.eval();
-    const at::Tensor logits = network_.forward(images);
-    return metrics_of(loss_of(logits, labels, 0).item<double>(), logits, labels);
-  }
+      : Task(layers, options.seed, kMetrics), options_(options) {}
 
  private:
-  struct Samples {
-    at::Tensor images;  // [n, 3, size, size], in the loader's memory, channels last.
-    at::Tensor labels;
-  };
-
-  /// Error(kInvalidArgument) for a label that the network has no class for.
-  Samples samples_of(const data::Batch& batch) const {
+  Samples training_samples(const data::Batch& batch, std::uint64_t /*step*/) const override {
+    return test_samples(batch);  // The loader has changed them.
+  }
+  /// In the loader's memory, channels last.
+  Samples test_samples(const data::Batch& batch) const override {
     const auto count = static_cast<std::int64_t>(batch.samples().counted);
     const at::Tensor images =
         at::from_blob(batch.field(training::kImage).data(), {count, options_.image_size, options_.image_size, 3});
-    const at::Tensor labels =
-        at::from_blob(batch.field(training::kLabel).data(), {count}, at::TensorOptions(at::kLong));
-    training::check_labels(labels, options_.network.classes);
-    return {images.permute({0, 3, 1, 2}), labels};
+    return {images.permute({0, 3, 1, 2}), training::labels_of(batch, options_.classes)};
   }
-
-  std::vector<double> metrics_of(double loss, const at::Tensor& logits, const at::Tensor& labels) const {
-    const std::int64_t most = std::min<std::int64_t>(5, options_.network.classes);
-    const at::Tensor best = std::get<1>(logits.topk(most, 1));
+  at::Tensor loss_of(const at::Tensor& answers, const at::Tensor& labels, bool training) const override {
+    return at::cross_entropy_loss(answers, labels, {}, at::Reduction::Sum, kNoIndexIgnored,
+                                  training ? options_.label_smoothing : 0);
+  }
+  std::vector<double> scores_of(const at::Tensor& answers, const at::Tensor& labels) const override {
+    const at::Tensor best = std::get<1>(answers.topk(std::min<std::int64_t>(5, options_.classes), 1));
     const at::Tensor hits = best.eq(labels.unsqueeze(1));
-    return {loss, static_cast<double>(hits.select(1, 0).sum().item<std::int64_t>()),
+    return {static_cast<double>(hits.select(1, 0).sum().item<std::int64_t>()),
             static_cast<double>(hits.sum().item<std::int64_t>())};
   }
 
   const Options& options_;
-  models::Network network_;
-  train::NamedTensors parameters_;
-  train::NamedTensors buffers_;
 };
 
 /// Scale and shift of batch normalisation have one dimension, as has fc's bias, which decays.
@@ -117,86 +103,48 @@ train::EpochSchedule schedule_of(const Options& options, int ranks) {
   return schedule;
 }
 
-data::Shuffling shuffling_of(const data::SampleSet& images, const Options& options) {
-  return images.advice_on_full_shuffle(options.memory_budget_bytes).empty() ? data::Shuffling::kFull
-                                                                            : data::Shuffling::kBlocks;
+/// Batch normalisation needs whole batches.
+data::LoaderOptions train_options(const Options& options, const training::ImageSets& images,
+                                  const train::GradientExchange& exchange) {
+  data::LoaderOptions how = training::training_loader(options, *images.train, exchange);
+  how.sampling.remainder = data::Remainder::kDrop;
+  return how;
 }
 
-data::LoaderOptions loader_options(const Options& options, const data::SampleSet& images, bool training,
-                                   const train::GradientExchange& exchange) {
-  return {.sampling = {.count = images.count(),
-                       .seed = options.seed,
-                       .shuffling = training ? shuffling_of(images, options) : data::Shuffling::kNone,
-                       .ranks = exchange.size(),
-                       .batch_per_rank = options.batch_size,
-                       // Batch normalisation needs whole batches.
-                       .remainder = training ? data::Remainder::kDrop : data::Remainder::kPad},
-          .rank = exchange.rank(),
-          .threads = options.threads,
-          .memory_budget_bytes = options.memory_budget_bytes};
+training::RunIdentity identity_of(const Options& options, const training::ImageSets& images, int ranks) {
+  return {.recipe = result_options(options, ranks),
+          .files = images.files,
+          .classes = images.train->classes(),
+          .same = {{.key = "batch_per_rank",
+                    .name = "the batch of a rank",
+                    .value = fmt::format("{}", options.batch_size),
+                    .meaning = "batch normalisation then takes its statistics from batches of another size"}}};
 }
 
-training::TrainerOptions trainer_options(const Options& options, const ImageData& images, int ranks) {
-  training::TrainerOptions result{.run = {.program = kProgram,
-                                          .checkpoint_dir = options.output_dir / "checkpoints",
-                                          .tensorboard_dir = options.output_dir / "tensorboard",
-                                          .talks = options.verbose > 0,
-                                          .recipe = result_options(options, ranks),
-                                          .classes = images.train->classes(),
-                                          .files = images.files},
-                                  .samples = "images",
-                                  .epochs = options.epochs,
-                                  .verbose = options.verbose,
-                                  .check_replicas = options.check_replicas};
-  training::apply(options, kMetrics, result);
-  result.run.same.push_back({.key = "batch_per_rank",
-                             .name = "the batch of a rank",
-                             .value = fmt::format("{}", options.batch_size),
-                             .meaning = "batch normalisation then takes its statistics from batches of another size"});
-  if (options.target_accuracy) {
-    result.target = {.metric = kAccuracy, .value = *options.target_accuracy, .at_most = false};
-  }
-  return result;
-}
-
-std::string name_of(const models::ResnetOptions& network) {
-  return fmt::format("ResNet-{} {}", network.depth, network.version == models::ResnetVersion::kV1 ? "v1" : "v1.5");
-}
-
-void announce(const Options& options, std::int64_t parameters, const ImageData& images,
-              const train::EpochSchedule& schedule, int ranks) {
-  fmt::print("{}: {} training images, {} validation images, {} classes, from {}\n", kProgram, images.train->count(),
-             images.validation->count(), options.network.classes, options.data_dir.string());
-  for (const std::string& remark : images.remarks) fmt::print("{}\n", remark);
-  fmt::print("{}, {} parameters; {} {} x batch {} of {}x{}; SGD, learning rate {}{}; seed {}; output in {}\n",
-             name_of(options.network), parameters, ranks, ranks == 1 ? "rank" : "ranks", options.batch_size,
-             options.image_size, options.image_size, schedule.peak,
-             schedule.warmup_epochs > 0 ? fmt::format(" after {} epochs of warm-up", schedule.warmup_epochs) : "",
-             options.seed, options.output_dir.string());
-  if (shuffling_of(*images.train, options) == data::Shuffling::kBlocks) {
-    fmt::print("the images are shuffled in blocks: {}\n",
-               images.train->advice_on_full_shuffle(options.memory_budget_bytes));
-  }
-  std::fflush(stdout);
+std::string announcement(const Options& options, std::int64_t parameters, const training::ImageSets& images,
+                         const train::EpochSchedule& schedule, int ranks) {
+  return fmt::format("{}\nResNet-{} {}, {} parameters; {} of {}x{}; SGD, {}; seed {}; output in {}",
+                     training::describe(images, options.program, "validation"), options.depth, options.version_name(),
+                     parameters, training::describe_batch(ranks, options.batch_size), options.image_size,
+                     options.image_size, training::describe_rate(schedule), options.seed, options.output_dir.string());
 }
 
 }  // namespace
 
 training::Outcome run_training(Options options, train::GradientExchange& exchange) {
-  const ImageData images = open_images(options);
-  options.network.classes = images.classes;
-  const models::Layers layers = models::resnet(options.network);
+  const training::ImageSets images = open_images(options);
+  options.classes = images.classes;
+  const models::Layers layers = options.layers();
   check_batch(options.batch_size, options.image_size);
-  data::Loader train(images.train, images.train_fields, loader_options(options, *images.train, true, exchange));
-  data::Loader validation(images.validation, images.validation_fields,
-                          loader_options(options, *images.validation, false, exchange));
+  data::Loader train(images.train, images.train_fields, train_options(options, images, exchange));
+  data::Loader validation(images.test, images.test_fields, training::test_loader(options, exchange));
   ResnetTask task(options, layers);
   train::Sgd optimizer = make_optimizer(task.parameters(), options);
   const train::EpochSchedule schedule = schedule_of(options, exchange.size());
   if (exchange.rank() == 0 && options.verbose > 0) {
-    announce(options, models::parameter_count(layers), images, schedule, exchange.size());
+    training::say(announcement(options, models::parameter_count(layers), images, schedule, exchange.size()));
   }
-  training::Trainer trainer(trainer_options(options, images, exchange.size()), exchange, task, optimizer, schedule,
+  training::Trainer trainer(options, identity_of(options, images, exchange.size()), exchange, task, optimizer, schedule,
                             {&train}, validation);
   return trainer.run();
 }

@@ -14,7 +14,7 @@ enum Metric : std::size_t { kLoss, kAccuracy, kTop5 };
 training::Outcome run_training(Options options, train::GradientExchange& exchange);
 
 /// Steps over one random batch, and images per second of rank 0 in the lines of Horovod's synthetic benchmark or of
-/// tf_cnn_benchmarks. Collective. Returns the images per second of all ranks.
-double run_benchmark(const Options& options, train::GradientExchange& exchange);
+/// tf_cnn_benchmarks. Collective. The outcome is empty: nothing is trained.
+training::Outcome run_benchmark(const Options& options, train::GradientExchange& exchange);
 
 }  // namespace gyre::resnet50

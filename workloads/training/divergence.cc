@@ -30,7 +30,7 @@ std::optional<std::size_t> first_not_finite(std::span<const double> values) {
 
 }  // namespace
 
-Divergence::Divergence(train::GradientExchange& exchange, std::span<const std::string_view> metrics)
+Divergence::Divergence(train::GradientExchange& exchange, std::span<const Metric> metrics)
     : exchange_(exchange), metrics_(metrics) {
   if (!exchange.replicas_are_equal()) return;
   const at::Tensor carrier = at::zeros({exchange.size(), static_cast<std::int64_t>(metrics.size())});
@@ -40,7 +40,7 @@ Divergence::Divergence(train::GradientExchange& exchange, std::span<const std::s
 void Divergence::report(std::span<const double> sums, std::string_view where) {
   const std::optional<std::size_t> metric = first_not_finite(sums);
   if (carriers_.empty()) {
-    if (metric) fail(fmt::format("the {} on rank {} is", metrics_[*metric], exchange_.rank()), where);
+    if (metric) fail(fmt::format("the {} on rank {} is", metrics_[*metric].name, exchange_.rank()), where);
     return;
   }
   const c10::NoGradGuard no_grad;
@@ -58,15 +58,15 @@ void Divergence::check(std::string_view where) const {
   const at::Tensor places = reported.nonzero();
   for (std::int64_t i = 0; i < places.size(0); ++i) {
     found.push_back(fmt::format("the {} on rank {}",
-                                metrics_[static_cast<std::size_t>(places[i][1].item<std::int64_t>())],
+                                metrics_[static_cast<std::size_t>(places[i][1].item<std::int64_t>())].name,
                                 places[i][0].item<std::int64_t>()));
   }
   fail(fmt::format("{} {}", fmt::join(found, ", "), found.size() == 1 ? "is" : "are"), where);
 }
 
-void check_finite(std::span<const std::string_view> metrics, std::span<const double> values, std::string_view set,
+void check_finite(std::span<const Metric> metrics, std::span<const double> values, std::string_view set,
                   std::string_view where) {
-  if (const auto metric = first_not_finite(values)) fail(fmt::format("the {}{} is", set, metrics[*metric]), where);
+  if (const auto metric = first_not_finite(values)) fail(fmt::format("the {}{} is", set, metrics[*metric].name), where);
 }
 
 void check_finite(const train::NamedTensors& tensors, std::string_view where) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "gyre/train/gradient_exchange.h"
+#include "workloads/training/metric.h"
 
 namespace gyre::training {
 
@@ -14,8 +15,8 @@ namespace gyre::training {
 /// more. Where the exchange does not average gradients, the rank that notices fails alone, and its job with it.
 class Divergence {
  public:
-  /// `metrics`: what the values are called; outlives this, as the exchange does.
-  Divergence(train::GradientExchange& exchange, std::span<const std::string_view> metrics);
+  /// `metrics`: of which report() gets the sums; they outlive this, as the exchange does.
+  Divergence(train::GradientExchange& exchange, std::span<const Metric> metrics);
 
   /// What has to be attached to the exchange together with the parameters.
   const train::NamedTensors& carriers() const { return carriers_; }
@@ -29,12 +30,12 @@ class Divergence {
 
  private:
   train::GradientExchange& exchange_;
-  std::span<const std::string_view> metrics_;
+  std::span<const Metric> metrics_;
   train::NamedTensors carriers_;  // One tensor, [ranks, metrics], or none.
 };
 
 /// Error(kInvalidArgument), with the first metric whose value is not finite; `set`: "test ", or nothing.
-void check_finite(std::span<const std::string_view> metrics, std::span<const double> values, std::string_view set,
+void check_finite(std::span<const Metric> metrics, std::span<const double> values, std::string_view set,
                   std::string_view where);
 
 /// Error(kInvalidArgument) where one of the tensors holds a value that is not finite. `where`: "after epoch 2".

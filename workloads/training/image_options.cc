@@ -4,10 +4,18 @@
 
 #include <string>
 
+#include "gyre/cli/number_check.h"
+
 namespace gyre::training {
 
-void add_validation_share(CLI::App& app, std::optional<double>& share) {
-  app.add_option("--validation-share", share,
+void add_image_options(CLI::App& app, ImageProgramOptions& options, std::int64_t least_size, std::int64_t most_size) {
+  app.add_option("--image-size", options.image_size, "Pixels per side")
+      ->check(CLI::Range(least_size, most_size))
+      ->capture_default_str();
+  app.add_option("--classes", options.classes, "Number of classes; counted for an image folder")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--validation-share", options.validation_share,
                  "Hold out this share of each class of an image folder for validation (0.1), as --seed says")
       ->check([](const std::string& text) {
         double value = 0;
@@ -15,6 +23,10 @@ void add_validation_share(CLI::App& app, std::optional<double>& share) {
         return fmt::format("'{}' is not a number above 0 and below 1", text);
       })
       ->type_name("SHARE");
+  app.add_option_function<double>(
+         "--target-accuracy", [&options](double value) { options.target = {.metric = "accuracy", .value = value}; },
+         "Stop when the accuracy of the evaluation reaches this value (0 to 1)")
+      ->check(cli::check_share);
 }
 
 }  // namespace gyre::training

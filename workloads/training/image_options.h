@@ -1,11 +1,23 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <optional>
+
+#include "workloads/training/program_options.h"
 
 namespace gyre::training {
 
-/// --validation-share, above 0 and below 1: see ImageSource.
-void add_validation_share(CLI::App& app, std::optional<double>& share);
+/// What programs that learn the classes of images can be told besides.
+struct ImageProgramOptions : ProgramOptions {
+  std::int64_t image_size = 0;  ///< Pixels along each side.
+  std::int64_t classes = 0;     ///< Where the data does not say how many.
+  /// Of the training set, held out for evaluations; nothing: there is a set for them.
+  std::optional<double> validation_share{};
+};
+
+/// --image-size from `least_size` to `most_size`, --classes, --validation-share, and --target-accuracy, a target of the
+/// metric "accuracy".
+void add_image_options(CLI::App& app, ImageProgramOptions& options, std::int64_t least_size, std::int64_t most_size);
 
 }  // namespace gyre::training

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include "gyre/base/error.h"
 #include "gyre/data/image_listing.h"
@@ -32,6 +33,19 @@ std::vector<std::string> files_in(const fs::path& folder, std::string_view prefi
   if (problem) throw Error(ErrorCode::kNotFound, fmt::format("{}: {}", folder.string(), problem.message()));
   std::ranges::sort(names);
   return names;
+}
+
+/// What data::open_samples() is given for the first of `sets` that `data_dir` has: what data::files_of_folder() finds
+/// in the folder of that name, or the files named SET-*. Empty where it has none.
+std::vector<std::string> sample_files(const fs::path& data_dir, const std::vector<std::string_view>& sets) {
+  for (const std::string_view set : sets) {
+    if (fs::is_directory(data_dir / set)) {
+      return data::files_of_folder((data_dir / set).string(), data::open_local_file);
+    }
+    std::vector<std::string> shards = files_in(data_dir, std::string(set) + "-");
+    if (!shards.empty()) return shards;
+  }
+  return {};
 }
 
 /// The folders in `data_dir` that hold images, which may be classes.
@@ -66,28 +80,29 @@ std::string shortened(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), shown.size() < names.size() ? ", …" : "");
 }
 
-[[noreturn]] void refuse_missing(const ImageSource& source, const std::vector<std::string_view>& sets) {
+[[noreturn]] void refuse_missing(const fs::path& data_dir, const ImageLayout& layout,
+                                 const std::vector<std::string_view>& sets) {
   const std::string folder = fmt::format("a folder {}", fmt::join(sets, " or "));
-  const std::string missing = source.others.empty() ? folder + " nor" : source.others + " nor " + folder + " or";
-  std::string text = fmt::format("{} has neither {} files {}-*", source.data_dir.string(), missing, sets.front());
-  const std::vector<std::string> classes = class_folders_in(source.data_dir);
-  const bool has_train = !sample_files(source.data_dir, {"train"}).empty();
+  const std::string missing = layout.others.empty() ? folder + " nor" : layout.others + " nor " + folder + " or";
+  std::string text = fmt::format("{} has neither {} files {}-*", data_dir.string(), missing, sets.front());
+  const std::vector<std::string> classes = class_folders_in(data_dir);
+  const bool has_train = !sample_files(data_dir, {"train"}).empty();
   if (has_train || !classes.empty()) {
     text += fmt::format(". To train with a part of {} and validate with the rest, add --validation-share 0.1",
                         has_train ? "train" : fmt::format("its folders ({})", shortened(classes)));
   } else {
-    text += fmt::format("; `{}` writes such a data set", source.example);
+    text += fmt::format("; `python -m gyre.datasets {} --out {}` writes such a data set", layout.example,
+                        data_dir.string());
   }
   throw Error(ErrorCode::kNotFound, text);
 }
 
-/// Classes of `train` without an image in `validation`, where both have class folders.
-void add_missing_classes(const data::SampleSet& train, const data::SampleSet& validation,
-                         std::vector<std::string>& remarks) {
+/// Classes of `train` without an image in `test`, where both have class folders.
+void add_missing_classes(const data::SampleSet& train, const data::SampleSet& test, std::vector<std::string>& remarks) {
   const std::vector<std::string> classes = train.classes();
-  if (classes.empty() || validation.labels().empty()) return;
+  if (classes.empty() || test.labels().empty()) return;
   std::vector<bool> validated(classes.size());
-  for (const std::uint32_t label : validation.labels()) {
+  for (const std::uint32_t label : test.labels()) {
     if (label < validated.size()) validated[label] = true;
   }
   std::vector<std::string> missing;
@@ -104,66 +119,80 @@ void add_left_out(const data::SampleSet& set, std::string_view of, std::vector<s
   if (!left_out.empty()) remarks.push_back(fmt::format("left out of {}: {}", of, left_out));
 }
 
-ImageSets split_images(const ImageSource& source, std::vector<std::string> files, const data::SampleOptions& how) {
-  const std::vector<std::string> held = sample_files(source.data_dir, source.validation_sets);
+data::SampleOptions how_to_open(const ImageProgramOptions& options) {
+  return {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()};
+}
+
+/// A part of the training set, held out.
+ImageSets split_images(const ImageProgramOptions& options, const ImageLayout& layout) {
+  const fs::path& data_dir = options.data_dir;
+  const std::vector<std::string> held = sample_files(data_dir, layout.test_sets);
   if (!held.empty() && !is_unlabelled(held)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} has a validation set ({}): leave out --validation-share, which takes one from the "
                             "training set, or move it away",
-                            source.data_dir.string(), fmt::join(source.validation_sets, " or ")));
+                            data_dir.string(), fmt::join(layout.test_sets, " or ")));
   }
-  if (files.empty() && !class_folders_in(source.data_dir).empty()) files = {source.data_dir.string()};
-  if (files.empty()) refuse_missing(source, {"train"});
+  std::vector<std::string> files = sample_files(data_dir, {"train"});
+  if (files.empty() && !class_folders_in(data_dir).empty()) files = {data_dir.string()};
+  if (files.empty()) refuse_missing(data_dir, layout, {"train"});
   require_labels(files);
+  const data::SampleOptions how = how_to_open(options);
   const auto whole = data::open_samples(files, data::open_local_file, how);
-  const data::SplitSets parts = data::split_set(whole, *source.validation_share, source.seed);
+  const data::SplitSets parts = data::split_set(whole, *options.validation_share, options.seed);
   ImageSets sets{
       .train = parts.training,
-      .validation = parts.validation,
-      .digest = fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *parts.training, how))};
+      .test = parts.validation,
+      .files = fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *parts.training, how))};
   add_left_out(*whole, files.front(), sets.remarks);
-  add_missing_classes(*sets.train, *sets.validation, sets.remarks);
   return sets;
 }
 
-}  // namespace
-
-ImageSets open_image_sets(const ImageSource& source) {
-  data::SampleOptions how{.threads = source.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()};
-  const std::vector<std::string> files = sample_files(source.data_dir, {"train"});
-  if (source.validation_share) return split_images(source, files, how);
-  if (files.empty()) refuse_missing(source, {"train"});
-  const std::vector<std::string> held = sample_files(source.data_dir, source.validation_sets);
-  if (held.empty()) refuse_missing(source, source.validation_sets);
+/// Two sets of their own.
+ImageSets separate_images(const ImageProgramOptions& options, const ImageLayout& layout) {
+  const std::vector<std::string> files = sample_files(options.data_dir, {"train"});
+  if (files.empty()) refuse_missing(options.data_dir, layout, {"train"});
+  const std::vector<std::string> held = sample_files(options.data_dir, layout.test_sets);
+  if (held.empty()) refuse_missing(options.data_dir, layout, layout.test_sets);
   require_labels(files);
   require_labels(held);
+  data::SampleOptions how = how_to_open(options);
   OpenedSamples train = open_with_digest(files, how);
   how.classes = train.samples->classes();
-  ImageSets sets{.train = train.samples,
-                 .validation = data::open_samples(held, data::open_local_file, how),
-                 .digest = train.digest};
+  ImageSets sets{.train = std::move(train.samples),
+                 .test = data::open_samples(held, data::open_local_file, how),
+                 .files = std::move(train.digest)};
   add_left_out(*sets.train, "the training set", sets.remarks);
-  add_left_out(*sets.validation, "the validation set", sets.remarks);
-  add_missing_classes(*sets.train, *sets.validation, sets.remarks);
+  add_left_out(*sets.test, "the validation set", sets.remarks);
   return sets;
 }
 
-std::vector<std::string> sample_files(const fs::path& data_dir, const std::vector<std::string_view>& sets) {
-  for (const std::string_view set : sets) {
-    if (fs::is_directory(data_dir / set)) {
-      return data::files_of_folder((data_dir / set).string(), data::open_local_file);
-    }
-    std::vector<std::string> shards = files_in(data_dir, std::string(set) + "-");
-    if (!shards.empty()) return shards;
+/// As many as the folders of `set`, among which those of `test` have to be; or `otherwise` where the data does not say.
+std::int64_t class_count(const data::SampleSet& set, const data::SampleSet& test, std::int64_t otherwise,
+                         const fs::path& data_dir) {
+  const std::vector<std::string> classes = set.classes();
+  const std::vector<std::string> tested = test.classes();
+  if (classes.empty() != tested.empty()) {
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("{}: the {} set has a folder for each class, and the other has labels "
+                            "in its files, so classes cannot be compared",
+                            data_dir.string(), classes.empty() ? "validation" : "training"));
   }
-  return {};
+  if (tested.size() > classes.size()) {
+    const std::vector<std::string> others(tested.begin() + static_cast<std::ptrdiff_t>(classes.size()), tested.end());
+    throw Error(ErrorCode::kMismatch,
+                fmt::format("{}: the validation set has classes that the training set lacks: {}. It has: {}",
+                            data_dir.string(), shortened(others), shortened(classes)));
+  }
+  if (classes.size() == 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: all training images are of one class ({}), and to classify takes two or more folders",
+                            data_dir.string(), classes.front()));
+  }
+  return classes.empty() ? otherwise : static_cast<std::int64_t>(classes.size());
 }
 
-OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::SampleOptions& how) {
-  auto samples = data::open_samples(files, data::open_local_file, how);
-  return {samples, fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *samples, how))};
-}
-
+/// An image of `how.height` x `how.width`, its values of `type`, and its label.
 std::vector<data::Field> image_fields(const data::SampleSet& set, const data::ImageOptions& how,
                                       data::ElementType type) {
   const auto reader = set.make_reader(std::make_shared<data::MemoryBudget>(kProbeBytes));
@@ -193,34 +222,42 @@ std::vector<data::Field> image_fields(const data::SampleSet& set, const data::Im
   return {std::move(image), std::move(label)};
 }
 
-std::int64_t class_count(const data::SampleSet& set, const data::SampleSet& test, std::int64_t otherwise,
-                         const fs::path& data_dir) {
-  const std::vector<std::string> classes = set.classes();
-  const std::vector<std::string> tested = test.classes();
-  if (classes.empty() != tested.empty()) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("{}: the {} set has a folder for each class, and the other has labels "
-                            "in its files, so classes cannot be compared",
-                            data_dir.string(), classes.empty() ? "validation" : "training"));
-  }
-  if (tested.size() > classes.size()) {
-    const std::vector<std::string> others(tested.begin() + static_cast<std::ptrdiff_t>(classes.size()), tested.end());
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("{}: the validation set has classes that the training set lacks: {}. It has: {}",
-                            data_dir.string(), shortened(others), shortened(classes)));
-  }
-  if (classes.size() == 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: all training images are of one class ({}), and to classify takes two or more folders",
-                            data_dir.string(), classes.front()));
-  }
-  return classes.empty() ? otherwise : static_cast<std::int64_t>(classes.size());
+}  // namespace
+
+ImageSets open_image_sets(const ImageProgramOptions& options, const ImageLayout& layout) {
+  ImageSets sets = options.validation_share ? split_images(options, layout) : separate_images(options, layout);
+  add_missing_classes(*sets.train, *sets.test, sets.remarks);
+  sets.folder = options.data_dir;
+  sets.classes = class_count(*sets.train, *sets.test, options.classes, options.data_dir);
+  return completed(std::move(sets), options, layout);
 }
 
-void check_labels(const at::Tensor& labels, std::int64_t classes) {
+ImageSets completed(ImageSets sets, const ImageProgramOptions& options, const ImageLayout& layout) {
+  sets.train_fields = image_fields(*sets.train, layout.train_images, layout.type);
+  sets.test_fields = image_fields(*sets.test, layout.test_images, layout.type);
+  const std::string advice = sets.train->advice_on_full_shuffle(options.memory_budget_bytes);
+  if (!advice.empty()) sets.remarks.push_back(fmt::format("the images are shuffled in blocks: {}", advice));
+  return sets;
+}
+
+std::string describe(const ImageSets& sets, std::string_view program, std::string_view test) {
+  std::string lines = fmt::format("{}: {} training images, {} {} images, {} classes, from {}", program,
+                                  sets.train->count(), sets.test->count(), test, sets.classes, sets.folder.string());
+  for (const std::string& remark : sets.remarks) lines += "\n" + remark;
+  return lines;
+}
+
+OpenedSamples open_with_digest(const std::vector<std::string>& files, const data::SampleOptions& how) {
+  auto samples = data::open_samples(files, data::open_local_file, how);
+  return {samples, fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *samples, how))};
+}
+
+at::Tensor labels_of(const data::Batch& batch, std::int64_t classes) {
+  const auto count = static_cast<std::int64_t>(batch.samples().counted);
+  at::Tensor labels = at::from_blob(batch.field(kLabel).data(), {count}, at::TensorOptions(at::kLong));
   const auto highest = labels.max().item<std::int64_t>();
   const auto lowest = labels.min().item<std::int64_t>();
-  if (lowest >= 0 && highest < classes) return;
+  if (lowest >= 0 && highest < classes) return labels;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("a sample has the label {}, and the network has {} classes, counted from 0: see --classes",
                           lowest < 0 ? lowest : highest, classes));

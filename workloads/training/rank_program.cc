@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <string_view>
 
 #include "gyre/base/error.h"
 #include "gyre/base/launch_contract.h"
@@ -51,15 +52,19 @@ int do_work(group::Group& group, const std::function<int()>& work) {
   }
 }
 
+/// `Work` with its exit code.
+using RankWork = std::function<int(train::GradientExchange& exchange)>;
+
 /// Over an exchange that averages.
-int work_in_local_steps(train::GradientExchange& exchange, const params::ConsistencyChoice& choice, const Work& work) {
+int work_in_local_steps(train::GradientExchange& exchange, const params::ConsistencyChoice& choice,
+                        const RankWork& work) {
   if (choice.local_steps == 0) return work(exchange);
   train::LocalSteps local(exchange, choice.local_steps, choice.outer);
   return work(local);
 }
 
 /// A job with parameter servers has no engine: workers and servers exchange messages.
-int run_with_servers(const group::Job& job, const params::ConsistencyChoice& choice, const Work& work) {
+int run_with_servers(const group::Job& job, const params::ConsistencyChoice& choice, const RankWork& work) {
   const engine::RuntimeOptions options = engine::runtime_options_from_environment();
   const params::Layout layout{.workers = job.size - job.servers, .servers = job.servers};
   const Logger logger = make_logger(fmt::format("rank {}", layout.worker_of(job.rank)), options.log_level);
@@ -81,7 +86,7 @@ int run_with_servers(const group::Job& job, const params::ConsistencyChoice& cho
   });
 }
 
-int run_without_servers(const params::ConsistencyChoice& choice, const Work& work) {
+int run_without_servers(const params::ConsistencyChoice& choice, const RankWork& work) {
   if (choice.needs_servers()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "'--consistency' of this kind needs parameter servers: start the job with `gyre run --servers N`");
@@ -97,7 +102,7 @@ int run_without_servers(const params::ConsistencyChoice& choice, const Work& wor
   });
 }
 
-int run(std::string_view consistency, const Work& work) {
+int run(std::string_view consistency, const RankWork& work) {
   train::check_libtorch_version();
   configure_libtorch_from_environment();
   const params::ConsistencyChoice choice = params::parse_consistency(consistency);
@@ -106,21 +111,23 @@ int run(std::string_view consistency, const Work& work) {
   return run_with_servers(group::job_from_environment(Deadline::after(timeout)), choice, work);
 }
 
-}  // namespace
-
-int run_as_rank(std::string_view program, std::string_view consistency, const Work& work) {
-  try {
-    return run(consistency, work);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", program, error.what());
-    return kFailed;
-  }
+int exit_code_of(const Outcome& outcome, const ProgramOptions& options, int rank) {
+  if (outcome.missed.empty() || rank != 0) return 0;
+  if (options.verbose == 0) fmt::print(stderr, "{}: {}\n", options.program, outcome.missed);
+  return kTargetMissed;
 }
 
-int exit_code_of(const Outcome& outcome, std::string_view program, int verbose, int rank) {
-  if (outcome.missed.empty() || rank != 0) return 0;
-  if (verbose == 0) fmt::print(stderr, "{}: {}\n", program, outcome.missed);
-  return kTargetMissed;
+}  // namespace
+
+int run_as_rank(const ProgramOptions& options, const Work& work) {
+  try {
+    return run(options.consistency, [&](train::GradientExchange& exchange) {
+      return exit_code_of(work(exchange), options, exchange.rank());
+    });
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", options.program, error.what());
+    return kFailed;
+  }
 }
 
 }  // namespace gyre::training

@@ -12,6 +12,7 @@
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "workloads/training/report.h"
 
 namespace gyre::training {
 namespace {
@@ -75,9 +76,13 @@ std::string describe_change(const Sameness& what, const std::string& before) {
 
 }  // namespace
 
-RunState::RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors network,
-                   train::NamedTensors optimizer)
-    : options_(std::move(options)), exchange_(exchange), state_(std::move(network)), optimizer_(std::move(optimizer)) {
+RunState::RunState(const RunOptions& options, RunIdentity identity, train::GradientExchange& exchange,
+                   train::NamedTensors network, train::NamedTensors optimizer)
+    : options_(options),
+      identity_(std::move(identity)),
+      exchange_(exchange),
+      state_(std::move(network)),
+      optimizer_(std::move(optimizer)) {
   state_.insert(state_.end(), optimizer_.begin(), optimizer_.end());
 }
 
@@ -86,8 +91,8 @@ void RunState::start_or_resume(Progress& progress) {
   const bool leader = exchange_.rank() == 0;
   std::vector<double> values(progress.size() + 1, 0.0);  // The last one: 1 + the number of the checkpoint.
   if (leader) {
-    checkpoints_.emplace(options_.checkpoint_dir, options_.keep_checkpoints);
-    if (options_.resume) {
+    checkpoints_.emplace(options_.checkpoints(), options_.keep_checkpoints);
+    if (options_.resume || options_.resume_changed) {
       if (const auto found = checkpoints_->find_latest_valid(require_finite)) {
         load(*found, progress);
         values.back() = static_cast<double>(found->number) + 1;
@@ -95,11 +100,11 @@ void RunState::start_or_resume(Progress& progress) {
     } else if (!checkpoints_->numbers().empty()) {
       throw Error(ErrorCode::kInvalidArgument, fmt::format("{} contains the checkpoints of an earlier run: continue it "
                                                            "with --resume, or choose another folder with --output-dir",
-                                                           options_.checkpoint_dir.string()));
+                                                           options_.checkpoints().string()));
     }
-    tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.tensorboard_dir);
+    tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.curves());
   } else if (!exchange_.replicas_are_equal()) {
-    const auto folder = options_.checkpoint_dir / fmt::format("worker-{}", exchange_.rank());
+    const auto folder = options_.checkpoints() / fmt::format("worker-{}", exchange_.rank());
     checkpoints_.emplace(folder, options_.keep_checkpoints);
   }
   for (std::size_t i = 0; leader && i < progress.size(); ++i) values[i] = progress[i].second;
@@ -148,15 +153,14 @@ void RunState::load(const train::CheckpointFolder::Found& found, Progress& progr
   } catch (Error& error) {
     throw error.add_context(fmt::format("cannot resume from {}", where));
   }
-  if (options_.talks) {
+  if (options_.verbose > 0) {
     std::string at;
     for (const auto& [name, value] : progress) {
       if (name.find('/') == std::string::npos) at += fmt::format("{}{} {}", at.empty() ? "" : ", ", name, value);
     }
-    fmt::print("resumed after {} from {}\n", at, where);
-    std::fflush(stdout);
+    say(fmt::format("resumed after {} from {}", at, where));
   }
-  for (const auto& [name, value] : options_.recipe) {
+  for (const auto& [name, value] : identity_.recipe) {
     const auto before = saved.metadata.find(name);
     if (before == saved.metadata.end() || before->second == value) continue;
     fmt::print(stderr, "{}: {} was '{}' before the checkpoint and is '{}' now\n", options_.program, name,
@@ -165,14 +169,14 @@ void RunState::load(const train::CheckpointFolder::Found& found, Progress& progr
 }
 
 std::vector<Sameness> RunState::all_samenesses() const {
-  std::vector<Sameness> all = options_.same;
+  std::vector<Sameness> all = identity_.same;
   all.push_back({.key = "classes",
                  .name = "the classes' names",
-                 .value = list_of(options_.classes),
+                 .value = list_of(identity_.classes),
                  .meaning = "a label then means another class than the network has learned"});
   all.push_back({.key = "files",
                  .name = "the digest of the training files' names",
-                 .value = options_.files,
+                 .value = identity_.files,
                  .meaning = "the epoch that had begun begins again, with the samples that are there now",
                  .of_order = true});
   return all;
@@ -201,7 +205,7 @@ bool RunState::check_same(const train::Checkpoint& saved) const {
 
 train::Checkpoint RunState::checkpoint_of(const Progress& progress) const {
   train::Checkpoint checkpoint;
-  checkpoint.metadata = options_.recipe;
+  checkpoint.metadata = identity_.recipe;
   checkpoint.metadata["program"] = fmt::format("{} {}", options_.program, GYRE_VERSION);
   for (const Sameness& what : all_samenesses()) {
     if (!what.value.empty()) checkpoint.metadata[what.key] = what.value;
@@ -217,14 +221,14 @@ void RunState::save(std::uint64_t number, const Progress& progress) const {
   if (checkpoints_) checkpoints_->save(number, checkpoint_of(progress));
 }
 
-void RunState::keep_if_best(const std::string& metric, double value, bool lowest, const Progress& progress) const {
+void RunState::keep_if_best(const Metric& metric, double value, const Progress& progress) const {
   if (exchange_.rank() != 0) return;
-  const std::filesystem::path path = options_.checkpoint_dir / fmt::format("best-{}.safetensors", metric);
-  const std::string key = fmt::format("best/{}", metric);
+  const std::filesystem::path path = options_.checkpoints() / fmt::format("best-{}.safetensors", metric.name);
+  const std::string key = fmt::format("best/{}", metric.name);
   if (std::filesystem::exists(path)) {
     try {
       const double before = parse_number(train::load_checkpoint(path).value(key), key);
-      if (lowest ? before <= value : before >= value) return;
+      if (metric.lowest_is_best ? before <= value : before >= value) return;
     } catch (const Error& error) {
       fmt::print(stderr, "{}: {} is replaced: {}\n", options_.program, path.string(), error.what());
     }

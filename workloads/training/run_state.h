@@ -14,6 +14,7 @@
 #include "gyre/train/checkpoint.h"
 #include "gyre/train/gradient_exchange.h"
 #include "workloads/training/divergence.h"
+#include "workloads/training/metric.h"
 
 namespace gyre::training {
 
@@ -30,19 +31,31 @@ struct Sameness {
   bool of_order = false;  ///< The order of the samples depends on it: the epoch begins again.
 };
 
+/// What a person says of the traces that a run leaves.
 struct RunOptions {
   std::string program;  ///< In messages and checkpoints.
-  std::filesystem::path checkpoint_dir;
-  std::filesystem::path tensorboard_dir;
+  std::filesystem::path output_dir;
+  std::filesystem::path checkpoint_dir;   ///< Empty: output_dir/checkpoints.
+  std::filesystem::path tensorboard_dir;  ///< Empty: output_dir/tensorboard.
   std::uint64_t keep_checkpoints = 3;
   bool resume = false;          ///< Go on from the newest whole checkpoint, if there is one.
-  bool resume_changed = false;  ///< Also where it cannot go on as if it had never stopped.
-  bool talks = true;            ///< Whether rank 0 says where it goes on.
-  /// What changes the results, as names and values: kept in checkpoints and compared when a run goes on.
-  std::map<std::string, std::string> recipe{};
-  std::vector<std::string> classes{};  ///< Their names, by label, where the data says them.
-  std::string files{};                 ///< A digest of the training files (data::files_checksum()).
-  std::vector<Sameness> same{};        ///< Besides classes and files.
+  bool resume_changed = false;  ///< The same, also where it cannot go on as if it had never stopped.
+  int verbose = 1;              ///< 0 nothing, 1 progress bar and a line per epoch, 2 the lines only: as Keras has it.
+
+  std::filesystem::path checkpoints() const {
+    return checkpoint_dir.empty() ? output_dir / "checkpoints" : checkpoint_dir;
+  }
+  std::filesystem::path curves() const {
+    return tensorboard_dir.empty() ? output_dir / "tensorboard" : tensorboard_dir;
+  }
+};
+
+/// What a run is, apart from its place and length: kept in checkpoints and compared when it goes on.
+struct RunIdentity {
+  std::map<std::string, std::string> recipe;  ///< What changes the results, as names and values.
+  std::string files;                          ///< A digest of the training files (data::files_checksum()).
+  std::vector<std::string> classes{};         ///< Their names, by label, where the data says them.
+  std::vector<Sameness> same{};               ///< Besides classes and files.
 };
 
 /// What a run leaves behind and goes on from: rank 0 reads and writes the folders, the others receive its state. Where
@@ -52,8 +65,8 @@ class RunState {
  public:
   /// What a checkpoint holds: the network's parameters and buffers, without autograd, and the optimizer's tensors; they
   /// share memory with those in use. The exchange must outlive this.
-  RunState(RunOptions options, train::GradientExchange& exchange, train::NamedTensors network,
-           train::NamedTensors optimizer);
+  RunState(const RunOptions& options, RunIdentity identity, train::GradientExchange& exchange,
+           train::NamedTensors network, train::NamedTensors optimizer);
 
   /// Collective, once, after the exchange has been attached: restored from the newest checkpoint or as it is, rank 0's
   /// state becomes everybody's, and so does its `progress`, whose names stay. A rank that has kept an optimizer of its
@@ -67,7 +80,7 @@ class RunState {
   void save(std::uint64_t number, const Progress& progress) const;
   /// Keeps the present state as best-METRIC.safetensors if `value` is better than that of the file that is there. On
   /// rank 0; elsewhere nothing.
-  void keep_if_best(const std::string& metric, double value, bool lowest, const Progress& progress) const;
+  void keep_if_best(const Metric& metric, double value, const Progress& progress) const;
   /// On rank 0; elsewhere nothing.
   void add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars);
 
@@ -84,7 +97,8 @@ class RunState {
   train::Checkpoint checkpoint_of(const Progress& progress) const;
   void load_own(std::uint64_t number);
 
-  RunOptions options_;
+  const RunOptions options_;
+  const RunIdentity identity_;
   train::GradientExchange& exchange_;
   train::NamedTensors state_;  // All of it.
   train::NamedTensors optimizer_;

@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
+#include <string_view>
+#include <utility>
 
 #include "gyre/base/check.h"
 #include "gyre/base/clock.h"
 #include "gyre/base/error.h"
 #include "gyre/base/progress_bar.h"
+#include "workloads/training/report.h"
 
 namespace gyre::training {
 namespace {
@@ -30,11 +32,6 @@ double seconds_since(SteadyClock::time_point start) {
 
 double in_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-void say(const std::string& line) {
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
-}
-
 /// What the order of an epoch's samples follows from, besides the files.
 std::string describe_order(const data::SamplerOptions& sampling) {
   const std::string shared = sampling.sharing == data::Sharing::kEveryRankAll ? ", each rank's own" : "";
@@ -43,27 +40,27 @@ std::string describe_order(const data::SamplerOptions& sampling) {
                      sampling.streams);
 }
 
-RunOptions with_samenesses(RunOptions options, const train::GradientExchange& exchange,
-                           const data::SamplerOptions& sampling) {
+RunIdentity with_sampling(RunIdentity identity, const train::GradientExchange& exchange,
+                          const data::SamplerOptions& sampling) {
   const auto ranks = static_cast<std::uint64_t>(sampling.ranks);
-  options.same.push_back({.key = "global_batch",
-                          .name = "the global batch",
-                          .value = fmt::format("{}", ranks * sampling.batch_per_rank),
-                          .meaning = "from here on a step has another number of samples, and with it the learning "
-                                     "rate another effect; no sample of the epoch is lost or repeated"});
-  options.same.push_back({.key = "order",
-                          .name = "the order of the samples",
-                          .value = describe_order(sampling),
-                          .meaning = "the epoch that had begun begins again in the new order",
-                          .of_order = true});
+  identity.same.push_back({.key = "global_batch",
+                           .name = "the global batch",
+                           .value = fmt::format("{}", ranks * sampling.batch_per_rank),
+                           .meaning = "from here on a step has another number of samples, and with it the learning "
+                                      "rate another effect; no sample of the epoch is lost or repeated"});
+  identity.same.push_back({.key = "order",
+                           .name = "the order of the samples",
+                           .value = describe_order(sampling),
+                           .meaning = "the epoch that had begun begins again in the new order",
+                           .of_order = true});
   if (!exchange.replicas_are_equal() || sampling.sharing == data::Sharing::kEveryRankAll) {
-    options.same.push_back({.key = "workers",
-                            .name = "the number of workers",
-                            .value = fmt::format("{}", ranks),
-                            .meaning = "each worker has an optimizer or an order of its own: those that are new begin "
-                                       "with rank 0's optimizer"});
+    identity.same.push_back({.key = "workers",
+                             .name = "the number of workers",
+                             .value = fmt::format("{}", ranks),
+                             .meaning = "each worker has an optimizer or an order of its own: those that are new begin "
+                                        "with rank 0's optimizer"});
   }
-  return options;
+  return identity;
 }
 
 }  // namespace
@@ -79,17 +76,18 @@ std::vector<double> Trainer::Sums::means() const {
   return means;
 }
 
-Trainer::Trainer(TrainerOptions options, train::GradientExchange& exchange, Task& task, train::Optimizer& optimizer,
-                 train::EpochSchedule schedule, std::vector<data::Loader*> train, data::Loader& test)
-    : options_(std::move(options)),
+Trainer::Trainer(const TrainerOptions& options, RunIdentity identity, train::GradientExchange& exchange, Task& task,
+                 train::Optimizer& optimizer, train::EpochSchedule schedule, std::vector<data::Loader*> train,
+                 data::Loader& test)
+    : options_(options),
       exchange_(exchange),
       task_(task),
       optimizer_(optimizer),
       schedule_(std::move(schedule)),
       train_(std::move(train)),
       test_(test),
-      state_(with_samenesses(options_.run, exchange, train_.front()->sampling()), exchange, network_state(task),
-             optimizer.state()),
+      state_(options, with_sampling(std::move(identity), exchange, train_.front()->sampling()), exchange,
+             network_state(task), optimizer.state()),
       divergence_(exchange, task.metrics()),
       step_size_(data::positions_per_step(train_.front()->sampling())),
       resumed_(no_sums()) {}
@@ -112,7 +110,7 @@ Progress Trainer::progress(const Sums& sums) const {
                        {"here/position", static_cast<double>(position_)},
                        {"here/samples", sums.samples}};
   for (std::size_t i = 0; i < sums.metrics.size(); ++i) {
-    progress.emplace_back(fmt::format("here/{}", task_.metrics()[i]), sums.metrics[i]);
+    progress.emplace_back(fmt::format("here/{}", task_.metrics()[i].name), sums.metrics[i]);
   }
   return progress;
 }
@@ -262,25 +260,32 @@ void Trainer::check_replicas() const {
                         fmt::format("after step {} of epoch {}", step_in_epoch_, epoch_ + 1));
 }
 
+std::size_t Trainer::metric_called(std::string_view name) const {
+  const auto found = std::ranges::find(task_.metrics(), name, &Metric::name);
+  GYRE_CHECK(found != task_.metrics().end());
+  return static_cast<std::size_t>(found - task_.metrics().begin());
+}
+
 bool Trainer::reached(const Sums& tested) const {
   if (!options_.target) return false;
-  const double value = tested.means().at(options_.target->metric);
-  return options_.target->at_most ? value <= options_.target->value : value >= options_.target->value;
+  const std::size_t metric = metric_called(options_.target->metric);
+  const double value = tested.means().at(metric);
+  return task_.metrics()[metric].lowest_is_best ? value <= options_.target->value : value >= options_.target->value;
 }
 
 std::string Trainer::describe(std::string_view prefix, const Sums& sums) const {
   std::string text;
   const std::vector<double> means = sums.means();
   for (std::size_t i = 0; i < means.size(); ++i) {
-    text += fmt::format("{}{}{} {:.4f}", text.empty() ? "" : "  ", prefix, task_.metrics()[i], means[i]);
+    text += fmt::format("{}{}{} {:.4f}", text.empty() ? "" : "  ", prefix, task_.metrics()[i].name, means[i]);
   }
   return text;
 }
 
 void Trainer::keep_if_best(const Sums& tested) const {
-  if (!options_.keep_best) return;
-  const auto [metric, lowest] = *options_.keep_best;
-  state_.keep_if_best(std::string(task_.metrics()[metric]), tested.means().at(metric), lowest, progress(no_sums()));
+  if (options_.keep_best.empty()) return;
+  const std::size_t metric = metric_called(options_.keep_best);
+  state_.keep_if_best(task_.metrics()[metric], tested.means().at(metric), progress(no_sums()));
 }
 
 /// On rank 0: the curves and the line. `epoch_` is the next one already.
@@ -292,8 +297,8 @@ void Trainer::finish_epoch(const Sums& trained, const Sums& tested, double secon
     values.push_back(value);
   };
   for (std::size_t i = 0; i < task_.metrics().size(); ++i) {
-    add(fmt::format("train/{}", task_.metrics()[i]), trained.means()[i]);
-    add(fmt::format("test/{}", task_.metrics()[i]), tested.means()[i]);
+    add(fmt::format("train/{}", task_.metrics()[i].name), trained.means()[i]);
+    add(fmt::format("test/{}", task_.metrics()[i].name), tested.means()[i]);
   }
   const data::StallLedger ledger = train_.front()->ledger();
   add(fmt::format("train/{}_per_second", options_.samples), rate_after(seconds));

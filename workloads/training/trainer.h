@@ -1,10 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,53 +12,26 @@
 #include "gyre/train/optimizer.h"
 #include "workloads/training/divergence.h"
 #include "workloads/training/run_state.h"
+#include "workloads/training/task.h"
 
 namespace gyre::training {
 
-/// What is trained, and how a batch is turned into gradients and sums of metrics. Not thread-safe.
-class Task {
- public:
-  virtual ~Task() = default;
-
-  /// In the order of the forward pass.
-  virtual const train::NamedTensors& parameters() const = 0;
-  /// Running statistics and the like, which have no gradients: rank 0's are saved, and used by all to evaluate.
-  virtual const train::NamedTensors& buffers() const = 0;
-  /// What the sums are called; the first is the loss.
-  virtual std::span<const std::string_view> metrics() const = 0;
-
-  /// Forward and backward over the samples of `batch` that count. The gradients are those of the sum of the samples'
-  /// losses times `scale`. Returns the metrics, summed over the samples. `step` counts from 0 over the whole run.
-  virtual std::vector<double> train(const data::Batch& batch, std::uint64_t step, double scale) = 0;
-  /// The metrics alone, summed over the samples that count.
-  virtual std::vector<double> evaluate(const data::Batch& batch) = 0;
-};
-
-/// When a run may stop early.
+/// When a run may stop early: the metric of this name over the test set is as good as `value`.
 struct Target {
-  std::size_t metric = 0;  ///< Index into Task::metrics().
+  std::string metric;
   double value = 0;
-  bool at_most = true;  ///< Reached when the metric over the test set is at most `value`; false: at least.
 };
 
-/// Which of Task::metrics() over the test set tells the best epoch.
-struct Best {
-  std::size_t metric = 0;
-  bool lowest = true;
-};
-
-struct TrainerOptions {
-  RunOptions run;
+struct TrainerOptions : RunOptions {
   std::string samples = "samples";  ///< What they are called in messages: "images", "volumes".
   std::uint64_t epochs = 1;         ///< Up to this one, counting those before a resume.
   /// Save a checkpoint after so many steps too, not only after each epoch. 0: after epochs alone.
   std::uint64_t checkpoint_steps = 0;
-  int verbose = 1;              ///< 0 nothing, 1 progress bar and a line per epoch, 2 the lines only: as Keras has it.
   bool check_replicas = false;  ///< Compare the ranks' parameters after each step, not only after each epoch.
   bool print_hashes = false;    ///< Every rank prints the hash of its state after each step.
   bool print_samples = false;   ///< Every rank prints the numbers of each step's samples.
   std::optional<Target> target{};
-  std::optional<Best> keep_best{};  ///< Keep the best epoch's state as well.
+  std::string keep_best{};  ///< Keep the state of the epoch that is best by this metric as well. Empty: none.
 };
 
 struct Outcome {
@@ -79,8 +49,9 @@ class Trainer {
  public:
   /// All must outlive it. The loaders are this rank's: those of `train`, at least one, in a sampler's order, as many on
   /// every rank as it has work of ranks to do; `test` unshuffled and padded, for exchange.size() ranks.
-  Trainer(TrainerOptions options, train::GradientExchange& exchange, Task& task, train::Optimizer& optimizer,
-          train::EpochSchedule schedule, std::vector<data::Loader*> train, data::Loader& test);
+  Trainer(const TrainerOptions& options, RunIdentity identity, train::GradientExchange& exchange, Task& task,
+          train::Optimizer& optimizer, train::EpochSchedule schedule, std::vector<data::Loader*> train,
+          data::Loader& test);
 
   /// Collective. Errors are those of its parts.
   Outcome run();
@@ -113,10 +84,12 @@ class Trainer {
   void keep_if_best(const Sums& tested) const;
   /// Of the step that comes next.
   double learning_rate() const;
+  /// Which of the task's metrics it is.
+  std::size_t metric_called(std::string_view name) const;
   bool reached(const Sums& tested) const;
   std::string describe(std::string_view prefix, const Sums& sums) const;
 
-  TrainerOptions options_;
+  const TrainerOptions options_;
   train::GradientExchange& exchange_;
   Task& task_;
   train::Optimizer& optimizer_;

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gyre/cli/program_options.h"
+#include "gyre/data/loader.h"
+#include "gyre/data/sample_set.h"
+#include "gyre/train/gradient_exchange.h"
+#include "workloads/training/trainer.h"
+
+namespace gyre::training {
+
+/// What every training program can be told. Those of one program derive from these, and begin with its name and its
+/// defaults.
+struct ProgramOptions : TrainerOptions {
+  std::filesystem::path data_dir;
+  std::uint64_t batch_size = 32;  ///< Per rank.
+  std::uint64_t warmup_epochs = 0;
+  std::uint64_t seed = 1;
+  int threads = 1;                                             ///< Of each rank, that load samples.
+  std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;  ///< Of each loader.
+  std::string consistency = "sync";                            ///< See params::parse_consistency().
+};
+
+/// Options that each program once had under a name of its own.
+const cli::FormerNames& former_option_names();
+
+/// All of them, with the present values as defaults, and --version. `data_dir`: what that option's help says.
+/// `best_metrics`: those that tell which epoch is best.
+void add_program_options(CLI::App& app, ProgramOptions& options, const char* data_dir,
+                         const std::vector<std::string>& best_metrics);
+
+/// CLI::RequiredError where there is no --data-dir. Not CLI11's required(), which is looked at before words that are no
+/// options.
+void require_data_dir(const ProgramOptions& options);
+
+/// Error(kInvalidArgument) where dropout cannot tell the samples of a global batch apart.
+void check_global_batch(const ProgramOptions& options, int ranks);
+
+/// How this rank reads a set for evaluations: all of it, in its order.
+data::LoaderOptions test_loader(const ProgramOptions& options, const train::GradientExchange& exchange);
+
+/// How it reads `set` for training: shuffled, in blocks where the set advises against a full shuffle.
+data::LoaderOptions training_loader(const ProgramOptions& options, const data::SampleSet& set,
+                                    const train::GradientExchange& exchange);
+
+}  // namespace gyre::training
