@@ -69,7 +69,7 @@ TEST(program_options, an_error_in_reading_a_value_is_a_mistake_of_usage) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(parse({"--size", "10"}).ended, 2);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "train: --size is '10'; a number from 1 to 9 is needed\nSee `train --help`.\n");
+            "train: --size is '10'; a whole number from 1 to 9 is needed\nSee `train --help`.\n");
 }
 
 }  // namespace
