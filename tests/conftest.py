@@ -1,4 +1,4 @@
-"""What the tests of whole programs share: where the programs are, and jobs that are watched from outside."""
+"""What the tests of whole programs share: where the programs are, jobs that are watched from outside, a job server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from evidence import FILES, LONGEST_SHOWN
+from job_server import JobServer
 from running_job import LONGEST_WAIT_SECONDS, Job, StartJob
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -107,3 +108,18 @@ def start_job(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[Star
     for job in jobs:
         job.end()
     assert not any(processes for _, processes in left), f"left behind: {left}"
+
+
+@pytest.fixture
+def job_server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
+    """One that has not been started."""
+    server = JobServer(gyre, tmp_path)
+    evidence.append(server.log)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server(job_server: JobServer) -> JobServer:
+    job_server.start()
+    return job_server

@@ -87,7 +87,12 @@ class Expander {
 
 void set_folders(const WorkOrder& order, JobEnvironment& result, Expander& expander) {
   const spec::JobSpec& job = order.job;
-  result.log_folder = log_folder(expander.path("stdOutErrPathPrefix", job.std_out_err_path_prefix), order.path_segment);
+  const auto use = [&](std::string prefix) {
+    if (std::ranges::find(result.prefixes, prefix) == result.prefixes.end()) result.prefixes.push_back(prefix);
+    return prefix;
+  };
+  result.log_folder =
+      log_folder(use(expander.path("stdOutErrPathPrefix", job.std_out_err_path_prefix)), order.path_segment);
   result.variables["AZ_BATCHAI_STDOUTERR_DIR"] = result.log_folder;
   for (const spec::InputDirectory& input : job.input_directories) {
     result.variables["AZ_BATCHAI_INPUT_" + input.id] =
@@ -95,7 +100,7 @@ void set_folders(const WorkOrder& order, JobEnvironment& result, Expander& expan
   }
   for (const spec::OutputDirectory& output : job.output_directories) {
     const std::string prefix =
-        expander.path(fmt::format("the pathPrefix of output directory {}", output.id), output.path_prefix);
+        use(expander.path(fmt::format("the pathPrefix of output directory {}", output.id), output.path_prefix));
     std::string path = output_folder(prefix, order.path_segment);
     if (!output.path_suffix.empty()) path += "/" + output.path_suffix;
     result.variables["AZ_BATCHAI_OUTPUT_" + output.id] = path;

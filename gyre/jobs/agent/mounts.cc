@@ -125,12 +125,27 @@ MountPlan plan_mounts(const WorkOrder& order, const NodeFolders& folders) {
   return plan;
 }
 
-void check_places(const JobEnvironment& environment, const MountPlan& mounts) {
-  const fs::path root = environment.variables.at("AZ_BATCHAI_MOUNT_ROOT");
+void check_places(const WorkOrder& order, const NodeFolders& folders, const JobEnvironment& environment,
+                  const MountPlan& mounts) {
+  // Not from the environment, in which the job's own variables may have replaced it.
+  const fs::path root = mount_root(order, folders);
   const auto on_mount = [](const fs::path& path, const std::vector<Mount>& all) {
     return std::ranges::any_of(all, [&](const Mount& mount) { return lies_below(path, mount.target); });
   };
-  const auto check = [&](const std::string& what, const std::string& path) {
+  const auto check = [&](const std::string& what, const fs::path& path) {
+    if (std::ranges::find(path, "..") != path.end()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} of the job, {}, has a '..', which could lead anywhere", what, path.string()));
+    }
+    const bool own = lies_below(path, jobs_root(order, folders)) || lies_below(path, order.shared_folder);
+    if (!own && !lies_below(path, root) && !on_mount(path, mounts.job)) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{} of the job, {}, lies outside its mounts and its own folders; begin it with "
+                      "$AZ_BATCHAI_MOUNT_ROOT/NAME (a mount of the cluster: --mount NAME=DIR), "
+                      "$AZ_BATCHAI_JOB_MOUNT_ROOT/NAME (one of the job's) or $AZ_BATCHAI_JOB_TEMP_DIR (the node)",
+                      what, path.string()));
+    }
     const bool lost = lies_below(path, root) && !on_mount(path, mounts.cluster);
     if (!lost) return;
     const fs::path name = *fs::path(path).lexically_relative(root).begin();
@@ -152,7 +167,8 @@ void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
   order.nodes = {{.id = "node", .address = "127.0.0.1"}};
   order.shared_folder = "/shared";
   const NodeFolders folders("/node");
-  check_places(job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}), plan_mounts(order, folders));
+  check_places(order, folders, job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}),
+               plan_mounts(order, folders));
 }
 
 fs::path resolved(const fs::path& path, const MountPlan& mounts) {

@@ -37,9 +37,10 @@ enum class MountMethod {
 /// resolves, and the option that does. Pure.
 MountPlan plan_mounts(const WorkOrder& order, const NodeFolders& folders);
 
-/// Error(kInvalidArgument) when logs or outputs of the job would lie below a mount root and on no mount: they would be
-/// lost with the node. Pure.
-void check_places(const JobEnvironment& environment, const MountPlan& mounts);
+/// Error(kInvalidArgument) when logs or outputs of the job would lie outside its mounts and its own folders, or their
+/// path has a "..", or when they would lie below a mount root and on no mount: they would be lost with the node. Pure.
+void check_places(const WorkOrder& order, const NodeFolders& folders, const JobEnvironment& environment,
+                  const MountPlan& mounts);
 
 /// What both of them would refuse of a job on whatever node of the cluster, before there is an order. Pure.
 void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster);

@@ -70,13 +70,37 @@ TEST(Mounts, a_volume_that_nothing_resolves_is_named_with_the_option_that_does) 
 }
 
 TEST(Mounts, outputs_that_would_be_lost_with_the_node_are_refused) {
-  const MountPlan plan = plan_mounts(order_with({{"external", "/data"}}), NodeFolders("/node"));
+  const WorkOrder order = order_with({{"external", "/data"}});
+  const NodeFolders folders("/node");
+  const MountPlan plan = plan_mounts(order, folders);
   JobEnvironment environment;
-  environment.variables["AZ_BATCHAI_MOUNT_ROOT"] = "/node/mounts";
   environment.log_folder = "/node/mounts/external/logs";
-  check_places(environment, plan);
+  check_places(order, folders, environment, plan);
   environment.outputs = {{"MODEL", "/node/mounts/extrenal/out"}};
-  EXPECT_THAT(refusal_of([&] { check_places(environment, plan); }), HasSubstr("--mount extrenal=DIR"));
+  EXPECT_THAT(refusal_of([&] { check_places(order, folders, environment, plan); }), HasSubstr("--mount extrenal=DIR"));
+}
+
+// An agent of root made such folders, and gave them to the job's user.
+TEST(Mounts, logs_and_outputs_outside_of_mounts_and_the_jobs_folders_are_refused) {
+  WorkOrder order = order_with({{"external", "/data"}});
+  order.shared_folder = "/server/attempts/1/shared";
+  const NodeFolders folders("/node");
+  const auto refusal = [&](const std::string& logs) {
+    JobEnvironment environment;
+    environment.log_folder = logs;
+    environment.variables["AZ_BATCHAI_MOUNT_ROOT"] = "/";  // A job may set any variable.
+    return refusal_of([&] { check_places(order, folders, environment, plan_mounts(order, folders)); });
+  };
+  for (const char* inside : {"/node/mounts/external/x", "/node/jobs/s/g/stdouterr", "/server/attempts/1/shared/x"}) {
+    EXPECT_EQ(refusal(inside), "it was accepted") << inside;
+  }
+  for (const char* outside :
+       {"/etc/cron.d", "/", "/node", "/node/agent/x", "/data/x", "/node/jobsx", "/root/stdouterr"}) {
+    EXPECT_THAT(refusal(outside), HasSubstr("outside its mounts")) << outside;
+  }
+  for (const char* up : {"/node/mounts/external/../../../etc", "/node/jobs/../agent", "/.."}) {
+    EXPECT_THAT(refusal(up), HasSubstr("has a '..'")) << up;
+  }
 }
 
 class MountsOnDisk : public testing::Test {

@@ -15,9 +15,12 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
+#include "gyre/base/acting_as.h"
 #include "gyre/base/error.h"
+#include "gyre/base/reach.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/socket.h"
 
@@ -91,9 +94,9 @@ UniqueFd listen_at(const std::string& path) {
   return listener;
 }
 
-UniqueFd open_for_output(const std::string& path) {
-  // Not through a link, and without waiting for a pipe's reader: the folder may belong to the user that the ranks run
-  // as.
+/// As the rank's user, who may have put a link anywhere on the way; and without waiting for a pipe's reader.
+UniqueFd open_for_output(const std::string& path, const std::optional<UserId>& user) {
+  const ActingAs rank(user.value_or(own_user()));
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
   UniqueFd file(::open(path.c_str(), kFlags | O_NONBLOCK, 0644));
   if (!file) throw system_error(fmt::format("cannot write the ranks' output to {}", path), errno);
@@ -117,7 +120,7 @@ RankSetOptions DetachedRun::with_files(const LaunchSpec& spec) {
   for (std::size_t i = 0; i < spec.files.size(); ++i) {
     const auto open = [&](const std::string& path, int& descriptor) {
       if (path.empty()) return;
-      files_.push_back(open_for_output(path));
+      files_.push_back(open_for_output(path, spec.ranks.ranks[i].user));
       descriptor = files_.back().get();
     };
     open(spec.files[i].stdout_path, options.ranks[i].stdout_fd);
@@ -246,7 +249,7 @@ void DetachedRun::accept_readers() {
       readers_.emplace_back(std::move(connection));
     }
   } catch (const Error&) {
-    // No descriptor is left, or the other side has gone: the ranks matter more than a reader.
+    return;  // No descriptor is left, or the other side has gone: the ranks matter more than a reader.
   }
 }
 

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "gyre/base/acting_as.h"
 #include "gyre/base/error.h"
 #include "gyre/launch/sweep.h"
 
@@ -88,7 +89,8 @@ std::vector<std::string> clean_up_after(const WorkOrder& order, const std::vecto
   std::ranges::set_difference(shared_memory_of(user), before, std::back_inserter(added));
   for (const std::string& name : added) {
     const fs::path file = kSharedMemory / name;
-    if (in_use(file)) continue;  // Of another program of the same user.
+    if (in_use(file)) continue;      // Of another program of the same user.
+    const ActingAs owner(user->id);  // Who may have made a folder, and put links in it.
     std::error_code failure;
     fs::remove_all(file, failure);
     found.push_back(fmt::format("shared memory {}, which was {}", file.string(),

@@ -14,6 +14,7 @@
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/base/folders.h"
 #include "gyre/jobs/agent/code.h"
 #include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
@@ -33,6 +34,8 @@ using Json = nlohmann::json;
 constexpr std::array kSets = {"setup", "prep", "ranks", "shell"};
 constexpr std::chrono::seconds kLongestCleanUp{20};
 constexpr std::chrono::seconds kLongestEnd{10};
+constexpr fs::perms kReadableByAll =
+    fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read | fs::perms::others_read;
 constexpr int kCodeWithoutCommand = 255;  // No command of the job's has given one.
 
 JobError internal_error(const std::string& node, const std::string& what) {
@@ -128,7 +131,7 @@ void NodeRun::prepare_folders() {
   const WorkOrder& order = state_.order;
   mounts_ = plan_mounts(order, folders_);
   const JobEnvironment environment = environment_of({});
-  check_places(environment, mounts_);
+  check_places(order, folders_, environment, mounts_);
   // The service refuses such a job; one that it has accepted before it did may still come.
   if (const auto why = why_no_container(order.job, order.cluster)) {
     throw AttemptEnds{kCodeWithoutCommand,
@@ -137,7 +140,10 @@ void NodeRun::prepare_folders() {
   write_programs();
   make_places(environment);
   log_folder_ = environment.log_folder;
-  std::ofstream(folders_.host_file(order.job_name)) << mpi_host_file(order, mpi_processes(order.job));
+  // Replaced as a whole: in a folder that the job may write to, a name may be a link.
+  const fs::path host_file = folders_.host_file(order.job_name);
+  write_file_atomically(host_file, as_bytes(mpi_host_file(order, mpi_processes(order.job))));
+  fs::permissions(host_file, kReadableByAll);
   sink_.update([&](NodeReport& report) {
     report.log_folder = resolved(environment.log_folder, mounts_);
     for (const OutputPlace& output : environment.outputs) report.outputs[output.id] = resolved(output.path, mounts_);
@@ -176,9 +182,11 @@ void NodeRun::run_setup() {
   for (const auto& each : task->secrets) variables[each.name] = each.value.text.value_or("");
   std::string folder = expand(task->std_out_err_path_prefix, variables).text;
   if (!state_.order.setup_path_suffix.empty()) folder += "/" + state_.order.setup_path_suffix;
-  make_job_folder(folder, false);
+  // Jobs may write where it lies. Where mounts are links, nothing runs with more rights than jobs.
+  options_.mounts == MountMethod::kBind ? make_folder_without_links(folder) : make_own_folder(folder);
   const std::string& node = state_.order.here().id;
   const LogFiles logs = {fmt::format("{}/stdout-{}.txt", folder, node), fmt::format("{}/stderr-{}.txt", folder, node)};
+  sets_up_ = true;
   remember_log_lengths({logs});
   log("the cluster's setup task begins");
   // As root where we are: it sets up the machine.
@@ -186,6 +194,7 @@ void NodeRun::run_setup() {
                                             folders_.socket("setup"), "/", std::nullopt);
   LaunchedSet set = start_or_find("setup", specification);
   const Ended ended = follow(set, {logs}, 1);
+  sets_up_ = false;
   if (ended.stopped) throw stopped_because(*must_stop());
   if (ended.exit_code != 0) {
     throw AttemptEnds{

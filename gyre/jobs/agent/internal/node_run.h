@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/acting_as.h"
 #include "gyre/base/clock.h"
 #include "gyre/jobs/agent/internal/commands.h"
 #include "gyre/jobs/agent/internal/launch_specification.h"
@@ -108,7 +109,12 @@ class NodeRun {
   std::vector<std::vector<std::unique_ptr<LogStream>>> open_logs(const std::vector<LogFiles>& logs);
   bool has_secrets() const { return !secrets_.empty(); }
   void remember_log_lengths(const std::vector<LogFiles>& logs);
-  void make_job_folder(const std::filesystem::path& folder, bool for_job) const;
+  /// While what it returns lives, this thread finds and makes files with the rights of the job's user: for every path
+  /// that a job has chosen, or could have put a link into.
+  ActingAs as_the_job() const;
+  ActingAs as_owner_of_logs() const;
+  void make_own_folder(const std::filesystem::path& folder) const;
+  void make_folder_below_prefix(const std::string& prefix) const;
   // AttemptEnds says which place the node cannot use, and why.
   void make_mounts(const std::vector<Mount>& mounts, const char* owner, const std::filesystem::path& root) const;
   void make_place(const std::string& what, const std::string& folder) const;
@@ -133,6 +139,7 @@ class NodeRun {
   bool kill_asked_ = false;
   bool main_done_ = false;
   bool log_failed_ = false;
+  bool sets_up_ = false;  // The cluster's setup task, whose logs are not the job's.
   nlohmann::json last_finished_;
 };
 

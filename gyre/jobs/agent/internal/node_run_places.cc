@@ -1,13 +1,16 @@
 // The places that a NodeRun makes for its job: folders, mounts, where logs and outputs go.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
 
 #include "gyre/base/error.h"
+#include "gyre/base/reach.h"
 #include "gyre/jobs/agent/internal/node_run.h"
 
 namespace gyre::jobs::agent::internal {
@@ -21,18 +24,41 @@ constexpr int kNotTheJobsExitCode = 125;
 
 }  // namespace
 
-void NodeRun::make_job_folder(const fs::path& folder, bool for_job) const {
+ActingAs NodeRun::as_the_job() const { return ActingAs(options_.user ? options_.user->id : own_user()); }
+
+ActingAs NodeRun::as_owner_of_logs() const { return sets_up_ ? ActingAs(own_user()) : as_the_job(); }
+
+/// Of the node: no job has chosen it, and none can write to the folder above it.
+void NodeRun::make_own_folder(const fs::path& folder) const {
   std::error_code failure;
-  if (fs::is_directory(folder, failure)) return;
-  if (folder.has_parent_path()) make_job_folder(folder.parent_path(), for_job);
-  if (::mkdir(folder.c_str(), 0755) != 0) {
-    if (errno == EEXIST) return;  // Another node of the job was faster.
-    throw system_error(fmt::format("cannot make the folder {}", folder.string()), errno);
+  fs::create_directories(folder, failure);
+  if (failure) throw system_error(fmt::format("cannot make the folder {}", folder.string()), failure.value());
+}
+
+/// Root's mounts, and the node's folder of all jobs, are where jobs keep their files, but not theirs to write to. The
+/// job's own folder right below one of them (PREFIX/SEGMENT) is made for it, as far as nobody else could have
+/// interfered: all folders above it are root's, and only root can change them. Elsewhere the job needs the right
+/// itself.
+void NodeRun::make_folder_below_prefix(const std::string& prefix) const {
+  const fs::path top = fs::path(prefix + "/").lexically_normal().parent_path();
+  const auto is_top = [&](const Mount& mount) { return mount.target == top; };
+  const bool is_mount = std::ranges::any_of(mounts_.cluster, is_top) || std::ranges::any_of(mounts_.job, is_top);
+  if (!options_.user || (!is_mount && top != jobs_root(state_.order, folders_))) return;
+  UniqueFd at(::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto is_roots = [&] {
+    struct stat status{};
+    return at && ::fstat(at.get(), &status) == 0 && status.st_uid == 0 && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  };
+  bool made = false;
+  for (const fs::path& part : fs::path(state_.order.path_segment)) {
+    if (!is_roots()) return;
+    made = ::mkdirat(at.get(), part.c_str(), 0755) == 0;
+    at = UniqueFd(::openat(at.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   }
-  if (!for_job || !options_.user) return;
-  if (::lchown(folder.c_str(), options_.user->id.user, options_.user->id.group) != 0) {
-    throw system_error(fmt::format("cannot give {} to user {}", folder.string(), options_.user->name), errno);
-  }
+  // Where it was there before, another node may have made it and not come to this yet; it is the same for both.
+  if (!made && !is_roots()) return;
+  if (at) [[maybe_unused]]
+    const int ignored = ::fchown(at.get(), options_.user->id.user, options_.user->id.group);
 }
 
 void NodeRun::make_mounts(const std::vector<Mount>& mounts, const char* owner, const fs::path& root) const {
@@ -55,29 +81,37 @@ void NodeRun::make_mounts(const std::vector<Mount>& mounts, const char* owner, c
 }
 
 void NodeRun::make_place(const std::string& what, const std::string& folder) const {
-  try {
-    make_job_folder(folder, true);
-  } catch (const Error& error) {
-    const std::string& node = state_.order.here().id;
-    throw AttemptEnds{kNotTheJobsExitCode,
-                      JobError{error_code::kUnusablePath,
-                               fmt::format("node {} cannot make a place for {}: {}", node, what, error.what()),
-                               {{"node", node}, {"path", folder}}}};
-  }
+  const ActingAs job = as_the_job();
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (!failure) return;
+  const std::string& node = state_.order.here().id;
+  throw AttemptEnds{
+      kNotTheJobsExitCode,
+      JobError{error_code::kUnusablePath,
+               fmt::format(
+                   "node {} cannot make a place for {}: user '{}', as whom the job runs, cannot make the folder "
+                   "{}: {}",
+                   node, what, options_.user ? options_.user->name : user_name(::geteuid()), folder, failure.message()),
+               {{"node", node}, {"path", folder}}}};
 }
 
 void NodeRun::make_places(const JobEnvironment& environment) {
   const WorkOrder& order = state_.order;
-  make_job_folder(mount_root(order, folders_), false);
-  make_job_folder(folders_.job(order.job_name), false);
+  make_own_folder(mount_root(order, folders_));
+  make_own_folder(folders_.job(order.job_name));
   if (options_.user) {
     // The job may do there what it likes, but not put something else in the place of what we mount in it.
     fs::permissions(folders_.job(order.job_name), fs::perms::all | fs::perms::sticky_bit);
   }
-  make_job_folder(job_mount_root(order, folders_), false);
-  make_job_folder(order.shared_folder, true);
+  make_own_folder(job_mount_root(order, folders_));
+  make_own_folder(order.shared_folder);
+  if (options_.user && ::lchown(order.shared_folder.c_str(), options_.user->id.user, options_.user->id.group) != 0) {
+    throw system_error(fmt::format("cannot give {} to user {}", order.shared_folder, options_.user->name), errno);
+  }
   make_mounts(mounts_.cluster, "cluster", mount_root(order, folders_));
   make_mounts(mounts_.job, "job", job_mount_root(order, folders_));
+  for (const std::string& prefix : environment.prefixes) make_folder_below_prefix(prefix);
   make_place("the job's logs (stdOutErrPathPrefix)", environment.log_folder);
   for (const OutputPlace& output : environment.outputs) {
     make_place(fmt::format("output directory {}", output.id), output.path);

@@ -78,15 +78,19 @@ Started NodeRun::started_process(const std::string& line, bool rank, const Varia
 
 void NodeRun::remember_log_lengths(const std::vector<LogFiles>& logs) {
   if (!has_secrets()) return;
-  for (const LogFiles& files : logs) {
-    for (const std::string& path : {files.stdout_file, files.stderr_file}) {
-      state_.log_lengths.try_emplace(path, length_of(path));
+  {
+    const ActingAs owner = as_owner_of_logs();
+    for (const LogFiles& files : logs) {
+      for (const std::string& path : {files.stdout_file, files.stderr_file}) {
+        state_.log_lengths.try_emplace(path, length_of(path));
+      }
     }
   }
   save(state_, folders_);
 }
 
 std::vector<std::vector<std::unique_ptr<LogStream>>> NodeRun::open_logs(const std::vector<LogFiles>& logs) {
+  const ActingAs owner = as_owner_of_logs();
   std::vector<std::vector<std::unique_ptr<LogStream>>> streams;
   for (const LogFiles& files : logs) {
     std::vector<std::unique_ptr<LogStream>> both;
@@ -350,6 +354,7 @@ void NodeRun::note(const std::string& sentence) {
 void NodeRun::log(const std::string& sentence) {
   if (log_folder_.empty()) return;
   const fs::path path = fs::path(log_folder_) / execution_log(state_.order);
+  const ActingAs job = as_the_job();
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (!file) return;
   Redactor redactor(secrets_);

@@ -76,15 +76,16 @@ void NodeRun::write_shell_table() const {
   }
   fs::create_directories(folders_.private_to_job());
   fs::permissions(folders_.private_to_job(), fs::perms::owner_all);
-  std::error_code missing;
-  fs::remove(folders_.private_to_job() / kFailureNote, missing);
-  write_file_atomically(folders_.shell_table(), as_bytes(to_json(table).dump()));
-  for (const fs::path& path : {folders_.shell_table(), folders_.private_to_job()}) {
-    if (!options_.user) break;
+  if (options_.user) {
+    const fs::path path = folders_.private_to_job();
     if (::lchown(path.c_str(), options_.user->id.user, options_.user->id.group) != 0) {
       throw system_error(fmt::format("cannot give {} to user {}", path.string(), options_.user->name), errno);
     }
   }
+  const ActingAs job = as_the_job();
+  std::error_code missing;
+  fs::remove(folders_.private_to_job() / kFailureNote, missing);
+  write_file_atomically(folders_.shell_table(), as_bytes(to_json(table).dump()));
 }
 
 }  // namespace gyre::jobs::agent::internal

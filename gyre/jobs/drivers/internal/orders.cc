@@ -59,7 +59,8 @@ void check_order(const agent::WorkOrder& order, const agent::NodeFolders& folder
                 fmt::format("the job needs {} nodes and was given {}", order.job.node_count, order.nodes.size()));
   }
   const agent::MountPlan mounts = agent::plan_mounts(order, folders);
-  agent::check_places(agent::job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}), mounts);
+  agent::check_places(order, folders, agent::job_environment(order, folders, {{"HOME", folders.job(order.job_name)}}),
+                      mounts);
 }
 
 }  // namespace gyre::jobs::drivers
