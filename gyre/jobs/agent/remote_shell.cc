@@ -1,6 +1,7 @@
 #include "gyre/jobs/agent/remote_shell.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -17,6 +18,7 @@
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
+#include "gyre/base/parse.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/shell_session.h"
@@ -112,11 +114,10 @@ int run_here(const ShellRequest& request, const std::vector<std::string>& enviro
 
 [[noreturn]] void become_real_ssh(const std::vector<std::string>& arguments, std::vector<std::string> environment,
                                   const std::string& own_program) {
-  // Not ourselves again: our own folder goes from the PATH.
-  const std::string own = own_program.substr(0, own_program.rfind('/')) + ":";
-  std::string path = variable_of(environment, "PATH");
-  if (path.starts_with(own)) path.erase(0, own.size());
-  const std::string program = find_command("ssh", path);
+  // Not ourselves again: our own folder goes from the PATH, wherever the job has moved it.
+  std::vector<std::string> folders = split(variable_of(environment, "PATH"), ':');
+  std::erase(folders, own_program.substr(0, own_program.rfind('/')));
+  const std::string program = find_command("ssh", fmt::format("{}", fmt::join(folders, ":")));
   std::vector<char*> words = {const_cast<char*>("ssh")};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);

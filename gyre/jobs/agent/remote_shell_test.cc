@@ -1,7 +1,9 @@
 // mpirun, gyre run and scripts call `ssh` with all kinds of options; what they want done must come out of it.
 #include "gyre/jobs/agent/remote_shell.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -10,6 +12,9 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include "gyre/jobs/agent/internal/waiting_launcher.h"
 
@@ -36,6 +41,36 @@ TEST(RemoteShell, options_of_ssh_are_skipped_with_their_values) {
 TEST(RemoteShell, without_a_host_it_says_how_it_is_used) {
   EXPECT_THROW(parse_ssh_arguments({"-o", "BatchMode=yes"}), Error);
   EXPECT_THROW(parse_ssh_arguments({}), Error);
+}
+
+// `ssh` on the job's PATH is ours, and became itself again for ever where the job had put a folder in front of ours.
+TEST(RemoteShell, other_hosts_are_reached_by_the_real_ssh_wherever_ours_stands_on_the_path) {
+  std::string name = "/tmp/gyre-shell-XXXXXX";
+  const std::filesystem::path folder = ::mkdtemp(name.data());
+  for (const auto& [where, code] : {std::pair("own", 8), std::pair("real", 7), std::pair("empty", 0)}) {
+    std::filesystem::create_directories(folder / where);
+    if (code == 0) continue;
+    std::ofstream(folder / where / "ssh") << "#!/bin/sh\nexit " << code << "\n";
+    std::filesystem::permissions(folder / where / "ssh", std::filesystem::perms::owner_all);
+  }
+  ShellTable table;
+  table.key = std::string(64, '0');
+  std::ofstream(folder / "shells.json") << to_json(table).dump();
+  for (const char* order : {"own real", "empty own real", "empty own own real own"}) {
+    std::string path;
+    std::istringstream words(order);
+    for (std::string word; words >> word;) path += (path.empty() ? "" : ":") + (folder / word).string();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      run_remote_shell({"elsewhere", "true"}, folder / "shells.json",
+                       {"PATH=" + path, fmt::format("{}={}", kRemoteShellVariable, (folder / "own/ssh").string())});
+      ::_exit(9);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 7) << order;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 // Open MPI takes 127.0.0.2 for another machine, although it is the only node of its job.

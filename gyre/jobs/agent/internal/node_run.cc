@@ -225,7 +225,9 @@ void NodeRun::run_preparation() {
   const Ended ended = follow(set, {logs}, 1);
   if (ended.stopped) throw stopped_because(*must_stop());
   if (ended.exit_code == 0) return;  // Released once it is written down that it is over.
-  const std::string why = wish.empty() ? obstacles({*line}, ended.exit_code) : "; it " + wish;
+  // The call may not be what has failed.
+  std::string why = obstacles({*line}, ended.exit_code);
+  if (!wish.empty()) why += "; it " + wish;
   throw AttemptEnds{ended.exit_code,
                     JobError{error_code::kPreparationFailed,
                              fmt::format("the job's preparation failed on node {} with exit code {}{}; its output: {}",
