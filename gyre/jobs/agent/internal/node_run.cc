@@ -182,7 +182,7 @@ void NodeRun::run_setup() {
   for (const auto& each : task->secrets) variables[each.name] = each.value.text.value_or("");
   std::string folder = expand(task->std_out_err_path_prefix, variables).text;
   if (!state_.order.setup_path_suffix.empty()) folder += "/" + state_.order.setup_path_suffix;
-  // Jobs may write where it lies. Where mounts are links, nothing runs with more rights than jobs.
+  // Jobs may have put links there. Where the mounts are links themselves, they have to be followed.
   options_.mounts == MountMethod::kBind ? make_folder_without_links(folder) : make_own_folder(folder);
   const std::string& node = state_.order.here().id;
   const LogFiles logs = {fmt::format("{}/stdout-{}.txt", folder, node), fmt::format("{}/stderr-{}.txt", folder, node)};

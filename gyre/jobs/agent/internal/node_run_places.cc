@@ -35,15 +35,15 @@ void NodeRun::make_own_folder(const fs::path& folder) const {
   if (failure) throw system_error(fmt::format("cannot make the folder {}", folder.string()), failure.value());
 }
 
-/// Root's mounts, and the node's folder of all jobs, are where jobs keep their files, but not theirs to write to. The
-/// job's own folder right below one of them (PREFIX/SEGMENT) is made for it, as far as nobody else could have
-/// interfered: all folders above it are root's, and only root can change them. Elsewhere the job needs the right
-/// itself.
+/// Jobs keep their files on mounts, and in the node's folder of all jobs, where only root may be allowed to write. The
+/// job's own folder there, PREFIX/SEGMENT, is made for it if all folders above it belong to root and nobody else can
+/// change them, so that nobody can have put a link there. Everywhere else the job needs the right itself.
 void NodeRun::make_folder_below_prefix(const std::string& prefix) const {
   const fs::path top = fs::path(prefix + "/").lexically_normal().parent_path();
   const auto is_top = [&](const Mount& mount) { return mount.target == top; };
   const bool is_mount = std::ranges::any_of(mounts_.cluster, is_top) || std::ranges::any_of(mounts_.job, is_top);
   if (!options_.user || (!is_mount && top != jobs_root(state_.order, folders_))) return;
+  if (state_.order.path_segment.empty()) return;  // The mount itself is never given away.
   UniqueFd at(::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const auto is_roots = [&] {
     struct stat status{};
@@ -55,7 +55,7 @@ void NodeRun::make_folder_below_prefix(const std::string& prefix) const {
     made = ::mkdirat(at.get(), part.c_str(), 0755) == 0;
     at = UniqueFd(::openat(at.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   }
-  // Where it was there before, another node may have made it and not come to this yet; it is the same for both.
+  // If it was there before and is still root's, another node of the job has made it, and is about to do the same.
   if (!made && !is_roots()) return;
   if (at) [[maybe_unused]]
     const int ignored = ::fchown(at.get(), options_.user->id.user, options_.user->id.group);
