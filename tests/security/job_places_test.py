@@ -78,7 +78,7 @@ def test_a_log_folder_that_the_preparation_replaces_by_a_link_is_not_written_thr
         job["secrets"] = [{"name": "TOKEN", "value": "hunter2-hunter2"}]
     said = ends(pool, job)
     assert "failed" in said
-    assert "ermission denied" in said
+    assert "cannot write" in said  # The reason depends on when the link appears: no such file, or permission denied.
 
 
 def test_a_folder_of_a_mount_that_only_root_may_change_still_takes_the_jobs_files(pool: JobServer) -> None:
