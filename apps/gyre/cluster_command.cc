@@ -211,7 +211,7 @@ Path path_of(const ClusterOptions& options, const Environment& environment) {
 }
 
 void add_create(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("create", "Make a cluster");
+  CLI::App* verb = group.app().add_subcommand("create", "Make a cluster (administrators)");
   auto options = add_named(*verb);
   verb->add_option("-f,--file", options->file, "cluster.json, or a file of YAML; - is stdin")->type_name("FILE");
   options->scale.add_options(*verb);
@@ -268,7 +268,7 @@ void add_list_and_show(VerbGroup& group) {
 }
 
 void add_resize(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("resize", "Change the number of a cluster's nodes");
+  CLI::App* verb = group.app().add_subcommand("resize", "Change the number of a cluster's nodes (administrators)");
   auto options = add_named(*verb);
   options->scale.add_options(*verb);
   verb->footer(
@@ -285,7 +285,8 @@ void add_resize(VerbGroup& group) {
 }
 
 void add_delete(VerbGroup& group) {
-  CLI::App* verb = group.app().add_subcommand("delete", "Delete a cluster; the records of its finished jobs stay");
+  CLI::App* verb =
+      group.app().add_subcommand("delete", "Delete a cluster; the records of its finished jobs stay (administrators)");
   auto options = add_named(*verb, Remote::kWorkspace);
   verb->add_flag("-y,--yes", options->yes, "Do not ask for confirmation");
   verb->add_flag("--no-wait", options->no_wait, "Do not wait until it is deleted");

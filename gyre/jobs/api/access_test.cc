@@ -94,6 +94,23 @@ TEST_F(Access, users_and_workspaces_are_made_by_administrators_alone) {
   EXPECT_EQ(ask(root, Method::kDelete, "/users/eve").status, 204);
 }
 
+TEST_F(Access, clusters_are_made_changed_and_deleted_by_administrators_alone) {
+  const std::string path = "/workspaces/w/clusters/c";
+  const std::string scale = R"({"properties": {"scaleSettings": {"manual": {"targetNodeCount": 3}}}})";
+  EXPECT_EQ(as_ada(Method::kPut, path, kClusterFile).status, 403);
+  EXPECT_EQ(as_root(Method::kPut, path, kClusterFile).status, 201);
+  for (const auto& [method, body] : {std::pair(Method::kPatch, scale), std::pair(Method::kDelete, std::string())}) {
+    const Answer refused = as_ada(method, path, body);
+    EXPECT_EQ(refused.status, 403) << method_name(method);
+    EXPECT_EQ(code_of(refused), "NotAdministrator");
+    EXPECT_NE(refused.body.find("only administrators make, change and delete clusters"), std::string::npos);
+  }
+  EXPECT_EQ(as_ada(Method::kGet, path).status, 200);
+  EXPECT_EQ(as_ada(Method::kPut, kJob, kJobFile).status, 201);
+  EXPECT_EQ(as_root(Method::kPatch, path, scale).status, 200);
+  EXPECT_EQ(as_root(Method::kDelete, path).status, 202);
+}
+
 TEST_F(Access, a_job_cannot_use_a_cluster_of_a_workspace_that_its_sender_may_not_use) {
   std::string job = kJobFile;
   job.replace(job.find("\"c\""), 3, "\"/workspaces/other/clusters/c\"");

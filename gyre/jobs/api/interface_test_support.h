@@ -72,6 +72,10 @@ class InterfaceTest : public testing::Test {
     net::http::Client ada = client("ada-token");
     return ask(ada, method, target, std::move(body), std::move(headers));
   }
+  Answer as_root(Method method, const std::string& target, std::string body = {}) {
+    net::http::Client root = client("root-token");
+    return ask(root, method, target, std::move(body));
+  }
   static std::string code_of(const Answer& answer) {
     const auto body = nlohmann::json::parse(answer.body, nullptr, false);
     return body.is_object() && body.contains("error") ? body["error"]["code"].get<std::string>() : "";

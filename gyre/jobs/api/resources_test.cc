@@ -96,21 +96,21 @@ TEST_F(Resources, a_cluster_is_named_by_itself_or_by_any_form_of_its_id) {
 
 TEST_F(Resources, a_cluster_comes_back_and_changes_its_scale_alone) {
   const std::string path = "/workspaces/w/clusters/c";
-  EXPECT_EQ(as_ada(Method::kPut, path, kClusterFile).status, 201);
+  EXPECT_EQ(as_root(Method::kPut, path, kClusterFile).status, 201);
   const json cluster = json::parse(as_ada(Method::kGet, path).body);
   EXPECT_EQ(cluster["properties"]["vmSize"], "STANDARD_D1");
   EXPECT_EQ(cluster["properties"]["allocationState"], "steady");
   EXPECT_EQ(cluster["properties"]["nodeStateCounts"]["idleNodeCount"], 0);
   const std::string scale = R"({"properties": {"scaleSettings":
       {"manual": {"targetNodeCount": "5", "nodeDeallocationOption": "WaitForJobCompletion"}}}})";
-  EXPECT_EQ(as_ada(Method::kPatch, path, scale).status, 200);
+  EXPECT_EQ(as_root(Method::kPatch, path, scale).status, 200);
   EXPECT_EQ(std::get<spec::ManualScale>(service_->last_scale()),
             (spec::ManualScale{5, spec::NodeDeallocationOption::kWaitForJobCompletion}));
   for (const char* wrong :
        {"{}", R"({"properties": {}})", R"({"properties": {"vmSize": "x"}})",
         R"({"properties": {"scaleSettings": {"manual": {"targetNodeCount": -1}}}})",
         R"({"properties": {"scaleSettings": {"manual": {"targetNodeCount": 1}}, "vmSize": "x"}})", "[]"}) {
-    EXPECT_EQ(as_ada(Method::kPatch, path, wrong).status, 400) << wrong;
+    EXPECT_EQ(as_root(Method::kPatch, path, wrong).status, 400) << wrong;
   }
 }
 

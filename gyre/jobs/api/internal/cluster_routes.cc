@@ -49,24 +49,25 @@ void add_cluster_routes(Router& router, const Interface& interface) {
   add_in_workspace(router, interface, Method::kGet, cluster, [service](Request& request, const User&) {
     return answer(200, to_json(service->cluster(cluster_in(request))));
   });
-  add_in_workspace(
+  add_in_workspace_for_administrators(
       router, interface, Method::kPut, cluster,
       [service](Request& request, const User&) { return put_cluster(*service, request); },
       [](Route& route) {
         route.body_bytes = spec::kMostFileBytes;
         route.query = {"strict"};
       });
-  add_in_workspace(
+  add_in_workspace_for_administrators(
       router, interface, Method::kPatch, cluster,
       [service](Request& request, const User&) {
         const ClusterName name = cluster_in(request);
         return answer(200, to_json(service->scale_cluster(name, scale_in(request))));
       },
       [](Route& route) { route.body_bytes = kMostPatchBytes; });
-  add_in_workspace(router, interface, Method::kDelete, cluster, [service](Request& request, const User&) {
-    service->delete_cluster(cluster_in(request));
-    return Response{.status = 202};
-  });
+  add_in_workspace_for_administrators(router, interface, Method::kDelete, cluster,
+                                      [service](Request& request, const User&) {
+                                        service->delete_cluster(cluster_in(request));
+                                        return Response{.status = 202};
+                                      });
   add_in_workspace(router, interface, Method::kGet, cluster + "/nodes", [service](Request& request, const User&) {
     return page_answer(request, Page<Node>{service->nodes(cluster_in(request)), {}});
   });

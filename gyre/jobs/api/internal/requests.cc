@@ -36,6 +36,14 @@ bool nests_too_deep(std::string_view text) {
   return false;
 }
 
+/// Lets administrators through.
+SenderHandler for_administrators(const SenderHandler& handler, const std::string& refusal) {
+  return [handler, refusal](Request& request, const User& sender) {
+    if (!sender.is_administrator) throw HttpError(403, "NotAdministrator", refusal);
+    return handler(request, sender);
+  };
+}
+
 Response with_answers_for_errors(const SenderHandler& handler, Request& request, const User& sender) {
   try {
     return handler(request, sender);
@@ -62,15 +70,7 @@ void add(Router& router, const Interface&, Method method, const std::string& pat
 
 void add_for_administrators(Router& router, const Interface& interface, Method method, const std::string& pattern,
                             const SenderHandler& handler, const std::function<void(Route&)>& options) {
-  add(
-      router, interface, method, pattern,
-      [handler](Request& request, const User& sender) {
-        if (!sender.is_administrator) {
-          throw HttpError(403, "NotAdministrator", "only administrators may do this");
-        }
-        return handler(request, sender);
-      },
-      options);
+  add(router, interface, method, pattern, for_administrators(handler, "only administrators may do this"), options);
 }
 
 void add_in_workspace(Router& router, const Interface& interface, Method method, const std::string& pattern,
@@ -86,6 +86,17 @@ void add_in_workspace(Router& router, const Interface& interface, Method method,
         return handler(request, sender);
       },
       options);
+}
+
+void add_in_workspace_for_administrators(Router& router, const Interface& interface, Method method,
+                                         const std::string& pattern, const SenderHandler& handler,
+                                         const std::function<void(Route&)>& options) {
+  add_in_workspace(router, interface, method, pattern,
+                   for_administrators(handler,
+                                      "only administrators make, change and delete clusters, because a cluster names "
+                                      "directories to mount, a setup task and options of its driver; owners of a "
+                                      "workspace submit jobs to the clusters that it has"),
+                   options);
 }
 
 HttpError workspace_not_found(JobService& service, const User& sender, const std::string& workspace) {

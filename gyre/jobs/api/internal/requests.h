@@ -44,6 +44,11 @@ void add_for_administrators(Router& router, const Interface& interface, Method m
 void add_in_workspace(Router& router, const Interface& interface, Method method, const std::string& pattern,
                       const SenderHandler& handler, const std::function<void(Route&)>& options = {});
 
+/// For administrators, in a workspace: its owners get 403, everybody else the 404 of one that does not exist.
+void add_in_workspace_for_administrators(Router& router, const Interface& interface, Method method,
+                                         const std::string& pattern, const SenderHandler& handler,
+                                         const std::function<void(Route&)>& options = {});
+
 /// A similar name is suggested, of a workspace that the sender may use.
 HttpError workspace_not_found(JobService& service, const User& sender, const std::string& workspace);
 /// The answer that a service's error is.
