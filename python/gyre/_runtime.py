@@ -46,7 +46,7 @@ class Runtime:
         self._joins = 0
         self._subsets: weakref.WeakSet[Runtime] = weakref.WeakSet()
         self.unfinished = Unfinished()
-        self.process_sets: dict[int, Any] = {}  # Kept by gyre.torch.process_sets, by number;
+        self.process_sets: dict[int, Any] = {}  # Kept by gyre._job.process_sets, by number;
         self.sets_made = 0  # counted from 1.
         self._whole = whole
         # Of the live optimizers, including those of subsets: a parameter is exchanged by at most one of them.
@@ -218,7 +218,7 @@ def current() -> Runtime:
         raise _fork_error(_default.forked_from)
     runtime = _default.runtime
     if runtime is None:
-        raise ShutDownError("Gyre has not been initialized in this process; call gyre.torch.init() first.")
+        raise ShutDownError("Gyre has not been initialized in this process; call init() first.")
     return runtime
 
 

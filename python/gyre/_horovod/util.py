@@ -1,5 +1,5 @@
 """horovod.common.util: queries about what was built, and small helpers that scripts use. Answers about other libraries
-are truthful, as those of gyre.torch.introspection."""
+are truthful, as those of gyre._job.introspection."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """False: see gyre.torch.introspection, as for all of these."""
+    """False: see gyre._job.introspection, as for all of these."""
     return _built("MPI", verbose)
 
 

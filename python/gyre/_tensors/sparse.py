@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from gyre._operations import SUM, Kind, Reduction
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense, memory_of, tensor_over
-from gyre._tensors.requests import SUM, Kind, Reduction, make_request
+from gyre._tensors.requests import make_request
 from gyre.core import _core
 from gyre.errors import MismatchError
 

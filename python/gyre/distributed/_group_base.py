@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from gyre import _step_record
+from gyre._operations import Kind, Reduction
 from gyre._runtime import Runtime
-from gyre._tensors.requests import NOT_PEER_MAPPED, Kind, Reduction, make_request
+from gyre._tensors.requests import NOT_PEER_MAPPED, make_request
 from gyre._torch_private import backend_options, keep_out_of_graphs
 from gyre.core import _core
 from gyre.distributed import _lifetime, _requests

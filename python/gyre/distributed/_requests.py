@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.distributed import ReduceOp
 
+from gyre._operations import ReduceOperation, Reduction
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
-from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre._torch_private import premultiplier
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, UnsupportedError

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gyre._operations import Kind
 from gyre._runtime import refuse_second_import
 from gyre._tensors.memory import dense, memory_of
-from gyre._tensors.requests import Kind, make_request
+from gyre._tensors.requests import make_request
 from gyre.core import _core
 from gyre.distributed import _requests
 from gyre.distributed._barrier import monitored_barrier

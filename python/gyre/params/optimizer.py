@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 import torch
 
 import gyre.torch as hvd
+from gyre._operations import ReduceOperation
 from gyre._runtime import current
-from gyre._tensors.requests import ReduceOperation
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, UnsupportedError
 from gyre.params._memory import all_shared, shared

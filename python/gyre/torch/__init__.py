@@ -13,9 +13,35 @@ All failures are gyre.Error, a RuntimeError.
 
 from __future__ import annotations
 
-from gyre._runtime import current as _current
+from gyre._job.initialization import init
+from gyre._job.introspection import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from gyre._job.joining import join
+from gyre._job.place import (
+    cross_rank,
+    cross_size,
+    is_homogeneous,
+    local_rank,
+    local_size,
+    rank,
+    size,
+    start_timeline,
+    statistics,
+    stop_timeline,
+)
+from gyre._job.process_set_registry import add_process_set, process_set_by_id, remove_process_set
+from gyre._job.process_sets import ProcessSet, global_process_set
 from gyre._runtime import is_initialized, shutdown
-from gyre.core import _core
 from gyre.errors import Error
 from gyre.torch.amp import GradScaler
 from gyre.torch.asynchronous import (
@@ -42,23 +68,7 @@ from gyre.torch.asynchronous import (
 from gyre.torch.batch_norm import SyncBatchNorm
 from gyre.torch.compression import Compression, Compressor
 from gyre.torch.handle import Handle, poll, synchronize
-from gyre.torch.initialization import init
-from gyre.torch.introspection import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
-from gyre.torch.joining import join
 from gyre.torch.optimizer import DistributedOptimizer
-from gyre.torch.process_set_registry import add_process_set, process_set_by_id, remove_process_set
-from gyre.torch.process_sets import ProcessSet, global_process_set
 from gyre.torch.state import (
     allgather_object,
     broadcast_object,
@@ -159,56 +169,3 @@ __all__ = [
 
 #: The exception that scripts written for Horovod catch.
 HorovodInternalError = Error
-
-
-def rank() -> int:
-    """This process's number, from 0 to size() - 1. Like all of these: ShutDownError before init()."""
-    return _current().place["rank"]
-
-
-def size() -> int:
-    """How many ranks the job has."""
-    return _current().place["size"]
-
-
-def local_rank() -> int:
-    """This process's number among the ranks of its host."""
-    return _current().place["local_rank"]
-
-
-def local_size() -> int:
-    """How many ranks this host has."""
-    return _current().place["local_size"]
-
-
-def cross_rank() -> int:
-    """The number of this host among the hosts that have a rank with this local_rank()."""
-    return _current().place["cross_rank"]
-
-
-def cross_size() -> int:
-    """How many hosts have a rank with this local_rank()."""
-    return _current().place["cross_size"]
-
-
-def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
-    return _current().place["is_homogeneous"]
-
-
-def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """From now on rank 0 writes a Chrome trace of all operations to the file. `mark_cycles`: also marks the moments
-    at which the ranks have agreed on what comes next."""
-    _current().core.start_timeline(file_path, mark_cycles)
-
-
-def statistics() -> _core.Statistics:
-    """This rank's counters since init(): per lane bytes, waits and work; per optimizer when each bucket was ready
-    and exchanged in the last step, and how much of the exchange was hidden behind backward. An optimizer appears
-    among the plans from the end of its first step. Times in seconds; the keys are those of gyre/engine/statistics.h."""
-    return _current().core.statistics()
-
-
-def stop_timeline() -> None:
-    """Completes the file that start_timeline() began."""
-    _current().core.stop_timeline()

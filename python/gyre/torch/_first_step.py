@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import torch
 
+from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._program_position import stacklevel_of_program
 from gyre._runtime import Runtime, current
 from gyre._tensors.memory import dense, memory_of
-from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError, MismatchError
 from gyre.torch._submissions import allreduce_submission, gathering_submission, submit_one

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from gyre._operations import Kind, ReduceOperation
 from gyre._runtime import Runtime
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense
-from gyre._tensors.requests import Kind, ReduceOperation
 from gyre.core import _core
 from gyre.torch._submissions import OneTimeName, copy_back
 from gyre.torch.handle import Handle, TensorHandle

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from gyre._operations import ReduceOperation, Reduction
 from gyre._runtime import Runtime
-from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre.torch._submissions import OneTimeName, allreduce_submission, run_one
 from gyre.torch.sparse import sparse_allreduce
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from gyre._operations import SUM, Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.memory import dense, tensor_over
-from gyre._tensors.requests import SUM, Kind, ReduceOperation, Reduction, make_request
+from gyre._tensors.requests import make_request
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
 from gyre.torch.handle import Handle

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from gyre._operations import Kind, Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, dense, memory_of
-from gyre._tensors.requests import Kind, Reduction
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
 from gyre.torch._submissions import Batch, OneTimeName, describe, gathering_submission

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from gyre._tensors.requests import ReduceOperation
+from gyre._job.process_sets import ProcessSet, runtime_of
+from gyre._operations import ReduceOperation
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._first_step import FirstStep, Replica
 from gyre.torch.asynchronous import grouped_allreduce_async
 from gyre.torch.compression import Compressor
-from gyre.torch.process_sets import ProcessSet, runtime_of
 
 
 class AdasumMixin(torch.optim.Optimizer):

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 
 import torch
 
+from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
+from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.memory import check_in_place, check_tensor
-from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre.core import _core
 from gyre.errors import InvalidArgumentError
 from gyre.torch._immediate import is_plain, submit_allreduce
@@ -37,7 +38,6 @@ from gyre.torch._submissions import (
 )
 from gyre.torch.adaptive_sum import adasum
 from gyre.torch.handle import Handle
-from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 from gyre.torch.sparse import sparse_allreduce
 
 Average = ReduceOperation.AVERAGE

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from gyre._tensors.requests import ReduceOperation
+from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
+from gyre._operations import ReduceOperation
 from gyre._torch_private import BatchNorm
 from gyre.errors import InvalidArgumentError
 from gyre.torch.asynchronous import allgather_async, allreduce_async
-from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
 
 
 class SyncBatchNorm(BatchNorm):

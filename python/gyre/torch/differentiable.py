@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
+from gyre._job.process_sets import ProcessSet, root_in, runtime_of
+from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._tensors.memory import check_tensor
-from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre.errors import UnsupportedError
 from gyre.torch import asynchronous
 from gyre.torch._submissions import describe
-from gyre.torch.process_sets import ProcessSet, root_in, runtime_of
 
 _LINEAR = (ReduceOperation.SUM, ReduceOperation.AVERAGE)
 _AVERAGE = Reduction(ReduceOperation.AVERAGE)

@@ -10,9 +10,10 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
+from gyre._operations import ReduceOperation, Reduction
 from gyre._program_position import stacklevel_of_program
 from gyre._runtime import Runtime, current
-from gyre._tensors.requests import ReduceOperation, Reduction
 from gyre._torch_private import check_scaler_has_asked
 from gyre.errors import CallOrderError, InvalidArgumentError
 from gyre.torch._exchange import GradientExchange, retire_exchanges
@@ -22,7 +23,6 @@ from gyre.torch._wrapping import wrap
 from gyre.torch.adasum_optimizer import AdasumMixin
 from gyre.torch.asynchronous import allreduce_async
 from gyre.torch.compression import Compression, Compressor, wire_format_of
-from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=torch.optim.Optimizer)
 Closure = Callable[[], Any]

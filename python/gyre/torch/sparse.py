@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.memory import check_tensor
-from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre._tensors.sparse import SparseSum
 from gyre._torch_private import parts_of_sparse
 from gyre.errors import InvalidArgumentError, UnsupportedError

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
+from gyre._operations import Kind
 from gyre._runtime import Runtime
 from gyre._tensors.memory import check_tensor
-from gyre._tensors.requests import Kind
 from gyre.errors import CorruptDataError, Error, InvalidArgumentError, MismatchError
 from gyre.torch import _plain_data
 from gyre.torch._submissions import Batch, OneTimeName, broadcast_submission, describe, gathering_submission, submit_one
-from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 
 NamedTensors = Mapping[str, Any] | Iterable[tuple[str, torch.Tensor] | torch.Tensor]
 

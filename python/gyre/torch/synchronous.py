@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
+from gyre._operations import Kind, ReduceOperation, Reduction
 from gyre._runtime import current
 from gyre._tensors.memory import check_in_place, check_tensor
-from gyre._tensors.requests import Kind, ReduceOperation, Reduction
 from gyre.torch import differentiable
 from gyre.torch._immediate import is_plain, run_allreduce, run_barrier, run_broadcast
 from gyre.torch._submissions import allreduce_submission, describe, resolve_operation, run_one
@@ -28,7 +29,6 @@ from gyre.torch.asynchronous import (
     reducescatter_async,
 )
 from gyre.torch.compression import Compression, Compressor
-from gyre.torch.process_sets import ProcessSet, global_process_set, root_in, runtime_of
 from gyre.torch.sparse import sparse_allreduce
 
 

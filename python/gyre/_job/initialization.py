@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gyre import _runtime
+from gyre._job.horovod_environment import warn_of_ignored
+from gyre._job.process_set_registry import add_process_set
+from gyre._job.process_sets import ProcessSet
 from gyre.errors import InvalidArgumentError, UnsupportedError
-from gyre.torch._horovod_environment import warn_of_ignored
-from gyre.torch.process_set_registry import add_process_set
-from gyre.torch.process_sets import ProcessSet
 
 
 def init(comm: Any = None, process_sets: str | Sequence[ProcessSet] | None = None) -> None:

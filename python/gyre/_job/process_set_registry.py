@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
+from gyre._job.arrays import barrier, gather_bytes
+from gyre._job.process_sets import GLOBAL_ID, ProcessSet, global_process_set
 from gyre._runtime import Runtime, current
 from gyre.errors import InvalidArgumentError, MismatchError
-from gyre.torch.process_sets import GLOBAL_ID, ProcessSet, global_process_set
-from gyre.torch.state import allgather_object
-from gyre.torch.synchronous import barrier
 
 # The number range of process sets' engines; see Runtime.subset.
 _FIRST_SUBSET = 1 << 24
@@ -23,7 +23,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     runtime = current()
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     problem = _problem_of(made, runtime)
-    everywhere = allgather_object({"ranks": made.ranks, "problem": problem}, name="process_set")
+    description = json.dumps({"ranks": made.ranks, "problem": problem}).encode()
+    everywhere = [json.loads(content) for content in gather_bytes(runtime, description, "process_set")]
     for rank, other in enumerate(everywhere):
         if other["ranks"] != everywhere[0]["ranks"]:
             raise MismatchError(
@@ -66,14 +67,14 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         raise InvalidArgumentError(f"expected a ProcessSet, got {type(process_set).__name__}")
     if process_set is global_process_set or process_set.process_set_id is None:
         return False
-    barrier()  # Operations that others have begun in the set have ended, if they have waited for them.
     runtime = current()
+    barrier(runtime)  # Operations that others have begun in the set have ended, if they have waited for them.
     runtime.process_sets.pop(process_set._id or GLOBAL_ID, None)
     part = process_set._runtime
     process_set.forget()
     if part is not None:
         part.shutdown()
-    barrier()
+    barrier(runtime)
     return True
 
 

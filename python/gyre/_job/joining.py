@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gyre.torch.process_sets import ProcessSet, global_process_set, runtime_of
+from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 
 
 def join(
