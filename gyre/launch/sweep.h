@@ -11,6 +11,9 @@
 
 namespace gyre::launch {
 
+/// What the process is called that outlives a killed launcher to kill its ranks.
+inline constexpr char kGuardianName[] = "job-guardian";
+
 /// Kills (SIGKILL) every process of this user whose environment has the entry `marker` ("NAME=VALUE"), and waits until
 /// they are gone or the deadline has passed. Finds what left its process group or session (setsid, daemons) and was
 /// adopted by others, and what is inside exec while it looks. Leaves those alone that have one of the entries `spared`.

@@ -24,10 +24,6 @@ struct JobUser {
 /// Error(kInvalidArgument) when there is no such user, or it is root.
 JobUser find_job_user(const std::string& name);
 
-/// For a node that counts as lost and whose agent is dead: kills all that runs of its attempt, and has the next agent
-/// know nothing of it. Blocks for some seconds at most.
-void abandon_attempt(const std::filesystem::path& node_root);
-
 struct NodeOptions {
   std::filesystem::path root;   ///< The node's own folder; absolute.
   std::string gyre_program;     ///< The program `gyre`; absolute.

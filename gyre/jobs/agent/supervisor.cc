@@ -19,8 +19,8 @@
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
+#include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/agent/mounts.h"
-#include "gyre/jobs/agent/node_job.h"
 
 namespace gyre::jobs::agent {
 

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gyre/jobs/agent/node_job.h"
 #include "gyre/jobs/service/internal/folder_rights.h"
 #include "gyre/jobs/service/service_test_support.h"
 

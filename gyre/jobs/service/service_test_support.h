@@ -12,8 +12,8 @@
 #include <memory>
 #include <string>
 
+#include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/agent/node_job.h"
 #include "gyre/jobs/api/errors.h"
 #include "gyre/jobs/drivers/test_support.h"
 #include "gyre/jobs/service/service.h"

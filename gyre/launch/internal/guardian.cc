@@ -31,7 +31,7 @@ using Message = std::int32_t;
 constexpr Message kStandDown = 0;
 constexpr Message kKillNow = -1;
 
-constexpr char kName[] = "job-guardian";
+constexpr const auto& kName = kGuardianName;
 
 /// What it holds open beside /dev/null.
 constexpr int kSocket = 3;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@ namespace gyre::jobs::agent::internal {
 constexpr const char* kAttemptVariable = "GYRE_JOB_ATTEMPT";
 /// The variable that names the node that started it.
 constexpr const char* kNodeVariable = "GYRE_JOB_NODE";
+
+/// What the `gyre launch` processes of a node are called, each by its socket.
+inline constexpr std::array kSets = {"setup", "prep", "ranks", "shell"};
 
 /// Names in /dev/shm that belong to the user that jobs run as.
 std::vector<std::string> shared_memory_of(const std::optional<JobUser>& user);

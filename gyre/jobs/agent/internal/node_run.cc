@@ -20,6 +20,7 @@
 #include "gyre/jobs/agent/internal/cleanliness.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
 #include "gyre/jobs/agent/internal/needs_root.h"
+#include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/spec/write.h"
 #include "gyre/net/endpoint.h"
 #include "gyre/net/socket.h"
@@ -31,7 +32,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr std::array kSets = {"setup", "prep", "ranks", "shell"};
 constexpr std::chrono::seconds kLongestCleanUp{20};
 constexpr std::chrono::seconds kLongestEnd{10};
 constexpr fs::perms kReadableByAll =
@@ -61,9 +61,9 @@ void end_set(const fs::path& socket) {
     const Deadline deadline = Deadline::after(kLongestEnd);
     while (!deadline.passed()) {
       const auto record = set.next(deadline, -1);
-      if (record && record->value("type", "") == "finished") break;
+      if (record && record->value("type", "") == "finished") return set.release(kLongestEnd);
     }
-    set.release(kLongestEnd);
+    kill_launch(socket);  // It does not answer: it may be stopped, and go on later.
   } catch (const Error&) {
     return;  // It has gone.
   }
@@ -328,15 +328,3 @@ void NodeRun::clean_up() {
 }
 
 }  // namespace gyre::jobs::agent::internal
-
-namespace gyre::jobs::agent {
-
-void abandon_attempt(const std::filesystem::path& node_root) {
-  const NodeFolders folders(node_root);
-  for (const char* name : internal::kSets) internal::end_set(folders.socket(name));
-  // Without its sockets the attempt would look like one that is yet to be started.
-  std::error_code ignored;
-  std::filesystem::rename(folders.current(), folders.abandoned(), ignored);
-}
-
-}  // namespace gyre::jobs::agent

@@ -22,9 +22,9 @@
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
 #include "gyre/jobs/agent/detached_program.h"
+#include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/agent/node_job.h"
 #include "gyre/jobs/drivers/internal/orders.h"
 
 namespace gyre::jobs::drivers::local {
@@ -35,15 +35,10 @@ namespace fs = std::filesystem;
 using agent::NodePlace;
 
 constexpr int kFirstAddress = 2;  // 127.0.0.1 is everybody's.
-
-/// Whether process `pid` is the agent that works in `root`.
-bool is_agent_of(int pid, const fs::path& root) {
-  if (!proc_has_our_numbers()) return false;
-  std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
-  std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::ranges::replace(words, '\0', '\n');
-  return words.find("\nagent\n") != std::string::npos && words.find("\n" + root.string() + "\n") != std::string::npos;
-}
+/// At what is left of a lost node.
+constexpr std::chrono::milliseconds kBetweenLooks{50};
+/// Until the job's events say what does not end.
+constexpr std::chrono::seconds kLongestQuietEnding{10};
 
 /// What a program has said at its end, for a sentence.
 std::string one_line(std::string text) {
@@ -173,6 +168,12 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
     fs::create_directories(options_.folder / "mounts");
     hub_->submit(order);
     for (const NodePlace& node : order.nodes) {
+      if (agent::is_marked_lost(node_folder(node.id), order.attempt)) {
+        // By a service before this one, which did not come to the end of it.
+        lose(node.id);
+        hub_->lose_node(node.id, "the service before this one had given it up");
+        continue;
+      }
       const auto [restarts, is_new] = restarts_.try_emplace(node.id, options_.agent_restart_pause);
       if (!is_new && !absent_.contains(node.id)) continue;  // It is connected.
       absent_.insert(node.id);
@@ -219,16 +220,60 @@ void LocalDriver::agent_ended(const std::string& node, const std::string& words)
   }
 }
 
-/// The node counts as lost: what is left of it must not run into the job's next attempt.
-void LocalDriver::end_node(const std::string& node) {
-  const fs::path root = node_folder(node);
-  std::ifstream lock(agent::NodeFolders(root).lock());
-  int pid = 0;
-  if (lock >> pid && pid > 1) {
-    const UniqueFd process = open_pidfd(pid);
-    if (process && is_agent_of(pid, root)) send_signal(process, SIGKILL);
+agent::LostAttempt LocalDriver::lost_attempt(const std::string& attempt, const std::string& node) const {
+  agent::LostAttempt lost{.attempt = attempt, .node_root = node_folder(node)};
+  if (const auto found = attempts_.find(attempt); found != attempts_.end()) {
+    for (const std::string& other : found->second) {
+      if (other != node && !lost_.contains(other)) lost.other_nodes.push_back(other);
+    }
   }
-  agent::abandon_attempt(root);
+  return lost;
+}
+
+/// The node counts as lost: what is left of it must not run into the job's next attempt.
+void LocalDriver::lose(const std::string& node) {
+  if (!lost_.insert(node).second) return;
+  Ending& ending = endings_[node];
+  ending.since = SteadyClock::now();
+  for (const auto& [attempt, nodes] : attempts_) {
+    if (std::ranges::find(nodes, node) == nodes.end()) continue;
+    ending.attempts.push_back(attempt);
+    agent::mark_lost(lost_attempt(attempt, node));
+  }
+  if (ending.attempts.empty()) ending.attempts.emplace_back();  // Its agent goes all the same.
+}
+
+void LocalDriver::go_on_ending() {
+  const auto now = SteadyClock::now();
+  const auto is_over = [&](const std::string& node, Ending& ending) {
+    if (now < ending.next_look) return false;
+    ending.next_look = now + kBetweenLooks;
+    std::vector<pid_t> left;
+    for (const std::string& attempt : ending.attempts) {
+      std::ranges::copy(agent::end_lost_attempt(lost_attempt(attempt, node)), std::back_inserter(left));
+    }
+    if (left.empty()) return true;
+    if (ending.noted || now - ending.since < kLongestQuietEnding) return false;
+    ending.noted = true;
+    for (const std::string& attempt : ending.attempts) {
+      notes_.push_back({Event::Kind::kNote, attempt, node,
+                        fmt::format("node {} is lost, and processes {} cannot be killed; the attempt ends, and the job "
+                                    "can start again, when they are gone",
+                                    node, fmt::join(left, ", ")),
+                        std::nullopt});
+    }
+    return false;
+  };
+  for (auto each = endings_.begin(); each != endings_.end();) {
+    each = is_over(each->first, each->second) ? endings_.erase(each) : std::next(each);
+  }
+}
+
+/// Whether nothing of it runs on the nodes that it has lost.
+bool LocalDriver::has_ended(const std::string& attempt) const {
+  return std::ranges::none_of(endings_, [&](const auto& ending) {
+    return std::ranges::find(ending.second.attempts, attempt) != ending.second.attempts.end();
+  });
 }
 
 bool LocalDriver::in_use(const std::string& node) const {
@@ -236,20 +281,25 @@ bool LocalDriver::in_use(const std::string& node) const {
       attempts_, [&](const auto& attempt) { return std::ranges::find(attempt.second, node) != attempt.second.end(); });
 }
 
+bool LocalDriver::may_start_agent(const std::string& node) const {
+  return in_use(node) && !lost_.contains(node) && !restarts_.at(node).exhausted();
+}
+
 /// Also one that was killed before it had come to the hub, and left no trace there.
 void LocalDriver::ensure_absent_agents() {
   for (const std::string& node : absent_) {
-    const internal::Restarts& restarts = restarts_.at(node);
-    if (in_use(node) && !restarts.exhausted() && restarts.is_due(SteadyClock::now())) ensure_agent(node);
+    if (may_start_agent(node) && restarts_.at(node).is_due(SteadyClock::now())) ensure_agent(node);
   }
 }
 
 Deadline LocalDriver::next_start(Deadline deadline) const {
   auto next = deadline.when();
   for (const std::string& node : absent_) {
-    const internal::Restarts& restarts = restarts_.at(node);
-    if (in_use(node) && !restarts.exhausted()) next = std::min(next.value_or(restarts.next()), restarts.next());
+    if (!may_start_agent(node)) continue;
+    const auto start = restarts_.at(node).next();
+    next = std::min(next.value_or(start), start);
   }
+  for (const auto& [node, ending] : endings_) next = std::min(next.value_or(ending.next_look), ending.next_look);
   if (!next) return Deadline::never();
   return Deadline::after(std::chrono::ceil<std::chrono::milliseconds>(*next - SteadyClock::now()));
 }
@@ -269,12 +319,16 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
         agent_ended(event.node, "");
       }
       if (event.kind == Event::Kind::kAgentGone && released_.contains(event.node)) forget_node(event.node);
-      if (event.kind == Event::Kind::kNodeLost) end_node(event.node);
-      told.push_back(std::move(event));
+      if (event.kind == Event::Kind::kNodeLost) lose(event.node);
+      (event.kind == Event::Kind::kEnded ? held_ : told).push_back(std::move(event));
     }
+    go_on_ending();
     ensure_absent_agents();
     forget_released();
     std::ranges::move(std::exchange(notes_, {}), std::back_inserter(told));
+    const auto over = std::ranges::stable_partition(held_, [&](const Event& end) { return !has_ended(end.attempt); });
+    std::ranges::move(over, std::back_inserter(told));
+    held_.erase(over.begin(), over.end());
   } while (told.empty() && !deadline.passed());
   return told;
 }
@@ -282,7 +336,7 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
 bool LocalDriver::has_agent(const std::string& node) const {
   int pid = 0;
   std::ifstream(agent::NodeFolders(node_folder(node)).lock()) >> pid;
-  return pid > 1 && is_agent_of(pid, node_folder(node));
+  return pid > 1 && agent::is_agent_of(pid, node_folder(node));
 }
 
 void LocalDriver::release(const std::string& node) {
@@ -315,6 +369,7 @@ void LocalDriver::forget_node(const std::string& node) {
   released_.erase(node);
   restarts_.erase(node);
   absent_.erase(node);
+  lost_.erase(node);
   places_.erase(node);
   try {
     agent::remove_node(node_folder(node));

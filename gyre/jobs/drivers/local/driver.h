@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gyre/jobs/agent/hub.h"
+#include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/drivers/driver.h"
 #include "gyre/jobs/drivers/driver_settings.h"
 #include "gyre/jobs/drivers/local/internal/restarts.h"
@@ -28,7 +29,8 @@ std::vector<agent::NodePlace> local_nodes(int count);
 
 /// Virtual nodes on this machine. Each has an address of its own, a folder of its own below `folder`/nodes, and an
 /// agent, which is started when the node's first attempt comes, and started again when it is killed; more and more
-/// slowly, and not for ever, where it dies at once.
+/// slowly, and not for ever, where it dies at once. An attempt that has lost a node ends when all that ran of it there
+/// has been killed.
 class LocalDriver final : public Driver {
  public:
   /// Error(kInvalidArgument | kIo). One driver at a time in a folder: the caller sees to that.
@@ -67,10 +69,22 @@ class LocalDriver final : public Driver {
   /// Until an absent agent is to be started; `deadline` where that is earlier, or none is.
   Deadline next_start(Deadline deadline) const;
   bool in_use(const std::string& node) const;
-  void end_node(const std::string& node);
+  bool may_start_agent(const std::string& node) const;
+  agent::LostAttempt lost_attempt(const std::string& attempt, const std::string& node) const;
+  void lose(const std::string& node);
+  void go_on_ending();
+  bool has_ended(const std::string& attempt) const;
   bool has_agent(const std::string& node) const;
   void forget_node(const std::string& node);
   void forget_released();
+
+  /// Of what may still run on a lost node.
+  struct Ending {
+    std::vector<std::string> attempts;
+    SteadyClock::time_point since;
+    SteadyClock::time_point next_look;
+    bool noted = false;  // That it takes long.
+  };
 
   LocalOptions options_;
   net::JobKey key_;
@@ -80,6 +94,9 @@ class LocalDriver final : public Driver {
   std::set<std::string> absent_;                              // Those of them that are not connected.
   std::map<std::string, std::vector<std::string>> attempts_;  // The nodes of those whose end is not acknowledged.
   std::set<std::string> released_;                            // Whose agents are yet to go.
+  std::set<std::string> lost_;                                // Whose agents are not started again.
+  std::map<std::string, Ending> endings_;                     // Of those of them of which something may still run.
+  std::vector<Event> held_;                                   // Ends of attempts, until nothing of them runs.
   std::vector<Event> notes_;                                  // That watch() is yet to tell.
 };
 

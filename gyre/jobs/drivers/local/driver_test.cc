@@ -12,8 +12,8 @@
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
 #include "gyre/base/random.h"
+#include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/agent/node_folders.h"
-#include "gyre/jobs/agent/node_job.h"
 #include "gyre/jobs/drivers/driver_conformance.h"
 
 namespace gyre::jobs::drivers {
@@ -81,7 +81,25 @@ class LocalFixture {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Local, DriverConformance, LocalFixture);
 
-class LocalJobs : public DriverConformance<LocalFixture> {};
+class LocalJobs : public DriverConformance<LocalFixture> {
+ protected:
+  /// The processes that hold the ranks of the node's attempt.
+  std::vector<int> launches_of(const std::string& node) const {
+    const std::string specification = fixture_->node_folder(node) / "agent/ranks.sock.json";
+    std::vector<int> found;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      if (conformance::content_of(entry.path() / "cmdline").find(specification) == std::string::npos) continue;
+      found.push_back(std::stoi(entry.path().filename()));
+    }
+    return found;
+  }
+  static std::vector<int> children_of(int pid) {
+    std::vector<int> found;
+    std::istringstream text(conformance::content_of(fmt::format("/proc/{0}/task/{0}/children", pid)));
+    for (int child = 0; text >> child;) found.push_back(child);
+    return found;
+  }
+};
 
 // Four processes on each host of the list, over ssh, as the article's script does with mpirun.
 constexpr const char* kRunScript = R"(#!/bin/bash
@@ -248,17 +266,48 @@ TEST_F(LocalJobs, a_killed_launcher_is_an_internal_error) {
   const WorkOrder order = this->order("unheld", 1, this->line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
   driver().submit(order);
   EXPECT_TRUE(wait_until([&] { return exists("runs"); }));
-  const std::string socket = fixture_->node_folder("node-0") / "agent/ranks.sock.json";
-  int killed = 0;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    if (conformance::content_of(entry.path() / "cmdline").find(socket) == std::string::npos) continue;
-    ::kill(std::stoi(entry.path().filename()), SIGKILL);
-    ++killed;
-  }
-  EXPECT_GE(killed, 1);
+  const std::vector<int> launches = launches_of("node-0");
+  EXPECT_EQ(launches.size(), 1U);
+  for (const int pid : launches) ::kill(pid, SIGKILL);
   const auto result = wait_for_end(order.attempt);
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code, "InternalError");
+  expect_nothing_left(order);
+}
+
+// It ended after 20 s as if nothing ran, and the job ran a second time beside the first.
+TEST_F(LocalJobs, an_attempt_whose_node_was_stopped_ends_only_when_nothing_of_it_can_go_on) {
+  const WorkOrder order = this->order("stopped", 1, this->line("touch $AZ_BATCHAI_MOUNT_ROOT/share/runs; sleep 1000"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return exists("runs"); }));
+  const std::vector<int> launches = launches_of("node-0");
+  ASSERT_EQ(launches.size(), 1U);
+  std::vector<int> stopped = children_of(launches[0]);  // The ranks, and the guardian that outlives their launcher.
+  EXPECT_GE(stopped.size(), 2U);
+  stopped.push_back(launches[0]);
+  for (const int pid : stopped) ::kill(pid, SIGSTOP);
+  fixture_->lose_node("node-0");
+  const auto result = wait_for_end(order.attempt);
+  EXPECT_THAT(fixture_->processes_of(order.attempt), testing::IsEmpty());
+  EXPECT_THAT(launches_of("node-0"), testing::IsEmpty());
+  for (const int pid : stopped) ::kill(pid, SIGKILL);
+  EXPECT_THAT(result.lost, testing::ElementsAre("node-0"));
+}
+
+// Between the loss of a node and the record of the attempt's end a service may be killed; the next one must not begin
+// the same attempt on that node again.
+TEST_F(LocalJobs, a_service_that_starts_again_does_not_begin_an_attempt_on_a_node_that_was_given_up) {
+  const WorkOrder order =
+      this->order("given-up", 1, this->line("echo ran >> $AZ_BATCHAI_MOUNT_ROOT/share/times; sleep 1000"));
+  driver().submit(order);
+  EXPECT_TRUE(wait_until([&] { return exists("times"); }));
+  fixture_->lose_node("node-0");
+  EXPECT_THAT(wait_for_end(order.attempt).lost, testing::ElementsAre("node-0"));
+  fixture_->restart();
+  heard_ = {};
+  driver().reattach({order});
+  EXPECT_THAT(wait_for_end(order.attempt).lost, testing::ElementsAre("node-0"));
+  EXPECT_EQ(conformance::content_of(share_ / "times"), "ran\n");
   expect_nothing_left(order);
 }
 

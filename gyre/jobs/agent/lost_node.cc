@@ -1,0 +1,198 @@
+#include "gyre/jobs/agent/lost_node.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <system_error>
+
+#include "gyre/base/bytes.h"
+#include "gyre/base/clock.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/process.h"
+#include "gyre/base/process_stat.h"
+#include "gyre/jobs/agent/internal/cleanliness.h"
+#include "gyre/jobs/agent/node_folders.h"
+#include "gyre/launch/sweep.h"
+
+namespace gyre::jobs::agent {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kLongestLook{1};
+constexpr std::chrono::seconds kLongestAbandonment{10};
+constexpr int kPauseMs = 10;
+
+struct Found {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  UniqueFd pidfd;
+};
+
+fs::path lost_mark(const fs::path& node_root) { return NodeFolders(node_root).agent() / "lost"; }
+
+/// The words of its command line, each with a line's end before and behind it.
+std::string words_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
+  std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::ranges::replace(words, '\0', '\n');
+  return "\n" + words + "\n";
+}
+
+bool has_word(const std::string& words, const std::string& word) {
+  return words.find("\n" + word + "\n") != std::string::npos;
+}
+
+/// Of processes that are there; the descriptor is taken before one is looked at, so that what is killed is what was
+/// looked at.
+std::vector<Found> processes_where(const std::function<bool(const Found&)>& fits) {
+  std::vector<Found> found;
+  if (!proc_has_our_numbers()) return found;
+  std::error_code failure;
+  for (fs::directory_iterator entry("/proc", failure), end; !failure && entry != end; entry.increment(failure)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    const auto [rest, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (status != std::errc() || rest != name.data() + name.size()) continue;
+    Found each{.pid = pid, .pidfd = open_pidfd(pid)};
+    const auto stat = each.pidfd ? read_process_stat(pid) : std::nullopt;
+    // One without memory has ended, and waits for its parent alone.
+    if (!stat || stat->memory_bytes == 0) continue;
+    each.parent = stat->parent;
+    if (fits(each)) found.push_back(std::move(each));
+  }
+  return found;
+}
+
+/// A guardian kills the process groups of the launcher that it has lost, and ends.
+bool is_guardian(pid_t pid) {
+  std::string name;
+  std::getline(std::ifstream(fmt::format("/proc/{}/comm", pid)), name);
+  return name == launch::kGuardianName;
+}
+
+void kill_all(const std::vector<Found>& found) {
+  const Deadline deadline = Deadline::after(kLongestLook);
+  for (const Found& each : found) send_signal(each.pidfd, is_guardian(each.pid) ? SIGCONT : SIGKILL);
+  for (const Found& each : found) {
+    pollfd ended{.fd = each.pidfd.get(), .events = POLLIN, .revents = 0};
+    ::poll(&ended, 1, deadline.poll_timeout_ms());
+  }
+}
+
+/// Those of `roots`, and all that descends from them.
+std::vector<Found> with_descendants(const std::vector<Found>& roots) {
+  std::map<pid_t, pid_t> parents;
+  processes_where([&](const Found& each) {
+    parents[each.pid] = each.parent;
+    return false;
+  });
+  const auto descends = [&](const Found& each) {
+    // A chain of parents is never longer than there are processes.
+    pid_t pid = each.pid;
+    for (std::size_t steps = 0; pid > 1 && steps <= parents.size(); ++steps) {
+      if (std::ranges::find(roots, pid, &Found::pid) != roots.end()) return true;
+      const auto parent = parents.find(pid);
+      if (parent == parents.end()) return false;
+      pid = parent->second;
+    }
+    return false;
+  };
+  return processes_where(descends);
+}
+
+/// Kills what fits and, where asked, what descends from it, until a look finds nothing that fits.
+std::vector<pid_t> kill_where(const std::function<bool(const Found&)>& fits, bool descendants) {
+  std::vector<pid_t> killed;
+  const Deadline deadline = Deadline::after(kLongestLook);
+  do {
+    std::vector<Found> found = processes_where(fits);
+    if (found.empty()) return killed;
+    if (descendants) found = with_descendants(found);
+    kill_all(found);
+    for (const Found& each : found) killed.push_back(each.pid);
+  } while (!deadline.passed());
+  return killed;
+}
+
+std::string attempt_in(const fs::path& file) {
+  std::ifstream stream(file);
+  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  return json.is_object() ? json.value(nlohmann::json::json_pointer("/order/attempt"), "") : "";
+}
+
+}  // namespace
+
+bool is_agent_of(pid_t pid, const fs::path& root) {
+  if (!proc_has_our_numbers()) return false;
+  const std::string words = words_of(pid);
+  return has_word(words, "agent") && has_word(words, root.string());
+}
+
+std::vector<pid_t> kill_launch(const fs::path& socket) {
+  const std::string specification = socket.string() + ".json";
+  return kill_where(
+      [&](const Found& each) {
+        const std::string words = words_of(each.pid);
+        return has_word(words, "launch") && has_word(words, specification);
+      },
+      true);
+}
+
+void mark_lost(const LostAttempt& lost) {
+  std::error_code failure;
+  fs::create_directories(lost_mark(lost.node_root).parent_path(), failure);
+  try {
+    write_file_atomically(lost_mark(lost.node_root), as_bytes(lost.attempt));
+  } catch (const Error&) {
+    return;  // A full disk must not keep alive what has to end.
+  }
+}
+
+bool is_marked_lost(const fs::path& node_root, const std::string& attempt) {
+  std::string marked;
+  std::getline(std::ifstream(lost_mark(node_root)), marked);
+  return marked == attempt;
+}
+
+std::vector<pid_t> end_lost_attempt(const LostAttempt& lost) {
+  const NodeFolders folders(lost.node_root);
+  std::vector<pid_t> found =
+      kill_where([&](const Found& each) { return is_agent_of(each.pid, lost.node_root); }, false);
+  for (const char* name : internal::kSets)
+    std::ranges::copy(kill_launch(folders.socket(name)), std::back_inserter(found));
+  std::vector<std::string> spared;
+  for (const std::string& node : lost.other_nodes)
+    spared.push_back(fmt::format("{}={}", internal::kNodeVariable, node));
+  if (!lost.attempt.empty()) {
+    const std::string marker = fmt::format("{}={}", internal::kAttemptVariable, lost.attempt);
+    std::ranges::copy(launch::kill_marked_processes(marker, Deadline::after(kLongestLook), spared),
+                      std::back_inserter(found));
+  }
+  if (!found.empty()) return found;
+  // Without its sockets the attempt would look like one that is yet to be started.
+  std::error_code ignored;
+  fs::rename(folders.current(), folders.abandoned(), ignored);
+  return found;
+}
+
+void abandon_attempt(const fs::path& node_root) {
+  const LostAttempt lost{.attempt = attempt_in(NodeFolders(node_root).current()), .node_root = node_root};
+  const Deadline deadline = Deadline::after(kLongestAbandonment);
+  while (!end_lost_attempt(lost).empty() && !deadline.passed()) ::poll(nullptr, 0, kPauseMs);
+}
+
+}  // namespace gyre::jobs::agent
