@@ -279,8 +279,8 @@ CheckpointFolder::CheckpointFolder(std::filesystem::path folder, std::size_t kee
   if (failure) throw system_error(fmt::format("cannot make the folder {}", folder_.string()), failure.value());
 }
 
-std::filesystem::path CheckpointFolder::path_of(std::uint64_t number) const {
-  return folder_ / fmt::format("{}{:012}{}", kPrefix, number, kSuffix);
+std::filesystem::path CheckpointFolder::path_in(const std::filesystem::path& folder, std::uint64_t number) {
+  return folder / fmt::format("{}{:012}{}", kPrefix, number, kSuffix);
 }
 
 std::map<std::uint64_t, std::filesystem::path> CheckpointFolder::files() const {

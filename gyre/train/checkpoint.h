@@ -70,7 +70,8 @@ class CheckpointFolder {
 
   /// The numbers of the checkpoints that are there, whole or not, ascending.
   std::vector<std::uint64_t> numbers() const;
-  std::filesystem::path path_of(std::uint64_t number) const;
+  std::filesystem::path path_of(std::uint64_t number) const { return path_in(folder_, number); }
+  static std::filesystem::path path_in(const std::filesystem::path& folder, std::uint64_t number);
 
  private:
   /// By number. Names of earlier versions have fewer digits.

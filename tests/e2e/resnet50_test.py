@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gyre.core import _core
 from safetensors.torch import load_file
 from torch import nn
 
@@ -226,3 +227,47 @@ if os.environ.get("GYRE_TEST_LONG"):  # ./dev test --long: two minutes on two id
         command = ["gyre", "run", "-n", "2", "--", *map(str, (*places, *recipe, "--target-accuracy", 0.9))]
         result = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("consistency", ["sync", "local:2"])
+def test_a_checkpoint_that_is_kept_is_one_from_which_the_run_can_go_on(
+    data: Path, tmp_path: Path, consistency: str
+) -> None:
+    """A rate of 1e12 leaves weights that are finite, from which the next forward pass makes values that are not."""
+    run = tmp_path / "run"
+    shared = ("--data-dir", data / "tfrecord", "--output-dir", run, *SMALL, "--batch-size", 8, "--warmup-epochs", 0)
+    shared = (*shared, "--checkpoint-steps", 1, "--consistency", consistency)
+    diverged = train(2, *shared, "--epochs", 2, "--lr", 1e12)
+    assert diverged.returncode == 1
+    broken = r"a value of layer1.0.downsample.1.running_var on rank \d is not finite in a forward pass after step 1 of"
+    advice = "No checkpoint has been written yet: start again with a lower learning rate"
+    assert re.search(rf"{broken} epoch 1. {advice}", diverged.stderr), diverged.stderr
+    assert not list((run / "checkpoints").glob("checkpoint-*"))
+    assert train(2, *shared, "--epochs", 1, "--lr", 0.01).returncode == 0
+    newest = checkpoint(run, 96)
+    later = train(2, *shared, "--epochs", 2, "--lr", 1e12, "--resume")
+    assert later.returncode == 1
+    assert re.search(rf"{broken} epoch 2. {newest} is from before: continue from it with --resume", later.stderr), (
+        later.stderr
+    )
+    again = train(2, *shared, "--epochs", 2, "--lr", 0.01, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert "resumed after epoch 1, step 6, samples 96" in again.stdout
+
+
+def test_a_checkpoint_from_which_no_run_can_go_on_is_named(data: Path, tmp_path: Path) -> None:
+    """Earlier versions have kept such ones, and recommended them."""
+    run = tmp_path / "run"
+    shared = ("--data-dir", data / "tfrecord", "--output-dir", run, *SMALL, "--batch-size", 8, "--warmup-epochs", 0)
+    assert train(1, *shared, "--epochs", 1).returncode == 0
+    metadata, tensors = _core.read_checkpoint(str(checkpoint(run, 96)))
+    large = [(*kept, scaled(values, 1e30) if kept[0].endswith("weight") else values) for *kept, values in tensors]
+    checkpoint(run, 96).write_bytes(_core.encode_checkpoint(metadata, large))
+    result = train(1, *shared, "--epochs", 2, "--resume")
+    assert result.returncode == 1
+    assert "the test loss on rank 0 is not finite after epoch 1 (step 12 of the run)" in result.stderr
+    assert f"{checkpoint(run, 96)}, from which the run continued, leads there at once: remove it" in result.stderr
+
+
+def scaled(values: bytes, factor: float) -> bytes:
+    return (torch.frombuffer(bytearray(values), dtype=torch.float32) * factor).numpy().tobytes()

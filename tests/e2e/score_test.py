@@ -149,6 +149,12 @@ def test_cifar10_scores_as_gyre_cifar10_did(data: Path, tmp_path: Path) -> None:
         ),
         (("score", "--model", "cut.safetensors", "--data", "."), 1, "cut.safetensors: the checkpoint is cut short"),
         (("export", "diverged.safetensors", "--out", "x"), 1, "'fc.bias' has values that are not finite"),
+        (("export", "large.safetensors", "--out", "x"), 1, "the network's answer to random input is not finite"),
+        (
+            ("score", "--model", "large.safetensors", "--data", "folder/validation", "--out", "x.csv"),
+            1,
+            "large.safetensors has no prediction for ",
+        ),
         (("score", "--model", "text.pt2", "--data", "."), 1, "text.pt2 is not a torch.export program"),
         (("score", "--model", "other", "--data", "."), 1, "there is no ResNet with {'depth': 51}"),
         (("score", "--model", "bytes", "--data", "."), 1, "model.json does not describe a network"),
@@ -175,9 +181,18 @@ def test_mistakes_get_one_sentence(
     metadata, tensors = _core.read_checkpoint(str(checkpoint))
     broken = [(n, k, s, b"\xff" * len(v) if n == "fc.bias" else v) for n, k, s, v in tensors]
     (folder / "diverged.safetensors").write_bytes(_core.encode_checkpoint(metadata, broken))
+    # Each weight is finite, and no answer is.
+    large = [(n, k, s, _times(v, 1e30) if n.endswith("weight") else v) for n, k, s, v in tensors]
+    (folder / "large.safetensors").write_bytes(_core.encode_checkpoint(metadata, large))
     done = subprocess.run(
         ["gyre", *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT
     )
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (folder / "x").exists()
+    assert not (folder / "x.csv").exists()
+
+
+def _times(values: bytes, factor: float) -> bytes:
+    return (torch.frombuffer(bytearray(values), dtype=torch.float32) * factor).numpy().tobytes()

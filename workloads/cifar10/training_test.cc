@@ -172,6 +172,29 @@ TEST_F(TrainingTest, weights_that_are_not_finite_are_not_saved_although_no_loss_
   EXPECT_TRUE(fs::is_empty(run.checkpoint_dir));
 }
 
+TEST_F(TrainingTest, weights_that_are_finite_and_too_large_to_compute_with_are_not_saved) {
+  // The next forward pass found it, behind a checkpoint from which no run could go on.
+  Options run = options("too large");
+  run.checkpoint_steps = 1;
+  run.keep_checkpoints = 1;
+  run.epochs = 1;
+  train(run);
+  run.resume = true;
+  run.epochs = 3;
+  run.learning_rate = 1e12;
+  try {
+    train(run);
+    FAIL() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(HasSubstr("the loss on rank 0 is not finite in a forward pass after step 1 of epoch 2"),
+                               HasSubstr("checkpoint-000000000120.safetensors is from before")));
+  }
+  run.learning_rate = 1e-3;
+  run.epochs = 2;
+  EXPECT_EQ(train(run).epochs, 2U);
+}
+
 TEST_F(TrainingTest, an_earlier_runs_checkpoints_are_not_overwritten_by_accident) {
   train(options("run"));
   try {

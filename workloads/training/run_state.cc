@@ -112,7 +112,9 @@ void RunState::start_or_resume(Progress& progress) {
   for (std::size_t i = 0; i < progress.size(); ++i) progress[i].second = values[i];
   exchange_.broadcast(state_);
   exchange_.broadcast(exchange_state_);
-  if (!leader && checkpoints_ && values.back() > 0) load_own(static_cast<std::uint64_t>(values.back()) - 1);
+  if (values.back() == 0) return;
+  newest_ = static_cast<std::uint64_t>(values.back()) - 1;
+  if (!leader && checkpoints_) load_own(*newest_);
 }
 
 void RunState::load_own(std::uint64_t number) {
@@ -217,8 +219,14 @@ train::Checkpoint RunState::checkpoint_of(const Progress& progress) const {
   return checkpoint;
 }
 
-void RunState::save(std::uint64_t number, const Progress& progress) const {
+void RunState::save(std::uint64_t number, const Progress& progress) {
   if (checkpoints_) checkpoints_->save(number, checkpoint_of(progress));
+  newest_ = number;
+}
+
+std::optional<std::filesystem::path> RunState::newest() const {
+  if (!newest_) return std::nullopt;
+  return train::CheckpointFolder::path_in(options_.checkpoints(), *newest_);
 }
 
 void RunState::keep_if_best(const Metric& metric, double value, const Progress& progress) const {

@@ -13,7 +13,6 @@
 #include "gyre/data/tensorboard.h"
 #include "gyre/train/checkpoint.h"
 #include "gyre/train/gradient_exchange.h"
-#include "workloads/training/divergence.h"
 #include "workloads/training/metric.h"
 
 namespace gyre::training {
@@ -77,15 +76,17 @@ class RunState {
   void start_or_resume(Progress& progress);
 
   /// Writes checkpoint `number`: on rank 0, and on the others where they keep their own.
-  void save(std::uint64_t number, const Progress& progress) const;
+  void save(std::uint64_t number, const Progress& progress);
   /// Keeps the present state as best-METRIC.safetensors if `value` is better than that of the file that is there. On
   /// rank 0; elsewhere nothing.
   void keep_if_best(const Metric& metric, double value, const Progress& progress) const;
   /// On rank 0; elsewhere nothing.
   void add_scalars(std::uint64_t step, std::span<const data::Scalar> scalars);
 
-  /// See training::check_finite(): of this rank's copy, which is checked before it is saved.
-  void check_finite(std::string_view where) const { training::check_finite(state_, where); }
+  /// This rank's copy of what is saved.
+  const train::NamedTensors& tensors() const { return state_; }
+  /// The checkpoint written last, or the one that the run has continued from; on every rank.
+  std::optional<std::filesystem::path> newest() const;
 
   std::uint64_t hash() const { return train::hash_tensors(state_); }
 
@@ -102,8 +103,9 @@ class RunState {
   train::GradientExchange& exchange_;
   train::NamedTensors state_;  // All of it.
   train::NamedTensors optimizer_;
-  train::NamedTensors exchange_state_;                    // Empty before start_or_resume().
-  std::optional<train::CheckpointFolder> checkpoints_;    // Of rank 0, or where this one keeps its own.
+  train::NamedTensors exchange_state_;                  // Empty before start_or_resume().
+  std::optional<train::CheckpointFolder> checkpoints_;  // Of rank 0, or where this one keeps its own.
+  std::optional<std::uint64_t> newest_;
   std::unique_ptr<data::TensorboardWriter> tensorboard_;  // Rank 0 only.
 };
 

@@ -1,6 +1,7 @@
 #include "workloads/training/task.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "gyre/models/dropout.h"
 
@@ -13,27 +14,36 @@ Task::Task(const models::Layers& layers, std::uint64_t seed, std::span<const Met
       parameters_(train::named_parameters(network_)),
       buffers_(train::named_buffers(network_)) {}
 
-std::vector<double> Task::train(const data::Batch& batch, std::uint64_t step, double scale) {
+Task::Forward Task::forward_in_training(const data::Batch& batch, std::uint64_t step) {
   const auto [inputs, targets] = training_samples(batch, step);
   const models::DropoutKey dropout{seed_, step, batch.samples().first_position};
   network_.train();
   const at::Tensor answers = network_.forward(inputs, &dropout);
-  const at::Tensor loss = loss_of(answers, targets, true);
-  (loss * scale).backward();
-  return metrics_of(loss, answers.detach(), targets);
+  return {loss_of(answers, targets, true), answers.detach(), targets};
+}
+
+std::vector<double> Task::train(const data::Batch& batch, std::uint64_t step, double scale) {
+  const Forward forward = forward_in_training(batch, step);
+  (forward.loss * scale).backward();
+  return metrics_of(forward);
+}
+
+std::vector<double> Task::measure(const data::Batch& batch, std::uint64_t step) {
+  const c10::NoGradGuard no_grad;
+  return metrics_of(forward_in_training(batch, step));
 }
 
 std::vector<double> Task::evaluate(const data::Batch& batch) {
+  const c10::NoGradGuard no_grad;
   const auto [inputs, targets] = test_samples(batch);
   network_.eval();
   const at::Tensor answers = network_.forward(inputs);
-  return metrics_of(loss_of(answers, targets, false), answers, targets);
+  return metrics_of({loss_of(answers, targets, false), answers, targets});
 }
 
-std::vector<double> Task::metrics_of(const at::Tensor& loss, const at::Tensor& answers,
-                                     const at::Tensor& targets) const {
-  std::vector<double> metrics = {loss.item<double>()};
-  for (const double score : scores_of(answers, targets)) metrics.push_back(score);
+std::vector<double> Task::metrics_of(const Forward& forward) const {
+  std::vector<double> metrics = {forward.loss.item<double>()};
+  for (const double score : scores_of(forward.answers, forward.targets)) metrics.push_back(score);
   return metrics;
 }
 

@@ -33,7 +33,9 @@ class Task {
   /// Forward and backward over the samples of `batch` that count. The gradients are those of the sum of the samples'
   /// losses times `scale`. Returns the metrics, summed over the samples. `step` counts from 0 over the whole run.
   std::vector<double> train(const data::Batch& batch, std::uint64_t step, double scale);
-  /// The metrics alone, summed over the samples that count.
+  /// The forward pass of train() alone, with its metrics: changes buffers as that does.
+  std::vector<double> measure(const data::Batch& batch, std::uint64_t step);
+  /// The metrics alone, as evaluations have them, summed over the samples that count.
   std::vector<double> evaluate(const data::Batch& batch);
 
  protected:
@@ -53,7 +55,13 @@ class Task {
   /// The metrics besides the loss, summed over the samples.
   virtual std::vector<double> scores_of(const at::Tensor& answers, const at::Tensor& targets) const = 0;
 
-  std::vector<double> metrics_of(const at::Tensor& loss, const at::Tensor& answers, const at::Tensor& targets) const;
+  struct Forward {
+    at::Tensor loss;
+    at::Tensor answers;
+    at::Tensor targets;
+  };
+  Forward forward_in_training(const data::Batch& batch, std::uint64_t step);
+  std::vector<double> metrics_of(const Forward& forward) const;
 
   const std::uint64_t seed_;
   const std::span<const Metric> metrics_;

@@ -1,6 +1,6 @@
 #include "workloads/training/trainer.h"
 
-#include <c10/core/GradMode.h>
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -24,6 +24,12 @@ train::NamedTensors network_state(Task& task) {
   for (const auto& [name, tensor] : task.parameters()) state.push_back({name, tensor.detach()});
   state.insert(state.end(), task.buffers().begin(), task.buffers().end());
   return state;
+}
+
+std::vector<at::Tensor> copies(const train::NamedTensors& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const train::NamedTensor& each : tensors) copies.push_back(each.tensor.clone());
+  return copies;
 }
 
 double seconds_since(SteadyClock::time_point start) {
@@ -88,7 +94,7 @@ Trainer::Trainer(const TrainerOptions& options, RunIdentity identity, train::Gra
       test_(test),
       state_(options, with_sampling(std::move(identity), exchange, train_.front()->sampling()), exchange,
              network_state(task), optimizer.state()),
-      divergence_(exchange, task.metrics()),
+      divergence_(exchange, task.metrics(), [this] { return advice(); }),
       step_size_(data::positions_per_step(train_.front()->sampling())),
       resumed_(no_sums()) {}
 
@@ -120,7 +126,7 @@ void Trainer::start_or_resume() {
   state_.start_or_resume(found);
   const auto count = [&](std::size_t index) { return static_cast<std::uint64_t>(found[index].second); };
   epoch_ = count(0);
-  step_ = count(1);
+  step_ = first_step_ = count(1);
   samples_ = count(2);
   position_ = count(3);
   if (position_ > train_.front()->sampling().count) {
@@ -140,8 +146,8 @@ double Trainer::learning_rate() const {
 }
 
 /// Forward and backward over the next batch of a loader.
-void Trainer::compute_gradients(data::Loader& loader, Sums& step_sums) {
-  const std::optional<data::Batch> batch = loader.next();
+void Trainer::compute_gradients(data::Loader& loader, Sums& step_sums, bool keeps_batch) {
+  std::optional<data::Batch> batch = loader.next();
   GYRE_CHECK(batch.has_value());
   exchange_.note_wait("data: train", batch->wait());
   const data::RankBatch& samples = batch->samples();
@@ -155,19 +161,20 @@ void Trainer::compute_gradients(data::Loader& loader, Sums& step_sums) {
   const auto ranks = static_cast<double>(exchange_.size()) * static_cast<double>(train_.size());
   const double scale = ranks / static_cast<double>(samples.counted_globally);
   step_sums.add(task_.train(*batch, step_, scale), samples.counted);
+  if (keeps_batch) last_batch_.emplace(std::move(*batch));
 }
 
-void Trainer::train_step(Sums& sums) {
+void Trainer::train_step(Sums& sums, bool keeps_batch) {
   const std::string where = fmt::format("in step {} of epoch {}", step_in_epoch_ + 1, epoch_ + 1);
   exchange_.zero_gradients();
   Sums step_sums = no_sums();
   // Backward adds to the gradients that are there: those of several loaders are summed in their order.
-  for (data::Loader* loader : train_) compute_gradients(*loader, step_sums);
+  for (data::Loader* loader : train_) compute_gradients(*loader, step_sums, keeps_batch);
   sums.add(step_sums.metrics, static_cast<std::uint64_t>(step_sums.samples));
   samples_here_ += static_cast<std::uint64_t>(step_sums.samples);
   divergence_.report(step_sums.metrics, where);
   exchange_.synchronize();
-  divergence_.check(where);
+  divergence_.check_reports(where);
   if (train_.size() > 1) {
     for (const auto& [name, parameter] : task_.parameters()) {
       if (parameter.grad().defined()) parameter.mutable_grad().div_(static_cast<double>(train_.size()));
@@ -211,10 +218,9 @@ Trainer::Sums Trainer::train_epoch() {
   resumed_ = no_sums();
   samples_here_ = steps_here_ = 0;
   while (left > 0) {
-    train_step(sums);
-    --left;
-    const bool due = options_.checkpoint_steps > 0 && step_in_epoch_ % options_.checkpoint_steps == 0;
-    if (due && left > 0) save_within_epoch(sums);
+    const bool saves = saves_after_step(left);
+    train_step(sums, saves);
+    if (--left > 0 && saves) save_within_epoch(sums);
     if (talks() && options_.verbose == 1) {
       const double rate = rate_after(seconds_since(start));
       bar.update(step_in_epoch_,
@@ -225,27 +231,61 @@ Trainer::Sums Trainer::train_epoch() {
   return reduced(sums);
 }
 
+bool Trainer::saves_after_step(std::uint64_t left) const {
+  return left == 1 || (options_.checkpoint_steps > 0 && (step_in_epoch_ + 1) % options_.checkpoint_steps == 0);
+}
+
+/// A checkpoint has to be one from which the run can go on. Weights can be broken, or finite and too large to compute
+/// with: then a forward pass of the last batch shows it, and `evaluates` another one as in an evaluation.
+void Trainer::check_before_saving(bool evaluates) {
+  const std::string where = fmt::format("after step {} of epoch {}", step_in_epoch_, epoch_ + 1);
+  divergence_.check_tensors(state_.tensors(), where);
+  const std::string in_forward = fmt::format("in a forward pass {}", where);
+  const std::vector<at::Tensor> buffers = copies(task_.buffers());
+  divergence_.check_sums(last_batch_ ? task_.measure(*last_batch_, step_) : no_sums().metrics, "", in_forward);
+  divergence_.check_tensors(task_.buffers(), in_forward);
+  for (std::size_t i = 0; i < buffers.size(); ++i) task_.buffers()[i].tensor.copy_(buffers[i]);
+  if (evaluates) {
+    divergence_.check_sums(last_batch_ ? task_.evaluate(*last_batch_) : no_sums().metrics, "",
+                           fmt::format("in an evaluation {}", where));
+  }
+  last_batch_.reset();
+}
+
+/// What to do about a run that has diverged.
+std::string Trainer::advice() const {
+  constexpr const char* kData = "look for values in the data that are not numbers";
+  const auto newest = state_.newest();
+  if (!newest)
+    return fmt::format("No checkpoint has been written yet: start again with a lower learning rate, or {}", kData);
+  if (step_ == first_step_) {
+    return fmt::format(
+        "{}, from which the run continued, leads there at once: remove it to continue from an earlier "
+        "one, or {}",
+        newest->string(), kData);
+  }
+  return fmt::format("{} is from before: continue from it with --resume and a lower learning rate, or {}",
+                     newest->string(), kData);
+}
+
 /// What the ranks have summed so far goes to rank 0, as it will be after a resume.
 void Trainer::save_within_epoch(Sums& sums) {
   exchange_.settle();
   const Sums together = reduced(sums);
   sums = exchange_.rank() == 0 ? together : no_sums();
-  state_.check_finite(fmt::format("after step {} of epoch {}", step_in_epoch_, epoch_ + 1));
+  check_before_saving(false);
   state_.save(samples_, progress(together));
 }
 
 Trainer::Sums Trainer::evaluate() {
-  const c10::NoGradGuard no_grad;
-  exchange_.broadcast(task_.buffers());
   Sums sums = no_sums();
   test_.start_epoch(0);
   while (const auto batch = test_.next()) {
     exchange_.note_wait("data: test", batch->wait());
     if (batch->samples().counted > 0) sums.add(task_.evaluate(*batch), batch->samples().counted);
   }
-  const Sums together = reduced(sums);
-  check_finite(task_.metrics(), together.metrics, "test ", fmt::format("after epoch {}", epoch_));
-  return together;
+  divergence_.check_sums(sums.metrics, "test ", fmt::format("after epoch {} (step {} of the run)", epoch_, step_));
+  return reduced(sums);
 }
 
 /// Samples per second of all ranks, which have as many as this one within a batch.
@@ -332,7 +372,8 @@ Outcome Trainer::run() {
     exchange_.settle();
     const double seconds = seconds_since(start);
     check_replicas();
-    state_.check_finite(fmt::format("after epoch {}", epoch_ + 1));
+    exchange_.broadcast(task_.buffers());  // Evaluations use rank 0's, which are saved.
+    check_before_saving(true);
     ++epoch_;
     position_ = step_in_epoch_ = 0;
     state_.save(samples_, progress(no_sums()));  // Before an evaluation, which takes its time.

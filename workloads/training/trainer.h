@@ -72,13 +72,18 @@ class Trainer {
   Progress progress(const Sums& sums) const;
   void start_or_resume();
   Sums train_epoch();
-  void train_step(Sums& sums);
-  void compute_gradients(data::Loader& loader, Sums& step);
+  /// `keeps_batch`: see last_batch_.
+  void train_step(Sums& sums, bool keeps_batch);
+  void compute_gradients(data::Loader& loader, Sums& step, bool keeps_batch);
   void note_step(double rate);
   void check_step() const;
   Sums evaluate();
   double rate_after(double seconds) const;
   void check_replicas() const;
+  /// Whether a checkpoint follows the step that comes next, the first of `left` in this epoch.
+  bool saves_after_step(std::uint64_t left) const;
+  void check_before_saving(bool evaluates);
+  std::string advice() const;
   void save_within_epoch(Sums& sums);
   void finish_epoch(const Sums& trained, const Sums& tested, double seconds);
   void keep_if_best(const Sums& tested) const;
@@ -103,11 +108,13 @@ class Trainer {
   std::uint64_t position_ = 0;       // In the epoch's order, of the sample that comes next.
   std::uint64_t samples_ = 0;        // Positions that the run has passed.
   std::uint64_t step_ = 0;           // Of the run, that comes next.
+  std::uint64_t first_step_ = 0;     // Of the run, with which this process has begun.
   std::uint64_t step_in_epoch_ = 0;  // That comes next, as if the whole epoch had been trained in steps of this size.
   double last_rate_ = 0;
-  std::uint64_t samples_here_ = 0;  // Of this epoch, by this rank, since the start or a resume.
-  std::uint64_t steps_here_ = 0;    // Of this epoch, likewise.
-  Sums resumed_;                    // Of the epoch in which a resumed run had stopped: on rank 0 alone.
+  std::optional<data::Batch> last_batch_;  // This rank's, of the step before a checkpoint, until that is written.
+  std::uint64_t samples_here_ = 0;         // Of this epoch, by this rank, since the start or a resume.
+  std::uint64_t steps_here_ = 0;           // Of this epoch, likewise.
+  Sums resumed_;                           // Of the epoch in which a resumed run had stopped: on rank 0 alone.
 };
 
 }  // namespace gyre::training

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gyre._command_line import Parser
 from gyre.core import _core
-from gyre.errors import Error, InvalidArgumentError
+from gyre.errors import CorruptDataError, Error, InvalidArgumentError
 from gyre.models.layers import OWN
 from gyre.models.networks import Layer, Network
 from gyre.models.saved import (
@@ -120,20 +120,34 @@ def program_of(network: nn.Module, description: Description) -> torch.export.Exp
     return torch.export.export(network, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
 
 
+def check_computes(network: nn.Module, description: Description, path: Path) -> None:
+    """CORRUPT_DATA if the weights are too large to compute with: each of them may be finite."""
+    example = torch.rand(2, *description.shape, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        answers = network(example)
+    if not bool(answers.isfinite().all()):
+        raise CorruptDataError(
+            f"{path}: the network's answer to random input is not finite: its weights are too large to compute with, "
+            "because its training diverged"
+        )
+
+
 def _bytes_of(tensor: Tensor) -> bytes:
     return tensor.detach().contiguous().numpy().tobytes()
 
 
 def export(model: SavedModel, folder: Path) -> None:
-    """Writes the four files. Errors: INVALID_ARGUMENT if `folder` already holds a network; OSError."""
+    """Writes the four files. Errors: INVALID_ARGUMENT if `folder` already holds a network; CORRUPT_DATA if the network
+    computes nothing finite; OSError."""
     if not isinstance(model.network, Network):
         raise InvalidArgumentError(
             f"{model.path} is already an exported program; export the run or checkpoint that it was made from"
         )
     if (folder / DESCRIPTION).exists():
         raise InvalidArgumentError(f"{folder} already holds an exported network; choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
     description = model.description
+    check_computes(model.network, description, model.path)
+    folder.mkdir(parents=True, exist_ok=True)
     state = model.network.state_dict()
     tensors = [
         (name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), _bytes_of(tensor))

@@ -21,7 +21,7 @@ from gyre._command_line import Parser
 from gyre.core import _core
 from gyre.data import Loader, floats, image, ints, raw
 from gyre.data._fields import Field
-from gyre.errors import Error, InvalidArgumentError, MismatchError
+from gyre.errors import CorruptDataError, Error, InvalidArgumentError, MismatchError
 from gyre.models.saved import Description, SavedModel, load_model
 
 _EPILOG = """\
@@ -275,6 +275,19 @@ def gathered(values: Tensor, counted: Sequence[int]) -> Tensor:
     return torch.cat([whole[rank * size : rank * size + count] for rank, count in enumerate(counted)])
 
 
+def check_finite(answers: Tensor, model: Path, loader: Loader, first: int) -> None:
+    """CORRUPT_DATA on all ranks, which have the same answers, with the first sample whose answer is not finite.
+    `first`: the number of the first answer's sample."""
+    broken = (~answers.isfinite()).flatten(1).any(1).nonzero()
+    if len(broken) == 0:
+        return
+    name = loader.name_of(first + int(broken[0]))
+    raise CorruptDataError(
+        f"{model} has no prediction for {name}: the network's answer is not finite. Its weights may be finite and yet "
+        "too large to compute with (its training diverged), or the sample is broken"
+    )
+
+
 def score(model: SavedModel, loader: Loader, table: Classes | Values, writer: Any) -> int:
     """Predicts all samples; returns their number. Rank 0 writes."""
     size, batch_size = ranks.size(), loader.batch_size
@@ -285,6 +298,7 @@ def score(model: SavedModel, loader: Loader, table: Classes | Values, writer: An
         here = batch.counted_globally
         counted = [max(0, min(batch_size, here - rank * batch_size)) for rank in range(size)]
         answers = gathered(answers, counted)
+        check_finite(answers, model.path, loader, done)
         labels = gathered(batch["label"], counted) if "label" in batch else None
         if ranks.rank() == 0:
             names = [loader.name_of(done + i) for i in range(here)]
