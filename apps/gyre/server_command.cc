@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <pwd.h>
+#include <spdlog/logger.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -93,6 +94,24 @@ ServerFile own_user(Service& service, const fs::path& file) {
   made.token = known ? service.renew_token(made.user) : service.create_user({made.user, true});
   if (!known && users.empty()) service.create_workspace({made.user, true}, {kDefaultWorkspace, ""});
   return made;
+}
+
+/// Written only where something has changed: a server that was killed must come back on a full disk too.
+void keep_server_file(const fs::path& file, const ServerFile& content, spdlog::logger& log) {
+  try {
+    if (const auto before = jobs::client::read_server_file(file); before == content) return;
+  } catch (const Error&) {
+    log.info("{} cannot be read; it is written again", file.string());
+  }
+  try {
+    jobs::client::write_server_file(file, content);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kResourceExhausted) throw;
+    log.error(
+        "{}; commands do not find this server through it: free some space and start the server again, or name it with "
+        "--server {}",
+        error.what(), content.server);
+  }
 }
 
 void make_folder(const fs::path& folder) {
@@ -198,10 +217,10 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   http.logger = logger;
   const std::unique_ptr<net::http::Server> server = listen(std::move(http), service);
   own.server = jobs::client::server_text(server->endpoints().front());
-  jobs::client::write_server_file(own_file, own);
+  keep_server_file(own_file, own, *logger);
   const fs::path found_at =
       server_file_.empty() ? jobs::client::default_server_file(environment) : fs::absolute(server_file_);
-  jobs::client::write_server_file(found_at, own);
+  keep_server_file(found_at, own, *logger);
   std::vector<std::string> texts;
   for (const net::Endpoint& endpoint : server->endpoints()) texts.push_back(jobs::client::server_text(endpoint));
   fmt::print(stderr, "gyre server: listens on {}; folder {}; commands of {} find it through {}\n",

@@ -54,7 +54,11 @@ UniqueFd take_lock(const NodeFolders& folders) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("another agent works in {}", folders.root().string()));
   }
   const std::string pid = fmt::format("{}\n", ::getpid());
-  if (::ftruncate(file.get(), 0) == 0) write_all(file.get(), as_bytes(pid), folders.lock().string());
+  // Over what is there: on a full disk an agent that was killed must come back.
+  const ssize_t written = ::pwrite(file.get(), pid.data(), pid.size(), 0);
+  if (written != static_cast<ssize_t>(pid.size()) || ::ftruncate(file.get(), written) != 0) {
+    throw system_error(fmt::format("cannot write {}", folders.lock().string()), errno);
+  }
   return file;
 }
 

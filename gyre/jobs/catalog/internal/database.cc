@@ -63,18 +63,33 @@ Database::Database(std::filesystem::path path) : path_(std::move(path)) {
     throw translated(path_, full ? SQLITE_FULL : SQLITE_CANTOPEN, reason, std::strerror(reason));
   }
   try {
-    open();
-  } catch (...) {
-    statements_.clear();
-    sqlite3_close_v2(handle_);
-    throw;
+    open(Index::kShared);
+  } catch (const Error& error) {
+    close();
+    // A disk without room for the shared index of the log has room for nothing else either, but what is there can be
+    // read.
+    if (error.code() != ErrorCode::kResourceExhausted && error.code() != ErrorCode::kIo) throw;
+    try {
+      open(Index::kOwn);
+    } catch (const Error&) {
+      close();
+      throw error;
+    }
   }
 }
 
-void Database::open() {
+void Database::close() {
+  statements_.clear();
+  sqlite3_close_v2(handle_);
+  handle_ = nullptr;
+}
+
+void Database::open(Index index) {
   check(sqlite3_open_v2(path_.c_str(), &handle_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
                         nullptr));
   check(sqlite3_busy_timeout(handle_, kBusyTimeoutMs));
+  // Before the first access: the index is then kept in memory.
+  if (index == Index::kOwn) execute("PRAGMA locking_mode = EXCLUSIVE");
   // FULL: a confirmed change survives a power failure too. Deleted secrets are overwritten.
   execute(
       "PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; PRAGMA trusted_schema = OFF; PRAGMA synchronous = FULL;");
@@ -84,10 +99,7 @@ void Database::open() {
 
 void Database::use_write_ahead_log() { execute("PRAGMA journal_mode = WAL"); }
 
-Database::~Database() {
-  statements_.clear();
-  sqlite3_close_v2(handle_);
-}
+Database::~Database() { close(); }
 
 void Database::check(int result) const {
   if (result != SQLITE_OK) fail(result);

@@ -30,7 +30,8 @@ class Database {
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// From now on, and for good, changes go to a log first. Readers in other processes see whole transactions only.
+  /// From now on, and for good, changes go to a log first. Readers in other processes see whole transactions only;
+  /// where the disk is too full for the index that they share with us, they are locked out until this is closed.
   void use_write_ahead_log();
   /// One or several statements without parameters or results.
   void execute(const std::string& sql);
@@ -49,7 +50,11 @@ class Database {
   };
   using Statement = std::unique_ptr<sqlite3_stmt, Finalizer>;
 
-  void open();
+  /// Of the log's pages: in a file that all connections share, or in the memory of this one, which keeps others out.
+  enum class Index { kShared, kOwn };
+
+  void open(Index index);
+  void close();
   Statement borrow(std::string_view sql);
   void give_back(Statement statement);
   [[noreturn]] void fail(int result) const;

@@ -152,6 +152,8 @@ std::vector<Artifact> LocalDriver::plan(const WorkOrder& order) const {
 
 void LocalDriver::submit(const WorkOrder& order) {
   static_cast<void>(plan(order));
+  fs::create_directories(attempt_folder(order.attempt));
+  fs::create_directories(options_.folder / "mounts");
   reattach({order});
 }
 
@@ -163,9 +165,11 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
       places_[node.id] = node;
       attempts_[order.attempt].push_back(node.id);
     }
-    // The agents make what is in them, for the job's user.
-    fs::create_directories(attempt_folder(order.attempt));
-    fs::create_directories(options_.folder / "mounts");
+    // The agents make what is in them, for the job's user. Those of an attempt that has begun are there; where the disk
+    // is full the others must not keep it from going on.
+    std::error_code ignored;
+    fs::create_directories(attempt_folder(order.attempt), ignored);
+    fs::create_directories(options_.folder / "mounts", ignored);
     hub_->submit(order);
     for (const NodePlace& node : order.nodes) {
       if (agent::is_marked_lost(node_folder(node.id), order.attempt)) {

@@ -96,7 +96,7 @@ void Dispatcher::look_at_unusable() {
       static_cast<void>(drivers_.of(cluster_spec(cluster.spec, cluster.scale)));
       options_.logger->info("cluster '{}' can be used again", cluster.name);
       unusable_.erase(id);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       unusable_.set(id, error.what());
     }
   }
@@ -111,7 +111,7 @@ void Dispatcher::take_over() {
     for (const catalog::Cluster& cluster : page.items) {
       try {
         static_cast<void>(driver_of(cluster));
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         options_.logger->error("cluster '{}' cannot be used: {}", cluster.name, error.what());
         unusable_.set(cluster.id, error.what());
       }
@@ -135,7 +135,6 @@ void Dispatcher::take_over() {
   }
   for (drivers::Driver* driver : drivers_.take_new()) driver->reattach(orders[driver]);
   release_given_up();
-  finish_releases();
   ledger_.code.remove_unused([&](Id workspace, const std::string& code) GYRE_REQUIRES(ledger_.mutex) {
     return ledger_.catalog.jobs().uses_code(workspace, code);
   });
@@ -168,11 +167,13 @@ std::set<std::string> Dispatcher::node_names() {
 }
 
 void Dispatcher::finish_releases() {
+  if (releases_finished_) return;
   for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
     if (node.state == NodeState::kLeaving) ledger_.catalog.nodes().remove(node.id, {"released", ""});
   }
   const std::set<std::string> names = node_names();
   for (drivers::Driver* driver : drivers_.all()) driver->retain(names);
+  releases_finished_ = true;
 }
 
 void Dispatcher::run() {
@@ -180,10 +181,18 @@ void Dispatcher::run() {
     int pause_ms = -1;
     try {
       turn();
+      if (!trouble_.empty()) options_.logger->info("the job service goes on");
+      trouble_.clear();
       const MutexLock lock(ledger_.mutex);
       if (!started_.empty() || !unusable_.empty()) pause_ms = kTurnMs;
     } catch (const std::exception& error) {
-      options_.logger->error("the job service cannot go on for the moment: {}", error.what());
+      if (trouble_ != error.what()) {
+        options_.logger->error(
+            "the job service only answers questions for the moment, starts nothing and refuses changes; it tries again "
+            "every second: {}",
+            error.what());
+      }
+      trouble_ = error.what();
       pause_ms = kPauseAfterFailureMs;
     }
     changed_();
@@ -229,6 +238,7 @@ void Dispatcher::hear_all() {
 
 void Dispatcher::decide() {
   const MutexLock lock(ledger_.mutex);
+  finish_releases();
   remove_deleted();
   // A decision may make room for others; asked again the scheduler has nothing to add.
   for (auto decisions = scheduler::decide(state()); !decisions.empty(); decisions = scheduler::decide(state())) {

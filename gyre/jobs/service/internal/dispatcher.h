@@ -61,7 +61,7 @@ class Dispatcher {
 
   void run();
   void take_over();
-  /// What a service before this one has released, or was about to, goes.
+  /// What a service before this one has released, or was about to, goes. Once.
   void finish_releases() GYRE_REQUIRES(ledger_.mutex);
   std::set<std::string> node_names() GYRE_REQUIRES(ledger_.mutex);
   void turn();
@@ -122,9 +122,11 @@ class Dispatcher {
   std::set<std::string> orphans_ GYRE_GUARDED_BY(ledger_.mutex);
   std::vector<Attempt> given_up_ GYRE_GUARDED_BY(ledger_.mutex);  // Whose nodes are still theirs.
   SteadyClock::time_point looked_at_unusable_{};
+  bool releases_finished_ GYRE_GUARDED_BY(ledger_.mutex) = false;
   std::deque<drivers::Event> unheard_;  // The thread's own, as what follows.
   std::set<std::string> submitted_;     // To the driver.
   std::set<std::string> cancelled_;
+  std::string trouble_;  // What keeps the service from going on; empty while nothing does.
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

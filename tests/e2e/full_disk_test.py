@@ -1,0 +1,98 @@
+"""A job server that was killed must start again while its disk is full: people look then why nothing goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from job_server import JobServer
+
+MOUNT = 'mount --make-rprivate / && mount -t tmpfs -o size=24m,mode=1777 none /tmp && exec "$@"'
+FULL = "the disk is full; nothing was changed"
+
+
+def fill(folder: Path) -> Path:
+    """To the last byte."""
+    file = folder / "fill"
+    with file.open("wb", buffering=0) as stream:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while stream.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue
+    return file
+
+
+def goes_on_after(server: JobServer, with_signal: int, name: str, index_is_gone: bool) -> None:
+    """The server ends while a job runs, and starts on a full disk."""
+    submit = ("job", "submit", "-c", "pool", "--logs", "$AZ_BATCHAI_MOUNT_ROOT/external")
+    gate = server.share / f"{name}-go"
+    line = f'echo begun >> "{server.share}/{name}"; until [ -e "{gate}" ]; do sleep 0.1; done; echo last'
+    server.ok(*submit, "--name", name, "--", "/bin/sh", "-c", line)
+    deadline = time.monotonic() + 30
+    while not (server.share / name).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    server.end(with_signal)
+    if index_is_gone:
+        (server.folder / "catalog.db-shm").unlink()
+    filling = fill(server.share)
+    begin = server.log.stat().st_size
+    server.start()
+    assert server.json("job", "show", name)["properties"]["executionState"] == "running"
+    assert server.json("job", "events", name)
+    assert server.ok("job", "files", name)
+    refused = server.verb(*submit, "--name", f"{name}-refused", "--", "true")
+    assert refused.returncode != 0
+    assert FULL in refused.stderr, refused.stderr
+    deadline = time.monotonic() + 30
+    while "only answers questions for the moment" not in server.log.read_text()[begin:]:
+        assert time.monotonic() < deadline, server.log.read_text()[begin:]
+        server.verb("job", "stop", name)
+        time.sleep(0.05)
+    assert server.log.read_text()[begin:].count("only answers questions") == 1
+    filling.unlink()
+    gate.touch()
+    assert server.verb("job", "wait", name).returncode == 0, server.log.read_text()[begin:]
+    assert (server.share / name).read_text() == "begun\n"
+    server.ok(*submit, "--name", f"{name}-after", "--", "true")
+    server.ok("job", "wait", f"{name}-after")
+    assert "the job service goes on" in server.log.read_text()[begin:]
+
+
+def main(gyre: Path, home: Path) -> None:
+    server = JobServer(gyre, home)
+    server.start("--lease", "60")
+    try:
+        server.ok("cluster", "create", "pool", "-t", "2", "--mount", f"external={server.share}")
+        goes_on_after(server, signal.SIGKILL, "killed", index_is_gone=False)
+        goes_on_after(server, signal.SIGKILL, "killed-in-a-container", index_is_gone=True)
+        goes_on_after(server, signal.SIGTERM, "ended", index_is_gone=False)
+    finally:
+        server.close()
+
+
+def test_a_server_starts_on_a_full_disk_answers_questions_and_goes_on_when_there_is_room(gyre: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        own = "--map-root-user" if os.geteuid() else "--propagation=private"
+        done = subprocess.run(
+            ["unshare", "--mount", own, "sh", "-c", MOUNT, "sh", sys.executable, __file__, str(gyre), home],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
