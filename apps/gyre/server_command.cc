@@ -33,9 +33,11 @@ using jobs::client::ServerFile;
 using jobs::service::Service;
 
 constexpr char kExplanation[] = R"(
-Runs a team's jobs on clusters: virtual nodes of this machine, or Slurm nodes. It keeps its state in its folder, which
-only one server at a time can use. Commands of the same user find it without options, through --server-file; other users
-get a token from `gyre user create`. It listens only on this host: from others, use `ssh -L 7710:127.0.0.1:7710 HOST`.
+Runs a team's jobs on clusters: virtual nodes of this machine, or Slurm nodes. If root starts it, the jobs of each user
+run as that user's account (`gyre user create`), and root's own as --job-user; else all run as the one who starts it. It
+keeps its state in its folder, which only one server at a time can use. Commands of the same user find it without
+options, through --server-file; other users get a token from `gyre user create`. It listens only on this host: from
+others, use `ssh -L 7710:127.0.0.1:7710 HOST`.
 
 SIGTERM and Ctrl-C end it; jobs keep running, and the next server in the folder finds them again. After --lease seconds
 without a server the nodes end their jobs, which are queued again.
@@ -150,7 +152,8 @@ ServerCommand::ServerCommand(CLI::App& app)
       ->add_option("--server-file", server_file_,
                    "File through which commands of this user find it (default: ~/.config/gyre/server.json)")
       ->type_name("FILE");
-  verb_->add_option("--job-user", job_user_, "User to run jobs as, if root starts it")
+  verb_
+      ->add_option("--job-user", job_user_, "Account of root's own jobs, if root starts it; other users' run as theirs")
       ->type_name("USER")
       ->capture_default_str();
   verb_->add_option("--lease", lease_seconds_, "Seconds for which jobs keep running without a server")
@@ -199,6 +202,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   options.gyre_program = fs::canonical("/proc/self/exe").string();
   check_job_user(job_user_);
   options.job_user = job_user_;
+  if (::geteuid() == 0) options.submitters = jobs::service::Submitters::kAccounts;
   options.lease = std::chrono::seconds(lease_seconds_);
   options.logger = logger;
   for (const std::string& entry : environment) {

@@ -26,6 +26,7 @@ struct Named {
   std::string location{};
   std::string user{};
   std::string file{};
+  std::string account{};
   bool yes = false;
   bool no_wait = false;
   bool administrator = false;
@@ -207,15 +208,31 @@ void hand_over(const Named& named, const Environment& environment, const Json& a
   fmt::print(stderr, "{} is for {}: as ~/.config/gyre/server.json, or by --server FILE\n", named.file, named.name);
 }
 
+void add_account_option(CLI::App& verb, Named& named) {
+  verb.add_option("--account", named.account,
+                  "Account of the server's machine that their jobs have, if root runs it (default: the same name)")
+      ->type_name("ACCOUNT");
+}
+
 void add_token_verbs(VerbGroup& group) {
   const char* const to = "Write a file for --server, instead of the token to stdout";
   CLI::App* create = group.app().add_subcommand("create", "Create a user, and show the token, once");
   auto made = add_named(*create, "Their name: letters, digits, '-' and '_'", Remote::kServerOnly);
   create->add_flag("--administrator", made->administrator, "Can use everything, and create workspaces and users");
+  add_account_option(*create, *made);
   create->add_option("--to", made->file, to)->type_name("FILE");
   group.add(create, [made](const Environment& environment) {
     Session session = made->remote.session(environment);
-    hand_over(*made, environment, session.put({"users", made->name}, {{"isAdministrator", made->administrator}}));
+    const Json user = {{"isAdministrator", made->administrator}, {"account", made->account}};
+    hand_over(*made, environment, session.put({"users", made->name}, user));
+    return 0;
+  });
+  CLI::App* change = group.app().add_subcommand("change", "Change a user's account");
+  auto changed = add_named(*change, "The user's name", Remote::kServerOnly);
+  add_account_option(*change, *changed);
+  group.add(change, [changed, change](const Environment& environment) {
+    if (change->count("--account") == 0) throw UsageError("give --account");
+    changed->remote.session(environment).patch({"users", changed->name}, {{"account", changed->account}});
     return 0;
   });
   CLI::App* renew = group.app().add_subcommand("renew-token", "Replace a user's token, and show the new one");
@@ -241,10 +258,13 @@ std::unique_ptr<VerbGroup> user_verbs(CLI::App& app) {
   group->add(list, [listed](const Environment& environment) {
     const auto users = listed->remote.session(environment).list({"users"});
     listed->remote.print(users, [&] {
-      return table_of(users, {column("NAME", "/name"), {"ADMINISTRATOR", [](const Json& user) {
-                                                          return text_at(user, "/isAdministrator") == "true" ? "yes"
-                                                                                                             : "no";
-                                                        }}});
+      return table_of(users,
+                      {column("NAME", "/name"),
+                       {"ADMINISTRATOR",
+                        [](const Json& user) { return text_at(user, "/isAdministrator") == "true" ? "yes" : "no"; }},
+                       {"ACCOUNT", [](const Json& user) {
+                          return text_at(user, text_at(user, "/account").empty() ? "/name" : "/account");
+                        }}});
     });
     return 0;
   });

@@ -3,10 +3,22 @@ message that stops it."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from job_server import JobServer
+
+
+@pytest.fixture
+def server(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
+    """A server whose machine has an account for ada, where root can make that so."""
+    started = JobServer(gyre, tmp_path, {"ada": 20_001} if os.geteuid() == 0 else None)
+    evidence.append(started.log)
+    started.start()
+    yield started
+    started.close()
 
 
 @pytest.fixture

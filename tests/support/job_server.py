@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,22 @@ LONGEST_VERB_SECONDS = 120
 LISTENS = re.compile(r"listens on ([^;,]+)[;,]")
 
 
-class JobServer:
-    """`gyre server` in a folder of its own on a free port, with a share that the jobs' user can use."""
+def own_accounts(folder: Path, accounts: Mapping[str, int]) -> list[str]:
+    """The beginning of a command that sees these accounts, each with a group of its own, next to the machine's."""
+    for name, field in (("passwd", "::/nonexistent:/bin/sh"), ("group", "")):
+        lines = [f"{account}:x:{number}:{number if field else ''}{field}\n" for account, number in accounts.items()]
+        (folder / name).write_text(Path("/etc", name).read_text() + "".join(lines))
+    binds = " && ".join(f"mount --bind {folder / name} /etc/{name}" for name in ("passwd", "group"))
+    return ["unshare", "--mount", "sh", "-c", f'{binds} && exec "$@"', "sh"]
 
-    def __init__(self, gyre: Path, tmp_path: Path) -> None:
+
+class JobServer:
+    """`gyre server` in a folder of its own on a free port, with a share that the jobs' user can use.
+
+    `accounts`: by name, with their numbers; they exist for the server and its nodes alone, in the /etc of a mount
+    namespace of its own. Needs root."""
+
+    def __init__(self, gyre: Path, tmp_path: Path, accounts: Mapping[str, int] | None = None) -> None:
         self.gyre = gyre
         self.tmp_path = tmp_path
         # Short, because sockets are made in it, and not in a folder that is root's alone.
@@ -35,6 +48,7 @@ class JobServer:
             "HOME": str(tmp_path),
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
         }
+        self.prefix = own_accounts(tmp_path, accounts) if accounts else []
         self.log = tmp_path / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -45,7 +59,7 @@ class JobServer:
         begin = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [str(self.gyre), "server", "--folder", str(self.folder), *listen, *options],
+                [*self.prefix, str(self.gyre), "server", "--folder", str(self.folder), *listen, *options],
                 stdout=log,
                 stderr=log,
                 env=self.environment,

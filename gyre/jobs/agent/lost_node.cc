@@ -23,6 +23,7 @@
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
+#include "gyre/jobs/agent/internal/private_folder.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/launch/sweep.h"
 
@@ -128,6 +129,19 @@ std::vector<pid_t> kill_where(const std::function<bool(const Found&)>& fits, boo
   return killed;
 }
 
+/// What a node that is lost has left in /tmp and /dev/shm; what cannot be removed stays.
+void remove_private_folders(const std::string& attempt) {
+  if (!is_plain_name(attempt)) return;
+  const fs::path temporary = temporary_folder(attempt);
+  for (const fs::path& folder : {temporary, internal::kSharedMemory / temporary.filename()}) {
+    try {
+      internal::remove_private_folder(folder);
+    } catch (const Error&) {
+      continue;
+    }
+  }
+}
+
 std::string attempt_in(const fs::path& file) {
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
@@ -183,6 +197,7 @@ std::vector<pid_t> end_lost_attempt(const LostAttempt& lost) {
                       std::back_inserter(found));
   }
   if (!found.empty()) return found;
+  remove_private_folders(lost.attempt);
   // Without its sockets the attempt would look like one that is yet to be started.
   std::error_code ignored;
   fs::rename(folders.current(), folders.abandoned(), ignored);

@@ -30,6 +30,8 @@ std::filesystem::path job_folder(const WorkOrder& order, const NodeFolders& fold
   return jobs_root(order, folders) / order.job_name;
 }
 
+std::filesystem::path temporary_folder(const std::string& attempt) { return "/tmp/gyre-" + attempt; }
+
 std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders) {
   const auto code = folders.code(order.job_name).lexically_relative(folders.jobs());
   return order.code_archive.empty() ? job_folder(order, folders) : jobs_root(order, folders) / code;

@@ -56,6 +56,9 @@ std::filesystem::path job_mount_root(const WorkOrder& order, const NodeFolders& 
 std::filesystem::path jobs_root(const WorkOrder& order, const NodeFolders& folders);   ///< …_JOB_TEMP_DIR
 std::filesystem::path job_folder(const WorkOrder& order, const NodeFolders& folders);  ///< …_JOB_TEMP
 
+/// $TMPDIR of jobs that have an account of their own: the same on all nodes, and short, because sockets are made in it.
+std::filesystem::path temporary_folder(const std::string& attempt);
+
 /// Where the job's processes start: in its code, else in AZ_BATCHAI_JOB_TEMP.
 std::filesystem::path work_folder(const WorkOrder& order, const NodeFolders& folders);
 

@@ -41,6 +41,16 @@ JobUser find_job_user(const std::string& name) {
   return user;
 }
 
+namespace {
+
+/// With the order's account, by its name, as this machine knows it.
+NodeOptions options_for(NodeOptions options, const WorkOrder& order) {
+  if (options.user && !order.account.empty()) options.user = find_job_user(order.account);
+  return options;
+}
+
+}  // namespace
+
 /// The thread of an attempt, and what it shares with others.
 class NodeJob::Run final : internal::ReportSink {
  public:
@@ -90,13 +100,14 @@ NodeJob::NodeJob(const NodeOptions& options, const WorkOrder& order) {
   std::filesystem::permissions(folders.agent(), std::filesystem::perms::owner_all);
   internal::NodeState state;
   state.order = order;
+  const NodeOptions own = options_for(options, order);
   // Nodes that share a machine's links can show only one folder at a path.
   if (options.mounts == MountMethod::kLink) state.order.jobs_root.clear();
   state.started_us = wall_clock_us();
   state.started_s = internal::boot_time_s();
   state.boot = boot_id();
   internal::save(state, folders);
-  run_ = std::make_unique<Run>(options, state);
+  run_ = std::make_unique<Run>(own, state);
 }
 
 NodeJob::NodeJob(std::unique_ptr<Run> run) : run_(std::move(run)) {}
@@ -104,7 +115,7 @@ NodeJob::NodeJob(std::unique_ptr<Run> run) : run_(std::move(run)) {}
 std::unique_ptr<NodeJob> NodeJob::resume(const NodeOptions& options) {
   auto state = internal::load_state(NodeFolders(options.root));
   if (!state) return nullptr;
-  return std::unique_ptr<NodeJob>(new NodeJob(std::make_unique<Run>(options, *state)));
+  return std::unique_ptr<NodeJob>(new NodeJob(std::make_unique<Run>(options_for(options, state->order), *state)));
 }
 
 NodeJob::~NodeJob() = default;

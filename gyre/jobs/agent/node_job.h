@@ -25,10 +25,11 @@ struct JobUser {
 JobUser find_job_user(const std::string& name);
 
 struct NodeOptions {
-  std::filesystem::path root;   ///< The node's own folder; absolute.
-  std::string gyre_program;     ///< The program `gyre`; absolute.
-  Variables base;               ///< The environment beneath that of jobs: PATH and the like.
-  std::optional<JobUser> user;  ///< Unset: jobs run as this process's user, which must not be root.
+  std::filesystem::path root;  ///< The node's own folder; absolute.
+  std::string gyre_program;    ///< The program `gyre`; absolute.
+  Variables base;              ///< The environment beneath that of jobs: PATH and the like.
+  /// Of jobs whose order names no account. Unset: all jobs run as this process's user, which must not be root.
+  std::optional<JobUser> user;
   MountMethod mounts = MountMethod::kLink;
   std::chrono::seconds grace{5};  ///< From a request to end to SIGKILL.
   /// Exit records are written here too, as AGENT.json, for a service that finds neither node nor agent any more. Empty:
@@ -46,7 +47,8 @@ struct NodeOptions {
 /// * The exit record is on disk before report() shows it.
 class NodeJob {
  public:
-  /// A new attempt; what an earlier one left in the job's temporary folder is wiped.
+  /// A new attempt; what an earlier one left in the job's temporary folder is wiped. Error(kInvalidArgument) where the
+  /// node does not have the order's account.
   NodeJob(const NodeOptions& options, const WorkOrder& order);
   /// The attempt that a process before us had not finished; null when there is none. Error(kCorruptData).
   static std::unique_ptr<NodeJob> resume(const NodeOptions& options);

@@ -23,6 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kLongestName = 64;
+constexpr std::size_t kLongestAccount = 255;
 constexpr std::size_t kMostNodes = 4096;
 constexpr std::size_t kMostPorts = 8192;
 constexpr int kHighestPort = 65'535;
@@ -94,6 +95,14 @@ bool is_plain_name(std::string_view name) {
   return !name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, plain);
 }
 
+bool is_account_name(std::string_view name) {
+  const auto fits = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("._-@+$\\").find(c) != std::string_view::npos;
+  };
+  return !name.empty() && name.size() <= kLongestAccount && name.front() != '-' && std::ranges::all_of(name, fits);
+}
+
 bool is_address(std::string_view text) {
   const auto in_address = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
@@ -114,6 +123,7 @@ Json to_json(const WorkOrder& order) {
   return {{"attempt", order.attempt},
           {"attempt_number", order.attempt_number},
           {"job_name", order.job_name},
+          {"account", order.account},
           {"cluster_name", order.cluster_name},
           {"path_segment", order.path_segment},
           {"job", spec::to_json(order.job, spec::Secrets::kIncluded)},
@@ -136,6 +146,8 @@ WorkOrder work_order_from_json(const Json& json) {
   order.attempt = plain_name(fields, "attempt");
   order.attempt_number = static_cast<int>(fields.integer("attempt_number", 1, 1 << 20));
   order.job_name = plain_name(fields, "job_name");
+  order.account = fields.text_or("account", "");
+  if (!order.account.empty() && !is_account_name(order.account)) fields.refuse("account", "is not an account's name");
   order.cluster_name = plain_name(fields, "cluster_name");
   order.path_segment = relative_path(fields, "path_segment");
   order.setup_path_suffix = relative_path(fields, "setup_path_suffix");

@@ -29,6 +29,9 @@ struct WorkOrder {
   std::string attempt;     ///< Never used twice: a second order with the same name is the same order.
   int attempt_number = 1;  ///< From 1, over all attempts of the job.
   std::string job_name;    ///< Names AZ_BATCHAI_JOB_TEMP.
+  /// As which the job runs where the agent is root. A name, which each node looks up for itself: numbers of accounts
+  /// differ between machines. Empty: NodeOptions::user.
+  std::string account;
   std::string cluster_name;
   std::string path_segment;  ///< jobOutputDirectoryPathSegment; relative, without "..".
   spec::JobSpec job;
@@ -72,6 +75,8 @@ struct NodeFacts {
 
 /// Letters, digits, "-" and "_", 1 to 64 of them: names that become names of files.
 bool is_plain_name(std::string_view name);
+/// What can be the name of an account, those of directory services included ("ada@example.org").
+bool is_account_name(std::string_view name);
 /// What can be an address or a host name.
 bool is_address(std::string_view text);
 bool is_numeric_address(const std::string& text);

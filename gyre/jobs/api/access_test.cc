@@ -90,6 +90,10 @@ TEST_F(Access, users_and_workspaces_are_made_by_administrators_alone) {
   net::http::Client root = client("root-token");
   EXPECT_EQ(ask(root, Method::kPut, "/users/eve", R"({"isAdministrator": true})").status, 201);
   EXPECT_EQ(ask(root, Method::kPut, "/workspaces/new", R"({"location": "here"})").status, 201);
+  EXPECT_EQ(ask(root, Method::kPatch, "/users/eve", R"({"account": "evelyn", "isTrusted": true})").status, 200);
+  EXPECT_EQ(ask(root, Method::kPatch, "/users/eve", R"({"isAdministrator": true})").status, 400);
+  EXPECT_EQ(ask(root, Method::kPatch, "/users/nosuch", R"({"account": "x"})").status, 404);
+  EXPECT_NE(ask(root, Method::kGet, "/users").body.find(R"("account":"evelyn")"), std::string::npos);
   EXPECT_EQ(ask(root, Method::kDelete, "/users/root").status, 409);
   EXPECT_EQ(ask(root, Method::kDelete, "/users/eve").status, 204);
 }

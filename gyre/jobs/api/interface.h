@@ -22,7 +22,7 @@ struct InterfaceLimits {
 ///   GET                     /                                         name, version, the sender and what it is
 ///   GET                     /health                                   open to everybody: {"status": "ok"}
 ///   GET                     /users                                    administrators: also the following four
-///   PUT DELETE              /users/{user}                             PUT answers with the token, once
+///   PUT PATCH DELETE        /users/{user}                             PUT answers with the token, once
 ///   POST                    /users/{user}/renewToken
 ///   GET                     /workspaces
 ///   GET PUT DELETE          /workspaces/{w}                           PUT: administrators

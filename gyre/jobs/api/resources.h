@@ -22,6 +22,14 @@ using TimeUs = std::int64_t;
 struct User {
   std::string name{};
   bool is_administrator = false;  ///< May use every workspace, make workspaces and users.
+  std::string account{};          ///< Of the machine; empty: the one that has the user's name.
+  bool is_trusted = false;        ///< May submit where all jobs run as one account.
+};
+
+/// What is to change of a user; the rest stays.
+struct UserChange {
+  std::optional<std::string> account{};
+  std::optional<bool> is_trusted{};
 };
 
 /// A part of a list: what stands behind `after` (empty: from the beginning), which is a Page's `next`.
@@ -153,6 +161,7 @@ struct Submission {
   spec::JobSpec spec{};
   ClusterName cluster{};  ///< What spec.cluster_id names; may be of another workspace, which the sender may use.
   std::string code{};     ///< SHA-256 of an archive that the job's nodes unpack for it; empty: none.
+  User sender{};
 };
 
 /// Of the latest attempt.
@@ -173,7 +182,9 @@ struct Job {
   ExecutionState execution_state = ExecutionState::kQueued;
   TimeUs execution_state_transition_time = 0;
   ExecutionInfo execution_info{};
-  int attempts = 0;  ///< Started so far: above one after a requeue.
+  int attempts = 0;         ///< Started so far: above one after a requeue.
+  std::string submitter{};  ///< A user's name.
+  std::string account{};    ///< As which it runs; empty: the one that all jobs of the service have.
   std::string job_output_directory_path_segment{};
 };
 

@@ -37,8 +37,11 @@ class JobService {
   /// False also where there is no such workspace.
   virtual bool may_use(const User& user, const std::string& workspace) = 0;
   virtual std::vector<User> users() = 0;
-  /// The token of a new user: shown once, never again. kConflict "UserExists".
+  /// The token of a new user: shown once, never again. kConflict "UserExists" or "AccountTaken"; kInvalid
+  /// "AccountNotUsable" or "TrustHasNoEffect".
   virtual std::string create_user(const User& user) = 0;
+  /// kNotFound "UserNotFound"; otherwise as create_user().
+  virtual User change_user(const std::string& user, const UserChange& change) = 0;
   /// A new token; the old one is void. kNotFound "UserNotFound".
   virtual std::string renew_token(const std::string& user) = 0;
   /// kNotFound "UserNotFound".
@@ -90,7 +93,7 @@ class JobService {
   /// Queues it: once this returns, the job runs exactly once whatever happens to service or client. Again with the same
   /// submission: the job there is, which makes a lost answer safe to ask for again. With another one: kConflict
   /// "JobExists". kNotFound "ClusterNotFound", "ExperimentNotFound" or "CodeNotFound"; kInvalid "NodeCountTooLarge",
-  /// "ContainersNotSupported" or "UnusablePath".
+  /// "ContainersNotSupported" or "UnusablePath". kForbidden "NoAccount": the sender has no account to run it as.
   virtual Created<Job> submit(const JobName& name, const Submission& submission) = 0;
   /// A queued job fails at once, a running one is ended and fails, a finished one stays as it is.
   virtual Job terminate(const JobName& name) = 0;

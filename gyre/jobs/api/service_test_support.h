@@ -80,6 +80,16 @@ class MemoryService : public JobService {
     add_user(user.name, user.is_administrator, "token-of-" + user.name);
     return "token-of-" + user.name;
   }
+  User change_user(const std::string& user, const UserChange& change) override {
+    const MutexLock lock(mutex_);
+    for (auto& [token, known] : tokens_) {
+      if (known.name != user) continue;
+      known.account = change.account.value_or(known.account);
+      known.is_trusted = change.is_trusted.value_or(known.is_trusted);
+      return known;
+    }
+    throw missing("User", user);
+  }
   std::string renew_token(const std::string& user) override {
     add_user(user, false, "new-token-of-" + user);
     return "new-token-of-" + user;

@@ -38,10 +38,10 @@ Job Jobs::create(const NewJob& job) {
   }
   store_.database.run(
       "INSERT INTO jobs (uuid, workspace_id, experiment_id, cluster_id, name, spec, created_us, provisioning_state, "
-      "provisioning_us, execution_state, execution_us, attempts, code) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?7, ?9, "
-      "?7, 0, ?10)",
+      "provisioning_us, execution_state, execution_us, attempts, code, submitter, account) VALUES (?1, ?2, ?3, ?4, ?5, "
+      "?6, ?7, ?8, ?7, ?9, ?7, 0, ?10, ?11, ?12)",
       new_uuid(), experiment.integer(0), job.experiment, job.cluster, job.name, job.spec, store_.now(),
-      name(ProvisioningState::kSucceeded), name(ExecutionState::kQueued), job.code);
+      name(ProvisioningState::kSucceeded), name(ExecutionState::kQueued), job.code, job.submitter, job.account);
   const Id id = store_.database.last_insert_id();
   keep_secrets(store_, {.job = id}, job.secrets);
   const Job made = get(id);

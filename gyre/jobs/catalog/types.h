@@ -101,7 +101,9 @@ struct NewJob {
   std::string name{};
   std::string spec{};  ///< Without values of secrets; kept as it is.
   std::vector<Secret> secrets{};
-  std::string code{};  ///< The SHA-256 of an archive, or empty.
+  std::string code{};       ///< The SHA-256 of an archive, or empty.
+  std::string submitter{};  ///< A user's name.
+  std::string account{};    ///< As which it runs, by name, on every node; empty: as the service says.
 };
 
 struct Job {
@@ -122,7 +124,9 @@ struct Job {
   std::optional<TimeUs> end{};
   std::optional<int> exit_code{};
   std::optional<JobError> error{};
-  std::string code{};  ///< The SHA-256 of an archive, or empty.
+  std::string code{};       ///< The SHA-256 of an archive, or empty.
+  std::string submitter{};  ///< Empty: it was submitted before submitters were recorded.
+  std::string account{};    ///< As NewJob's.
 };
 
 /// Microseconds since the machine started, sleep included, and in which of its lives. Two of the same boot tell how
@@ -180,6 +184,10 @@ struct User {
   std::string name{};
   bool is_administrator = false;  ///< May use every workspace.
   TimeUs created = 0;
+  std::string account{};    ///< Of the machine; empty: the one that has the user's name.
+  bool is_trusted = false;  ///< May submit where all jobs run as one account.
+
+  const std::string& account_name() const { return account.empty() ? name : account; }
 };
 
 }  // namespace gyre::jobs::catalog

@@ -13,7 +13,8 @@ namespace gyre::jobs::catalog {
 namespace {
 
 constexpr std::size_t kTokenBytes = 32;
-constexpr std::string_view kSelect = "SELECT id, name, is_administrator, created_us FROM users WHERE ";
+constexpr std::string_view kSelect =
+    "SELECT id, name, is_administrator, created_us, account, is_trusted FROM users WHERE ";
 
 template <typename Bytes>
 std::string hexadecimal(const Bytes& bytes) {
@@ -38,8 +39,12 @@ std::string hash_of(std::string_view token) {
 }
 
 User read_user(const Query& row) {
-  return {
-      .id = row.integer(0), .name = row.text(1), .is_administrator = row.integer(2) != 0, .created = row.integer(3)};
+  return {.id = row.integer(0),
+          .name = row.text(1),
+          .is_administrator = row.integer(2) != 0,
+          .created = row.integer(3),
+          .account = row.text(4),
+          .is_trusted = row.integer(5) != 0};
 }
 
 }  // namespace
@@ -56,6 +61,20 @@ UserWithToken Users::create(const std::string& name, bool is_administrator) {
   record(store_, {.subject = "user", .name = name, .to = "created"});
   transaction.commit();
   return made;
+}
+
+void Users::set_account(Id id, const std::string& account) {
+  Transaction transaction(store_.database);
+  if (store_.database.run("UPDATE users SET account = ?2 WHERE id = ?1", id, account) == 0) throw not_found("user", id);
+  transaction.commit();
+}
+
+void Users::set_trusted(Id id, bool is_trusted) {
+  Transaction transaction(store_.database);
+  if (store_.database.run("UPDATE users SET is_trusted = ?2 WHERE id = ?1", id, is_trusted ? 1 : 0) == 0) {
+    throw not_found("user", id);
+  }
+  transaction.commit();
 }
 
 std::string Users::renew_token(Id id) {
@@ -75,6 +94,14 @@ std::optional<User> Users::authenticate(std::string_view token) {
 
 std::optional<User> Users::find(std::string_view name) {
   Query query(store_.database, std::string(kSelect) + "name = ?1", name);
+  return query.next() ? std::optional(read_user(query)) : std::nullopt;
+}
+
+std::optional<User> Users::find_by_account(std::string_view account) {
+  Query query(
+      store_.database,
+      std::string(kSelect) + "(account = ?1 AND account <> '') OR (account = '' AND name = ?1) ORDER BY id LIMIT 1",
+      account);
   return query.next() ? std::optional(read_user(query)) : std::nullopt;
 }
 

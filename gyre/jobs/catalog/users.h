@@ -24,11 +24,16 @@ class Users {
 
   /// The name must be free. The token is new and random.
   UserWithToken create(const std::string& name, bool is_administrator);
+  /// Empty: the account that has the user's name.
+  void set_account(Id id, const std::string& account);
+  void set_trusted(Id id, bool is_trusted);
   /// The old token is void.
   std::string renew_token(Id id);
   /// Nobody where no user has this token.
   std::optional<User> authenticate(std::string_view token);
   std::optional<User> find(std::string_view name);
+  /// Whose account it is; the first one's where there are several.
+  std::optional<User> find_by_account(std::string_view account);
   std::vector<User> list();
   /// Also of its token and memberships.
   void remove(Id id);

@@ -40,6 +40,21 @@ TEST_F(UsersTest, a_token_is_not_in_the_file) {
   EXPECT_THAT(std::string(as_text(read_file(folder_.file(), 1 << 24))), testing::Not(testing::HasSubstr(token)));
 }
 
+TEST_F(UsersTest, an_account_leads_to_its_user_by_the_users_name_or_by_another_one) {
+  const Id ann = catalog_.users().create("ann", false).user.id;
+  const Id bob = catalog_.users().create("bob", false).user.id;
+  catalog_.users().set_account(bob, "robert");
+  EXPECT_EQ(catalog_.users().find_by_account("ann")->id, ann);
+  EXPECT_EQ(catalog_.users().find_by_account("robert")->id, bob);
+  EXPECT_EQ(catalog_.users().find("bob")->account_name(), "robert");
+  EXPECT_FALSE(catalog_.users().find_by_account("bob"));
+  EXPECT_FALSE(catalog_.users().find_by_account(""));
+  EXPECT_FALSE(catalog_.users().find("ann")->is_trusted);
+  catalog_.users().set_trusted(ann, true);
+  EXPECT_TRUE(catalog_.users().find("ann")->is_trusted);
+  EXPECT_THROW(catalog_.users().set_account(77, "x"), Error);
+}
+
 TEST_F(UsersTest, members_use_their_workspaces_and_administrators_all) {
   const Id mine = catalog_.workspaces().create("mine", "here").id;
   const Id other = catalog_.workspaces().create("other", "here").id;

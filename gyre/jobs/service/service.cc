@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/service/internal/accounts.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/work.h"
 
@@ -14,6 +15,12 @@ namespace gyre::jobs::service {
 
 using api::ServiceError;
 
+namespace {
+
+api::User shown(const catalog::User& user) { return {user.name, user.is_administrator, user.account, user.is_trusted}; }
+
+}  // namespace
+
 Service::Service(const ServiceOptions& options) : work_(std::make_unique<Work>(options)) {}
 Service::~Service() = default;
 
@@ -21,7 +28,7 @@ std::optional<api::User> Service::authenticate(std::string_view token) {
   const MutexLock lock(work_->ledger.mutex);
   const auto user = work_->ledger.catalog.users().authenticate(token);
   if (!user) return std::nullopt;
-  return api::User{user->name, user->is_administrator};
+  return shown(*user);
 }
 
 bool Service::may_use(const api::User& user, const std::string& workspace) {
@@ -35,17 +42,56 @@ std::vector<api::User> Service::users() {
   const MutexLock lock(work_->ledger.mutex);
   std::vector<api::User> users;
   for (const catalog::User& user : work_->ledger.catalog.users().list()) {
-    users.push_back({user.name, user.is_administrator});
+    users.push_back(shown(user));
   }
   return users;
 }
 
-std::string Service::create_user(const api::User& user) {
+void Service::check_user(const api::User& user) {
+  if (!user.account.empty()) check_account(work_->options, user.account);
+  const std::string& account = user.account.empty() ? user.name : user.account;
   const MutexLock lock(work_->ledger.mutex);
-  if (work_->ledger.catalog.users().find(user.name)) {
+  const auto other = work_->ledger.catalog.users().find_by_account(account);
+  if (!other || other->name == user.name) return;
+  throw ServiceError(
+      ServiceError::Kind::kConflict, "AccountTaken",
+      fmt::format("account '{}' is that of user '{}'; each user needs an account of their own", account, other->name),
+      account);
+}
+
+std::string Service::create_user(const api::User& user) {
+  check_user(user);
+  const MutexLock lock(work_->ledger.mutex);
+  auto users = work_->ledger.catalog.users();
+  if (users.find(user.name)) {
     throw ServiceError(ServiceError::Kind::kConflict, "UserExists", fmt::format("user '{}' exists", user.name));
   }
-  return work_->ledger.catalog.users().create(user.name, user.is_administrator).token;
+  std::string token;
+  work_->ledger.catalog.together([&]() GYRE_REQUIRES(work_->ledger.mutex) {
+    const catalog::UserWithToken made = users.create(user.name, user.is_administrator);
+    users.set_account(made.user.id, user.account);
+    users.set_trusted(made.user.id, user.is_trusted);
+    token = made.token;
+  });
+  return token;
+}
+
+api::User Service::change_user(const std::string& name, const api::UserChange& change) {
+  api::User user;
+  {
+    const MutexLock lock(work_->ledger.mutex);
+    user = shown(work_->ledger.user(name));
+  }
+  user.account = change.account.value_or(user.account);
+  user.is_trusted = change.is_trusted.value_or(user.is_trusted);
+  check_user(user);
+  const MutexLock lock(work_->ledger.mutex);
+  work_->ledger.catalog.together([&]() GYRE_REQUIRES(work_->ledger.mutex) {
+    const catalog::Id id = work_->ledger.user(name).id;
+    work_->ledger.catalog.users().set_account(id, user.account);
+    work_->ledger.catalog.users().set_trusted(id, user.is_trusted);
+  });
+  return user;
 }
 
 std::string Service::renew_token(const std::string& user) {

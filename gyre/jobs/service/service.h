@@ -2,19 +2,30 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gyre/base/account.h"
 #include "gyre/base/clock.h"
 #include "gyre/jobs/api/service.h"
 #include "gyre/jobs/drivers/driver_settings.h"
 
 namespace gyre::jobs::service {
 
+/// Who may submit jobs to the workspaces that they may use, and as which account of the machine these run.
+enum class Submitters {
+  kEverybody,  ///< All jobs run as one account: the service's, or `job_user` if that is root.
+  kAccounts,   ///< Users with an account, as which their jobs run; `job_user` is that of root's own. Needs root.
+};
+
 /// Of the service and of its nodes; in the folder the catalog lies, too.
 struct ServiceOptions : drivers::DriverSettings {
   std::string subscription = "00000000-0000-0000-0000-000000000000";  ///< First part of the paths of logs and outputs.
   std::string resource_group = "gyre";                                ///< Second part.
+  Submitters submitters = Submitters::kEverybody;
+  /// The number of an account of this machine; nothing where there is none. Thread-safe.
+  std::function<std::optional<uid_t>(const std::string& name)> account_number = gyre::account_number;
   /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.
   std::function<api::TimeUs()> wall_clock = wall_clock_us;
 };
@@ -40,6 +51,7 @@ class Service final : public api::JobService {
   bool may_use(const api::User& user, const std::string& workspace) override;
   std::vector<api::User> users() override;
   std::string create_user(const api::User& user) override;
+  api::User change_user(const std::string& user, const api::UserChange& change) override;
   std::string renew_token(const std::string& user) override;
   void delete_user(const std::string& user) override;
 
@@ -84,6 +96,8 @@ class Service final : public api::JobService {
 
  private:
   class Work;
+  /// api::ServiceError kInvalid or kConflict.
+  void check_user(const api::User& user);
   /// kConflict StoredClusterUnreadable where it cannot be read.
   spec::ClusterSpec spec_of(const api::ClusterName& name);
 

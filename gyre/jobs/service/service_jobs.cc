@@ -5,6 +5,7 @@
 #include "gyre/jobs/agent/container.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/api/errors.h"
+#include "gyre/jobs/service/internal/accounts.h"
 #include "gyre/jobs/service/internal/records.h"
 #include "gyre/jobs/service/internal/work.h"
 #include "gyre/jobs/service/service.h"
@@ -95,11 +96,14 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
     const catalog::Experiment experiment = ledger.experiment({name.workspace, name.experiment});
     const catalog::Cluster cluster = ledger.cluster(submission.cluster);
     if (const auto found = ledger.catalog.jobs().find(experiment.id, name.job)) {
-      const bool same = found->spec == text.text && found->cluster == cluster.id && found->code == submission.code;
+      const bool same = found->spec == text.text && found->cluster == cluster.id && found->code == submission.code &&
+                        found->submitter == submission.sender.name;
       if (same) return {work_->shown(*found, name), false};
-      throw ServiceError(ServiceError::Kind::kConflict, "JobExists",
-                         fmt::format("job '{}' exists in experiment '{}' with other properties; jobs cannot be changed",
-                                     name.job, name.experiment));
+      throw ServiceError(
+          ServiceError::Kind::kConflict, "JobExists",
+          fmt::format(
+              "job '{}' exists in experiment '{}' with other properties, or of another user; jobs cannot be changed",
+              name.job, name.experiment));
     }
     if (cluster.provisioning_state == catalog::ProvisioningState::kDeleting) {
       throw ServiceError(ServiceError::Kind::kConflict, "ClusterDeleting",
@@ -115,6 +119,8 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
       throw ServiceError(ServiceError::Kind::kConflict, kUnreadableCluster,
                          fmt::format("cluster '{}' cannot be used: {}", cluster.name, its_cluster.problem));
     }
+    const bool any_sender = work_->options.submitters == Submitters::kEverybody;
+    const std::string account = any_sender ? "" : account_for_jobs(work_->options, ledger.user(submission.sender.name));
     check_node_count(submission.spec, *its_cluster.spec, cluster.name);
     check_container(submission.spec, *its_cluster.spec, cluster.name);
     check_places(submission.spec, *its_cluster.spec, cluster.name);
@@ -123,7 +129,9 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
                                                             .name = name.job,
                                                             .spec = text.text,
                                                             .secrets = text.secrets,
-                                                            .code = submission.code});
+                                                            .code = submission.code,
+                                                            .submitter = submission.sender.name,
+                                                            .account = account});
     created = {work_->shown(made, name), true};
   }
   work_->changed();

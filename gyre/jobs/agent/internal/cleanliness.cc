@@ -13,6 +13,7 @@
 
 #include "gyre/base/acting_as.h"
 #include "gyre/base/error.h"
+#include "gyre/jobs/agent/internal/private_folder.h"
 #include "gyre/launch/sweep.h"
 
 namespace gyre::jobs::agent::internal {
@@ -20,8 +21,6 @@ namespace gyre::jobs::agent::internal {
 namespace {
 
 namespace fs = std::filesystem;
-
-const fs::path kSharedMemory = "/dev/shm";
 
 /// Whether a process that we can look into has the file mapped or open.
 bool in_use(const fs::path& file) {

@@ -104,6 +104,9 @@ AttemptEnds NodeRun::run_steps() {
   if (state_.step == Step::kPreparing) {
     unpack_code();
     run_setup();
+  }
+  use_private_folders();
+  if (state_.step == Step::kPreparing) {
     run_preparation();
     find_facts();
   }
@@ -289,9 +292,16 @@ void NodeRun::stop_at(const AttemptEnds& end) {
 void NodeRun::clean_up() {
   ports_.reset();
   for (const char* name : kSets) end_set(folders_.socket(name));
+  std::vector<std::string> before = state_.memory;
   try {
-    state_.record->left_behind =
-        clean_up_after(state_.order, state_.memory, options_.user, Deadline::after(kLongestCleanUp));
+    use_private_folders();
+    if (memory_) before.clear();
+  } catch (const Error&) {
+    before = shared_memory_of(options_.user);  // Everybody's: nothing of it is known to be the job's.
+  }
+  try {
+    state_.record->left_behind = clean_up_after(state_.order, before, options_.user, Deadline::after(kLongestCleanUp));
+    leave_private_folders();
     if (!state_.order.jobs_root.empty()) remove_mounts(state_.order.jobs_root);
     const fs::path job_mounts = job_mount_root(state_.order, folders_);
     // The folder itself may be one of all nodes, and others may not be done.

@@ -15,6 +15,7 @@
 #include "gyre/jobs/agent/internal/launch_specification.h"
 #include "gyre/jobs/agent/internal/node_probe.h"
 #include "gyre/jobs/agent/internal/node_state.h"
+#include "gyre/jobs/agent/internal/private_folder.h"
 #include "gyre/jobs/agent/internal/process_logs.h"
 #include "gyre/jobs/agent/job_environment.h"
 #include "gyre/jobs/agent/launch_plan.h"
@@ -119,6 +120,9 @@ class NodeRun {
   void make_mounts(const std::vector<Mount>& mounts, const char* owner, const std::filesystem::path& root) const;
   void make_place(const std::string& what, const std::string& folder) const;
   void make_places(const JobEnvironment& environment);
+  /// What is in /tmp and /dev/shm for the job's account alone, where jobs have accounts of their own.
+  void use_private_folders();
+  void leave_private_folders();
 
   void note(const std::string& sentence);
   void log(const std::string& sentence);
@@ -133,6 +137,8 @@ class NodeRun {
   std::vector<std::string> secrets_;
   std::string log_folder_;
   std::optional<PortLease> ports_;
+  std::optional<PrivateFolder> temporary_;  // $TMPDIR.
+  std::optional<PrivateFolder> memory_;     // What this node's processes see as /dev/shm.
   // Of the set that is being followed.
   int first_rank_ = 0;
   bool stop_asked_ = false;

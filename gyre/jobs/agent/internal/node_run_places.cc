@@ -1,6 +1,7 @@
 // The places that a NodeRun makes for its job: folders, mounts, where logs and outputs go.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,8 +58,10 @@ void NodeRun::make_folder_below_prefix(const std::string& prefix) const {
   }
   // If it was there before and is still root's, another node of the job has made it, and is about to do the same.
   if (!made && !is_roots()) return;
-  if (at) [[maybe_unused]]
-    const int ignored = ::fchown(at.get(), options_.user->id.user, options_.user->id.group);
+  if (!at) return;
+  // On a mount it is for others to read, as what the job itself makes there; on the node it is the job's alone.
+  [[maybe_unused]] int ignored = is_mount ? 0 : ::fchmod(at.get(), S_IRWXU);
+  ignored = ::fchown(at.get(), options_.user->id.user, options_.user->id.group);
 }
 
 void NodeRun::make_mounts(const std::vector<Mount>& mounts, const char* owner, const fs::path& root) const {
@@ -102,10 +105,11 @@ void NodeRun::make_places(const JobEnvironment& environment) {
   make_own_folder(folders_.job(order.job_name));
   if (options_.user) {
     // The job may do there what it likes, but not put something else in the place of what we mount in it.
-    fs::permissions(folders_.job(order.job_name), fs::perms::all | fs::perms::sticky_bit);
+    open_to_account(folders_.job(order.job_name), options_.user->id);
   }
   make_own_folder(job_mount_root(order, folders_));
   make_own_folder(order.shared_folder);
+  if (options_.user) fs::permissions(order.shared_folder, fs::perms::owner_all);
   if (options_.user && ::lchown(order.shared_folder.c_str(), options_.user->id.user, options_.user->id.group) != 0) {
     throw system_error(fmt::format("cannot give {} to user {}", order.shared_folder, options_.user->name), errno);
   }
@@ -116,6 +120,32 @@ void NodeRun::make_places(const JobEnvironment& environment) {
   for (const OutputPlace& output : environment.outputs) {
     make_place(fmt::format("output directory {}", output.id), output.path);
   }
+}
+
+void NodeRun::use_private_folders() {
+  if (!options_.user || temporary_) return;
+  temporary_.emplace(temporary_folder(state_.order.attempt), options_.user->id);
+  std::error_code ignored;
+  if (options_.mounts != MountMethod::kBind || !fs::is_directory(kSharedMemory, ignored)) return;
+  // Seen by this agent and what it starts, in place of everybody's. The nodes of an attempt on one machine see the same
+  // one, because ranks of one host exchange their data through it.
+  PrivateFolder memory(kSharedMemory / temporary_->path().filename(), options_.user->id);
+  if (::mount(memory.path().c_str(), kSharedMemory.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    const int failure = errno;
+    memory.leave();
+    throw system_error(fmt::format("cannot mount {} at {}", memory.path().string(), kSharedMemory.string()), failure);
+  }
+  memory_.emplace(std::move(memory));
+}
+
+void NodeRun::leave_private_folders() {
+  if (memory_) {
+    if (::umount2(kSharedMemory.c_str(), MNT_DETACH) != 0) throw system_error("cannot unmount /dev/shm", errno);
+    memory_->leave();
+    memory_.reset();
+  }
+  if (temporary_) temporary_->leave();
+  temporary_.reset();
 }
 
 }  // namespace gyre::jobs::agent::internal

@@ -50,7 +50,10 @@ Variables NodeRun::base_variables() const {
   const std::string path = variables.contains("PATH") ? variables["PATH"] : "/usr/local/bin:/usr/bin:/bin";
   variables["PATH"] = fmt::format("{}:{}:{}", folders_.programs().string(), path, folders_.fallbacks().string());
   variables["HOME"] = job_folder(state_.order, folders_);
-  if (options_.user) variables["USER"] = variables["LOGNAME"] = options_.user->name;
+  if (options_.user) {
+    variables["USER"] = variables["LOGNAME"] = options_.user->name;
+    variables["TMPDIR"] = temporary_folder(state_.order.attempt);
+  }
   variables["GYRE_PROGRAM"] = options_.gyre_program;
   variables[kRemoteShellVariable] = folders_.programs() / "ssh";
   variables[kShellTableVariable] = folders_.shell_table();

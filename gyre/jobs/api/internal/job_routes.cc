@@ -50,7 +50,7 @@ Response put_job(JobService& service, const Request& request, const User& sender
   const JobName name = job_in(request);
   auto parsed = spec::parse_job(request.body, parse_options(flag_in(request, "strict")));
   if (!parsed.spec) throw spec_error("InvalidJob", parsed.problems);
-  Submission submission{.spec = std::move(*parsed.spec)};
+  Submission submission{.spec = std::move(*parsed.spec), .sender = sender};
   submission.cluster = cluster_of(service, submission.spec, name.workspace, sender);
   if (const std::string* code = request.query("code")) submission.code = checked_sha256(*code);
   const Created<Job> created = service.submit(name, submission);

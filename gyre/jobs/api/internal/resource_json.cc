@@ -105,7 +105,12 @@ std::string path_of(const JobName& name) {
   return fmt::format("/workspaces/{}/experiments/{}/jobs/{}", name.workspace, name.experiment, name.job);
 }
 
-json to_json(const User& user) { return {{"name", user.name}, {"isAdministrator", user.is_administrator}}; }
+json to_json(const User& user) {
+  return {{"name", user.name},
+          {"isAdministrator", user.is_administrator},
+          {"account", user.account},
+          {"isTrusted", user.is_trusted}};
+}
 
 json to_json(const Workspace& workspace) {
   json body = resource("/workspaces/" + workspace.name, workspace.name, "workspaces",
@@ -174,7 +179,8 @@ json to_json(const Job& job) {
                                  {"exitCode", number_or_null(info.exit_code)},
                                  {"errors", errors_json(info.errors)}};
   json body = resource(path_of(job.name), job.name.job, "workspaces/experiments/jobs", std::move(properties));
-  body["gyre"] = {{"uuid", job.uuid}, {"attempts", job.attempts}};
+  body["gyre"] = {
+      {"uuid", job.uuid}, {"attempts", job.attempts}, {"submitter", job.submitter}, {"account", job.account}};
   return body;
 }
 

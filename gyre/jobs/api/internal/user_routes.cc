@@ -14,6 +14,48 @@ Response token_answer(int status, const std::string& user, const std::string& to
   return response;
 }
 
+HttpError invalid_property(const std::string& key, const char* others) {
+  return {400, "InvalidBody",
+          fmt::format("a user has the properties {}account, a text, and isTrusted, true or false", others), key};
+}
+
+/// Takes the property where it is one of those that can change; false where it is not.
+bool take_change(UserChange& change, const std::string& key, const nlohmann::json& value) {
+  if (key == "account" && value.is_string()) {
+    change.account = value.get<std::string>();
+  } else if (key == "isTrusted" && value.is_boolean()) {
+    change.is_trusted = value.get<bool>();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Response put_user(JobService& service, const Request& request) {
+  User user{name_in(request, "user")};
+  UserChange change;
+  const nlohmann::json body = object_in(request);
+  for (const auto& [key, value] : body.items()) {
+    if (key == "isAdministrator" && value.is_boolean()) {
+      user.is_administrator = value.get<bool>();
+    } else if (!take_change(change, key, value)) {
+      throw invalid_property(key, "isAdministrator, true or false, ");
+    }
+  }
+  user.account = change.account.value_or("");
+  user.is_trusted = change.is_trusted.value_or(false);
+  return token_answer(201, user.name, service.create_user(user));
+}
+
+Response patch_user(JobService& service, const Request& request) {
+  UserChange change;
+  const nlohmann::json body = object_in(request);
+  for (const auto& [key, value] : body.items()) {
+    if (!take_change(change, key, value)) throw invalid_property(key, "that can change: ");
+  }
+  return answer(200, to_json(service.change_user(name_in(request, "user"), change)));
+}
+
 }  // namespace
 
 void add_user_routes(Router& router, const Interface& interface) {
@@ -23,17 +65,11 @@ void add_user_routes(Router& router, const Interface& interface) {
   });
   add_for_administrators(
       router, interface, Method::kPut, "/users/{user}",
-      [service](Request& request, const User&) {
-        User user{name_in(request, "user")};
-        const nlohmann::json body = object_in(request);
-        for (const auto& [key, value] : body.items()) {
-          if (key != "isAdministrator" || !value.is_boolean()) {
-            throw HttpError(400, "InvalidBody", "a user has one property: isAdministrator, true or false", key);
-          }
-          user.is_administrator = value.get<bool>();
-        }
-        return token_answer(201, user.name, service->create_user(user));
-      },
+      [service](Request& request, const User&) { return put_user(*service, request); },
+      [](Route& route) { route.body_bytes = kMostBodyBytes; });
+  add_for_administrators(
+      router, interface, Method::kPatch, "/users/{user}",
+      [service](Request& request, const User&) { return patch_user(*service, request); },
       [](Route& route) { route.body_bytes = kMostBodyBytes; });
   add_for_administrators(router, interface, Method::kDelete, "/users/{user}",
                          [service](Request& request, const User& sender) {

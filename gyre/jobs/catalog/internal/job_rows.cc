@@ -5,7 +5,7 @@ namespace gyre::jobs::catalog {
 std::string select_jobs() {
   return "SELECT id, uuid, workspace_id, experiment_id, cluster_id, name, spec, created_us, provisioning_state, "
          "provisioning_us, execution_state, execution_us, attempts, start_us, end_us, exit_code, error_code, "
-         "error_message, error_details, code FROM jobs WHERE ";
+         "error_message, error_details, code, submitter, account FROM jobs WHERE ";
 }
 
 Job read_job(const Query& row) {
@@ -27,6 +27,8 @@ Job read_job(const Query& row) {
   if (!row.is_null(15)) job.exit_code = static_cast<int>(row.integer(15));
   if (!row.is_null(16)) job.error = JobError{row.text(16), row.text(17), row.text(18)};
   job.code = row.text(19);
+  job.submitter = row.text(20);
+  job.account = row.text(21);
   return job;
 }
 

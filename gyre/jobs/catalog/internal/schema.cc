@@ -168,6 +168,15 @@ ALTER TABLE jobs ADD COLUMN code TEXT NOT NULL DEFAULT '';
 CREATE INDEX jobs_by_code ON jobs (code) WHERE code <> '';
 )sql";
 
+/// Users are accounts of the machine, or trusted; a job runs as its submitter's account.
+constexpr const char* kFourthVersion = R"sql(
+ALTER TABLE users ADD COLUMN account TEXT NOT NULL DEFAULT '';
+ALTER TABLE users ADD COLUMN is_trusted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN submitter TEXT NOT NULL DEFAULT '';
+ALTER TABLE jobs ADD COLUMN account TEXT NOT NULL DEFAULT '';
+CREATE INDEX jobs_queued_by_submitter ON jobs (submitter) WHERE execution_state = 'queued';
+)sql";
+
 std::int64_t pragma(Database& database, const char* sql) {
   Query query(database, sql);
   return query.next() ? query.integer(0) : 0;
@@ -181,7 +190,7 @@ bool is_empty(Database& database) {
 }  // namespace
 
 std::span<const std::string> schema_steps() {
-  static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion, kThirdVersion};
+  static const std::vector<std::string> kSteps = {kFirstVersion, kSecondVersion, kThirdVersion, kFourthVersion};
   return kSteps;
 }
 

@@ -59,6 +59,7 @@ agent::WorkOrder Dispatcher::order_of(const Attempt& attempt, const catalog::Job
   order.attempt = attempt.id;
   order.attempt_number = attempt.number;
   order.job_name = job.name;
+  order.account = job.account;
   order.cluster_name = cluster.name;
   const api::JobName name{ledger_.workspace_name(job.workspace), ledger_.experiment_name(job.experiment), job.name};
   order.path_segment = path_segment(options_, name, job.uuid);

@@ -166,6 +166,8 @@ api::Job Service::Work::shown(const catalog::Job& job, const api::JobName& name)
   if (job.error) result.execution_info.errors.push_back(service::shown(*job.error));
   if (!stored.spec) result.execution_info.errors.push_back({.code = kUnreadableJob, .message = stored.problem});
   result.attempts = job.attempts;
+  result.submitter = job.submitter;
+  result.account = job.account;
   result.job_output_directory_path_segment = path_segment(options, name, job.uuid);
   return result;
 }

@@ -1,0 +1,38 @@
+#include "gyre/jobs/service/internal/accounts.h"
+
+#include <fmt/format.h>
+
+#include "gyre/jobs/api/errors.h"
+
+namespace gyre::jobs::service {
+
+using api::ServiceError;
+
+std::string account_for_jobs(const ServiceOptions& options, const catalog::User& user) {
+  const std::string& account = user.account_name();
+  const auto number = options.account_number(account);
+  if (number && *number != 0) return account;
+  if (number && user.is_administrator) return "";  // Root's own jobs run as the service's job_user.
+  throw ServiceError(
+      ServiceError::Kind::kForbidden, "NoAccount",
+      fmt::format(
+          "jobs of this server run as their users' accounts, and user '{}' has none: {}. An administrator names "
+          "one with `gyre user change {} --account ACCOUNT`{}",
+          user.name,
+          number ? fmt::format("account '{}' is root, as which no job runs", account)
+                 : fmt::format("the server's machine has no account '{}'", account),
+          user.name, number ? "" : fmt::format(", or makes it there (`useradd {}`)", account)),
+      user.name);
+}
+
+void check_account(const ServiceOptions& options, const std::string& account) {
+  const auto number = options.account_number(account);
+  if (number && *number != 0) return;
+  throw ServiceError(
+      ServiceError::Kind::kInvalid, "AccountNotUsable",
+      number ? fmt::format("account '{}' is root, as which no job runs; name another one", account)
+             : fmt::format("the server's machine has no account '{}'; make it first (`useradd {}`)", account, account),
+      account);
+}
+
+}  // namespace gyre::jobs::service

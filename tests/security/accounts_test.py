@@ -1,0 +1,177 @@
+"""Each user of a server that root runs is an account of the machine: jobs of two users neither read, signal nor trace
+each other, nobody's job runs as root, and a user without an account is told what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from job_server import JobServer
+
+pytestmark = pytest.mark.needs_root
+
+ACCOUNTS = {"ada": 20_001, "robert": 20_002}
+PYTHON = "/usr/bin/python3"  # Ours may be in a folder that others cannot enter.
+
+
+class Team:
+    """A server with two users: ada, who has the account of her name, and bob, who has the account robert."""
+
+    def __init__(self, server: JobServer) -> None:
+        self.server = server
+        server.ok("cluster", "create", "pool", "-t", "3", "--mount", f"external={server.share}")
+        for user, options in (("ada", []), ("bob", ["--account", "robert"])):
+            server.ok("user", "create", user, "--to", f"{user}.json", *options)
+            server.ok("workspace", "add-owner", "default", user)
+
+    def submit(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.server.verb(
+            "job", "submit", *words, env={"GYRE_SERVER": str(self.server.tmp_path / f"{user}.json")}
+        )
+
+    def output(self, user: str, *command: str) -> str:
+        done = self.submit(user, "-f", "--", *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def team(gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[Team]:
+    server = JobServer(gyre, tmp_path, ACCOUNTS)
+    evidence.append(server.log)
+    server.start()
+    try:
+        yield Team(server)
+    finally:
+        server.close()
+
+
+def test_a_job_runs_as_its_submitters_account_and_roots_own_as_nobody(team: Team) -> None:
+    line = "echo $(id -un) $(id -u) $(id -G) $USER; stat -c %a $TMPDIR"
+    assert team.output("ada", "sh", "-c", line) == "[0] ada 20001 20001 ada\n[0] 700\n"
+    assert team.output("bob", "sh", "-c", line) == "[0] robert 20002 20002 robert\n[0] 700\n"
+    own = team.server.ok("job", "submit", "-f", "--", "id", "-un")
+    assert own == "[0] nobody\n"
+    jobs = [job["gyre"] for job in team.server.json("job", "list")]
+    assert {job["submitter"]: job["account"] for job in jobs} == {"ada": "ada", "bob": "robert", "root": ""}
+    for folder in ("/tmp", "/dev/shm"):
+        assert [job for job in jobs if Path(folder, f"gyre-{job['uuid']}-1").exists()] == []
+
+
+def test_a_user_without_an_account_is_refused_with_the_command_that_gives_one(team: Team) -> None:
+    team.server.ok("user", "create", "eve", "--to", "eve.json")
+    team.server.ok("workspace", "add-owner", "default", "eve")
+    refused = team.submit("eve", "--", "true")
+    assert refused.returncode == 1
+    assert "gyre user change eve --account ACCOUNT" in refused.stderr
+    assert "useradd eve" in refused.stderr
+    for account, why in (("root", "is root, as which no job runs"), ("nosuch", "has no account 'nosuch'")):
+        wrong = team.server.verb("user", "change", "eve", "--account", account)
+        assert wrong.returncode == 1
+        assert why in wrong.stderr
+        assert team.server.verb("user", "create", "mallory", "--account", account).returncode == 1
+    taken = team.server.verb("user", "change", "eve", "--account", "robert")
+    assert taken.returncode == 1
+    assert "account 'robert' is that of user 'bob'" in taken.stderr
+    team.server.ok("user", "delete", "bob", "-y")
+    team.server.ok("user", "change", "eve", "--account", "robert")
+    assert team.output("eve", "id", "-un") == "[0] robert\n"
+
+
+VICTIM = """
+import json, os, sys, time
+from multiprocessing import shared_memory
+share = os.environ["AZ_BATCHAI_MOUNT_ROOT"] + "/external/"
+os.umask(0)
+memory = open("/dev/shm/adas-memory", "w"); memory.write("secret"); memory.flush()
+files = [os.environ["TMPDIR"] + "/secret", os.environ["AZ_BATCHAI_JOB_TEMP"] + "/secret"]
+for file in files:
+    with open(file, "w") as out: out.write("secret")
+with open(share + "victim.new", "w") as out:
+    json.dump({"pid": os.getpid(), "files": files + ["/dev/shm/adas-memory"]}, out)
+os.rename(share + "victim.new", share + "victim")
+while not os.path.exists(share + "go"): time.sleep(0.05)
+print("undisturbed", [open(file).read() for file in files])
+"""
+
+ATTACKER = """
+import ctypes, json, os, signal, sys
+victim = json.load(open(sys.argv[1]))
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(attack):
+    try:
+        return attack() or "done"
+    except OSError as error:
+        return error.strerror
+def trace():
+    if libc.ptrace(16, victim["pid"], 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+proc = "/proc/%d/" % victim["pid"]
+attacks = {"kill": lambda: os.kill(victim["pid"], signal.SIGKILL), "trace": trace}
+for name in ("environ", "mem", "maps", "fd", "root/etc/hostname"):
+    attacks[name] = lambda path=proc + name: os.listdir(path) if path.endswith("fd") else open(path, "rb").read(1)
+attacks["memory through proc"] = lambda: open(proc + "root/dev/shm/adas-memory").read()
+for file in victim["files"]:
+    attacks[file] = lambda file=file: open(file).read()
+    attacks["remove " + file] = lambda file=file: os.remove(file)
+    attacks["list " + file] = lambda file=file: [os.listdir(os.path.dirname(file)), open(file)] and None
+print(json.dumps({name: str(tried(attack)) for name, attack in attacks.items()}))
+"""
+
+
+def test_the_job_of_another_user_is_neither_read_killed_traced_nor_its_memory_mapped(team: Team) -> None:
+    share = team.server.share
+    (share / "victim.py").write_text(VICTIM)
+    (share / "attacker.py").write_text(ATTACKER)
+    name = team.submit("ada", "--", PYTHON, "$AZ_BATCHAI_MOUNT_ROOT/external/victim.py").stdout.strip()
+    deadline = time.monotonic() + 60
+    while not (share / "victim").exists():
+        assert time.monotonic() < deadline, team.server.ok("job", "why", name)
+        time.sleep(0.05)
+    mount = "$AZ_BATCHAI_MOUNT_ROOT/external/"
+    of_job = team.output("bob", PYTHON, mount + "attacker.py", mount + "victim").removeprefix("[0] ")
+    # The same account, outside any job.
+    of_shell = subprocess.run(
+        [PYTHON, str(share / "attacker.py"), str(share / "victim")],
+        capture_output=True,
+        text=True,
+        user=ACCOUNTS["robert"],
+        group=ACCOUNTS["robert"],
+        extra_groups=[],
+        cwd="/",
+        check=True,
+    ).stdout
+    for said in (of_job, of_shell):
+        for attack, outcome in json.loads(said).items():
+            assert outcome in ("Permission denied", "Operation not permitted", "No such file or directory"), attack
+    (share / "go").touch()
+    assert team.server.verb("job", "wait", name).returncode == 0
+    logs = team.server.ok("job", "logs", name)
+    assert "undisturbed ['secret', 'secret']" in logs
+    assert not os.path.exists("/dev/shm/adas-memory")
+
+
+def test_jobs_of_one_user_on_several_nodes_share_their_memory(team: Team) -> None:
+    """Ranks of one machine exchange data there, whichever virtual nodes they are on."""
+    write = 'import os\nif os.environ["RANK"] == "0": open("/dev/shm/ranks", "w").write("x")\n'
+    read = 'import time\nwhile not os.path.exists("/dev/shm/ranks"): time.sleep(0.05)\nprint("seen")\n'
+    done = team.submit("ada", "--nodes", "2", "-f", "--", PYTHON, "-c", write + read)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] seen", "[1] seen"]
+
+
+def test_two_users_jobs_of_one_name_keep_their_nodes_files_apart(team: Team) -> None:
+    """A node's folder of a job is wiped before the next job; logs that stay on the node are their account's alone."""
+    name = team.submit("ada", "--", "sh", "-c", "echo private").stdout.strip()
+    assert team.server.verb("job", "wait", name).returncode == 0
+    [log] = team.server.folder.glob("nodes/*/jobs/*/*/workspaces/**/stdout.txt")
+    done = subprocess.run(
+        ["cat", str(log)], capture_output=True, text=True, user=ACCOUNTS["robert"], group=20_002, check=False
+    )
+    assert "Permission denied" in done.stderr
+    assert team.server.ok("job", "logs", name) == "[0] private\n"
