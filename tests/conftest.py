@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # server, a wheel, a build, network namespaces - stay together in one of them.
 TOGETHER = (
     "tests/python",
+    "tests/tensorflow",
     "tests/cluster",
     "tests/security/attacker_test.py",
     "tests/security/store_test.py",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def check(result: torch.Tensor, wanted: torch.Tensor) -> None:
+    import torch  # noqa: PLC0415  The ranks of tests/tensorflow have none.
+
     assert result.dtype == wanted.dtype
     torch.testing.assert_close(result, wanted)
 

@@ -1,7 +1,7 @@
 """What a rank of a test runs. `python rank_main.py TEST_FILE FUNCTION` calls that function of that file.
 
-`python rank_main.py --template FD` imports what takes seconds, then forks itself for every request on the socket FD:
-the fork is a rank as the first form makes one, only sooner. See rank_template.py.
+`python rank_main.py --template FD [MODULE...]` imports what takes seconds, then forks itself for every request on the
+socket FD: the fork is a rank as the first form makes one, only sooner. See rank_template.py.
 """
 
 import gc
@@ -77,7 +77,7 @@ def main() -> None:
     if sys.argv[1] != "--template":
         call(*sys.argv[1:3])
         return
-    for name in SLOW_IMPORTS:
+    for name in sys.argv[3:] or SLOW_IMPORTS:
         importlib.import_module(name)
     # A fork that ends looks for garbage: not in all that it shares with us, which it would have to copy for that.
     gc.collect()

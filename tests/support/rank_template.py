@@ -87,11 +87,15 @@ class RankTemplate:
     of their sets, as those of a real job do, come from two templates."""
 
     def __init__(
-        self, environment: Mapping[str, str], where: Callable[[list[str]], Sequence[str]] = lambda command: command
+        self,
+        environment: Mapping[str, str],
+        where: Callable[[list[str]], Sequence[str]] = lambda command: command,
+        imports: Sequence[str] = (),
     ) -> None:
-        """`where`: makes of the template's command line one that runs it somewhere, on another host say."""
+        """`where`: makes of the template's command line one that runs it somewhere, on another host say. `imports`: the
+        modules that it imports, in place of rank_main.SLOW_IMPORTS."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-X", "faulthandler", str(RANK_MAIN), "--template", str(theirs.fileno())]
+        command = [sys.executable, "-X", "faulthandler", str(RANK_MAIN), "--template", str(theirs.fileno()), *imports]
         with theirs:
             self._process = subprocess.Popen(
                 where(command), env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL

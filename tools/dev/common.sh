@@ -2,6 +2,7 @@
 
 VENV="$ROOT/.venv"
 PYTHON="$VENV/bin/python"
+TENSORFLOW_PYTHON="$VENV/tensorflow/bin/python"
 
 # Compilations are the same in every checkout of this repository, wherever it lies: let ccache see them so.
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$ROOT}" CCACHE_NOHASHDIR=1

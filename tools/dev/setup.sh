@@ -84,6 +84,19 @@ install_intel_mpi() {
   hash_of "$ROOT/$list" >"$stamp"
 }
 
+# Into a venv of its own: it must not have torch, and its packages are not .venv's.
+install_tensorflow() {
+  local list=tests/tensorflow.txt stamp
+  stamp=$(venv_stamp "$list")
+  [[ "$(cat "$stamp" 2>/dev/null)" != "$(hash_of "$ROOT/$list")" ]] || return 0
+  say "installing into .venv/tensorflow: $list"
+  rm -rf -- "$VENV/tensorflow"
+  "$PYTHON" -m venv "$VENV/tensorflow" || die "python3 -m venv failed; is python3-venv installed?"
+  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$TENSORFLOW_PYTHON" -m pip install --quiet -r "$ROOT/$list" >&2 ||
+    die "pip could not install TensorFlow; see above"
+  hash_of "$ROOT/$list" >"$stamp"
+}
+
 # setup build: what building and running need. setup test: what the tests and benchmarks need as well. setup check: what the
 # linters and sanitizers need on top of building.
 setup() {
@@ -95,7 +108,10 @@ setup() {
     requirements+=(tests/requirements.txt)
   fi
   make_venv "${requirements[@]}"
-  if [[ "${1:-build}" == test ]]; then install_intel_mpi; fi
+  if [[ "${1:-build}" == test ]]; then
+    install_intel_mpi
+    install_tensorflow
+  fi
 }
 
 # Without the right to install them, the tests that need these packages are left out, and counted as such.

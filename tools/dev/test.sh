@@ -23,13 +23,25 @@ test_processes() {
 
 # run_python_tests PRESET [PATH...]: all of them, or those of the files and folders.
 run_python_tests() {
-  local preset=$1 report="$ROOT/build/$1/pytest.xml"
+  local preset=$1 path ours=() with_tensorflow=()
   shift
+  (($# > 0)) || set -- tests python tests/tensorflow
+  for path in "$@"; do
+    if [[ "$path" == tests/tensorflow* ]]; then with_tensorflow+=("$path"); else ours+=("$path"); fi
+  done
+  ((${#ours[@]} == 0)) || run_pytest "$preset" pytest "$PYTHON" "${ours[@]}"
+  ((${#with_tensorflow[@]} == 0)) || run_pytest "$preset" pytest-tensorflow "$TENSORFLOW_PYTHON" "${with_tensorflow[@]}"
+}
+
+# run_pytest PRESET NAME PYTHON PATH...: NAME is that of its report and of its count.
+run_pytest() {
+  local preset=$1 name=$2 python=$3 report="$ROOT/build/$1/$2.xml"
+  shift 3
   rm -f -- "$report"
-  # This checkout's package and programs first, whatever .venv holds.
+  # This checkout's package and programs first, whatever the Python's own folder holds.
   (cd "$ROOT" && PYTHONPATH="$ROOT/python${PYTHONPATH:+:$PYTHONPATH}" PATH="$ROOT/build/$preset/bin:$VENV/bin:$PATH" \
-    "$PYTHON" -m pytest -q -n "$(test_processes)" --junitxml "$report" "$@") || say "pytest: some Python tests failed"
-  count_junit pytest "$report"
+    "$python" -m pytest -q -n "$(test_processes)" --junitxml "$report" "$@") || say "$name: some Python tests failed"
+  count_junit "$name" "$report"
 }
 
 # A NAME of ./dev test: a room (a folder of gyre/, workloads/ or tests/ with C++ tests; its target is gyre_NAME_test), a folder of

@@ -85,7 +85,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rank, size = int(os.environ["GYRE_RANK"]), int(os.environ["GYRE_SIZE"])
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    import tensorflow as tf  # type: ignore[import-untyped]  # noqa: PLC0415 - takes seconds, and reads the variable
+    import tensorflow as tf  # noqa: PLC0415 - takes seconds, and reads the variable
 
     cluster = _cluster(arguments.store, rank, arguments.servers, size)
     done = Path(f"{arguments.store}.done")

@@ -1,0 +1,51 @@
+"""Keras on TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from gyre._job.gradient_exchange import Gradient, GradientExchange
+from gyre._operations import Reduction
+from gyre._runtime import Runtime
+from gyre.tensorflow import _gradients
+from gyre.tensorflow._sparse import reduce_sparse
+
+
+class TensorFlowBackEnd:
+    """See BackEnd."""
+
+    def describe(self, name: str, tensor: Any, group: int) -> Gradient:
+        return _gradients.describe(name, tensor, group)
+
+    def reduce(self, exchange: GradientExchange, tensors: Sequence[Any]) -> list[Any]:
+        return _gradients.reduce(exchange, tensors)
+
+    def is_sparse(self, tensor: Any) -> bool:
+        return isinstance(tensor, tf.IndexedSlices)
+
+    def to_dense(self, tensor: Any) -> Any:
+        return tf.convert_to_tensor(tensor)
+
+    def reduce_sparse(self, runtime: Runtime, tensor: Any, reduction: Reduction) -> Any:
+        return reduce_sparse(runtime, tensor, reduction)
+
+    def multiply(self, tensor: Any, factor: float) -> Any:
+        if isinstance(tensor, tf.IndexedSlices):
+            return tf.IndexedSlices(self.multiply(tensor.values, factor), tensor.indices, tensor.dense_shape)
+        return tensor * tf.cast(factor, tensor.dtype)
+
+    def zeros_like(self, variable: Any) -> Any:
+        return tf.zeros(variable.shape, variable.dtype)
+
+    def conditionally(self, condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        def effect_of(branch: Callable[[], None]) -> Callable[[], Any]:
+            def run() -> Any:
+                branch()
+                return tf.constant(0)
+
+            return run
+
+        tf.cond(condition, effect_of(then), effect_of(otherwise))

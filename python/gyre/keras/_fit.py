@@ -1,0 +1,207 @@
+"""One call of model.fit() on this rank: what the ranks agree on in it, whichever of Gyre's callbacks it has.
+
+Its callbacks share one of these for a model. It
+* broadcasts the root's variables before the first batch, if a callback asks for it,
+* checks after the first batch that every trainable variable was exchanged and is equal on all ranks,
+* waits at the end of an epoch for ranks with more batches, and gives all ranks the state of the last one,
+* raises Gyre's own error where TensorFlow would raise one that only quotes it.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy
+
+from gyre._job import arrays
+from gyre._job.joining import join
+from gyre._job.process_sets import ProcessSet, global_process_set, root_in, runtime_of
+from gyre._operations import Kind
+from gyre._program_position import stacklevel_of_program
+from gyre._runtime import current
+from gyre.errors import MismatchError, UnsupportedError
+from gyre.keras import _state
+from gyre.keras._optimizer import DistributedMixin, Distribution
+
+_WHAT = "the variables of model and optimizer"
+
+_fits: weakref.WeakKeyDictionary[Any, Fit] = weakref.WeakKeyDictionary()
+
+
+def fit_of(model: Any) -> Fit:
+    """The same for all callbacks of a model."""
+    if model not in _fits:
+        _fits[model] = Fit(model)
+    return _fits[model]
+
+
+class Fit:
+    """Used by the thread that calls fit(). With one rank nothing happens."""
+
+    def __init__(self, model: Any) -> None:
+        self._model: Any = weakref.proxy(model)
+        self._root: int | None = None  # Whose variables to broadcast, as long as that has not happened,
+        self._kept: set[int] = set()  # without these, by identity.
+        self._was_broadcast = False
+        self._checked_exchange = False
+        self._checked_replicas = False
+        self._in_epoch = False
+
+    def begin(self) -> None:
+        """on_train_begin(), of each callback."""
+        self._checked_exchange = self._checked_replicas = self._in_epoch = False
+        if current().size > 1 and keras.backend.backend() == "tensorflow":
+            self._prepare_tensorflow()
+
+    def ask_for_broadcast(self, root: int, kept: Sequence[Any]) -> None:
+        """Of all variables but `kept`: now if the model is built, else after the first batch."""
+        if current().size == 1:
+            return
+        self._root = root_in(global_process_set, root, "BroadcastGlobalVariablesCallback")
+        self._kept = {id(variable) for variable in kept}
+        self._was_broadcast = False
+        if self._model.built:
+            optimizer = self._model.optimizer
+            if optimizer is not None and not optimizer.built:
+                optimizer.build(self._model.trainable_variables)
+            self._broadcast()
+
+    def begin_epoch(self) -> None:
+        """on_epoch_begin()."""
+        self._in_epoch = True
+
+    def end_batch(self) -> None:
+        """on_train_batch_end()."""
+        if self._checked_replicas or current().size == 1:
+            return
+        if not self._checked_exchange:
+            self._check_exchange()
+            self._checked_exchange = True
+        if self._root is not None:
+            self._broadcast()  # The model was not built before; the next batch shows whether the ranks stay equal.
+        else:
+            self._check_replicas()
+            self._checked_replicas = True
+
+    def end_batches(self) -> None:
+        """All batches of an epoch are done: before its validation, or at its end. Collective."""
+        if not self._in_epoch:
+            return  # Of an evaluate() of its own, or done already.
+        self._in_epoch = False
+        if current().size == 1:
+            return
+        for process_set in self._process_sets():
+            last = join(process_set=process_set)
+            runtime = runtime_of(process_set)
+            steps = numpy.array([sum(int(one.iterations.numpy()) for one in self._optimizers())])
+            [handle] = arrays.run(runtime, [arrays.request(runtime, Kind.ALLGATHER, steps)])
+            memory, shape, _ = handle.take_result()
+            if len(set(arrays.array_over(memory, steps.dtype, shape).tolist())) > 1:
+                _state.broadcast(runtime, self._variables(), root_in(process_set, last, "fit"), _WHAT)
+
+    def _optimizers(self) -> list[Any]:
+        """All that are found on the model: a subclass of Model may have several."""
+        found = [self._model.optimizer, *vars(self._model).values()]
+        return list({id(one): one for one in found if isinstance(one, keras.optimizers.Optimizer)}.values())
+
+    def _distributions(self) -> list[Distribution]:
+        return [one._gyre for one in self._optimizers() if isinstance(one, DistributedMixin) and one._gyre is not None]
+
+    def _process_sets(self) -> list[ProcessSet]:
+        """Those of this rank's exchanges."""
+        sets = [one.process_set for one in self._distributions() if one.exchange is not None]
+        return list(dict.fromkeys(sets))
+
+    def _variables(self) -> list[Any]:
+        variables = _state.variables_of(self._model, self._optimizers())
+        return [variable for variable in variables if id(variable) not in self._kept]
+
+    def _broadcast(self) -> None:
+        root, self._root = self._root, None
+        assert root is not None
+        _state.broadcast(current(), self._variables(), root, _WHAT)
+        self._was_broadcast = True
+
+    def _prepare_tensorflow(self) -> None:
+        """UnsupportedError before the first step where it would be compiled by XLA."""
+        if getattr(self._model, "jit_compile", False) is True:
+            raise UnsupportedError(
+                "Gyre's exchange cannot be compiled by XLA: pass jit_compile=False to model.compile()"
+            )
+        step = self._model.train_function
+        if step is not None and not isinstance(step, _Step):
+            self._model.train_function = _Step(step, self._distributions)
+
+    def _check_exchange(self) -> None:
+        """UnsupportedError if a trainable variable was not exchanged in the first batch."""
+        distributions = self._distributions()
+        known = {key for one in distributions for key in (*one.exchanged, *one.local)}
+        missing = [variable for variable in self._model.trainable_variables if id(variable) not in known]
+        if missing:
+            raise UnsupportedError(_unexchanged(missing, self._model, distributions))
+
+    def _check_replicas(self) -> None:
+        """After a batch: whether the ranks' trainable variables are equal, as they must be if all began as equals and
+        every gradient was reduced."""
+        distributions = self._distributions()
+        kept = self._kept | {key for one in distributions for key in one.local}
+        if any(one.process_set is not global_process_set for one in distributions):
+            return  # Other ranks train other replicas.
+        found = _state.difference(
+            current(), [variable for variable in self._model.trainable_variables if id(variable) not in kept]
+        )
+        if found is None:
+            return
+        variable, ranks = found
+        where = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        differs = f"after the first batch '{variable.path}' on {where} differs from rank 0"
+        if self._was_broadcast:
+            raise MismatchError(
+                f"{differs}, though all ranks began with the same values: something differs between the ranks "
+                "besides their data (the learning rate, another optimizer, a train_step() or callback that assigns to "
+                "it). Make that the same on all ranks, or keep the variable local with register_local_var() and "
+                "local_variables="
+            )
+        if current().rank == 0:
+            warnings.warn(
+                f"{differs}: the ranks did not begin with the same values, and averaged gradients change them all "
+                "alike. Add BroadcastGlobalVariablesCallback(0) to fit()'s callbacks, or use one seed on all ranks",
+                RuntimeWarning,
+                stacklevel=stacklevel_of_program(),
+            )
+
+
+class _Step:
+    """A train_function that raises what an exchange failed with, in place of TensorFlow's error about it."""
+
+    def __init__(self, function: Callable[[Any], Any], distributions: Callable[[], Sequence[Distribution]]) -> None:
+        self._function = function
+        self._distributions = distributions
+
+    def __call__(self, iterator: Any) -> Any:
+        try:
+            return self._function(iterator)
+        except Exception as error:
+            for one in self._distributions():
+                if one.exchange is not None and one.exchange.failure is not None:
+                    raise one.exchange.failure from error
+            raise
+
+
+def _unexchanged(missing: Sequence[Any], model: Any, distributions: Sequence[Distribution]) -> str:
+    count = f"{len(missing)} of {len(model.trainable_variables)} trainable variables"
+    begin = f"'{missing[0].path}' ({count}) was not exchanged between the ranks in the first batch"
+    if not distributions:
+        return (
+            f"{begin}: the model's optimizer, {type(model.optimizer).__name__}, is not a DistributedOptimizer. Pass "
+            "optimizer=DistributedOptimizer(…) to model.compile()"
+        )
+    return (
+        f"{begin}, so each rank trains it on its own data. Another optimizer, or a train_step() of the model's own, "
+        "changes it: pass its gradient to the DistributedOptimizer, wrap the other optimizer too, or freeze it "
+        "(trainable = False)"
+    )

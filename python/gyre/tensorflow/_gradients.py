@@ -1,0 +1,80 @@
+"""The exchange of a list of TensorFlow's gradients: one step of a GradientExchange, inside tf.function or outside."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import tensorflow as tf
+
+from gyre._job.arrays import Array, array_over, data_type_number, memory_of
+from gyre._job.gradient_exchange import NO_GROUP, Gradient, GradientExchange
+from gyre.errors import InvalidArgumentError, UnsupportedError
+
+
+def describe(name: str, tensor: Any, group: int = NO_GROUP) -> Gradient:
+    """One gradient for GradientExchange.lay_out(). InvalidArgumentError for a shape that is not known when the
+    function is traced, and for a type that cannot be exchanged."""
+    if not tensor.shape.is_fully_defined():
+        raise InvalidArgumentError(
+            f"the gradient of '{name}' has the shape {tensor.shape}, which is not known before the first step; "
+            "only gradients of fixed shapes can be exchanged (tf.ensure_shape() fixes one)"
+        )
+    number = data_type_number(tensor.dtype.name, f"gradient of '{name}'")
+    return Gradient(name, number, tuple(tensor.shape.as_list()), group)
+
+
+def reduce(exchange: GradientExchange, tensors: Sequence[Any]) -> list[Any]:
+    """One step: the reduced tensors. They are those of exchange.lay_out(), which has been called."""
+    if not tensors:
+        return []
+    check_can_run_here()
+    if tf.executing_eagerly():
+        return _step(exchange, tensors)
+    # One function for all of them, because each costs more than the exchange of a small gradient.
+    results = tf.py_function(lambda *values: _step(exchange, values), list(tensors), [t.dtype for t in tensors])
+    for result, tensor in zip(results, tensors, strict=True):
+        result.set_shape(tensor.shape)
+    return list(results)
+
+
+def _step(exchange: GradientExchange, tensors: Sequence[Any]) -> list[Any]:
+    arrays = [array_of(tensor) for tensor in tensors]
+    exchange.run([memory_of(array) for array in arrays])
+    # Copies: the arena is written to again in the next step, and what a tape returns may be kept.
+    return [
+        tf.constant(array_over(exchange.memory(index), numpy.dtype(tensor.dtype.as_numpy_dtype), tensor.shape))
+        for index, tensor in enumerate(tensors)
+    ]
+
+
+def array_of(tensor: Any) -> Array:
+    """The values of an eager tensor, in its own memory where NumPy knows its type."""
+    if tensor.dtype in (tf.bfloat16, tf.bool) or tensor.shape.num_elements() == 0 or "CPU" not in tensor.device:
+        return numpy.asarray(tensor.numpy(), order="C")
+    return numpy.from_dlpack(tensor)
+
+
+def check_can_run_here() -> None:
+    """UnsupportedError, while the function is traced, where its exchange could not run: in XLA, on GPUs."""
+    if not tf.executing_eagerly() and _is_for_xla():
+        raise UnsupportedError(
+            "Gyre's exchange cannot be compiled by XLA: pass jit_compile=False to model.compile() (to tf.function in "
+            "a loop of your own)"
+        )
+    if tf.config.list_logical_devices("GPU"):
+        raise UnsupportedError(
+            "TensorFlow computes on a GPU here, but gyre.tensorflow exchanges tensors in host memory: hide the GPUs "
+            "(CUDA_VISIBLE_DEVICES='' or tf.config.set_visible_devices([], 'GPU')), or train with gyre.torch"
+        )
+
+
+def _is_for_xla() -> bool:
+    """Whether what is being traced will be compiled by XLA."""
+    try:
+        util = importlib.import_module("tensorflow.python.ops.control_flow_util")
+        return bool(util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+    except (ImportError, AttributeError):  # Names that TensorFlow keeps to itself: then XLA itself reports it.
+        return False

@@ -1,0 +1,93 @@
+"""gyre.keras where Keras computes with torch: what tests/tensorflow checks on TensorFlow."""
+
+import keras_on_torch  # noqa: F401  Before Keras.
+
+import gyre.keras as hvd  # isort: skip
+import keras  # isort: skip
+import numpy
+import torch
+from expectations import fails_with
+from gyre.errors import UnsupportedError
+from keras_models import network, samples, share
+
+BATCH = 12
+
+
+def weights(model):
+    return numpy.concatenate([variable.numpy().ravel() for variable in model.trainable_variables])
+
+
+def fit(model, optimizer, inputs, targets, batch, callbacks=()):
+    model.compile(optimizer, keras.losses.MeanSquaredError())
+    model.fit(inputs, targets, batch_size=batch, epochs=3, shuffle=False, verbose=0, callbacks=list(callbacks))
+    return model
+
+
+def check_same_on_all_ranks(model) -> None:
+    rows = hvd.allgather(weights(model)[None])
+    assert all(row.tobytes() == rows[0].tobytes() for row in rows)
+
+
+def ranks_train_as_one() -> None:
+    hvd.init()
+    assert keras.backend.backend() == "torch"
+    rank, size = hvd.rank(), hvd.size()
+    inputs, targets = samples(4 * BATCH)
+    own = [share(array, BATCH, rank, size) for array in (inputs, targets)]
+    for make in (lambda: keras.optimizers.SGD(0.1, momentum=0.9), lambda: keras.optimizers.Adam(0.01, clipnorm=0.1)):
+        alone = fit(network(), make(), inputs, targets, BATCH)
+        together = fit(network(), hvd.DistributedOptimizer(make()), *own, BATCH // size)
+        check_same_on_all_ranks(together)
+        numpy.testing.assert_allclose(weights(together), weights(alone), rtol=0, atol=1e-5)
+    passes = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.1), backward_passes_per_step=2, average_aggregated_gradients=True
+    )
+    together = fit(network(), passes, *own, BATCH // size // 2)
+    alone = fit(network(), keras.optimizers.SGD(0.1), inputs, targets, BATCH)
+    check_same_on_all_ranks(together)
+    numpy.testing.assert_allclose(weights(together), weights(alone), rtol=0, atol=1e-5)
+    path = f"model.{rank}.keras"
+    together.save(path)
+    assert type(keras.models.load_model(path).optimizer).__name__ == "SGD"
+    assert int(hvd.load_model(path).optimizer.iterations.numpy()) == int(passes.iterations.numpy())
+
+
+def test_ranks_train_as_one_rank_with_the_whole_batch(run_ranks) -> None:
+    run_ranks(2, ranks_train_as_one)
+
+
+def fit_with_callbacks() -> None:
+    hvd.init()
+    rank = hvd.rank()
+    inputs, targets = samples(16 + 8 * rank, seed=rank)
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+        hvd.callbacks.LearningRateWarmupCallback(0.1, warmup_epochs=2),
+    ]
+    model = network(seed=rank)
+    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), inputs, targets, 4, callbacks)
+    check_same_on_all_ranks(model)
+    assert int(model.optimizer.iterations.numpy()) == 3 * 6
+    plain = network()
+    told = fails_with(
+        UnsupportedError, lambda: fit(plain, keras.optimizers.SGD(0.1), inputs, targets, 4, callbacks[:1])
+    )
+    assert "is not a DistributedOptimizer" in told
+
+
+def test_callbacks_and_unequal_batches(run_ranks) -> None:
+    run_ranks(2, fit_with_callbacks)
+
+
+def a_sparse_gradient_is_refused() -> None:
+    hvd.init()
+    model = network()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    gradients = [torch.zeros(tuple(v.shape)).to_sparse() for v in model.trainable_variables]
+    told = fails_with(UnsupportedError, lambda: optimizer.apply(gradients, model.trainable_variables))
+    assert "sparse_as_dense=True" in told
+
+
+def test_sparse_gradients_of_torch_are_refused(run_ranks) -> None:
+    run_ranks(2, a_sparse_gradient_is_refused)
