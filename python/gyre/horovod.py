@@ -1,4 +1,4 @@
-"""Lets scripts say `import horovod.torch as hvd` and get Gyre.
+"""Lets scripts say `import horovod.torch as hvd` (`horovod.tensorflow.keras`, `horovod.keras`, …) and get Gyre.
 
     import gyre.horovod
     gyre.horovod.install()
@@ -6,19 +6,22 @@
 
 or, without touching the script, `gyre run --horovod-compat -n 4 -- python train.py`; under any other launcher,
 `python -m gyre.horovod train.py` in place of `python train.py`. A real Horovod that can be imported takes precedence:
-then nothing is installed, and a warning says so. Modules that Gyre does not have (horovod.tensorflow, horovod.spark,
-elastic training, …) cannot be imported.
+then nothing is installed, and a warning says so. Modules that Gyre does not have (horovod.spark, elastic training, …)
+cannot be imported; the error says what to use. A framework is imported when its module of Horovod is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import sys
 import types
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,6 +33,38 @@ __all__ = ["SHIM", "install", "load", "real_horovod", "run"]
 SHIM = Path(__file__).parent / "_horovod_shim"
 """The folder that `gyre run --horovod-compat` and `python -m gyre.horovod` put into PYTHONPATH: it holds a package
 `horovod` that calls load()."""
+
+# The modules of Horovod that are modules of Gyre. Scripts use the names below horovod.torch and horovod.tensorflow for
+# things that these two have as well.
+_ALIASES = {
+    "horovod.torch": "gyre.torch",
+    "horovod.torch.mpi_ops": "gyre.torch",
+    "horovod.torch.functions": "gyre.torch",
+    "horovod.torch.sync_batch_norm": "gyre.torch",
+    "horovod.torch.compression": "gyre.torch.compression",
+    "horovod.torch.optimizer": "gyre.torch.optimizer",
+    "horovod.tensorflow": "gyre.tensorflow",
+    "horovod.tensorflow.mpi_ops": "gyre.tensorflow",
+    "horovod.tensorflow.functions": "gyre.tensorflow",
+    "horovod.tensorflow.compression": "gyre._job.compression",
+    "horovod.tensorflow.keras": "gyre.keras",
+    "horovod.tensorflow.keras.callbacks": "gyre.keras.callbacks",
+    "horovod.keras": "gyre.keras",
+    "horovod.keras.callbacks": "gyre.keras.callbacks",
+    "horovod.common.exceptions": "gyre._horovod.exceptions",
+    "horovod.common.process_sets": "gyre._horovod.process_sets",
+    "horovod.common.util": "gyre._horovod.util",
+}
+
+_ELASTIC = "the ranks of a job do not change: there is no elastic training; start again from the last checkpoint"
+_ABSENT = {
+    "horovod.tensorflow.elastic": _ELASTIC,
+    "horovod.tensorflow.keras.elastic": _ELASTIC,
+    "horovod.keras.elastic": _ELASTIC,
+    "horovod.spark": "a job starts with `gyre run` or a job server (docs/guide/jobs.md), not on Spark",
+    "horovod.ray": "a job starts with `gyre run` or a job server (docs/guide/jobs.md), not on Ray",
+    "horovod.mxnet": "MXNet has been retired; there are gyre.torch, gyre.tensorflow and gyre.keras",
+}
 
 USAGE = """\
 usage: python [PYTHON_OPTION...] -m gyre.horovod SCRIPT [ARGUMENT...]
@@ -50,8 +85,8 @@ def real_horovod() -> importlib.machinery.ModuleSpec | None:
 
 
 def install() -> bool:
-    """Makes `horovod` and `horovod.torch` importable in this process. False, with a warning, if a real Horovod is
-    installed."""
+    """Makes `horovod` and what Gyre has of its modules importable in this process. False, with a warning, if a real
+    Horovod is installed."""
     loaded = sys.modules.get("horovod")
     if loaded is not None:
         return bool(getattr(loaded, "__gyre__", False))
@@ -64,6 +99,7 @@ def install() -> bool:
         )
         return False
     sys.modules.update(_modules())
+    sys.meta_path.insert(0, _Aliases())
     return True
 
 
@@ -90,30 +126,50 @@ def _module(name: str, documentation: str, **content: object) -> types.ModuleTyp
 
 
 def _modules() -> dict[str, types.ModuleType]:
-    """By name. Scripts use the names below horovod.torch for things that horovod.torch has too."""
-    torch = importlib.import_module("gyre.torch")
+    """Those that are not modules of Gyre, by name."""
     runner = importlib.import_module("gyre._horovod.runner")
     explanation = "Gyre under Horovod's name."
     version = f"0.28.1+gyre.{__version__}"
     modules = {
         "horovod": _module("horovod", explanation, __path__=[], __version__=version, run=run),
-        "horovod.torch": torch,
-        "horovod.torch.mpi_ops": torch,
-        "horovod.torch.functions": torch,
-        "horovod.torch.sync_batch_norm": torch,
-        "horovod.torch.compression": importlib.import_module("gyre.torch.compression"),
-        "horovod.torch.optimizer": importlib.import_module("gyre.torch.optimizer"),
         "horovod.common": _module("horovod.common", explanation, __path__=[]),
         "horovod.runner": _module("horovod.runner", explanation, __path__=[], run=run),
         "horovod.runner.launch": _module("horovod.runner.launch", explanation, run_commandline=runner.run_commandline),
     }
-    for name in ("exceptions", "process_sets", "util"):
-        modules[f"horovod.common.{name}"] = importlib.import_module(f"gyre._horovod.{name}")
     for name, module in modules.items():
         parent, _, child = name.rpartition(".")
-        if parent in modules and not hasattr(modules[parent], child):
+        if parent in modules:
             setattr(modules[parent], child, module)
     return modules
+
+
+class _Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports Gyre's modules under Horovod's names, when they are asked for."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if fullname in _ABSENT:
+            raise ImportError(f"{fullname} does not exist under Gyre: {_ABSENT[fullname]}")
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname in _ALIASES else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = importlib.import_module(_ALIASES[spec.name])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """It has run already, under its own name, which it keeps. `from horovod.torch import functions` looks for the
+        module's attribute."""
+        alias = module.__spec__
+        assert alias is not None
+        module.__spec__ = alias.loader_state
+        for name, target in _ALIASES.items():
+            parent, _, child = name.rpartition(".")
+            if parent == alias.name and not hasattr(module, child):
+                with contextlib.suppress(ModuleNotFoundError):  # Keras may be missing where TensorFlow is not.
+                    setattr(module, child, importlib.import_module(target))
 
 
 def _run_instead(arguments: list[str]) -> NoReturn:

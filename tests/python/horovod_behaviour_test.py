@@ -1,6 +1,7 @@
 """What docs/guide/horovod_behaviour.md says of operations, process sets and the modules around them, name by name. Each
 job runs many checks, because starting one costs most."""
 
+import importlib
 import os
 import sys
 import types
@@ -159,8 +160,14 @@ def body_modules() -> None:
     assert names.extension_available("torch")
     assert not names.extension_available("tensorflow", verbose=True)
     assert names.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2") is None
-    with pytest.raises(ImportError, match=r"horovod\.tensorflow"):
+    with pytest.raises(ImportError, match=r"horovod\.tensorflow needs the package tensorflow"):
         names.check_extension("horovod.tensorflow", "HOROVOD_WITH_TENSORFLOW", __file__, "mpi_lib")
+    with pytest.raises(ImportError, match=r"horovod\.mxnet does not exist"):
+        names.check_extension("horovod.mxnet", "HOROVOD_WITH_MXNET", __file__, "mpi_lib")
+    for absent, words in (("horovod.spark", "gyre run"), ("horovod.tensorflow.elastic", "checkpoint")):
+        with pytest.raises(ImportError, match=words):
+            gyre.horovod._Aliases().find_spec(absent, None)
+    assert importlib.import_module("horovod.torch").__spec__.name == "gyre.torch"
     helpers_of_horovod(names.util)
     wrong_arguments_of_run(names.horovod.run)
 

@@ -39,7 +39,7 @@ __all__ = [
 
 Item = TypeVar("Item")
 
-EXTENSIONS = ["torch"]
+EXTENSIONS = ["torch", "tensorflow", "keras"]
 """The frameworks that Gyre has an interface for."""
 
 
@@ -56,7 +56,9 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
     del ext_env_var, pkg_path, args
     framework = ext_name.rpartition(".")[2]
     if framework not in EXTENSIONS:
-        raise ImportError(f"{ext_name} does not exist under Gyre, which has horovod.torch only")
+        raise ImportError(
+            f"{ext_name} does not exist under Gyre, which has {', '.join(f'horovod.{name}' for name in EXTENSIONS)}"
+        )
     if importlib.util.find_spec(framework) is None:
         raise ImportError(f"{ext_name} needs the package {framework}, which is not installed")
 
@@ -154,7 +156,8 @@ def split_list(l: Sequence[Item], n: int) -> list[Sequence[Item]]:  # noqa: E741
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Nothing to check: Gyre's Python side works with any torch from 2.4 on. Raises `exception` again, if given one."""
+    """Nothing to check: Gyre's Python side is not compiled for one version of a framework. Raises `exception` again, if
+    given one."""
     del name, version
     if exception is not None:
         raise exception
