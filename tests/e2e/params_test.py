@@ -125,10 +125,49 @@ def test_a_checkpoint_of_other_training_starts_the_momentum_of_averages_anew(
 ) -> None:
     assert train(start_job, data, tmp_path / "model", "-n", 2).wait() == 0
     program = ("--consistency", "local:2:bmuf", "--resume")
+    refused = train(start_job, data, tmp_path / "model", "-n", 2, program=program, epochs=2)
+    assert refused.wait() == 1
+    assert "--consistency was sync and is local:2:bmuf now" in refused.stderr
+    program = ("--consistency", "local:2:bmuf", "--resume-changed")
     job = train(start_job, data, tmp_path / "model", "-n", 2, program=program, epochs=2)
     assert job.wait() == 0, job.stderr
-    assert "the checkpoint has no momentum of --consistency; it starts anew" in job.stderr
-    assert "--consistency was 'sync' before the checkpoint and is 'local:2:bmuf' now" in job.stderr
+    assert "continues a run although --consistency was sync and is local:2:bmuf now" in job.stderr
+    assert "the checkpoint has no momentum of the workers' averages; it begins at zero" in job.stderr
+    program = ("--consistency", "sync", "--resume-changed")
+    back = train(start_job, data, tmp_path / "model", "-n", 2, program=program, epochs=3)
+    assert back.wait() == 0, back.stderr
+    assert "of the checkpoint's tensors are left out, because this run does not use them: outer." in back.stderr
+
+
+def test_one_worker_alone_takes_the_outer_optimizers_steps_too(start_job: StartJob, data: Path, tmp_path: Path) -> None:
+    """Without servers there is nobody to exchange with, and its momentum was left out: from the checkpoints as well."""
+    states = []
+    for servers in (0, 1):
+        folder = tmp_path / f"servers-{servers}"
+        program = ("--consistency", "local:2:nesterov", "--lr", "0.001", "--batch-size", "8")
+        job = train(start_job, data, folder, "-n", 1, "--servers", servers, program=program)
+        assert job.wait() == 0, job.stderr
+        states.append((folder / "checkpoints" / checkpoint(1)).read_bytes())
+    assert b'"outer.0.' in states[0]
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 1), (1, 4)])
+def test_another_number_of_workers_with_optimizers_of_their_own_is_refused(
+    start_job: StartJob, data: Path, tmp_path: Path, before: int, after: int
+) -> None:
+    program = ("--consistency", "local:8:nesterov", "--batch-size", str(40 // before))
+    assert train(start_job, data, tmp_path / "model", "-n", before, program=program).wait() == 0
+    program = ("--consistency", "local:8:nesterov", "--batch-size", str(40 // after))
+    refused = train(start_job, data, tmp_path / "model", "-n", after, program=(*program, "--resume"), epochs=2)
+    assert refused.wait() == 1
+    assert f"the number of workers was {before} and is {after} now" in refused.stderr
+    accepted = train(start_job, data, tmp_path / "model", "-n", after, program=(*program, "--resume-changed"), epochs=2)
+    assert accepted.wait() == 0, accepted.stderr
+    assert "new workers begin with rank 0's" in accepted.stderr
+    assert "momentum" not in accepted.stderr, "the outer optimizer goes on with its own"
+    newest = (tmp_path / "model" / "checkpoints" / checkpoint(2)).read_bytes()
+    assert b'"outer.0.' in newest
 
 
 @pytest.mark.parametrize("rank", [0, 2])

@@ -72,21 +72,16 @@ Options::Options() {
 }
 
 std::map<std::string, std::string> result_options(const Options& options, int ranks) {
-  return {{"--batch-size", fmt::format("{}", options.batch_size)},
-          {"--lr", fmt::format("{}", options.learning_rate)},
-          {"--decay", fmt::format("{}", options.decay)},
-          {"--scale-lr", fmt::format("{}", options.scale_learning_rate)},
-          {"--warmup-epochs", fmt::format("{}", options.warmup_epochs)},
-          {"--seed", fmt::format("{}", options.seed)},
-          {"--shuffle-seed", fmt::format("{}", options.effective_shuffle_seed())},
-          {"--augment", fmt::format("{}{}", options.flip ? "flip " : "", options.shift ? "shift" : "")},
-          {"--drop-last", fmt::format("{}", options.drop_last)},
-          {"--image-size", fmt::format("{}", options.image_size)},
-          {"--classes", fmt::format("{}", options.classes)},
-          {"--validation-share", fmt::format("{}", options.validation_share.value_or(0))},
-          {"--consistency", options.consistency},
-          {"--compat smarker", fmt::format("{}", options.every_rank_all_images)},
-          {"ranks", fmt::format("{}", ranks)}};
+  std::map<std::string, std::string> record = {
+      {"--lr", fmt::format("{}", options.learning_rate)},
+      {"--decay", fmt::format("{}", options.decay)},
+      {"--scale-lr", fmt::format("{}", options.scale_learning_rate)},
+      {"--shuffle-seed", fmt::format("{}", options.effective_shuffle_seed())},
+      {"--augment", fmt::format("{}{}", options.flip ? "flip " : "", options.shift ? "shift" : "")},
+      {"--drop-last", fmt::format("{}", options.drop_last)},
+      {"--compat", options.every_rank_all_images ? "smarker" : ""}};
+  record.merge(training::result_options(options, ranks));
+  return record;
 }
 
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options) {

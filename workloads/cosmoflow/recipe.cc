@@ -242,25 +242,25 @@ void read_config(const std::filesystem::path& path, Recipe& recipe) {
 }
 
 std::map<std::string, std::string> result_options(const Recipe& recipe, int ranks) {
-  std::map<std::string, std::string> options = {{"--batch-size", fmt::format("{}", recipe.batch_size)},
-                                                {"--n-train", fmt::format("{}", recipe.n_train)},
-                                                {"--apply-log", fmt::format("{}", recipe.apply_log)},
-                                                {"--augment", fmt::format("{}", recipe.augment)},
-                                                {"--dropout", fmt::format("{}", recipe.network.dropout)},
-                                                {"--l2", fmt::format("{}", recipe.l2)},
-                                                {"--lr", fmt::format("{}", recipe.base_lr)},
-                                                {"momentum", fmt::format("{}", recipe.momentum)},
-                                                {"scaling", fmt::format("{}", static_cast<int>(recipe.scaling))},
-                                                {"base_batch_size", fmt::format("{}", recipe.base_batch_size)},
-                                                {"n_warmup_epochs", fmt::format("{}", recipe.warmup_epochs)},
-                                                {"decay_schedule", fmt::format("{}", recipe.decay_schedule)},
-                                                {"--seed", fmt::format("{}", recipe.seed)},
-                                                {"ranks", fmt::format("{}", ranks)}};
   const models::CosmoflowOptions& network = recipe.network;
-  options["network"] = fmt::format("size {} channels {} conv {}x{} kernel {} fc {} {} out {}", network.size,
-                                   network.channels, network.convolutions, network.conv_size, network.kernel_size,
-                                   network.fc1_size, network.fc2_size, network.targets);
-  return options;
+  std::map<std::string, std::string> record = {
+      {"--n-train", fmt::format("{}", recipe.n_train)},
+      {"--n-valid", fmt::format("{}", recipe.n_valid)},
+      {"--samples-per-file", fmt::format("{}", recipe.samples_per_file)},
+      {"--apply-log", fmt::format("{}", recipe.apply_log)},
+      {"--augment", fmt::format("{}", recipe.augment)},
+      {"--dropout", fmt::format("{}", network.dropout)},
+      {"--l2", fmt::format("{}", recipe.l2)},
+      {"--lr", fmt::format("{}", recipe.base_lr)},
+      {"--base-batch-size", fmt::format("{}", recipe.base_batch_size)},
+      {"momentum", fmt::format("{}", recipe.momentum)},
+      {"scaling", fmt::format("{}", static_cast<int>(recipe.scaling))},
+      {"decay_schedule", fmt::format("{}", recipe.decay_schedule)},
+      {"network", fmt::format("size {} channels {} conv {}x{} kernel {} fc {} {} out {}", network.size,
+                              network.channels, network.convolutions, network.conv_size, network.kernel_size,
+                              network.fc1_size, network.fc2_size, network.targets)}};
+  record.merge(training::result_options(recipe, ranks));
+  return record;
 }
 
 }  // namespace gyre::cosmoflow

@@ -121,20 +121,16 @@ void check_batch(std::uint64_t batch_size, std::int64_t image_size) {
 }
 
 std::map<std::string, std::string> result_options(const Options& options, int ranks) {
-  return {{"--batch-size", fmt::format("{}", options.batch_size)},
-          {"--depth", fmt::format("{}", options.depth)},
-          {"--resnet-version", options.version_name()},
-          {"--classes", fmt::format("{}", options.classes)},
-          {"--image-size", fmt::format("{}", options.image_size)},
-          {"--lr", fmt::format("{}", options.learning_rate)},
-          {"--warmup-epochs", fmt::format("{}", options.warmup_epochs)},
-          {"--decay-epochs", fmt::format("{}", fmt::join(options.decay_epochs, ","))},
-          {"--momentum", fmt::format("{}", options.momentum)},
-          {"--weight-decay", fmt::format("{}", options.weight_decay)},
-          {"--label-smoothing", fmt::format("{}", options.label_smoothing)},
-          {"--seed", fmt::format("{}", options.seed)},
-          {"--validation-share", fmt::format("{}", options.validation_share.value_or(0))},
-          {"ranks", fmt::format("{}", ranks)}};
+  std::map<std::string, std::string> record = {
+      {"--depth", fmt::format("{}", options.depth)},
+      {"--resnet-version", options.version_name()},
+      {"--lr", fmt::format("{}", options.learning_rate)},
+      {"--decay-epochs", fmt::format("{}", fmt::join(options.decay_epochs, ","))},
+      {"--momentum", fmt::format("{}", options.momentum)},
+      {"--weight-decay", fmt::format("{}", options.weight_decay)},
+      {"--label-smoothing", fmt::format("{}", options.label_smoothing)}};
+  record.merge(training::result_options(options, ranks));
+  return record;
 }
 
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options) {

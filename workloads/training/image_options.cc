@@ -8,6 +8,14 @@
 
 namespace gyre::training {
 
+std::map<std::string, std::string> result_options(const ImageProgramOptions& options, int ranks) {
+  std::map<std::string, std::string> record = result_options(static_cast<const ProgramOptions&>(options), ranks);
+  record["--image-size"] = fmt::format("{}", options.image_size);
+  record["--classes"] = fmt::format("{}", options.classes);
+  record["--validation-share"] = fmt::format("{}", options.validation_share.value_or(0));
+  return record;
+}
+
 void add_image_options(CLI::App& app, ImageProgramOptions& options, std::int64_t least_size, std::int64_t most_size) {
   app.add_option("--image-size", options.image_size, "Pixels per side")
       ->check(CLI::Range(least_size, most_size))

@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "workloads/training/program_options.h"
 
@@ -15,6 +17,9 @@ struct ImageProgramOptions : ProgramOptions {
   /// Of the training set, held out for evaluations; nothing: there is a set for them.
   std::optional<double> validation_share{};
 };
+
+/// See result_options() of ProgramOptions.
+std::map<std::string, std::string> result_options(const ImageProgramOptions& options, int ranks);
 
 /// --image-size from `least_size` to `most_size`, --classes, --validation-share, and --target-accuracy, a target of the
 /// metric "accuracy".

@@ -110,6 +110,14 @@ void add_program_options(CLI::App& app, ProgramOptions& options, const char* dat
   add_reporting(app, options);
 }
 
+std::map<std::string, std::string> result_options(const ProgramOptions& options, int ranks) {
+  return {{"--batch-size", fmt::format("{}", options.batch_size)},
+          {"--warmup-epochs", fmt::format("{}", options.warmup_epochs)},
+          {"--seed", fmt::format("{}", options.seed)},
+          {"--consistency", options.consistency},
+          {"ranks", fmt::format("{}", ranks)}};
+}
+
 void require_data_dir(const ProgramOptions& options) {
   if (options.data_dir.empty()) throw CLI::RequiredError("--data-dir");
 }

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,6 @@ struct ProgramOptions : TrainerOptions {
   std::uint64_t seed = 1;
   int threads = 1;                                             ///< Of each rank, that load samples.
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;  ///< Of each loader.
-  std::string consistency = "sync";                            ///< See params::parse_consistency().
 };
 
 /// Options that each program once had under a name of its own.
@@ -33,6 +33,10 @@ const cli::FormerNames& former_option_names();
 /// `best_metrics`: those that tell which epoch is best.
 void add_program_options(CLI::App& app, ProgramOptions& options, const char* data_dir,
                          const std::vector<std::string>& best_metrics);
+
+/// Those of these options that change what is computed, as names and values: kept in checkpoints and compared when a
+/// run goes on. Programs add those of their own.
+std::map<std::string, std::string> result_options(const ProgramOptions& options, int ranks);
 
 /// CLI::RequiredError where there is no --data-dir. Not CLI11's required(), which is looked at before words that are no
 /// options.

@@ -93,9 +93,9 @@ int run_without_servers(const params::ConsistencyChoice& choice, const RankWork&
   }
   const auto runtime = engine::Runtime::start_from_environment();
   return do_work(runtime->group(), [&] {
-    if (runtime->size() == 1) {  // It needs no exchange: gradients stay where autograd puts them.
+    if (runtime->size() == 1) {  // Gradients stay where autograd puts them.
       train::LocalExchange exchange(runtime.get());
-      return work(exchange);
+      return work_in_local_steps(exchange, choice, work);
     }
     train::EngineExchange exchange(*runtime);
     return work_in_local_steps(exchange, choice, work);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
@@ -127,6 +128,21 @@ void RunState::load_own(std::uint64_t number) {
   }
 }
 
+/// What a run has kept that is nothing to this one, such as the momentum of averages under another --consistency.
+void RunState::report_unused(const train::Checkpoint& saved) const {
+  std::set<std::string_view> used;
+  for (const train::NamedTensors* tensors : {&state_, &exchange_state_}) {
+    for (const train::NamedTensor& tensor : *tensors) used.insert(tensor.name);
+  }
+  std::vector<std::string_view> unused;
+  for (const train::CheckpointTensor& tensor : saved.tensors) {
+    if (!used.contains(tensor.name)) unused.push_back(tensor.name);
+  }
+  if (unused.empty()) return;
+  fmt::print(stderr, "{}: {} of the checkpoint's tensors are left out, because this run does not use them: {}{}\n",
+             options_.program, unused.size(), unused.front(), unused.size() > 1 ? ", …" : "");
+}
+
 void RunState::load(const train::CheckpointFolder::Found& found, Progress& progress) const {
   const train::Checkpoint& saved = found.checkpoint;
   const std::string where = found.path.string();
@@ -145,8 +161,10 @@ void RunState::load(const train::CheckpointFolder::Found& found, Progress& progr
     if (exchange_state_.empty() || saved.has_tensor(exchange_state_.front().name)) {
       train::restore_from_checkpoint(saved, exchange_state_);
     } else {
-      fmt::print(stderr, "{}: the checkpoint has no momentum of --consistency; it starts anew\n", options_.program);
+      fmt::print(stderr, "{}: the checkpoint has no momentum of the workers' averages; it begins at zero\n",
+                 options_.program);
     }
+    report_unused(saved);
     for (auto& [name, value] : progress) {
       const bool of_epoch = name.find('/') != std::string::npos;
       const std::string& text = saved.value(name);

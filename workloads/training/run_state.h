@@ -92,6 +92,7 @@ class RunState {
 
  private:
   void load(const train::CheckpointFolder::Found& found, Progress& progress) const;
+  void report_unused(const train::Checkpoint& saved) const;
   std::vector<Sameness> all_samenesses() const;
   /// Whether the order of the samples is another one.
   bool check_same(const train::Checkpoint& saved) const;

@@ -46,26 +46,40 @@ std::string describe_order(const data::SamplerOptions& sampling) {
                      sampling.streams);
 }
 
-RunIdentity with_sampling(RunIdentity identity, const train::GradientExchange& exchange,
+/// What the programs have in common of that which has to be as it was. Replicas that are equal after every step can be
+/// on any number of workers; others have something of their own.
+RunIdentity with_sampling(RunIdentity identity, const TrainerOptions& options, const train::GradientExchange& exchange,
                           const data::SamplerOptions& sampling) {
   const auto ranks = static_cast<std::uint64_t>(sampling.ranks);
+  const bool own_order = sampling.sharing == data::Sharing::kEveryRankAll;
   identity.same.push_back({.key = "global_batch",
                            .name = "the global batch",
                            .value = fmt::format("{}", ranks * sampling.batch_per_rank),
-                           .meaning = "from here on a step has another number of samples, and with it the learning "
-                                      "rate another effect; no sample of the epoch is lost or repeated"});
+                           .meaning = "steps have a different size from here on, and the learning rate a different "
+                                      "effect; no sample of the epoch is lost or repeated"});
   identity.same.push_back({.key = "order",
                            .name = "the order of the samples",
                            .value = describe_order(sampling),
-                           .meaning = "the epoch that had begun begins again in the new order",
+                           .meaning = "the epoch in which the run stopped begins again, in the new order",
                            .of_order = true});
-  if (!exchange.replicas_are_equal() || sampling.sharing == data::Sharing::kEveryRankAll) {
-    identity.same.push_back({.key = "workers",
-                             .name = "the number of workers",
-                             .value = fmt::format("{}", ranks),
-                             .meaning = "each worker has an optimizer or an order of its own: those that are new begin "
-                                        "with rank 0's optimizer"});
+  identity.same.push_back({.key = "remainder",
+                           .name = "an epoch's last, incomplete batch",
+                           .value = sampling.remainder == data::Remainder::kDrop ? "dropped" : "used",
+                           .meaning = "epochs have a different number of samples from here on"});
+  identity.same.push_back({.key = "consistency",
+                           .name = "--consistency",
+                           .value = exchange.replicas_are_equal() ? "sync" : options.consistency,
+                           .meaning = "the workers keep together in another way from here on"});
+  if (!exchange.replicas_are_equal()) {  // The workers settle before each.
+    identity.recipe["--checkpoint-steps"] = fmt::format("{}", options.checkpoint_steps);
   }
+  if (exchange.replicas_are_equal() && !own_order) return identity;
+  identity.same.push_back({.key = "ranks",
+                           .name = "the number of workers",
+                           .value = fmt::format("{}", ranks),
+                           .meaning = own_order ? "each worker has its own order of the samples, in which it continues"
+                                                : "each worker has its own optimizer: new workers begin with rank 0's, "
+                                                  "and those of workers that are gone are lost"});
   return identity;
 }
 
@@ -92,7 +106,7 @@ Trainer::Trainer(const TrainerOptions& options, RunIdentity identity, train::Gra
       schedule_(std::move(schedule)),
       train_(std::move(train)),
       test_(test),
-      state_(options, with_sampling(std::move(identity), exchange, train_.front()->sampling()), exchange,
+      state_(options, with_sampling(std::move(identity), options, exchange, train_.front()->sampling()), exchange,
              network_state(task), optimizer.state()),
       divergence_(exchange, task.metrics(), [this] { return advice(); }),
       step_size_(data::positions_per_step(train_.front()->sampling())),

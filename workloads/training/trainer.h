@@ -23,8 +23,9 @@ struct Target {
 };
 
 struct TrainerOptions : RunOptions {
-  std::string samples = "samples";  ///< What they are called in messages: "images", "volumes".
-  std::uint64_t epochs = 1;         ///< Up to this one, counting those before a resume.
+  std::string samples = "samples";   ///< What they are called in messages: "images", "volumes".
+  std::string consistency = "sync";  ///< How the workers keep together: see params::parse_consistency().
+  std::uint64_t epochs = 1;          ///< Up to this one, counting those before a resume.
   /// Save a checkpoint after so many steps too, not only after each epoch. 0: after epochs alone.
   std::uint64_t checkpoint_steps = 0;
   bool check_replicas = false;  ///< Compare the ranks' parameters after each step, not only after each epoch.
