@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/data/split_names.h"
 
 namespace gyre::data {
 namespace {
@@ -64,15 +65,27 @@ ImageFolder::ImageFolder(std::string root, FileOpener open, std::vector<std::str
   left_out_.unclassed_images = entries.images.size();
   left_out_.other_files = entries.others.size();
   if (!entries.others.empty()) left_out_.first_other = entries.others.front();
+  refuse_sets(entries.folders);
+  ClassOfFolder owners = {{fs::canonical(root_).string(), ""}};
   std::vector<std::string> empty;
   for (const std::string& name : entries.folders) {
     const auto found = std::ranges::find(classes_, name);
     const auto label = static_cast<std::uint32_t>(found - classes_.begin());
-    const bool held = add_class(name, label);
+    const bool held = add_class(name, label, owners);
     if (!held) empty.push_back(name);
     if (found == classes_.end() && (held || !known)) classes_.push_back(name);
   }
   check_classes(empty, known);
+}
+
+void ImageFolder::refuse_sets(const std::vector<std::string>& folders) const {
+  const auto is_set = [&](const std::string& name) {
+    return split_of(name) && std::ranges::find(classes_, name) == classes_.end();
+  };
+  if (folders.empty() || !std::ranges::all_of(folders, is_set)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} has folders for sets ({}), not for classes; give one of these folders instead, as {}/{}",
+                          root_, fmt::join(folders, ", "), root_, folders.front()));
 }
 
 void ImageFolder::check_classes(const std::vector<std::string>& empty, bool known) const {
@@ -90,8 +103,19 @@ void ImageFolder::check_classes(const std::vector<std::string>& empty, bool know
   }
 }
 
-bool ImageFolder::add_class(const std::string& name, std::uint32_t label) {
-  const std::vector<std::string> images = images_below(root_ + "/" + name, left_out_);
+bool ImageFolder::add_class(const std::string& name, std::uint32_t label, ClassOfFolder& owners) {
+  const auto own = [&](const std::string& folder) {
+    const std::string lies_at = fs::canonical(folder).string();
+    const std::string& owner = owners.try_emplace(lies_at, name).first->second;
+    if (owner == name) return;
+    const std::string others = owner.empty() ? "the whole data set" : fmt::format("the class {}", owner);
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} leads to {}, a folder of {}, so its images would belong to the class {} as well; remove "
+                    "the link that makes them one",
+                    folder, lies_at, others, name));
+  };
+  const std::vector<std::string> images = images_below(root_ + "/" + name, left_out_, own);
   for (const std::string& image : images) {
     names_.add(fmt::format("{}/{}", name, image));
     labels_.push_back(label);

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "gyre/data/image_listing.h"
@@ -20,7 +21,8 @@ class ImageFolder : public SampleSet {
  public:
   /// Reads names, no files. `classes`: names whose labels are their places in this list, a trained model's for example;
   /// folders of other names get the labels behind, sorted. Error(kNotFound, kIo), kInvalidArgument where there are no
-  /// classes or (without `classes`) one has no image, kUnsupported for an image of another kind.
+  /// classes, (without `classes`) one has no image, or a folder belongs to two of them through a link; kUnsupported for
+  /// an image of another kind.
   ImageFolder(std::string root, FileOpener open, std::vector<std::string> classes = {});
 
   std::uint64_t count() const override { return labels_.size(); }
@@ -34,8 +36,12 @@ class ImageFolder : public SampleSet {
   std::string left_out() const override { return left_out_.describe(); }
 
  private:
+  /// The class that each folder belongs to, by where it really lies; the root belongs to none.
+  using ClassOfFolder = std::unordered_map<std::string, std::string>;
+
   /// Returns whether it holds an image.
-  bool add_class(const std::string& name, std::uint32_t label);
+  bool add_class(const std::string& name, std::uint32_t label, ClassOfFolder& owners);
+  void refuse_sets(const std::vector<std::string>& folders) const;
   void check_classes(const std::vector<std::string>& empty, bool known) const;
 
   std::string root_;

@@ -136,7 +136,44 @@ TEST_F(ImageFolderTest, links_count_as_what_they_lead_to) {
   EXPECT_THAT(error_of("set"), HasSubstr("set/cat/gone.jpg is a link to " + path("store/2.jpg") + ", which does not"));
   std::filesystem::remove(path("set/cat/gone.jpg"));
   std::filesystem::create_directory_symlink(path("set"), path("set/dog/back"));
+  EXPECT_THAT(error_of("set"), HasSubstr("set/dog/back leads to " + path("set") + ", a folder of the whole data set"));
+  std::filesystem::remove(path("set/dog/back"));
+  std::filesystem::create_directory_symlink(path("set/dog"), path("set/dog/back"));
   EXPECT_THAT(error_of("set"), HasSubstr("does a link lead back?"));
+}
+
+// A network cannot learn that an image is of two classes.
+TEST_F(ImageFolderTest, a_folder_that_belongs_to_two_classes_through_a_link_is_an_error) {
+  write("set/cat/1.jpg");
+  write("set/dog/small/2.jpg");
+  std::filesystem::create_directory_symlink("dog", path("set/puppy"));
+  const std::string message =
+      "set/puppy leads to " + path("set/dog") + ", a folder of the class dog, so its images would";
+  EXPECT_THAT(error_of("set"), HasSubstr(message));
+  EXPECT_THAT(error_of("set", {.classes = {"cat", "dog"}}), HasSubstr(message));
+  std::filesystem::remove(path("set/puppy"));
+  std::filesystem::create_directory_symlink("../dog/small", path("set/cat/more"));
+  EXPECT_THAT(error_of("set"),
+              HasSubstr("set/dog/small leads to " + path("set/dog/small") + ", a folder of the class cat"));
+  std::filesystem::remove(path("set/cat/more"));
+  std::filesystem::create_directory_symlink("small", path("set/dog/again"));  // Of one class.
+  EXPECT_THAT(names_of(*open("set")), ElementsAre("cat/1.jpg", "dog/again/2.jpg", "dog/small/2.jpg"));
+}
+
+// They became classes, and a network learnt which images are for training.
+TEST_F(ImageFolderTest, a_folder_of_sets_is_not_a_folder_of_classes) {
+  write("data/Train/cat/1.jpg");
+  write("data/Train/dog/1.jpg");
+  write("data/Test/cat/1.jpg");
+  EXPECT_THAT(error_of("data"), HasSubstr("data has folders for sets (Test, Train), not for classes; give one of these "
+                                          "folders instead, as " +
+                                          path("data/Test")));
+  EXPECT_THAT(open("data/Train")->classes(), ElementsAre("cat", "dog"));
+  write("traffic/bus/1.jpg");
+  write("traffic/train/1.jpg");
+  EXPECT_THAT(open("traffic")->classes(), ElementsAre("bus", "train"));
+  std::filesystem::remove_all(path("traffic/bus"));
+  EXPECT_THAT(open("traffic", {.classes = {"bus", "train"}})->classes(), ElementsAre("bus", "train"));
 }
 
 // Opening one to read it would wait for a writer for ever.

@@ -58,12 +58,13 @@ Type type_of(const fs::directory_entry& entry) {
 
 /// Below `root`/`below`; links to a folder above would have no end, hence `depth`.
 void find_images(const std::string& root, const std::string& below, int depth, std::vector<std::string>& images,
-                 LeftOut& left_out) {
+                 LeftOut& left_out, const std::function<void(const std::string& path)>& visit) {
   const std::string folder = below.empty() ? root : root + "/" + below;
   if (depth > kMostDepth) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} is more than {} folders deep; does a link lead back?", folder, kMostDepth));
   }
+  if (visit) visit(folder);
   const std::string prefix = below.empty() ? "" : below + "/";
   FolderEntries entries = entries_of(folder, left_out);
   // Files and folders together in the order of their names, which numbers the samples.
@@ -73,7 +74,7 @@ void find_images(const std::string& root, const std::string& below, int depth, s
   std::ranges::sort(names);
   for (const auto& [name, is_folder] : names) {
     if (is_folder) {
-      find_images(root, prefix + name, depth + 1, images, left_out);
+      find_images(root, prefix + name, depth + 1, images, left_out, visit);
     } else if (image_name(name) == ImageName::kRead) {
       images.push_back(prefix + name);
     } else {
@@ -138,9 +139,10 @@ FolderEntries entries_of(const std::string& folder, LeftOut& left_out) {
   return found;
 }
 
-std::vector<std::string> images_below(const std::string& folder, LeftOut& left_out) {
+std::vector<std::string> images_below(const std::string& folder, LeftOut& left_out,
+                                      const std::function<void(const std::string& path)>& visit) {
   std::vector<std::string> images;
-  find_images(folder, "", 0, images, left_out);
+  find_images(folder, "", 0, images, left_out, visit);
   return images;
 }
 

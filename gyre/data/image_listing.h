@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,10 +12,12 @@ namespace gyre::data {
 /// Python:
 ///
 /// * Hidden files and folders are left out: those whose names begin with a dot, and __MACOSX, @eaDir and __pycache__.
-/// * Every other folder in the root is a class, with all samples below it, at any depth.
+/// * Every other folder in the root is a class, with all samples below it, at any depth. A root whose folders are all
+///   named as sets (train, test: split_names.h) holds no classes, which is an error.
 /// * A sample is a file whose name ends as JPEG's and PNG's do (.jpg, .jpeg, .jpe, .jfif, .png), in any case.
 /// * An image of another kind (.webp, .tif, …) is an error, because the set would be another one without it.
-/// * Every other file is left out. Links count as what they lead to; one that leads nowhere is an error.
+/// * Every other file is left out. Links count as what they lead to; one that leads nowhere is an error, and so is a
+///   folder that belongs to two classes.
 ///
 /// What is left out is counted.
 struct LeftOut {
@@ -45,8 +48,10 @@ struct FolderEntries {
 FolderEntries entries_of(const std::string& folder, LeftOut& left_out);
 
 /// The samples below `folder`, at any depth, as names below it, in the order of their names. Error(kUnsupported) for an
-/// image of another kind, kInvalidArgument where the folders never end.
-std::vector<std::string> images_below(const std::string& folder, LeftOut& left_out);
+/// image of another kind, kInvalidArgument where the folders never end. `visit` is called with the path of `folder` and
+/// of each folder below it, before anything in it is looked at.
+std::vector<std::string> images_below(const std::string& folder, LeftOut& left_out,
+                                      const std::function<void(const std::string& path)>& visit = {});
 
 /// Whether there is an image of any kind below `folder`.
 bool has_image(const std::string& folder);

@@ -224,7 +224,7 @@ def test_it_learns_from_a_folder_of_images_of_another_size_and_number_of_classes
     recipe = ("--image-size", 24, "--lr", 0.001, "--epochs", 20, "--target-accuracy", 0.8, "--augment", "flip")
     result = train(*places, *recipe, "--verbose", 2)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "192 training images, 48 test images, 4 classes" in result.stdout
+    assert "192 training images, 48 validation images, 4 classes" in result.stdout
     # The first weights of dense1 are 64 channels of 4 x 4: 24 - 2 = 22, 11, 9, 4.
     newest = max((tmp_path / "model" / "checkpoints").iterdir())
     scored = subprocess.run(
@@ -248,6 +248,6 @@ def test_labels_beyond_the_classes_and_folders_without_images_are_one_sentence(t
     (tmp_path / "empty").mkdir()
     empty = train("--data-dir", tmp_path / "empty", "--output-dir", tmp_path / "model")
     assert empty.returncode == 1
-    assert "nor a folder train or files train-*" in empty.stderr
+    assert "nor a folder train nor files train-*" in empty.stderr
     assert "python -m gyre.datasets digits --out" in empty.stderr
     assert len(empty.stderr.splitlines()) == 1

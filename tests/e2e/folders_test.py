@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -132,7 +133,9 @@ def test_a_folder_of_classes_trains_with_a_part_held_out(photos: Path, tmp_path:
     alone = train(photos, tmp_path / "alone", "--validation-share", 0.25)
     assert alone.returncode == 0, alone.stderr
     # A quarter of 8, 8 and 14.
-    assert "22 training images, 8 test images, 3 classes" in alone.stdout
+    assert "22 training images, 8 validation images, 3 classes" in alone.stdout
+    assert "\ntraining: the class folders; validation: 0.25 of the class folders\n" in alone.stdout
+    assert "\nclasses: cat & dog, Ägypten, 日本\n" in alone.stdout
     assert alone.stdout.count("left out") == 1
     assert f"left out of {photos}: {LITTER}" in alone.stdout
     assert json.loads(metadata_of(tmp_path / "alone")["classes"]) == sorted(COLOURS)
@@ -172,7 +175,7 @@ def test_hidden_files_in_the_folders_of_both_sets_change_nothing(tmp_path: Path)
         litter(tmp_path / "data" / name)
     littered = train(tmp_path / "data", tmp_path / "littered")
     assert littered.returncode == 0, littered.stderr
-    for name in ("training", "validation"):
+    for name in ("training", "test"):
         assert f"left out of the {name} set: {LITTER}" in littered.stdout
     assert metadata_of(tmp_path / "littered")["files"] == metadata_of(tmp_path / "clean")["files"]
 
@@ -187,7 +190,7 @@ def test_a_test_set_may_lack_classes_but_have_no_others(tmp_path: Path) -> None:
     fill(tmp_path / "data" / "test", {"nippon": COLOURS["日本"]}, images=2)
     others = train(tmp_path / "data", tmp_path / "others")
     assert others.returncode == 1
-    assert "the validation set has classes that the training set lacks: nippon" in others.stderr
+    assert "the test set has classes that the training set lacks: nippon" in others.stderr
 
 
 @pytest.mark.parametrize(
@@ -201,7 +204,9 @@ def test_a_test_set_may_lack_classes_but_have_no_others(tmp_path: Path) -> None:
         ({"train": 3}, ("--validation-share", 0.5), "train have no labels: a training or validation set has a folder"),
         ({"train/a": 2, "train/b": 2, "test": 3}, (), "test have no labels"),
         ({"train/a": 2, "train/b": 2, "val/a": 2}, ("--validation-share", 0.5), "has a validation set"),
-        ({"other": 0}, ("--validation-share", 0.5), "nor a folder train or files train-*"),
+        ({"other": 0}, ("--validation-share", 0.5), "nor a folder train nor files train-*"),
+        ({"train/a": 2, "Train/a": 2, "val/a": 2}, (), "has two training sets, Train and train; move one of them away"),
+        ({"a": 2, "b": 2, "test": 2}, ("--validation-share", 0.5), "has a folder test beside class folders (a, …)"),
     ],
 )
 def test_folders_that_are_no_data_set_get_one_sentence(
@@ -214,11 +219,52 @@ def test_folders_that_are_no_data_set_get_one_sentence(
     assert message in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("folders", "said"),
+    [
+        ({"Train": 4, "Test": 2}, "12 training images, 6 test images, 3 classes|training: Train; validation: Test\n"),
+        ({"train": 4, "valid": 2}, "12 training images, 6 validation images|training: train; validation: valid\n"),
+        ({"Training": 4, "VAL": 2, "Testing": 3}, "6 validation images|validation: VAL; left aside: Testing\n"),
+        ({"train": 4, "validation": 2, "test": 3}, "6 validation images|validation: validation; left aside: test\n"),
+    ],
+)
+@pytest.mark.parametrize("program", ["gyre-cifar10", "gyre-resnet50"])
+def test_sets_are_found_by_their_usual_names_and_listed(
+    program: str, folders: dict[str, int], said: str, tmp_path: Path
+) -> None:
+    for name, count in folders.items():
+        fill(tmp_path / "data" / name, COLOURS, images=count)
+    size = ("--image-size", 32, "--depth", 14) if program == "gyre-resnet50" else ("--image-size", SIDE)
+    places = ("--data-dir", tmp_path / "data", "--output-dir", tmp_path / "run")
+    done = run(program, *places, *size, "--batch-size", 6, "--epochs", 1, "--verbose", 2)
+    assert done.returncode == 0, done.stderr
+    for part in said.split("|"):
+        assert part in done.stdout
+    assert "classes: cat & dog, Ägypten, 日本\n" in done.stdout
+
+
+def test_a_validation_set_that_is_the_training_set_is_reported(tmp_path: Path) -> None:
+    fill(tmp_path / "data" / "train", COLOURS, images=2)
+    (tmp_path / "data" / "val").symlink_to("train")
+    done = train(tmp_path / "data", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert "train and val are the same images (a link)" in done.stdout
+
+
+def test_one_folder_under_two_class_names_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "data" / "train", COLOURS, images=2)
+    (tmp_path / "data" / "train" / "egypt").symlink_to("Ägypten")
+    done = train(tmp_path / "data", tmp_path / "run", "--validation-share", 0.5)
+    assert done.returncode == 1
+    assert "a folder of the class egypt, so its images would belong to the class Ägypten as well" in done.stderr
+
+
 def test_competitions_images_without_labels_do_not_stand_in_the_way_of_a_split(tmp_path: Path) -> None:
     fill(tmp_path / "data", {"train/a": (200, 0, 0), "train/b": (0, 200, 0), "test": (9, 9, 9)}, images=4)
     done = train(tmp_path / "data", tmp_path / "run", "--validation-share", 0.25)
     assert done.returncode == 0, done.stderr
-    assert "6 training images, 2 test images, 2 classes" in done.stdout
+    assert "6 training images, 2 validation images, 2 classes" in done.stdout
+    assert "training: train; validation: 0.25 of train; left aside: test" in done.stdout
 
 
 @pytest.mark.parametrize("share", ["0", "1", "nan", "-0.1", "10%"])
@@ -258,6 +304,7 @@ def test_a_folder_with_other_classes_is_compared_by_name(photos: Path, model: Pa
     assert done.returncode == 0, done.stderr
     assert accuracy_in(done.stdout) > 0.8
     assert "unknown to the model, and not counted: ant (3 images)" in done.stdout
+    assert re.search(r": 25 images in .*, accuracy \S+ of the 22 images with a class of the model;", done.stdout)
     assert "without an image: cat & dog (1 of 3 classes)" in done.stdout
     rows = rows_of(tmp_path / "scores.csv")
     assert [(row["class"], row["label"]) for row in rows][:3] == [("ant", "")] * 3
@@ -322,7 +369,7 @@ def test_images_without_labels_are_predicted_from_a_folder_a_list_and_one_file(m
     assert one.returncode == 0, one.stderr
     (row,) = csv.DictReader(io.StringIO(one.stdout))
     assert (row["file"], row["predicted_class"]) == (str(flat / "1 [new].png"), sorted(COLOURS)[1])
-    assert "1 images in" in one.stderr
+    assert "1 image in" in one.stderr
     # A list, in its order, on two ranks; standard input is rank 0's.
     names = "".join(f"{flat / f'{number} [new].png'}\n" for number in (2, 0, 1))
     ranks = ("gyre", "run", "-n", 2, "--stdin", 0, "--")
@@ -373,3 +420,16 @@ def test_samples_of_other_files_have_positions(model: Path, tmp_path: Path) -> N
     rows = rows_of(tmp_path / "scores.csv")
     assert [row["file"] for row in rows] == [f"{tmp_path}/part-{i // 2}.tfrecord:{i % 2}" for i in range(4)]
     assert rows[3]["class"] == sorted(COLOURS)[1]  # A label of the files is a number; its name is the model's.
+
+
+def test_labels_of_files_that_the_model_does_not_have_are_reported_and_not_counted(model: Path, tmp_path: Path) -> None:
+    labels = [0, 1, 7, -1]
+    write_tfrecords(tmp_path / "some", [{"image": png_of(i), "label": label} for i, label in enumerate(labels)])
+    some = score(model, tmp_path / "some")
+    assert some.returncode == 0, some.stderr
+    assert re.search(r": 4 images in .*, accuracy \S+ of the 2 images with a class of the model$", some.stdout, re.M)
+    assert "labels that the model does not have, and not counted: -1, 7" in some.stdout
+    write_tfrecords(tmp_path / "none", [{"image": png_of(0), "label": 7}])
+    none = score(model, tmp_path / "none")
+    assert none.returncode == 1
+    assert "no label of the data is a class of the model (0 to 2): 7" in none.stderr

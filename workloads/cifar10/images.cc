@@ -22,8 +22,7 @@ training::ImageLayout layout_of(const Options& options) {
   // The whole of a square image, or the middle of another one, without a change to values that fit.
   const auto side = static_cast<std::uint32_t>(options.image_size);
   const data::ImageOptions images{.width = side, .height = side, .augment = false, .resize = side};
-  return {.test_sets = {"test", "validation", "val", "t10k"},
-          .others =
+  return {.others =
               "CIFAR-10's files (data_batch_1.bin or data_batch_1, …, also in cifar-10-batches-bin or "
               "cifar-10-batches-py)",
           .example = "digits",

@@ -27,10 +27,10 @@ examples:
   gyre-cifar10 --data-dir cifar-10-batches-bin --output-dir run1 --epochs 50 --resume
   gyre run -n 4 -- gyre-cifar10 --data-dir satellite --validation-share 0.1 --image-size 64 --augment flip
 
---data-dir contains CIFAR-10's files, in the binary or Python layout; or folders train and test with one folder of JPEG or
-PNG images per class; or TFRecord, Parquet, tar or IDX files named train-* and test-*. With --validation-share it is the
-folder with one folder per class, or contains it as train. Images of another size are resized; of images that are not
-square the centre is used.
+--data-dir contains CIFAR-10's files, in the binary or Python layout; or folders train and validation (or val, valid, test;
+in any case) with one folder of JPEG or PNG images per class; or TFRecord, Parquet, tar or IDX files named train-* and
+validation-* (or val-*, …). With --validation-share it is the folder with one folder per class, or contains it as train.
+Images of another size are resized; of images that are not square the centre is used.
 exit codes: 0 success, 1 failure, 2 invalid options, 3 (rank 0 only) target accuracy not reached)";
 
 void add_recipe(CLI::App& app, Options& options) {

@@ -94,7 +94,7 @@ std::string announcement(const Options& options, const training::ImageSets& imag
   return fmt::format(
       "{}\n{}{}: {} steps an epoch; RMSprop, {}, decay {}; seed {}\n"
       "checkpoints go to {}, curves for TensorBoard to {}",
-      training::describe(images, options.program, "test"), training::describe_batch(ranks, options.batch_size),
+      training::describe(images, options.program), training::describe_batch(ranks, options.batch_size),
       options.every_rank_all_images ? ", every rank runs all images" : "", steps, training::describe_rate(schedule),
       options.decay, options.seed, options.checkpoints().string(), options.curves().string());
 }

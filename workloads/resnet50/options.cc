@@ -28,8 +28,9 @@ examples:
   gyre run -n 4 -- gyre-resnet50 --synthetic --batch-size 32
 
 --data-dir contains TFRecord files train-* and validation-* with ImageNet's keys, Parquet files with these names and the
-columns image and label, tar archives with these names, or folders train and validation with one folder per class. With
---validation-share it is the folder with one folder per class, or contains it as train.
+columns image and label, tar archives with these names, or folders train and validation with one folder per class; val,
+valid and test stand for validation, in any case. With --validation-share it is the folder with one folder per class, or
+contains it as train.
 exit codes: 0 success, 1 failure, 2 invalid options, 3 (rank 0 only) target accuracy not reached)";
 
 constexpr std::int64_t kLeastImageSize = 32;

@@ -39,8 +39,7 @@ data::ImageOptions image_options(const Options& options, bool augment) {
 }
 
 training::ImageSets open_images(const Options& options) {
-  return training::open_image_sets(options, {.test_sets = {"validation", "val"},
-                                             .example = "imagenet",
+  return training::open_image_sets(options, {.example = "imagenet",
                                              .train_images = image_options(options, true),
                                              .test_images = image_options(options, false)});
 }
@@ -124,9 +123,9 @@ training::RunIdentity identity_of(const Options& options, const training::ImageS
 std::string announcement(const Options& options, std::int64_t parameters, const training::ImageSets& images,
                          const train::EpochSchedule& schedule, int ranks) {
   return fmt::format("{}\nResNet-{} {}, {} parameters; {} of {}x{}; SGD, {}; seed {}; output in {}",
-                     training::describe(images, options.program, "validation"), options.depth, options.version_name(),
-                     parameters, training::describe_batch(ranks, options.batch_size), options.image_size,
-                     options.image_size, training::describe_rate(schedule), options.seed, options.output_dir.string());
+                     training::describe(images, options.program), options.depth, options.version_name(), parameters,
+                     training::describe_batch(ranks, options.batch_size), options.image_size, options.image_size,
+                     training::describe_rate(schedule), options.seed, options.output_dir.string());
 }
 
 }  // namespace

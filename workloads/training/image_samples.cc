@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gyre/base/error.h"
+#include "gyre/data/data_sets.h"
 #include "gyre/data/image_listing.h"
 #include "gyre/data/parquet_set.h"
 #include "gyre/data/readable_file.h"
@@ -21,41 +22,9 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kProbeBytes = std::uint64_t{1} << 30;
 
-/// The regular files of a folder whose names begin so, sorted.
-std::vector<std::string> files_in(const fs::path& folder, std::string_view prefix) {
-  std::vector<std::string> names;
-  std::error_code problem;
-  for (const auto& entry : fs::directory_iterator(folder, problem)) {
-    if (entry.is_regular_file(problem) && entry.path().filename().string().starts_with(prefix)) {
-      names.push_back(entry.path().string());
-    }
-  }
-  if (problem) throw Error(ErrorCode::kNotFound, fmt::format("{}: {}", folder.string(), problem.message()));
-  std::ranges::sort(names);
-  return names;
-}
-
-/// What data::open_samples() is given for the first of `sets` that `data_dir` has: what data::files_of_folder() finds
-/// in the folder of that name, or the files named SET-*. Empty where it has none.
-std::vector<std::string> sample_files(const fs::path& data_dir, const std::vector<std::string_view>& sets) {
-  for (const std::string_view set : sets) {
-    if (fs::is_directory(data_dir / set)) {
-      return data::files_of_folder((data_dir / set).string(), data::open_local_file);
-    }
-    std::vector<std::string> shards = files_in(data_dir, std::string(set) + "-");
-    if (!shards.empty()) return shards;
-  }
-  return {};
-}
-
-/// The folders in `data_dir` that hold images, which may be classes.
-std::vector<std::string> class_folders_in(const fs::path& data_dir) {
-  data::LeftOut ignored;
-  std::vector<std::string> classes;
-  for (const std::string& name : data::entries_of(data_dir.string(), ignored).folders) {
-    if (data::has_image((data_dir / name).string())) classes.push_back(name);
-  }
-  return classes;
+/// What data::open_samples() is given for a set.
+std::vector<std::string> files_of(const data::SetPlace& place) {
+  return place.is_folder ? data::files_of_folder(place.paths.front(), data::open_local_file) : place.paths;
 }
 
 /// A folder of images without class folders, as competitions have them for testing.
@@ -74,27 +43,50 @@ void require_labels(const std::vector<std::string>& files) {
                           files.front()));
 }
 
-std::string shortened(const std::vector<std::string>& names) {
-  constexpr std::size_t kMostShown = 5;
-  const auto shown = std::span(names).first(std::min(names.size(), kMostShown));
+std::string shortened(const std::vector<std::string>& names, std::size_t most = 5) {
+  const auto shown = std::span(names).first(std::min(names.size(), most));
   return fmt::format("{}{}", fmt::join(shown, ", "), shown.size() < names.size() ? ", …" : "");
 }
 
-[[noreturn]] void refuse_missing(const fs::path& data_dir, const ImageLayout& layout,
-                                 const std::vector<std::string_view>& sets) {
-  const std::string folder = fmt::format("a folder {}", fmt::join(sets, " or "));
-  const std::string missing = layout.others.empty() ? folder + " nor" : layout.others + " nor " + folder + " or";
-  std::string text = fmt::format("{} has neither {} files {}-*", data_dir.string(), missing, sets.front());
-  const std::vector<std::string> classes = class_folders_in(data_dir);
-  const bool has_train = !sample_files(data_dir, {"train"}).empty();
-  if (has_train || !classes.empty()) {
+/// `sets` has no training set, or else none to validate with.
+[[noreturn]] void refuse_missing(const fs::path& data_dir, const ImageLayout& layout, const data::DataSets& sets) {
+  const std::string others = layout.others.empty() ? "" : layout.others + " nor ";
+  const std::string_view missing = sets.training ? "a folder validation (or val, valid or test) nor files validation-*"
+                                                 : "a folder train nor files train-*";
+  std::string text = fmt::format("{} has neither {}{}", data_dir.string(), others, missing);
+  if (sets.training || !sets.classes.empty()) {
     text += fmt::format(". To train with a part of {} and validate with the rest, add --validation-share 0.1",
-                        has_train ? "train" : fmt::format("its folders ({})", shortened(classes)));
+                        sets.training ? sets.training->name : fmt::format("its folders ({})", shortened(sets.classes)));
   } else {
     text += fmt::format("; `python -m gyre.datasets {} --out {}` writes such a data set", layout.example,
                         data_dir.string());
   }
   throw Error(ErrorCode::kNotFound, text);
+}
+
+/// Which sets are used, and which are there too.
+std::string describe(const data::DataSets& sets, const ImageProgramOptions& options) {
+  const std::string validation =
+      options.validation_share ? fmt::format("validation: {} of {}", *options.validation_share, sets.training->name)
+                               : fmt::format("validation: {}", sets.validation->name);
+  const std::string aside = sets.left_aside.empty() ? "" : fmt::format("; left aside: {}", shortened(sets.left_aside));
+  return fmt::format("training: {}; {}{}", sets.training->name, validation, aside);
+}
+
+/// A validation set that is a link to the training set says nothing.
+void add_same_set(const data::DataSets& sets, std::vector<std::string>& remarks) {
+  std::error_code ignored;
+  if (!fs::equivalent(sets.training->paths.front(), sets.validation->paths.front(), ignored)) return;
+  remarks.push_back(
+      fmt::format("{} and {} are the same images (a link): the network is validated with what it has "
+                  "learnt from",
+                  sets.training->name, sets.validation->name));
+}
+
+void add_classes(const data::SampleSet& train, std::vector<std::string>& remarks) {
+  constexpr std::size_t kMostShown = 20;
+  const std::vector<std::string> classes = train.classes();
+  if (!classes.empty()) remarks.push_back("classes: " + shortened(classes, kMostShown));
 }
 
 /// Classes of `train` without an image in `test`, where both have class folders.
@@ -123,19 +115,20 @@ data::SampleOptions how_to_open(const ImageProgramOptions& options) {
   return {.threads = options.threads, .pyarrow_folder = data::pyarrow_folder_from_environment()};
 }
 
-/// A part of the training set, held out.
-ImageSets split_images(const ImageProgramOptions& options, const ImageLayout& layout) {
+/// A part of the training set, held out. Competitions' validation images, which have no labels, do not stand in the
+/// way.
+ImageSets split_images(data::DataSets places, const ImageProgramOptions& options) {
   const fs::path& data_dir = options.data_dir;
-  const std::vector<std::string> held = sample_files(data_dir, layout.test_sets);
-  if (!held.empty() && !is_unlabelled(held)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} has a validation set ({}): leave out --validation-share, which takes one from the "
-                            "training set, or move it away",
-                            data_dir.string(), fmt::join(layout.test_sets, " or ")));
+  if (places.validation) {
+    if (!is_unlabelled(files_of(*places.validation))) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} has a validation set ({}): leave out --validation-share, which takes one from the "
+                              "training set, or move it away",
+                              data_dir.string(), places.validation->name));
+    }
+    places.left_aside.push_back(places.validation->name);
   }
-  std::vector<std::string> files = sample_files(data_dir, {"train"});
-  if (files.empty() && !class_folders_in(data_dir).empty()) files = {data_dir.string()};
-  if (files.empty()) refuse_missing(data_dir, layout, {"train"});
+  const std::vector<std::string> files = files_of(*places.training);
   require_labels(files);
   const data::SampleOptions how = how_to_open(options);
   const auto whole = data::open_samples(files, data::open_local_file, how);
@@ -143,17 +136,18 @@ ImageSets split_images(const ImageProgramOptions& options, const ImageLayout& la
   ImageSets sets{
       .train = parts.training,
       .test = parts.validation,
-      .files = fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *parts.training, how))};
+      .test_name = "validation",
+      .files = fmt::format("{:016x}", data::files_checksum(files, data::open_local_file, *parts.training, how)),
+      .remarks = {describe(places, options)}};
+  add_classes(*whole, sets.remarks);
   add_left_out(*whole, files.front(), sets.remarks);
   return sets;
 }
 
 /// Two sets of their own.
-ImageSets separate_images(const ImageProgramOptions& options, const ImageLayout& layout) {
-  const std::vector<std::string> files = sample_files(options.data_dir, {"train"});
-  if (files.empty()) refuse_missing(options.data_dir, layout, {"train"});
-  const std::vector<std::string> held = sample_files(options.data_dir, layout.test_sets);
-  if (held.empty()) refuse_missing(options.data_dir, layout, layout.test_sets);
+ImageSets separate_images(const data::DataSets& places, const ImageProgramOptions& options) {
+  const std::vector<std::string> files = files_of(*places.training);
+  const std::vector<std::string> held = files_of(*places.validation);
   require_labels(files);
   require_labels(held);
   data::SampleOptions how = how_to_open(options);
@@ -161,33 +155,38 @@ ImageSets separate_images(const ImageProgramOptions& options, const ImageLayout&
   how.classes = train.samples->classes();
   ImageSets sets{.train = std::move(train.samples),
                  .test = data::open_samples(held, data::open_local_file, how),
-                 .files = std::move(train.digest)};
+                 .test_name = places.validation_is_test_set ? "test" : "validation",
+                 .files = std::move(train.digest),
+                 .remarks = {describe(places, options)}};
+  add_same_set(places, sets.remarks);
+  add_classes(*sets.train, sets.remarks);
   add_left_out(*sets.train, "the training set", sets.remarks);
-  add_left_out(*sets.test, "the validation set", sets.remarks);
+  add_left_out(*sets.test, fmt::format("the {} set", sets.test_name), sets.remarks);
   return sets;
 }
 
-/// As many as the folders of `set`, among which those of `test` have to be; or `otherwise` where the data does not say.
-std::int64_t class_count(const data::SampleSet& set, const data::SampleSet& test, std::int64_t otherwise,
-                         const fs::path& data_dir) {
-  const std::vector<std::string> classes = set.classes();
-  const std::vector<std::string> tested = test.classes();
+/// As many as the folders of the training set, among which those of the other have to be; or `otherwise` where the data
+/// does not say.
+std::int64_t class_count(const ImageSets& sets, std::int64_t otherwise) {
+  const std::vector<std::string> classes = sets.train->classes();
+  const std::vector<std::string> tested = sets.test->classes();
   if (classes.empty() != tested.empty()) {
     throw Error(ErrorCode::kMismatch,
                 fmt::format("{}: the {} set has a folder for each class, and the other has labels "
                             "in its files, so classes cannot be compared",
-                            data_dir.string(), classes.empty() ? "validation" : "training"));
+                            sets.folder.string(), classes.empty() ? sets.test_name : "training"));
   }
   if (tested.size() > classes.size()) {
     const std::vector<std::string> others(tested.begin() + static_cast<std::ptrdiff_t>(classes.size()), tested.end());
     throw Error(ErrorCode::kMismatch,
-                fmt::format("{}: the validation set has classes that the training set lacks: {}. It has: {}",
-                            data_dir.string(), shortened(others), shortened(classes)));
+                fmt::format("{}: the {} set has classes that the training set lacks: {}. It has: {}",
+                            sets.folder.string(), sets.test_name, shortened(others), shortened(classes)));
   }
   if (classes.size() == 1) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: all training images are of one class ({}), and to classify takes two or more folders",
-                            data_dir.string(), classes.front()));
+                fmt::format("{}: all training images are of one class ({}); a classifier needs two or more class "
+                            "folders",
+                            sets.folder.string(), classes.front()));
   }
   return classes.empty() ? otherwise : static_cast<std::int64_t>(classes.size());
 }
@@ -225,10 +224,13 @@ std::vector<data::Field> image_fields(const data::SampleSet& set, const data::Im
 }  // namespace
 
 ImageSets open_image_sets(const ImageProgramOptions& options, const ImageLayout& layout) {
-  ImageSets sets = options.validation_share ? split_images(options, layout) : separate_images(options, layout);
+  const bool hold_out = options.validation_share.has_value();
+  const data::DataSets places = data::find_data_sets(options.data_dir.string(), hold_out);
+  if (!places.training || !(hold_out || places.validation)) refuse_missing(options.data_dir, layout, places);
+  ImageSets sets = hold_out ? split_images(places, options) : separate_images(places, options);
   add_missing_classes(*sets.train, *sets.test, sets.remarks);
   sets.folder = options.data_dir;
-  sets.classes = class_count(*sets.train, *sets.test, options.classes, options.data_dir);
+  sets.classes = class_count(sets, options.classes);
   return completed(std::move(sets), options, layout);
 }
 
@@ -240,9 +242,10 @@ ImageSets completed(ImageSets sets, const ImageProgramOptions& options, const Im
   return sets;
 }
 
-std::string describe(const ImageSets& sets, std::string_view program, std::string_view test) {
-  std::string lines = fmt::format("{}: {} training images, {} {} images, {} classes, from {}", program,
-                                  sets.train->count(), sets.test->count(), test, sets.classes, sets.folder.string());
+std::string describe(const ImageSets& sets, std::string_view program) {
+  std::string lines =
+      fmt::format("{}: {} training images, {} {} images, {} classes, from {}", program, sets.train->count(),
+                  sets.test->count(), sets.test_name, sets.classes, sets.folder.string());
   for (const std::string& remark : sets.remarks) lines += "\n" + remark;
   return lines;
 }

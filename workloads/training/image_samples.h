@@ -22,9 +22,7 @@ enum ImageField : std::size_t { kImage, kLabel };
 
 /// How a program has its images.
 struct ImageLayout {
-  /// Besides "train" one of these, a folder of this name or files named SET-*, unless a share of "train" is held out.
-  std::vector<std::string_view> test_sets;
-  std::string others{};        ///< In messages: what else it could have had ("neither … nor").
+  std::string others{};        ///< In messages: what it could have instead of sets of any name.
   std::string_view example{};  ///< In messages: a data set of gyre.datasets.
   data::ImageOptions train_images{};
   data::ImageOptions test_images{};
@@ -34,27 +32,29 @@ struct ImageLayout {
 struct ImageSets {
   std::shared_ptr<const data::SampleSet> train;
   std::shared_ptr<const data::SampleSet> test;  ///< Its labels are those of the classes of `train`.
+  std::string_view test_name = "test";          ///< What it is: a "test" set or a "validation" set.
   std::filesystem::path folder{};               ///< Where they were found.
   std::string files;                            ///< A digest of the training files.
   std::int64_t classes = 0;
   std::vector<data::Field> train_fields{};  ///< By ImageField. Labels count from 0 (int64).
   std::vector<data::Field> test_fields{};
-  /// What a person should know, in lines: what was left out of the folders, classes without a test image, and why the
-  /// training images are shuffled in blocks.
+  /// What a person should know, in lines: which sets were found and left aside, the classes, what was left out of the
+  /// folders, classes without a test image, and why the training images are shuffled in blocks.
   std::vector<std::string> remarks{};
 };
 
-/// The images of `options.data_dir`, or of the class folders in it. Error(kNotFound) where a set is missing,
-/// kInvalidArgument where there is one beside `options.validation_share` or a single class; kMismatch where the sets
-/// have different classes; those of data::open_samples() and data::split_set().
+/// The images of the sets that data::find_data_sets() finds in `options.data_dir`. Error(kNotFound) where one is
+/// missing, kInvalidArgument where there is a validation set beside `options.validation_share`, or a single class;
+/// kMismatch where the sets have different classes; those of data::find_data_sets(), data::open_samples() and
+/// data::split_set().
 ImageSets open_image_sets(const ImageProgramOptions& options, const ImageLayout& layout);
 
 /// Adds what follows from sets that are open: fields and remarks. Samples that have ImageNet's feature names (TFRecord)
 /// are read by those. Errors are those of reading a sample; kInvalidArgument where it has no label.
 ImageSets completed(ImageSets sets, const ImageProgramOptions& options, const ImageLayout& layout);
 
-/// How many images and classes there are, and the remarks, in lines. `test`: what the test set is called.
-std::string describe(const ImageSets& sets, std::string_view program, std::string_view test);
+/// How many images and classes there are, and the remarks, in lines.
+std::string describe(const ImageSets& sets, std::string_view program);
 
 /// The samples of these files, and what tells whether two runs read the same ones.
 struct OpenedSamples {

@@ -183,7 +183,7 @@ class ClassNames:
                 f"model was trained with {shown(self._names[: self._count])}"
             )
         if unknown:
-            described = shown([f"{name} ({images} images)" for name, images in unknown])
+            described = shown([f"{name} ({quantity(images, 'image')})" for name, images in unknown])
             self._remarks.append(f"unknown to the model, and not counted: {described}")
         if missing:
             self._remarks.append(f"without an image: {shown(missing)} ({len(missing)} of {self._count} classes)")
@@ -193,11 +193,22 @@ class ClassNames:
         return self._remarks
 
     def is_known(self, label: int) -> bool:
-        return label < self._count
+        return 0 <= label < self._count
+
+    @property
+    def numbers(self) -> str:
+        return f"0 to {self._count - 1}"
+
+    def has_name(self, label: int) -> bool:
+        return 0 <= label < len(self._names)
 
     def name(self, label: int) -> str:
         """The number where there is no name."""
-        return self._names[label] if 0 <= label < len(self._names) else str(label)
+        return self._names[label] if self.has_name(label) else str(label)
+
+
+def quantity(count: int, one: str) -> str:
+    return f"{count} {one}" + ("" if count == 1 else "s")
 
 
 def shown(names: Sequence[str]) -> str:
@@ -212,7 +223,9 @@ class Classes:
         self._labels = labels
         self._names = names
         self._correct = 0
+        self._counted = 0
         self._samples = 0
+        self._unknown_numbers: set[int] = set()
 
     def header(self) -> list[str]:
         if self._labels:
@@ -228,16 +241,31 @@ class Classes:
             if labels is not None:
                 label = int(labels[i])
                 known = self._names.is_known(label)
-                self._samples += known
+                self._samples += 1
+                self._counted += known
                 self._correct += label == answer
+                if not known and not self._names.has_name(label):
+                    self._unknown_numbers.add(label)
                 own, own_name = [label if known else ""], [self._names.name(label)]
             yield [*own, answer, f"{float(probabilities[i]):.6g}", name, *own_name, self._names.name(answer)]
 
     def summary(self) -> str:
-        return f"accuracy {self._correct / max(self._samples, 1):.4f}"
+        """MISMATCH if no label is one of the model's."""
+        if not self._counted:
+            raise MismatchError(
+                f"no label of the data is a class of the model ({self._names.numbers}): {self._shown_numbers()}"
+            )
+        of = f" of the {quantity(self._counted, 'image')} with a class of the model"
+        return f"accuracy {self._correct / self._counted:.4f}{of if self._counted < self._samples else ''}"
 
     def remarks(self) -> list[str]:
-        return self._names.remarks if self._labels else []
+        if not self._labels:
+            return []
+        numbers = [f"labels that the model does not have, and not counted: {self._shown_numbers()}"]
+        return [*self._names.remarks, *(numbers if self._unknown_numbers else [])]
+
+    def _shown_numbers(self) -> str:
+        return shown([str(label) for label in sorted(self._unknown_numbers)])
 
 
 class Values:
@@ -332,7 +360,7 @@ def run(arguments: argparse.Namespace) -> str:
         done = write_scores(model, loader, table, Path(arguments.out))
     else:
         done = score(model, loader, table, _NoWriter() if labels else _lines_of(sys.stdout, table))
-    words = [f"{done} {'volumes' if is_volume else 'images'} in {time.monotonic() - started:.1f} s"]
+    words = [f"{quantity(done, 'volume' if is_volume else 'image')} in {time.monotonic() - started:.1f} s"]
     if labels:
         words.append(table.summary())
     first = f"{model.path}: {', '.join(words)}" + (f"; each in {arguments.out}" if arguments.out else "")
