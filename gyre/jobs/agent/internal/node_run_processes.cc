@@ -302,7 +302,9 @@ std::string NodeRun::wish_for_root(const std::string& line, const Variables& var
         "does",
         manager, where, user);
   };
-  const std::string expanded = expand(line, variables).text;
+  Variables known = variables;
+  for (const char* name : {"EUID", "UID"}) known[name] = fmt::format("${}", name);  // The shell's, by which lines ask.
+  const std::string expanded = expand(line, known).text;
   if (const auto manager = package_manager_for_root(expanded)) return sentence(*manager, "");
   for (const std::string& script : scripts_of(expanded)) {
     const std::string text = beginning_of_file(script, work_folder(state_.order, folders_), options_.user);
