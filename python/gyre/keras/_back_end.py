@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import keras
 
-from gyre._job.gradient_exchange import Gradient, GradientExchange
+from gyre._job.gradient_exchange import Gradient, Layout
 from gyre._operations import Reduction
 from gyre._runtime import Runtime
 from gyre.errors import UnsupportedError
@@ -19,8 +19,8 @@ class BackEnd(Protocol):
     def describe(self, name: str, tensor: Any, group: int) -> Gradient:
         """For GradientExchange.lay_out()."""
 
-    def reduce(self, exchange: GradientExchange, tensors: Sequence[Any]) -> list[Any]:
-        """One step of the exchange: the reduced tensors."""
+    def reduce(self, layout: Layout, tensors: Sequence[Any]) -> list[Any]:
+        """One step: the reduced tensors."""
 
     def is_sparse(self, tensor: Any) -> bool:
         """Whether only some of its rows are there."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from gyre._job.gradient_exchange import Gradient, GradientExchange
+from gyre._job.gradient_exchange import Gradient, Layout
 from gyre._operations import Reduction
 from gyre._runtime import Runtime
 from gyre.tensorflow import _gradients
@@ -20,8 +20,8 @@ class TensorFlowBackEnd:
     def describe(self, name: str, tensor: Any, group: int) -> Gradient:
         return _gradients.describe(name, tensor, group)
 
-    def reduce(self, exchange: GradientExchange, tensors: Sequence[Any]) -> list[Any]:
-        return _gradients.reduce(exchange, tensors)
+    def reduce(self, layout: Layout, tensors: Sequence[Any]) -> list[Any]:
+        return _gradients.reduce(layout, tensors)
 
     def is_sparse(self, tensor: Any) -> bool:
         return isinstance(tensor, tf.IndexedSlices)

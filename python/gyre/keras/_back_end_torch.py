@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gyre._job.gradient_exchange import Gradient, GradientExchange
+from gyre._job.gradient_exchange import Gradient, Layout
 from gyre._operations import Reduction
 from gyre._runtime import Runtime
 from gyre._tensors.memory import DATA_TYPE_NUMBERS, check_tensor, dense, memory_of, tensor_over
@@ -21,12 +21,12 @@ class TorchBackEnd:
         checked = check_tensor(tensor, f"gradient of '{name}'")
         return Gradient(name, DATA_TYPE_NUMBERS[checked.dtype], tuple(checked.shape), group)
 
-    def reduce(self, exchange: GradientExchange, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def reduce(self, layout: Layout, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         sources = [dense(tensor) for tensor in tensors]
-        exchange.run([memory_of(source) for source in sources])
+        layout.run([memory_of(source) for source in sources])
         # Copies: a program may keep its gradients, and the arena is written to again in the next step.
         return [
-            tensor_over(exchange.memory(index), source.dtype, source.shape).clone()
+            tensor_over(layout.memory(index), source.dtype, source.shape).clone()
             for index, source in enumerate(sources)
         ]
 

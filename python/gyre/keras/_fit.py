@@ -185,10 +185,10 @@ class _Step:
     def __call__(self, iterator: Any) -> Any:
         try:
             return self._function(iterator)
-        except Exception as error:
+        except Exception:
             for one in self._distributions():
-                if one.exchange is not None and one.exchange.failure is not None:
-                    raise one.exchange.failure from error
+                if one.exchange is not None:
+                    one.exchange.raise_failure()
             raise
 
 

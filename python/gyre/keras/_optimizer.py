@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import keras
 
 from gyre._job.compression import Compression, Compressor, wire_format_of
-from gyre._job.gradient_exchange import NO_GROUP, ExchangeOptions, GradientExchange
+from gyre._job.gradient_exchange import NO_GROUP, ExchangeOptions, GradientExchange, Layout
 from gyre._job.process_sets import ProcessSet, global_process_set, runtime_of
 from gyre._operations import ReduceOperation, Reduction
 from gyre._runtime import Runtime, current
@@ -124,8 +124,8 @@ def _reduce_dense(
     state: Distribution, exchange: GradientExchange, result: list[Any], variables: Sequence[Any], indices: list[int]
 ) -> None:
     """Replaces result[index] for each of the indices."""
-    order, compressed = _lay_out(state, exchange, result, variables, indices)
-    reduced = state.back_end.reduce(exchange, [tensor for tensor, _ in compressed])
+    layout, order, compressed = _lay_out(state, exchange, result, variables, indices)
+    reduced = state.back_end.reduce(layout, [tensor for tensor, _ in compressed])
     for index, tensor, (_, context) in zip(order, reduced, compressed, strict=True):
         result[index] = state.compression.decompress(tensor, context)
 
@@ -304,13 +304,13 @@ def _lay_out_zeros(optimizer: Any, state: Distribution, exchange: GradientExchan
 
 def _lay_out(
     state: Distribution, exchange: GradientExchange, gradients: list[Any], variables: Sequence[Any], indices: list[int]
-) -> tuple[list[int], list[tuple[Any, Any]]]:
-    """Makes the plan for the gradients at these indices. Returns them in the plan's order, and what they are compressed
-    to, with its context. Backward produces the last variables' gradients first."""
+) -> tuple[Layout, list[int], list[tuple[Any, Any]]]:
+    """The layout of the gradients at these indices, these in its order, and what they are compressed to, with the
+    context. Backward produces the last variables' gradients first."""
     order = indices[::-1]
     compressed = [state.compression.compress(gradients[index]) for index in order]
     group_of = _numbered_groups(state.groups, [variables[index] for index in indices])
-    exchange.lay_out(
+    layout = exchange.lay_out(
         [
             state.back_end.describe(
                 _name(index, variables[index]), tensor, group_of.get(id(variables[index]), NO_GROUP)
@@ -318,7 +318,7 @@ def _lay_out(
             for index, (tensor, _) in zip(order, compressed, strict=True)
         ]
     )
-    return order, compressed
+    return layout, order, compressed
 
 
 def _check(optimizer: object, op: ReduceOperation, predivide: float, passes: int) -> None:

@@ -1,4 +1,4 @@
-"""The exchange of a list of TensorFlow's gradients: one step of a GradientExchange, inside tf.function or outside."""
+"""The exchange of a list of TensorFlow's gradients: one step of a Layout, inside tf.function or outside."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy
 import tensorflow as tf
 
 from gyre._job.arrays import Array, array_over, data_type_number, memory_of
-from gyre._job.gradient_exchange import NO_GROUP, Gradient, GradientExchange
+from gyre._job.gradient_exchange import NO_GROUP, Gradient, Layout
 from gyre.errors import InvalidArgumentError, UnsupportedError
+from gyre.tensorflow._library import library
 
 
 def describe(name: str, tensor: Any, group: int = NO_GROUP) -> Gradient:
@@ -26,26 +27,44 @@ def describe(name: str, tensor: Any, group: int = NO_GROUP) -> Gradient:
     return Gradient(name, number, tuple(tensor.shape.as_list()), group)
 
 
-def reduce(exchange: GradientExchange, tensors: Sequence[Any]) -> list[Any]:
-    """One step: the reduced tensors. They are those of exchange.lay_out(), which has been called."""
+def reduce(layout: Layout, tensors: Sequence[Any]) -> list[Any]:
+    """One step: the reduced tensors, which are those of the layout."""
     if not tensors:
         return []
     check_can_run_here()
     if tf.executing_eagerly():
-        return _step(exchange, tensors)
-    # One function for all of them, because each costs more than the exchange of a small gradient.
-    results = tf.py_function(lambda *values: _step(exchange, values), list(tensors), [t.dtype for t in tensors])
+        return _step(layout, tensors)
+    ops = library()
+    results = _by_function(layout, tensors) if ops is None else _by_ops(ops, layout, tensors)
     for result, tensor in zip(results, tensors, strict=True):
         result.set_shape(tensor.shape)
     return list(results)
 
 
-def _step(exchange: GradientExchange, tensors: Sequence[Any]) -> list[Any]:
+def _by_ops(ops: Any, layout: Layout, tensors: Sequence[Any]) -> Sequence[Any]:
+    """Each gradient leaves as soon as it has been computed; the results are in the arena."""
+    contributions = [
+        ops.gyre_contribute(gradient=tensor, plan=layout.number, index=index) for index, tensor in enumerate(tensors)
+    ]
+    with tf.control_dependencies(contributions):
+        results: Sequence[Any] = ops.gyre_finish(plan=layout.number, T=[tensor.dtype for tensor in tensors])
+    return results
+
+
+def _by_function(layout: Layout, tensors: Sequence[Any]) -> Sequence[Any]:
+    """One function for all of them, because each costs more than the exchange of a small gradient."""
+    results: Sequence[Any] = tf.py_function(
+        lambda *values: _step(layout, values), list(tensors), [tensor.dtype for tensor in tensors]
+    )
+    return results
+
+
+def _step(layout: Layout, tensors: Sequence[Any]) -> list[Any]:
     arrays = [array_of(tensor) for tensor in tensors]
-    exchange.run([memory_of(array) for array in arrays])
+    layout.run([memory_of(array) for array in arrays])
     # Copies: the arena is written to again in the next step, and what a tape returns may be kept.
     return [
-        tf.constant(array_over(exchange.memory(index), numpy.dtype(tensor.dtype.as_numpy_dtype), tensor.shape))
+        tf.constant(array_over(layout.memory(index), numpy.dtype(tensor.dtype.as_numpy_dtype), tensor.shape))
         for index, tensor in enumerate(tensors)
     ]
 
