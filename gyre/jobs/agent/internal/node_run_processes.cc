@@ -57,7 +57,7 @@ Variables NodeRun::base_variables() const {
   variables["GYRE_PROGRAM"] = options_.gyre_program;
   variables[kRemoteShellVariable] = folders_.programs() / "ssh";
   variables[kShellTableVariable] = folders_.shell_table();
-  variables[launch_contract::kJobFolder] = work_folder(state_.order, folders_);
+  variables[launch_contract::kJobFolder] = job_folder(state_.order, folders_);
   variables[kAttemptVariable] = state_.order.attempt;
   variables[kNodeVariable] = state_.order.here().id;
   return variables;
