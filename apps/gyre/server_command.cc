@@ -34,7 +34,8 @@ using jobs::service::Service;
 
 constexpr char kExplanation[] = R"(
 Runs a team's jobs on clusters: virtual nodes of this machine, or Slurm nodes. If root starts it, the jobs of each user
-run as that user's account (`gyre user create`), and root's own as --job-user; else all run as the one who starts it. It
+run as that user's account (`gyre user create`), and root's own as --job-user. Else all jobs run as the account
+that starts it: other users may look, and submit only if they are trusted with it (`gyre user create NAME --trusted`). It
 keeps its state in its folder, which only one server at a time can use. Commands of the same user find it without
 options, through --server-file; other users get a token from `gyre user create`. It listens only on this host: from
 others, use `ssh -L 7710:127.0.0.1:7710 HOST`.
@@ -202,7 +203,8 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   options.gyre_program = fs::canonical("/proc/self/exe").string();
   check_job_user(job_user_);
   options.job_user = job_user_;
-  if (::geteuid() == 0) options.submitters = jobs::service::Submitters::kAccounts;
+  using jobs::service::Submitters;
+  options.submitters = ::geteuid() == 0 ? Submitters::kAccounts : Submitters::kTrusted;
   options.lease = std::chrono::seconds(lease_seconds_);
   options.logger = logger;
   for (const std::string& entry : environment) {

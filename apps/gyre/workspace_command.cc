@@ -30,6 +30,7 @@ struct Named {
   bool yes = false;
   bool no_wait = false;
   bool administrator = false;
+  bool trusted = false;
 };
 
 /// A verb with a positional NAME.
@@ -214,25 +215,34 @@ void add_account_option(CLI::App& verb, Named& named) {
       ->type_name("ACCOUNT");
 }
 
+constexpr const char* kTrusted =
+    "Can submit jobs to a server that is not root's, which runs all jobs as one account: can read and change what the "
+    "other users' jobs, and the server, read and write";
+
 void add_token_verbs(VerbGroup& group) {
   const char* const to = "Write a file for --server, instead of the token to stdout";
   CLI::App* create = group.app().add_subcommand("create", "Create a user, and show the token, once");
   auto made = add_named(*create, "Their name: letters, digits, '-' and '_'", Remote::kServerOnly);
   create->add_flag("--administrator", made->administrator, "Can use everything, and create workspaces and users");
   add_account_option(*create, *made);
+  create->add_flag("--trusted", made->trusted, kTrusted);
   create->add_option("--to", made->file, to)->type_name("FILE");
   group.add(create, [made](const Environment& environment) {
     Session session = made->remote.session(environment);
-    const Json user = {{"isAdministrator", made->administrator}, {"account", made->account}};
+    const Json user = {{"isAdministrator", made->administrator}, {"account", made->account}, {"isTrusted", made->trusted}};
     hand_over(*made, environment, session.put({"users", made->name}, user));
     return 0;
   });
-  CLI::App* change = group.app().add_subcommand("change", "Change a user's account");
+  CLI::App* change = group.app().add_subcommand("change", "Change a user's account, or whether they are trusted");
   auto changed = add_named(*change, "The user's name", Remote::kServerOnly);
   add_account_option(*change, *changed);
+  change->add_flag("--trusted,!--untrusted", changed->trusted, kTrusted);
   group.add(change, [changed, change](const Environment& environment) {
-    if (change->count("--account") == 0) throw UsageError("give --account");
-    changed->remote.session(environment).patch({"users", changed->name}, {{"account", changed->account}});
+    Json user = Json::object();
+    if (change->count("--account") > 0) user["account"] = changed->account;
+    if (change->count("--trusted") > 0) user["isTrusted"] = changed->trusted;
+    if (user.empty()) throw UsageError("give --account, --trusted or --untrusted");
+    changed->remote.session(environment).patch({"users", changed->name}, user);
     return 0;
   });
   CLI::App* renew = group.app().add_subcommand("renew-token", "Replace a user's token, and show the new one");

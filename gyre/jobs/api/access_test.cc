@@ -115,6 +115,20 @@ TEST_F(Access, clusters_are_made_changed_and_deleted_by_administrators_alone) {
   EXPECT_EQ(as_root(Method::kDelete, path).status, 202);
 }
 
+TEST_F(Access, viewers_of_a_workspace_look_and_change_nothing) {
+  service_->add_user("viewer", false, "viewer-token");
+  service_->add_owner("w", "viewer");
+  net::http::Client viewer = client("viewer-token");
+  const auto router = make_router(service_);
+  for (const Route& route : router.routes()) {
+    if (route.pattern.find("{workspace}") == std::string::npos || route.body_to_file) continue;
+    const Answer answer = ask(viewer, route.method, target_of(route, "w"));
+    const bool refused = answer.status == 403 && (code_of(answer) == "NotTrusted" || code_of(answer) == "NotAdministrator");
+    EXPECT_EQ(refused, route.method != Method::kGet) << method_name(route.method) << " " << route.pattern << ": "
+                                                     << answer.status;
+  }
+}
+
 TEST_F(Access, a_job_cannot_use_a_cluster_of_a_workspace_that_its_sender_may_not_use) {
   std::string job = kJobFile;
   job.replace(job.find("\"c\""), 3, "\"/workspaces/other/clusters/c\"");

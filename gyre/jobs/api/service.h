@@ -36,6 +36,9 @@ class JobService {
   virtual std::optional<User> authenticate(std::string_view token) = 0;
   /// False also where there is no such workspace.
   virtual bool may_use(const User& user, const std::string& workspace) = 0;
+  /// Whether the user may do more than look in the workspaces that they may use. kForbidden "NotTrusted" says why not,
+  /// and what an administrator can do.
+  virtual void check_may_change(const User& user) = 0;
   virtual std::vector<User> users() = 0;
   /// The token of a new user: shown once, never again. kConflict "UserExists" or "AccountTaken"; kInvalid
   /// "AccountNotUsable" or "TrustHasNoEffect".

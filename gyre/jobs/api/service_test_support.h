@@ -70,6 +70,9 @@ class MemoryService : public JobService {
     const auto found = workspaces_.find(workspace);
     return found != workspaces_.end() && (user.is_administrator || found->second.contains(user.name));
   }
+  void check_may_change(const User& user) override {
+    if (user.name == "viewer") throw ServiceError(ServiceError::Kind::kForbidden, "NotTrusted", "viewers may look");
+  }
   std::vector<User> users() override {
     const MutexLock lock(mutex_);
     std::vector<User> users;

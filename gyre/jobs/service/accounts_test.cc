@@ -72,5 +72,20 @@ TEST_F(AccountsTest, whoever_has_no_account_or_roots_submits_nothing) {
   EXPECT_EQ(submit_as("root", "a").account, "");
 }
 
+TEST_F(AccountsTest, where_all_jobs_have_one_account_only_the_trusted_change_anything) {
+  EXPECT_THAT(refusal([&] { service_->create_user({"ada", false, "", true}); }), HasSubstr("TrustHasNoEffect"));
+  options_.submitters = Submitters::kTrusted;
+  restart();
+  service_->create_user({"ada"});
+  service_->create_user({"max", true});
+  const std::string why = refusal([&] { service_->check_may_change({"ada"}); });
+  EXPECT_THAT(why, AllOf(HasSubstr("NotTrusted: user 'ada' may only look: all jobs of this server run as account"),
+                         HasSubstr("gyre user change ada --trusted")));
+  EXPECT_NO_THROW(service_->check_may_change({"max", true}));
+  service_->change_user("ada", {.is_trusted = true});
+  EXPECT_NO_THROW(service_->check_may_change({"ada"}));
+  EXPECT_EQ(submit_as("ada", "a").account, "");
+}
+
 }  // namespace
 }  // namespace gyre::jobs::service

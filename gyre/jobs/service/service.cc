@@ -38,6 +38,12 @@ bool Service::may_use(const api::User& user, const std::string& workspace) {
   return found && known && work_->ledger.catalog.users().may_use(*known, found->id);
 }
 
+void Service::check_may_change(const api::User& user) {
+  if (work_->options.submitters != Submitters::kTrusted) return;
+  const MutexLock lock(work_->ledger.mutex);
+  service::check_may_change(work_->options, work_->ledger.user(user.name));
+}
+
 std::vector<api::User> Service::users() {
   const MutexLock lock(work_->ledger.mutex);
   std::vector<api::User> users;
@@ -49,6 +55,11 @@ std::vector<api::User> Service::users() {
 
 void Service::check_user(const api::User& user) {
   if (!user.account.empty()) check_account(work_->options, user.account);
+  if (user.is_trusted && work_->options.submitters == Submitters::kAccounts) {
+    throw ServiceError(ServiceError::Kind::kInvalid, "TrustHasNoEffect",
+                       "this server runs the jobs of each user as that user's account, so nobody has to be trusted; name "
+                       "the account with --account");
+  }
   const std::string& account = user.account.empty() ? user.name : user.account;
   const MutexLock lock(work_->ledger.mutex);
   const auto other = work_->ledger.catalog.users().find_by_account(account);

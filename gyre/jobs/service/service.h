@@ -16,6 +16,7 @@ namespace gyre::jobs::service {
 /// Who may submit jobs to the workspaces that they may use, and as which account of the machine these run.
 enum class Submitters {
   kEverybody,  ///< All jobs run as one account: the service's, or `job_user` if that is root.
+  kTrusted,    ///< Administrators, and users whom they trust with that one account. Others may look.
   kAccounts,   ///< Users with an account, as which their jobs run; `job_user` is that of root's own. Needs root.
 };
 
@@ -49,6 +50,7 @@ class Service final : public api::JobService {
 
   std::optional<api::User> authenticate(std::string_view token) override;
   bool may_use(const api::User& user, const std::string& workspace) override;
+  void check_may_change(const api::User& user) override;
   std::vector<api::User> users() override;
   std::string create_user(const api::User& user) override;
   api::User change_user(const std::string& user, const api::UserChange& change) override;

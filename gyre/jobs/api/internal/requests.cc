@@ -83,6 +83,7 @@ void add_in_workspace(Router& router, const Interface& interface, Method method,
         if (!is_name(workspace) || !service->may_use(sender, workspace)) {
           throw workspace_not_found(*service, sender, workspace);
         }
+        if (request.method != Method::kGet) service->check_may_change(sender);
         return handler(request, sender);
       },
       options);

@@ -40,7 +40,7 @@ void add(Router& router, const Interface& interface, Method method, const std::s
 void add_for_administrators(Router& router, const Interface& interface, Method method, const std::string& pattern,
                             const SenderHandler& handler, const std::function<void(Route&)>& options = {});
 /// For those who may use the workspace that the pattern names as {workspace}: others get the 404 of one that does not
-/// exist.
+/// exist. Whatever is not a GET is for those who may change something.
 void add_in_workspace(Router& router, const Interface& interface, Method method, const std::string& pattern,
                       const SenderHandler& handler, const std::function<void(Route&)>& options = {});
 

@@ -1,7 +1,9 @@
 #include "gyre/jobs/service/internal/accounts.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "gyre/base/reach.h"
 #include "gyre/jobs/api/errors.h"
 
 namespace gyre::jobs::service {
@@ -23,6 +25,23 @@ std::string account_for_jobs(const ServiceOptions& options, const catalog::User&
                  : fmt::format("the server's machine has no account '{}'", account),
           user.name, number ? "" : fmt::format(", or makes it there (`useradd {}`)", account)),
       user.name);
+}
+
+std::string words_of_trust() {
+  return fmt::format(
+      "all jobs of this server run as account '{}', so whoever submits jobs can read and change what the jobs of all "
+      "others read and write, their secrets and processes, and the server's own files and tokens",
+      user_name(::geteuid()));
+}
+
+void check_may_change(const ServiceOptions& options, const catalog::User& user) {
+  if (options.submitters != Submitters::kTrusted || user.is_administrator || user.is_trusted) return;
+  throw ServiceError(ServiceError::Kind::kForbidden, "NotTrusted",
+                     fmt::format("user '{}' may only look: {}. An administrator who accepts that for '{}' runs `gyre user "
+                                 "change {} --trusted`; on a server that root runs, each user's jobs run as an account "
+                                 "of their own",
+                                 user.name, words_of_trust(), user.name, user.name),
+                     user.name);
 }
 
 void check_account(const ServiceOptions& options, const std::string& account) {

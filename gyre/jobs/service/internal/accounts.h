@@ -8,9 +8,15 @@
 // Who may submit jobs, and as which account of the machine they run (ADR 93).
 namespace gyre::jobs::service {
 
-/// The account of the user's jobs, unless everybody may submit; empty: the service's `job_user`.
+/// The account of the user's jobs, where these are those of users (Submitters::kAccounts); empty: the service's `job_user`.
 /// api::ServiceError(kForbidden) "NoAccount" says what an administrator has to do.
 std::string account_for_jobs(const ServiceOptions& options, const catalog::User& user);
+
+/// api::ServiceError(kForbidden) "NotTrusted" for a user who may only look.
+void check_may_change(const ServiceOptions& options, const catalog::User& user);
+
+/// What users of a server that runs all jobs as one account have to accept of each other.
+std::string words_of_trust();
 
 /// api::ServiceError(kInvalid) "AccountNotUsable" for an account that jobs cannot have.
 void check_account(const ServiceOptions& options, const std::string& account);
