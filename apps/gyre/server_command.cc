@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <pwd.h>
 #include <spdlog/logger.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "apps/gyre/job_user.h"
 #include "apps/gyre/remote.h"
 #include "apps/gyre/run_command.h"
+#include "gyre/base/account.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
 #include "gyre/jobs/api/interface.h"
@@ -36,22 +36,24 @@ constexpr char kExplanation[] = R"(
 Runs a team's jobs on clusters: virtual nodes of this machine, or Slurm nodes. If root starts it, the jobs of each user
 run as that user's account (`gyre user create`), and root's own as --job-user. Else all jobs run as the account
 that starts it: other users may look, and submit only if they are trusted with it (`gyre user create NAME --trusted`). It
-keeps its state in its folder, which only one server at a time can use. Commands of the same user find it without
-options, through --server-file; other users get a token from `gyre user create`. It listens only on this host: from
-others, use `ssh -L 7710:127.0.0.1:7710 HOST`.
+keeps its state in its folder, which only one server at a time can use. It listens at a Unix
+socket, /run/gyre/gyre.sock for root and else $XDG_RUNTIME_DIR/gyre/gyre.sock, and knows its users by their accounts:
+commands on the same machine find it without options and need no token. For others it listens with --listen
+127.0.0.1:PORT too, which `ssh -L PORT:127.0.0.1:PORT HOST` reaches, with a token of `gyre user create`.
 
 SIGTERM and Ctrl-C end it; jobs keep running, and the next server in the folder finds them again. After --lease seconds
 without a server the nodes end their jobs, which are queued again.
 
 Examples:
   gyre server
-  gyre server --folder /srv/gyre --listen 127.0.0.1:7710 --listen unix:/srv/gyre/server.sock
+  gyre server --folder /srv/gyre --listen unix:/srv/gyre/gyre.sock --listen 127.0.0.1:7710
 Then, as the same user:
   gyre cluster create pool --target 4 --mount external=/data/share
   gyre job submit job.json --follow)";
 
-constexpr const char* kDefaultListen = "127.0.0.1:7710";
 constexpr std::chrono::seconds kGrace{5};
+/// Everybody may connect: whose request it is, the kernel says.
+constexpr mode_t kDoorMode = 0666;
 
 net::Endpoint listen_endpoint(const std::string& text) {
   if (text.starts_with("unix:")) {
@@ -71,32 +73,29 @@ net::Endpoint listen_endpoint(const std::string& text) {
   return endpoint;
 }
 
-/// The login name, of which names of users may hold letters, digits, '-' and '_'.
+/// The account's name, of which names of users may hold letters, digits, '-' and '_'.
 std::string own_name() {
-  const passwd* entry = ::getpwuid(::geteuid());
-  std::string name = entry != nullptr ? entry->pw_name : fmt::format("user{}", ::geteuid());
+  std::string name = name_of_account(::geteuid());
   std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '-');
   return name.substr(0, 64);
 }
 
-/// Whose verbs find the server without options. The token's hash alone is in the catalog, so it is kept in `file`.
-ServerFile own_user(Service& service, const fs::path& file) {
-  std::optional<ServerFile> before;
-  try {
-    before = jobs::client::read_server_file(file);
-  } catch (const Error&) {
-    before = std::nullopt;  // Damaged: a new token is made.
-  }
-  if (before) {
-    const auto user = service.authenticate(before->token);
-    if (user && user->is_administrator) return *before;
-  }
-  ServerFile made{.user = own_name()};
+/// The administrator that this server's own account is; made where there is none. Their verbs need no token.
+std::string own_user(Service& service) {
+  const std::string account = name_of_account(::geteuid());
+  if (const auto known = service.user_with_account(account)) return known->name;
+  const std::string name = own_name();
   const auto users = service.users();
-  const bool known = std::ranges::any_of(users, [&](const jobs::api::User& user) { return user.name == made.user; });
-  made.token = known ? service.renew_token(made.user) : service.create_user({made.user, true});
-  if (!known && users.empty()) service.create_workspace({made.user, true}, {kDefaultWorkspace, ""});
-  return made;
+  const bool taken = std::ranges::any_of(users, [&](const jobs::api::User& user) { return user.name == name; });
+  if (taken) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("user '{}' of this server has another account than the one that starts it, '{}'; delete "
+                            "one of them",
+                            name, account));
+  }
+  service.create_user({name, true, name == account ? "" : account});
+  if (users.empty()) service.create_workspace({name, true}, {kDefaultWorkspace, ""});
+  return name;
 }
 
 /// Written only where something has changed: a server that was killed must come back on a full disk too.
@@ -117,6 +116,25 @@ void keep_server_file(const fs::path& file, const ServerFile& content, spdlog::l
   }
 }
 
+/// The folder of a door that --listen does not name: others may enter root's, and put nothing there.
+void make_door_folder(const fs::path& folder) {
+  std::error_code failure;
+  const bool is_new = fs::create_directories(folder, failure);
+  if (is_new) fs::permissions(folder, ::geteuid() == 0 ? fs::perms(0755) : fs::perms::owner_all);
+  struct stat status{};
+  if (failure || ::stat(folder.c_str(), &status) != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("cannot make the folder {} for the server's socket{}; name another place "
+                                            "with --listen unix:PATH",
+                                            folder.string(), failure ? ": " + failure.message() : ""));
+  }
+  if (status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("others could put their own socket into {}; `chown {} {}` and `chmod go-w {}`, or name another "
+                  "place with --listen unix:PATH",
+                  folder.string(), name_of_account(::geteuid()), folder.string(), folder.string()));
+}
+
 void make_folder(const fs::path& folder) {
   const bool is_new = fs::create_directories(folder);
   // The users as whom root's jobs run must be able to reach their part of it.
@@ -128,8 +146,8 @@ std::unique_ptr<net::http::Server> listen(net::http::ServerOptions options, cons
     return std::make_unique<net::http::Server>(std::move(options), jobs::api::make_router(service));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIo) throw;
-    throw Error(error.code(), fmt::format("{}; choose another place with --listen, or let 127.0.0.1:0 find a free port",
-                                          error.what()));
+    throw Error(error.code(),
+                fmt::format("{}; choose another place with --listen (127.0.0.1:0 finds a free port)", error.what()));
   }
 }
 
@@ -144,9 +162,7 @@ ServerCommand::ServerCommand(CLI::App& app)
   verb_
       ->add_option(
           "--listen", listen_,
-          fmt::format(
-              "127.0.0.1:PORT (0: a free one) or unix:PATH; repeatable (default: where it listened before, else {})",
-              kDefaultListen))
+          "unix:PATH instead of the socket below, or 127.0.0.1:PORT (0: a free one) in addition to it; repeatable")
       ->type_name("PLACE")
       ->allow_extra_args(false);
   verb_
@@ -177,18 +193,19 @@ fs::path ServerCommand::folder_in(const std::vector<std::string>& environment) c
   return fs::path(home) / ".local" / "state" / "gyre";
 }
 
-std::vector<net::Endpoint> ServerCommand::endpoints(const fs::path& own_file) const {
+std::vector<net::Endpoint> ServerCommand::endpoints(const std::vector<std::string>& environment,
+                                                    const fs::path& folder) const {
   std::vector<net::Endpoint> endpoints;
   for (const std::string& place : listen_) endpoints.push_back(listen_endpoint(place));
-  if (!endpoints.empty()) return endpoints;
-  // Clients that follow something expect it at the same place again.
-  try {
-    if (const auto before = jobs::client::read_server_file(own_file))
-      return {jobs::client::parse_server(before->server)};
-  } catch (const Error&) {  // Damaged; it is written again.
-    return {listen_endpoint(kDefaultListen)};
-  }
-  return {listen_endpoint(kDefaultListen)};
+  const auto is_door = [](const net::Endpoint& endpoint) { return endpoint.kind == net::Endpoint::Kind::kUnix; };
+  // Verbs of this machine come through the first one.
+  std::ranges::stable_partition(endpoints, is_door);
+  if (!endpoints.empty() && is_door(endpoints.front())) return endpoints;
+  fs::path door = ::geteuid() == 0 ? jobs::client::door_of_root() : jobs::client::door_of_user(environment);
+  if (door.empty()) door = folder / "gyre.sock";
+  make_door_folder(door.parent_path());
+  endpoints.insert(endpoints.begin(), {net::Endpoint::Kind::kUnix, door.string(), 0});
+  return endpoints;
 }
 
 int ServerCommand::run(const std::vector<std::string>& environment) const {
@@ -211,13 +228,13 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
     const std::size_t equals = entry.find('=');
     if (equals != std::string::npos) options.environment[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
-  const std::vector<net::Endpoint> places = endpoints(own_file);
   auto service = std::make_shared<Service>(options);
-  ServerFile own = own_user(*service, own_file);
+  ServerFile own{.user = own_user(*service)};
 
   net::http::ServerOptions http;
   http.what = "the job server";
-  http.endpoints = places;
+  http.endpoints = endpoints(environment, folder);
+  http.socket_mode = kDoorMode;
   http.authenticate = jobs::api::make_authenticator(service);
   http.spool_directory = folder;
   http.logger = logger;

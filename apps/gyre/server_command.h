@@ -24,7 +24,9 @@ class ServerCommand {
 
  private:
   std::filesystem::path folder_in(const std::vector<std::string>& environment) const;
-  std::vector<net::Endpoint> endpoints(const std::filesystem::path& own_file) const;
+  /// The door of this machine first.
+  std::vector<net::Endpoint> endpoints(const std::vector<std::string>& environment,
+                                       const std::filesystem::path& folder) const;
 
   CLI::App* verb_;
   std::string folder_;

@@ -205,7 +205,10 @@ void hand_over(const Named& named, const Environment& environment, const Json& a
   const std::string token = text_at(answer, "/token");
   if (named.file.empty()) return write_out(token + "\n");
   const auto connection = jobs::client::find_connection({named.remote.server, named.remote.token_file}, environment);
-  jobs::client::write_server_file(named.file, {jobs::client::server_text(connection.endpoint), named.name, token});
+  jobs::client::write_server_file(named.file, {.server = jobs::client::server_text(connection.endpoint),
+                                               .user = named.name,
+                                               .token = token,
+                                               .server_account = jobs::client::account_of_server(connection)});
   fmt::print(stderr, "{} is for {}: as ~/.config/gyre/server.json, or by --server FILE\n", named.file, named.name);
 }
 
@@ -229,7 +232,8 @@ void add_token_verbs(VerbGroup& group) {
   create->add_option("--to", made->file, to)->type_name("FILE");
   group.add(create, [made](const Environment& environment) {
     Session session = made->remote.session(environment);
-    const Json user = {{"isAdministrator", made->administrator}, {"account", made->account}, {"isTrusted", made->trusted}};
+    const Json user = {
+        {"isAdministrator", made->administrator}, {"account", made->account}, {"isTrusted", made->trusted}};
     hand_over(*made, environment, session.put({"users", made->name}, user));
     return 0;
   });

@@ -1,5 +1,6 @@
 #include "gyre/base/account.h"
 
+#include <fmt/format.h>
 #include <pwd.h>
 
 #include <cerrno>
@@ -42,5 +43,7 @@ std::optional<std::string> account_name(uid_t number) {
   });
   return entry ? std::optional<std::string>(entry->pw_name) : std::nullopt;
 }
+
+std::string name_of_account(uid_t number) { return account_name(number).value_or(fmt::format("#{}", number)); }
 
 }  // namespace gyre

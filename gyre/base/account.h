@@ -14,5 +14,7 @@ namespace gyre {
 std::optional<uid_t> account_number(const std::string& name);
 /// Nothing where no account has the number.
 std::optional<std::string> account_name(uid_t number);
+/// "ada"; "#1234" for a number that no account has, which cannot be the name of one.
+std::string name_of_account(uid_t number);
 
 }  // namespace gyre

@@ -243,17 +243,19 @@ def test_a_wrong_token_is_one_sentence_and_an_old_one_is_void(server: JobServer)
     assert server.verb("workspace", "list", env={"GYRE_TOKEN": new}).returncode == 1
 
 
-def test_tokens_are_in_no_file_that_others_can_read_and_in_no_argument(server: JobServer) -> None:
+def test_tokens_are_in_no_file_of_the_servers_and_in_no_argument(server: JobServer) -> None:
     for file in (server.folder / "server.json", server.tmp_path / "config" / "gyre" / "server.json"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        token = json.loads(file.read_text())["token"]
-        assert token.encode() not in (server.folder / "catalog.db").read_bytes()
-    server.restart()
-    assert json.loads((server.folder / "server.json").read_text())["token"] == token, "clients go on after a restart"
+        assert "token" not in json.loads(file.read_text())
+    server.ok("user", "create", "ada", "--to", "ada.json")
+    token = json.loads((server.tmp_path / "ada.json").read_text())["token"]
+    assert len(token) == 64
+    for file in server.folder.rglob("*"):
+        assert not file.is_file() or token.encode() not in file.read_bytes(), file
 
 
 def test_one_server_works_in_a_folder_and_the_second_says_who(server: JobServer) -> None:
-    second = server.verb("server", "--folder", str(server.folder), "--listen", "127.0.0.1:0")
+    second = server.verb("server", "--folder", str(server.folder), "--listen", f"unix:{server.folder.parent}/second")
     assert second.returncode == 1
     assert len(second.stderr.splitlines()) == 1
     assert server.process is not None
@@ -261,34 +263,30 @@ def test_one_server_works_in_a_folder_and_the_second_says_who(server: JobServer)
     server.ok("workspace", "list")  # It left the first one's files alone.
 
 
-def test_a_port_that_is_taken_is_named_with_the_way_out(server: JobServer) -> None:
-    port = server.url.rpartition(":")[2]
-    other = server.folder.parent / "other"
-    second = server.verb("server", "--folder", str(other), "--listen", f"127.0.0.1:{port}")
-    assert second.returncode == 1
-    assert len(second.stderr.splitlines()) == 1
-    assert f"127.0.0.1:{port}" in second.stderr
-    assert "127.0.0.1:0" in second.stderr
-    server.ok("workspace", "list")  # Verbs still find the first one.
+def test_a_place_that_is_taken_is_named_with_the_way_out(job_server: JobServer) -> None:
+    job_server.start("--listen", "127.0.0.1:0")
+    door, port = (place.removeprefix("http://") for place in job_server.places)
+    free = f"unix:{job_server.folder.parent}/second"
+    for places in ([door], [free, port]):
+        listen = [word for place in places for word in ("--listen", place)]
+        second = job_server.verb("server", "--folder", str(job_server.folder.parent / "other"), *listen)
+        assert second.returncode == 1
+        assert len(second.stderr.splitlines()) == 1
+        assert places[-1] in second.stderr
+        assert "another place with --listen" in second.stderr
+    job_server.ok("workspace", "list")  # Verbs still find the first one.
 
 
-def test_a_server_can_listen_on_a_unix_socket(gyre: Path, tmp_path: Path) -> None:
-    server = JobServer(gyre, tmp_path)
-    server.folder.parent.mkdir(exist_ok=True)
-    try:
-        socket = server.folder.parent / "gyre.sock"
-        server.start("--listen", f"unix:{socket}")
-        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
-        server.ok("workspace", "list", "--server", f"unix:{socket}", "--token-file", str(token_file(server)))
-    finally:
-        server.close()
-
-
-def token_file(server: JobServer) -> Path:
-    file = server.tmp_path / "token"
-    file.touch(mode=0o600)
-    file.write_text(json.loads((server.folder / "server.json").read_text())["token"])
-    return file
+def test_on_its_machine_nobody_needs_a_token_and_over_tcp_everybody(job_server: JobServer) -> None:
+    job_server.start("--listen", "127.0.0.1:0")
+    door, remote = job_server.places
+    assert stat.S_IMODE(Path(door.removeprefix("unix:")).stat().st_mode) == 0o666
+    job_server.ok("workspace", "list", "--server", door)
+    refused = job_server.verb("workspace", "list", "--server", remote)
+    assert refused.returncode == 1
+    assert f"there is no token for {remote}" in refused.stderr
+    token = job_server.ok("user", "create", "ada").strip()
+    job_server.ok("workspace", "list", "--server", remote, env={"GYRE_TOKEN": token})
 
 
 def test_without_a_server_the_remedy_is_named_at_once(gyre: Path, tmp_path: Path) -> None:
@@ -301,7 +299,7 @@ def test_without_a_server_the_remedy_is_named_at_once(gyre: Path, tmp_path: Path
     gone = server.verb("job", "list")
     assert gone.returncode == 1
     assert len(gone.stderr.splitlines()) == 1
-    assert "no job server answers at http://127.0.0.1:" in gone.stderr
+    assert "no job server answers at unix:/" in gone.stderr
     server.close()
 
 
@@ -352,7 +350,16 @@ def test_a_user_as_whom_no_job_can_run_is_refused_before_a_job_is_lost(
     gyre: Path, tmp_path: Path, user: str, said: str
 ) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    words = [str(gyre), "server", "--listen", "127.0.0.1:0", "--folder", str(tmp_path / "server"), "--job-user", user]
+    words = [
+        str(gyre),
+        "server",
+        "--listen",
+        f"unix:{tmp_path}/door",
+        "--folder",
+        str(tmp_path / "server"),
+        "--job-user",
+        user,
+    ]
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=60)
     assert done.returncode == 2
     assert f"--job-user {user}: {said}" in done.stderr.splitlines()[0]

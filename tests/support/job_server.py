@@ -15,7 +15,7 @@ from typing import Any
 
 LONGEST_START_SECONDS = 60
 LONGEST_VERB_SECONDS = 120
-LISTENS = re.compile(r"listens on ([^;,]+)[;,]")
+LISTENS = re.compile(r"listens on ([^;]+);")
 
 
 def own_accounts(folder: Path, accounts: Mapping[str, int]) -> list[str]:
@@ -28,12 +28,14 @@ def own_accounts(folder: Path, accounts: Mapping[str, int]) -> list[str]:
 
 
 class JobServer:
-    """`gyre server` in a folder of its own on a free port, with a share that the jobs' user can use.
+    """`gyre server` in a folder of its own at a socket of its own, with a share that the jobs' user can use.
 
     `accounts`: by name, with their numbers; they exist for the server and its nodes alone, in the /etc of a mount
-    namespace of its own. Needs root."""
+    namespace of its own. `run_as`: the one of them that starts the server; the tests' own if empty. Both need root."""
 
-    def __init__(self, gyre: Path, tmp_path: Path, accounts: Mapping[str, int] | None = None) -> None:
+    def __init__(self, gyre: Path, tmp_path: Path, accounts: Mapping[str, int] | None = None, run_as: str = "") -> None:
+        self.accounts = dict(accounts or {})
+        self.run_as = run_as
         self.gyre = gyre
         self.tmp_path = tmp_path
         # Short, because sockets are made in it, and not in a folder that is root's alone.
@@ -48,14 +50,19 @@ class JobServer:
             "HOME": str(tmp_path),
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
         }
-        self.prefix = own_accounts(tmp_path, accounts) if accounts else []
+        self.prefix = own_accounts(tmp_path, self.accounts) if accounts else []
+        if run_as:
+            self.prefix += ["setpriv", "--reuid", run_as, "--regid", run_as, "--clear-groups"]
+            os.chown(self._place.name, self.accounts[run_as], self.accounts[run_as])
+            self.environment["HOME"] = self._place.name
+            self.environment["XDG_CONFIG_HOME"] = f"{self._place.name}/config"
         self.log = tmp_path / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self.url = ""
+        self.places: list[str] = []  # Where it listens.
 
     def start(self, *options: str) -> None:
-        """Returns once it listens: on a free port at first, then on the same one again."""
-        listen = () if self.url else ("--listen", "127.0.0.1:0")
+        """Returns once it listens."""
+        listen = ("--listen", f"unix:{self.folder.parent}/gyre.sock")
         begin = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -69,7 +76,7 @@ class JobServer:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.02)
-        self.url = found.group(1)
+        self.places = found.group(1).split(", ")
 
     def end(self, with_signal: int = signal.SIGTERM) -> int:
         """Its exit code."""
@@ -81,13 +88,25 @@ class JobServer:
         self.end(with_signal)
         self.start()
 
-    def verb(self, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    @property
+    def url(self) -> str:
+        return self.places[0]
+
+    def verb(
+        self, *words: str, env: dict[str, str] | None = None, account: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """As the account; if that is empty, as the one that runs the server."""
+        number = self.accounts.get(account or self.run_as)
+        home = {"HOME": "/nonexistent", "XDG_CONFIG_HOME": "/nonexistent", "GYRE_SERVER": self.url} if account else {}
         return subprocess.run(
             [str(self.gyre), *words],
             capture_output=True,
             text=True,
-            env={**self.environment, **(env or {})},
-            cwd=self.tmp_path,
+            env={**self.environment, **home, **(env or {})},
+            cwd=self.tmp_path if number is None else "/",
+            user=number,
+            group=number,
+            extra_groups=None if number is None else [],
             stdin=subprocess.DEVNULL,
             timeout=LONGEST_VERB_SECONDS,
             check=False,

@@ -1,7 +1,10 @@
 #include "gyre/jobs/api/interface.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "gyre/base/account.h"
 #include "gyre/jobs/api/internal/requests.h"
 
 namespace gyre::jobs::api {
@@ -22,6 +25,17 @@ void add_root_routes(Router& router, const Interface& interface) {
               .open = true});
 }
 
+/// By the account's name: the service knows no numbers.
+std::optional<User> user_with_account(JobService& service, uid_t number) {
+  const std::string account = name_of_account(number);
+  if (auto user = service.user_with_account(account)) return user;
+  throw HttpError(401, "Unauthorized",
+                  fmt::format("account '{}' is not that of a user of this server; an administrator of the server makes "
+                              "one with `gyre user create {}`",
+                              account, account),
+                  account);
+}
+
 }  // namespace
 
 net::http::Router make_router(std::shared_ptr<JobService> service, const InterfaceLimits& limits) {
@@ -40,9 +54,10 @@ net::http::Router make_router(std::shared_ptr<JobService> service, const Interfa
 }
 
 net::http::Authenticator make_authenticator(std::shared_ptr<JobService> service) {
-  return [service = std::move(service)](std::string_view token) -> std::optional<net::http::Identity> {
+  return [service = std::move(service)](const net::http::Credentials& sender) -> std::optional<net::http::Identity> {
     try {
-      const auto user = service->authenticate(token);
+      const auto user = sender.token.empty() ? user_with_account(*service, sender.account.value())
+                                             : service->authenticate(sender.token);
       if (!user) return std::nullopt;
       return net::http::Identity{user->name, user->is_administrator};
     } catch (const ServiceError& error) {

@@ -34,6 +34,8 @@ class JobService {
   // ---- users
   /// Whose token this is; the service keeps hashes alone and compares in constant time.
   virtual std::optional<User> authenticate(std::string_view token) = 0;
+  /// Whose account of the machine this is, by its name.
+  virtual std::optional<User> user_with_account(const std::string& account) = 0;
   /// False also where there is no such workspace.
   virtual bool may_use(const User& user, const std::string& workspace) = 0;
   /// Whether the user may do more than look in the workspaces that they may use. kForbidden "NotTrusted" says why not,

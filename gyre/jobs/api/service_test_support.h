@@ -65,6 +65,13 @@ class MemoryService : public JobService {
     const auto found = tokens_.find(std::string(token));
     return found == tokens_.end() ? std::nullopt : std::optional(found->second);
   }
+  std::optional<User> user_with_account(const std::string& account) override {
+    const MutexLock lock(mutex_);
+    for (const auto& [token, user] : tokens_) {
+      if ((user.account.empty() ? user.name : user.account) == account) return user;
+    }
+    return std::nullopt;
+  }
   bool may_use(const User& user, const std::string& workspace) override {
     const MutexLock lock(mutex_);
     const auto found = workspaces_.find(workspace);

@@ -15,8 +15,8 @@ class ClientTest : public api::InterfaceTest {
  protected:
   void SetUp() override {
     InterfaceTest::SetUp();
+    session_of("root-token").put({"workspaces", "w", "clusters", "c"}, Json::parse(api::kClusterFile));
     Session session = session_of("ada-token");
-    session.put({"workspaces", "w", "clusters", "c"}, Json::parse(api::kClusterFile));
     session.put({"workspaces", "w", "experiments", "e"});
     session.put(path_of(kPlace), Json::parse(api::kJobFile));
   }

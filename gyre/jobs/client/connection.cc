@@ -10,10 +10,12 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "gyre/base/account.h"
 #include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/net/socket.h"
 
 namespace gyre::jobs::client {
 
@@ -22,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostFileBytes = 65'536;
+constexpr std::chrono::milliseconds kLongestConnect{5'000};
 constexpr std::string_view kHttp = "http://";
 constexpr std::string_view kUnix = "unix:";
 
@@ -83,7 +86,8 @@ std::optional<ServerFile> read_server_file(const fs::path& path) {
     const nlohmann::json json = nlohmann::json::parse(as_text(bytes));
     return ServerFile{.server = json.at("server").get<std::string>(),
                       .user = json.value("user", ""),
-                      .token = json.at("token").get<std::string>()};
+                      .token = json.value("token", ""),
+                      .server_account = json.value("serverAccount", "")};
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} does not say where a job server listens; `gyre server` writes such a file again",
@@ -93,7 +97,9 @@ std::optional<ServerFile> read_server_file(const fs::path& path) {
 
 void write_server_file(const fs::path& path, const ServerFile& file) {
   if (path.has_parent_path()) fs::create_directories(path.parent_path());
-  const nlohmann::ordered_json json = {{"server", file.server}, {"user", file.user}, {"token", file.token}};
+  nlohmann::ordered_json json = {{"server", file.server}, {"user", file.user}};
+  if (!file.token.empty()) json["token"] = file.token;
+  if (!file.server_account.empty()) json["serverAccount"] = file.server_account;
   const std::string text = json.dump(2) + "\n";
   std::string temporary = path.string() + ".XXXXXX";
   const UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));  // For its user alone.
@@ -117,6 +123,28 @@ fs::path default_server_file(const std::vector<std::string>& environment) {
   return fs::path(home.empty() ? "/" : home) / ".config" / "gyre" / "server.json";
 }
 
+fs::path door_of_root() { return "/run/gyre/gyre.sock"; }
+
+fs::path door_of_user(const std::vector<std::string>& environment) {
+  const fs::path runtime = variable_of(environment, "XDG_RUNTIME_DIR");
+  return runtime.is_absolute() ? runtime / "gyre" / "gyre.sock" : fs::path();
+}
+
+namespace {
+
+/// Of a server that nobody has named.
+std::optional<ServerFile> found_door(const std::vector<std::string>& environment) {
+  for (const fs::path& door : {door_of_user(environment), door_of_root()}) {
+    std::error_code ignored;
+    if (!door.empty() && fs::is_socket(door, ignored)) {
+      return ServerFile{.server = server_text({net::Endpoint::Kind::kUnix, door.string(), 0})};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Connection find_connection(const ConnectionOptions& options, const std::vector<std::string>& environment) {
   std::string server = options.server.empty() ? variable_of(environment, "GYRE_SERVER") : options.server;
   const bool is_file = !server.empty() && !names_a_place(server);
@@ -131,6 +159,7 @@ Connection find_connection(const ConnectionOptions& options, const std::vector<s
                             "that it wrote",
                             server));
   }
+  if (server.empty() && !file) file = found_door(environment);
   if (server.empty() && !file) {
     throw Error(ErrorCode::kNotFound,
                 "no job server is known here: start one with `gyre server`, or name one with --server (or "
@@ -138,18 +167,26 @@ Connection find_connection(const ConnectionOptions& options, const std::vector<s
   }
   if (is_file || server.empty()) server = file->server;
   Connection connection{.endpoint = parse_server(server)};
+  if (file && !file->server_account.empty()) connection.server_account = account_number(file->server_account);
   if (!options.token_file.empty()) {
     connection.token = token_in(options.token_file);
   } else if (const std::string token = variable_of(environment, "GYRE_TOKEN"); !token.empty()) {
     connection.token = token;
   } else if (file && parse_server(file->server) == connection.endpoint) {
     connection.token = file->token;
-  } else {
+  }
+  if (connection.token.empty() && connection.endpoint.kind == net::Endpoint::Kind::kTcp) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("there is no token for {}: name a file that holds it with --token-file, or set GYRE_TOKEN",
                             server));
   }
   return connection;
+}
+
+std::string account_of_server(const Connection& connection) {
+  if (connection.endpoint.kind != net::Endpoint::Kind::kUnix) return "";
+  const UniqueFd socket = net::connect_to(connection.endpoint, Deadline::after(kLongestConnect));
+  return name_of_account(net::peer_credentials(socket.get()).user);
 }
 
 }  // namespace gyre::jobs::client

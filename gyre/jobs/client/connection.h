@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -16,11 +18,17 @@ namespace gyre::jobs::client {
 net::Endpoint parse_server(std::string_view text);
 std::string server_text(const net::Endpoint& endpoint);
 
+/// Where the server of root, or of the user of this environment, listens unless --listen names another place: a unix
+/// socket in a folder where nobody else can put one. Empty: nowhere.
+std::filesystem::path door_of_root();
+std::filesystem::path door_of_user(const std::vector<std::string>& environment);
+
 /// What a server leaves for the verbs of its user: a file of JSON that nobody else can read.
 struct ServerFile {
   std::string server{};  ///< As parse_server() reads it.
   std::string user{};
-  std::string token{};
+  std::string token{};           ///< Empty: on a unix socket the kernel says who asks.
+  std::string server_account{};  ///< By name: whose server may get the token. Empty: ours, or root's.
 
   bool operator==(const ServerFile&) const = default;
 };
@@ -34,7 +42,8 @@ std::filesystem::path default_server_file(const std::vector<std::string>& enviro
 
 struct Connection {
   net::Endpoint endpoint{};
-  std::string token{};
+  std::string token{};                    ///< Empty: on a unix socket none is needed.
+  std::optional<uid_t> server_account{};  ///< As net::http::ClientOptions has it.
 };
 
 /// What the command line says; empty where it says nothing.
@@ -43,9 +52,12 @@ struct ConnectionOptions {
   std::string token_file{};  ///< Nobody else may be able to read it.
 };
 
-/// The command line comes before GYRE_SERVER and GYRE_TOKEN, and these before the default file. Its token goes to the
-/// server that it names, and to no other one. Error(kNotFound | kInvalidArgument) names what is missing, and the
-/// remedy.
+/// The command line comes before GYRE_SERVER and GYRE_TOKEN, these before the default file, and this before the doors
+/// of the user's own server and of root's. A file's token goes to the server that it names, and to no other one.
+/// Error(kNotFound | kInvalidArgument) names what is missing, and the remedy.
 Connection find_connection(const ConnectionOptions& options, const std::vector<std::string>& environment);
+
+/// Whose server listens at a unix socket, by name; empty for TCP. Error(kPeerLost | kTimeout) where none does.
+std::string account_of_server(const Connection& connection);
 
 }  // namespace gyre::jobs::client

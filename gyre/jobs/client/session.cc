@@ -32,6 +32,7 @@ constexpr int kStatusUnavailable = 503;
 net::http::ClientOptions client_options(const SessionOptions& options) {
   return {.endpoint = options.connection.endpoint,
           .token = options.connection.token,
+          .server_account = options.connection.server_account,
           .connect = kConnect,
           .reconnect = options.patience,
           .meanwhile = options.meanwhile};

@@ -31,6 +31,12 @@ std::optional<api::User> Service::authenticate(std::string_view token) {
   return shown(*user);
 }
 
+std::optional<api::User> Service::user_with_account(const std::string& account) {
+  const MutexLock lock(work_->ledger.mutex);
+  const auto user = work_->ledger.catalog.users().find_by_account(account);
+  return user ? std::optional(shown(*user)) : std::nullopt;
+}
+
 bool Service::may_use(const api::User& user, const std::string& workspace) {
   const MutexLock lock(work_->ledger.mutex);
   const auto found = work_->ledger.catalog.workspaces().find(workspace);
@@ -56,9 +62,10 @@ std::vector<api::User> Service::users() {
 void Service::check_user(const api::User& user) {
   if (!user.account.empty()) check_account(work_->options, user.account);
   if (user.is_trusted && work_->options.submitters == Submitters::kAccounts) {
-    throw ServiceError(ServiceError::Kind::kInvalid, "TrustHasNoEffect",
-                       "this server runs the jobs of each user as that user's account, so nobody has to be trusted; name "
-                       "the account with --account");
+    throw ServiceError(
+        ServiceError::Kind::kInvalid, "TrustHasNoEffect",
+        "this server runs the jobs of each user as that user's account, so nobody has to be trusted; name "
+        "the account with --account");
   }
   const std::string& account = user.account.empty() ? user.name : user.account;
   const MutexLock lock(work_->ledger.mutex);

@@ -49,6 +49,7 @@ class Service final : public api::JobService {
   Service& operator=(const Service&) = delete;
 
   std::optional<api::User> authenticate(std::string_view token) override;
+  std::optional<api::User> user_with_account(const std::string& account) override;
   bool may_use(const api::User& user, const std::string& workspace) override;
   void check_may_change(const api::User& user) override;
   std::vector<api::User> users() override;

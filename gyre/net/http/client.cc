@@ -117,7 +117,7 @@ class Client::Impl {
 
  private:
   ClientResponse exchange_once(const ClientRequest& request, const Sink* sink) {
-    if (!connection_) connection_.emplace(options_.endpoint, Deadline::after(options_.connect), options_.meanwhile);
+    if (!connection_) connection_.emplace(options_);
     std::optional<Error> unsent;
     try {
       write(request);

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,7 +19,9 @@ namespace gyre::net::http {
 
 struct ClientOptions {
   Endpoint endpoint;
-  std::string token{};                          ///< Sent as bearer token; empty: none.
+  std::string token{};  ///< Sent as bearer token; empty: none.
+  /// On a unix socket the token goes to a server of root's, of our own, or of this account, and to no other.
+  std::optional<uid_t> server_account{};
   std::chrono::milliseconds connect{5'000};     ///< For a connection to stand; until then it tries again.
   std::chrono::milliseconds silence{60'000};    ///< Without a byte of a response that is not a stream.
   std::chrono::milliseconds reconnect{60'000};  ///< How long follow() and events() try to get a lost stream back.

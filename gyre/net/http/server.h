@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +20,17 @@
 
 namespace gyre::net::http {
 
-/// Whose bearer token this is; nothing for a token that nobody has. Runs on the pool's threads, several at once.
-using Authenticator = std::function<std::optional<Identity>(std::string_view token)>;
+/// What a request comes with to prove its sender.
+struct Credentials {
+  std::string_view token{};  ///< Bearer token; empty: none.
+  /// Of the process at the other end of a unix socket, as the kernel says. Nothing where that cannot be believed: the
+  /// process is in another container.
+  std::optional<uid_t> account{};
+};
+
+/// Whose credentials these are; nothing for a token that nobody has. HttpError(401) refuses with words of its own. Runs
+/// on the pool's threads, several at once. A token counts more than an account.
+using Authenticator = std::function<std::optional<Identity>(const Credentials& credentials)>;
 
 /// What one client, or all of them together, can make the server spend.
 struct ServerLimits {
@@ -39,11 +50,11 @@ struct ServerLimits {
 
 struct ServerOptions {
   std::string what = "the server";  ///< For the log.
-  /// A unix socket in the file system gets mode 0600, and a dead server's socket there is replaced; on one without a
-  /// file
-  /// ("unix:@NAME") only this process's user and root are let in. TCP is for loopback addresses: there is no
+  /// A dead server's unix socket is replaced; on one without a file ("unix:@NAME") only this process's user and root
+  /// are let in. TCP is for loopback addresses: there is no
   /// encryption.
   std::vector<Endpoint> endpoints{};
+  mode_t socket_mode = 0600;  ///< Of unix sockets in the file system: who may connect.
   /// Empty: every route is open.
   Authenticator authenticate{};
   ServerLimits limits{};

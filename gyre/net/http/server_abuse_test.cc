@@ -182,8 +182,9 @@ TEST(ServerUnderAbuse, requests_and_wrong_tokens_have_a_rate) {
   ServerOptions options = loopback_options();
   options.limits.requests = {.per_second = 0.001, .burst = 3};
   options.limits.failed_logins = {.per_second = 0.001, .burst = 2};
-  options.authenticate = [](std::string_view token) {
-    return token.starts_with("user") ? std::optional(Identity{std::string(token)}) : std::nullopt;
+  options.authenticate = [](const Credentials& credentials) {
+    return credentials.token.starts_with("user") ? std::optional(Identity{std::string(credentials.token)})
+                                                 : std::nullopt;
   };
   const Server server(std::move(options), small_router());
   RawClient client(server.endpoints()[0]);

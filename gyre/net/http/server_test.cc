@@ -138,8 +138,8 @@ TEST(Server, a_failing_handler_is_an_answer) {
 
 TEST(Server, tokens_decide_before_anything_is_said) {
   ServerOptions options = loopback_options();
-  options.authenticate = [](std::string_view token) {
-    return token == "right" ? std::optional(Identity{"ada"}) : std::nullopt;
+  options.authenticate = [](const Credentials& credentials) {
+    return credentials.token == "right" ? std::optional(Identity{"ada"}) : std::nullopt;
   };
   Router router;
   router.add(get_route("/who", [](Request& request) { return Response{.body = request.sender.user}; }));
@@ -160,6 +160,43 @@ TEST(Server, tokens_decide_before_anything_is_said) {
       EXPECT_NE(response.find("WWW-Authenticate: Bearer\r\n"), std::string::npos);
     }
   }
+}
+
+TEST(Server, on_a_unix_socket_the_peers_account_is_who_asks_unless_there_is_a_token) {
+  const std::string path = fmt::format("/tmp/gyre-http-test-{}.sock", ::getpid());
+  ServerOptions options = loopback_options();
+  options.endpoints.push_back({Endpoint::Kind::kUnix, path, 0});
+  options.socket_mode = 0666;
+  options.authenticate = [](const Credentials& credentials) -> std::optional<Identity> {
+    if (credentials.token == "right") return Identity{"ada"};
+    if (!credentials.token.empty()) return std::nullopt;
+    if (credentials.account == ::geteuid()) return Identity{"myself"};
+    throw HttpError(401, "Unauthorized", "nobody has this account");
+  };
+  Router router;
+  router.add(get_route("/who", [](Request& request) { return Response{.body = request.sender.user}; }));
+  const Server server(std::move(options), std::move(router));
+  struct stat status{};
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0666U);
+  RawClient over_unix(server.endpoints()[1]);
+  EXPECT_EQ(body_of(over_unix.ask(get("/who"))), "myself");
+  EXPECT_EQ(body_of(over_unix.ask(get("/who", "Authorization: Bearer right\r\n"))), "ada");
+  for (const char* header : {"Authorization: Bearer wrong\r\n", "Authorization: Basic right\r\n"}) {
+    EXPECT_EQ(status_of(over_unix.ask(get("/who", header))), "401") << header;
+  }
+  RawClient over_tcp(server.endpoints()[0]);
+  EXPECT_EQ(status_of(over_tcp.ask(get("/who"))), "401");
+  if (::geteuid() != 0) return;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setgid(65'534) != 0 || ::setuid(65'534) != 0) ::_exit(1);
+    RawClient nobody(server.endpoints()[1]);
+    ::_exit(nobody.ask(get("/who")).find("nobody has this account") != std::string::npos ? 0 : 2);
+  }
+  int ended = 0;
+  ASSERT_EQ(::waitpid(child, &ended, 0), child);
+  EXPECT_EQ(WEXITSTATUS(ended), 0);
 }
 
 /// Gives `pieces` pieces of a megabyte in all, and counts.

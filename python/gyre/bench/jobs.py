@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import shutil
@@ -16,11 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from gyre.bench.errors import BenchError, UsageError
 from gyre.bench.launch import Launcher, program
 from gyre.bench.report import Row
+from gyre.jobs import Connection, find_connection
+from gyre.jobs._session import UnixConnection
 
 _MOST_JOBS = 100_000
 _START_SECONDS = 30
@@ -62,17 +62,15 @@ def _check(arguments: argparse.Namespace) -> None:
 class Server:
     """A job server started for the benchmark: its process and its HTTP interface."""
 
-    def __init__(self, process: subprocess.Popen[bytes], server: str, token: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], place: Connection) -> None:
         self.process = process
-        parts = urlsplit(server)
-        self._place = (parts.hostname or "127.0.0.1", parts.port or 80)
-        self._headers = {"Authorization": f"Bearer {token}"}
-        self._connection = http.client.HTTPConnection(*self._place, timeout=60)
+        self._place = place
+        self._connection = UnixConnection(place, timeout=60)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The JSON of the response. BenchError for an error."""
         text = None if body is None else json.dumps(body)
-        self._connection.request(method, path, text, self._headers)
+        self._connection.request(method, path, text)
         answer = self._connection.getresponse()
         content = answer.read()
         if answer.status >= 400:
@@ -81,8 +79,8 @@ class Server:
 
     def follow(self, path: str) -> Iterator[tuple[bytes, float]]:
         """Pieces of a file that is being written, with their times of arrival."""
-        with closing(http.client.HTTPConnection(*self._place, timeout=120)) as connection:
-            connection.request("GET", path + "?follow=true", headers=self._headers)
+        with closing(UnixConnection(self._place, timeout=120)) as connection:
+            connection.request("GET", path + "?follow=true")
             answer = connection.getresponse()
             if answer.status != 200:
                 raise BenchError(f"GET {path}: {answer.status} {answer.read().decode(errors='replace')}")
@@ -104,7 +102,7 @@ class Server:
 def _server(folder: Path) -> Iterator[Server]:
     file = folder / "server.json"
     log = folder / "server.log"
-    command = [str(program("gyre")), "server", "--folder", str(folder / "state"), "--listen", "127.0.0.1:0"]
+    command = [str(program("gyre")), "server", "--folder", str(folder / "state"), "--listen", f"unix:{folder}/gyre.sock"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--server-file", str(file)],
@@ -120,8 +118,7 @@ def _server(folder: Path) -> Iterator[Server]:
                 words = log.read_text(errors="replace")[-_LAST_WORDS:].strip()
                 raise BenchError(f"gyre server did not start:\n{words}")
             time.sleep(_POLL_SECONDS)
-        words = json.loads(file.read_text())
-        yield Server(process, words["server"], words["token"])
+        yield Server(process, find_connection(str(file)))
     finally:
         process.terminate()
         try:

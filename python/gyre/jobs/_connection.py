@@ -16,10 +16,12 @@ _LOOPBACK = ("localhost", "::1")
 
 @dataclass(frozen=True)
 class Connection:
-    """`server`: "http://127.0.0.1:7710" or "unix:/PATH"."""
+    """`server`: "unix:/PATH" or "http://127.0.0.1:7710". `token`: empty if the kernel tells a server on this machine
+    who asks. `server_account`: whose server at a Unix socket may get the token, in addition to root's and our own."""
 
     server: str
     token: str = field(repr=False)
+    server_account: str = ""
 
     def __post_init__(self) -> None:
         if self.server.startswith("unix:"):
@@ -27,7 +29,7 @@ class Connection:
         parts = urlsplit(self.server)
         host = parts.hostname or ""
         if parts.scheme != "http" or parts.port is None:
-            raise InvalidArgumentError(f"{self.server!r} names no job server; http://127.0.0.1:7710 and unix:/PATH do")
+            raise InvalidArgumentError(f"{self.server!r} names no job server; unix:/PATH and http://127.0.0.1:7710 do")
         if host not in _LOOPBACK and not host.startswith("127."):
             raise InvalidArgumentError(
                 f"{self.server} is not on this host, and a token in plain HTTP must not leave it; reach the server "
@@ -48,15 +50,26 @@ def _read(path: Path) -> Connection | None:
         raise InvalidArgumentError(f"others than its user can read {path}, which holds a token; chmod 600 it")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Connection(content["server"], content["token"])
+        return Connection(content["server"], content.get("token", ""), content.get("serverAccount", ""))
     except (ValueError, KeyError, TypeError) as failure:
         raise InvalidArgumentError(f"{path} does not say where a job server listens") from failure
 
 
+def _found_door() -> Connection | None:
+    """A server that nobody has named: the user's own, or root's."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    folders = [Path(runtime)] if runtime.startswith("/") else []
+    for folder in (*folders, Path("/run")):
+        door = folder / "gyre" / "gyre.sock"
+        if door.is_socket():
+            return Connection(f"unix:{door}", "")
+    return None
+
+
 def find_connection(server: str | None = None, token: str | None = None) -> Connection:
     """`server`: its address, or the file that it wrote. Arguments take precedence over GYRE_SERVER and GYRE_TOKEN,
-    and these over the file that `gyre server` writes for its user. A file's token is sent only to the server that
-    the file names."""
+    these over the file that `gyre server` writes for its user, and this over the sockets of the user's own server and
+    of root's. A file's token is sent only to the server that the file names."""
     server = server or os.environ.get("GYRE_SERVER")
     token = token or os.environ.get("GYRE_TOKEN")
     is_file = server is not None and not server.startswith("unix:") and "://" not in server
@@ -68,11 +81,13 @@ def find_connection(server: str | None = None, token: str | None = None) -> Conn
             "the file that it wrote"
         )
     if file is None and server is None:
+        file = _found_door()
+    if file is None and server is None:
         raise NotFoundError("no job server is known here: start one with `gyre server`, or set GYRE_SERVER")
     place = file.server if file is not None and (is_file or server is None) else server
     assert place is not None
-    if token is None and file is not None and file.server == place:
+    if not token and file is not None and file.server == place:
         token = file.token
-    if token is None:
+    if not token and not place.startswith("unix:"):
         raise NotFoundError(f"there is no token for {place}: set GYRE_TOKEN")
-    return Connection(place, token)
+    return Connection(place, token or "", file.server_account if file is not None else "")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
+import pwd
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from gyre.errors import Error
+from gyre.errors import Error, InvalidArgumentError
 from gyre.jobs._connection import Connection
 
 # Without a byte of an answer.
@@ -36,15 +39,34 @@ class NoServerError(Error):
     code = "PEER_LOST"
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_SILENCE_SECONDS)
-        self._path = "\0" + path[1:] if path.startswith("@") else path
+class UnixConnection(http.client.HTTPConnection):
+    """`place`: a Unix socket; its server gets the token only if it is root's, our own, or that of its account."""
+
+    def __init__(self, place: Connection, timeout: float = _SILENCE_SECONDS) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._place = place
 
     def connect(self) -> None:
+        path = self._place.server.removeprefix("unix:")
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_SILENCE_SECONDS)
-        self.sock.connect(self._path)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect("\0" + path[1:] if path.startswith("@") else path)
+        if not self._place.token:
+            return
+        credentials = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, owner, _ = struct.unpack("3i", credentials)
+        if owner not in (0, os.geteuid(), _number_of(self._place.server_account)):
+            raise InvalidArgumentError(
+                f"the server at {self._place.server} belongs to account number {owner}, and the token is for another "
+                "one's; it was not sent"
+            )
+
+
+def _number_of(account: str) -> int | None:
+    try:
+        return pwd.getpwnam(account).pw_uid
+    except KeyError:
+        return None
 
 
 def path_of(*segments: str) -> str:
@@ -122,7 +144,8 @@ class Session:
     ) -> http.client.HTTPResponse:
         if self._connection is None:
             self._connection = self._connect()
-        headers["Authorization"] = f"Bearer {self._place.token}"
+        if self._place.token:
+            headers["Authorization"] = f"Bearer {self._place.token}"
         self._connection.request(method, target, data, headers)
         response = self._connection.getresponse()
         if response.status < 400:
@@ -131,7 +154,7 @@ class Session:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._place.server.startswith("unix:"):
-            return _UnixConnection(self._place.server.removeprefix("unix:"))
+            return UnixConnection(self._place)
         parts = urlsplit(self._place.server)
         return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_SILENCE_SECONDS)
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "gyre/base/reach.h"
+#include "gyre/base/account.h"
 #include "gyre/jobs/api/errors.h"
 
 namespace gyre::jobs::service {
@@ -31,22 +31,24 @@ std::string words_of_trust() {
   return fmt::format(
       "all jobs of this server run as account '{}', so whoever submits jobs can read and change what the jobs of all "
       "others read and write, their secrets and processes, and the server's own files and tokens",
-      user_name(::geteuid()));
+      name_of_account(::geteuid()));
 }
 
 void check_may_change(const ServiceOptions& options, const catalog::User& user) {
   if (options.submitters != Submitters::kTrusted || user.is_administrator || user.is_trusted) return;
-  throw ServiceError(ServiceError::Kind::kForbidden, "NotTrusted",
-                     fmt::format("user '{}' may only look: {}. An administrator who accepts that for '{}' runs `gyre user "
-                                 "change {} --trusted`; on a server that root runs, each user's jobs run as an account "
-                                 "of their own",
-                                 user.name, words_of_trust(), user.name, user.name),
-                     user.name);
+  throw ServiceError(
+      ServiceError::Kind::kForbidden, "NotTrusted",
+      fmt::format("user '{}' may only look: {}. An administrator who accepts that for '{}' runs `gyre user "
+                  "change {} --trusted`; on a server that root runs, each user's jobs run as an account "
+                  "of their own",
+                  user.name, words_of_trust(), user.name, user.name),
+      user.name);
 }
 
 void check_account(const ServiceOptions& options, const std::string& account) {
+  const bool own = ::geteuid() != 0 && account == name_of_account(::geteuid());  // It may have a number alone.
   const auto number = options.account_number(account);
-  if (number && *number != 0) return;
+  if (own || (number && *number != 0)) return;
   throw ServiceError(
       ServiceError::Kind::kInvalid, "AccountNotUsable",
       number ? fmt::format("account '{}' is root, as which no job runs; name another one", account)

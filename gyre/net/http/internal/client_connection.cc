@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
 
+#include "gyre/base/account.h"
 #include "gyre/base/error.h"
 #include "gyre/net/socket.h"
 
@@ -27,8 +29,18 @@ constexpr int kTickMs = 100;
 
 }  // namespace
 
-ClientConnection::ClientConnection(const Endpoint& endpoint, Deadline deadline, std::function<void()> meanwhile)
-    : socket_(connect_to(endpoint, deadline, meanwhile)), meanwhile_(std::move(meanwhile)) {}
+ClientConnection::ClientConnection(const ClientOptions& options)
+    : socket_(connect_to(options.endpoint, Deadline::after(options.connect), options.meanwhile)),
+      meanwhile_(options.meanwhile) {
+  if (options.token.empty() || leaves_host(socket_.get())) return;
+  // Whoever listens at a name in a folder for everybody may have taken it.
+  const uid_t server = peer_credentials(socket_.get()).user;
+  if (server == 0 || server == ::geteuid() || server == options.server_account) return;
+  throw Error(
+      ErrorCode::kAuthentication,
+      fmt::format("the server at {} belongs to account '{}', and the token is for another one's; it was not sent",
+                  to_string(options.endpoint), name_of_account(server)));
+}
 
 bool ClientConnection::usable() const {
   char byte = 0;

@@ -6,15 +6,15 @@
 
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
-#include "gyre/net/endpoint.h"
+#include "gyre/net/http/client.h"
 
 namespace gyre::net::http::internal {
 
 /// A client's end of a connection: blocking reads and writes under deadlines.
 class ClientConnection {
  public:
-  /// `meanwhile` as ClientOptions::meanwhile.
-  ClientConnection(const Endpoint& endpoint, Deadline deadline, std::function<void()> meanwhile);
+  /// Error(kAuthentication) where the server is not the one that the options' token is for.
+  explicit ClientConnection(const ClientOptions& options);
 
   /// False when the server has closed it, or sends what nobody asked for.
   bool usable() const;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <fstream>
+#include <limits>
 #include <utility>
 
 #include "gyre/net/socket.h"
@@ -14,6 +16,7 @@ namespace gyre::net::http::internal {
 namespace {
 
 constexpr std::size_t kMostTokenBytes = 512;
+constexpr int kUnauthorized = 401;
 constexpr std::size_t kSpooledAtOnce = 262'144;
 
 /// Whom a rate counts: all connections from one address, or of one user of this host.
@@ -21,6 +24,25 @@ std::string client_of(int socket) {
   const Endpoint peer = peer_endpoint(socket);
   if (peer.kind == Endpoint::Kind::kTcp) return peer.host;
   return fmt::format("user {}", peer_credentials(socket).user);
+}
+
+/// As whom numbers appear that this user namespace has no name for.
+bool stands_for_others(uid_t user) {
+  uid_t overflow = 65'534;
+  std::ifstream("/proc/sys/kernel/overflowuid") >> overflow;
+  if (user != overflow) return false;
+  std::uint64_t first = 1;
+  std::uint64_t outside = 1;
+  std::uint64_t count = 0;
+  std::ifstream("/proc/self/uid_map") >> first >> outside >> count;
+  return first != 0 || count < std::numeric_limits<uid_t>::max();  // Else every number has its own name here.
+}
+
+/// A process that this PID namespace has no number for belongs to a container with accounts of its own.
+std::optional<uid_t> account_of(int socket) {
+  if (leaves_host(socket)) return std::nullopt;
+  const PeerCredentials peer = peer_credentials(socket);
+  return peer.process == 0 || stands_for_others(peer.user) ? std::nullopt : std::optional(peer.user);
 }
 
 HttpError unauthorized(std::string_view message) {
@@ -79,6 +101,7 @@ Connection::Connection(std::shared_ptr<ServerState> server, UniqueFd socket)
     : server_(std::move(server)),
       peer_(describe_peer(socket.get())),
       peer_client_(client_of(socket.get())),
+      account_(account_of(socket.get())),
       alarm_(server_->context),
       pause_(server_->context) {
   socket_ = adopt_socket(server_->context, std::move(socket));
@@ -189,23 +212,27 @@ asio::awaitable<Identity> Connection::authenticate(const Headers& headers) {
   const std::optional<std::string> token = bearer_token(headers);
   std::optional<Identity> sender;
   std::optional<HttpError> failure;
-  if (token) {
+  const bool claims = headers.count("Authorization") > 0;
+  if (token || (account_ && !claims)) {
+    const Credentials credentials{.token = token ? std::string_view(*token) : std::string_view(), .account = account_};
     const std::function<void()> work = [&] {
       try {
-        sender = server_->options.authenticate(*token);
+        sender = server_->options.authenticate(credentials);
       } catch (const std::exception& error) {
-        server_->options.logger->error("{} cannot check a token: {}", server_->options.what, error.what());
         failure = as_http_error(error);
+        if (failure->status() == kUnauthorized) return;
+        server_->options.logger->error("{} cannot tell who sends a request: {}", server_->options.what, error.what());
       }
     };
     const bool ran = co_await on_pool(work);
     if (!ran) throw HttpError(503, "Overloaded", "too many requests are waiting; try again");
-    if (failure) throw HttpError(*failure);
+    if (failure && failure->status() != kUnauthorized) throw HttpError(*failure);
     if (sender) co_return std::move(*sender);
   }
   if (!server_->failed_logins.take(peer_client_, SteadyClock::now())) {
     throw too_many("too many requests without a valid token", server_->failed_logins.pause());
   }
+  if (failure) throw HttpError(*failure);
   throw unauthorized(token ? "the token is not valid"
                            : "this needs a token: send the header 'Authorization: Bearer TOKEN'");
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/asio/buffer.hpp>
 #include <exception>
 #include <list>
@@ -73,9 +75,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<ServerState> server_;
   std::shared_ptr<AsyncSocket> socket_;
-  std::string peer_;         // For the log.
-  std::string peer_client_;  // For rates: without the port or the process.
-  std::string buffer_;       // What has come and is not consumed.
+  std::string peer_;              // For the log.
+  std::string peer_client_;       // For rates: without the port or the process.
+  std::optional<uid_t> account_;  // Credentials::account.
+  std::string buffer_;            // What has come and is not consumed.
   asio::steady_timer alarm_;
   std::uint64_t alarm_number_ = 0;
   bool alarm_passed_ = false;

@@ -50,18 +50,18 @@ void remove_dead_socket(const Endpoint& endpoint, const sockaddr_un& address) {
     ::unlink(address.sun_path);
     return;
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("cannot listen on {}: another server listens there", to_string(endpoint)));
+  throw Error(ErrorCode::kIo, fmt::format("cannot listen on {}: another server listens there", to_string(endpoint)));
 }
 
-UniqueFd listen_on_path(const Endpoint& endpoint) {
+UniqueFd listen_on_path(const Endpoint& endpoint, mode_t mode) {
   const sockaddr_un address = address_of(endpoint);
   remove_dead_socket(endpoint, address);
   UniqueFd socket = unix_socket(endpoint);
-  // On Linux bind() gives the file the mode of the socket, so nobody else can open it, not even for a moment.
-  if (::fchmod(socket.get(), 0600) != 0 ||
+  // On Linux bind() gives the file the mode of the socket, so nobody else can open it, not even for a moment. The umask
+  // takes from it what others are to have.
+  if (::fchmod(socket.get(), mode) != 0 ||
       ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
+      ::listen(socket.get(), kBacklog) != 0 || ::chmod(address.sun_path, mode) != 0) {
     throw system_error(fmt::format("cannot listen on {}", to_string(endpoint)), errno);
   }
   return socket;
@@ -73,8 +73,8 @@ bool is_loopback(const std::string& address) {
 
 }  // namespace
 
-UniqueFd listen_privately(const Endpoint& endpoint) {
-  if (endpoint.kind == Endpoint::Kind::kUnix && !endpoint.host.starts_with('@')) return listen_on_path(endpoint);
+UniqueFd listen_privately(const Endpoint& endpoint, mode_t mode) {
+  if (endpoint.kind == Endpoint::Kind::kUnix && !endpoint.host.starts_with('@')) return listen_on_path(endpoint, mode);
   UniqueFd socket = listen_on(endpoint, kBacklog);
   if (endpoint.kind == Endpoint::Kind::kTcp && !is_loopback(local_endpoint(socket.get()).host)) {
     throw Error(ErrorCode::kInvalidArgument,
