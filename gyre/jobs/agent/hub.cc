@@ -114,6 +114,7 @@ class Hub::Work {
     return std::exchange(events_, {});
   }
 
+  void wake() { changed_.notify(); }
   int fd() const { return changed_.fd(); }
   const net::Endpoint& endpoint() const { return endpoint_; }
 
@@ -224,6 +225,7 @@ void Hub::lose_node(const std::string& node, const std::string& why, NodeLoss lo
 
 void Hub::dismiss(const std::string& node) { work_->dismiss(node); }
 std::vector<HubEvent> Hub::take_events(Deadline deadline) { return work_->take_events(deadline); }
+void Hub::wake() { work_->wake(); }
 int Hub::fd() const { return work_->fd(); }
 const net::Endpoint& Hub::endpoint() const { return work_->endpoint(); }
 

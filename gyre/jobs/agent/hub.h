@@ -74,6 +74,8 @@ class Hub {
 
   /// What has happened since the last call; waits for something until the deadline.
   std::vector<HubEvent> take_events(Deadline deadline);
+  /// take_events() returns, with nothing where there is nothing.
+  void wake();
   /// Readable while take_events() would not wait.
   int fd() const;
   /// Where it listens; a tcp port that the system chose is filled in.

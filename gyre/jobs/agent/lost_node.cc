@@ -45,12 +45,16 @@ struct Found {
 
 fs::path lost_mark(const fs::path& node_root) { return NodeFolders(node_root).agent() / "lost"; }
 
-/// The words of its command line, each with a line's end before and behind it.
+/// The words of its command line, each with a line's end before and behind it; nothing of one that has just ended.
 std::string words_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
-  std::string words((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::ranges::replace(words, '\0', '\n');
-  return "\n" + words + "\n";
+  try {
+    const Bytes bytes = read_file(fmt::format("/proc/{}/cmdline", pid), kLargestEnvironmentBytes);
+    std::string words(as_text(bytes));
+    std::ranges::replace(words, '\0', '\n');
+    return "\n" + words + "\n";
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 bool has_word(const std::string& words, const std::string& word) {

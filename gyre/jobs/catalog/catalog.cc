@@ -73,6 +73,13 @@ Catalog Catalog::open(const std::filesystem::path& path, CatalogOptions options)
   return Catalog(std::move(store));
 }
 
+Catalog Catalog::open_to_read(const std::filesystem::path& path) {
+  return Catalog(std::make_unique<Store>(UniqueFd(), path, wall_clock_us, Database::Access::kRead));
+}
+
+void Catalog::begin_reading() { store_->database.execute("BEGIN"); }
+void Catalog::end_reading() { store_->database.execute("ROLLBACK"); }
+
 Unconfirmed Catalog::unconfirmed() {
   Unconfirmed found;
   for (Attempt& attempt : attempts().unended()) {

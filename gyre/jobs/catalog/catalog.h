@@ -51,6 +51,12 @@ class Catalog {
   /// Makes the file where there is none, for its owner alone, and brings an older one up to date. One process at a
   /// time: Error(kUnsupported) names the one that has it open.
   static Catalog open(const std::filesystem::path& path, CatalogOptions options = {});
+  /// To read beside the one that is open, in this process: of the changes that are made there, it sees those that are
+  /// complete. Error(kTimeout) where that one could be opened only for itself, because the disk was full.
+  static Catalog open_to_read(const std::filesystem::path& path);
+  /// Of one that was opened so: from now on until end_reading() it shows the same moment.
+  void begin_reading();
+  void end_reading();
   ~Catalog();
   Catalog(Catalog&& other) noexcept;
   Catalog& operator=(Catalog&& other) = delete;

@@ -25,8 +25,10 @@ Service::Service(const ServiceOptions& options) : work_(std::make_unique<Work>(o
 Service::~Service() = default;
 
 std::optional<api::User> Service::authenticate(std::string_view token) {
-  const MutexLock lock(work_->ledger.mutex);
-  const auto user = work_->ledger.catalog.users().authenticate(token);
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  const auto user = ledger.catalog.users().authenticate(token);
   if (!user) return std::nullopt;
   return shown(*user);
 }
@@ -38,10 +40,12 @@ std::optional<api::User> Service::user_with_account(const std::string& account) 
 }
 
 bool Service::may_use(const api::User& user, const std::string& workspace) {
-  const MutexLock lock(work_->ledger.mutex);
-  const auto found = work_->ledger.catalog.workspaces().find(workspace);
-  const auto known = work_->ledger.catalog.users().find(user.name);
-  return found && known && work_->ledger.catalog.users().may_use(*known, found->id);
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  const auto found = ledger.catalog.workspaces().find(workspace);
+  const auto known = ledger.catalog.users().find(user.name);
+  return found && known && ledger.catalog.users().may_use(*known, found->id);
 }
 
 void Service::check_may_change(const api::User& user) {
@@ -123,10 +127,12 @@ void Service::delete_user(const std::string& user) {
 }
 
 api::Page<api::Workspace> Service::workspaces(const api::User& user, const api::PageRequest& page) {
-  const MutexLock lock(work_->ledger.mutex);
-  auto list = work_->ledger.catalog.workspaces().list(kept(page));
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  auto list = ledger.catalog.workspaces().list(kept(page));
   if (!user.is_administrator) {
-    const std::vector<catalog::Id> own = work_->ledger.catalog.users().workspaces_of(work_->ledger.user(user.name).id);
+    const std::vector<catalog::Id> own = ledger.catalog.users().workspaces_of(ledger.user(user.name).id);
     std::erase_if(list.items, [&](const catalog::Workspace& workspace) {
       return std::ranges::find(own, workspace.id) == own.end();
     });
@@ -135,8 +141,10 @@ api::Page<api::Workspace> Service::workspaces(const api::User& user, const api::
 }
 
 api::Workspace Service::workspace(const std::string& name) {
-  const MutexLock lock(work_->ledger.mutex);
-  return work_->shown(work_->ledger.workspace(name));
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  return work_->shown(ledger.workspace(name));
 }
 
 api::Created<api::Workspace> Service::create_workspace(const api::User& user, const api::NewWorkspace& workspace) {
@@ -213,14 +221,18 @@ void Service::remove_owner(const std::string& workspace, const std::string& user
 }
 
 api::Page<api::Experiment> Service::experiments(const std::string& workspace, const api::PageRequest& page) {
-  const MutexLock lock(work_->ledger.mutex);
-  const auto list = work_->ledger.catalog.experiments().list(work_->ledger.workspace(workspace).id, kept(page));
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  const auto list = ledger.catalog.experiments().list(ledger.workspace(workspace).id, kept(page));
   return shown_page(list, [&](const catalog::Experiment& item) { return work_->shown(item, workspace); });
 }
 
 api::Experiment Service::experiment(const api::ExperimentName& name) {
-  const MutexLock lock(work_->ledger.mutex);
-  return work_->shown(work_->ledger.experiment(name), name.workspace);
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  return work_->shown(ledger.experiment(name), name.workspace);
 }
 
 api::Created<api::Experiment> Service::create_experiment(const api::ExperimentName& name) {
@@ -242,11 +254,12 @@ void Service::delete_experiment(const api::ExperimentName& name) {
 }
 
 std::vector<api::Event> Service::events(const api::EventScope& scope, std::int64_t after, int most) {
-  const MutexLock lock(work_->ledger.mutex);
-  const catalog::EventFilter filter = work_->ledger.filter(scope);
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  const catalog::EventFilter filter = ledger.filter(scope);
   std::vector<api::Event> events;
-  for (const catalog::Event& event :
-       work_->ledger.catalog.events().list(filter, {.after = after, .limit = most}).items) {
+  for (const catalog::Event& event : ledger.catalog.events().list(filter, {.after = after, .limit = most}).items) {
     events.push_back(shown(event));
   }
   return events;

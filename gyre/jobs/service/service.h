@@ -10,6 +10,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/jobs/api/service.h"
 #include "gyre/jobs/drivers/driver_settings.h"
+#include "gyre/jobs/drivers/make_driver.h"
 
 namespace gyre::jobs::service {
 
@@ -29,6 +30,10 @@ struct ServiceOptions : drivers::DriverSettings {
   std::function<std::optional<uid_t>(const std::string& name)> account_number = gyre::account_number;
   /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.
   std::function<api::TimeUs()> wall_clock = wall_clock_us;
+  /// How drivers are made.
+  std::function<std::unique_ptr<drivers::Driver>(const std::string& kind, const drivers::DriverOptions& options,
+                                                 const drivers::DriverSettings& settings)>
+      make_driver = drivers::make_driver;
 };
 
 /// The job service: catalog, scheduler and nodes behind one interface. Clusters are virtual nodes of this machine.

@@ -26,17 +26,21 @@ void check_scale(const api::Scale& scale, int most_nodes) {
 }  // namespace
 
 api::Page<api::Cluster> Service::clusters(const std::string& workspace, const api::PageRequest& page) {
-  const MutexLock lock(work_->ledger.mutex);
-  const auto list = work_->ledger.catalog.clusters().list(work_->ledger.workspace(workspace).id, kept(page));
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  const auto list = ledger.catalog.clusters().list(ledger.workspace(workspace).id, kept(page));
   api::Page<api::Cluster> result;
-  for (const catalog::Cluster& cluster : list.items) result.items.push_back(work_->shown(cluster, workspace));
+  for (const catalog::Cluster& cluster : list.items) result.items.push_back(work_->shown(ledger, cluster, workspace));
   if (list.next) result.next = std::to_string(*list.next);
   return result;
 }
 
 api::Cluster Service::cluster(const api::ClusterName& name) {
-  const MutexLock lock(work_->ledger.mutex);
-  return work_->shown(work_->ledger.cluster(name), name.workspace);
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  return work_->shown(ledger, ledger.cluster(name), name.workspace);
 }
 
 namespace {
@@ -55,8 +59,10 @@ void check_places(Dispatcher& dispatcher, const api::ClusterName& name, const sp
 }  // namespace
 
 spec::ClusterSpec Service::spec_of(const api::ClusterName& name) {
-  const MutexLock lock(work_->ledger.mutex);
-  const auto stored = stored_spec(work_->ledger.cluster(name));
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  const auto stored = stored_spec(ledger.cluster(name));
   if (stored.spec) return *stored.spec;
   throw ServiceError(ServiceError::Kind::kConflict, kUnreadableCluster,
                      fmt::format("cluster '{}' cannot be changed: {}", name.cluster, stored.problem));
@@ -69,7 +75,8 @@ api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name,
     const catalog::Id workspace = work_->ledger.workspace(name.workspace).id;
     const auto found = work_->ledger.catalog.clusters().find(workspace, name.cluster);
     if (!found) return std::nullopt;
-    if (found->spec == text.text) return api::Created<api::Cluster>{work_->shown(*found, name.workspace), false};
+    if (found->spec == text.text)
+      return api::Created<api::Cluster>{work_->shown(work_->ledger, *found, name.workspace), false};
     throw ServiceError(
         ServiceError::Kind::kConflict, "ClusterExists",
         fmt::format("cluster '{}' exists with other properties; only scaleSettings can change", name.cluster));
@@ -92,7 +99,7 @@ api::Created<api::Cluster> Service::create_cluster(const api::ClusterName& name,
                                          .scale = kept_scale(spec.scale_settings),
                                          .secrets = text.secrets});
       clusters.change(made.id, catalog::ProvisioningState::kSucceeded, {});
-      created = {work_->shown(clusters.get(made.id), name.workspace), true};
+      created = {work_->shown(work_->ledger, clusters.get(made.id), name.workspace), true};
     });
   }
   work_->changed();
@@ -110,7 +117,7 @@ api::Cluster Service::scale_cluster(const api::ClusterName& name, const api::Sca
                          fmt::format("cluster '{}' is being deleted", name.cluster));
     }
     work_->ledger.catalog.clusters().set_scale(found.id, kept_scale(scale), {"request", "scaleSettings were changed"});
-    cluster = work_->shown(work_->ledger.cluster(name), name.workspace);
+    cluster = work_->shown(work_->ledger, work_->ledger.cluster(name), name.workspace);
   }
   work_->changed();
   return cluster;
@@ -131,16 +138,17 @@ std::vector<api::Node> Service::nodes(const api::ClusterName& name) {
   std::vector<catalog::Id> ids;
   const spec::ClusterSpec spec = cluster(name).spec;
   {
-    const MutexLock lock(work_->ledger.mutex);
-    for (const catalog::Node& node : work_->ledger.catalog.nodes().list(work_->ledger.cluster(name).id)) {
+    const Readers::Loan reader = work_->readers.borrow();
+    Ledger& ledger = reader.ledger();
+    const MutexLock lock(ledger.mutex);
+    for (const catalog::Node& node : ledger.catalog.nodes().list(ledger.cluster(name).id)) {
       api::Node shown{.name = node.name,
                       .state = service::shown(node.state),
                       .state_transition_time = node.state_changed,
                       .problem = node.problem};
       if (node.attempt) {
-        const catalog::Job job =
-            work_->ledger.catalog.jobs().get(work_->ledger.catalog.attempts().get(*node.attempt).job);
-        shown.job = work_->ledger.experiment_name(job.experiment) + "/" + job.name;
+        const catalog::Job job = ledger.catalog.jobs().get(ledger.catalog.attempts().get(*node.attempt).job);
+        shown.job = ledger.experiment_name(job.experiment) + "/" + job.name;
       }
       nodes.push_back(std::move(shown));
       ids.push_back(node.id);

@@ -59,7 +59,8 @@ void check_places(const spec::JobSpec& job, const spec::ClusterSpec& cluster, co
 
 api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFilter& filter,
                                   const api::PageRequest& page) {
-  Ledger& ledger = work_->ledger;
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
   const MutexLock lock(ledger.mutex);
   catalog::JobFilter wanted;
   if (filter.experiment) {
@@ -83,8 +84,10 @@ api::Page<api::Job> Service::jobs(const std::string& workspace, const api::JobFi
 }
 
 api::Job Service::job(const api::JobName& name) {
-  const MutexLock lock(work_->ledger.mutex);
-  return work_->shown(work_->ledger.job(name), name);
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  return work_->shown(ledger.job(name), name);
 }
 
 api::Created<api::Job> Service::submit(const api::JobName& name, const api::Submission& submission) {
@@ -161,8 +164,9 @@ void Service::delete_job(const api::JobName& name) {
 api::Explanation Service::why(const api::JobName& name) {
   catalog::Job job;
   {
-    const MutexLock lock(work_->ledger.mutex);
-    job = work_->ledger.job(name);
+    const Readers::Loan reader = work_->readers.borrow();
+    const MutexLock lock(reader.ledger().mutex);
+    job = reader.ledger().job(name);
   }
   const std::string state(catalog::name(job.execution_state));
   if (job.execution_state == catalog::ExecutionState::kQueued) {
@@ -178,15 +182,18 @@ api::Explanation Service::why(const api::JobName& name) {
 std::vector<api::OutputDirectory> Service::output_directories(const api::JobName& name) {
   catalog::Job job;
   {
-    const MutexLock lock(work_->ledger.mutex);
-    job = work_->ledger.job(name);
+    const Readers::Loan reader = work_->readers.borrow();
+    const MutexLock lock(reader.ledger().mutex);
+    job = reader.ledger().job(name);
   }
   return work_->dispatcher.output_directories(job);
 }
 
 bool Service::files_are_complete(const api::JobName& name) {
-  const MutexLock lock(work_->ledger.mutex);
-  return catalog::is_finished(work_->ledger.job(name).execution_state);
+  const Readers::Loan reader = work_->readers.borrow();
+  Ledger& ledger = reader.ledger();
+  const MutexLock lock(ledger.mutex);
+  return catalog::is_finished(ledger.job(name).execution_state);
 }
 
 void Service::store_code(const std::string& workspace, const std::string& sha256, UniqueFd archive,

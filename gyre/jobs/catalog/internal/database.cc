@@ -54,7 +54,11 @@ Error translated(const std::string& path, int code, int system_errno, const std:
 
 void Database::Finalizer::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
-Database::Database(std::filesystem::path path) : path_(std::move(path)) {
+Database::Database(std::filesystem::path path, Access access) : path_(std::move(path)) {
+  if (access == Access::kRead) {
+    open_to_read();
+    return;
+  }
   // SQLite would make it readable for all; it holds secrets.
   const UniqueFd file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file) {
@@ -75,6 +79,19 @@ Database::Database(std::filesystem::path path) : path_(std::move(path)) {
       close();
       throw error;
     }
+  }
+}
+
+void Database::open_to_read() {
+  try {
+    check(sqlite3_open_v2(path_.c_str(), &handle_, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                          nullptr));
+    execute("PRAGMA trusted_schema = OFF; PRAGMA query_only = ON;");
+    Query first(*this, "SELECT 1 FROM sqlite_schema LIMIT 1");  // Fails where the other one keeps the file to itself.
+    first.next();
+  } catch (...) {
+    close();
+    throw;
   }
 }
 

@@ -22,8 +22,13 @@ class Query;
 /// and what to do about it. Not thread-safe.
 class Database {
  public:
-  /// Opens or makes the file, only for its owner to read. Checks that it is whole.
-  explicit Database(std::filesystem::path path);
+  enum class Access {
+    kWrite,
+    kRead,  ///< Beside the one that writes, whose whole transactions it sees.
+  };
+
+  /// Opens the file. To write: makes it where there is none, only for its owner to read, and checks that it is whole.
+  explicit Database(std::filesystem::path path, Access access = Access::kWrite);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -54,6 +59,7 @@ class Database {
   enum class Index { kShared, kOwn };
 
   void open(Index index);
+  void open_to_read();
   void close();
   Statement borrow(std::string_view sql);
   void give_back(Statement statement);

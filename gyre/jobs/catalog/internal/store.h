@@ -16,8 +16,9 @@ namespace gyre::jobs::catalog {
 /// What all parts of a catalog share. `lock` is given back last.
 class Store {
  public:
-  Store(UniqueFd file_lock, const std::filesystem::path& path, std::function<TimeUs()> clock)
-      : lock(std::move(file_lock)), database(path), now(std::move(clock)) {}
+  Store(UniqueFd file_lock, const std::filesystem::path& path, std::function<TimeUs()> clock,
+        Database::Access access = Database::Access::kWrite)
+      : lock(std::move(file_lock)), database(path, access), now(std::move(clock)) {}
 
   UniqueFd lock;
   Database database;

@@ -21,6 +21,7 @@
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
 #include "gyre/base/process_stat.h"
+#include "gyre/base/thread.h"
 #include "gyre/jobs/agent/detached_program.h"
 #include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/agent/mounts.h"
@@ -188,18 +189,46 @@ void LocalDriver::reattach(const std::vector<WorkOrder>& orders) {
   hub_->admit();
 }
 
+/// By a thread: one that takes long holds up nobody.
 void LocalDriver::ensure_agent(const std::string& node) {
-  internal::Restarts& restarts = restarts_.at(node);
-  const auto now = SteadyClock::now();
-  try {
-    const agent::Words words = agent::start_detached(agent_command(places_.at(node)), options_.environment);
-    if (words.error.find("another agent") != std::string::npos) return restarts.is_coming(now);
-    restarts.started(now);
-    if (words.out.empty()) agent_ended(node, one_line(words.error));
-  } catch (const Error& error) {
-    restarts.started(now);
-    agent_ended(node, fmt::format("it cannot be started: {}", error.what()));
+  if (starting_.contains(node)) return;
+  starting_[node] = start_thread("the start of an agent", [this, node, command = agent_command(places_.at(node))] {
+    Start start{.node = node};
+    try {
+      start.words = agent::start_detached(command, options_.environment);
+    } catch (const Error& error) {
+      start.words.error = fmt::format("it cannot be started: {}", error.what());
+    }
+    {
+      const MutexLock lock(mutex_);
+      starts_.push_back(std::move(start));
+    }
+    hub_->wake();
+  });
+}
+
+void LocalDriver::hear_of_starts() {
+  std::vector<Start> starts;
+  {
+    const MutexLock lock(mutex_);
+    starts.swap(starts_);
   }
+  for (const Start& start : starts) {
+    starting_.extract(start.node).mapped().join();
+    const auto restarts = restarts_.find(start.node);
+    if (restarts == restarts_.end()) continue;
+    const auto now = SteadyClock::now();
+    if (start.words.error.find("another agent") != std::string::npos) {
+      restarts->second.is_coming(now);
+      continue;
+    }
+    restarts->second.started(now);
+    if (start.words.out.empty()) agent_ended(start.node, one_line(start.words.error));
+  }
+}
+
+LocalDriver::~LocalDriver() {
+  for (auto& [node, thread] : starting_) thread.join();
 }
 
 void LocalDriver::agent_ended(const std::string& node, const std::string& words) {
@@ -250,7 +279,7 @@ void LocalDriver::lose(const std::string& node) {
 void LocalDriver::go_on_ending() {
   const auto now = SteadyClock::now();
   const auto is_over = [&](const std::string& node, Ending& ending) {
-    if (now < ending.next_look) return false;
+    if (now < ending.next_look || starting_.contains(node)) return false;
     ending.next_look = now + kBetweenLooks;
     std::vector<pid_t> left;
     for (const std::string& attempt : ending.attempts) {
@@ -286,7 +315,7 @@ bool LocalDriver::in_use(const std::string& node) const {
 }
 
 bool LocalDriver::may_start_agent(const std::string& node) const {
-  return in_use(node) && !lost_.contains(node) && !restarts_.at(node).exhausted();
+  return in_use(node) && !lost_.contains(node) && !starting_.contains(node) && !restarts_.at(node).exhausted();
 }
 
 /// Also one that was killed before it had come to the hub, and left no trace there.
@@ -326,6 +355,7 @@ std::vector<Event> LocalDriver::watch(Deadline deadline) {
       if (event.kind == Event::Kind::kNodeLost) lose(event.node);
       (event.kind == Event::Kind::kEnded ? held_ : told).push_back(std::move(event));
     }
+    hear_of_starts();
     go_on_ending();
     ensure_absent_agents();
     forget_released();
@@ -345,7 +375,7 @@ bool LocalDriver::has_agent(const std::string& node) const {
 
 void LocalDriver::release(const std::string& node) {
   hub_->dismiss(node);
-  if (has_agent(node)) {
+  if (has_agent(node) || starting_.contains(node)) {
     released_.insert(node);
   } else {
     forget_node(node);
@@ -365,7 +395,7 @@ void LocalDriver::retain(const std::set<std::string>& nodes) {
 /// Also those whose agents ended without having come to this hub.
 void LocalDriver::forget_released() {
   for (const std::string& node : std::set<std::string>(released_)) {
-    if (!has_agent(node)) forget_node(node);
+    if (!has_agent(node) && !starting_.contains(node)) forget_node(node);
   }
 }
 

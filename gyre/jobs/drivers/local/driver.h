@@ -6,8 +6,11 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/agent/detached_program.h"
 #include "gyre/jobs/agent/hub.h"
 #include "gyre/jobs/agent/lost_node.h"
 #include "gyre/jobs/drivers/driver.h"
@@ -35,8 +38,8 @@ class LocalDriver final : public Driver {
  public:
   /// Error(kInvalidArgument | kIo). One driver at a time in a folder: the caller sees to that.
   explicit LocalDriver(const LocalOptions& options);
-  /// Leaves agents and attempts as they are.
-  ~LocalDriver() override = default;
+  /// Leaves agents and attempts as they are. Waits for agents that are just being started.
+  ~LocalDriver() override;
 
   std::vector<Artifact> plan(const WorkOrder& order) const override;
   void submit(const WorkOrder& order) override;
@@ -65,6 +68,7 @@ class LocalDriver final : public Driver {
   /// Where its time has come.
   void ensure_agent(const std::string& node);
   void ensure_absent_agents();
+  void hear_of_starts();
   void agent_ended(const std::string& node, const std::string& words);
   /// Until an absent agent is to be started; `deadline` where that is earlier, or none is.
   Deadline next_start(Deadline deadline) const;
@@ -86,6 +90,12 @@ class LocalDriver final : public Driver {
     bool noted = false;  // That it takes long.
   };
 
+  /// What came of starting an agent.
+  struct Start {
+    std::string node;
+    agent::Words words{};
+  };
+
   LocalOptions options_;
   net::JobKey key_;
   std::unique_ptr<agent::Hub> hub_;
@@ -98,6 +108,9 @@ class LocalDriver final : public Driver {
   std::map<std::string, Ending> endings_;                     // Of those of them of which something may still run.
   std::vector<Event> held_;                                   // Ends of attempts, until nothing of them runs.
   std::vector<Event> notes_;                                  // That watch() is yet to tell.
+  std::map<std::string, std::thread> starting_;               // By node: its agent is being started.
+  Mutex mutex_;
+  std::vector<Start> starts_ GYRE_GUARDED_BY(mutex_);  // That watch() is yet to hear of.
 };
 
 }  // namespace gyre::jobs::drivers::local

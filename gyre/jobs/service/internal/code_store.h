@@ -19,6 +19,7 @@ class CodeStore {
 
   explicit CodeStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
+  const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path path(catalog::Id workspace, const std::string& sha256) const;
   bool has(catalog::Id workspace, const std::string& sha256) const;
   /// ServiceError(kQuota) beyond kMostBytes; Error(kIo | kResourceExhausted).

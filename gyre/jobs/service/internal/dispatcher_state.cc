@@ -7,8 +7,12 @@
 #include <utility>
 
 #include "gyre/base/cores.h"
+#include "gyre/base/error.h"
+#include "gyre/jobs/agent/job_environment.h"
+#include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/scheduler/explain.h"
 #include "gyre/jobs/service/internal/dispatcher.h"
+#include "gyre/jobs/service/internal/orders.h"
 #include "gyre/jobs/service/internal/records.h"
 
 namespace gyre::jobs::service {
@@ -45,31 +49,30 @@ api::Scale Dispatcher::scale_of(const catalog::Cluster& cluster, const spec::Clu
 }
 
 void Dispatcher::add_clusters(scheduler::State& state) {
-  catalog::PageRequest request{.limit = catalog::kLongestPage};
-  for (bool more = true; more;) {
-    const auto page = ledger_.catalog.clusters().list_all(request);
-    for (const catalog::Cluster& cluster : page.items) {
-      const auto stored = stored_spec(cluster);
-      spec::ClusterSpec spec = stored.spec.value_or(spec::ClusterSpec{});
-      if (!stored.spec) {  // It keeps the nodes that it has.
-        spec.scale_settings = spec::ManualScale{static_cast<int>(ledger_.catalog.nodes().list(cluster.id).size())};
-      }
-      state.clusters.push_back({.id = cluster.id,
-                                .name = cluster.name,
-                                .node_priority = spec.vm_priority == spec::VmPriority::kDedicated
-                                                     ? scheduler::NodePriority::kDedicated
-                                                     : scheduler::NodePriority::kLowPriority,
-                                .cores_per_node = usable_cores(),
-                                .scale = scheduled(scale_of(cluster, spec))});
+  for_each_cluster([&](const catalog::Cluster& cluster) GYRE_REQUIRES(ledger_.mutex) {
+    const auto stored = stored_spec(cluster);
+    spec::ClusterSpec spec = stored.spec.value_or(spec::ClusterSpec{});
+    if (!stored.spec) {  // It keeps the nodes that it has.
+      spec.scale_settings = spec::ManualScale{static_cast<int>(ledger_.catalog.nodes().list(cluster.id).size())};
     }
-    more = page.next.has_value();
-    request.after = page.next.value_or(0);
-  }
+    // Its nodes go, and none comes in the place of one that was lost.
+    if (cluster.provisioning_state == catalog::ProvisioningState::kDeleting) spec.scale_settings = spec::ManualScale{0};
+    state.clusters.push_back({.id = cluster.id,
+                              .name = cluster.name,
+                              .node_priority = spec.vm_priority == spec::VmPriority::kDedicated
+                                                   ? scheduler::NodePriority::kDedicated
+                                                   : scheduler::NodePriority::kLowPriority,
+                              .cores_per_node = usable_cores(),
+                              .scale = scheduled(scale_of(cluster, spec))});
+  });
 }
 
 void Dispatcher::add_nodes(scheduler::State& state) {
+  std::map<Id, bool> is_unusable;
   for (const catalog::Node& node : ledger_.catalog.nodes().list()) {
-    const bool stuck = node.state == catalog::NodeState::kIdle && unusable_.contains(node.cluster);
+    const auto [known, is_new] = is_unusable.try_emplace(node.cluster, false);
+    if (is_new) known->second = problem_of(node.cluster).has_value();
+    const bool stuck = node.state == catalog::NodeState::kIdle && known->second;
     state.nodes.push_back({.id = node.id,
                            .cluster = node.cluster,
                            .state = stuck ? scheduler::NodeState::kUnusable : scheduled(node.state)});
@@ -95,11 +98,46 @@ scheduler::State Dispatcher::state() {
     if (job == queue_.busy().end()) continue;
     scheduler::RunningJob running{.job = job->second, .ending = attempt.state == AttemptState::kEnding};
     for (const catalog::AttemptNode& node : attempt.nodes) running.nodes.push_back(node.id);
-    const auto known = started_.find(attempt.id);
-    running.started = known == started_.end() ? state.now : since_start(known->second);
+    const auto known = ledger_.started.find(attempt.id);
+    running.started = known == ledger_.started.end() ? state.now : since_start(known->second);
     state.running.push_back(std::move(running));
   }
   return state;
+}
+
+std::vector<api::OutputDirectory> Dispatcher::output_directories(const catalog::Job& job) {
+  catalog::Cluster cluster;
+  {
+    const MutexLock lock(ledger_.mutex);
+    if (ledger_.catalog.attempts().list(job.id).empty()) return {};
+    cluster = ledger_.catalog.clusters().get(job.cluster);
+  }
+  const Drivers::Key key = Drivers::key_of(cluster_spec(cluster.spec, cluster.scale));
+  const drivers::Driver* driver = drivers_.find(key);
+  if (const auto problem = problem_of(cluster.id); driver == nullptr && problem) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("cluster '{}' cannot be used: {}", cluster.name, *problem));
+  }
+  if (driver == nullptr) driver = &drivers_.of(key);  // Of a cluster that was deleted before this service started.
+  agent::WorkOrder order;
+  {
+    const MutexLock lock(ledger_.mutex);
+    const std::vector<Attempt> attempts = ledger_.catalog.attempts().list(job.id);
+    if (attempts.empty()) return {};
+    order = order_of(ledger_, options_, *driver, attempts.back(), false);
+  }
+  order = driver->completed(std::move(order));
+  const agent::NodeFolders folders = driver->folders(order);
+  const agent::MountPlan mounts = agent::plan_mounts(order, folders);
+  const agent::JobEnvironment environment = agent::job_environment(order, folders, options_.environment);
+  std::vector<api::OutputDirectory> directories;
+  const auto add = [&](const std::string& id, const std::string& path) {
+    const std::string real = agent::resolved(path, mounts).string();
+    const std::size_t segment = real.find("/" + order.path_segment);
+    if (segment != std::string::npos) directories.push_back({id, real.substr(0, segment), real.substr(segment + 1)});
+  };
+  add("stdouterr", environment.log_folder);
+  for (const agent::OutputPlace& output : environment.outputs) add(output.id, output.path);
+  return directories;
 }
 
 CoresInUse Dispatcher::cores_in_use(const std::string& workspace) {

@@ -2,20 +2,21 @@
 
 namespace gyre::jobs::service {
 
-drivers::Driver& Drivers::of(const spec::ClusterSpec& cluster) {
-  const Key key{cluster.gyre.driver, cluster.gyre.driver_options};
-  if (const auto found = drivers_.find(key); found != drivers_.end()) return *found->second;
-  auto driver = drivers::make_driver(key.first, key.second, options_);
-  drivers::Driver& made = *driver;
-  new_.push_back(&made);
-  drivers_.emplace(key, std::move(driver));
-  return made;
+Drivers::Place& Drivers::place_of(const Key& key) {
+  const MutexLock lock(mutex_);
+  return places_[key];
 }
 
-std::vector<drivers::Driver*> Drivers::all() const {
-  std::vector<drivers::Driver*> all;
-  for (const auto& [key, driver] : drivers_) all.push_back(driver.get());
-  return all;
+drivers::Driver& Drivers::of(const Key& key) {
+  Place& place = place_of(key);
+  const MutexLock lock(place.making);
+  if (!place.driver) {
+    place.driver = options_.make_driver(key.first, key.second, options_);
+    place.made = place.driver.get();
+  }
+  return *place.driver;
 }
+
+drivers::Driver* Drivers::find(const Key& key) { return place_of(key).made; }
 
 }  // namespace gyre::jobs::service

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 
+#include "gyre/base/clock.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/agent/node_report.h"
 #include "gyre/jobs/api/resources.h"
 #include "gyre/jobs/catalog/catalog.h"
 #include "gyre/jobs/service/internal/code_store.h"
@@ -19,6 +23,10 @@ struct Ledger {
   Mutex mutex;
   catalog::Catalog catalog GYRE_GUARDED_BY(mutex);
   CodeStore code;
+  /// When attempts started, by the steady clock; after a restart of the machine, when the service came back.
+  std::map<std::string, SteadyClock::time_point> started GYRE_GUARDED_BY(mutex);
+  /// Why attempts are being ended.
+  std::map<std::string, agent::StopReason> stop_reasons GYRE_GUARDED_BY(mutex);
 
   // By name; api::ServiceError(kNotFound) where there is none. What is being deleted is still there.
   catalog::Workspace workspace(const std::string& name) GYRE_REQUIRES(mutex);

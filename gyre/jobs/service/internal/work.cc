@@ -93,6 +93,7 @@ void Watchers::call(Ledger& ledger) {
 Service::Work::Work(const ServiceOptions& service_options)
     : options(service_options),
       ledger(open_catalog(options), options.folder / "code"),
+      readers(options.folder / "catalog.db", ledger),
       dispatcher(options, ledger, [this] { watchers.call(ledger); }) {}
 
 void Service::Work::changed() {
@@ -114,7 +115,7 @@ api::Experiment Service::Work::shown(const catalog::Experiment& experiment, cons
           .provisioning_state_transition_time = experiment.created};
 }
 
-api::Cluster Service::Work::shown(const catalog::Cluster& cluster, const std::string& workspace) {
+api::Cluster Service::Work::shown(Ledger& from, const catalog::Cluster& cluster, const std::string& workspace) {
   api::Cluster result;
   result.name = {workspace, cluster.name};
   const auto stored = stored_spec(cluster);
@@ -128,7 +129,7 @@ api::Cluster Service::Work::shown(const catalog::Cluster& cluster, const std::st
   result.provisioning_state_transition_time = cluster.provisioning_changed;
   result.allocation_state = service::shown(cluster.allocation_state);
   result.allocation_state_transition_time = cluster.allocation_changed;
-  for (const catalog::Node& node : ledger.catalog.nodes().list(cluster.id)) {
+  for (const catalog::Node& node : from.catalog.nodes().list(cluster.id)) {
     ++result.current_node_count;
     switch (node.state) {
       case catalog::NodeState::kIdle: ++result.node_state_counts.idle; break;

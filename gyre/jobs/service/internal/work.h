@@ -8,6 +8,7 @@
 
 #include "gyre/jobs/service/internal/dispatcher.h"
 #include "gyre/jobs/service/internal/ledger.h"
+#include "gyre/jobs/service/internal/readers.h"
 #include "gyre/jobs/service/service.h"
 
 namespace gyre::jobs::service {
@@ -46,7 +47,8 @@ class Service::Work {
 
   // What answers show.
   api::Workspace shown(const catalog::Workspace& workspace) const;
-  api::Cluster shown(const catalog::Cluster& cluster, const std::string& workspace) GYRE_REQUIRES(ledger.mutex);
+  api::Cluster shown(Ledger& from, const catalog::Cluster& cluster, const std::string& workspace)
+      GYRE_REQUIRES(from.mutex);
   api::Experiment shown(const catalog::Experiment& experiment, const std::string& workspace) const;
   api::Job shown(const catalog::Job& job, const api::JobName& name) const;
   /// Refuses to delete what jobs still need. kConflict `code`.
@@ -55,6 +57,7 @@ class Service::Work {
 
   const ServiceOptions options;
   Ledger ledger;
+  Readers readers;
   Watchers watchers;
   Dispatcher dispatcher;  // Last: its thread uses the others.
 };

@@ -1,0 +1,293 @@
+#include "gyre/jobs/service/internal/worker.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/logger.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "gyre/base/error.h"
+#include "gyre/base/thread.h"
+#include "gyre/jobs/service/internal/orders.h"
+#include "gyre/jobs/service/internal/records.h"
+
+namespace gyre::jobs::service {
+
+namespace {
+
+using catalog::AttemptState;
+using catalog::EndIntent;
+using catalog::NodeState;
+
+/// From a request to end until the job's processes are killed.
+constexpr std::chrono::seconds kGrace{10};
+/// While something runs: the driver has clocks of its own.
+constexpr int kTurnMs = 1'000;
+/// After a catalog that cannot be written, or a driver that cannot be made.
+constexpr int kPauseAfterFailureMs = 1'000;
+/// Until a driver that has not come back counts as one that does not answer.
+constexpr std::chrono::seconds kLongestWork{10};
+
+std::int64_t steady_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now().time_since_epoch()).count();
+}
+
+/// Of the catalog's failures: the others come again however often the same thing is tried.
+bool may_pass(ErrorCode code) {
+  return code == ErrorCode::kResourceExhausted || code == ErrorCode::kIo || code == ErrorCode::kTimeout;
+}
+
+agent::AttemptResult refused(const std::string& code, const std::string& why) {
+  agent::AttemptResult result;
+  result.exit_code = 255;
+  result.error = agent::JobError{code, why, {}};
+  return result;
+}
+
+}  // namespace
+
+Worker::Worker(const Surroundings& surroundings, Drivers::Key key)
+    : surroundings_(surroundings), key_(std::move(key)), trouble_(surroundings.options.logger) {}
+
+void Worker::start() {
+  thread_ = start_thread("a driver of the job service", [this] { run(); });
+}
+
+Worker::~Worker() {
+  stopping_ = true;
+  notifier_.notify();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::optional<std::string> Worker::problem() const {
+  const std::int64_t since = working_since_ms_;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::milliseconds(steady_ms() - since));
+  if (since != 0 && seconds >= kLongestWork) {
+    return fmt::format("its driver '{}' has not answered for {} s", key_.first, seconds.count());
+  }
+  const MutexLock lock(mutex_);
+  return problem_;
+}
+
+void Worker::run() {
+  while (!stopping_) {
+    int pause_ms = kPauseAfterFailureMs;
+    const bool had_problem = problem().has_value();
+    working_since_ms_ = steady_ms();
+    acted_ = false;
+    try {
+      pause_ms = turn();
+      trouble_.pass();
+    } catch (const std::exception& error) {
+      trouble_.meet(error.what());
+    }
+    const bool was_late = problem().has_value() && !had_problem;
+    working_since_ms_ = 0;
+    if (!begun_.exchange(true) || acted_ || was_late || had_problem != problem().has_value()) surroundings_.acted();
+    wait(pause_ms);
+  }
+}
+
+void Worker::wait(int limit_ms) {
+  std::array<pollfd, 2> sources = {{{notifier_.fd(), POLLIN, 0}, {driver_ == nullptr ? -1 : driver_->fd(), POLLIN, 0}}};
+  ::poll(sources.data(), sources.size(), limit_ms);
+  notifier_.clear();
+}
+
+int Worker::turn() {
+  if (!is_ready()) return kPauseAfterFailureMs;
+  for (drivers::Event& event : driver_->watch(Deadline::after(std::chrono::milliseconds(0)))) {
+    unheard_.push_back(std::move(event));
+  }
+  hear_all();
+  submit_planned();
+  cancel_ending();
+  release_nodes();
+  const MutexLock lock(surroundings_.ledger.mutex);
+  return attempts().empty() ? -1 : kTurnMs;
+}
+
+bool Worker::is_ready() {
+  if (driver_ != nullptr) return true;
+  std::optional<std::string> problem;
+  try {
+    take_over();
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  const MutexLock lock(mutex_);
+  if (problem && problem_ != problem) {
+    surroundings_.options.logger->error("clusters of driver '{}' cannot be used: {}", key_.first, *problem);
+  } else if (!problem && problem_) {
+    surroundings_.options.logger->info("clusters of driver '{}' can be used again", key_.first);
+  }
+  problem_ = problem;
+  return !problem;
+}
+
+/// What a service before this one had handed to the driver, or was about to.
+void Worker::take_over() {
+  drivers::Driver& driver = surroundings_.drivers.of(key_);
+  Ledger& ledger = surroundings_.ledger;
+  std::vector<agent::WorkOrder> orders;
+  std::vector<std::string> given_up;
+  std::set<std::string> nodes;
+  std::set<std::string> submitted;
+  {
+    const MutexLock lock(ledger.mutex);
+    for (const Attempt& attempt : attempts()) {
+      if (auto order = order_to_continue(driver, attempt)) {
+        orders.push_back(std::move(*order));
+      } else {
+        for (const catalog::AttemptNode& node : attempt.nodes) given_up.push_back(node.name);
+      }
+      // Whether a planned one was handed over is not known; doing it again does not start it twice.
+      if (attempt.state != AttemptState::kPlanned) submitted.insert(attempt.id);
+    }
+    for (const catalog::Node& node : ledger.catalog.nodes().list()) nodes.insert(node.name);
+  }
+  driver.reattach(orders);
+  submitted_ = std::move(submitted);
+  // What still runs of attempts that were given up ends with their nodes.
+  for (const std::string& node : given_up) driver.release(node);
+  driver.retain(nodes);
+  driver_ = &driver;
+}
+
+bool Worker::serves(const Attempt& attempt) {
+  return clusters_.contains(surroundings_.ledger.catalog.jobs().get(attempt.job).cluster);
+}
+
+std::vector<catalog::Attempt> Worker::attempts() {
+  std::vector<Attempt> own = surroundings_.ledger.catalog.attempts().unended();
+  std::erase_if(own,
+                [&](const Attempt& attempt) GYRE_REQUIRES(surroundings_.ledger.mutex) { return !serves(attempt); });
+  return own;
+}
+
+std::optional<agent::WorkOrder> Worker::order_to_continue(const drivers::Driver& driver, const Attempt& attempt) {
+  try {
+    return order_of(surroundings_.ledger, surroundings_.options, driver, attempt, true);
+  } catch (const Error& error) {
+    surroundings_.options.logger->error("attempt {} cannot be continued: {}", attempt.id, error.what());
+    agent::AttemptResult result = refused(kUnreadableJob, error.what());
+    for (const catalog::AttemptNode& node : attempt.nodes) result.lost.push_back(node.name);
+    result.hopeless = true;
+    unheard_.push_back({drivers::Event::Kind::kEnded, attempt.id, "", "", std::move(result)});
+    return std::nullopt;
+  }
+}
+
+void Worker::submit_planned() {
+  std::vector<agent::WorkOrder> orders;
+  std::vector<std::string> handed_over;
+  Ledger& ledger = surroundings_.ledger;
+  {
+    const MutexLock lock(ledger.mutex);
+    for (const Attempt& attempt : attempts()) {
+      if (attempt.state != AttemptState::kPlanned) continue;
+      if (submitted_.contains(attempt.id)) {
+        handed_over.push_back(attempt.id);  // It could not be written down, because the disk was full, say.
+        continue;
+      }
+      try {
+        orders.push_back(order_of(ledger, surroundings_.options, *driver_, attempt, true));
+      } catch (const Error& error) {
+        refuse(attempt.id, kUnreadableJob, error.what());
+      }
+    }
+  }
+  for (const agent::WorkOrder& order : orders) {
+    submitted_.insert(order.attempt);
+    try {
+      driver_->submit(order);
+      handed_over.push_back(order.attempt);
+    } catch (const std::exception& error) {
+      // A full file system, a file where a folder should be: whatever it is, the attempt has not begun.
+      refuse(order.attempt, agent::error_code::kInternal, error.what());
+    }
+  }
+  hear_all();
+  const MutexLock lock(ledger.mutex);
+  for (const std::string& attempt : handed_over) {
+    ledger.catalog.attempts().confirm_start(attempt, {"started", "handed to its nodes"});
+    acted_ = true;
+  }
+}
+
+void Worker::refuse(const std::string& attempt, const std::string& code, const std::string& why) {
+  unheard_.push_back({drivers::Event::Kind::kEnded, attempt, "", "", refused(code, why)});
+}
+
+void Worker::cancel_ending() {
+  struct Ending {
+    std::string attempt;
+    agent::StopReason reason;
+  };
+  std::vector<Ending> ending;
+  std::vector<std::string> never_started;
+  Ledger& ledger = surroundings_.ledger;
+  {
+    const MutexLock lock(ledger.mutex);
+    for (const Attempt& attempt : attempts()) {
+      if (attempt.state != AttemptState::kEnding || cancelled_.contains(attempt.id)) continue;
+      if (!submitted_.contains(attempt.id)) {
+        never_started.push_back(attempt.id);
+        continue;
+      }
+      const auto known = ledger.stop_reasons.find(attempt.id);
+      const auto otherwise =
+          attempt.end_intent == EndIntent::kRequeue ? agent::StopReason::kPreempted : agent::StopReason::kRequest;
+      ending.push_back({attempt.id, known == ledger.stop_reasons.end() ? otherwise : known->second});
+    }
+  }
+  // Terminated after they were planned and before submit_planned(): no driver would report their ends.
+  for (const std::string& attempt : never_started) {
+    agent::AttemptResult ended;
+    ended.preempted = true;
+    finish(attempt, ended);
+  }
+  for (const Ending& each : ending) {
+    driver_->cancel(each.attempt, each.reason, kGrace);
+    cancelled_.insert(each.attempt);
+  }
+}
+
+/// Those that nobody wants any more, and those that vanished, which are replaced by others under other names.
+void Worker::release_nodes() {
+  Ledger& ledger = surroundings_.ledger;
+  std::vector<catalog::Node> nodes;
+  {
+    const MutexLock lock(ledger.mutex);
+    for (const catalog::Node& node : ledger.catalog.nodes().list()) {
+      const bool goes = node.state == NodeState::kLeaving || (node.state == NodeState::kLost && !node.attempt);
+      if (goes && clusters_.contains(node.cluster)) nodes.push_back(node);
+    }
+  }
+  for (const catalog::Node& node : nodes) {
+    driver_->release(node.name);
+    const MutexLock lock(ledger.mutex);
+    ledger.catalog.nodes().remove(node.id, node.state == NodeState::kLost ? catalog::Cause{"nodeLost", node.problem}
+                                                                          : catalog::Cause{"released", ""});
+    acted_ = true;
+  }
+}
+
+void Worker::hear_all() {
+  for (; !unheard_.empty(); unheard_.pop_front()) {
+    try {
+      hear(unheard_.front());
+      acted_ = true;
+    } catch (const Error& error) {
+      // An event that cannot be written down, because the disk is full, say, stays the first.
+      if (may_pass(error.code())) throw;
+      // News of what has been deleted meanwhile, and the like; the others must not wait for it.
+      surroundings_.options.logger->warn("news of attempt '{}' and node '{}' was not taken: {}",
+                                         unheard_.front().attempt, unheard_.front().node, error.what());
+    }
+  }
+}
+
+}  // namespace gyre::jobs::service

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gyre/base/clock.h"
+#include "gyre/jobs/service/internal/drivers.h"
+#include "gyre/jobs/service/internal/ledger.h"
+#include "gyre/jobs/service/internal/trouble.h"
+#include "gyre/net/notifier.h"
+
+namespace gyre::jobs::service {
+
+/// The thread that works with one driver, for all clusters that have it: it carries out what the catalog says is to be
+/// done with their attempts and nodes, and writes down what the driver reports. It holds no lock while the driver
+/// works, so that one that hangs holds up its own clusters only.
+class Worker {
+ public:
+  struct Surroundings {
+    const ServiceOptions& options;
+    Ledger& ledger;
+    Drivers& drivers;
+    std::function<void()> acted;  ///< Called, without any lock, when the catalog has changed.
+  };
+
+  Worker(const Surroundings& surroundings, Drivers::Key key);
+  /// Leaves jobs and agents as they are. Waits for the driver.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// From now on it works for this cluster too. Before start() for those that a service before this one had.
+  void add(catalog::Id cluster) GYRE_REQUIRES(surroundings_.ledger.mutex) { clusters_.insert(cluster); }
+  void start();
+  /// The catalog has something new to act on. Thread-safe.
+  void wake() { notifier_.notify(); }
+  /// Whether it has seen to everything once, or cannot. Thread-safe.
+  bool has_begun() const { return begun_; }
+  /// Why nobody provides the clusters' nodes at present; nothing where somebody does. Thread-safe.
+  std::optional<std::string> problem() const;
+
+ private:
+  using Attempt = catalog::Attempt;
+
+  void run();
+  /// How long to wait after it.
+  int turn();
+  void wait(int limit_ms);
+  bool is_ready();
+  void take_over();
+  bool serves(const Attempt& attempt) GYRE_REQUIRES(surroundings_.ledger.mutex);
+  /// Of its clusters, that have not ended.
+  std::vector<Attempt> attempts() GYRE_REQUIRES(surroundings_.ledger.mutex);
+  /// For an attempt that was begun by a service before this one. Where its job cannot be read the attempt is given up,
+  /// and there is no order.
+  std::optional<agent::WorkOrder> order_to_continue(const drivers::Driver& driver, const Attempt& attempt)
+      GYRE_REQUIRES(surroundings_.ledger.mutex);
+
+  void submit_planned();
+  /// It has not begun, and ends so.
+  void refuse(const std::string& attempt, const std::string& code, const std::string& why);
+  void cancel_ending();
+  void release_nodes();
+  void hear_all();
+  void hear(const drivers::Event& event);
+  void finish(const std::string& attempt, const agent::AttemptResult& result);
+  void record_end(const Attempt& attempt, const agent::AttemptResult& result) GYRE_REQUIRES(surroundings_.ledger.mutex);
+  void lose(const std::string& node, const std::string& why);
+
+  const Surroundings surroundings_;
+  const Drivers::Key key_;
+  Trouble trouble_;
+  net::Notifier notifier_;
+  std::set<catalog::Id> clusters_ GYRE_GUARDED_BY(surroundings_.ledger.mutex);
+  mutable Mutex mutex_;
+  std::optional<std::string> problem_ GYRE_GUARDED_BY(mutex_);  // Why there is no driver.
+  std::atomic<std::int64_t> working_since_ms_{0};               // By the steady clock; 0 while it waits.
+  std::atomic<bool> begun_{false};
+  std::atomic<bool> stopping_{false};
+  drivers::Driver* driver_ = nullptr;  // The thread's own, as what follows; null until it has taken over.
+  bool acted_ = false;                 // In this turn.
+  std::deque<drivers::Event> unheard_;
+  std::set<std::string> submitted_;  // To the driver.
+  std::set<std::string> cancelled_;
+  std::thread thread_;
+};
+
+}  // namespace gyre::jobs::service

@@ -1,0 +1,112 @@
+// What a driver reports, and how it is written down.
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "gyre/jobs/service/internal/queue.h"
+#include "gyre/jobs/service/internal/worker.h"
+
+namespace gyre::jobs::service {
+
+namespace {
+
+using catalog::AttemptState;
+using catalog::Cause;
+using catalog::EndIntent;
+using catalog::Id;
+using catalog::NodeState;
+
+/// Of a job whose processes were ended by SIGTERM.
+constexpr int kTerminatedExitCode = 128 + SIGTERM;
+
+std::string details_of(const agent::JobError& error) {
+  return error.details.empty() ? "" : nlohmann::json(error.details).dump();
+}
+
+}  // namespace
+
+void Worker::hear(const drivers::Event& event) {
+  using Kind = drivers::Event::Kind;
+  switch (event.kind) {
+    case Kind::kEnded: return finish(event.attempt, *event.result);
+    case Kind::kNodeLost: return lose(event.node, event.text);
+    case Kind::kRunning:
+    case Kind::kNote: {
+      Ledger& ledger = surroundings_.ledger;
+      const MutexLock lock(ledger.mutex);
+      const Id job = ledger.catalog.attempts().get(event.attempt).job;
+      const bool runs = event.kind == Kind::kRunning;
+      return ledger.catalog.jobs().remark(
+          job, runs ? Cause{"prepared", "all nodes are prepared; the job runs"} : Cause{"note", event.text});
+    }
+    case Kind::kAgentCame:
+    case Kind::kAgentGone: return;
+  }
+}
+
+void Worker::lose(const std::string& node, const std::string& why) {
+  Ledger& ledger = surroundings_.ledger;
+  const MutexLock lock(ledger.mutex);
+  const auto found = ledger.catalog.nodes().find(node);
+  if (!found || found->state == NodeState::kLost) return;
+  ledger.catalog.nodes().change(found->id, NodeState::kLost, {"nodeLost", why});
+}
+
+void Worker::finish(const std::string& id, const agent::AttemptResult& result) {
+  Ledger& ledger = surroundings_.ledger;
+  {
+    const MutexLock lock(ledger.mutex);
+    const Attempt attempt = ledger.catalog.attempts().get(id);
+    if (attempt.state != AttemptState::kEnded) {
+      ledger.catalog.together([&]() GYRE_REQUIRES(surroundings_.ledger.mutex) { record_end(attempt, result); });
+    }
+    ledger.started.erase(id);
+    ledger.stop_reasons.erase(id);
+  }
+  cancelled_.erase(id);
+  submitted_.erase(id);
+  driver_->acknowledge(id);
+  acted_ = true;
+}
+
+void Worker::record_end(const Attempt& attempt, const agent::AttemptResult& result) {
+  Ledger& ledger = surroundings_.ledger;
+  for (const std::string& name : result.lost) {
+    const auto node = ledger.catalog.nodes().find(name);
+    if (node && node->state == NodeState::kRunning) {
+      ledger.catalog.nodes().change(node->id, NodeState::kLost, {"nodeLost", "lost during attempt " + attempt.id});
+    }
+  }
+  catalog::AttemptEnd end;
+  const bool terminated = attempt.end_intent == EndIntent::kTerminate;
+  const bool lost = !result.lost.empty() && !result.hopeless;
+  const bool again = result.preempted || (lost && attempt.number < kMostAttempts);
+  if (!terminated && again) {
+    end.outcome = catalog::AttemptEnd::Outcome::kRequeued;
+    end.cause = result.preempted ? Cause{"preempted", "its nodes were wanted otherwise"}
+                                 : Cause{"nodeLost", result.error ? result.error->message : ""};
+  } else if (result.error) {
+    end.outcome = catalog::AttemptEnd::Outcome::kFailed;
+    end.exit_code = result.exit_code;
+    end.error = catalog::JobError{result.error->code, result.error->message, details_of(*result.error)};
+    end.cause = {end.error->code, end.error->message};
+  } else if (result.preempted) {
+    // Terminated by somebody while it was ended to be queued again.
+    end.outcome = catalog::AttemptEnd::Outcome::kFailed;
+    end.exit_code = kTerminatedExitCode;
+    end.error = catalog::JobError{agent::error_code::kJobFailed, "the job was terminated", R"({"reason":"request"})"};
+    end.cause = {end.error->code, end.error->message};
+  } else {
+    end.exit_code = 0;
+    end.cause = {"succeeded", ""};
+  }
+  ledger.catalog.attempts().confirm_end(attempt.id, end);
+  // The agents have cleaned their nodes before they report the end.
+  for (const catalog::AttemptNode& each : attempt.nodes) {
+    const auto node = ledger.catalog.nodes().find(each.name);
+    if (node && node->state == NodeState::kPreparing) {
+      ledger.catalog.nodes().change(node->id, NodeState::kIdle, {"clean", "clean after attempt " + attempt.id});
+    }
+  }
+}
+
+}  // namespace gyre::jobs::service
