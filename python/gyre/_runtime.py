@@ -48,6 +48,7 @@ class Runtime:
         self.unfinished = Unfinished()
         self.process_sets: dict[int, Any] = {}  # Kept by gyre._job.process_sets, by number;
         self.sets_made = 0  # counted from 1.
+        self.kept_by_interfaces: dict[str, Any] = {}  # What one keeps for as long as this runtime, by its name.
         self._whole = whole
         # Of the live optimizers, including those of subsets: a parameter is exchanged by at most one of them.
         self._exchanges: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 __all__ = [
     "AbortedError",
     "AuthenticationError",
@@ -26,6 +28,10 @@ class Error(RuntimeError):
     """A failure that Gyre reports. `code` is a stable word ("MISMATCH", "PEER_LOST", …) for programs."""
 
     code: str = "INTERNAL"
+
+    if not TYPE_CHECKING:
+        # TensorFlow's tracer keeps the class of those exceptions that it recognises by this as made of one text.
+        __init__ = Exception.__init__
 
     def __reduce__(self) -> tuple[object, ...]:
         return error_from_code, (self.code, str(self))

@@ -11,12 +11,12 @@ import keras
 import numpy
 import tensorflow as tf
 from expectations import fails_with
+from gyre._tensorflow import gradients
+from gyre._tensorflow.library import FILE, library
 from gyre.errors import ShutDownError
-from gyre.tensorflow import _gradients
-from gyre.tensorflow._library import FILE, library
 from keras_models import network, samples, weights
 
-SOURCES = Path(__file__).parents[2] / "python" / "gyre" / "tensorflow"
+SOURCES = Path(__file__).parents[2] / "python" / "gyre" / "_tensorflow"
 
 
 def trained(**options: Any) -> Any:
@@ -34,7 +34,7 @@ def both_ways_agree() -> None:
     by_ops = trained()
     in_a_loop = trained(steps_per_execution=3)
     eagerly = trained(run_eagerly=True)
-    _gradients.library = lambda: None
+    gradients.library = lambda: None
     by_function = trained()
     for other in (in_a_loop, by_function):
         assert by_ops.tobytes() == other.tobytes()
@@ -75,8 +75,8 @@ def kept_gradients_stay() -> None:
         """Exchanges, and keeps what came out of GyreFinish itself."""
         state = optimizer._gyre
         gradients = [tf.ones(shape) * (factor + hvd.rank()) for shape in shapes]
-        layout = state.exchange.lay_out([_gradients.describe(f"g{i}", g) for i, g in enumerate(gradients)])
-        return _gradients.reduce(layout, gradients)
+        layout = state.exchange.lay_out([gradients.describe(f"g{i}", g) for i, g in enumerate(gradients)])
+        return gradients.reduce(layout, gradients)
 
     for count in range(1, 6):
         step(tf.constant(float(count)))

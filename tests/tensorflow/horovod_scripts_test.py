@@ -71,6 +71,47 @@ def test_a_keras_script_runs_unchanged(start_job, tmp_path, module):
     assert (tmp_path / "checkpoint-4.keras").exists()
 
 
+TAPE_SCRIPT = """
+import horovod.tensorflow as hvd
+import keras
+import tensorflow as tf
+
+hvd.init()
+keras.utils.set_random_seed(hvd.rank())
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)])
+loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+opt = keras.optimizers.Adam(0.001 * hvd.size())
+
+
+@tf.function
+def training_step(images, labels, first_batch):
+    with tf.GradientTape() as tape:
+        loss_value = loss_of(labels, model(images, training=True))
+    tape = hvd.DistributedGradientTape(tape)
+    grads = tape.gradient(loss_value, model.trainable_variables)
+    opt.apply_gradients(zip(grads, model.trainable_variables))
+    if first_batch:
+        hvd.broadcast_variables(model.variables, root_rank=0)
+        hvd.broadcast_variables(opt.variables, root_rank=0)
+    return loss_value
+
+
+for batch in range(10):
+    images = tf.random.normal((8, 4))
+    loss_value = training_step(images, tf.cast(images[:, 0] > 0, tf.int32), batch == 0)
+rows = hvd.allgather(tf.concat([tf.reshape(v, [1, -1]) for v in model.trainable_variables], 1))
+print("rank", hvd.rank(), "agrees:", bool(tf.reduce_all(rows == rows[:1])), "in", rows.shape[0], "rows", flush=True)
+"""
+
+
+def test_a_tensorflow_script_runs_unchanged(start_job, tmp_path):
+    (tmp_path / "train.py").write_text(TAPE_SCRIPT)
+    job = start_job("--horovod-compat", "-n", "2", "--", sys.executable, "train.py", env=environment(), timeout=240)
+    assert job.wait() == 0, job.stderr
+    for rank in range(2):
+        assert f"rank {rank} agrees: True in 2 rows" in job.stdout
+
+
 ABSENT = """
 import importlib
 import horovod.keras

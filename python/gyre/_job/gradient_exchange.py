@@ -64,7 +64,7 @@ class Layout:
 
     @property
     def number(self) -> int:
-        """Of the plan, for TensorFlow's ops: see python/gyre/tensorflow/plan_functions.h."""
+        """Of the plan, for TensorFlow's ops: see python/gyre/_tensorflow/plan_functions.h."""
         if self._number is None:
             self._number = self._plan_in_use().lend([gradient.shape for gradient in self._gradients])
         return self._number

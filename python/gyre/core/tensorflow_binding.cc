@@ -16,7 +16,7 @@
 #include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
 #include "gyre/net/window.h"
-#include "python/gyre/tensorflow/plan_functions.h"
+#include "python/gyre/_tensorflow/plan_functions.h"
 
 namespace gyre::python {
 namespace {
@@ -188,7 +188,7 @@ std::int64_t lend_plan(std::shared_ptr<engine::Runtime> runtime, std::shared_ptr
 void bind_tensorflow(nb::module_& module) {
   module.def(
       "plan_functions", [] { return reinterpret_cast<std::uintptr_t>(&kFunctions); },
-      "The address of the table of python/gyre/tensorflow/plan_functions.h.");
+      "The address of the table of python/gyre/_tensorflow/plan_functions.h.");
   module.def("take_back_plan", &take_back_plan, nb::arg("number"), "TensorFlow's ops know it no more.");
   module.def("raise_failure_of_plan", &raise_failure_of_plan, nb::arg("number"),
              "Raises what the ops of Plan.lend()'s number have failed with since the last call, if anything.");

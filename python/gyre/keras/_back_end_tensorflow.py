@@ -10,18 +10,18 @@ import tensorflow as tf
 from gyre._job.gradient_exchange import Gradient, Layout
 from gyre._operations import Reduction
 from gyre._runtime import Runtime
-from gyre.tensorflow import _gradients
-from gyre.tensorflow._sparse import reduce_sparse
+from gyre._tensorflow import gradients
+from gyre._tensorflow.sparse import reduce_sparse
 
 
 class TensorFlowBackEnd:
     """See BackEnd."""
 
     def describe(self, name: str, tensor: Any, group: int) -> Gradient:
-        return _gradients.describe(name, tensor, group)
+        return gradients.describe(name, tensor, group)
 
     def reduce(self, layout: Layout, tensors: Sequence[Any]) -> list[Any]:
-        return _gradients.reduce(layout, tensors)
+        return gradients.reduce(layout, tensors)
 
     def is_sparse(self, tensor: Any) -> bool:
         return isinstance(tensor, tf.IndexedSlices)

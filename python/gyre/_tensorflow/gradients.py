@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from gyre._job.arrays import Array, array_over, data_type_number, memory_of
 from gyre._job.gradient_exchange import NO_GROUP, Gradient, Layout
+from gyre._tensorflow.library import library
 from gyre.errors import InvalidArgumentError, UnsupportedError
-from gyre.tensorflow._library import library
 
 
 def describe(name: str, tensor: Any, group: int = NO_GROUP) -> Gradient:

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "python/gyre/tensorflow/plan_functions.h"
-#include "python/gyre/tensorflow/tensorflow_c_api.h"
+#include "python/gyre/_tensorflow/plan_functions.h"
+#include "python/gyre/_tensorflow/tensorflow_c_api.h"
 
 namespace {
 

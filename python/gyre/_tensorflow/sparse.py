@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from gyre._operations import ReduceOperation, Reduction
 from gyre._runtime import Runtime
-from gyre.tensorflow._calls import gather
+from gyre._tensorflow.calls import gather
 
 
 def reduce_sparse(runtime: Runtime, slices: Any, reduction: Reduction) -> Any:

@@ -1,0 +1,1 @@
+"""TensorFlow's tensors in Gyre's exchanges: what gyre.keras stands on."""
