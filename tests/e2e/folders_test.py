@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +207,9 @@ def test_a_test_set_may_lack_classes_but_have_no_others(tmp_path: Path) -> None:
         ({"train/a": 2, "train/b": 2, "val/a": 2}, ("--validation-share", 0.5), "has a validation set"),
         ({"other": 0}, ("--validation-share", 0.5), "nor a folder train nor files train-*"),
         ({"train/a": 2, "Train/a": 2, "val/a": 2}, (), "has two training sets, Train and train; move one of them away"),
+        ({"data/train/a": 2, "data/test/a": 2}, (), "data holds the data set, give it instead"),
+        ({"photos/a": 2, "photos/b": 2}, ("--validation-share", 0.5), "photos holds the data set, give it instead"),
+        ({"train/caf\u00e9": 2, "val/cafe\u0301": 2}, (), "names that look the same are different ones"),
         ({"a": 2, "b": 2, "test": 2}, ("--validation-share", 0.5), "has a folder test beside class folders (a, …)"),
     ],
 )
@@ -311,8 +315,13 @@ def test_a_folder_with_other_classes_is_compared_by_name(photos: Path, model: Pa
     known = [row for row in rows if row["label"]]
     correct = sum(row["class"] == row["predicted_class"] for row in known)
     assert accuracy_in(done.stdout) == pytest.approx(correct / len(known), abs=1e-4)
+    # The same letters in other bytes.
+    (data / "Ägypten").rename(data / unicodedata.normalize("NFD", "Ägypten"))
+    looks_the_same = score(model, data)
+    assert looks_the_same.returncode == 0, looks_the_same.stderr
+    assert "other bytes for the same letters (Unicode NFC and NFD); rename the folder" in looks_the_same.stdout
     shutil.rmtree(data / "日本")
-    shutil.rmtree(data / "Ägypten")
+    shutil.rmtree(data / unicodedata.normalize("NFD", "Ägypten"))
     nothing = score(model, data)
     assert nothing.returncode == 1
     assert (
@@ -377,7 +386,12 @@ def test_images_without_labels_are_predicted_from_a_folder_a_list_and_one_file(m
     listed = run(*ranks, "gyre", "score", *options, text=names)
     assert listed.returncode == 0, listed.stderr
     assert [row["predicted_class"] for row in rows_of(out)] == [sorted(COLOURS)[number] for number in (2, 0, 1)]
-    nothing = score(model, "-", "--no-labels", text="\n")
+    # As `find -print0` writes them.
+    names = "".join(f"{flat / f'{number} [new].png'}\0" for number in (1, 0))
+    listed = score(model, "-", "--no-labels", "--out", out, text=names)
+    assert listed.returncode == 0, listed.stderr
+    assert [row["predicted_class"] for row in rows_of(out)] == [sorted(COLOURS)[number] for number in (1, 0)]
+    nothing = score(model, "-", "--no-labels", text="\n \n")
     assert nothing.returncode == 1
     assert "the list of files on standard input is empty" in nothing.stderr
     gone = score(model, "-", "--no-labels", text=f"{flat}/0 [new].png\n{flat}/9.png\n")

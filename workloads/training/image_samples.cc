@@ -48,13 +48,26 @@ std::string shortened(const std::vector<std::string>& names, std::size_t most = 
   return fmt::format("{}{}", fmt::join(shown, ", "), shown.size() < names.size() ? ", …" : "");
 }
 
+/// Archives often have everything in one more folder, which looks like the only class.
+std::string hint_on_folder_inside(const fs::path& data_dir, const std::vector<std::string>& classes) {
+  if (classes.size() != 1) return "";
+  const std::string inside = (data_dir / classes.front()).string();
+  std::error_code ignored;
+  data::LeftOut left_out;
+  if (!fs::is_directory(inside, ignored) || data::entries_of(inside, left_out).folders.empty()) return "";
+  return fmt::format(". If {} holds the data set, give it instead", inside);
+}
+
 /// `sets` has no training set, or else none to validate with.
 [[noreturn]] void refuse_missing(const fs::path& data_dir, const ImageLayout& layout, const data::DataSets& sets) {
   const std::string others = layout.others.empty() ? "" : layout.others + " nor ";
   const std::string_view missing = sets.training ? "a folder validation (or val, valid or test) nor files validation-*"
                                                  : "a folder train nor files train-*";
   std::string text = fmt::format("{} has neither {}{}", data_dir.string(), others, missing);
-  if (sets.training || !sets.classes.empty()) {
+  const std::string inside = sets.training ? "" : hint_on_folder_inside(data_dir, sets.classes);
+  if (!inside.empty()) {
+    text += inside;
+  } else if (sets.training || !sets.classes.empty()) {
     text += fmt::format(". To train with a part of {} and validate with the rest, add --validation-share 0.1",
                         sets.training ? sets.training->name : fmt::format("its folders ({})", shortened(sets.classes)));
   } else {
@@ -165,6 +178,24 @@ ImageSets separate_images(const data::DataSets& places, const ImageProgramOption
   return sets;
 }
 
+/// Whether a name has letters that are written as a letter and an accent: U+0300 to U+036F, or Japanese voice marks.
+bool is_decomposed(const std::string& name) {
+  for (std::size_t i = 0; i + 1 < name.size(); ++i) {
+    const std::string_view bytes = std::string_view(name).substr(i, 3);
+    if (bytes[0] == '\xcc' || (bytes[0] == '\xcd' && bytes[1] < '\xb0')) return true;
+    if (bytes == "\xe3\x82\x99" || bytes == "\xe3\x82\x9a") return true;
+  }
+  return false;
+}
+
+/// Names that look the same, and are not.
+std::string_view hint_on_letters(const std::vector<std::string>& others, const std::vector<std::string>& classes) {
+  const bool differ = std::ranges::any_of(others, is_decomposed) != std::ranges::any_of(classes, is_decomposed);
+  return differ ? ". Some of these names have accents as characters of their own (Unicode NFD, as macOS writes it) and "
+                  "others do not, so names that look the same are different ones; rename these folders"
+                : "";
+}
+
 /// As many as the folders of the training set, among which those of the other have to be; or `otherwise` where the data
 /// does not say.
 std::int64_t class_count(const ImageSets& sets, std::int64_t otherwise) {
@@ -178,15 +209,16 @@ std::int64_t class_count(const ImageSets& sets, std::int64_t otherwise) {
   }
   if (tested.size() > classes.size()) {
     const std::vector<std::string> others(tested.begin() + static_cast<std::ptrdiff_t>(classes.size()), tested.end());
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("{}: the {} set has classes that the training set lacks: {}. It has: {}",
-                            sets.folder.string(), sets.test_name, shortened(others), shortened(classes)));
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("{}: the {} set has classes that the training set lacks: {}. It has: {}{}", sets.folder.string(),
+                    sets.test_name, shortened(others), shortened(classes), hint_on_letters(others, classes)));
   }
   if (classes.size() == 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: all training images are of one class ({}); a classifier needs two or more class "
-                            "folders",
-                            sets.folder.string(), classes.front()));
+                            "folders{}",
+                            sets.folder.string(), classes.front(), hint_on_folder_inside(sets.folder, classes)));
   }
   return classes.empty() ? otherwise : static_cast<std::int64_t>(classes.size());
 }

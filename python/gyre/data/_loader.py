@@ -347,6 +347,8 @@ def _paths(files: Files) -> list[bytes]:
         # A name with brackets may be a file's as it stands.
         found = [name] if os.path.lexists(name) else glob.glob(name)
         paths = sorted(os.fsencode(path) for path in found if not os.path.isdir(path))
+        if not paths and found:
+            raise InvalidArgumentError(f"{name!r} matches only folders; give one folder by its own name")
         if not paths:
             raise InvalidArgumentError(f"no file is called {name!r}")
         return paths

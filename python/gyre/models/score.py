@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,7 +29,8 @@ _EPILOG = """\
 M is a checkpoint, a run's folder, or the output of `gyre export`; D is data in any form that the training programs
 accept: a folder of class folders of images, TFRecord or tar files, CIFAR-10's files. Class folders are compared with
 the model's classes by name. With --no-labels D can also be an image, a folder of images at any depth, or -: a list of
-files on standard input. Samples keep the order of their files, whatever the number of ranks.
+files on standard input, a line each or as `find -print0` writes it. Samples keep the order of their files, whatever the
+number of ranks.
 
 Examples:
   gyre score --model /tmp/resnet --data imagenet/validation --out predictions.csv
@@ -62,10 +64,13 @@ def parser() -> Parser:
 
 
 def files_of(data: str) -> str | list[str]:
-    """The list on rank 0's standard input for "-"."""
+    """The list on rank 0's standard input for "-": lines, or what `find -print0` writes."""
     if data != "-":
         return data
-    lines = [line for line in sys.stdin.buffer.read().splitlines() if line] if ranks.rank() == 0 else []
+    lines: list[bytes] = []
+    if ranks.rank() == 0:
+        text = sys.stdin.buffer.read()
+        lines = [line for line in (text.split(b"\0") if b"\0" in text else text.splitlines()) if line.strip()]
     lines = ranks.broadcast_object(lines, name="score.files")
     if not lines:
         hint = "; `gyre run --stdin 0` passes it to rank 0" if ranks.size() > 1 else ""
@@ -185,6 +190,13 @@ class ClassNames:
         if unknown:
             described = shown([f"{name} ({quantity(images, 'image')})" for name, images in unknown])
             self._remarks.append(f"unknown to the model, and not counted: {described}")
+        by_letters = {unicodedata.normalize("NFC", name): name for name in missing}
+        for name, _ in unknown:
+            if unicodedata.normalize("NFC", name) in by_letters:
+                self._remarks.append(
+                    f"the folder {name} and the model's class of that name have other bytes for the same letters "
+                    "(Unicode NFC and NFD); rename the folder, so that its images count"
+                )
         if missing:
             self._remarks.append(f"without an image: {shown(missing)} ({len(missing)} of {self._count} classes)")
 
