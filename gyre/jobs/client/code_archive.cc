@@ -1,7 +1,6 @@
 #include "gyre/jobs/client/code_archive.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -9,12 +8,14 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <sstream>
+#include <optional>
+#include <vector>
 
 #include "gyre/base/bytes.h"
 #include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
+#include "gyre/jobs/client/ignore_rules.h"
 #include "gyre/jobs/client/secrets_in_code.h"
 
 namespace gyre::jobs::client {
@@ -91,10 +92,7 @@ void append(std::string& archive, const Entry& entry, const std::string& content
 
 class Collector {
  public:
-  explicit Collector(const fs::path& folder)
-      : folder_(folder), rules_file_(rules_file_of(folder)), rules_(rules_in(folder / rules_file_)) {
-    walk("");
-  }
+  explicit Collector(const fs::path& folder) : folder_(folder), rules_file_(rules_file_of(folder)) { walk(""); }
 
   CodeArchive take() {
     archive_.bytes.append(2 * kBlock, '\0');
@@ -103,16 +101,19 @@ class Collector {
   }
 
  private:
-  /// The one that is in force, or would be if it were there.
+  /// The one that is in force there, or would be if it were there. A link is none, as for git.
   static const char* rules_file_of(const fs::path& folder) {
     std::error_code ignored;
-    const auto is_there = [&](const char* name) { return fs::is_regular_file(folder / name, ignored); };
+    const auto is_there = [&](const char* name) {
+      return fs::is_regular_file(fs::symlink_status(folder / name, ignored));
+    };
     return !is_there(".gyreignore") && is_there(".gitignore") ? ".gitignore" : ".gyreignore";
   }
 
-  static IgnoreRules rules_in(const fs::path& file) {
+  static IgnoreRules rules_in(const fs::path& folder) {
+    const fs::path file = folder / rules_file_of(folder);
     std::error_code ignored;
-    if (!fs::is_regular_file(file, ignored)) return IgnoreRules("");
+    if (!fs::is_regular_file(fs::symlink_status(file, ignored))) return IgnoreRules("");
     const Bytes text = read_file(file, kMostRuleBytes);
     return IgnoreRules(as_text(text));
   }
@@ -125,7 +126,17 @@ class Collector {
     }
     if (failure) throw system_error(fmt::format("cannot list {}", (folder_ / below).string()), failure.value());
     std::ranges::sort(names);
+    rules_.push_back({rules_in(folder_ / below), below.empty() ? 0 : below.size() + 1});
     for (const std::string& name : names) add((fs::path(below) / name).string());
+    rules_.pop_back();
+  }
+
+  /// The rules of the deepest folder that say something decide.
+  bool leaves_out(std::string_view path, bool is_folder) const {
+    for (auto each = rules_.rbegin(); each != rules_.rend(); ++each) {
+      if (const auto out = each->rules.verdict(path.substr(each->begin), is_folder)) return *out;
+    }
+    return false;
   }
 
   void add(const std::string& path) {
@@ -133,7 +144,7 @@ class Collector {
     struct stat status{};
     if (::lstat(file.c_str(), &status) != 0) throw system_error(fmt::format("cannot read {}", file.string()), errno);
     const bool is_folder = S_ISDIR(status.st_mode);
-    if (path == ".git" || rules_.leaves_out(path, is_folder)) return;
+    if (path == ".git" || leaves_out(path, is_folder)) return;
     Entry entry{.name = path, .modified_s = status.st_mtim.tv_sec};
     if (is_folder) {
       entry.name += '/';
@@ -195,54 +206,17 @@ class Collector {
 
   fs::path folder_;
   const char* rules_file_;
-  IgnoreRules rules_;
+  struct FolderRules {
+    IgnoreRules rules;
+    std::size_t begin;  // Of paths relative to that folder, in those relative to the whole.
+  };
+  std::vector<FolderRules> rules_;  // From the whole folder down to the one that is walked through.
   CodeArchive archive_;
   std::uint64_t bytes_ = 0;
   std::map<std::string, std::uint64_t> bytes_of_;
 };
 
 }  // namespace
-
-IgnoreRules::IgnoreRules(std::string_view text) {
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.pop_back();
-    if (line.empty() || line.front() == '#') continue;
-    Rule rule;
-    rule.keeps = line.front() == '!';
-    if (rule.keeps) line.erase(0, 1);
-    if (line.ends_with("/**")) line.resize(line.size() - 2);
-    rule.folders_only = line.ends_with('/');
-    while (line.ends_with('/')) line.pop_back();
-    rule.anywhere = line.starts_with("**/");
-    if (rule.anywhere) line.erase(0, 3);
-    rule.anchored = !rule.anywhere && line.find('/') != std::string::npos;
-    if (line.starts_with('/')) line.erase(0, 1);
-    rule.pattern = line;
-    if (!line.empty()) rules_.push_back(std::move(rule));
-  }
-}
-
-bool IgnoreRules::matches(const Rule& rule, const std::string& path) {
-  const auto fits = [&](const std::string& text) {
-    return ::fnmatch(rule.pattern.c_str(), text.c_str(), FNM_PATHNAME) == 0;
-  };
-  if (rule.anchored) return fits(path);
-  if (!rule.anywhere) return fits(path.substr(path.rfind('/') + 1));
-  for (std::size_t at = 0;; ++at) {
-    if (fits(path.substr(at))) return true;
-    at = path.find('/', at);
-    if (at == std::string::npos) return false;
-  }
-}
-
-bool IgnoreRules::leaves_out(const std::string& path, bool is_folder) const {
-  bool out = false;
-  for (const Rule& rule : rules_) {
-    if ((!rule.folders_only || is_folder) && matches(rule, path)) out = !rule.keeps;
-  }
-  return out;
-}
 
 CodeArchive archive_code(const fs::path& folder) {
   std::error_code failure;

@@ -82,6 +82,15 @@ TEST_F(CodeArchiveTest, gyreignore_leaves_out_and_git_is_never_taken) {
   EXPECT_THAT(listed(), ElementsAre(".gyreignore", "a/", "a/keep.log", "a/out/", "a/out/y", "train.py"));
 }
 
+TEST_F(CodeArchiveTest, folders_in_it_have_rules_of_their_own) {
+  for (const char* path : {"venv/lib/x.py", "data/a.bin", "data/b.bin", "src/a.bin", "src/x.py"}) write(path);
+  write("venv/.gitignore", "*\n");
+  write(".gyreignore", "*.bin\n.g*ignore\n");
+  write("data/.gyreignore", "!a.bin\n");
+  write("src/.gitignore", "x.py\n");
+  EXPECT_THAT(listed(), ElementsAre("data/", "data/a.bin", "src/", "venv/"));
+}
+
 TEST_F(CodeArchiveTest, a_link_out_of_the_folder_is_named_with_the_remedy) {
   fs::create_symlink("/etc/passwd", folder_ / "secrets");
   EXPECT_THAT(refusal(), HasSubstr("secrets is a link to /etc/passwd, out of the folder"));
@@ -124,15 +133,6 @@ TEST_F(CodeArchiveTest, a_folder_that_is_too_large_names_its_largest_part) {
   fs::create_directories(folder_ / "images");
   fs::resize_file((write("images/all"), folder_ / "images/all"), kMostCodeBytes + 1);
   EXPECT_THAT(refusal(), HasSubstr("The largest part so far is images (256 MB)"));
-}
-
-TEST(IgnoreRules, are_read_as_git_reads_them) {
-  const IgnoreRules rules("**/cache\nbuild/**\nnotes/*.txt\n[ab].tmp\n");
-  for (const char* path : {"cache", "x/cache", "notes/a.txt", "d/a.tmp"}) EXPECT_TRUE(rules.leaves_out(path, false));
-  EXPECT_TRUE(rules.leaves_out("build", true));
-  for (const char* path : {"x/notes/a.txt", "notes/d/a.txt", "c.tmp", "cached"}) {
-    EXPECT_FALSE(rules.leaves_out(path, false)) << path;
-  }
 }
 
 }  // namespace
