@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/gyre/agent_command.h"
@@ -21,6 +22,7 @@
 #include "apps/gyre/resource_commands.h"
 #include "apps/gyre/run_command.h"
 #include "apps/gyre/server_command.h"
+#include "apps/gyre/stage_command.h"
 #include "apps/gyre/verb_group.h"
 #include "gyre/base/error.h"
 #include "gyre/cli/option_table.h"
@@ -96,6 +98,7 @@ struct CommandLine {
   std::unique_ptr<VerbGroup> experiments = gyre::app::experiment_verbs(app);
   std::unique_ptr<VerbGroup> workspaces = gyre::app::workspace_verbs(app);
   std::unique_ptr<VerbGroup> users = gyre::app::user_verbs(app);
+  gyre::app::StageCommand stage{app};
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
   gyre::app::AgentCommand agent{app};
@@ -151,6 +154,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   if (first == "launch") return line.launch.run(environment);
   if (first == gyre::app::ParameterServerCommand::kName) return gyre::app::ParameterServerCommand::run();
   if (first == "server") return line.server.run(environment);
+  if (first == "stage") return line.stage.run(environment);
   if (first == "usage") return line.usage.run(environment);
   return line.run.run(environment);
 }
@@ -198,7 +202,14 @@ int parse_and_run(const std::string& called_as, std::vector<std::string> argumen
 int main(int argc, char** argv) {
   ensure_standard_descriptors();
   try {
-    return parse_and_run(argc > 0 ? argv[0] : "gyre", std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+    std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+    if (!arguments.empty() && arguments.front() == "stage" && gyre::app::hide_signatures(argc, argv)) {
+      fmt::print(stderr,
+                 "gyre stage: a signature on the command line can be read by others while the program starts, and "
+                 "stays in the shell's "
+                 "history; --sas @FILE, --sas env:NAME and AZURE_STORAGE_SAS_TOKEN do without\n");
+    }
+    return parse_and_run(argc > 0 ? argv[0] : "gyre", std::move(arguments));
   } catch (const std::exception& error) {
     fmt::print(stderr, "gyre: {}\n", error.what());
     return 1;

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gyre/store/sources/source.h"
+
+namespace gyre::store {
+
+/// One page of "List Blobs".
+struct AzurePage {
+  std::vector<Object> objects;  ///< With their whole names; folders of a hierarchical name space are left out.
+  std::string next_marker;      ///< Empty on the last page.
+};
+
+/// `text` is the server's XML. Error(kProtocol) names `source`.
+/// Source: "List Blobs", Azure Storage REST documentation.
+AzurePage parse_azure_page(std::string_view text, const std::string& source);
+
+/// Of an error's XML: "AuthenticationFailed"; empty where it names none.
+std::string azure_error_code(std::string_view text);
+
+}  // namespace gyre::store

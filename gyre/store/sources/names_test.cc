@@ -1,0 +1,184 @@
+// What sources are called, and what lets us in: URLs, signatures, keys, listings.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "gyre/base/error.h"
+#include "gyre/store/sources/azure_key.h"
+#include "gyre/store/sources/azure_listing.h"
+#include "gyre/store/sources/index_page.h"
+#include "gyre/store/sources/open.h"
+#include "gyre/store/sources/sas.h"
+#include "gyre/store/sources/text.h"
+
+namespace gyre::store {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& what) {
+  try {
+    what();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Text, TakesUrlsApartAndShowsNoSecret) {
+  const auto url = split_url("HTTPS://user:word@host:1/a%20b/c?x=1&y=%26#part");
+  ASSERT_TRUE(url);
+  EXPECT_EQ(url->scheme, "https");
+  EXPECT_EQ(url->authority, "user:word@host:1");
+  EXPECT_EQ(url->path, "/a%20b/c");
+  EXPECT_EQ(url->query, "x=1&y=%26");
+  EXPECT_EQ(shown_url("https://user:word@host:1/a?sig=secret#b"), "https://host:1/a");
+  EXPECT_FALSE(split_url("/a/folder"));
+  EXPECT_FALSE(split_url("://x"));
+  EXPECT_THAT(parse_query("a=1&&b&c=%2B%zz"),
+              ElementsAre(std::pair("a", "1"), std::pair("b", ""), std::pair("c", "+%zz")));
+}
+
+TEST(Text, EncodesWhatDecodesAgain) {
+  std::string all;
+  for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
+  EXPECT_EQ(decode(encode_component(all)), all);
+  EXPECT_EQ(decode(encode_path(all)), all);
+  EXPECT_EQ(encode_path("a b/ü"), "a%20b/%C3%BC");
+  EXPECT_EQ(encode_component("a/b"), "a%2Fb");
+}
+
+TEST(Text, ReadsBase64AndRefusesWhatIsNotWhole) {
+  for (const std::string text : {"f", "fo", "foo", "foob"}) {
+    EXPECT_EQ(as_text(*decode_base64(encode_base64(as_bytes(text)))), text);
+  }
+  EXPECT_FALSE(decode_base64(""));
+  EXPECT_FALSE(decode_base64("abc"));
+  EXPECT_FALSE(decode_base64("ab!="));
+}
+
+TEST(Sas, IsTakenAsPeoplePasteIt) {
+  const std::string query = "sv=2021-12-02&se=2030-01-01T00%3A00Z&sp=rl&sr=c&sig=a%2Bb%3D";
+  for (const std::string& text : {query, "?" + query, "https://a.blob.core.windows.net/c?" + query, query + "\n"}) {
+    EXPECT_EQ(Sas::parse(text).query(), query);
+  }
+  EXPECT_THAT(message_of([&] { Sas::parse(query.substr(0, query.find("&sig"))); }), HasSubstr("lacks its field 'sig'"));
+  EXPECT_THAT(message_of([] { Sas::parse("sv=1&sig=x&sp=r"); }), HasSubstr("lacks its field 'se'"));
+  EXPECT_THAT(message_of([] { Sas::parse("sv=1&sig=x&sp=r&se=2030-01-01T00%253A00Z"); }), HasSubstr("is no time"));
+}
+
+TEST(Sas, SaysWhyItDoesNotServe) {
+  const auto now = *parse_utc("2026-11-26T12:00:00Z");
+  const auto check = [&](const std::string& fields, bool list = true, bool encrypted = true) {
+    return message_of([&] { Sas::parse("sv=1&sig=x&" + fields).check_reading(now, list, encrypted); });
+  };
+  EXPECT_EQ(check("se=2026-11-27&sp=rl&sr=c"), "nothing was thrown");
+  EXPECT_EQ(check("si=policy&sr=c"), "nothing was thrown");
+  EXPECT_EQ(check("se=2026-11-27&sp=r&sr=b", false), "nothing was thrown");
+  EXPECT_EQ(check("se=2026-11-26T12:00Z&sp=rl&sr=c"),
+            "the SAS expired at 2026-11-26 12:00:00 UTC (it is 2026-11-26 12:00:00 UTC)");
+  EXPECT_THAT(check("st=2026-11-26T12:02Z&se=2026-11-27&sp=rl"), HasSubstr("is not valid before"));
+  EXPECT_THAT(check("se=2026-11-27&sp=l&sr=c"), HasSubstr("does not allow reading"));
+  EXPECT_THAT(check("se=2026-11-27&sp=r&sr=c"), HasSubstr("does not allow listing"));
+  EXPECT_THAT(check("se=2026-11-27&sp=rl&ss=q&srt=co"), HasSubstr("is not for blobs"));
+  EXPECT_THAT(check("se=2026-11-27&sp=rl&ss=b&srt=c"), HasSubstr("is not for objects"));
+  EXPECT_THAT(check("se=2026-11-27&sp=rl&spr=https", true, false), HasSubstr("is for https alone"));
+  EXPECT_FALSE(Sas::parse("sv=1&sig=x&se=2026-11-27&sp=rl&sr=b").may_list());
+  EXPECT_FALSE(Sas::parse("sv=1&sig=x&se=2026-11-27&sp=rl&ss=b&srt=o").may_list());
+  EXPECT_TRUE(Sas::parse("sv=1&sig=x&si=policy&sr=c").may_list());
+}
+
+TEST(Sas, ReadsTimesOfEveryForm) {
+  const auto day = *parse_utc("2026-11-20");
+  EXPECT_EQ(*parse_utc("2026-11-20T12:30Z"), day + std::chrono::minutes(12 * 60 + 30));
+  EXPECT_EQ(*parse_utc("2026-11-20T12:30:15.1234567Z"), day + std::chrono::seconds((12 * 60 + 30) * 60 + 15));
+  for (const char* text :
+       {"", "soon", "2026-13-01", "2026-02-30", "2026-11-20T25:00Z", "2026-11-20T12:00", "2026-11-20T12Z"}) {
+    EXPECT_FALSE(parse_utc(text)) << text;
+  }
+}
+
+TEST(AzureListing, ReadsAPageAndLeavesFoldersOut) {
+  const AzurePage page = parse_azure_page(
+      "\xEF\xBB\xBF<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults><Blobs>"
+      "<Blob><Name>a/b &amp; c</Name><Properties><Content-Length>12</Content-Length><Etag>0x8D</Etag>"
+      "<Content-Encoding>gzip</Content-Encoding><Content-MD5>sQqNsWTgdUEFt6mb5y4/5Q==</Content-MD5></Properties></Blob>"
+      "<Blob><Name>a</Name><Properties><Content-Length>0</Content-Length><ResourceType>directory</ResourceType></"
+      "Properties></Blob>"
+      "<Blob><Name>b</Name><Properties><Content-Length>0</Content-Length></Properties><Metadata><hdi_isfolder>true</"
+      "hdi_isfolder></Metadata></Blob>"
+      "<Blob><Name Encoded=\"true\">c%01</Name><Properties><Content-Length>0</Content-Length></Properties></Blob>"
+      "</Blobs><NextMarker>more</NextMarker></EnumerationResults>",
+      "there");
+  ASSERT_EQ(page.objects.size(), 2U);
+  EXPECT_EQ(page.objects[0].name, "a/b & c");
+  EXPECT_EQ(page.objects[0].size_bytes, 12U);
+  EXPECT_EQ(page.objects[0].version, "\"0x8D\"");
+  EXPECT_EQ(page.objects[0].encoding, "gzip");
+  ASSERT_TRUE(page.objects[0].md5);
+  EXPECT_EQ((*page.objects[0].md5)[0], std::byte{0xb1});
+  EXPECT_EQ(page.objects[1].name, "c\x01");
+  EXPECT_FALSE(page.objects[1].md5);
+  EXPECT_EQ(page.next_marker, "more");
+}
+
+TEST(AzureListing, RefusesWhatIsNone) {
+  for (const char* text : {"", "<html></html>", "no xml", "<EnumerationResults></EnumerationResults>",
+                           "<EnumerationResults><Blobs><Blob><Name>a</Name></Blob></Blobs></EnumerationResults>",
+                           "<EnumerationResults><Blobs><Blob><Name>a</Name><Properties><Content-Length>-1</"
+                           "Content-Length></Properties></Blob>"
+                           "</Blobs></EnumerationResults>"}) {
+    EXPECT_THAT(message_of([&] { parse_azure_page(text, "there"); }), HasSubstr("cannot read the listing of there"))
+        << text;
+  }
+  EXPECT_EQ(azure_error_code("<Error><Code>AuthorizationFailure</Code><Message>x</Message></Error>"),
+            "AuthorizationFailure");
+  EXPECT_EQ(azure_error_code("<Error><Code>\x1b[31m</Code></Error>"), "");
+}
+
+TEST(IndexPage, FindsFilesAndFoldersOfThreeServers) {
+  // nginx, Apache with its sorting links, Python's http.server.
+  EXPECT_THAT(
+      links_of_index_page("<a href=\"../\">../</a><a href=\"a%20b/\">a b/</a> - <A HREF=\"x.bin\">x.bin</A> 12"),
+      ElementsAre("a b/", "x.bin"));
+  EXPECT_THAT(
+      links_of_index_page(
+          "<a href=\"?C=N;O=D\">Name</a><a href=\"/up/\">Parent Directory</a><a href='a&amp;b.gz'>a&amp;b.gz</a>"),
+      ElementsAre("a&b.gz"));
+  EXPECT_THAT(links_of_index_page("<a href=\"./y.txt\">y</a><a href=\"http://other/z\">z</a><a "
+                                  "href=\"mailto:a@b\">m</a><a href=\"#top\">t</a>"),
+              ElementsAre("y.txt"));
+  EXPECT_THAT(
+      links_of_index_page("<a href=\"%2e%2e/\">up</a><a href=\"%2e%2e%2fx\">up</a><a href=\"a/b\">deep</a><a href="),
+      ElementsAre());
+}
+
+TEST(Open, RefusesNamesOfNothing) {
+  const auto said = [](const std::string& name, const Credentials& credentials = {}) {
+    return message_of([&] { open_source(name, credentials); });
+  };
+  EXPECT_THAT(said(""), HasSubstr("is empty"));
+  EXPECT_THAT(said("ftp://host/x"), HasSubstr("ftp:// is not known"));
+  EXPECT_THAT(said("az://data/a*b/c", {.azure_account = "me"}), HasSubstr("a '*' may only be the last part"));
+  EXPECT_THAT(said("az://data", {.azure_account = "me", .azure_key = "abc"}), HasSubstr("is not base64"));
+  EXPECT_THAT(said("az://data", {.azure_connection_string = "nothing"}),
+              HasSubstr("neither an AccountName nor a BlobEndpoint"));
+  EXPECT_THAT(said("https://a.blob.core.windows.net/c?sv=1&sig=secret"), ::testing::Not(HasSubstr("secret")));
+}
+
+TEST(Open, NamesSourcesWithoutTheirSecrets) {
+  const std::string sas = "?sv=1&se=2030-01-01&sp=rl&sig=secret";
+  EXPECT_EQ(open_source("https://a.blob.core.windows.net/c/d/" + sas, {})->name(),
+            "https://a.blob.core.windows.net/c/d");
+  EXPECT_EQ(open_source("http://127.0.0.1:10000/me/c" + sas, {})->name(), "http://127.0.0.1:10000/me/c");
+  EXPECT_EQ(open_source("abfss://c@a.dfs.core.windows.net/d", {})->name(), "https://a.blob.core.windows.net/c/d");
+  EXPECT_EQ(open_source("az://c/d", {.azure_account = "a"})->name(), "https://a.blob.core.windows.net/c/d");
+  EXPECT_EQ(open_source("https://user:word@host/x?token=1", {})->name(), "https://host/x");
+  EXPECT_EQ(open_source("file:///a%20b/", {})->name(), "/a b");
+}
+
+}  // namespace
+}  // namespace gyre::store

@@ -1,0 +1,202 @@
+#include "gyre/store/sources/open.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/parse.h"
+#include "gyre/store/sources/azure_blob.h"
+#include "gyre/store/sources/http.h"
+#include "gyre/store/sources/local.h"
+#include "gyre/store/sources/text.h"
+
+namespace gyre::store {
+
+namespace {
+
+constexpr std::uint64_t kMostListBytes = 256 << 20;
+constexpr std::string_view kBlobHost = ".blob.core.";
+constexpr std::string_view kLakeHost = ".dfs.core.";
+/// Which everybody's Azurite has; not secret. Source: Azurite's documentation.
+constexpr const char* kEmulatorAccount = "devstoreaccount1";
+constexpr const char* kEmulatorKey =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+Error wrong(const std::string& source, const std::string& why) {
+  return {ErrorCode::kInvalidArgument, fmt::format("'{}': {}", shown_url(source), why)};
+}
+
+/// What the credentials say of the account, in one form.
+struct AzureAccount {
+  std::string name;
+  std::string endpoint;  ///< Empty: the public one of `name`.
+  std::string key;
+  std::string sas;
+};
+
+AzureAccount account_of(const Credentials& credentials) {
+  AzureAccount account{
+      .name = credentials.azure_account, .endpoint = {}, .key = credentials.azure_key, .sas = credentials.azure_sas};
+  if (credentials.azure_connection_string.empty()) return account;
+  std::map<std::string, std::string> fields;
+  for (const std::string& field : split(credentials.azure_connection_string, ';')) {
+    const std::size_t equals = field.find('=');
+    if (equals != std::string::npos) fields[field.substr(0, equals)] = field.substr(equals + 1);
+  }
+  if (fields["UseDevelopmentStorage"] == "true") {
+    return {.name = kEmulatorAccount,
+            .endpoint = fmt::format("http://127.0.0.1:10000/{}", kEmulatorAccount),
+            .key = kEmulatorKey,
+            .sas = {}};
+  }
+  if (fields["AccountName"].empty() && fields["BlobEndpoint"].empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "AZURE_STORAGE_CONNECTION_STRING has neither an AccountName nor a BlobEndpoint");
+  }
+  const std::string protocol =
+      fields["DefaultEndpointsProtocol"].empty() ? "https" : fields["DefaultEndpointsProtocol"];
+  const std::string suffix = fields["EndpointSuffix"].empty() ? "core.windows.net" : fields["EndpointSuffix"];
+  account.name = fields["AccountName"];
+  account.endpoint = fields["BlobEndpoint"].empty() ? fmt::format("{}://{}.blob.{}", protocol, account.name, suffix)
+                                                    : fields["BlobEndpoint"];
+  while (account.endpoint.ends_with('/')) account.endpoint.pop_back();
+  if (account.key.empty()) account.key = fields["AccountKey"];
+  if (account.sas.empty()) account.sas = fields["SharedAccessSignature"];
+  return account;
+}
+
+AzureIdentity identity_of(const AzureAccount& account, const std::string& place_account, const std::string& query,
+                          const Credentials& credentials) {
+  AzureIdentity identity;
+  if (!query.empty() || !account.sas.empty()) identity.sas = Sas::parse(query.empty() ? account.sas : query);
+  // The key of one account must not be tried on another one.
+  if (!account.key.empty() && account.name == place_account) {
+    identity.key = decode_base64(account.key);
+    if (!identity.key)
+      throw Error(ErrorCode::kInvalidArgument, "the key of the storage account is not base64; is it cut off?");
+  }
+  if (credentials.renewed_sas) {
+    identity.renew = [renewed = credentials.renewed_sas]() -> std::optional<Sas> { return Sas::parse(renewed()); };
+  }
+  return identity;
+}
+
+/// "/CONTAINER/PATH" behind an endpoint.
+AzurePlace place_of(const std::string& source, std::string endpoint, std::string account, std::string_view path) {
+  std::vector<std::string> parts;
+  for (const std::string& part : split(path, '/')) {
+    if (!part.empty()) parts.push_back(decode(part));
+  }
+  if (parts.empty()) throw wrong(source, "the name of a container is missing");
+  AzurePlace place{
+      .endpoint = std::move(endpoint), .account = std::move(account), .container = parts.front(), .path = {}};
+  for (std::size_t i = 1; i < parts.size(); ++i) place.path += (i > 1 ? "/" : "") + parts[i];
+  if (place.path.find('*') != std::string::npos) {
+    throw wrong(source, "a '*' may only be the last part of a path; --include-pattern selects files by their names");
+  }
+  return place;
+}
+
+std::unique_ptr<Source> open_az(const std::string& source, const UrlParts& url, const Credentials& credentials) {
+  const AzureAccount account = account_of(credentials);
+  const std::size_t at = url.authority.find('@');
+  if (at != std::string::npos) {
+    std::string host = url.authority.substr(at + 1);
+    if (const std::size_t lake = host.find(kLakeHost); lake != std::string::npos)
+      host.replace(lake, kLakeHost.size(), kBlobHost);
+    const std::string name = host.substr(0, host.find('.'));
+    AzurePlace place = place_of(source, "https://" + host, name, url.authority.substr(0, at) + url.path);
+    return open_azure_blob(std::move(place), identity_of(account, name, url.query, credentials));
+  }
+  if (account.name.empty() && account.endpoint.empty()) {
+    throw wrong(source,
+                "whose account is it? Set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING, or name it: "
+                "az://CONTAINER@ACCOUNT.blob.core.windows.net/PATH");
+  }
+  const std::string endpoint =
+      account.endpoint.empty() ? fmt::format("https://{}.blob.core.windows.net", account.name) : account.endpoint;
+  AzurePlace place = place_of(source, endpoint, account.name, url.authority + url.path);
+  return open_azure_blob(std::move(place), identity_of(account, account.name, url.query, credentials));
+}
+
+bool has_sas(const std::string& query) {
+  const auto parameters = parse_query(query);
+  const auto has = [&](std::string_view name) {
+    return std::ranges::any_of(parameters, [&](const auto& parameter) { return parameter.first == name; });
+  };
+  return has("sig") && has("sv");
+}
+
+/// An Azure container under a URL of HTTP, in host style or in an emulator's path style; nothing for other servers.
+std::unique_ptr<Source> open_azure_url(const std::string& source, const UrlParts& url, const Credentials& credentials) {
+  const AzureAccount account = account_of(credentials);
+  const std::string origin = url.scheme + "://" + url.authority;
+  if (const std::size_t dot = url.authority.find(kBlobHost); dot != std::string::npos) {
+    const std::string name = url.authority.substr(0, dot);
+    return open_azure_blob(place_of(source, origin, name, url.path),
+                           identity_of(account, name, url.query, credentials));
+  }
+  const std::string whole = origin + url.path;
+  const bool configured = !account.endpoint.empty() && whole.starts_with(account.endpoint + "/");
+  if (!configured && !has_sas(url.query)) return nullptr;
+  std::string endpoint = account.endpoint;
+  std::string name = account.name;
+  if (!configured) {
+    const std::size_t end = std::min(url.path.find('/', 1), url.path.size());
+    name = decode(url.path.substr(std::min<std::size_t>(1, url.path.size()), end - std::min<std::size_t>(1, end)));
+    endpoint = origin + url.path.substr(0, end);
+  }
+  const std::string path = whole.substr(endpoint.size());
+  return open_azure_blob(place_of(source, endpoint, name, path), identity_of(account, name, url.query, credentials));
+}
+
+std::unique_ptr<Source> open_list(const std::string& path) {
+  const Bytes bytes = read_file(path, kMostListBytes);
+  std::vector<std::string> urls;
+  for (std::string line : split(as_text(bytes), '\n')) {
+    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) line.pop_back();
+    if (!line.empty() && line.front() != '#') urls.push_back(std::move(line));
+  }
+  if (urls.empty()) throw Error(ErrorCode::kInvalidArgument, path + " lists no URLs");
+  return open_http_files("the list " + path, urls);
+}
+
+}  // namespace
+
+Credentials credentials_from(const std::vector<std::string>& environment) {
+  Credentials credentials;
+  const std::map<std::string_view, std::string*> wanted = {
+      {"AZURE_STORAGE_CONNECTION_STRING", &credentials.azure_connection_string},
+      {"AZURE_STORAGE_ACCOUNT", &credentials.azure_account},
+      {"AZURE_STORAGE_KEY", &credentials.azure_key},
+      {"AZURE_STORAGE_SAS_TOKEN", &credentials.azure_sas}};
+  for (const std::string& entry : environment) {
+    const std::size_t equals = entry.find('=');
+    const auto found = wanted.find(std::string_view(entry).substr(0, equals));
+    if (equals != std::string::npos && found != wanted.end()) *found->second = entry.substr(equals + 1);
+  }
+  return credentials;
+}
+
+std::unique_ptr<Source> open_source(const std::string& name, const Credentials& credentials) {
+  if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "the name of a source is empty");
+  if (name.front() == '@') return open_list(name.substr(1));
+  const auto url = split_url(name);
+  if (!url) return open_local_source(name);
+  if (url->scheme == "file") return open_local_source(decode(url->path));
+  if (url->authority.empty()) throw wrong(name, "it names no server and no container");
+  if (url->scheme == "az" || url->scheme == "abfs" || url->scheme == "abfss" || url->scheme == "wasbs") {
+    return open_az(name, *url, credentials);
+  }
+  if (url->scheme != "http" && url->scheme != "https") {
+    throw wrong(name, fmt::format("{}:// is not known; az://, https://, http://, file:// and paths are", url->scheme));
+  }
+  if (auto azure = open_azure_url(name, *url, credentials)) return azure;
+  return open_http_source(name);
+}
+
+}  // namespace gyre::store

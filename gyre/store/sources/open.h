@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/store/sources/source.h"
+
+namespace gyre::store {
+
+/// What lets us into sources, as other tools' users already keep it.
+struct Credentials {
+  /// AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN.
+  std::string azure_connection_string{};
+  std::string azure_account{};
+  std::string azure_key{};
+  std::string azure_sas{};
+  /// Where a renewed SAS can be had when the server refuses an expired one; may be empty.
+  std::function<std::string()> renewed_sas{};
+};
+
+/// Of an environment as NAME=VALUE.
+Credentials credentials_from(const std::vector<std::string>& environment);
+
+/// A source by its name:
+///
+/// * `https://ACCOUNT.blob.core.windows.net/CONTAINER[/PATH][?SAS]`, as AzCopy takes it; that of an emulator,
+///   `http://127.0.0.1:10000/ACCOUNT/CONTAINER…`, where the connection string names it or a SAS follows;
+/// * `az://CONTAINER[/PATH]`, as fsspec takes it, with the account of the credentials;
+///   `az://CONTAINER@ACCOUNT.blob.core.windows.net/PATH`;
+/// * `http://…`, `https://…`: a file, or an index page where it ends with '/';
+/// * `@FILE`: a file of such URLs, one per line;
+/// * a path, or `file://PATH`.
+///
+/// Error(kInvalidArgument) says what is wrong with a name; kNotFound for an `@FILE` that is not there. Nothing is read
+/// from the source yet.
+std::unique_ptr<Source> open_source(const std::string& name, const Credentials& credentials);
+
+}  // namespace gyre::store

@@ -1,0 +1,116 @@
+#include "gyre/store/sources/text.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace gyre::store {
+
+namespace {
+
+bool is_unreserved(char letter) {
+  return (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') || (letter >= '0' && letter <= '9') ||
+         letter == '-' || letter == '.' || letter == '_' || letter == '~';
+}
+
+std::string encode(std::string_view text, bool slashes_too) {
+  std::string encoded;
+  for (const char letter : text) {
+    if (is_unreserved(letter) || (letter == '/' && !slashes_too)) {
+      encoded += letter;
+    } else {
+      encoded += fmt::format("%{:02X}", static_cast<unsigned char>(letter));
+    }
+  }
+  return encoded;
+}
+
+int digit(char letter) {
+  if (letter >= '0' && letter <= '9') return letter - '0';
+  if (letter >= 'a' && letter <= 'f') return letter - 'a' + 10;
+  if (letter >= 'A' && letter <= 'F') return letter - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::optional<UrlParts> split_url(std::string_view text) {
+  const std::size_t colon = text.find("://");
+  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  UrlParts parts;
+  for (const char letter : text.substr(0, colon)) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0 && letter != '+') return std::nullopt;
+    parts.scheme += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  text.remove_prefix(colon + 3);
+  text = text.substr(0, text.find('#'));
+  const std::size_t question = text.find('?');
+  if (question != std::string_view::npos) parts.query = text.substr(question + 1);
+  text = text.substr(0, question);
+  const std::size_t slash = std::min(text.find('/'), text.size());
+  parts.authority = text.substr(0, slash);
+  parts.path = text.substr(slash);
+  return parts;
+}
+
+std::string shown_url(std::string_view url) {
+  const auto parts = split_url(url);
+  if (!parts) return std::string(url.substr(0, url.find_first_of("?#")));
+  const std::size_t at = parts->authority.rfind('@');
+  return parts->scheme + "://" + parts->authority.substr(at == std::string::npos ? 0 : at + 1) + parts->path;
+}
+
+std::string encode_path(std::string_view path) { return encode(path, false); }
+
+std::string encode_component(std::string_view text) { return encode(text, true); }
+
+std::string decode(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
+      decoded += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
+
+std::vector<std::pair<std::string, std::string>> parse_query(std::string_view query) {
+  std::vector<std::pair<std::string, std::string>> parameters;
+  while (!query.empty()) {
+    const std::string_view one = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(one.size() + 1, query.size()));
+    if (one.empty()) continue;
+    const std::size_t equals = std::min(one.find('='), one.size());
+    parameters.emplace_back(decode(one.substr(0, equals)), decode(one.substr(std::min(equals + 1, one.size()))));
+  }
+  return parameters;
+}
+
+std::optional<Bytes> decode_base64(std::string_view text) {
+  if (text.empty() || text.size() % 4 != 0) return std::nullopt;
+  std::vector<unsigned char> room(text.size() / 4 * 3);
+  const int count = ::EVP_DecodeBlock(room.data(), reinterpret_cast<const unsigned char*>(text.data()),
+                                      static_cast<int>(text.size()));
+  if (count < 0) return std::nullopt;
+  const auto padding = static_cast<std::size_t>(std::ranges::count(text.substr(text.size() - 2), '='));
+  Bytes bytes(static_cast<std::size_t>(count) - padding);
+  std::transform(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(bytes.size()), bytes.begin(),
+                 [](unsigned char one) { return std::byte{one}; });
+  return bytes;
+}
+
+std::string encode_base64(std::span<const std::byte> bytes) {
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // EVP_EncodeBlock ends it with a zero byte.
+  const int count =
+      ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                        reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  text.resize(static_cast<std::size_t>(count));
+  return text;
+}
+
+}  // namespace gyre::store

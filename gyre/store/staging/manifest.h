@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gyre/data/formats/inflate.h"
+#include "gyre/store/sources/source.h"
+
+namespace gyre::store {
+
+/// Which objects are decompressed on their way to the disk.
+enum class Inflation {
+  kNone,        ///< All stay as they are stored.
+  kByEncoding,  ///< Those with a Content-Encoding of gzip or deflate.
+  kBySuffix,    ///< Those, and those whose names end with .gz, .gzip or .zz.
+};
+
+/// One object and the file that it becomes.
+struct ManifestEntry {
+  std::size_t source = 0;  ///< Its number.
+  Object object{};
+  std::string target{};  ///< Below the folder, parts divided by '/'. Of an object that is decompressed without its .gz.
+  data::Compression compression = data::Compression::kNone;  ///< What is taken off; kNone: nothing.
+};
+
+/// The objects of one or several sources, as they were listed: what is staged. Sorted by target.
+struct Manifest {
+  std::vector<std::string> sources;
+  std::vector<ManifestEntry> entries;
+
+  std::uint64_t stored_bytes() const;
+  /// Of everything in it, 64 digits: two manifests with one digest are alike.
+  std::string digest() const;
+};
+
+/// A source's objects, and the folder (below the one that is staged to) that they go to; empty for none.
+struct Listing {
+  std::string source;
+  std::string folder{};
+  std::vector<Object> objects;
+};
+
+/// Error(kInvalidArgument): see check_object_name(); two objects that become one file, or a file that stands where
+/// another's folder must; a Content-Encoding that cannot be taken off.
+Manifest make_manifest(std::vector<Listing> listings, Inflation inflation);
+
+}  // namespace gyre::store

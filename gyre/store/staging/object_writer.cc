@@ -1,0 +1,138 @@
+#include "gyre/store/staging/object_writer.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "gyre/base/checksum.h"
+#include "gyre/base/error.h"
+#include "gyre/data/readable_file.h"
+#include "gyre/store/staging/inflation.h"
+#include "gyre/store/staging/md5.h"
+
+namespace gyre::store {
+
+namespace {
+
+using data::Compression;
+
+constexpr std::size_t kPieceBytes = 4 << 20;
+/// Decompressed in memory; what is larger goes through the disk.
+constexpr std::uint64_t kMostInMemory = std::uint64_t{256} << 20;
+
+struct FileSums {
+  Md5 md5;
+  std::uint32_t crc32c = 0;
+};
+
+FileSums sums_of(const std::filesystem::path& path) {
+  const auto file = data::open_local_file(path.string());
+  Bytes piece(kPieceBytes);
+  Md5Sum md5;
+  FileSums sums{};
+  for (std::uint64_t done = 0; done < file->size_bytes();) {
+    const auto into = std::span(piece).first(std::min<std::uint64_t>(piece.size(), file->size_bytes() - done));
+    file->read_at(done, into);
+    md5.add(into);
+    sums.crc32c = crc32c(into, sums.crc32c);
+    done += into.size();
+  }
+  sums.md5 = md5.result();
+  return sums;
+}
+
+std::string hex_of(const Md5& md5) {
+  std::string text;
+  for (const std::byte one : md5) text += fmt::format("{:02x}", std::to_integer<unsigned>(one));
+  return text;
+}
+
+}  // namespace
+
+std::string ObjectWriter::describe(const ManifestEntry& entry) const {
+  return fmt::format("{} of {}", entry.object.name, manifest_.sources[entry.source]);
+}
+
+void ObjectWriter::check_md5(const ManifestEntry& entry, const Md5& found) {
+  if (found == *entry.object.md5) {
+    ++counts_.md5;
+    return;
+  }
+  throw Error(ErrorCode::kCorruptData, fmt::format("{} is damaged: its MD5 is {}, and the source has {}",
+                                                   describe(entry), hex_of(found), hex_of(*entry.object.md5)));
+}
+
+std::optional<std::span<const std::byte>> ObjectWriter::inflate(const ManifestEntry& entry,
+                                                                std::span<const std::byte> stored) {
+  try {
+    return inflater_.inflate(entry.compression, stored, kMostInMemory, describe(entry), buffer_);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kResourceExhausted) throw;
+    return std::nullopt;
+  }
+}
+
+void ObjectWriter::write_whole(const ManifestEntry& entry, std::span<const std::byte> stored) {
+  if (entry.object.md5) {
+    Md5Sum md5;
+    md5.add(stored);
+    check_md5(entry, md5.result());
+  }
+  std::span<const std::byte> contents = stored;
+  if (entry.compression != Compression::kNone) {
+    const auto inflated = inflate(entry, stored);
+    if (!inflated) {
+      keep_piece(entry, {}, stored);
+      inflate_part(entry);
+      return;
+    }
+    contents = *inflated;
+    ++counts_.gzip;
+  }
+  const auto part = folder_.written_part(StageLog::key_of(manifest_, entry));
+  {
+    const UniqueFd fd = open_for_writing(part, true);
+    write_at(fd.get(), contents, 0, part);
+  }
+  publish(entry, part, crc32c(contents));
+}
+
+void ObjectWriter::keep_piece(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored) {
+  const std::uint64_t key = StageLog::key_of(manifest_, entry);
+  const auto path = folder_.stored_part(key);
+  const UniqueFd fd = open_for_writing(path, false);
+  write_at(fd.get(), stored, piece.offset_bytes, path);
+  log_.add_part(key, piece.number, crc32c(stored));
+}
+
+void ObjectWriter::assemble(const ManifestEntry& entry) {
+  const auto part = folder_.stored_part(StageLog::key_of(manifest_, entry));
+  if (entry.compression != Compression::kNone) {
+    if (entry.object.md5) check_md5(entry, sums_of(part).md5);
+    inflate_part(entry);
+    return;
+  }
+  const FileSums sums = sums_of(part);
+  if (entry.object.md5) check_md5(entry, sums.md5);
+  publish(entry, part, sums.crc32c);
+}
+
+void ObjectWriter::inflate_part(const ManifestEntry& entry) {
+  const std::uint64_t key = StageLog::key_of(manifest_, entry);
+  const auto stored = folder_.stored_part(key);
+  const auto written = folder_.written_part(key);
+  const WrittenFile file = inflate_file(stored, entry.compression, written, describe(entry));
+  ++counts_.gzip;
+  publish(entry, written, file.crc32c);
+  std::error_code ignored;
+  std::filesystem::remove(stored, ignored);
+}
+
+void ObjectWriter::publish(const ManifestEntry& entry, const std::filesystem::path& part, std::uint32_t crc32c) {
+  const StageLog::Done done = folder_.publish(part, entry.target, crc32c);
+  log_.add_done(StageLog::key_of(manifest_, entry), done);
+  counts_.bytes += done.bytes;
+}
+
+}  // namespace gyre::store

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "gyre/data/formats/inflate.h"
+#include "gyre/data/scratch_buffer.h"
+#include "gyre/store/staging/manifest.h"
+#include "gyre/store/staging/stage_folder.h"
+#include "gyre/store/staging/stage_log.h"
+#include "gyre/store/staging/staging_state.h"
+
+namespace gyre::store {
+
+/// What was checked and written; shared by all writers.
+struct WrittenCounts {
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> md5{0};
+  std::atomic<std::uint64_t> gzip{0};
+};
+
+/// Turns what arrived of objects into their files: checks, decompresses, writes, writes down. Not thread-safe: one per
+/// thread.
+class ObjectWriter {
+ public:
+  ObjectWriter(const Manifest& manifest, const StageFolder& folder, StageLog& log, WrittenCounts& counts)
+      : manifest_(manifest), folder_(folder), log_(log), counts_(counts) {}
+
+  /// An object of one piece becomes its file. Error(kCorruptData) where it is not what the source has.
+  void write_whole(const ManifestEntry& entry, std::span<const std::byte> stored);
+
+  /// Keeps a piece of a large object.
+  void keep_piece(const ManifestEntry& entry, const Piece& piece, std::span<const std::byte> stored);
+  /// All pieces of a large object are there: it becomes its file. Error as write_whole().
+  void assemble(const ManifestEntry& entry);
+
+ private:
+  void check_md5(const ManifestEntry& entry, const Md5& found);
+  /// Decompressed, in memory; nothing where it is too large for that.
+  std::optional<std::span<const std::byte>> inflate(const ManifestEntry& entry, std::span<const std::byte> stored);
+  void inflate_part(const ManifestEntry& entry);
+  void publish(const ManifestEntry& entry, const std::filesystem::path& part, std::uint32_t crc32c);
+  std::string describe(const ManifestEntry& entry) const;
+
+  const Manifest& manifest_;
+  const StageFolder& folder_;
+  StageLog& log_;
+  WrittenCounts& counts_;
+  data::Inflater inflater_;
+  data::ScratchBuffer buffer_;
+};
+
+}  // namespace gyre::store

@@ -1,0 +1,60 @@
+#include "gyre/store/staging/receipt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "gyre/base/bytes.h"
+
+namespace gyre::store {
+
+namespace {
+
+std::string count(std::uint64_t number, const char* noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string Receipt::json() const {
+  nlohmann::ordered_json failures = nlohmann::ordered_json::array();
+  for (const auto& [file, reason] : failed) failures.push_back({{"file", file}, {"reason", reason}});
+  const nlohmann::ordered_json receipt = {{"complete", complete()},
+                                          {"sources", sources},
+                                          {"folder", folder},
+                                          {"manifest_sha256", manifest},
+                                          {"files", files},
+                                          {"files_fetched", files_fetched},
+                                          {"files_present", files_present},
+                                          {"files_kept", files_kept},
+                                          {"stored_bytes", stored_bytes},
+                                          {"written_bytes", written_bytes},
+                                          {"read_bytes", read_bytes},
+                                          {"reused_bytes", reused_bytes},
+                                          {"checked_md5", checked_md5},
+                                          {"checked_gzip", checked_gzip},
+                                          {"setbacks", setbacks},
+                                          {"seconds", seconds},
+                                          {"failed", failures}};
+  // Names are the sources', in whatever encoding.
+  return receipt.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string Receipt::text() const {
+  const std::uint64_t sound = files_fetched + files_present;
+  std::string said = fmt::format("{} of {} in {}: {} fetched, {} already there", sound, count(files, "file"), folder,
+                                 files_fetched, files_present);
+  if (files_kept > 0) said += fmt::format(", {} kept as they were and not checked", files_kept);
+  if (!failed.empty()) said += fmt::format(", {} failed", failed.size());
+  said +=
+      fmt::format("\n{} read from {} of {} stored, {} written, {:.1f} s ({}/s)", format_bytes(read_bytes),
+                  count(sources.size(), "source"), format_bytes(stored_bytes), format_bytes(written_bytes), seconds,
+                  format_bytes(static_cast<std::uint64_t>(static_cast<double>(read_bytes) / std::max(seconds, 1e-3))));
+  said += fmt::format("\nchecked: the length of {}, the MD5 of {}, gzip's checksums of {}", count(sound, "file"),
+                      checked_md5, checked_gzip);
+  if (setbacks > 0) said += fmt::format("; {} tried again", count(setbacks, "request"));
+  return said + "\n";
+}
+
+}  // namespace gyre::store

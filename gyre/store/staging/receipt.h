@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gyre::store {
+
+/// The proof of what was staged.
+struct Receipt {
+  std::vector<std::string> sources;
+  std::string folder;
+  std::string manifest;  ///< The manifest's digest.
+
+  std::uint64_t files = 0;          ///< In the manifest: each of them is counted in one of the next four.
+  std::uint64_t files_fetched = 0;  ///< Now.
+  std::uint64_t files_present = 0;  ///< Of an earlier staging, and unchanged.
+  std::uint64_t files_kept = 0;     ///< Were there, not ours: left as they are (--overwrite false), not checked.
+  std::uint64_t stored_bytes = 0;   ///< Of the manifest, as the sources store it.
+  std::uint64_t written_bytes = 0;  ///< Of the files that were fetched or present.
+  std::uint64_t read_bytes = 0;     ///< From the sources, now, those included that were read in vain.
+  std::uint64_t reused_bytes = 0;   ///< Of objects that an earlier staging had begun.
+  std::uint64_t checked_md5 = 0;    ///< Files whose MD5 the source had, and which agreed.
+  std::uint64_t checked_gzip = 0;   ///< Files that were decompressed, each part with its checksum.
+  std::uint64_t setbacks = 0;       ///< Requests that failed and were tried again.
+  double seconds = 0;
+
+  std::vector<std::pair<std::string, std::string>> failed{};  ///< Files, and why.
+
+  bool complete() const { return failed.empty(); }
+  std::string json() const;
+  /// For people, several lines.
+  std::string text() const;
+};
+
+}  // namespace gyre::store

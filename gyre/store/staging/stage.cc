@@ -1,0 +1,383 @@
+#include "gyre/store/staging/stage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+#include "gyre/base/check.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/thread.h"
+#include "gyre/base/thread_annotations.h"
+#include "gyre/store/sources/backoff.h"
+#include "gyre/store/staging/object_writer.h"
+#include "gyre/store/staging/stage_folder.h"
+#include "gyre/store/staging/stage_log.h"
+#include "gyre/store/staging/staging_state.h"
+#include "gyre/store/staging/transfer_limit.h"
+
+namespace gyre::store {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kTick{100};
+constexpr std::chrono::seconds kBetweenSyncs{10};
+
+/// What concerns one object, and not the source or the disk as a whole.
+bool concerns_object(ErrorCode code) {
+  return code == ErrorCode::kNotFound || code == ErrorCode::kCorruptData || code == ErrorCode::kInvalidArgument ||
+         code == ErrorCode::kProtocol || code == ErrorCode::kUnsupported || code == ErrorCode::kIo;
+}
+
+/// Threads that end together: the first failure of one stops all.
+class Crew {
+ public:
+  Crew() = default;
+  ~Crew() {
+    stop_.request_stop();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  std::stop_token stop() const { return stop_.get_token(); }
+  void request_stop() { stop_.request_stop(); }
+
+  void start(std::string_view purpose, std::function<void()> body) GYRE_EXCLUDES(mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      ++running_;
+    }
+    threads_.push_back(start_thread(purpose, [this, body = std::move(body)] {
+      std::exception_ptr failure;
+      try {
+        body();
+      } catch (...) {
+        failure = std::current_exception();
+        stop_.request_stop();
+      }
+      const MutexLock lock(mutex_);
+      if (failure && !failure_) failure_ = failure;
+      --running_;
+      ended_.notify_all();
+    }));
+  }
+
+  /// Whether all have ended, after at most `longest`.
+  bool wait(std::chrono::milliseconds longest) GYRE_EXCLUDES(mutex_) {
+    const auto until = SteadyClock::now() + longest;
+    const MutexLock lock(mutex_);
+    while (running_ > 0 && SteadyClock::now() < until) ended_.wait_until(mutex_, until);
+    return running_ == 0;
+  }
+
+  /// The first failure.
+  std::exception_ptr failure() GYRE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return failure_;
+  }
+
+ private:
+  std::stop_source stop_;
+  Mutex mutex_;
+  ConditionVariable ended_;
+  int running_ GYRE_GUARDED_BY(mutex_) = 0;
+  std::exception_ptr failure_ GYRE_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+class Staging {
+ public:
+  Staging(const Manifest& manifest, const std::vector<std::unique_ptr<Source>>& sources, const StageOptions& options)
+      : manifest_(manifest),
+        sources_(sources),
+        options_(options),
+        folder_(options.folder),
+        log_(folder_.own()),
+        state_(manifest.entries.size(), options.memory_bytes),
+        limit_(options.connections),
+        rate_(options.bytes_per_second) {}
+
+  Receipt run();
+
+ private:
+  /// Decides of every entry what is still to be read.
+  void plan();
+  void plan_entry(std::size_t number, std::uint64_t& missing_bytes);
+  std::vector<Piece> missing_pieces(std::size_t number, const std::optional<StageLog::Record>& record);
+  void check_space(std::uint64_t missing_bytes) const;
+
+  void read_pieces(const std::stop_token& stop);
+  /// The bytes of a piece; nothing where the object has failed.
+  std::optional<Bytes> read(const Piece& piece, ObjectReader& reader, const std::stop_token& stop);
+  ReadOutcome read_some(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into,
+                        ObjectReader& reader, const std::stop_token& stop);
+
+  void work(const std::stop_token& stop);
+  void handle(const Arrived& arrived, ObjectWriter& writer);
+  /// Runs `write` for an object; where it turns out damaged, it is read again, once.
+  void attempt(std::size_t number, const std::function<void()>& write);
+
+  void watch(Crew& crew);
+  StageProgress progress() const;
+  Receipt receipt(SteadyClock::duration took) const;
+
+  const Manifest& manifest_;
+  const std::vector<std::unique_ptr<Source>>& sources_;
+  const StageOptions& options_;
+  StageFolder folder_;
+  StageLog log_;
+  StagingState state_;
+  TransferLimit limit_;
+  RateLimit rate_;
+  WrittenCounts counts_;
+  std::atomic<std::uint64_t> read_bytes_{0};
+  std::atomic<std::uint64_t> setbacks_{0};
+  // Set by plan().
+  std::uint64_t present_files_ = 0;
+  std::uint64_t present_bytes_ = 0;  ///< Of their objects, as they are stored.
+  std::uint64_t present_written_bytes_ = 0;
+  std::uint64_t kept_files_ = 0;
+  std::uint64_t reused_bytes_ = 0;
+  bool stopped_ = false;
+};
+
+std::vector<Piece> Staging::missing_pieces(std::size_t number, const std::optional<StageLog::Record>& record) {
+  const ManifestEntry& entry = manifest_.entries[number];
+  std::vector<Piece> pieces = pieces_of(number, entry.object.size_bytes);
+  if (!record || pieces.size() == 1) return pieces;
+  const fs::path part = folder_.stored_part(StageLog::key_of(manifest_, entry));
+  std::error_code failure;
+  const std::uintmax_t part_bytes = fs::file_size(part, failure);
+  if (failure) return pieces;
+  std::erase_if(pieces, [&](const Piece& piece) {
+    const auto found = record->parts.find(piece.number);
+    if (found == record->parts.end() || piece.offset_bytes + piece.size_bytes > part_bytes) return false;
+    const bool sound =
+        found->second.trusted || crc32c_of_file(part, piece.offset_bytes, piece.size_bytes) == found->second.crc32c;
+    if (sound) reused_bytes_ += piece.size_bytes;
+    return sound;
+  });
+  return pieces;
+}
+
+void Staging::plan_entry(std::size_t number, std::uint64_t& missing_bytes) {
+  const ManifestEntry& entry = manifest_.entries[number];
+  const auto record = log_.find(manifest_, entry);
+  if (record && record->done && folder_.holds(*record->done, entry.target)) {
+    ++present_files_;
+    present_bytes_ += entry.object.size_bytes;
+    present_written_bytes_ += record->done->bytes;
+    return;
+  }
+  std::error_code failure;
+  const fs::file_status status = fs::symlink_status(folder_.target(entry.target), failure);
+  if (fs::is_directory(status)) {
+    state_.failed(number, fmt::format("cannot write {}: it is a folder", folder_.target(entry.target).string()));
+    return;
+  }
+  if (!options_.overwrite && fs::exists(status)) {
+    ++kept_files_;
+    present_bytes_ += entry.object.size_bytes;
+    return;
+  }
+  std::vector<Piece> missing = missing_pieces(number, record);
+  if (missing.empty()) {
+    attempt(number, [&] { ObjectWriter(manifest_, folder_, log_, counts_).assemble(entry); });
+    return;
+  }
+  for (const Piece& piece : missing) missing_bytes += piece.size_bytes;
+  state_.add(number, std::move(missing));
+}
+
+void Staging::check_space(std::uint64_t missing_bytes) const {
+  const std::uint64_t free_bytes = folder_.free_bytes();
+  if (missing_bytes <= free_bytes) return;
+  throw Error(ErrorCode::kResourceExhausted,
+              fmt::format("{} more must be written to {}, and {} are free there", format_bytes(missing_bytes),
+                          folder_.path().string(), format_bytes(free_bytes)));
+}
+
+void Staging::plan() {
+  std::uint64_t missing_bytes = 0;
+  for (std::size_t i = 0; i < manifest_.entries.size(); ++i) plan_entry(i, missing_bytes);
+  check_space(missing_bytes);
+  state_.seal();
+}
+
+ReadOutcome Staging::read_some(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into,
+                               ObjectReader& reader, const std::stop_token& stop) {
+  if (!limit_.begin(stop)) throw Error(ErrorCode::kAborted, "staging was stopped");
+  struct End {
+    TransferLimit& limit;
+    ~End() { limit.end(); }
+  } const end{limit_};
+  return reader.read(object, offset_bytes, into);
+}
+
+std::optional<Bytes> Staging::read(const Piece& piece, ObjectReader& reader, const std::stop_token& stop) {
+  const ManifestEntry& entry = manifest_.entries[piece.entry];
+  Bytes bytes(piece.size_bytes);
+  Backoff backoff(options_.patience);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    if (state_.has_failed(piece.entry)) return std::nullopt;
+    ReadOutcome outcome;
+    try {
+      outcome = read_some(entry.object, piece.offset_bytes + done, std::span(bytes).subspan(done), reader, stop);
+    } catch (const Error& error) {
+      if (!concerns_object(error.code())) throw;
+      state_.failed(piece.entry, error.what());
+      return std::nullopt;
+    }
+    done += outcome.bytes;
+    read_bytes_ += outcome.bytes;
+    if (outcome.bytes > 0) backoff.progress();
+    if (!outcome.setback) {
+      limit_.succeeded();
+      continue;
+    }
+    ++setbacks_;
+    if (outcome.setback->overloaded) limit_.overloaded();
+    if (!backoff.wait(*outcome.setback, stop) && !stop.stop_requested()) {
+      throw Error(ErrorCode::kIo, fmt::format("nothing of {} has arrived from {} for {} s: {}", entry.object.name,
+                                              manifest_.sources[entry.source], options_.patience.count() / 1'000,
+                                              outcome.setback->reason));
+    }
+  }
+  return bytes;
+}
+
+void Staging::read_pieces(const std::stop_token& stop) {
+  const ReadLimits limits{.stop = stop, .rate = &rate_};
+  std::vector<std::unique_ptr<ObjectReader>> readers(sources_.size());
+  while (const auto piece = state_.next_piece(stop)) {
+    const std::size_t source = manifest_.entries[piece->entry].source;
+    if (!readers[source]) readers[source] = sources_[source]->reader(limits);
+    auto bytes = read(*piece, *readers[source], stop);
+    if (bytes) {
+      state_.arrived({.piece = *piece, .bytes = std::move(*bytes)});
+    } else {
+      state_.dropped(*piece);
+    }
+  }
+}
+
+void Staging::attempt(std::size_t number, const std::function<void()>& write) {
+  try {
+    write();
+    state_.complete(number);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorruptData) throw;
+    if (!state_.again(number, manifest_.entries[number].object.size_bytes)) state_.failed(number, error.what());
+  }
+}
+
+void Staging::handle(const Arrived& arrived, ObjectWriter& writer) {
+  const std::size_t number = arrived.piece.entry;
+  const ManifestEntry& entry = manifest_.entries[number];
+  if (state_.has_failed(number)) return;
+  if (arrived.piece.size_bytes == entry.object.size_bytes) {
+    attempt(number, [&] { writer.write_whole(entry, arrived.bytes); });
+    return;
+  }
+  writer.keep_piece(entry, arrived.piece, arrived.bytes);
+  if (state_.finished(arrived.piece)) attempt(number, [&] { writer.assemble(entry); });
+}
+
+void Staging::work(const std::stop_token& stop) {
+  ObjectWriter writer(manifest_, folder_, log_, counts_);
+  while (const auto arrived = state_.next_arrived(stop)) {
+    handle(*arrived, writer);
+    state_.dropped(arrived->piece);
+  }
+}
+
+StageProgress Staging::progress() const {
+  const std::uint64_t read = read_bytes_;
+  const std::uint64_t total = manifest_.stored_bytes();
+  return {.done_bytes = std::min(total, present_bytes_ + reused_bytes_ + read),
+          .total_bytes = total,
+          .done_files = present_files_ + kept_files_ + state_.completed(),
+          .total_files = manifest_.entries.size(),
+          .read_bytes = read,
+          .setbacks = setbacks_,
+          .connections = limit_.limit()};
+}
+
+void Staging::watch(Crew& crew) {
+  auto synced = SteadyClock::now();
+  while (!crew.wait(kTick)) {
+    if (options_.tick && !options_.tick(progress())) {
+      stopped_ = true;
+      crew.request_stop();
+    }
+    if (SteadyClock::now() - synced < kBetweenSyncs || crew.stop().stop_requested()) continue;
+    folder_.sync();
+    log_.add_sync();
+    synced = SteadyClock::now();
+  }
+}
+
+Receipt Staging::receipt(SteadyClock::duration took) const {
+  Receipt receipt{.sources = manifest_.sources, .folder = folder_.path().string(), .manifest = manifest_.digest()};
+  receipt.files = manifest_.entries.size();
+  receipt.files_fetched = state_.completed();
+  receipt.files_present = present_files_;
+  receipt.files_kept = kept_files_;
+  receipt.stored_bytes = manifest_.stored_bytes();
+  receipt.written_bytes = present_written_bytes_ + counts_.bytes;
+  receipt.read_bytes = read_bytes_;
+  receipt.reused_bytes = reused_bytes_;
+  receipt.checked_md5 = counts_.md5;
+  receipt.checked_gzip = counts_.gzip;
+  receipt.setbacks = setbacks_;
+  receipt.seconds = std::chrono::duration<double>(took).count();
+  for (const auto& [number, reason] : state_.failures())
+    receipt.failed.emplace_back(manifest_.entries[number].target, reason);
+  std::ranges::sort(receipt.failed);
+  GYRE_CHECK(receipt.files_fetched + receipt.files_present + receipt.files_kept + receipt.failed.size() ==
+             receipt.files);
+  return receipt;
+}
+
+Receipt Staging::run() {
+  const auto began = SteadyClock::now();
+  plan();
+  std::exception_ptr failure;
+  {
+    Crew crew;
+    for (int i = 0; i < options_.workers; ++i) crew.start("staging", [this, stop = crew.stop()] { work(stop); });
+    for (int i = 0; i < options_.connections; ++i)
+      crew.start("staging", [this, stop = crew.stop()] { read_pieces(stop); });
+    watch(crew);
+    failure = crew.failure();
+  }
+  folder_.sync();
+  log_.add_sync();
+  if (stopped_)
+    throw Error(ErrorCode::kAborted, "stopped; what has arrived stays, and the same command goes on from there");
+  if (failure) std::rethrow_exception(failure);
+  Receipt proof = receipt(SteadyClock::now() - began);
+  if (proof.complete()) folder_.remove_parts();
+  write_file_atomically(folder_.own() / "receipt.json", as_bytes(proof.json()));
+  return proof;
+}
+
+}  // namespace
+
+Receipt stage(const Manifest& manifest, const std::vector<std::unique_ptr<Source>>& sources,
+              const StageOptions& options) {
+  return Staging(manifest, sources, options).run();
+}
+
+}  // namespace gyre::store

@@ -1,0 +1,298 @@
+// Staging from sources that fail at random, against what they hold.
+
+#include "gyre/store/staging/stage.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/random.h"
+#include "gyre/data/formats/inflate.h"
+#include "gyre/store/staging/patterns.h"
+#include "gyre/store/staging/shards.h"
+#include "gyre/store/staging/stage_log.h"
+
+namespace gyre::store {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+struct TemporaryFolder {
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "gyre-stage-XXXXXX").string();
+    path = ::mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { fs::remove_all(path); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  fs::path path;
+};
+
+Bytes random_bytes(Random& random, std::uint64_t count) {
+  Bytes bytes(count);
+  for (std::byte& one : bytes) one = static_cast<std::byte>(random.next_u32());
+  return bytes;
+}
+
+/// A source in memory whose readings fail as a seed says.
+class FaultySource : public Source {
+ public:
+  FaultySource(std::map<std::string, Bytes> objects, std::uint64_t seed)
+      : objects_(std::move(objects)), random_(seed) {}
+
+  const std::string& name() const override { return name_; }
+  std::vector<Object> list(const ReadLimits&, std::chrono::milliseconds) override {
+    std::vector<Object> objects;
+    for (const auto& [name, bytes] : objects_)
+      objects.push_back({.name = name, .size_bytes = bytes.size(), .version = "1"});
+    return objects;
+  }
+  std::unique_ptr<ObjectReader> reader(const ReadLimits&) const override { return std::make_unique<Reader>(*this); }
+
+  mutable std::atomic<std::uint64_t> given_bytes{0};
+  mutable std::atomic<std::uint64_t> stop_after{~std::uint64_t{0}};  ///< Then readings end the staging.
+  bool fails = true;
+
+ private:
+  class Reader : public ObjectReader {
+   public:
+    explicit Reader(const FaultySource& source) : source_(source) {}
+    ReadOutcome read(const Object& object, std::uint64_t offset_bytes, std::span<std::byte> into) override {
+      if (source_.given_bytes >= source_.stop_after) throw Error(ErrorCode::kAuthentication, "stopped by the test");
+      std::size_t count = into.size();
+      const bool setback = source_.fails && source_.draw(12) == 0;
+      if (setback) count = source_.draw(count + 1);
+      if (count > 0) std::memcpy(into.data(), source_.objects_.at(object.name).data() + offset_bytes, count);
+      source_.given_bytes += count;
+      if (!setback) return {.bytes = count};
+      return {.bytes = count, .setback = Setback{.reason = "by chance", .overloaded = source_.draw(2) == 0}};
+    }
+
+   private:
+    const FaultySource& source_;
+  };
+
+  std::size_t draw(std::size_t bound) const {
+    const std::lock_guard lock(mutex_);
+    return random_.below(bound);
+  }
+
+  std::string name_ = "memory";
+  std::map<std::string, Bytes> objects_;
+  mutable std::mutex mutex_;
+  mutable Random random_;
+};
+
+std::map<std::string, Bytes> files_below(const fs::path& folder) {
+  std::map<std::string, Bytes> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string name = entry.path().lexically_relative(folder).string();
+    if (entry.is_regular_file() && !name.starts_with(".gyre-stage")) files[name] = read_file(entry.path(), 1 << 30);
+  }
+  return files;
+}
+
+struct Case {
+  Case(std::map<std::string, Bytes> objects, std::uint64_t seed) {
+    auto made = std::make_unique<FaultySource>(std::move(objects), seed);
+    source = made.get();
+    sources.push_back(std::move(made));
+  }
+  Receipt stage_to(const fs::path& folder, Inflation inflation = Inflation::kNone) {
+    const Manifest manifest = make_manifest({{.source = source->name(), .objects = source->list({}, {})}}, inflation);
+    return stage(manifest, sources, {.folder = folder, .connections = 3, .memory_bytes = 40 * kMiB});
+  }
+
+  FaultySource* source;
+  std::vector<std::unique_ptr<Source>> sources;
+};
+
+TEST(Stage, BringsEveryByteWhateverFailsAndHoweverOftenItIsStopped) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    std::map<std::string, Bytes> objects;
+    for (int i = 0; i < 20; ++i)
+      objects["folder" + std::to_string(i % 3) + "/" + std::to_string(i)] = random_bytes(random, random.below(50'000));
+    objects["large"] = random_bytes(random, 64 * kMiB + 1 + random.below(3 * kMiB));
+    std::uint64_t total = 0;
+    for (const auto& [name, bytes] : objects) total += bytes.size();
+    Case it(objects, seed);
+    const TemporaryFolder folder;
+    int stops = 0;
+    for (; stops < 3; ++stops) {
+      it.source->stop_after = it.source->given_bytes + random.below(total / 8);
+      EXPECT_THROW(it.stage_to(folder.path), Error);
+    }
+    it.source->stop_after = ~std::uint64_t{0};
+    const Receipt receipt = it.stage_to(folder.path);
+    EXPECT_TRUE(receipt.complete());
+    EXPECT_EQ(files_below(folder.path), objects);
+    EXPECT_EQ(receipt.files_fetched + receipt.files_present, objects.size());
+    // Each stop loses what three readers had under way, in pieces of 16 MiB.
+    EXPECT_LE(it.source->given_bytes, total + static_cast<std::uint64_t>(stops) * 3 * 16 * kMiB);
+    it.source->given_bytes = 0;
+    EXPECT_EQ(it.stage_to(folder.path).files_present, objects.size());
+    EXPECT_EQ(it.source->given_bytes, 0U);
+  }
+}
+
+TEST(Stage, DecompressesSmallAndLargeObjectsAlike) {
+  Random random(1);
+  const Bytes contents = random_bytes(random, 70 * kMiB);
+  const Bytes zeros(260 * kMiB);  // More than is decompressed in memory.
+  Case it({{"large.gz", data::deflate(data::Compression::kGzip, contents, 1)},
+           {"small.zz", data::deflate(data::Compression::kZlib, std::span(contents).first(1000))},
+           {"zeros.gzip", data::deflate(data::Compression::kGzip, zeros, 1)}},
+          1);
+  it.source->fails = false;
+  const TemporaryFolder folder;
+  const Receipt receipt = it.stage_to(folder.path, Inflation::kBySuffix);
+  EXPECT_EQ(receipt.checked_gzip, 3U);
+  EXPECT_EQ(receipt.written_bytes, contents.size() + zeros.size() + 1000);
+  const auto files = files_below(folder.path);
+  EXPECT_EQ(files.at("large"), contents);
+  EXPECT_EQ(files.at("zeros"), zeros);
+  EXPECT_EQ(files.at("small"), Bytes(contents.begin(), contents.begin() + 1000));
+  EXPECT_TRUE(fs::is_empty(folder.path / ".gyre-stage/parts"));
+}
+
+TEST(Stage, BelievesNoLineOfItsLogThatIsDamaged) {
+  Random random(2);
+  std::map<std::string, Bytes> objects;
+  for (int i = 0; i < 5; ++i) objects[std::to_string(i)] = random_bytes(random, 1000);
+  Case it(objects, 2);
+  for (int trial = 0; trial < 40; ++trial) {
+    const TemporaryFolder folder;
+    it.source->fails = false;
+    it.stage_to(folder.path);
+    // One bit of the log, and one file: what the log says must not pass for what is there.
+    const fs::path log = folder.path / ".gyre-stage/log";
+    Bytes bytes = read_file(log, kMiB);
+    bytes[random.below(bytes.size())] ^= static_cast<std::byte>(1U << random.below(8));
+    std::ofstream(log, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(folder.path / "3", std::ios::binary) << "damage";
+    EXPECT_TRUE(it.stage_to(folder.path).complete());
+    EXPECT_EQ(files_below(folder.path), objects);
+  }
+}
+
+TEST(Stage, ComparesTheBytesOfFilesThatAnotherBootHasWritten) {
+  Case it({{"a", Bytes(100, std::byte{1})}, {"b", Bytes(100, std::byte{2})}}, 3);
+  it.source->fails = false;
+  const TemporaryFolder folder;
+  it.stage_to(folder.path);
+  // As a lost power supply leaves it: the names and sizes are there, the bytes of one are not; nothing was synced.
+  const fs::path log = folder.path / ".gyre-stage/log";
+  std::ifstream in(log);
+  std::string kept;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("done ")) kept += line + "\n";
+  }
+  std::ofstream(log) << kept;
+  const auto time = fs::last_write_time(folder.path / "a");
+  std::ofstream(folder.path / "a", std::ios::binary) << std::string(100, '\0');
+  fs::last_write_time(folder.path / "a", time);
+  const Receipt receipt = it.stage_to(folder.path);
+  EXPECT_EQ(receipt.files_present, 1U);
+  EXPECT_EQ(files_below(folder.path).at("a"), Bytes(100, std::byte{1}));
+}
+
+TEST(Manifest, RefusesNamesThatLeadAwayOrClash) {
+  const auto said = [](const std::vector<std::string>& names, Inflation inflation = Inflation::kNone) -> std::string {
+    std::vector<Object> objects;
+    for (const std::string& name : names) objects.push_back({.name = name});
+    try {
+      make_manifest({{.source = "there", .objects = objects}}, inflation);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said({"a", "a-b", "a.b/c", "b/c"}), "");
+  for (const char* name : {"../a", "a/../b", "/a", "a//b", "a/", ".", "a/./b", "a\nb"}) {
+    EXPECT_THAT(said({name}), HasSubstr("holds an object that no file can be named after")) << name;
+  }
+  EXPECT_THAT(said({std::string(256, 'x')}), HasSubstr("longer than 255 bytes"));
+  EXPECT_THAT(said({"a", "a-b", "a/b"}), HasSubstr("would be a file where a/b of there needs a folder"));
+  EXPECT_THAT(said({"a.tfrecord", "a.tfrecord.gz"}, Inflation::kBySuffix),
+              HasSubstr("would both become the file a.tfrecord"));
+  EXPECT_THAT(said({".gz"}, Inflation::kBySuffix), HasSubstr("a part of it is empty"));
+}
+
+/// The textbook's definition.
+bool model_matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] == '*')
+    return model_matches(pattern.substr(1), name) || (!name.empty() && model_matches(pattern, name.substr(1)));
+  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) &&
+         model_matches(pattern.substr(1), name.substr(1));
+}
+
+TEST(Patterns, MatchAsTheirDefinitionSays) {
+  Random random(4);
+  const auto draw = [&](std::string_view letters, std::size_t most) {
+    std::string text;
+    for (std::size_t left = random.below(most); left > 0; --left) text += letters[random.below(letters.size())];
+    return text;
+  };
+  int matched = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string pattern = draw("ab*?", 7);
+    const std::string name = draw("ab", 8);
+    EXPECT_EQ(matches(pattern, name), model_matches(pattern, name)) << pattern << " " << name;
+    matched += matches(pattern, name) ? 1 : 0;
+  }
+  EXPECT_GT(matched, 1'000);
+}
+
+TEST(Shards, GiveEachObjectToOneNodeForEveryNumberOfNodes) {
+  Random random(5);
+  for (int trial = 0; trial < 60; ++trial) {
+    Manifest manifest{.sources = {"there"}, .entries = {}};
+    const std::size_t count = random.below(40);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string name =
+          random.below(4) == 0 ? "none" + std::string(i, 'x') : "f_" + std::to_string(i) + ".tfrecord.gz";
+      manifest.entries.push_back({.object = {.name = name, .size_bytes = random.below(1'000)}, .target = name});
+    }
+    const int nodes = 1 + static_cast<int>(random.below(9));
+    for (const ShardRule rule : {ShardRule::kSize, ShardRule::kSuffix, ShardRule::kRange}) {
+      std::size_t given = 0;
+      std::set<std::string> names;
+      std::uint64_t most = 0;
+      std::uint64_t least = ~std::uint64_t{0};
+      for (int node = 0; node < nodes; ++node) {
+        const Manifest part = part_of_node(manifest, node, nodes, rule);
+        given += part.entries.size();
+        for (const ManifestEntry& entry : part.entries) names.insert(entry.target);
+        most = std::max(most, part.stored_bytes());
+        least = std::min(least, part.stored_bytes());
+      }
+      EXPECT_EQ(given, count);
+      EXPECT_EQ(names.size(), count);
+      // Longest first: no node has more than another by more than one object.
+      if (rule == ShardRule::kSize) {
+        EXPECT_LE(most - least, 1'000U + count);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre::store
