@@ -53,6 +53,17 @@ ELSEWHERE = {
         "gyre server &",
         "gyre agent --service tcp:10.0.0.1:7700 --key-file /etc/gyre/agents.key --node n1 --root /scratch/gyre",
     ),
+    "e2e/stage_test.py::test_a_container_is_staged": (
+        "gyre stage az://data/cifar10 --to /data/cifar10",
+        "gyre stage az://data/cosmoflow --to /scratch/set --shard 0/4",
+    ),
+    "e2e/stage_test.py::test_all_files_below_an_index_page_arrive_and_are_not_read_again": (
+        "gyre stage https://example.org/sets/digits/ --to /data/digits",
+    ),
+    "e2e/stage_test.py::test_azcopys_own_command_line": (
+        "gyre stage copy 'https://ACCOUNT.blob.core.windows.net/CONTAINER/set' /data --recursive --decompress "
+        "--overwrite false --include-pattern '*_000.tfrecord.gz;*_001.tfrecord.gz'",
+    ),
     "e2e/slurm_driver_test.py::test_the_articles_job_runs_unchanged_on_slurm": (
         "gyre job run job.json --cluster slurm.json",
     ),
@@ -81,6 +92,7 @@ SHORTER = {
     "jobs.md": [("/data/share", "{share}"), ("--target 4", "--target 2 --containers-on-host")],
     "parameter_servers.md": [("--epochs 30", "--epochs 1"), ("--epochs 3 ", "--epochs 1 ")],
     "run.md": [("--nproc-per-node 4", "--nproc-per-node 2")],
+    "staging.md": [("/mnt/share/set", "{share}/set"), ("/scratch", "scratch")],
     "workloads.md": [
         ("--epochs 30", "--epochs 1"),
         ("--train 1024 --validation 256", "--train 16 --validation 4"),
@@ -182,6 +194,9 @@ def prepare(folder: Path, page: str, share: Path, make: Callable[[str], None]) -
         (folder / "train.py").write_text(JOB_TRAIN)
         (share / "train.py").write_text(JOB_TRAIN)
         (share / "digits").mkdir()
+    if page == "staging.md":
+        (share / "set").mkdir()
+        (share / "set/part").write_text("data")
     if page == "parameter_servers.md":
         make("-m gyre.datasets digits --out digits")
     if page == "workloads.md":
