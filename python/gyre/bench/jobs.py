@@ -102,7 +102,14 @@ class Server:
 def _server(folder: Path) -> Iterator[Server]:
     file = folder / "server.json"
     log = folder / "server.log"
-    command = [str(program("gyre")), "server", "--folder", str(folder / "state"), "--listen", f"unix:{folder}/gyre.sock"]
+    command = [
+        str(program("gyre")),
+        "server",
+        "--folder",
+        str(folder / "state"),
+        "--listen",
+        f"unix:{folder}/gyre.sock",
+    ]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--server-file", str(file)],
