@@ -47,13 +47,12 @@ def examine(*, self_test: bool = True) -> Iterator[Finding]:
     yield _engine()
     yield _program()
     yield from _torch()
+    yield _keras()
     yield from _machine()
     yield from _environment()
     yield _ssh()
-    if self_test and importlib.util.find_spec("torch") is not None:
+    if self_test:
         yield _self_test()
-    elif self_test:
-        yield Finding("two ranks", "note", "not tried: they need torch")
 
 
 def _engine() -> Finding:
@@ -84,9 +83,26 @@ def _program() -> Finding:
     return Finding("gyre", "ok", f"{said.strip()} ({program})")
 
 
+def _keras() -> Finding:
+    """Without importing it, which takes seconds."""
+    versions = {}
+    for name in ("keras", "tensorflow-cpu", "tensorflow"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    if "keras" not in versions:
+        return Finding("keras", "note", "not installed: gyre.keras needs Keras 3")
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if versions["keras"].partition(".")[0] != "3":
+        return Finding(
+            "keras", "wrong", f"{text}: gyre.keras needs Keras 3", f"{sys.executable} -m pip install 'keras>=3'"
+        )
+    return Finding("keras", "ok", text)
+
+
 def _torch() -> Iterator[Finding]:
     if importlib.util.find_spec("torch") is None:
-        yield Finding("torch", "wrong", "not installed", f"{sys.executable} -m pip install torch")
+        text = "not installed: gyre.keras, gyre.tensorflow and gyre.data work without it, gyre.torch does not"
+        yield Finding("torch", "note", text, f"{sys.executable} -m pip install 'gyre-train[torch]'")
         return
     import torch  # noqa: PLC0415  If it is missing, the rest of the report is still useful.
     import torch.distributed as dist  # noqa: PLC0415
@@ -221,14 +237,18 @@ def _self_test() -> Finding:
 
 
 def _add_up() -> float:
-    import torch  # noqa: PLC0415
+    import numpy  # noqa: PLC0415
 
-    import gyre.torch as hvd  # noqa: PLC0415
+    from gyre import _runtime  # noqa: PLC0415
+    from gyre._job import arrays  # noqa: PLC0415
+    from gyre._operations import Kind  # noqa: PLC0415
 
-    hvd.init()
-    total = float(hvd.allreduce(torch.tensor(float(hvd.rank())), op=hvd.Sum))
-    hvd.shutdown()
-    return total
+    _runtime.init()
+    runtime = _runtime.current()
+    number = numpy.array(float(runtime.rank))
+    arrays.run(runtime, [arrays.request(runtime, Kind.ALLREDUCE, number, target=number)])
+    _runtime.shutdown()
+    return float(number)
 
 
 def parser() -> Parser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import re
 import subprocess
@@ -16,14 +17,13 @@ from gyre.bench.__main__ import parser as bench_parser
 from gyre.errors import Error
 from gyre.explain.__main__ import parser as explain_parser
 from gyre.launch.program import find_program
-from gyre.models.export import parser as export_parser
-from gyre.models.score import parser as score_parser
 
 _ASK_SECONDS = 60
 # These take a command after their options.
 _RUN_COMMANDS = ("gyre run", "gyre explain")
 # Their options are completed too, if they were built.
 _TRAINING_PROGRAMS = ("gyre-cifar10", "gyre-cosmoflow", "gyre-resnet50")
+_NEED_TORCH = ("export", "score")
 _FILES = ("FILE", "PATH", "CONFIG")
 _FOLDERS = ("DIR",)
 
@@ -59,6 +59,15 @@ class Place:
         return self.name in _RUN_COMMANDS
 
 
+def _parsers_with_torch() -> dict[str, Parser]:
+    """Of the commands that need torch. Where it is not installed their options are not completed."""
+    found = {}
+    for verb in _NEED_TORCH:
+        with contextlib.suppress(ModuleNotFoundError):
+            found[verb] = importlib.import_module(f"gyre.models.{verb}").parser()
+    return found
+
+
 def places(own: Parser) -> list[Place]:
     """The places of gyre and, if they can run, of the training programs. `own`: the parser of the calling command."""
     program = find_program()
@@ -66,8 +75,7 @@ def places(own: Parser) -> list[Place]:
     parsers = {
         "bench": bench_parser(),
         "explain": explain_parser(),
-        "export": export_parser(),
-        "score": score_parser(),
+        **_parsers_with_torch(),
         "doctor": doctor.parser(),
         "completion": own,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import importlib
 import importlib.util
 import math
 import operator
@@ -12,8 +13,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
-
-import torch
 
 from gyre.core import _core
 from gyre.data._fields import Field, as_tuple
@@ -81,7 +80,7 @@ class Batch(dict[str, Any]):
     def to(self, device: Any, non_blocking: bool = False) -> Batch:
         """The batch with its tensors on `device`; tensors that are there already are not copied."""
         fields = {
-            name: value.to(device, non_blocking=non_blocking) if isinstance(value, torch.Tensor) else value
+            name: value.to(device, non_blocking=non_blocking) if hasattr(value, "is_cpu") else value
             for name, value in self.items()
         }
         moved = Batch(fields)
@@ -124,8 +123,8 @@ class Loader:
     drop_last: drop the samples that do not fill the last global batch. Otherwise the last batch is shorter; with
         several ranks it is filled up from the start of the order, and `batch.counted` says how many count, which can
         be 0. Every rank has the same number of batches either way.
-    rank, world_size: default to those of torch.distributed or gyre.torch if one of them is initialised, else to what
-        the launcher says (`gyre run`, torchrun, mpirun, mpiexec, srun …), else to 0 of 1.
+    rank, world_size: default to those of torch.distributed, or of Gyre after an init(), if one of them is initialised,
+        else to what the launcher says (`gyre run`, torchrun, mpirun, mpiexec, srun …), else to 0 of 1.
     threads: number of threads that read and decode; default: the cores that this process can use, shared among the
         ranks of the host.
     memory_budget: bytes for batches and threads; never exceeded.
@@ -135,7 +134,7 @@ class Loader:
     damaged: "error", or "replace": a sample that cannot be read or decoded is replaced by another one, the same in
         every run, which stands at the end of its batch and is not among the `counted` ones; the ledger counts such
         samples and quotes the first error.
-    output: "torch" or "numpy".
+    output: "torch" or "numpy"; default: "torch" where torch is installed.
 
     Raises gyre.errors.Error: INVALID_ARGUMENT, NOT_FOUND, CORRUPT_DATA (with file, record and offset), UNSUPPORTED,
     RESOURCE_EXHAUSTED. Warns about a full shuffle that reads most of the data set for each sample. Not thread-safe.
@@ -161,8 +160,9 @@ class Loader:
         format: str = "auto",
         classes: Sequence[str] = (),
         damaged: str = "error",
-        output: str = "torch",
+        output: str | None = None,
     ) -> None:
+        output = output or ("torch" if importlib.util.find_spec("torch") else "numpy")
         _check_words(shuffle, damaged, output)
         _check_number("batch_size", batch_size, least=1)
         _check_number("seed", seed, least=0)
@@ -295,6 +295,7 @@ class Loader:
             import numpy as np  # noqa: PLC0415 - only who asks for its arrays needs it
 
             return np.frombuffer(memoryview(memory), dtype=field.dtype, count=count).reshape(shape)
+        torch = importlib.import_module("torch")
         return torch.frombuffer(memory, dtype=getattr(torch, field.dtype), count=count).view(shape)
 
     def state_dict(self) -> LoaderState:
@@ -378,9 +379,17 @@ def _runtime_here() -> _core.Runtime | None:
         return None
     if (runtime := face.current_or_none()) is not None:
         return runtime.core  # type: ignore[no-any-return]
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        runtime = getattr(torch.distributed.group.WORLD, "gyre_runtime", None)
+    if (distributed := _distributed_here()) is not None:
+        runtime = getattr(distributed.group.WORLD, "gyre_runtime", None)
     return None if runtime is None else runtime.core
+
+
+def _distributed_here() -> Any | None:
+    """torch.distributed, if this process has initialised it. Imports nothing."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed
 
 
 def _pyarrow_folder() -> str:
@@ -398,11 +407,11 @@ def _place(rank: int | None, world_size: int | None) -> tuple[int, int]:
         raise InvalidArgumentError("give both rank and world_size, or neither")
     if rank is not None and world_size is not None:
         return rank, world_size
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    face = sys.modules.get("gyre.torch")  # Not imported here: a loader needs no job.
-    if face is not None and face.is_initialized():
-        return face.rank(), face.size()
+    if (distributed := _distributed_here()) is not None:
+        return distributed.get_rank(), distributed.get_world_size()
+    face = sys.modules.get("gyre._runtime")  # Not imported here: a loader needs no job.
+    if face is not None and (runtime := face.current_or_none()) is not None:
+        return runtime.rank, runtime.size
     place = _core.launched_place()
     return place.rank, place.size
 
