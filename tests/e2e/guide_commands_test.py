@@ -21,6 +21,9 @@ from gyre import completion
 LONGEST_SECONDS = 300
 # By the test that runs them: commands that need what only that test has, such as other hosts, Slurm, another launcher.
 ELSEWHERE = {
+    "tensorflow/example_test.py::test_the_example_trains_on_two_ranks": (
+        "gyre run -n 4 -- python examples/keras_cifar10.py --data-dir cifar-10",
+    ),
     "e2e/run_as_others_test.py::test_ranks_of_two_hosts_are_one_job": (
         "gyre run -H node1:4,node2:4 -- python train.py",
         "gyre run -np 6 -H node1:4,ada@node2:4 python train.py",

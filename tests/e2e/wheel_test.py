@@ -161,7 +161,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
 def test_nothing_in_it_that_must_be_the_users_own(place: Place) -> None:
     names = [path.name for path in place.packages.glob("gyre_train.libs/*")]
     assert names
-    assert not [name for name in names if re.match(r"lib(stdc\+\+|gcc_s|torch|c10|gomp|arrow|parquet)", name)], names
+    assert not [
+        name for name in names if re.match(r"lib(stdc\+\+|gcc_s|torch|c10|gomp|arrow|parquet|tensorflow)", name)
+    ], names
 
 
 def test_ddp_over_gyre_with_gyre_run(place: Place) -> None:

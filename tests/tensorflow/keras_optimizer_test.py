@@ -266,6 +266,12 @@ def what_cannot_run_says_so() -> None:
     assert "jit_compile=False" in fails_with(UnsupportedError, lambda: model.fit(inputs, targets, verbose=0))
     assert numpy.array_equal(weights(model), before)
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.config, "list_logical_devices", lambda _: ["GPU:0"])
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse", jit_compile=False)
+        assert "hide the GPUs" in fails_with(UnsupportedError, lambda: model.fit(inputs, targets, verbose=0))
+        assert numpy.array_equal(weights(model), before)
+
     class Direct(keras.optimizers.SGD):
         def apply_gradients(self, grads_and_vars: Any) -> None:
             for gradient, variable in grads_and_vars:
@@ -291,6 +297,23 @@ def what_cannot_run_says_so() -> None:
 
 def test_what_cannot_be_reduced_is_refused(run_ranks) -> None:
     run_ranks(2, what_cannot_run_says_so)
+
+
+def values_are_exchanged() -> None:
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    assert hvd.allreduce(rank + 1.0) == (size + 1) / 2
+    assert hvd.allreduce([rank, 1], average=False).tolist() == [size * (size - 1) // 2, size]
+    assert hvd.allreduce(numpy.float32(rank), op=hvd.Max, postscale_factor=2.0) == 2 * (size - 1)
+    assert hvd.allgather(keras.ops.ones((1, 2)) * rank).tolist() == [[other] * 2 for other in range(size)]
+    assert hvd.broadcast([rank], size - 1).tolist() == [size - 1]
+    assert hvd.reducescatter(numpy.arange(size) * (rank + 1), op=hvd.Sum).tolist() == [rank * size * (size + 1) // 2]
+    assert "BroadcastGlobalVariablesCallback" in fails_with(UnsupportedError, lambda: hvd.broadcast_global_variables(0))
+    fails_with(InvalidArgumentError, lambda: hvd.allreduce(1.0, average=True, op=hvd.Sum))
+
+
+def test_values_are_reduced_gathered_and_broadcast(run_ranks) -> None:
+    run_ranks(2, values_are_exchanged)
 
 
 def ranks_with_other_networks() -> None:
