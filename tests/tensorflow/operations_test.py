@@ -1,6 +1,7 @@
 """gyre.tensorflow's operations against NumPy: results and gradients, eagerly and in a tf.function, on 1 to 3 ranks.
 Each job runs many checks, because starting one costs most."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -227,6 +228,26 @@ def all_operations() -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_operations_and_their_gradients(run_ranks, size: int) -> None:
     run_ranks(size, all_operations)
+
+
+def cores_are_shared() -> None:
+    hvd.init()
+    ours = max(1, len(os.sched_getaffinity(0)) // hvd.size())
+    threading = tf.config.threading
+    assert threading.get_intra_op_parallelism_threads() == ours
+    assert threading.get_inter_op_parallelism_threads() == max(2, ours)
+
+
+def threads_stay_as_asked_for() -> None:
+    tf.config.threading.set_intra_op_parallelism_threads(3)
+    hvd.init()
+    assert tf.config.threading.get_intra_op_parallelism_threads() == 3
+    assert tf.config.threading.get_inter_op_parallelism_threads() == 0
+
+
+def test_ranks_share_the_cores_unless_the_script_says_otherwise(run_ranks) -> None:
+    run_ranks(2, cores_are_shared)
+    run_ranks(2, threads_stay_as_asked_for)
 
 
 def a_tape_trains() -> None:

@@ -13,7 +13,6 @@ RuntimeError. gyre.tensorflow has operations on tensors.
 from __future__ import annotations
 
 from gyre._job.compression import Compression, Compressor
-from gyre._job.initialization import init
 from gyre._job.introspection import (
     ccl_built,
     cuda_built,
@@ -45,6 +44,7 @@ from gyre._operations import ReduceOperation
 from gyre._runtime import is_initialized, shutdown
 from gyre.errors import Error
 from gyre.keras import callbacks
+from gyre.keras._initialization import init
 from gyre.keras._optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from gyre.keras._saving import load_model
 from gyre.keras._state import broadcast_global_variables

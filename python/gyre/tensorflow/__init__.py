@@ -16,7 +16,6 @@ text.
 from __future__ import annotations
 
 from gyre._job.compression import Compression, Compressor
-from gyre._job.initialization import init
 from gyre._job.introspection import (
     ccl_built,
     cuda_built,
@@ -54,6 +53,7 @@ from gyre.tensorflow._absent import (
     broadcast_global_variables,
     broadcast_object_fn,
 )
+from gyre.tensorflow._initialization import init
 from gyre.tensorflow._operations import (
     allgather,
     allreduce,
