@@ -20,6 +20,7 @@
 #include "gyre/base/secret_key.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/jobs/agent/agent.h"
+#include "gyre/jobs/agent/attempt_process.h"
 #include "gyre/jobs/agent/mounts.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/remote_shell.h"
@@ -192,6 +193,14 @@ int AgentCommand::supervise(const std::vector<std::string>& environment, const s
   const UniqueFd signals = catch_signals();
   return jobs::agent::supervise_agent(options, signals.get());
 }
+
+AttemptCommand::AttemptCommand(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("attempt", "Carry out a job's attempt on this node (the agent starts it)");
+  verb->group("");
+  verb->add_option("--agent-fd", agent_fd_, "The descriptor that leads to the agent")->required();
+}
+
+int AttemptCommand::run() const { return jobs::agent::run_attempt_process(agent_fd_); }
 
 AgentShellCommands::AgentShellCommands(CLI::App& app) {
   app.add_subcommand("agent-shell", "Run a command on another node of the job, as ssh does")->group("");

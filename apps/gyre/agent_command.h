@@ -31,6 +31,18 @@ class AgentCommand {
   bool supervise_ = false;
 };
 
+/// The verb `gyre attempt`: the process of an attempt, which the agent starts as the job's account.
+class AttemptCommand {
+ public:
+  explicit AttemptCommand(CLI::App& app);
+
+  /// After the options were parsed. Returns the exit code. gyre::Error.
+  int run() const;
+
+ private:
+  int agent_fd_ = -1;
+};
+
 /// The two ends of the remote shell of a job's nodes (gyre/jobs/agent/remote_shell.h): what `ssh` on a job's PATH
 /// calls, and the server that it reaches.
 class AgentShellCommands {

@@ -102,6 +102,7 @@ struct CommandLine {
   gyre::app::UsageCommand usage{app};
   gyre::app::LaunchCommand launch{app};
   gyre::app::AgentCommand agent{app};
+  gyre::app::AttemptCommand attempt{app};
   gyre::app::ParameterServerCommand parameter_server{app};
   gyre::app::AgentShellCommands agent_shell{app};
   std::vector<VerbGroup*> groups{&job.group(), clusters.get(), experiments.get(), workspaces.get(), users.get()};
@@ -150,6 +151,7 @@ int run_verb(CommandLine& line, const std::string& called_as, std::vector<std::s
   line.app.parse(arguments);
   if (const VerbGroup* group = line.group(first)) return group->run(environment);
   if (first == "agent") return line.agent.run(environment, called_as);
+  if (first == "attempt") return line.attempt.run();
   if (first == "agent-shell-server") return line.agent_shell.run_server(environment);
   if (first == "launch") return line.launch.run(environment);
   if (first == gyre::app::ParameterServerCommand::kName) return gyre::app::ParameterServerCommand::run();

@@ -24,14 +24,13 @@ using internal::TarEntry;
 /// A file in memory.
 class MappedFile {
  public:
-  explicit MappedFile(const fs::path& path) {
-    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  explicit MappedFile(int file) {
     struct stat status{};
-    if (!file || ::fstat(file.get(), &status) != 0) fail(path);
+    if (::fstat(file, &status) != 0) fail();
     size_ = static_cast<std::size_t>(status.st_size);
     if (size_ == 0) return;
-    start_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (start_ == MAP_FAILED) fail(path);
+    start_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+    if (start_ == MAP_FAILED) fail();
   }
   ~MappedFile() {
     if (size_ > 0) ::munmap(start_, size_);
@@ -42,20 +41,18 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(start_), size_}; }
 
  private:
-  [[noreturn]] static void fail(const fs::path& path) {
-    throw system_error(fmt::format("cannot read the job's code, {}", path.string()), errno);
-  }
+  [[noreturn]] static void fail() { throw system_error("cannot read the archive of the job's code", errno); }
+
   void* start_ = nullptr;
   std::size_t size_ = 0;
 };
 
 class Unpacker {
  public:
-  Unpacker(const fs::path& folder, const std::optional<UserId>& owner) : folder_(folder), owner_(owner) {
+  explicit Unpacker(const fs::path& folder) : folder_(folder) {
     if (::mkdir(folder.c_str(), 0755) != 0) fail("");
     root_ = UniqueFd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!root_) fail("");
-    give(AT_FDCWD, folder.string());
   }
 
   void add(const TarEntry& entry) {
@@ -67,7 +64,6 @@ class Unpacker {
       static_cast<void>(enter_one(parent.get(), name, entry.path));
     } else if (entry.kind == TarEntry::Kind::kLink) {
       if (::symlinkat(entry.link.c_str(), parent.get(), name.c_str()) != 0) fail(entry.path);
-      give(parent.get(), name);
     } else {
       write(entry, parent.get(), name);
     }
@@ -78,18 +74,9 @@ class Unpacker {
     throw system_error(fmt::format("cannot unpack the job's code to {}", (folder_ / path).string()), errno);
   }
 
-  void give(int folder, const std::string& name) const {
-    if (!owner_) return;
-    if (::fchownat(folder, name.c_str(), owner_->user, owner_->group, AT_SYMLINK_NOFOLLOW) != 0) fail(name);
-  }
-
   /// Made where it is missing. A link of that name is refused.
   UniqueFd enter_one(int folder, const std::string& name, const std::string& path) const {
-    if (::mkdirat(folder, name.c_str(), 0755) == 0) {
-      give(folder, name);
-    } else if (errno != EEXIST) {
-      fail(path);
-    }
+    if (::mkdirat(folder, name.c_str(), 0755) != 0 && errno != EEXIST) fail(path);
     UniqueFd entered(::openat(folder, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (entered) return entered;
     throw Error(ErrorCode::kCorruptData,
@@ -108,20 +95,17 @@ class Unpacker {
     if (!file) fail(entry.path);
     write_all(file.get(), entry.content, (folder_ / entry.path).string());
     if (::fchmod(file.get(), entry.executable ? 0755 : 0644) != 0) fail(entry.path);
-    if (owner_ && ::fchown(file.get(), owner_->user, owner_->group) != 0) fail(entry.path);
     const timespec times[2] = {{.tv_sec = entry.modified_s, .tv_nsec = 0}, {.tv_sec = entry.modified_s, .tv_nsec = 0}};
     ::futimens(file.get(), times);  // For people; nothing depends on it.
   }
 
   fs::path folder_;
-  const std::optional<UserId>& owner_;
   UniqueFd root_;
 };
 
-void unpack(std::span<const std::byte> archive, const fs::path& folder, const std::optional<UserId>& owner,
-            const CodeLimits& limits) {
+void unpack(std::span<const std::byte> archive, const fs::path& folder, const CodeLimits& limits) {
   internal::TarReader reader(archive);
-  Unpacker unpacker(folder, owner);
+  Unpacker unpacker(folder);
   std::uint64_t entries = 0;
   std::uint64_t bytes = 0;
   for (auto entry = reader.next(); entry; entry = reader.next()) {
@@ -136,19 +120,16 @@ void unpack(std::span<const std::byte> archive, const fs::path& folder, const st
 
 }  // namespace
 
-void unpack_code(const fs::path& archive, const std::string& sha256_digits, const fs::path& folder,
-                 const std::optional<UserId>& owner, const CodeLimits& limits) {
+void unpack_code(int archive, const std::string& sha256_digits, const fs::path& folder, const CodeLimits& limits) {
   const MappedFile file(archive);
   if (hex(sha256(file.bytes())) != sha256_digits) {
-    throw Error(
-        ErrorCode::kCorruptData,
-        fmt::format("the job's code, {}, is not what was uploaded: its SHA-256 is another one", archive.string()));
+    throw Error(ErrorCode::kCorruptData, "the job's code is not what was uploaded: its SHA-256 is another one");
   }
-  // Under its name only when it is whole: the agent that unpacks it may be killed.
+  // Under its name only when it is whole: whoever unpacks it may be killed.
   const fs::path draft = folder.string() + ".part";
   fs::remove_all(draft);
   try {
-    unpack(file.bytes(), draft, owner, limits);
+    unpack(file.bytes(), draft, limits);
     fs::rename(draft, folder);
   } catch (const std::exception&) {
     std::error_code ignored;

@@ -2,10 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
-
-#include "gyre/base/process.h"
 
 namespace gyre::jobs::agent {
 
@@ -15,13 +12,13 @@ struct CodeLimits {
   std::uint64_t entries = 200'000;
 };
 
-/// Unpacks the tar archive (ustar, pax, GNU's long names), which anybody may have made, into `folder`, which is made,
-/// and gives all of it to `owner`. When it throws, the folder does not exist.
+/// Unpacks the tar archive (ustar, pax, GNU's long names), which anybody may have made, into `folder`, which is made.
+/// `archive`: an open descriptor of it. When it throws, the folder does not exist.
 ///
 /// Nothing is written outside: names are relative and without "..", no link is followed, and links lead to places
 /// inside; files and folders, and such links, are all that there is. Error(kCorruptData) names the entry, also where
 /// the archive does not have that `sha256`; Error(kResourceExhausted) beyond the limits; Error(kIo).
-void unpack_code(const std::filesystem::path& archive, const std::string& sha256, const std::filesystem::path& folder,
-                 const std::optional<UserId>& owner, const CodeLimits& limits = {});
+void unpack_code(int archive, const std::string& sha256, const std::filesystem::path& folder,
+                 const CodeLimits& limits = {});
 
 }  // namespace gyre::jobs::agent

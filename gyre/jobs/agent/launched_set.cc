@@ -2,19 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "gyre/base/bytes.h"
 #include "gyre/base/error.h"
 #include "gyre/jobs/agent/detached_program.h"
 #include "gyre/jobs/agent/internal/json_fields.h"
@@ -32,21 +30,32 @@ Path specification_of(const Path& socket) { return socket.string() + ".json"; }
 
 /// Empty, with errno, when nobody listens.
 UniqueFd connect_at(const Path& path) {
+  const UniqueFd file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!file) return {};
+  struct stat status{};
+  struct stat folder{};
+  if (::fstat(file.get(), &status) != 0 || ::lstat(path.parent_path().c_str(), &folder) != 0) return {};
+  if (!S_ISSOCK(status.st_mode) || status.st_uid != folder.st_uid) {
+    errno = ENOENT;
+    return {};
+  }
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) throw system_error("cannot make a socket", errno);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string& text = path.native();
-  if (text.size() >= sizeof address.sun_path) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} is longer than the 107 bytes that a socket's path may have; give the node a folder with "
-                    "a shorter name",
-                    text));
-  }
-  std::memcpy(address.sun_path, text.data(), text.size());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket) throw system_error("cannot make a socket", errno);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return socket;
-  return {};
+  fmt::format_to_n(address.sun_path, sizeof address.sun_path - 1, "/proc/self/fd/{}", file.get());
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
+  ::fcntl(socket.get(), F_SETFL, 0);  // Blocking from now on.
+  return socket;
+}
+
+/// `gyre launch` must be able to listen there.
+void check_length(const Path& path) {
+  if (path.native().size() < sizeof sockaddr_un::sun_path) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is longer than the 107 bytes that a socket's path may have; give the node a folder with "
+                          "a shorter name",
+                          path.native()));
 }
 
 void write_private_file(const Path& path, const std::string& text) {
@@ -93,6 +102,7 @@ LaunchState LaunchedSet::state(const Path& socket) {
 
 LaunchedSet LaunchedSet::start(const std::string& program, const Json& specification, const Variables& environment,
                                const Path& socket, const std::vector<int>& descriptors) {
+  check_length(socket);
   if (UniqueFd connection = connect_at(socket)) return find(socket);
   const Path file = specification_of(socket);
   write_private_file(file, specification.dump());
@@ -113,44 +123,24 @@ LaunchedSet LaunchedSet::find(const Path& socket) {
   return set;
 }
 
-void LaunchedSet::ask(const Json& request) {
-  const std::string line = request.dump() + "\n";
-  std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t count = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // next() says that it has gone.
-    rest.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
+LaunchedSet::LaunchedSet(UniqueFd socket)
+    : lines_(std::move(socket), kLongestRecord, "gyre launch, which held the job's processes,") {}
 
-std::optional<Json> LaunchedSet::next_line() {
-  const std::size_t end = input_.find('\n');
-  if (end == std::string::npos) return std::nullopt;
-  Json line = parse_json(std::string_view(input_).substr(0, end), kLongestRecord, "a record of gyre launch");
-  input_.erase(0, end + 1);
-  return line;
+void LaunchedSet::ask(const Json& request) {
+  try {
+    lines_.send(request);
+  } catch (const Error&) {
+    return;  // next() says that it has gone.
+  }
 }
 
 std::optional<Json> LaunchedSet::next(Deadline deadline, int wake_fd) {
   for (;;) {
-    if (auto line = next_line()) {
-      if (line->contains("type") || line->contains("dropped")) return line;
-      continue;  // An answer to a request.
-    }
-    std::array<pollfd, 2> waits = {{{socket_.get(), POLLIN, 0}, {wake_fd, POLLIN, 0}}};
-    const int ready = ::poll(waits.data(), waits.size(), deadline.poll_timeout_ms());
-    if (ready < 0 && errno != EINTR) throw system_error("poll", errno);
-    if (waits[0].revents == 0 && (ready == 0 || waits[1].revents != 0)) return std::nullopt;
-    if (waits[0].revents == 0) continue;
-    std::array<char, std::size_t{64} << 10> bytes;
-    const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (count <= 0) throw Error(ErrorCode::kPeerLost, "gyre launch, which held the job's processes, was killed");
-    input_.append(bytes.data(), static_cast<std::size_t>(count));
-    if (input_.size() > 2 * kLongestRecord && input_.find('\n') == std::string::npos) {
-      throw Error(ErrorCode::kProtocol, "a record of gyre launch has no end");
-    }
+    auto line = lines_.next(deadline, {wake_fd});
+    if (!line || line->contains("dropped")) return line;
+    if (!line->contains("type")) continue;  // An answer to a request.
+    if (line->at("type").is_string()) return line;
+    throw Error(ErrorCode::kProtocol, "a record of gyre launch has no type");
   }
 }
 

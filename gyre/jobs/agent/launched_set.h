@@ -10,6 +10,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
 #include "gyre/jobs/agent/expansion.h"
+#include "gyre/jobs/agent/internal/json_lines.h"
 
 namespace gyre::jobs::agent {
 
@@ -22,6 +23,9 @@ enum class LaunchState {
 };
 
 /// A `gyre launch` (docs/guide/launch.md) that this process, or one before it, has started. Not thread-safe.
+///
+/// Its socket may lie in a folder of the job's account, which can put anything there. So the connection is made to the
+/// very socket that was looked at, which belongs to the folder's owner, and never waits for whoever listens there.
 class LaunchedSet {
  public:
   static LaunchState state(const std::filesystem::path& socket);
@@ -37,7 +41,8 @@ class LaunchedSet {
   static LaunchedSet find(const std::filesystem::path& socket);
 
   /// The next record, from the first on; nothing at the deadline, or when `wake_fd` has become readable.
-  /// Error(kPeerLost) when the process has gone without a last record.
+  /// Error(kPeerLost) when the process has gone without a last record, Error(kProtocol, kCorruptData) for anything that
+  /// is not a record.
   std::optional<nlohmann::json> next(Deadline deadline, int wake_fd);
 
   void stop(int signal, std::chrono::seconds grace);
@@ -46,12 +51,10 @@ class LaunchedSet {
   void release(std::chrono::milliseconds limit);
 
  private:
-  explicit LaunchedSet(UniqueFd socket) : socket_(std::move(socket)) {}
+  explicit LaunchedSet(UniqueFd socket);
   void ask(const nlohmann::json& request);
-  std::optional<nlohmann::json> next_line();
 
-  UniqueFd socket_;
-  std::string input_;
+  internal::JsonLines lines_;
 };
 
 /// What an `output` record carries. Error(kProtocol).

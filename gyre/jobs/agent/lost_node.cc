@@ -190,8 +190,7 @@ std::vector<pid_t> end_lost_attempt(const LostAttempt& lost) {
   const NodeFolders folders(lost.node_root);
   std::vector<pid_t> found =
       kill_where([&](const Found& each) { return is_agent_of(each.pid, lost.node_root); }, false);
-  for (const char* name : internal::kSets)
-    std::ranges::copy(kill_launch(folders.socket(name)), std::back_inserter(found));
+  for (const fs::path& socket : folders.sockets()) std::ranges::copy(kill_launch(socket), std::back_inserter(found));
   std::vector<std::string> spared;
   for (const std::string& node : lost.other_nodes)
     spared.push_back(fmt::format("{}={}", internal::kNodeVariable, node));

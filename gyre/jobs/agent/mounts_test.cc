@@ -42,8 +42,7 @@ TEST(Mounts, volumes_become_directories_by_the_table) {
   order.job.mount_volumes.file_servers.push_back({"id", std::nullopt, "nfs", std::nullopt});
   const MountPlan plan = plan_mounts(order, NodeFolders("/node"));
   EXPECT_EQ(plan.cluster, (std::vector<Mount>{{"/data", "/node/mounts/external"}, {"/more", "/node/mounts/more"}}));
-  EXPECT_EQ(plan.job,
-            (std::vector<Mount>{{"/srv", "/node/jobs/job/mounts/nfs"}, {"/shared", "/node/jobs/job/shared"}}));
+  EXPECT_EQ(plan.job, (std::vector<Mount>{{"/srv", "/node/job_mounts/job/nfs"}, {"/shared", "/node/shared/job"}}));
   EXPECT_EQ(resolved("/node/mounts/external/a/b", plan), "/data/a/b");
   EXPECT_EQ(resolved("/elsewhere", plan), "/elsewhere");
 }

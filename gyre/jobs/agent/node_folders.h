@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "gyre/jobs/agent/work_order.h"
 
@@ -22,16 +23,21 @@ class NodeFolders {
   Path job(const std::string& job_name) const { return jobs() / job_name; }  ///< Its folder in there
   /// The job's code, where it came with some; its work folder then.
   Path code(const std::string& job_name) const { return job(job_name) / "code"; }
-  Path shared(const std::string& job_name) const { return job(job_name) / "shared"; }      ///< The shared folder again
-  Path job_mounts(const std::string& job_name) const { return job(job_name) / "mounts"; }  ///< job_mount_root() so
+  // Not in the job's own folder, where it could put something else in the place of what is mounted.
+  Path shared(const std::string& job_name) const { return root_ / "shared" / job_name; }  ///< The shared folder again
+  Path job_mounts(const std::string& job_name) const {
+    return root_ / "job_mounts" / job_name;
+  }  ///< job_mount_root() so
   Path host_file(const std::string& job_name) const { return job(job_name) / "hostfile"; }
   /// Programs of ours, first on the job's PATH: `ssh`.
   Path programs() const { return root_ / "bin"; }
   /// Those that stand in for programs that the job may have itself, last on its PATH: `horovodrun`.
   Path fallbacks() const { return programs() / "fallbacks"; }
-  /// For the job's user alone: the other nodes' shells and their key.
+  /// For the job's account alone: the other nodes' shells and their key, and the sockets of `gyre launch`: of one
+  /// attempt at a time, and short, because a socket's path has at most 107 bytes.
   Path private_to_job() const { return root_ / "private"; }
   Path shell_table() const { return private_to_job() / "shells.json"; }
+  Path socket(const std::string& name) const { return private_to_job() / (name + ".sock"); }
 
   // What only agents see.
   Path agent() const { return root_ / "agent"; }
@@ -43,8 +49,10 @@ class NodeFolders {
   Path setup_stamp() const { return root_ / "agent" / "setup.json"; }
   Path records() const { return root_ / "agent" / "records"; }
   Path record(const std::string& attempt) const { return records() / (attempt + ".json"); }
-  /// The sockets of `gyre launch`: one attempt at a time, and short, because a socket's path has at most 107 bytes.
-  Path socket(const std::string& name) const { return root_ / "agent" / (name + ".sock"); }
+  /// Of the `gyre launch` of the cluster's setup task, which is none of the job's.
+  Path setup_socket() const { return root_ / "agent" / "setup.sock"; }
+  /// All sockets of `gyre launch`.
+  std::vector<Path> sockets() const { return {setup_socket(), socket("prep"), socket("ranks"), socket("shell")}; }
 
  private:
   Path root_;

@@ -14,8 +14,8 @@
 #include "gyre/base/error.h"
 #include "gyre/base/thread.h"
 #include "gyre/base/thread_annotations.h"
+#include "gyre/jobs/agent/internal/attempt_keeper.h"
 #include "gyre/jobs/agent/internal/commands.h"
-#include "gyre/jobs/agent/internal/node_run.h"
 #include "gyre/jobs/agent/internal/node_state.h"
 #include "gyre/net/notifier.h"
 
@@ -55,11 +55,11 @@ NodeOptions options_for(NodeOptions options, const WorkOrder& order) {
 class NodeJob::Run final : internal::ReportSink {
  public:
   Run(NodeOptions options, const internal::NodeState& state)
-      : options_(std::move(options)), order_(state.order), run_(options_, state, commands_, *this) {
+      : options_(std::move(options)), order_(state.order), keeper_(options_, state, commands_, *this) {
     report_.attempt = order_.attempt;
     report_.notes = state.notes;
     report_.facts = state.facts;
-    thread_ = start_thread("the job on this node", [this] { run_.go(); });
+    thread_ = start_thread("the job on this node", [this] { keeper_.go(); });
   }
   ~Run() override {
     commands_.leave();
@@ -89,7 +89,7 @@ class NodeJob::Run final : internal::ReportSink {
   net::Notifier changed_;
   mutable Mutex mutex_;
   NodeReport report_ GYRE_GUARDED_BY(mutex_);
-  internal::NodeRun run_;
+  internal::AttemptKeeper keeper_;
   std::thread thread_;
 };
 

@@ -52,6 +52,12 @@ JobError job_error_from_json(const Json& json) {
 const char* name_of(Phase phase) { return kPhases[static_cast<std::size_t>(phase)]; }
 const char* name_of(StopReason reason) { return kReasons[static_cast<std::size_t>(reason)]; }
 
+std::optional<Phase> phase_named(const std::string& name) {
+  const auto* found = std::ranges::find(kPhases, name);
+  if (found == kPhases.end()) return std::nullopt;
+  return static_cast<Phase>(found - kPhases.begin());
+}
+
 std::optional<StopReason> stop_reason_named(const std::string& name) {
   const auto* found = std::ranges::find(kReasons, name);
   if (found == kReasons.end()) return std::nullopt;
@@ -96,10 +102,9 @@ NodeReport node_report_from_json(const Json& json) {
   NodeReport report;
   report.attempt = fields.text("attempt");
   if (!is_plain_name(report.attempt)) fields.refuse("attempt", "is not a name");
-  const std::string phase = fields.text("phase");
-  const auto* found = std::ranges::find(kPhases, phase);
-  if (found == kPhases.end()) fields.refuse("phase", "is not known");
-  report.phase = static_cast<Phase>(found - kPhases.begin());
+  const auto phase = phase_named(fields.text("phase"));
+  if (!phase) fields.refuse("phase", "is not known");
+  report.phase = *phase;
   if (fields.has("facts")) report.facts = node_facts_from_json(fields.at("facts"));
   if (fields.has("record")) report.record = exit_record_from_json(fields.at("record"));
   if (report.phase == Phase::kEnded && !report.record) fields.refuse("record", "is missing at the end");

@@ -21,6 +21,7 @@ enum class Phase {
   kEnded,  ///< Nothing of the job is left on it; the record says how it went.
 };
 const char* name_of(Phase phase);
+std::optional<Phase> phase_named(const std::string& name);
 
 /// The codes of Batch AI's failure records, and one of ours.
 namespace error_code {

@@ -1,6 +1,6 @@
-// kill -9 of the service, of agents and of the processes that hold the ranks, at random points, while jobs are
-// submitted and run: no job is lost, none runs twice, none leaves a process behind, and the events tell all of it. The
-// seed is printed; `./dev test --long` tries 300 kills.
+// kill -9 of the service, of agents, of the processes of attempts and of those that hold the ranks, at random points,
+// while jobs are submitted and run: no job is lost, none runs twice, none leaves a process behind, and the events tell
+// all of it. The seed is printed; `./dev test --long` tries 300 kills.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -143,9 +144,26 @@ class KillTest : public JobServiceTest {
     return state.is_object() ? state.value(Json::json_pointer("/order/attempt"), "") : "";
   }
 
-  /// One of: the service, an agent, a process of `gyre launch`. Returns which, for a failure's message.
+  /// Of attempts on this service's nodes.
+  std::vector<int> attempt_processes() const {
+    std::vector<int> found;
+    for (const int pid : processes_with("cmdline", std::string("attempt\0--agent-fd", 18))) {
+      const std::string text = content_of(fmt::format("/proc/{}/stat", pid));  // "PID (NAME) STATE PARENT …"
+      const std::size_t end_of_name = text.rfind(')');
+      if (end_of_name == std::string::npos) continue;
+      char state = 0;
+      int parent = 0;
+      std::istringstream(text.substr(end_of_name + 1)) >> state >> parent;
+      const std::string agent = content_of(fmt::format("/proc/{}/cmdline", parent));
+      if (agent.find((options_.folder / "nodes").string() + "/") != std::string::npos) found.push_back(pid);
+    }
+    return found;
+  }
+
+  /// One of: the service, an agent, the process of an attempt, a process of `gyre launch`. Returns which, for a
+  /// failure's message.
   std::string kill_something(Random& random) {
-    const auto what = random.below(3);
+    const auto what = random.below(4);
     if (what == 0) {
       process_->kill();
       process_->start();
@@ -159,6 +177,12 @@ class KillTest : public JobServiceTest {
       const fs::path node = nodes[random.below(nodes.size())];
       if (const int pid = agent_of(node); pid > 1) ::kill(pid, SIGKILL);
       return "the agent of " + node.filename().string();
+    }
+    if (what == 2) {
+      const std::vector<int> processes = attempt_processes();
+      if (processes.empty()) return "nothing";
+      ::kill(processes[random.below(processes.size())], SIGKILL);
+      return "the process of an attempt";
     }
     std::vector<std::pair<int, fs::path>> holders;
     const std::string nodes = (options_.folder / "nodes").string() + "/";

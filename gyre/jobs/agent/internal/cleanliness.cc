@@ -55,13 +55,12 @@ std::vector<std::string> marks_of_neighbours(const WorkOrder& order) {
 
 }  // namespace
 
-std::vector<std::string> shared_memory_of(const std::optional<JobUser>& user) {
-  const uid_t owner = user ? user->id.user : ::geteuid();
+std::vector<std::string> shared_memory_of(uid_t user) {
   std::vector<std::string> names;
   std::error_code failure;
   for (fs::directory_iterator entry(kSharedMemory, failure), end; entry != end; entry.increment(failure)) {
     struct stat status{};
-    if (::lstat(entry->path().c_str(), &status) != 0 || status.st_uid != owner) continue;
+    if (::lstat(entry->path().c_str(), &status) != 0 || status.st_uid != user) continue;
     names.push_back(entry->path().filename());
     if (failure) break;
   }
@@ -70,7 +69,7 @@ std::vector<std::string> shared_memory_of(const std::optional<JobUser>& user) {
 }
 
 std::vector<std::string> clean_up_after(const WorkOrder& order, const std::vector<std::string>& before,
-                                        const std::optional<JobUser>& user, Deadline deadline) {
+                                        const std::optional<UserId>& account, Deadline deadline) {
   std::vector<std::string> found;
   const std::string marker = fmt::format("{}={}", kAttemptVariable, order.attempt);
   const std::vector<std::string> spared = marks_of_neighbours(order);
@@ -83,13 +82,13 @@ std::vector<std::string> clean_up_after(const WorkOrder& order, const std::vecto
     throw Error(ErrorCode::kTimeout, fmt::format("processes of attempt {} cannot be killed", order.attempt));
   }
   // Without a user of its own the job cannot be told from other programs of ours.
-  if (!user) return found;
+  if (!account) return found;
   std::vector<std::string> added;
-  std::ranges::set_difference(shared_memory_of(user), before, std::back_inserter(added));
+  std::ranges::set_difference(shared_memory_of(account->user), before, std::back_inserter(added));
   for (const std::string& name : added) {
     const fs::path file = kSharedMemory / name;
     if (in_use(file)) continue;      // Of another program of the same user.
-    const ActingAs owner(user->id);  // Who may have made a folder, and put links in it.
+    const ActingAs owner(*account);  // Who may have made a folder, and put links in it.
     std::error_code failure;
     fs::remove_all(file, failure);
     found.push_back(fmt::format("shared memory {}, which was {}", file.string(),

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <array>
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "gyre/base/clock.h"
-#include "gyre/jobs/agent/node_job.h"
+#include "gyre/base/process.h"
 #include "gyre/jobs/agent/work_order.h"
 
 namespace gyre::jobs::agent::internal {
@@ -16,17 +17,14 @@ constexpr const char* kAttemptVariable = "GYRE_JOB_ATTEMPT";
 /// The variable that names the node that started it.
 constexpr const char* kNodeVariable = "GYRE_JOB_NODE";
 
-/// What the `gyre launch` processes of a node are called, each by its socket.
-inline constexpr std::array kSets = {"setup", "prep", "ranks", "shell"};
-
-/// Names in /dev/shm that belong to the user that jobs run as.
-std::vector<std::string> shared_memory_of(const std::optional<JobUser>& user);
+/// Names in /dev/shm that belong to a user.
+std::vector<std::string> shared_memory_of(uid_t user);
 
 /// Ends processes of the order's attempt that are still there, but not those that other nodes on this machine have
 /// started and have not ended yet, and, where jobs have a user of their own, removes shared memory
 /// that this user has made since `before` and that nobody maps. Returns what there was, in words. When it returns
 /// nothing is left, or Error(kTimeout) says what is.
 std::vector<std::string> clean_up_after(const WorkOrder& order, const std::vector<std::string>& before,
-                                        const std::optional<JobUser>& user, Deadline deadline);
+                                        const std::optional<UserId>& account, Deadline deadline);
 
 }  // namespace gyre::jobs::agent::internal

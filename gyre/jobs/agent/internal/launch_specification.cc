@@ -49,13 +49,12 @@ constexpr std::array kVariablesOfRanks = {launch_contract::kRank,
                                           "HOROVOD_CROSS_SIZE",
                                           "OMP_NUM_THREADS"};
 
-Json rank_of(const Started& process, const std::string& folder, const std::optional<JobUser>& as) {
+Json rank_of(const Started& process, const std::string& folder) {
   Json rank = {{"command", process.command}, {"environment", process.environment},
                {"folder", folder},           {"role", process.role},
                {"index", process.index},     {"role_size", process.role_size}};
   if (!process.stdout_file.empty()) rank["stdout"] = process.stdout_file.string();
   if (!process.stderr_file.empty()) rank["stderr"] = process.stderr_file.string();
-  if (as) rank["user"] = {{"id", as->id.user}, {"group", as->id.group}, {"groups", as->id.groups}};
   return rank;
 }
 
@@ -81,9 +80,9 @@ std::vector<std::string> shell_command(const std::string& line, bool rank, const
 }
 
 Json launch_specification(const std::vector<Started>& processes, const std::filesystem::path& socket,
-                          const std::string& folder, const std::optional<JobUser>& as) {
+                          const std::string& folder) {
   Json ranks = Json::array();
-  for (const Started& process : processes) ranks.push_back(rank_of(process, folder, as));
+  for (const Started& process : processes) ranks.push_back(rank_of(process, folder));
   return {{"ranks", ranks}, {"socket", socket.string()}, {"linger_seconds", kLingerSeconds}};
 }
 

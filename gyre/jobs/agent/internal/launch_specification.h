@@ -2,12 +2,10 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "gyre/jobs/agent/launch_plan.h"
-#include "gyre/jobs/agent/node_job.h"
 
 namespace gyre::jobs::agent::internal {
 
@@ -29,9 +27,9 @@ std::vector<std::string> without_rank_variables(const std::vector<std::string>& 
 /// The line for bash, as a rank, or without the variables of one.
 std::vector<std::string> shell_command(const std::string& line, bool rank, const spec::JobSpec& job);
 
-/// The specification for `gyre launch` (docs/guide/launch.md). `as`: the user; unset: ours. Pure.
+/// The specification for `gyre launch` (docs/guide/launch.md). Pure.
 nlohmann::json launch_specification(const std::vector<Started>& processes, const std::filesystem::path& socket,
-                                    const std::string& folder, const std::optional<JobUser>& as);
+                                    const std::string& folder);
 
 /// Adds what makes the processes of `plan` ranks of one job over the order's nodes. Pure.
 void add_ranks(nlohmann::json& specification, const WorkOrder& order, const std::vector<NodePlan>& plans);

@@ -14,7 +14,9 @@
 #include <cstddef>
 #include <cstring>
 
+#include "gyre/base/clock.h"
 #include "gyre/base/error.h"
+#include "gyre/base/process.h"
 #include "gyre/jobs/agent/internal/mpi_line.h"
 #include "gyre/jobs/agent/job_environment.h"
 
@@ -29,8 +31,8 @@ constexpr std::size_t kMostOutputBytes = 8192;
 constexpr std::size_t kMostBytesOfFile = std::size_t{64} << 10;
 
 /// What the command prints; empty when it takes too long or cannot be started.
-std::string output_of_command(const std::string& line, const Variables& environment, const std::optional<JobUser>& user,
-                              const std::string& folder, std::size_t most_bytes) {
+std::string output_of_command(const std::string& line, const Variables& environment, const std::string& folder,
+                              std::size_t most_bytes) {
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
   const UniqueFd read_end(ends[0]);
@@ -42,7 +44,6 @@ std::string output_of_command(const std::string& line, const Variables& environm
   options.stderr_fd = write_end.get();
   options.own_process_group = true;
   options.folder = folder;
-  if (user) options.user = user->id;
   try {
     const Process process = Process::spawn(options);
     write_end.reset();
@@ -94,21 +95,20 @@ void set_port(Address& address, int port) {
 
 }  // namespace
 
-Mpi find_mpi(const Variables& environment, const std::optional<JobUser>& user) {
+Mpi find_mpi(const Variables& environment) {
   const std::string said =
-      output_of_command("command -v mpirun > /dev/null && mpirun --version", environment, user, "/", kMostOutputBytes);
+      output_of_command("command -v mpirun > /dev/null && mpirun --version", environment, "/", kMostOutputBytes);
   if (said.find("Open MPI") != std::string::npos || said.find("OpenRTE") != std::string::npos) return Mpi::kOpenMpi;
   if (said.find("HYDRA") != std::string::npos || said.find("Intel(R) MPI") != std::string::npos) return Mpi::kHydra;
   return Mpi::kNone;
 }
 
-std::string beginning_of_file(const std::string& path, const std::filesystem::path& folder,
-                              const std::optional<JobUser>& user) {
-  // By a process of theirs: the job has chosen the path, and may put something else there at any moment.
+std::string beginning_of_file(const std::string& path, const std::filesystem::path& folder) {
+  // By a process that ends after a while: the job may put anything there at any moment.
   const std::string file = in_single_quotes(path);
   return output_of_command(
       fmt::format("exec 2> /dev/null; test -f {0} && exec head -c {1} < {0}", file, kMostBytesOfFile),
-      {{"PATH", "/usr/bin:/bin"}}, user, folder.string(), kMostBytesOfFile);
+      {{"PATH", "/usr/bin:/bin"}}, folder.string(), kMostBytesOfFile);
 }
 
 int count_gpus(const Variables& environment) {

@@ -1,24 +1,22 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "gyre/base/file.h"
 #include "gyre/jobs/agent/expansion.h"
-#include "gyre/jobs/agent/node_job.h"
 #include "gyre/jobs/agent/work_order.h"
 
 namespace gyre::jobs::agent::internal {
 
-/// Which MPI `mpirun` is, in that environment; as the job's user, because the preparation may have put it anywhere.
-Mpi find_mpi(const Variables& environment, const std::optional<JobUser>& user);
+// For the process of an attempt: both run programs, or open files, that the job has chosen.
 
-/// What a file begins with, at most 64 KB, as that user may read it; empty where it is not a file that they can read.
-/// `path`: from `folder` on.
-std::string beginning_of_file(const std::string& path, const std::filesystem::path& folder,
-                              const std::optional<JobUser>& user);
+/// Which MPI `mpirun` is, in that environment.
+Mpi find_mpi(const Variables& environment);
+
+/// What a file begins with, at most 64 KB; empty where it is not a file that we can read. `path`: from `folder` on.
+std::string beginning_of_file(const std::string& path, const std::filesystem::path& folder);
 
 /// GPUs that a job here could use: those of CUDA_VISIBLE_DEVICES where an engine has set it, else the machine's.
 int count_gpus(const Variables& environment);

@@ -1,29 +1,26 @@
 #include "gyre/jobs/agent/internal/node_run.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <array>
-#include <cerrno>
-#include <csignal>
-#include <fstream>
+#include <exception>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "gyre/base/boot.h"
 #include "gyre/base/bytes.h"
-#include "gyre/base/checksum.h"
 #include "gyre/base/error.h"
+#include "gyre/base/file.h"
 #include "gyre/base/folders.h"
+#include "gyre/base/reach.h"
 #include "gyre/jobs/agent/code.h"
-#include "gyre/jobs/agent/container.h"
+#include "gyre/jobs/agent/internal/base_variables.h"
 #include "gyre/jobs/agent/internal/cleanliness.h"
-#include "gyre/jobs/agent/internal/json_fields.h"
-#include "gyre/jobs/agent/internal/needs_root.h"
-#include "gyre/jobs/agent/lost_node.h"
-#include "gyre/jobs/spec/write.h"
-#include "gyre/net/endpoint.h"
-#include "gyre/net/socket.h"
+#include "gyre/jobs/agent/internal/failure_causes.h"
+#include "gyre/jobs/agent/internal/job_shells.h"
+#include "gyre/jobs/agent/internal/waits.h"
+#include "gyre/jobs/agent/launch_plan.h"
+#include "gyre/jobs/agent/mounts.h"
 
 namespace gyre::jobs::agent::internal {
 
@@ -33,308 +30,256 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kLongestCleanUp{20};
-constexpr std::chrono::seconds kLongestEnd{10};
+/// How long a node may wait for the news that the last worker of another node has ended.
+constexpr std::chrono::seconds kLongestNews{3};
 constexpr fs::perms kReadableByAll =
     fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read | fs::perms::others_read;
-constexpr int kCodeWithoutCommand = 255;  // No command of the job's has given one.
-
-JobError internal_error(const std::string& node, const std::string& what) {
-  return {error_code::kInternal, what, {{"node", node}}};
-}
-
-void remove_stale_sockets(const NodeFolders& folders) {
-  for (const char* name : kSets) {
-    end_set(folders.socket(name));
-    std::error_code ignored;
-    fs::remove(folders.socket(name), ignored);
-    fs::remove(folders.socket(name).string() + ".json", ignored);
-  }
-}
 
 }  // namespace
 
-void end_set(const fs::path& socket) {
+NodeRun::NodeRun(const AttemptTask& task, const Commands& commands, AttemptHost& host)
+    : task_(task), folders_(task.root), commands_(commands), journal_(task, host) {}
+
+void NodeRun::set_up() {
   try {
-    if (LaunchedSet::state(socket) != LaunchState::kRuns) return;
-    LaunchedSet set = LaunchedSet::find(socket);
-    set.kill();
-    const Deadline deadline = Deadline::after(kLongestEnd);
-    while (!deadline.passed()) {
-      const auto record = set.next(deadline, -1);
-      if (record && record->value("type", "") == "finished") return set.release(kLongestEnd);
-    }
-    kill_launch(socket);  // It does not answer: it may be stopped, and go on later.
-  } catch (const Error&) {
-    return;  // It has gone.
+    run_setup();
+  } catch (const AttemptEnds& end) {
+    journal_.stop(end);
+  } catch (const std::exception& error) {
+    journal_.stop(internal_failure(order(), error.what()));
   }
 }
 
-NodeRun::NodeRun(const NodeOptions& options, NodeState state, Commands& commands, ReportSink& sink)
-    : options_(options),
-      folders_(options.root),
-      state_(std::move(state)),
-      commands_(commands),
-      sink_(sink),
-      secrets_(secret_values(state_.order)) {}
-
 void NodeRun::go() {
-  AttemptEnds end;
+  const bool stopped_before = journal_.state().step == Step::kStopped;
   try {
-    if (state_.step == Step::kStopped) return clean_up();
-    end = run_steps();
-  } catch (const LeaveNow&) {
-    return;
+    if (task_.has_places) make_places();
+    if (!stopped_before) journal_.stop(run_steps());
   } catch (const AttemptEnds& early) {
-    end = early;
-  } catch (const Error& error) {
-    end = {kCodeWithoutCommand, internal_error(state_.order.here().id, error.what())};
+    if (!stopped_before) journal_.stop(early);
   } catch (const std::exception& error) {
-    end = {kCodeWithoutCommand, internal_error(state_.order.here().id, error.what())};
+    if (!stopped_before) journal_.stop(internal_failure(order(), error.what()));
   }
-  stop_at(end);
   clean_up();
 }
 
 AttemptEnds NodeRun::run_steps() {
-  if (state_.step == Step::kAccepted) accept();
-  if (state_.boot != boot_id()) {
-    return {kCodeWithoutCommand, internal_error(state_.order.here().id, "the node was restarted while the job ran")};
-  }
-  prepare_folders();
-  if (state_.step == Step::kPreparing) {
+  if (journal_.state().step == Step::kPreparing) {
     unpack_code();
-    run_setup();
-  }
-  use_private_folders();
-  if (state_.step == Step::kPreparing) {
     run_preparation();
     find_facts();
   }
-  sink_.update([&](NodeReport& report) {
-    report.facts = state_.facts;
-    report.phase = std::max(report.phase, Phase::kPrepared);
-  });
-  if (state_.step == Step::kPrepared) wait_for_others();
+  journal_.reach(Phase::kPrepared);
+  if (journal_.state().step == Step::kPrepared) wait_for_others();
   return run_processes();
 }
 
-void NodeRun::accept() {
-  remove_stale_sockets(folders_);
-  // The job before this one has kept its temporary folder until now. Logs that stay on the node lie beside it.
-  std::string last;
-  std::getline(std::ifstream(folders_.last_job()), last);
-  if (is_plain_name(last)) remove_folder(folders_.job(last));
-  remove_folder(folders_.job(state_.order.job_name));
-  std::ofstream(folders_.last_job()) << state_.order.job_name << '\n';
-  state_.memory = shared_memory_of(options_.user);
-  take(Step::kPreparing);
+JobEnvironment NodeRun::environment_of(const Variables& of_process) const {
+  const Variables base = base_variables(task_.base, task_.gyre_program, order(), folders_);
+  return job_environment(order(), folders_, base, of_process);
 }
 
-void NodeRun::prepare_folders() {
-  const WorkOrder& order = state_.order;
-  mounts_ = plan_mounts(order, folders_);
-  const JobEnvironment environment = environment_of({});
-  check_places(order, folders_, environment, mounts_);
-  // The service refuses such a job; one that it has accepted before it did may still come.
-  if (const auto why = why_no_container(order.job, order.cluster)) {
-    throw AttemptEnds{kCodeWithoutCommand,
-                      internal_error(order.here().id, fmt::format("the job cannot run on its cluster: {}", *why))};
-  }
-  write_programs();
-  make_places(environment);
-  log_folder_ = environment.log_folder;
-  // Replaced as a whole: in a folder that the job may write to, a name may be a link.
-  const fs::path host_file = folders_.host_file(order.job_name);
-  write_file_atomically(host_file, as_bytes(mpi_host_file(order, mpi_processes(order.job))));
-  fs::permissions(host_file, kReadableByAll);
-  sink_.update([&](NodeReport& report) {
-    report.log_folder = resolved(environment.log_folder, mounts_);
-    for (const OutputPlace& output : environment.outputs) report.outputs[output.id] = resolved(output.path, mounts_);
-  });
-  if (state_.step != Step::kPreparing) return;
-  log(fmt::format("attempt {} of job {} on node {}", order.attempt, order.job_name, order.here().id));
-  if (order.job.container_settings) {
-    note(fmt::format("node {}: the job's container {} is not used; it runs on the host", order.here().id,
-                     order.job.container_settings->image));
-  }
-  for (const std::string& warning : environment.warnings) note(warning);
+Started NodeRun::started_process(const std::string& line, bool rank, const Variables& environment) const {
+  Started process;
+  process.command = shell_command(line, rank, order().job);
+  process.environment = environment;
+  return process;
 }
 
-void NodeRun::unpack_code() {
-  const WorkOrder& order = state_.order;
-  const fs::path folder = folders_.code(order.job_name);
-  if (order.code_archive.empty() || fs::exists(folder)) return;
-  agent::unpack_code(order.code_archive, order.code_sha256, folder,
-                     options_.user ? std::optional(options_.user->id) : std::nullopt);
-  log("the job's code is unpacked");
+AttemptEnds NodeRun::stopped() const {
+  return stopped_because(must_stop(commands_, journal_.state()).value_or(StopReason::kRequest), order());
 }
 
 void NodeRun::run_setup() {
-  const auto& task = state_.order.cluster.setup_task;
-  if (!task) return;
-  const Json whole = spec::to_json(state_.order.cluster, spec::Secrets::kIncluded).at("nodeSetup");
-  const std::string text = whole.dump();
-  const std::string stamp = fmt::format("{} {:016x}", state_.boot, xxh3_64(as_bytes(text)));
-  std::ifstream before(folders_.setup_stamp());
-  std::string line;
-  if (std::getline(before, line) && line == stamp) return;
-
-  Variables variables = base_variables();
-  variables["AZ_BATCHAI_MOUNT_ROOT"] = mount_root(state_.order, folders_);
-  for (const auto& each : task->environment_variables) variables[each.name] = expand(each.value, variables).text;
-  for (const auto& each : task->secrets) variables[each.name] = each.value.text.value_or("");
-  std::string folder = expand(task->std_out_err_path_prefix, variables).text;
-  if (!state_.order.setup_path_suffix.empty()) folder += "/" + state_.order.setup_path_suffix;
+  const spec::SetupTask& setup = *order().cluster.setup_task;
+  Variables variables = base_variables(task_.base, task_.gyre_program, order(), folders_);
+  variables["AZ_BATCHAI_MOUNT_ROOT"] = mount_root(order(), folders_);
+  for (const auto& each : setup.environment_variables) variables[each.name] = expand(each.value, variables).text;
+  for (const auto& each : setup.secrets) variables[each.name] = each.value.text.value_or("");
+  std::string folder = expand(setup.std_out_err_path_prefix, variables).text;
+  if (!order().setup_path_suffix.empty()) folder += "/" + order().setup_path_suffix;
   // Jobs may have put links there. Where the mounts are links themselves, they have to be followed.
-  options_.mounts == MountMethod::kBind ? make_folder_without_links(folder) : make_own_folder(folder);
-  const std::string& node = state_.order.here().id;
+  task_.links_on_mounts ? static_cast<void>(fs::create_directories(folder)) : make_folder_without_links(folder);
+  const std::string& node = order().here().id;
   const LogFiles logs = {fmt::format("{}/stdout-{}.txt", folder, node), fmt::format("{}/stderr-{}.txt", folder, node)};
-  sets_up_ = true;
-  remember_log_lengths({logs});
-  log("the cluster's setup task begins");
-  // As root where we are: it sets up the machine.
-  Json specification = launch_specification({started_process(task->command_line, false, variables, logs)},
-                                            folders_.socket("setup"), "/", std::nullopt);
-  LaunchedSet set = start_or_find("setup", specification);
-  const Ended ended = follow(set, {logs}, 1);
-  sets_up_ = false;
-  if (ended.stopped) throw stopped_because(*must_stop());
-  if (ended.exit_code != 0) {
-    throw AttemptEnds{
-        ended.exit_code,
-        internal_error(node, fmt::format("the cluster's setup task failed on node {} with exit code {}; its output: {}",
-                                         node, ended.exit_code, resolved(logs.stderr_file, mounts_).string()))};
+  ProcessSet set(task_, journal_, commands_, folders_.setup_socket());
+  set.add(started_process(setup.command_line, false, variables), logs);
+  journal_.log("the cluster's setup task begins");
+  const auto ended = set.run(launch_specification(set.processes(), folders_.setup_socket(), "/"));
+  if (ended.stopped) throw stopped();
+  if (ended.exit_code == 0) return;
+  const std::string output = resolved(logs.stderr_file, plan_mounts(order(), folders_)).string();
+  AttemptEnds end = internal_failure(
+      order(), fmt::format("the cluster's setup task failed on node {} with exit code {}; its output: {}", node,
+                           ended.exit_code, output));
+  end.exit_code = ended.exit_code;
+  throw end;
+}
+
+void NodeRun::make_place(const std::string& what, const std::string& folder) const {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (!failure) return;
+  throw unusable_path(order(),
+                      fmt::format("cannot make a place for {}: user '{}', as whom the job runs, cannot make the folder "
+                                  "{}: {}",
+                                  what, user_name(own_user().user), folder, failure.message()),
+                      "path", folder);
+}
+
+void NodeRun::make_places() {
+  const JobEnvironment environment = environment_of({});
+  make_place("the job's logs (stdOutErrPathPrefix)", environment.log_folder);
+  log_folder_ = environment.log_folder;
+  journal_.open_log(log_folder_);
+  if (journal_.state().step == Step::kStopped) return;
+  for (const OutputPlace& output : environment.outputs) {
+    make_place(fmt::format("output directory {}", output.id), output.path);
   }
-  write_file_atomically(folders_.setup_stamp(), as_bytes(stamp + "\n"));
-  release("setup", set);
+  // Replaced as a whole: a name in the job's folder may be a link.
+  const fs::path host_file = folders_.host_file(order().job_name);
+  write_file_atomically(host_file, as_bytes(mpi_host_file(order(), mpi_processes(order().job))));
+  fs::permissions(host_file, kReadableByAll);
+  if (journal_.state().step != Step::kPreparing) return;
+  journal_.log(fmt::format("attempt {} of job {} on node {}", order().attempt, order().job_name, order().here().id));
+  if (order().job.container_settings) {
+    journal_.note(fmt::format("node {}: the job's container {} is not used; it runs on the host", order().here().id,
+                              order().job.container_settings->image));
+  }
+  for (const std::string& warning : environment.warnings) journal_.note(warning);
+}
+
+void NodeRun::unpack_code() {
+  const fs::path folder = folders_.code(order().job_name);
+  if (task_.code_descriptor < 0 || fs::exists(folder)) return;
+  agent::unpack_code(task_.code_descriptor, order().code_sha256, folder);
+  journal_.log("the job's code is unpacked");
 }
 
 void NodeRun::run_preparation() {
-  const auto& line = state_.order.job.job_preparation_command_line;
+  const auto& line = order().job.job_preparation_command_line;
   if (!line) return;
-  const JobEnvironment environment = environment_of({});
-  for (const std::string& sentence : unset_names("jobPreparation", *line, environment.variables)) note(sentence);
-  const LogFiles logs = {log_folder_ + "/" + preparation_log("stdout", state_.order),
-                         log_folder_ + "/" + preparation_log("stderr", state_.order)};
-  remember_log_lengths({logs});
-  const std::string& node = state_.order.here().id;
-  const std::string wish = wish_for_root(*line, environment.variables);
-  if (!wish.empty()) note("the job's preparation " + wish);
-  log("the job's preparation begins");
-  Json specification =
-      launch_specification({started_process(*line, false, environment.variables, logs)}, folders_.socket("prep"),
-                           work_folder(state_.order, folders_), options_.user);
-  LaunchedSet set = start_or_find("prep", specification);
-  const Ended ended = follow(set, {logs}, 1);
-  if (ended.stopped) throw stopped_because(*must_stop());
+  const Variables variables = environment_of({}).variables;
+  for (const std::string& sentence : unset_names("jobPreparation", *line, variables)) journal_.note(sentence);
+  const std::string wish = wish_for_root(*line, variables, order(), folders_);
+  if (!wish.empty()) journal_.note("the job's preparation " + wish);
+  ProcessSet set(task_, journal_, commands_, folders_.socket("prep"));
+  set.add(started_process(*line, false, variables), {log_folder_ + "/" + preparation_log("stdout", order()),
+                                                     log_folder_ + "/" + preparation_log("stderr", order())});
+  journal_.log("the job's preparation begins");
+  const auto ended =
+      set.run(launch_specification(set.processes(), folders_.socket("prep"), work_folder(order(), folders_)));
+  if (ended.stopped) throw stopped();
   if (ended.exit_code == 0) return;  // Released once it is written down that it is over.
   // The call may not be what has failed.
-  std::string why = obstacles({*line}, ended.exit_code);
+  std::string why = obstacles({*line}, variables, order(), ended.exit_code);
   if (!wish.empty()) why += "; it " + wish;
+  const std::string& node = order().here().id;
   throw AttemptEnds{ended.exit_code,
                     JobError{error_code::kPreparationFailed,
                              fmt::format("the job's preparation failed on node {} with exit code {}{}; its output: {}",
-                                         node, ended.exit_code, why, preparation_log("stderr", state_.order)),
+                                         node, ended.exit_code, why, preparation_log("stderr", order())),
                              {{"node", node}}}};
 }
 
 void NodeRun::find_facts() {
-  const WorkOrder& order = state_.order;
   NodeFacts facts;
-  if (mpi_processes(order.job) > 0) facts.mpi = find_mpi(environment_of({}).variables, options_.user);
-  ports_.emplace(order.here().address, ports_needed(order, order.node));
+  const Variables variables = environment_of({}).variables;
+  if (mpi_processes(order().job) > 0) facts.mpi = find_mpi(variables);
+  ports_.emplace(order().here().address, ports_needed(order(), order().node));
   facts.ports = ports_->ports();
-  if (order.nodes.size() > 1) facts.shell_port = start_shell();
-  state_.facts = facts;  // Last: they say that the node is prepared.
-  take(Step::kPrepared);
-  if (LaunchedSet::state(folders_.socket("prep")) == LaunchState::kRuns) {
-    LaunchedSet preparation = LaunchedSet::find(folders_.socket("prep"));
-    release("prep", preparation);
-  }
-  log("prepared");
+  if (order().nodes.size() > 1) facts.shell_port = start_shell(task_, variables);
+  journal_.take_facts(facts);
+  release_set(folders_.socket("prep"));
+  journal_.log("prepared");
 }
 
 void NodeRun::wait_for_others() {
   for (;;) {
-    commands_.clear();
-    if (commands_.leaving()) throw LeaveNow();
-    if (const auto reason = must_stop()) throw stopped_because(*reason);
+    if (must_stop(commands_, journal_.state())) throw stopped();
     if (const auto facts = commands_.running()) {
-      if (facts->size() != state_.order.nodes.size()) {
+      if (facts->size() != order().nodes.size()) {
         throw Error(ErrorCode::kProtocol, "the service sent the facts of other nodes than the job's");
       }
-      state_.all_facts = *facts;
-      return take(Step::kRunning);
+      return journal_.run_with(*facts);
     }
-    pollfd wait{.fd = commands_.fd(), .events = POLLIN, .revents = 0};
-    ::poll(&wait, 1, wall_clock_limit().poll_timeout_ms());
+    wait_for_command(commands_, wall_clock_limit(journal_.state()));
   }
 }
 
-void NodeRun::stop_at(const AttemptEnds& end) {
-  ExitRecord record;
-  record.exit_code = end.exit_code;
-  record.error = end.error;
-  record.asked_to_end = end.asked_to_end;
-  record.started_us = state_.started_us;
-  record.ended_us = wall_clock_us();
-  state_.record = std::move(record);
-  if (end.error) log(fmt::format("{}: {}", end.error->code, end.error->message));
-  log(fmt::format("ended with exit code {}", end.exit_code));
-  try {
-    take(Step::kStopped);
-  } catch (const Error& error) {
-    // A full disk: the service hears of the end all the same, from memory.
-    note(fmt::format("the exit record could not be written: {}", error.what()));
+AttemptEnds NodeRun::hold_until_finished() {
+  journal_.reach(Phase::kDone);
+  for (;;) {
+    if (commands_.finishing()) return {};
+    if (must_stop(commands_, journal_.state())) return stopped();
+    wait_for_command(commands_, wall_clock_limit(journal_.state()));
   }
+}
+
+bool NodeRun::all_workers_are_done() {
+  if (order().nodes.size() == 1) return true;
+  const Deadline limit = Deadline::after(kLongestNews);
+  for (;;) {
+    if (commands_.finishing()) return true;
+    if (must_stop(commands_, journal_.state()) || limit.passed()) return false;
+    wait_for_command(commands_, limit);
+  }
+}
+
+AttemptEnds NodeRun::run_processes() {
+  const std::vector<NodePlan> plans = launch_plan(order(), journal_.state().all_facts);
+  const NodePlan& plan = plans[static_cast<std::size_t>(order().node)];
+  journal_.reach(Phase::kRunning);
+  write_shell_table(order(), journal_.state().all_facts, folders_);
+  if (ports_) ports_->release();
+  if (plan.processes.empty()) return hold_until_finished();
+  const auto ended = run_plan(plan, plans);
+  if (ended.stopped) return stopped();
+  const bool failed = ended.exit_code != 0 && !(ended.main_done && all_workers_are_done());
+  return failed ? failure_of_job(order(), folders_, environment_of({}).variables, ended) : hold_until_finished();
+}
+
+ProcessSet::Ended NodeRun::run_plan(const NodePlan& plan, const std::vector<NodePlan>& plans) {
+  const fs::path socket = folders_.socket("ranks");
+  ProcessSet set(task_, journal_, commands_, socket);
+  for (const ProcessPlan& process : plan.processes) {
+    const JobEnvironment environment = environment_of(process.variables);
+    for (const auto& sentence : unset_names("the command line", process.shell_line, environment.variables)) {
+      if (set.processes().empty()) journal_.note(sentence);
+    }
+    Started started = started_process(process.shell_line, plan.ranks, environment.variables);
+    started.role = process.role;
+    started.index = process.index;
+    started.role_size = process.role_size;
+    set.add(std::move(started),
+            {fmt::format("{}/stdout{}.txt", log_folder_, process.log_suffix),
+             fmt::format("{}/stderr{}.txt", log_folder_, process.log_suffix)},
+            process.server);
+  }
+  Json specification = launch_specification(set.processes(), socket, work_folder(order(), folders_));
+  if (plan.ranks) add_ranks(specification, order(), plans);
+  return set.run(specification, specification.contains("job") ? plan.first_rank : 0);
 }
 
 void NodeRun::clean_up() {
   ports_.reset();
-  for (const char* name : kSets) end_set(folders_.socket(name));
-  std::vector<std::string> before = state_.memory;
+  for (const char* name : kSetsOfJob) end_set(folders_.socket(name));
   try {
-    use_private_folders();
-    if (memory_) before.clear();
-  } catch (const Error&) {
-    before = shared_memory_of(options_.user);  // Everybody's: nothing of it is known to be the job's.
-  }
-  try {
-    state_.record->left_behind = clean_up_after(state_.order, before, options_.user, Deadline::after(kLongestCleanUp));
-    leave_private_folders();
-    if (!state_.order.jobs_root.empty()) remove_mounts(state_.order.jobs_root);
-    const fs::path job_mounts = job_mount_root(state_.order, folders_);
-    // The folder itself may be one of all nodes, and others may not be done.
-    state_.order.job_mount_root.empty() ? remove_folder(job_mounts) : remove_mounts(job_mounts);
-    remove_folder(folders_.shared(state_.order.job_name));
+    const auto account = task_.own_account ? std::optional(own_user()) : std::nullopt;
+    for (const std::string& what :
+         clean_up_after(order(), journal_.state().memory, account, Deadline::after(kLongestCleanUp))) {
+      journal_.add_left_behind(what);
+    }
     fs::remove(folders_.shell_table());
   } catch (const std::exception& error) {
-    state_.record->left_behind.emplace_back(error.what());
+    journal_.add_left_behind(error.what());
   }
-  for (const std::string& what : state_.record->left_behind) {
-    note(fmt::format("node {}: the job left {}", state_.order.here().id, what));
-  }
-  NodeReport last;
-  sink_.update([&](NodeReport& report) {
-    last = report;
-    last.record = state_.record;
-    last.phase = Phase::kEnded;
-    last.facts = state_.facts;
-  });
+  if (journal_.state().record->left_behind.empty()) return;  // All is written down.
   try {
-    const std::string text = to_json(last).dump();
-    write_file_atomically(folders_.record(state_.order.attempt), as_bytes(text));
-    if (!options_.record_copies.empty()) {
-      write_file_atomically(options_.record_copies / (state_.order.here().agent_name() + ".json"), as_bytes(text));
-    }
-    fs::remove(folders_.current());
-  } catch (const std::exception& failure) {
-    // current.json, which says the same, stays.
-    if (last.notes.size() < NodeReport::kMostNotes) {
-      last.notes.push_back(fmt::format("the exit record could not be written: {}", failure.what()));
-    }
+    journal_.take(Step::kStopped);
+  } catch (const Error& error) {
+    journal_.note(fmt::format("the exit record could not be written: {}", error.what()));
   }
-  sink_.update([&](NodeReport& report) { report = last; });
 }
 
 }  // namespace gyre::jobs::agent::internal

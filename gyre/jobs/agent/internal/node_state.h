@@ -2,10 +2,13 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "gyre/base/clock.h"
 #include "gyre/jobs/agent/node_folders.h"
 #include "gyre/jobs/agent/node_report.h"
 #include "gyre/jobs/agent/work_order.h"
@@ -21,7 +24,8 @@ enum class Step {
   kStopped,    ///< They have ended, or never ran; the record says how it went; the node may not be clean yet.
 };
 
-/// What an agent has to know of its attempt to go on with it after a restart.
+/// What an agent has to know of its attempt to go on with it after a restart. The agent writes it down; the process of
+/// the attempt moves it on.
 struct NodeState {
   WorkOrder order;
   Step step = Step::kAccepted;
@@ -36,10 +40,26 @@ struct NodeState {
   std::map<std::string, std::uint64_t> log_lengths;  ///< By path: how long a log was before this attempt wrote to it.
 };
 
+nlohmann::json to_json(const NodeState& state);
+/// Error(kCorruptData); `what` names the text.
+NodeState node_state_from_json(const nlohmann::json& json, std::string_view what);
+
+/// What the process of an attempt may change: how far it is, its facts, its record, its notes and where its logs begin.
+nlohmann::json progress_of(const NodeState& state);
+/// `state` with such changes, from a process that runs as the job's account and may say anything. Error(kCorruptData)
+/// for a change that would mislead others: a step back, other facts than before or than the order needs, notes taken
+/// back, a record where none belongs. Pure.
+NodeState with_progress(NodeState state, const nlohmann::json& progress);
+/// Notes only ever become more. Error(kCorruptData).
+std::vector<std::string> with_more_notes(std::vector<std::string> notes, const nlohmann::json& all);
+
 /// Atomically; only our user may read it. Error(kIo, kResourceExhausted).
 void save(const NodeState& state, const NodeFolders& folders);
 /// Nothing when there is none. Error(kCorruptData).
 std::optional<NodeState> load_state(const NodeFolders& folders);
+
+/// When constraints.maxWallClockTime of the attempt is over, or `more` later.
+Deadline wall_clock_limit(const NodeState& state, std::chrono::seconds more = std::chrono::seconds(0));
 
 /// Seconds of boot_clock_us().
 double boot_time_s();

@@ -1,70 +1,24 @@
 #include "gyre/jobs/agent/internal/private_folder.h"
 
-#include <endian.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdint>
 #include <system_error>
 #include <utility>
 
 #include "gyre/base/acting_as.h"
 #include "gyre/base/error.h"
 #include "gyre/base/reach.h"
+#include "gyre/jobs/agent/node_folders.h"
 
 namespace gyre::jobs::agent::internal {
 
-namespace {
-
 namespace fs = std::filesystem;
-
-/// The value of system.posix_acl_access (linux/posix_acl_xattr.h): a version, then entries in the order of their tags.
-struct AclEntry {
-  std::uint16_t tag;
-  std::uint16_t permissions;
-  std::uint32_t number;
-};
-struct Acl {
-  std::uint32_t version;
-  std::array<AclEntry, 5> entries;
-};
-
-constexpr std::uint16_t kAll = 7;
-constexpr std::uint32_t kNoNumber = 0xffff'ffff;
-
-Acl acl_of(const UserId& user) {
-  const auto entry = [](std::uint16_t tag, std::uint16_t permissions, std::uint32_t number = kNoNumber) {
-    return AclEntry{htole16(tag), htole16(permissions), htole32(number)};
-  };
-  return {.version = htole32(2),
-          .entries = {entry(0x01, kAll),             // The owner.
-                      entry(0x02, kAll, user.user),  // A named account.
-                      entry(0x04, 0),                // The group.
-                      entry(0x10, kAll),             // The most that named accounts and groups can have.
-                      entry(0x20, 0)}};              // Others.
-}
-
-}  // namespace
-
-void open_to_account(const fs::path& folder, const UserId& user) {
-  const auto fail = [&] { throw system_error(fmt::format("cannot open {} to its job", folder.string()), errno); };
-  const UniqueFd opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!opened) fail();
-  const Acl acl = acl_of(user);
-  // Sticky: what is root's in there stays where it is.
-  if (::fsetxattr(opened.get(), "system.posix_acl_access", &acl, sizeof(acl), 0) == 0) {
-    if (::fchmod(opened.get(), S_ISVTX | S_IRWXU | S_IRWXG) != 0) fail();
-    return;
-  }
-  if (errno != EOPNOTSUPP && errno != ENOSYS) fail();
-  if (::fchown(opened.get(), 0, user.group) != 0 || ::fchmod(opened.get(), S_ISVTX | S_IRWXU | S_IRWXG) != 0) fail();
-}
 
 PrivateFolder::PrivateFolder(fs::path path, const UserId& user) : path_(std::move(path)) {
   const auto fail = [&] { throw system_error(fmt::format("cannot make the folder {}", path_.string()), errno); };
@@ -96,6 +50,31 @@ void remove_private_folder(const fs::path& path) {
   std::error_code failure;
   fs::remove_all(path, failure);
   if (failure) throw system_error(fmt::format("cannot remove {}", path.string()), failure.value());
+}
+
+void PrivateFolders::use(const std::string& attempt, const UserId& user, bool own_memory) {
+  if (temporary_) return;
+  temporary_.emplace(temporary_folder(attempt), user);
+  std::error_code ignored;
+  if (!own_memory || !fs::is_directory(kSharedMemory, ignored)) return;
+  // The nodes of an attempt on one machine see the same one, because ranks of one host exchange their data through it.
+  PrivateFolder memory(kSharedMemory / temporary_->path().filename(), user);
+  if (::mount(memory.path().c_str(), kSharedMemory.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    const int failure = errno;
+    memory.leave();
+    throw system_error(fmt::format("cannot mount {} at {}", memory.path().string(), kSharedMemory.string()), failure);
+  }
+  memory_.emplace(std::move(memory));
+}
+
+void PrivateFolders::leave() {
+  if (memory_) {
+    if (::umount2(kSharedMemory.c_str(), MNT_DETACH) != 0) throw system_error("cannot unmount /dev/shm", errno);
+    memory_->leave();
+    memory_.reset();
+  }
+  if (temporary_) temporary_->leave();
+  temporary_.reset();
 }
 
 }  // namespace gyre::jobs::agent::internal

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
@@ -10,11 +12,6 @@ namespace gyre::jobs::agent::internal {
 
 /// Where programs make the memory that they share.
 inline const std::filesystem::path kSharedMemory = "/dev/shm";
-
-/// Lets `user` make files in a folder of root's, which stays root's: nothing of root's in it can be moved or removed.
-/// Other accounts may not enter it. By an access control list; on file systems without one by the account's first
-/// group, of which others may be members. Error(kIo).
-void open_to_account(const std::filesystem::path& folder, const UserId& user);
 
 /// A folder for one account alone where everybody may make files: in /tmp, in /dev/shm. The nodes of an attempt that
 /// share a machine share it, and the last one to leave it removes it.
@@ -35,5 +32,21 @@ class PrivateFolder {
 
 /// For a PrivateFolder whose node is gone. One that is not there is fine. Error(kIo).
 void remove_private_folder(const std::filesystem::path& path);
+
+/// What an attempt has in /tmp and /dev/shm for its account alone, as long as this object has not left them.
+class PrivateFolders {
+ public:
+  /// Makes them, or finds them. `own_memory`: this process's mounts are its own, so that it and all that it starts can
+  /// see another /dev/shm than everybody's. Error(kIo, kInvalidArgument).
+  void use(const std::string& attempt, const UserId& user, bool own_memory);
+  /// Nobody else's files are in /dev/shm.
+  bool has_memory() const { return memory_.has_value(); }
+  /// Error(kIo).
+  void leave();
+
+ private:
+  std::optional<PrivateFolder> temporary_;  ///< $TMPDIR.
+  std::optional<PrivateFolder> memory_;     ///< What is seen as /dev/shm.
+};
 
 }  // namespace gyre::jobs::agent::internal

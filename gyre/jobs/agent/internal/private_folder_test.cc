@@ -46,21 +46,6 @@ class PrivateFolderTest : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(PrivateFolderTest, a_folder_of_roots_is_open_to_one_account_which_cannot_move_what_is_roots) {
-  const fs::path folder = root_ / "job";
-  fs::create_directories(folder / "mounts");
-  open_to_account(folder, kAda);
-  open_to_account(folder, kAda);  // The same again after a restart.
-  EXPECT_TRUE(writes(kAda, folder / "own"));
-  EXPECT_TRUE(lists(kAda, folder));
-  EXPECT_FALSE(lists(kBob, folder));
-  EXPECT_FALSE(writes(kBob, folder / "bobs"));
-  const ActingAs acting(kAda);
-  std::error_code failure;
-  fs::rename(folder / "mounts", folder / "elsewhere", failure);
-  EXPECT_TRUE(failure);
-}
-
 TEST_F(PrivateFolderTest, it_is_for_its_account_alone_and_goes_with_the_last_node) {
   const fs::path path = root_ / "gyre-a-1";
   PrivateFolder first(path, kAda);

@@ -13,12 +13,16 @@
 
 namespace gyre::jobs::agent::internal {
 
-/// A log file that an agent writes from the records of `gyre launch`, without the secrets. An agent that comes after
-/// one that was killed writes the same stream again; what the file has already is skipped.
+/// What is done with symbolic links among the folders of a path. The file itself is never one.
+enum class Links { kFollowed, kRefused };
+
+/// A log file that is written from the records of `gyre launch`, without the secrets. A process that comes
+/// after one that was killed writes the same stream again; what the file has already is skipped.
 class LogStream {
  public:
-  /// The file is at least `begins_at` long: what an earlier attempt wrote. Error(kIo).
-  LogStream(std::filesystem::path path, std::uint64_t begins_at, const std::vector<std::string>& secrets);
+  /// The file is at least `begins_at` long: what an earlier attempt wrote. Error(kIo), Error(kInvalidArgument) for
+  /// anything but a file.
+  LogStream(std::filesystem::path path, std::uint64_t begins_at, const std::vector<std::string>& secrets, Links links);
 
   /// Error(kIo, kResourceExhausted); bytes that could not be written are lost, later ones are not.
   void write(std::string_view bytes);

@@ -85,7 +85,7 @@ class LocalJobs : public DriverConformance<LocalFixture> {
  protected:
   /// The processes that hold the ranks of the node's attempt.
   std::vector<int> launches_of(const std::string& node) const {
-    const std::string specification = fixture_->node_folder(node) / "agent/ranks.sock.json";
+    const std::string specification = fixture_->node_folder(node) / "private/ranks.sock.json";
     std::vector<int> found;
     for (const auto& entry : fs::directory_iterator("/proc")) {
       if (conformance::content_of(entry.path() / "cmdline").find(specification) == std::string::npos) continue;

@@ -1,0 +1,60 @@
+#include "gyre/jobs/agent/internal/attempt_ends.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "gyre/base/clock.h"
+#include "gyre/jobs/spec/duration.h"
+
+namespace gyre::jobs::agent::internal {
+
+AttemptEnds internal_failure(const WorkOrder& order, const std::string& what) {
+  return {kCodeWithoutCommand, JobError{error_code::kInternal, what, {{"node", order.here().id}}}};
+}
+
+AttemptEnds unusable_path(const WorkOrder& order, const std::string& what, const std::string& kind,
+                          const std::string& place) {
+  const std::string& node = order.here().id;
+  return {kNotTheJobsExitCode,
+          JobError{error_code::kUnusablePath, fmt::format("node {} {}", node, what), {{"node", node}, {kind, place}}}};
+}
+
+AttemptEnds stopped_because(StopReason reason, const WorkOrder& order) {
+  constexpr int kCode = 128 + SIGTERM;
+  const std::string& node = order.here().id;
+  const auto failed = [&](const char* code, const std::string& message) {
+    return AttemptEnds{kCode, JobError{code, message, {{"node", node}, {"reason", name_of(reason)}}}, true};
+  };
+  switch (reason) {
+    case StopReason::kRequest: return failed(error_code::kJobFailed, "the job was terminated");
+    case StopReason::kWallClock:
+      return failed(error_code::kJobFailed,
+                    fmt::format("the job was ended because constraints.maxWallClockTime, {}, has passed",
+                                spec::iso_8601_duration(order.job.max_wall_clock_time)));
+    case StopReason::kLeaseLost:
+      return failed(error_code::kInternal, fmt::format("node {} could not reach the service for too long", node));
+    case StopReason::kOtherNode:
+    case StopReason::kPreempted: break;
+  }
+  return {kCode, std::nullopt, true};
+}
+
+ExitRecord record_of(const AttemptEnds& end, std::int64_t started_us) {
+  ExitRecord record;
+  record.exit_code = end.exit_code;
+  record.error = end.error;
+  record.asked_to_end = end.asked_to_end;
+  record.started_us = started_us;
+  record.ended_us = wall_clock_us();
+  return record;
+}
+
+std::vector<std::string> sentences_about(const AttemptEnds& end) {
+  std::vector<std::string> sentences;
+  if (end.error) sentences.push_back(fmt::format("{}: {}", end.error->code, end.error->message));
+  sentences.push_back(fmt::format("ended with exit code {}", end.exit_code));
+  return sentences;
+}
+
+}  // namespace gyre::jobs::agent::internal

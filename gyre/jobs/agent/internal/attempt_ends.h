@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gyre/jobs/agent/node_report.h"
+#include "gyre/jobs/agent/work_order.h"
+
+namespace gyre::jobs::agent::internal {
+
+/// Ends an attempt on this node with this error; nothing: it was asked to end.
+struct AttemptEnds {
+  int exit_code = 0;
+  std::optional<JobError> error;
+  bool asked_to_end = false;
+};
+
+/// Thrown by waits: the attempt is to be left as it is.
+struct LeaveNow {};
+
+/// The exit code of an attempt of which no command has given one.
+constexpr int kCodeWithoutCommand = 255;
+/// As of `gyre job wait` where the fault is elsewhere than in the job.
+constexpr int kNotTheJobsExitCode = 125;
+
+/// A fault of the node, not of the job.
+AttemptEnds internal_failure(const WorkOrder& order, const std::string& what);
+/// A place for mounts, logs or outputs that the node cannot use; `details` says which.
+AttemptEnds unusable_path(const WorkOrder& order, const std::string& what, const std::string& kind,
+                          const std::string& place);
+AttemptEnds stopped_because(StopReason reason, const WorkOrder& order);
+
+/// What the exit record says about the end.
+ExitRecord record_of(const AttemptEnds& end, std::int64_t started_us);
+/// And what the job's log on the node says, in order.
+std::vector<std::string> sentences_about(const AttemptEnds& end);
+
+}  // namespace gyre::jobs::agent::internal

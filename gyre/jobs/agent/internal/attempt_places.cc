@@ -1,0 +1,166 @@
+#include "gyre/jobs/agent/internal/attempt_places.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <system_error>
+
+#include "gyre/base/acting_as.h"
+#include "gyre/base/bytes.h"
+#include "gyre/base/error.h"
+#include "gyre/base/file.h"
+#include "gyre/base/removal.h"
+#include "gyre/jobs/agent/internal/attempt_ends.h"
+#include "gyre/jobs/agent/internal/base_variables.h"
+#include "gyre/jobs/agent/internal/process_set.h"
+
+namespace gyre::jobs::agent::internal {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Of the node: no job has chosen it, and none can write to the folder above it.
+void make_own_folder(const fs::path& folder) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) throw system_error(fmt::format("cannot make the folder {}", folder.string()), failure.value());
+}
+
+void write_program(const fs::path& file, const std::string& command) {
+  make_own_folder(file.parent_path());
+  const std::string script = fmt::format("#!/bin/sh\nexec {} \"$@\"\n", command);
+  write_file_atomically(file, as_bytes(script));
+  if (::chmod(file.c_str(), 0755) != 0) throw system_error(fmt::format("cannot write {}", file.string()), errno);
+}
+
+/// Filled by the job's account. What others have put there on its behalf (containers that root runs) goes with our
+/// rights, through no link, so that the node can take the next job.
+void remove_what_a_job_left(const fs::path& folder) {
+  remove_mounts(folder);
+  try {
+    remove_as_its_owner(folder);
+  } catch (const Error&) {
+    remove_folder(folder);
+  }
+}
+
+}  // namespace
+
+AttemptPlaces::AttemptPlaces(const NodeOptions& options, const WorkOrder& order)
+    : options_(options),
+      order_(order),
+      folders_(options.root),
+      environment_(job_environment(order, folders_,
+                                   base_variables(base_of_job(options, order), options.gyre_program, order, folders_))),
+      mounts_(plan_mounts(order, folders_)) {
+  check_places(order_, folders_, environment_, mounts_);
+}
+
+/// To the job's account, and nobody else.
+void AttemptPlaces::give_alone(const fs::path& folder) const {
+  if (!options_.user) return;
+  fs::permissions(folder, fs::perms::owner_all);
+  if (::lchown(folder.c_str(), options_.user->id.user, options_.user->id.group) == 0) return;
+  throw system_error(fmt::format("cannot give {} to user {}", folder.string(), options_.user->name), errno);
+}
+
+void AttemptPlaces::make() const {
+  write_programs();
+  make_own_folder(mount_root(order_, folders_));
+  make_own_folder(folders_.job(order_.job_name));
+  give_alone(folders_.job(order_.job_name));
+  make_own_folder(folders_.private_to_job());
+  fs::permissions(folders_.private_to_job(), fs::perms::owner_all);
+  give_alone(folders_.private_to_job());
+  make_own_folder(job_mount_root(order_, folders_));
+  make_own_folder(order_.shared_folder);
+  give_alone(order_.shared_folder);
+  make_mounts(mounts_.cluster, "cluster", mount_root(order_, folders_));
+  make_mounts(mounts_.job, "job", job_mount_root(order_, folders_));
+  for (const std::string& prefix : environment_.prefixes) make_folder_below_prefix(prefix);
+}
+
+void AttemptPlaces::write_programs() const {
+  // The real way to other nodes; mpirun and `gyre run` are pointed to it, and scripts find it on their PATH.
+  write_program(folders_.programs() / "ssh", fmt::format("'{}' agent-shell --", options_.gyre_program));
+  write_program(folders_.fallbacks() / "horovodrun", fmt::format("'{}' run --horovod-compat", options_.gyre_program));
+}
+
+void AttemptPlaces::make_mounts(const std::vector<Mount>& mounts, const char* owner, const fs::path& root) const {
+  for (const Mount& mount : mounts) {
+    try {
+      make_mount(mount, options_.mounts);
+    } catch (const Error& error) {
+      const std::string name = mount.target.lexically_relative(root).string();
+      if (error.code() != ErrorCode::kInvalidArgument || name.starts_with("..")) throw;  // No volume's: our own.
+      throw unusable_path(
+          order_,
+          fmt::format("cannot use mount '{}' of the {}: {}; make the directory on the node, or name another one "
+                      "(--mount {}=DIR, or gyreSettings.mounts of the cluster)",
+                      name, owner, error.what(), name),
+          "mount", name);
+    }
+  }
+}
+
+/// Jobs keep their files on mounts, and in the node's folder of all jobs, where only root may be allowed to write. The
+/// job's own folder there, PREFIX/SEGMENT, is made for it if all folders above it belong to root and nobody else can
+/// change them, so that nobody can have put a link there. Everywhere else the job needs the right itself.
+void AttemptPlaces::make_folder_below_prefix(const std::string& prefix) const {
+  const fs::path top = fs::path(prefix + "/").lexically_normal().parent_path();
+  const auto is_top = [&](const Mount& mount) { return mount.target == top; };
+  const bool is_mount = std::ranges::any_of(mounts_.cluster, is_top) || std::ranges::any_of(mounts_.job, is_top);
+  if (!options_.user || (!is_mount && top != jobs_root(order_, folders_))) return;
+  if (order_.path_segment.empty()) return;  // The mount itself is never given away.
+  UniqueFd at(::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto is_roots = [&] {
+    struct stat status{};
+    return at && ::fstat(at.get(), &status) == 0 && status.st_uid == 0 && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  };
+  bool made = false;
+  for (const fs::path& part : fs::path(order_.path_segment)) {
+    if (!is_roots()) return;
+    made = ::mkdirat(at.get(), part.c_str(), 0755) == 0;
+    at = UniqueFd(::openat(at.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  }
+  // If it was there before and is still root's, another node of the job has made it, and is about to do the same.
+  if (!made && !is_roots()) return;
+  if (!at) return;
+  // On a mount it is for others to read, as what the job itself makes there; on the node it is the job's alone.
+  [[maybe_unused]] int ignored = is_mount ? 0 : ::fchmod(at.get(), S_IRWXU);
+  ignored = ::fchown(at.get(), options_.user->id.user, options_.user->id.group);
+}
+
+fs::path AttemptPlaces::log_folder() const { return resolved(environment_.log_folder, mounts_); }
+
+std::map<std::string, std::string> AttemptPlaces::outputs() const {
+  std::map<std::string, std::string> outputs;
+  for (const OutputPlace& output : environment_.outputs) outputs[output.id] = resolved(output.path, mounts_);
+  return outputs;
+}
+
+void clear_node(const WorkOrder& order, const NodeFolders& folders) {
+  // Logs that stay on the node lie beside the job's folder.
+  std::string last;
+  std::getline(std::ifstream(folders.last_job()), last);
+  if (is_plain_name(last)) remove_what_a_job_left(folders.job(last));
+  remove_what_a_job_left(folders.job(order.job_name));
+  remove_what_a_job_left(folders.private_to_job());
+  std::ofstream(folders.last_job()) << order.job_name << '\n';
+}
+
+void remove_mounts_of_job(const WorkOrder& order, const NodeFolders& folders) {
+  if (!order.jobs_root.empty()) remove_mounts(order.jobs_root);
+  const fs::path job_mounts = job_mount_root(order, folders);
+  // The folder itself may be one of all nodes, and others may not be done.
+  order.job_mount_root.empty() ? remove_folder(job_mounts) : remove_mounts(job_mounts);
+  remove_folder(folders.shared(order.job_name));
+}
+
+}  // namespace gyre::jobs::agent::internal

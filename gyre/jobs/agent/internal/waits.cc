@@ -1,0 +1,22 @@
+#include "gyre/jobs/agent/internal/waits.h"
+
+#include <poll.h>
+
+#include "gyre/jobs/agent/internal/attempt_ends.h"
+
+namespace gyre::jobs::agent::internal {
+
+std::optional<StopReason> must_stop(const Commands& commands, const NodeState& state) {
+  if (const auto command = commands.stopping()) return command->reason;
+  if (wall_clock_limit(state).passed()) return StopReason::kWallClock;
+  return std::nullopt;
+}
+
+void wait_for_command(const Commands& commands, Deadline deadline) {
+  pollfd wait{.fd = commands.fd(), .events = POLLIN, .revents = 0};
+  ::poll(&wait, 1, deadline.poll_timeout_ms());
+  commands.clear();
+  if (commands.leaving()) throw LeaveNow();
+}
+
+}  // namespace gyre::jobs::agent::internal

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <optional>
+
+#include "gyre/base/clock.h"
+#include "gyre/jobs/agent/internal/commands.h"
+#include "gyre/jobs/agent/internal/node_state.h"
+
+namespace gyre::jobs::agent::internal {
+
+/// Why the attempt has to end now: somebody has asked for it, or its time is over. Nothing: it may go on.
+std::optional<StopReason> must_stop(const Commands& commands, const NodeState& state);
+
+/// Sleeps until a command comes, or the deadline. Throws LeaveNow when the attempt is to be left as it is.
+void wait_for_command(const Commands& commands, Deadline deadline);
+
+}  // namespace gyre::jobs::agent::internal
