@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <fstream>
 #include <map>
+#include <ranges>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -172,12 +173,16 @@ void check_mounts(const spec::JobSpec& job, const spec::ClusterSpec& cluster) {
 }
 
 fs::path resolved(const fs::path& path, const MountPlan& mounts) {
-  for (const auto* all : {&mounts.cluster, &mounts.job}) {
-    for (const Mount& mount : *all) {
-      if (lies_below(path, mount.target)) return mount.source / path.lexically_relative(mount.target);
+  fs::path place = path;
+  // The last one first: its source can lie on a mount that was made before it, never on a later one.
+  for (const auto* all : {&mounts.job, &mounts.cluster}) {
+    for (const Mount& mount : std::views::reverse(*all)) {
+      if (!lies_below(place, mount.target)) continue;
+      const fs::path below = place.lexically_relative(mount.target);
+      place = below == "." ? mount.source : mount.source / below;
     }
   }
-  return path;
+  return place;
 }
 
 std::optional<std::string> why_not_mountable(const fs::path& directory) {
