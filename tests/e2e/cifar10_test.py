@@ -161,6 +161,9 @@ def test_wrong_input_is_one_clear_message(data: Path, tmp_path: Path) -> None:
         wrong = train("--data-dir", data, "--target-accuracy", share)
         assert wrong.returncode == 2
         assert wrong.stderr.startswith(f"gyre-cifar10: --target-accuracy: '{share}' is not a number from 0 to 1\n")
+    played = train("--data-dir", data, "--play-ranks", 2, "--compat", "smarker")
+    assert played.returncode == 2
+    assert "--play-ranks divides the images among ranks; --compat smarker does not" in played.stderr
     mistyped = train("--data-dri", data)
     assert mistyped.returncode == 2
     assert mistyped.stderr.startswith("gyre-cifar10: unknown option --data-dri; did you mean --data-dir?\n")

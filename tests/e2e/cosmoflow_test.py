@@ -198,6 +198,7 @@ def test_a_value_that_is_not_finite_on_one_rank_ends_the_run_on_all_of_them(data
         (["--bach-size", "4"], "did you mean --batch-size?"),
         ([], "--data-dir"),
         (["--data-dir", "/nowhere", "--dropout", "nan"], "'nan' is not a number"),
+        (["--data-dir", "/nowhere", "--dropout", "1"], "'1' is not below 1"),
         (["absent.yaml", "--data-dir", "/nowhere"], "absent.yaml"),
     ],
 )

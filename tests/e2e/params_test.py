@@ -131,7 +131,7 @@ def test_a_checkpoint_of_other_training_starts_the_momentum_of_averages_anew(
     program = ("--consistency", "local:2:bmuf", "--resume-changed")
     job = train(start_job, data, tmp_path / "model", "-n", 2, program=program, epochs=2)
     assert job.wait() == 0, job.stderr
-    assert "continues a run although --consistency was sync and is local:2:bmuf now" in job.stderr
+    assert "continues although --consistency was sync and is local:2:bmuf now" in job.stderr
     assert "the checkpoint has no momentum of the workers' averages; it begins at zero" in job.stderr
     program = ("--consistency", "sync", "--resume-changed")
     back = train(start_job, data, tmp_path / "model", "-n", 2, program=program, epochs=3)

@@ -188,13 +188,24 @@ def test_the_synthetic_benchmark_speaks_as_others_do(lines: str, patterns: list[
         (["--data-dir", "x", "--depth", 34], 2, "34"),
         (["--data-dir", "x", "--decay-epochs", "9,3"], 2, "ascend"),
         (["--data-dir", "/nowhere"], 1, "/nowhere"),
-        (["--synthetic", *SMALL, "--batch-size", 1], 1, "leaves batch normalisation one value per channel"),
+        (["--synthetic", *SMALL, "--batch-size", 1], 2, "leaves batch normalisation one value per channel"),
     ],
 )
 def test_mistakes_get_one_sentence(arguments: list[object], code: int, message: str) -> None:
     result = train(1, *arguments)
     assert result.returncode == code
     assert message in result.stderr
+
+
+def test_what_the_classes_make_meaningless_is_refused(data: Path, tmp_path: Path) -> None:
+    """The right one of four classes is always among the best five. Folders say how many classes there are."""
+    run = ("--output-dir", tmp_path / "model", *TINY, "--epochs", 1)
+    best = train(1, "--data-dir", data / "tfrecord", *run, "--classes", 4, "--keep-best", "top5")
+    assert best.returncode == 1
+    assert "with 4 classes the right one is always among the best 5; choose accuracy or loss" in best.stderr
+    others = train(1, "--data-dir", data / "folder", *run, "--classes", 7)
+    assert others.returncode == 1
+    assert "--classes is 7, and the data in" in others.stderr
 
 
 def test_a_label_without_a_class_is_named(data: Path, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_each_sample_counts_once_or_the_run_is_refused(case: int, data: Path, tm
         same_weights(checkpoints(folder)[-1], checkpoints(source)[-1], bits=before == after)
         return
     assert resumed.returncode == 1
-    refusal = re.search(r"the run cannot continue exactly where it stopped: (.*?)\. Change it back", resumed.stderr)
+    refusal = re.search(r"the run cannot continue exactly where it stopped: (.*?)\. Restore what", resumed.stderr)
     assert refusal, resumed.stderr
     assert sorted(re.findall(r"(?:^|; )([^;]*? now) \(", refusal[1])) == sorted(changes)
     assert checkpoints(folder) == kept

@@ -66,7 +66,7 @@ def test_what_cannot_continue_exactly_is_refused_or_accepted_with_what_it_means(
     assert checkpoints(run) == [first]
     accepted = program.train(2, 32, run, "--resume-changed")
     assert accepted.returncode == 0, accepted.stderr
-    assert "continues a run although the global batch was 32 and is 64 now" in accepted.stderr
+    assert "continues although the global batch was 32 and is 64 now" in accepted.stderr
     # The newest is the one of the larger run, for the next resume as for `gyre export`.
     assert metadata_of(checkpoints(run)[-1])["epoch"] == "2"
     again = program.train(2, 32, run, "--resume", epochs=3)

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/error.h"
 #include "gyre/cli/number_check.h"
 #include "gyre/cli/program_options.h"
 
@@ -60,6 +61,11 @@ void add_recipe(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
+void check_played_ranks(const Options& options) {
+  if (options.play_ranks == 1 || !options.every_rank_all_images) return;
+  throw Error(ErrorCode::kInvalidArgument, "--play-ranks divides the images among ranks; --compat smarker does not");
+}
+
 }  // namespace
 
 Options::Options() {
@@ -90,8 +96,10 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   training::add_program_options(app, options, "Folder with the images; required", {"loss", "accuracy"});
   training::add_image_options(app, options, kLeastImageSize, kMostImageSize);
   add_recipe(app, options);
-  return cli::parse_program_options(app, argc, argv, training::former_option_names(),
-                                    [&] { training::require_data_dir(options); });
+  return cli::parse_program_options(app, argc, argv, training::former_option_names(), [&] {
+    training::require_data_dir(options);
+    check_played_ranks(options);
+  });
 }
 
 }  // namespace gyre::cifar10

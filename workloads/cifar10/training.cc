@@ -83,20 +83,15 @@ void check_ranks(const Options& options, const train::GradientExchange& exchange
   if (options.play_ranks > 1 && exchange.size() > 1) {
     throw Error(ErrorCode::kInvalidArgument, "--play-ranks is for a single process; this job has several");
   }
-  if (options.play_ranks > 1 && options.every_rank_all_images) {
-    throw Error(ErrorCode::kInvalidArgument, "--play-ranks divides the images among ranks; --compat smarker does not");
-  }
   training::check_global_batch(options, ranks);
 }
 
 std::string announcement(const Options& options, const training::ImageSets& images,
                          const train::EpochSchedule& schedule, std::uint64_t steps, int ranks) {
-  return fmt::format(
-      "{}\n{}{}: {} steps an epoch; RMSprop, {}, decay {}; seed {}\n"
-      "checkpoints go to {}, curves for TensorBoard to {}",
-      training::describe(images, options.program), training::describe_batch(ranks, options.batch_size),
-      options.every_rank_all_images ? ", every rank runs all images" : "", steps, training::describe_rate(schedule),
-      options.decay, options.seed, options.checkpoints().string(), options.curves().string());
+  return fmt::format("{}\n{}{}: {} steps an epoch; RMSprop, {}, decay {}; seed {}\n{}",
+                     training::describe(images, options.program), training::describe_batch(ranks, options.batch_size),
+                     options.every_rank_all_images ? ", every rank runs all images" : "", steps,
+                     training::describe_rate(schedule), options.decay, options.seed, options.places());
 }
 
 }  // namespace
@@ -104,6 +99,7 @@ std::string announcement(const Options& options, const training::ImageSets& imag
 training::Outcome run_training(Options options, train::GradientExchange& exchange) {
   const int ranks = exchange.size() * options.play_ranks;  // Real ones, or those that this process plays.
   const training::ImageSets images = open_images(options);
+  training::check_classes(options, images.classes);
   options.classes = images.classes;
   check_ranks(options, exchange, ranks);
   std::vector<std::unique_ptr<data::Loader>> played;  // One for each rank that this process plays.

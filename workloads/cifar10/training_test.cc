@@ -205,6 +205,57 @@ TEST_F(TrainingTest, an_earlier_runs_checkpoints_are_not_overwritten_by_accident
   }
 }
 
+TEST_F(TrainingTest, an_earlier_runs_best_epoch_is_not_taken_for_the_new_ones) {
+  // Its checkpoints were removed; the new run kept the old file wherever that was better.
+  Options run = options("run");
+  run.keep_best = "accuracy";
+  train(run);
+  for (const auto& entry : fs::directory_iterator(run.checkpoint_dir)) {
+    if (entry.path().filename().string().starts_with("checkpoint-")) fs::remove(entry.path());
+  }
+  for (const bool resume : {false, true}) {
+    run.resume = resume;
+    try {
+      train(run);
+      FAIL() << "the earlier run's best epoch was ignored";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("best-accuracy.safetensors is the best epoch of an earlier"),
+                                               HasSubstr("choose another folder with --checkpoint-dir")));
+    }
+  }
+  fs::remove(run.checkpoint_dir / "best-accuracy.safetensors");
+  EXPECT_EQ(train(run).epochs, 2U);
+}
+
+TEST_F(TrainingTest, a_resumed_run_that_has_nothing_to_train_says_so) {
+  Options run = options("run");
+  train(run);
+  run.resume = true;
+  run.verbose = 2;
+  for (const std::uint64_t epochs : {1U, 2U}) {
+    run.epochs = epochs;
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(train(run).epochs, 2U);
+    EXPECT_THAT(testing::internal::GetCapturedStdout(),
+                HasSubstr(fmt::format("nothing to train: 2 epochs are finished, and --epochs is {}", epochs)));
+  }
+}
+
+TEST_F(TrainingTest, a_number_of_classes_that_the_data_does_not_have_is_refused) {
+  // CIFAR-10's files have ten, and a network for ten was trained whatever had been asked for.
+  Options run = options("classes");
+  run.classes = 100;
+  run.classes_given = true;
+  try {
+    train(run);
+    FAIL() << "100 classes were accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--classes is 100, and the data in"));
+  }
+  run.classes = 10;
+  EXPECT_EQ(train(run).epochs, 2U);
+}
+
 TEST_F(TrainingTest, a_damaged_image_stops_training_with_the_files_name) {
   std::fstream file(folder_ / "data" / "data_batch_3.bin", std::ios::binary | std::ios::in | std::ios::out);
   file.put('\x63');

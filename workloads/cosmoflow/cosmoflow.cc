@@ -186,11 +186,11 @@ std::string announcement(const Recipe& recipe, std::int64_t parameters, const tr
       fmt::format("{}: {} training volumes of {}x{}x{}x{}, {} validation volumes, from {}\n", recipe.program, n_train,
                   network.size, network.size, network.size, network.channels, n_valid, recipe.data_dir.string());
   lines += fmt::format(
-      "{} parameters; kernel {}, dropout {}, L2 {}; {}; SGD, momentum {}, learning rate {}{}; seed {}; output in {}",
-      parameters, network.kernel_size, network.dropout, recipe.l2, training::describe_batch(ranks, recipe.batch_size),
+      "{} parameters; kernel {}, dropout {}, L2 {}; {}; SGD, momentum {}, learning rate {}{}; seed {}\n{}", parameters,
+      network.kernel_size, network.dropout, recipe.l2, training::describe_batch(ranks, recipe.batch_size),
       recipe.momentum, schedule.peak,
       schedule.warmup_epochs > 0 ? fmt::format(" from {} over {} epochs", schedule.base, schedule.warmup_epochs) : "",
-      recipe.seed, recipe.output_dir.string());
+      recipe.seed, recipe.places());
   if (!recipe.without_effect.empty()) {
     lines += fmt::format("\nwithout effect here: {} (docs/guide/workloads.md says why)",
                          fmt::join(recipe.without_effect, ", "));

@@ -83,6 +83,10 @@ void add_recipe(CLI::App& app, Recipe& recipe) {
   app.add_option("--fc2-size", network.fc2_size, "Units of the second dense layer")->check(size)->capture_default_str();
   app.add_option("--dropout", network.dropout, "Dropout after the dense layers: from 0 to below 1")
       ->check(rate)
+      ->check([](const std::string& text) {
+        double value = 0;
+        return CLI::detail::lexical_cast(text, value) && value < 1 ? "" : fmt::format("'{}' is not below 1", text);
+      })
       ->capture_default_str();
   app.add_option("--l2", recipe.l2, "Keras' L2 factor of the hidden dense layers")->check(rate)->capture_default_str();
   app.add_option("--lr", recipe.base_lr, "Base learning rate, before scaling")->check(rate)->capture_default_str();

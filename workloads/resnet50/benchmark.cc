@@ -137,7 +137,6 @@ class Benchmark {
 }  // namespace
 
 training::Outcome run_benchmark(const Options& options, train::GradientExchange& exchange) {
-  check_batch(options.batch_size, options.image_size);
   Benchmark(options, exchange).run();
   return {};
 }

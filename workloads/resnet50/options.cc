@@ -145,6 +145,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   add_benchmark(app, options);
   return cli::parse_program_options(app, argc, argv, training::former_option_names(), [&] {
     if (!options.synthetic) training::require_data_dir(options);
+    check_batch(options.batch_size, options.image_size);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/base/error.h"
 #include "gyre/data/loader.h"
 #include "gyre/models/layer.h"
 #include "gyre/train/learning_rate.h"
@@ -24,6 +25,7 @@ constexpr std::array kMetrics = {training::Metric{"loss"},
                                  training::Metric{.name = "accuracy", .lowest_is_best = false},
                                  training::Metric{.name = "top5", .lowest_is_best = false}};
 constexpr std::int64_t kNoIndexIgnored = -100;  // libtorch's default.
+constexpr std::int64_t kBestAnswers = 5;        // Of "top5".
 constexpr double kReferenceBatch = 256;
 constexpr double kDecay = 0.1;
 
@@ -65,7 +67,7 @@ class ResnetTask final : public training::Task {
                                   training ? options_.label_smoothing : 0);
   }
   std::vector<double> scores_of(const at::Tensor& answers, const at::Tensor& labels) const override {
-    const at::Tensor best = std::get<1>(answers.topk(std::min<std::int64_t>(5, options_.classes), 1));
+    const at::Tensor best = std::get<1>(answers.topk(std::min(kBestAnswers, options_.classes), 1));
     const at::Tensor hits = best.eq(labels.unsqueeze(1));
     return {static_cast<double>(hits.select(1, 0).sum().item<std::int64_t>()),
             static_cast<double>(hits.sum().item<std::int64_t>())};
@@ -120,21 +122,30 @@ training::RunIdentity identity_of(const Options& options, const training::ImageS
                     .meaning = "batch normalisation then takes its statistics from batches of another size"}}};
 }
 
+void check_best_metric(const Options& options) {
+  if (options.keep_best != "top5" || options.classes > kBestAnswers) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("--keep-best top5 is the same for every epoch: with {} classes the right one is always among "
+                          "the best {}; choose accuracy or loss",
+                          options.classes, kBestAnswers));
+}
+
 std::string announcement(const Options& options, std::int64_t parameters, const training::ImageSets& images,
                          const train::EpochSchedule& schedule, int ranks) {
-  return fmt::format("{}\nResNet-{} {}, {} parameters; {} of {}x{}; SGD, {}; seed {}; output in {}",
+  return fmt::format("{}\nResNet-{} {}, {} parameters; {} of {}x{}; SGD, {}; seed {}\n{}",
                      training::describe(images, options.program), options.depth, options.version_name(), parameters,
                      training::describe_batch(ranks, options.batch_size), options.image_size, options.image_size,
-                     training::describe_rate(schedule), options.seed, options.output_dir.string());
+                     training::describe_rate(schedule), options.seed, options.places());
 }
 
 }  // namespace
 
 training::Outcome run_training(Options options, train::GradientExchange& exchange) {
   const training::ImageSets images = open_images(options);
+  training::check_classes(options, images.classes);
   options.classes = images.classes;
+  check_best_metric(options);
   const models::Layers layers = options.layers();
-  check_batch(options.batch_size, options.image_size);
   data::Loader train(images.train, images.train_fields, train_options(options, images, exchange));
   data::Loader validation(images.test, images.test_fields, training::test_loader(options, exchange));
   ResnetTask task(options, layers);

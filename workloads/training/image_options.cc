@@ -4,9 +4,19 @@
 
 #include <string>
 
+#include "gyre/base/error.h"
 #include "gyre/cli/number_check.h"
 
 namespace gyre::training {
+
+void check_classes(const ImageProgramOptions& options, std::int64_t found) {
+  if (!options.classes_given || options.classes == found) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("--classes is {}, and the data in {} has {} classes: leave the option out, or choose the data "
+                  "that you meant",
+                  options.classes, options.data_dir.string(), found));
+}
 
 std::map<std::string, std::string> result_options(const ImageProgramOptions& options, int ranks) {
   std::map<std::string, std::string> record = result_options(static_cast<const ProgramOptions&>(options), ranks);
@@ -22,6 +32,7 @@ void add_image_options(CLI::App& app, ImageProgramOptions& options, std::int64_t
       ->capture_default_str();
   app.add_option("--classes", options.classes, "Number of classes; counted for an image folder")
       ->check(CLI::Range(2, 1 << 20))
+      ->each([&options](const std::string& /*value*/) { options.classes_given = true; })
       ->capture_default_str();
   app.add_option("--validation-share", options.validation_share,
                  "Hold out this share of each class of an image folder for validation (0.1), as --seed says")

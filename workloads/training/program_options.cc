@@ -36,7 +36,8 @@ void add_places(CLI::App& app, ProgramOptions& options, const char* data_dir) {
 void add_checkpoints(CLI::App& app, ProgramOptions& options, const std::vector<std::string>& best_metrics) {
   app.add_flag("--resume", options.resume, "Resume from the newest complete checkpoint, if any");
   app.add_flag("--resume-changed", options.resume_changed,
-               "The same, although the global batch, the files, their order or the classes are not as they were");
+               "Resume even if the global batch, the files, their order, the classes or the workers have changed, and "
+               "say what follows");
   app.add_option("--keep-checkpoints", options.keep_checkpoints, "Number of newest checkpoints to keep")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
@@ -56,7 +57,7 @@ void add_loading(CLI::App& app, ProgramOptions& options) {
   app.add_option_function<std::string>(
          "--memory-budget",
          [&options](const std::string& text) { options.memory_budget_bytes = parse_bytes(text, "--memory-budget"); },
-         "Memory for the loader: 512MB, 2GB (1GB)")
+         "Memory for each loader, such as 512MB or 2GB (1GB)")
       ->type_name("BYTES");
 }
 

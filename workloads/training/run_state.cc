@@ -18,6 +18,9 @@
 namespace gyre::training {
 namespace {
 
+constexpr std::string_view kBestPrefix = "best-";
+constexpr std::string_view kBestSuffix = ".safetensors";
+
 double parse_number(const std::string& text, const std::string& name) {
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -87,21 +90,40 @@ RunState::RunState(const RunOptions& options, RunIdentity identity, train::Gradi
   state_.insert(state_.end(), optimizer_.begin(), optimizer_.end());
 }
 
+std::string RunOptions::places() const {
+  return fmt::format("checkpoints go to {}, curves for TensorBoard to {}", checkpoints().string(), curves().string());
+}
+
+/// A new run would take what an earlier one has left for its own.
+void RunState::refuse_leftovers() const {
+  const std::string elsewhere = fmt::format("choose another folder with {}", options_.checkpoints_option());
+  if (!checkpoints_->numbers().empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} contains the checkpoints of an earlier run: continue it with --resume, or {}",
+                            options_.checkpoints().string(), elsewhere));
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(options_.checkpoints())) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kBestPrefix) || !name.ends_with(kBestSuffix)) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is the best epoch of an earlier run, whose checkpoints are gone: move it away, or {}",
+                            entry.path().string(), elsewhere));
+  }
+}
+
 void RunState::start_or_resume(Progress& progress) {
   exchange_state_ = exchange_.state();
   const bool leader = exchange_.rank() == 0;
   std::vector<double> values(progress.size() + 1, 0.0);  // The last one: 1 + the number of the checkpoint.
   if (leader) {
     checkpoints_.emplace(options_.checkpoints(), options_.keep_checkpoints);
-    if (options_.resume || options_.resume_changed) {
-      if (const auto found = checkpoints_->find_latest_valid(require_finite)) {
-        load(*found, progress);
-        values.back() = static_cast<double>(found->number) + 1;
-      }
-    } else if (!checkpoints_->numbers().empty()) {
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{} contains the checkpoints of an earlier run: continue it "
-                                                           "with --resume, or choose another folder with --output-dir",
-                                                           options_.checkpoints().string()));
+    std::optional<train::CheckpointFolder::Found> found;
+    if (options_.resume || options_.resume_changed) found = checkpoints_->find_latest_valid(require_finite);
+    if (found) {
+      load(*found, progress);
+      values.back() = static_cast<double>(found->number) + 1;
+    } else {
+      refuse_leftovers();
     }
     tensorboard_ = std::make_unique<data::TensorboardWriter>(options_.curves());
   } else if (!exchange_.replicas_are_equal()) {
@@ -193,11 +215,11 @@ std::vector<Sameness> RunState::all_samenesses() const {
   all.push_back({.key = "classes",
                  .name = "the classes' names",
                  .value = list_of(identity_.classes),
-                 .meaning = "a label then means another class than the network has learned"});
+                 .meaning = "a label can mean a different class from here on"});
   all.push_back({.key = "files",
                  .name = "the digest of the training files' names",
                  .value = identity_.files,
-                 .meaning = "the epoch that had begun begins again, with the samples that are there now",
+                 .meaning = "the epoch in which the run stopped begins again, with the present samples",
                  .of_order = true});
   return all;
 }
@@ -215,11 +237,11 @@ bool RunState::check_same(const train::Checkpoint& saved) const {
   const std::string text = fmt::format("{}", fmt::join(changes, "; "));
   if (!options_.resume_changed) {
     throw Error(ErrorCode::kMismatch,
-                fmt::format("the run cannot continue exactly where it stopped: {}. Change it back, or continue all the "
-                            "same with --resume-changed",
+                fmt::format("the run cannot continue exactly where it stopped: {}. Restore what has changed, or accept "
+                            "what follows with --resume-changed",
                             text));
   }
-  fmt::print(stderr, "{}: continues a run although {}\n", options_.program, text);
+  fmt::print(stderr, "{}: continues although {}\n", options_.program, text);
   return order;
 }
 
@@ -249,7 +271,8 @@ std::optional<std::filesystem::path> RunState::newest() const {
 
 void RunState::keep_if_best(const Metric& metric, double value, const Progress& progress) const {
   if (exchange_.rank() != 0) return;
-  const std::filesystem::path path = options_.checkpoints() / fmt::format("best-{}.safetensors", metric.name);
+  const std::filesystem::path path =
+      options_.checkpoints() / fmt::format("{}{}{}", kBestPrefix, metric.name, kBestSuffix);
   const std::string key = fmt::format("best/{}", metric.name);
   if (std::filesystem::exists(path)) {
     try {

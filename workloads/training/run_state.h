@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,10 @@ struct RunOptions {
   std::filesystem::path curves() const {
     return tensorboard_dir.empty() ? output_dir / "tensorboard" : tensorboard_dir;
   }
+  /// The option that says where checkpoints are.
+  std::string_view checkpoints_option() const { return checkpoint_dir.empty() ? "--output-dir" : "--checkpoint-dir"; }
+  /// "checkpoints go to run/checkpoints, curves for TensorBoard to run/tensorboard"
+  std::string places() const;
 };
 
 /// What a run is, apart from its place and length: kept in checkpoints and compared when it goes on.
@@ -70,9 +75,9 @@ class RunState {
   /// Collective, once, after the exchange has been attached: restored from the newest checkpoint or as it is, rank 0's
   /// state becomes everybody's, and so does its `progress`, whose names stay. A rank that has kept an optimizer of its
   /// own with that checkpoint continues with it; one that has not says so. On rank 0 alone: Error(kInvalidArgument)
-  /// where checkpoints of an earlier run lie there and `resume` was not asked for; Error(kMismatch) where the run
-  /// cannot go on as it was and `resume_changed` was not; those of checkpoint.h. Checkpoints with values that are not
-  /// finite are passed over.
+  /// where checkpoints of an earlier run lie there and `resume` was not asked for, or only its best epochs;
+  /// Error(kMismatch) where the run cannot go on as it was and `resume_changed` was not; those of checkpoint.h.
+  /// Checkpoints with values that are not finite are passed over.
   void start_or_resume(Progress& progress);
 
   /// Writes checkpoint `number`: on rank 0, and on the others where they keep their own.
@@ -91,6 +96,7 @@ class RunState {
   std::uint64_t hash() const { return train::hash_tensors(state_); }
 
  private:
+  void refuse_leftovers() const;
   void load(const train::CheckpointFolder::Found& found, Progress& progress) const;
   void report_unused(const train::Checkpoint& saved) const;
   std::vector<Sameness> all_samenesses() const;

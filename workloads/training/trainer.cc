@@ -397,6 +397,10 @@ Outcome Trainer::run() {
   }
   if (!tested) tested = evaluate();  // Resumed within an epoch behind the last one that is asked for.
   const bool target_reached = reached(*tested);
+  if (step_ == first_step_ && !target_reached && talks()) {
+    say(fmt::format("nothing to train: {} epochs are finished, and --epochs is {}; to go on, ask for more. {}", epoch_,
+                    options_.epochs, describe("test ", *tested)));
+  }
   std::string verdict;
   if (options_.target) {
     verdict = fmt::format("{} after {} epochs: the target {} is {}", describe("test ", *tested), epoch_,
