@@ -11,8 +11,6 @@
 #include <utility>
 
 #include "gyre/base/check.h"
-#include "gyre/base/clock.h"
-#include "gyre/base/error.h"
 #include "gyre/base/progress_bar.h"
 #include "workloads/training/report.h"
 
@@ -31,12 +29,6 @@ std::vector<at::Tensor> copies(const train::NamedTensors& tensors) {
   for (const train::NamedTensor& each : tensors) copies.push_back(each.tensor.clone());
   return copies;
 }
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
-
-double in_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 /// What the order of an epoch's samples follows from, besides the files.
 std::string describe_order(const data::SamplerOptions& sampling) {
@@ -85,17 +77,6 @@ RunIdentity with_sampling(RunIdentity identity, const TrainerOptions& options, c
 
 }  // namespace
 
-void Trainer::Sums::add(const std::vector<double>& others, std::uint64_t count) {
-  for (std::size_t i = 0; i < metrics.size(); ++i) metrics[i] += others.at(i);
-  samples += static_cast<double>(count);
-}
-
-std::vector<double> Trainer::Sums::means() const {
-  std::vector<double> means = metrics;
-  for (double& mean : means) mean = samples > 0 ? mean / samples : 0;
-  return means;
-}
-
 Trainer::Trainer(const TrainerOptions& options, RunIdentity identity, train::GradientExchange& exchange, Task& task,
                  train::Optimizer& optimizer, train::EpochSchedule schedule, std::vector<data::Loader*> train,
                  data::Loader& test)
@@ -109,10 +90,11 @@ Trainer::Trainer(const TrainerOptions& options, RunIdentity identity, train::Gra
       state_(options, with_sampling(std::move(identity), options, exchange, train_.front()->sampling()), exchange,
              network_state(task), optimizer.state()),
       divergence_(exchange, task.metrics(), [this] { return advice(); }),
-      step_size_(data::positions_per_step(train_.front()->sampling())),
+      position_(data::positions_per_step(train_.front()->sampling()), train_.front()->sampling().count),
+      report_(task.metrics(), options.samples, exchange.size()),
       resumed_(no_sums()) {}
 
-Trainer::Sums Trainer::reduced(Sums sums) const {
+MetricSums Trainer::reduced(MetricSums sums) const {
   std::vector<double> values = sums.metrics;
   values.push_back(sums.samples);
   exchange_.sum(values);
@@ -123,12 +105,9 @@ Trainer::Sums Trainer::reduced(Sums sums) const {
 }
 
 /// `sums` are those of the epoch so far, over all ranks.
-Progress Trainer::progress(const Sums& sums) const {
-  Progress progress = {{"epoch", static_cast<double>(epoch_)},
-                       {"step", static_cast<double>(step_)},
-                       {"samples", static_cast<double>(samples_)},
-                       {"here/position", static_cast<double>(position_)},
-                       {"here/samples", sums.samples}};
+Progress Trainer::progress(const MetricSums& sums) const {
+  Progress progress = position_.progress();
+  progress.emplace_back("here/samples", sums.samples);
   for (std::size_t i = 0; i < sums.metrics.size(); ++i) {
     progress.emplace_back(fmt::format("here/{}", task_.metrics()[i].name), sums.metrics[i]);
   }
@@ -138,54 +117,45 @@ Progress Trainer::progress(const Sums& sums) const {
 void Trainer::start_or_resume() {
   Progress found = progress(resumed_);
   state_.start_or_resume(found);
-  const auto count = [&](std::size_t index) { return static_cast<std::uint64_t>(found[index].second); };
-  epoch_ = count(0);
-  step_ = first_step_ = count(1);
-  samples_ = count(2);
-  position_ = count(3);
-  if (position_ > train_.front()->sampling().count) {
-    throw Error(ErrorCode::kCorruptData, fmt::format("the checkpoint is at position {} of an epoch of {} {}", position_,
-                                                     train_.front()->sampling().count, options_.samples));
-  }
-  step_in_epoch_ = position_ / step_size_;
-  optimizer_.set_iteration(step_);
+  position_.restore(found, options_.samples);
+  optimizer_.set_iteration(position_.step());
   if (exchange_.rank() != 0) return;
-  resumed_.samples = found[4].second;
-  for (std::size_t i = 0; i < resumed_.metrics.size(); ++i) resumed_.metrics[i] = found[5 + i].second;
+  resumed_.samples = value_of(found, "here/samples");
+  for (std::size_t i = 0; i < resumed_.metrics.size(); ++i) {
+    resumed_.metrics[i] = value_of(found, fmt::format("here/{}", task_.metrics()[i].name));
+  }
 }
 
 double Trainer::learning_rate() const {
-  const double steps_done = static_cast<double>(position_) / static_cast<double>(step_size_);
-  return schedule_.at(epoch_, steps_done / static_cast<double>(train_.front()->steps()));
+  return schedule_.at(position_.epoch(), position_.steps_into_epoch() / static_cast<double>(train_.front()->steps()));
 }
 
 /// Forward and backward over the next batch of a loader.
-void Trainer::compute_gradients(data::Loader& loader, Sums& step_sums, bool keeps_batch) {
+void Trainer::compute_gradients(data::Loader& loader, MetricSums& step_sums, bool keeps_batch) {
   std::optional<data::Batch> batch = loader.next();
   GYRE_CHECK(batch.has_value());
   exchange_.note_wait("data: train", batch->wait());
   const data::RankBatch& samples = batch->samples();
   if (samples.counted == 0) return;
   if (options_.print_samples) {
-    say(fmt::format("samples epoch {} step {} rank {}: {}", epoch_ + 1, step_in_epoch_ + 1, exchange_.rank(),
-                    fmt::join(std::span(samples.samples).first(samples.counted), " ")));
+    say(fmt::format("samples epoch {} step {} rank {}: {}", position_.epoch() + 1, position_.step_in_epoch() + 1,
+                    exchange_.rank(), fmt::join(std::span(samples.samples).first(samples.counted), " ")));
   }
   // The average of the ranks' gradients is then the gradient of the mean over all samples of the step, also where the
   // ranks' parts differ in size.
   const auto ranks = static_cast<double>(exchange_.size()) * static_cast<double>(train_.size());
   const double scale = ranks / static_cast<double>(samples.counted_globally);
-  step_sums.add(task_.train(*batch, step_, scale), samples.counted);
+  step_sums.add(task_.train(*batch, position_.step(), scale), samples.counted);
   if (keeps_batch) last_batch_.emplace(std::move(*batch));
 }
 
-void Trainer::train_step(Sums& sums, bool keeps_batch) {
-  const std::string where = fmt::format("in step {} of epoch {}", step_in_epoch_ + 1, epoch_ + 1);
+void Trainer::train_step(MetricSums& sums, bool keeps_batch) {
+  const std::string where = position_.in_step();
   exchange_.zero_gradients();
-  Sums step_sums = no_sums();
+  MetricSums step_sums = no_sums();
   // Backward adds to the gradients that are there: those of several loaders are summed in their order.
   for (data::Loader* loader : train_) compute_gradients(*loader, step_sums, keeps_batch);
   sums.add(step_sums.metrics, static_cast<std::uint64_t>(step_sums.samples));
-  samples_here_ += static_cast<std::uint64_t>(step_sums.samples);
   divergence_.report(step_sums.metrics, where);
   exchange_.synchronize();
   divergence_.check_reports(where);
@@ -199,64 +169,52 @@ void Trainer::train_step(Sums& sums, bool keeps_batch) {
     optimizer_.step(rate);
     exchange_.finish_step();
   }
-  note_step(rate);
+  report_.note_step(rate, static_cast<std::uint64_t>(step_sums.samples));
+  position_.pass_step();
   check_step();
-}
-
-void Trainer::note_step(double rate) {
-  const std::uint64_t passed = std::min(step_size_, train_.front()->sampling().count - position_);
-  position_ += passed;
-  samples_ += passed;
-  ++step_;
-  ++step_in_epoch_;
-  ++steps_here_;
-  last_rate_ = rate;
 }
 
 /// After every step: what --print-hashes and --check-replicas ask for.
 void Trainer::check_step() const {
   if (options_.print_hashes) {
-    say(fmt::format("hash epoch {} step {} rank {} {:016x}", epoch_ + 1, step_in_epoch_, exchange_.rank(),
-                    state_.hash()));
+    say(fmt::format("hash epoch {} step {} rank {} {:016x}", position_.epoch() + 1, position_.step_in_epoch(),
+                    exchange_.rank(), state_.hash()));
   }
   if (options_.check_replicas && exchange_.replicas_are_equal()) check_replicas();
 }
 
-Trainer::Sums Trainer::train_epoch() {
+MetricSums Trainer::train_epoch() {
   std::uint64_t left = 0;  // Steps.
-  for (data::Loader* loader : train_) left = loader->start_epoch_at(epoch_, position_);
-  ProgressBar bar(fmt::format("epoch {}/{}", epoch_ + 1, options_.epochs), step_in_epoch_ + left,
+  for (data::Loader* loader : train_) left = loader->start_epoch_at(position_.epoch(), position_.position());
+  ProgressBar bar(fmt::format("epoch {}/{}", position_.epoch() + 1, options_.epochs), position_.step_in_epoch() + left,
                   progress_options_from_environment(STDOUT_FILENO));
-  const auto start = SteadyClock::now();
-  Sums sums = resumed_;
+  report_.begin();
+  MetricSums sums = resumed_;
   resumed_ = no_sums();
-  samples_here_ = steps_here_ = 0;
   while (left > 0) {
     const bool saves = saves_after_step(left);
     train_step(sums, saves);
     if (--left > 0 && saves) save_within_epoch(sums);
-    if (talks() && options_.verbose == 1) {
-      const double rate = rate_after(seconds_since(start));
-      bar.update(step_in_epoch_,
-                 fmt::format("{}  {:.{}f} {}/s", describe("", sums), rate, rate < 10 ? 1 : 0, options_.samples));
-    }
+    if (talks() && options_.verbose == 1) bar.update(position_.step_in_epoch(), report_.describe_progress(sums));
   }
   bar.clear();
   return reduced(sums);
 }
 
 bool Trainer::saves_after_step(std::uint64_t left) const {
-  return left == 1 || (options_.checkpoint_steps > 0 && (step_in_epoch_ + 1) % options_.checkpoint_steps == 0);
+  const std::uint64_t every = options_.checkpoint_steps;
+  return left == 1 || (every > 0 && (position_.step_in_epoch() + 1) % every == 0);
 }
 
 /// A checkpoint has to be one from which the run can go on. Weights can be broken, or finite and too large to compute
 /// with: then a forward pass of the last batch shows it, and `evaluates` another one as in an evaluation.
 void Trainer::check_before_saving(bool evaluates) {
-  const std::string where = fmt::format("after step {} of epoch {}", step_in_epoch_, epoch_ + 1);
+  const std::string where = position_.after_step();
   divergence_.check_tensors(state_.tensors(), where);
   const std::string in_forward = fmt::format("in a forward pass {}", where);
   const std::vector<at::Tensor> buffers = copies(task_.buffers());
-  divergence_.check_sums(last_batch_ ? task_.measure(*last_batch_, step_) : no_sums().metrics, "", in_forward);
+  divergence_.check_sums(last_batch_ ? task_.measure(*last_batch_, position_.step()) : no_sums().metrics, "",
+                         in_forward);
   divergence_.check_tensors(task_.buffers(), in_forward);
   for (std::size_t i = 0; i < buffers.size(); ++i) task_.buffers()[i].tensor.copy_(buffers[i]);
   if (evaluates) {
@@ -270,9 +228,10 @@ void Trainer::check_before_saving(bool evaluates) {
 std::string Trainer::advice() const {
   constexpr const char* kData = "look for values in the data that are not numbers";
   const auto newest = state_.newest();
-  if (!newest)
+  if (!newest) {
     return fmt::format("No checkpoint has been written yet: start again with a lower learning rate, or {}", kData);
-  if (step_ == first_step_) {
+  }
+  if (!position_.has_stepped()) {
     return fmt::format(
         "{}, from which the run continued, leads there at once: remove it to continue from an earlier "
         "one, or {}",
@@ -283,35 +242,30 @@ std::string Trainer::advice() const {
 }
 
 /// What the ranks have summed so far goes to rank 0, as it will be after a resume.
-void Trainer::save_within_epoch(Sums& sums) {
+void Trainer::save_within_epoch(MetricSums& sums) {
   exchange_.settle();
-  const Sums together = reduced(sums);
+  const MetricSums together = reduced(sums);
   sums = exchange_.rank() == 0 ? together : no_sums();
   check_before_saving(false);
-  state_.save(samples_, progress(together));
+  state_.save(position_.samples(), progress(together));
 }
 
-Trainer::Sums Trainer::evaluate() {
-  Sums sums = no_sums();
+MetricSums Trainer::evaluate() {
+  MetricSums sums = no_sums();
   test_.start_epoch(0);
   while (const auto batch = test_.next()) {
     exchange_.note_wait("data: test", batch->wait());
     if (batch->samples().counted > 0) sums.add(task_.evaluate(*batch), batch->samples().counted);
   }
-  divergence_.check_sums(sums.metrics, "test ", fmt::format("after epoch {} (step {} of the run)", epoch_, step_));
+  divergence_.check_sums(sums.metrics, "test ",
+                         fmt::format("after epoch {} (step {} of the run)", position_.epoch(), position_.step()));
   return reduced(sums);
-}
-
-/// Samples per second of all ranks, which have as many as this one within a batch.
-double Trainer::rate_after(double seconds) const {
-  return static_cast<double>(samples_here_) * exchange_.size() / seconds;
 }
 
 void Trainer::check_replicas() const {
   train::NamedTensors parameters;
   for (const auto& [name, tensor] : task_.parameters()) parameters.push_back({name, tensor.detach()});
-  train::check_replicas(exchange_, train::hash_tensors(parameters),
-                        fmt::format("after step {} of epoch {}", step_in_epoch_, epoch_ + 1));
+  train::check_replicas(exchange_, train::hash_tensors(parameters), position_.after_step());
 }
 
 std::size_t Trainer::metric_called(std::string_view name) const {
@@ -320,53 +274,28 @@ std::size_t Trainer::metric_called(std::string_view name) const {
   return static_cast<std::size_t>(found - task_.metrics().begin());
 }
 
-bool Trainer::reached(const Sums& tested) const {
+bool Trainer::reached(const MetricSums& tested) const {
   if (!options_.target) return false;
   const std::size_t metric = metric_called(options_.target->metric);
   const double value = tested.means().at(metric);
   return task_.metrics()[metric].lowest_is_best ? value <= options_.target->value : value >= options_.target->value;
 }
 
-std::string Trainer::describe(std::string_view prefix, const Sums& sums) const {
-  std::string text;
-  const std::vector<double> means = sums.means();
-  for (std::size_t i = 0; i < means.size(); ++i) {
-    text += fmt::format("{}{}{} {:.4f}", text.empty() ? "" : "  ", prefix, task_.metrics()[i].name, means[i]);
-  }
-  return text;
-}
-
-void Trainer::keep_if_best(const Sums& tested) const {
+void Trainer::keep_if_best(const MetricSums& tested) const {
   if (options_.keep_best.empty()) return;
   const std::size_t metric = metric_called(options_.keep_best);
   state_.keep_if_best(task_.metrics()[metric], tested.means().at(metric), progress(no_sums()));
 }
 
-/// On rank 0: the curves and the line. `epoch_` is the next one already.
-void Trainer::finish_epoch(const Sums& trained, const Sums& tested, double seconds) {
-  std::vector<std::string> names;
-  std::vector<double> values;
-  const auto add = [&](std::string name, double value) {
-    names.push_back(std::move(name));
-    values.push_back(value);
-  };
-  for (std::size_t i = 0; i < task_.metrics().size(); ++i) {
-    add(fmt::format("train/{}", task_.metrics()[i].name), trained.means()[i]);
-    add(fmt::format("test/{}", task_.metrics()[i].name), tested.means()[i]);
-  }
-  const data::StallLedger ledger = train_.front()->ledger();
-  add(fmt::format("train/{}_per_second", options_.samples), rate_after(seconds));
-  const double steps_per_second = static_cast<double>(steps_here_) / seconds;
-  add("train/steps_per_second", steps_per_second);
-  add("train/learning_rate", last_rate_);
-  add("train/waited_for_data_seconds", in_seconds(ledger.waited));
+/// On rank 0: the curves and the line of the epoch that has been passed.
+void Trainer::report_epoch(const MetricSums& trained, const MetricSums& tested) {
+  const std::chrono::nanoseconds waited = train_.front()->ledger().waited;
+  const auto curves = report_.curves(trained, tested, waited);
   std::vector<data::Scalar> scalars;
-  for (std::size_t i = 0; i < names.size(); ++i) scalars.push_back({names[i], values[i]});
-  state_.add_scalars(epoch_, scalars);
+  for (const auto& [name, value] : curves) scalars.push_back({name, value});
+  state_.add_scalars(position_.epoch(), scalars);
   if (!talks()) return;
-  say(fmt::format("epoch {}/{}  {}  {}  {:.1f} {}/s  {:.2f} steps/s  {:.1f} s, {:.1f} of them waiting for data", epoch_,
-                  options_.epochs, describe("", trained), describe("test ", tested), rate_after(seconds),
-                  options_.samples, steps_per_second, seconds, in_seconds(ledger.waited)));
+  say(fmt::format("epoch {}/{}  {}", position_.epoch(), options_.epochs, report_.line(trained, tested, waited)));
 }
 
 Outcome Trainer::run() {
@@ -374,40 +303,38 @@ Outcome Trainer::run() {
   exchanged.insert(exchanged.end(), divergence_.carriers().begin(), divergence_.carriers().end());
   exchange_.attach(exchanged);
   start_or_resume();
-  Sums trained = no_sums();
-  std::optional<Sums> tested;
-  if (epoch_ > 0 && position_ == 0) {  // Resumed behind an epoch, whose evaluation may have been interrupted.
+  MetricSums trained = no_sums();
+  std::optional<MetricSums> tested;
+  if (position_.is_between_epochs()) {  // Resumed behind an epoch, whose evaluation may have been interrupted.
     tested = evaluate();
     keep_if_best(*tested);
   }
-  while (epoch_ < options_.epochs && !(tested && reached(*tested))) {
-    const auto start = SteadyClock::now();
+  while (position_.epoch() < options_.epochs && !(tested && reached(*tested))) {
     trained = train_epoch();
     exchange_.settle();
-    const double seconds = seconds_since(start);
+    report_.end();
     check_replicas();
     exchange_.broadcast(task_.buffers());  // Evaluations use rank 0's, which are saved.
     check_before_saving(true);
-    ++epoch_;
-    position_ = step_in_epoch_ = 0;
-    state_.save(samples_, progress(no_sums()));  // Before an evaluation, which takes its time.
+    position_.pass_epoch();
+    state_.save(position_.samples(), progress(no_sums()));  // Before an evaluation, which takes its time.
     tested = evaluate();
     keep_if_best(*tested);
-    finish_epoch(trained, *tested, seconds);
+    report_epoch(trained, *tested);
   }
   if (!tested) tested = evaluate();  // Resumed within an epoch behind the last one that is asked for.
   const bool target_reached = reached(*tested);
-  if (step_ == first_step_ && !target_reached && talks()) {
-    say(fmt::format("nothing to train: {} epochs are finished, and --epochs is {}; to go on, ask for more. {}", epoch_,
-                    options_.epochs, describe("test ", *tested)));
+  if (!position_.has_stepped() && !target_reached && talks()) {
+    say(fmt::format("nothing to train: {} epochs are finished, and --epochs is {}; to go on, ask for more. {}",
+                    position_.epoch(), options_.epochs, describe(task_.metrics(), "test ", *tested)));
   }
   std::string verdict;
   if (options_.target) {
-    verdict = fmt::format("{} after {} epochs: the target {} is {}", describe("test ", *tested), epoch_,
-                          options_.target->value, target_reached ? "reached" : "not reached");
+    verdict = fmt::format("{} after {} epochs: the target {} is {}", describe(task_.metrics(), "test ", *tested),
+                          position_.epoch(), options_.target->value, target_reached ? "reached" : "not reached");
     if (talks()) say(verdict);
   }
-  return {.epochs = epoch_,
+  return {.epochs = position_.epoch(),
           .train = trained.means(),
           .test = tested->means(),
           .target_reached = target_reached,

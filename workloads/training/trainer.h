@@ -11,6 +11,9 @@
 #include "gyre/train/learning_rate.h"
 #include "gyre/train/optimizer.h"
 #include "workloads/training/divergence.h"
+#include "workloads/training/epoch_report.h"
+#include "workloads/training/metric.h"
+#include "workloads/training/run_position.h"
 #include "workloads/training/run_state.h"
 #include "workloads/training/task.h"
 
@@ -58,42 +61,31 @@ class Trainer {
   Outcome run();
 
  private:
-  /// Metrics summed over samples, and how many samples.
-  struct Sums {
-    std::vector<double> metrics;
-    double samples = 0;
-    void add(const std::vector<double>& others, std::uint64_t count);
-    std::vector<double> means() const;
-  };
-
   bool talks() const { return exchange_.rank() == 0 && options_.verbose > 0; }
-  Sums no_sums() const { return {std::vector<double>(task_.metrics().size(), 0.0), 0}; }
+  MetricSums no_sums() const { return MetricSums(task_.metrics().size()); }
   /// Over all ranks.
-  Sums reduced(Sums sums) const;
-  Progress progress(const Sums& sums) const;
+  MetricSums reduced(MetricSums sums) const;
+  Progress progress(const MetricSums& sums) const;
   void start_or_resume();
-  Sums train_epoch();
+  MetricSums train_epoch();
   /// `keeps_batch`: see last_batch_.
-  void train_step(Sums& sums, bool keeps_batch);
-  void compute_gradients(data::Loader& loader, Sums& step, bool keeps_batch);
-  void note_step(double rate);
+  void train_step(MetricSums& sums, bool keeps_batch);
+  void compute_gradients(data::Loader& loader, MetricSums& step, bool keeps_batch);
   void check_step() const;
-  Sums evaluate();
-  double rate_after(double seconds) const;
+  MetricSums evaluate();
   void check_replicas() const;
   /// Whether a checkpoint follows the step that comes next, the first of `left` in this epoch.
   bool saves_after_step(std::uint64_t left) const;
   void check_before_saving(bool evaluates);
   std::string advice() const;
-  void save_within_epoch(Sums& sums);
-  void finish_epoch(const Sums& trained, const Sums& tested, double seconds);
-  void keep_if_best(const Sums& tested) const;
+  void save_within_epoch(MetricSums& sums);
+  void report_epoch(const MetricSums& trained, const MetricSums& tested);
+  void keep_if_best(const MetricSums& tested) const;
   /// Of the step that comes next.
   double learning_rate() const;
   /// Which of the task's metrics it is.
   std::size_t metric_called(std::string_view name) const;
-  bool reached(const Sums& tested) const;
-  std::string describe(std::string_view prefix, const Sums& sums) const;
+  bool reached(const MetricSums& tested) const;
 
   const TrainerOptions options_;
   train::GradientExchange& exchange_;
@@ -104,18 +96,12 @@ class Trainer {
   data::Loader& test_;
   RunState state_;
   Divergence divergence_;
-  const std::uint64_t step_size_;    // Positions of an epoch's order that one step takes.
-  std::uint64_t epoch_ = 0;          // That is being trained, or comes next.
-  std::uint64_t position_ = 0;       // In the epoch's order, of the sample that comes next.
-  std::uint64_t samples_ = 0;        // Positions that the run has passed.
-  std::uint64_t step_ = 0;           // Of the run, that comes next.
-  std::uint64_t first_step_ = 0;     // Of the run, with which this process has begun.
-  std::uint64_t step_in_epoch_ = 0;  // That comes next, as if the whole epoch had been trained in steps of this size.
-  double last_rate_ = 0;
+  RunPosition position_;
+  EpochReport report_;
   std::optional<data::Batch> last_batch_;  // This rank's, of the step before a checkpoint, until that is written.
   std::uint64_t samples_here_ = 0;         // Of this epoch, by this rank, since the start or a resume.
   std::uint64_t steps_here_ = 0;           // Of this epoch, likewise.
-  Sums resumed_;                           // Of the epoch in which a resumed run had stopped: on rank 0 alone.
+  MetricSums resumed_;                     // Of the epoch in which a resumed run had stopped: on rank 0 alone.
 };
 
 }  // namespace gyre::training

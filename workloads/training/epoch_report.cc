@@ -1,0 +1,56 @@
+#include "workloads/training/epoch_report.h"
+
+#include <fmt/format.h>
+
+namespace gyre::training {
+namespace {
+
+double in_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+void EpochReport::begin() {
+  start_ = SteadyClock::now();
+  samples_here_ = steps_ = 0;
+}
+
+void EpochReport::note_step(double learning_rate, std::uint64_t samples) {
+  last_rate_ = learning_rate;
+  samples_here_ += samples;
+  ++steps_;
+}
+
+void EpochReport::end() { seconds_ = in_seconds(SteadyClock::now() - start_); }
+
+/// Of all ranks, which have as many as this one within a batch.
+double EpochReport::samples_per_second(double seconds) const {
+  return static_cast<double>(samples_here_) * ranks_ / seconds;
+}
+
+std::string EpochReport::describe_progress(const MetricSums& trained) const {
+  const double rate = samples_per_second(in_seconds(SteadyClock::now() - start_));
+  return fmt::format("{}  {:.{}f} {}/s", describe(metrics_, "", trained), rate, rate < 10 ? 1 : 0, samples_);
+}
+
+std::string EpochReport::line(const MetricSums& trained, const MetricSums& tested,
+                              std::chrono::nanoseconds waited) const {
+  return fmt::format("{}  {}  {:.1f} {}/s  {:.2f} steps/s  {:.1f} s, {:.1f} of them waiting for data",
+                     describe(metrics_, "", trained), describe(metrics_, "test ", tested), samples_per_second(seconds_),
+                     samples_, steps_per_second(), seconds_, in_seconds(waited));
+}
+
+std::vector<std::pair<std::string, double>> EpochReport::curves(const MetricSums& trained, const MetricSums& tested,
+                                                                std::chrono::nanoseconds waited) const {
+  std::vector<std::pair<std::string, double>> curves;
+  for (std::size_t i = 0; i < metrics_.size(); ++i) {
+    curves.emplace_back(fmt::format("train/{}", metrics_[i].name), trained.means()[i]);
+    curves.emplace_back(fmt::format("test/{}", metrics_[i].name), tested.means()[i]);
+  }
+  curves.emplace_back(fmt::format("train/{}_per_second", samples_), samples_per_second(seconds_));
+  curves.emplace_back("train/steps_per_second", steps_per_second());
+  curves.emplace_back("train/learning_rate", last_rate_);
+  curves.emplace_back("train/waited_for_data_seconds", in_seconds(waited));
+  return curves;
+}
+
+}  // namespace gyre::training
