@@ -12,7 +12,7 @@ import keras
 import numpy
 import tensorflow as tf
 from expectations import fails_with
-from gyre.errors import InvalidArgumentError, MismatchError, PeerLostError, UnsupportedError
+from gyre.errors import InvalidArgumentError, MismatchError, PeerLeftError, PeerLostError, UnsupportedError
 from keras_models import network, samples, weights
 
 BROADCAST = hvd.callbacks.BroadcastGlobalVariablesCallback
@@ -197,6 +197,10 @@ def ranks_have_unequal_batches() -> None:
         assert int(model.optimizer.iterations.numpy()) == 3 * max(counts[: hvd.size()]) // 4
         check_same_on_all_ranks(model)
         assert len(history["val_loss"]) == 3
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), backward_passes_per_step=2)
+    model = compiled(network(seed=rank), optimizer)
+    fit(model, BROADCAST(0), count=[16, 28, 12][rank], epochs=3)
+    check_same_on_all_ranks(model)
     # One that has none at all in the first epoch has nothing traced, and must join all the same.
     model = compiled(network(seed=rank))
     inputs, targets = samples(8)
@@ -291,6 +295,25 @@ def checkpoints_need_a_path() -> None:
 
 def test_the_best_model_is_saved_where_the_script_says(run_ranks) -> None:
     run_ranks(1, checkpoints_need_a_path)
+
+
+def a_rank_stops_after_one_epoch() -> None:
+    """Without an agreement, as EarlyStopping does on metrics that are not averaged."""
+    hvd.init()
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+            self.model.stop_training = hvd.rank() == 1
+
+    model = compiled(network())
+    if hvd.rank() == 1:
+        fit(model, BROADCAST(0), Stop(), epochs=3)
+        return
+    assert "rank 1" in fails_with(PeerLeftError, lambda: fit(model, BROADCAST(0), Stop(), epochs=3))
+
+
+def test_a_rank_that_leaves_fit_early_is_named(run_ranks) -> None:
+    run_ranks(2, a_rank_stops_after_one_epoch)
 
 
 def a_rank_dies_in_its_third_batch() -> None:

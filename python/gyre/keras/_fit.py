@@ -102,6 +102,8 @@ class Fit:
             memory, shape, _ = handle.take_result()
             if len(set(arrays.array_over(memory, steps.dtype, shape).tolist())) > 1:
                 _state.broadcast(runtime, self._variables(), root_in(process_set, last, "fit"), _WHAT)
+                for one in self._distributions():
+                    one.forget_passes()  # The ranks' numbers of passes since their last step differ.
 
     def _optimizers(self) -> list[Any]:
         """All that are found on the model: a subclass of Model may have several."""

@@ -45,6 +45,13 @@ class Distribution:
     def __deepcopy__(self, memo: object) -> Distribution:
         return self
 
+    def forget_passes(self) -> None:
+        """What has been added up since the last step is dropped."""
+        if self.passes is not None:
+            self.passes.assign(0)
+            for sums in self.accumulators:
+                sums.assign(keras.ops.zeros(sums.shape, sums.dtype))
+
 
 class DistributedMixin:
     """The mixin that DistributedOptimizer adds to an optimizer's class."""
@@ -178,9 +185,7 @@ def _accumulate(
             for sums, gradient in zip(state.accumulators, grads, strict=True)
         ]
         apply(_reduced(state, totals, variables), variables)
-        for sums in state.accumulators:
-            sums.assign(keras.ops.zeros(sums.shape, sums.dtype))
-        state.passes.assign(0)
+        state.forget_passes()
 
     def only_count() -> None:
         optimizer._iterations.assign_add(1)
