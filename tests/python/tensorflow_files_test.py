@@ -1,8 +1,7 @@
 """Files of TensorFlow are read here, and ours by others. Those in tests/data/tensorflow were written by TensorFlow
 (make.py beside them), which has also read `ours.tfrecord*` and said what is in them (`ours.jsonl`). What is written
-here must be those files. GYRE_TEST_TENSORFLOW may name a Python that has TensorFlow, which then reads what is written
-now as well. Other people's readers check it in every run: TensorBoard's of records, which compares checksums, and
-Google's protobuf."""
+here must be those files; the TensorFlow of .venv/tensorflow (or of the Python that GYRE_TEST_TENSORFLOW names) reads it
+as well. So do TensorBoard's reader of records, which compares checksums, and Google's protobuf."""
 
 from __future__ import annotations
 
@@ -22,6 +21,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_
 from gyre.data import Loader, floats, ints, raw, write_tfrecords
 
 FILES = Path(__file__).parent.parent / "data" / "tensorflow"
+TENSORFLOW = os.environ.get("GYRE_TEST_TENSORFLOW") or FILES.parents[2] / ".venv" / "tensorflow" / "bin" / "python"
 # As in make.py.
 RAW = [bytes(range(256)), bytes(256), b"\x1f\x8b" * 128]
 FLOATS = np.array([[0.1, -2.5, 3e38], [1e-45, 0.0, -0.0], [np.inf, 1 / 3, 7.0]], dtype=np.float32)
@@ -67,11 +67,9 @@ def test_what_is_written_here_is_what_tensorflow_has_read(tmp_path: Path, compre
     assert len(lines) == 3 * len(ENDINGS)
     first = 3 * list(ENDINGS).index(compression)
     check_said(lines[first : first + 3])
-    if python := os.environ.get("GYRE_TEST_TENSORFLOW"):
-        said = subprocess.run(
-            [python, FILES / "make.py", path], capture_output=True, text=True, check=True, timeout=300
-        )
-        check_said(said.stdout.splitlines())
+    command = [TENSORFLOW, FILES / "make.py", path]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    check_said(said.stdout.splitlines())
 
 
 def example_class() -> type:
