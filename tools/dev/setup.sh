@@ -84,7 +84,6 @@ install_intel_mpi() {
   hash_of "$ROOT/$list" >"$stamp"
 }
 
-<<<<<<< HEAD
 # Into a venv of its own: it must not have torch, and its packages are not .venv's.
 install_tensorflow() {
   local list=tests/tensorflow.txt stamp
@@ -95,7 +94,9 @@ install_tensorflow() {
   "$PYTHON" -m venv "$VENV/tensorflow" || die "python3 -m venv failed; is python3-venv installed?"
   PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$TENSORFLOW_PYTHON" -m pip install --quiet -r "$ROOT/$list" >&2 ||
     die "pip could not install TensorFlow; see above"
-=======
+  hash_of "$ROOT/$list" >"$stamp"
+}
+
 # Azure Blob Storage for the tests. Without a lock file, which would name a registry; the version is exact.
 install_azurite() {
   local list=tests/azurite/package.json stamp
@@ -107,7 +108,6 @@ install_azurite() {
   cp -- "$ROOT/$list" "$VENV/azurite/"
   npm install --prefix "$VENV/azurite" --no-package-lock --no-audit --no-fund --loglevel=error >&2 ||
     die "npm could not install Azurite; see above (npm's own configuration decides where packages come from)"
->>>>>>> 1c055a2 (wip2)
   hash_of "$ROOT/$list" >"$stamp"
 }
 
@@ -124,11 +124,8 @@ setup() {
   make_venv "${requirements[@]}"
   if [[ "${1:-build}" == test ]]; then
     install_intel_mpi
-<<<<<<< HEAD
     install_tensorflow
-=======
     install_azurite
->>>>>>> 1c055a2 (wip2)
   fi
 }
 
