@@ -100,7 +100,7 @@ SHORTER = {
         ("--epochs 30", "--epochs 1"),
         ("--train 1024 --validation 256", "--train 16 --validation 4"),
         ("--lr 0.01 --warmup-epochs 0", "--lr 0.01 --warmup-epochs 0 --epochs 1 --conv-size 2"),
-        ("--train 4096 --validation 512", "--train 64 --validation 16 --classes 10 --layout folder"),
+        ("--train 4096 --validation 512", "--train 64 --validation 16 --classes 10"),
         ("--epochs 10", "--epochs 1 --batch-size 16 --depth 14"),
         ("--synthetic --batch-size 32", "--synthetic --batch-size 2 --depth 14 --image-size 32"),
         ("-n 4 -- gyre score", "-n 2 -- gyre score"),

@@ -33,7 +33,7 @@ files on standard input, a line each or as `find -print0` writes it. Samples kee
 number of ranks.
 
 Examples:
-  gyre score --model /tmp/resnet --data imagenet/validation --out predictions.csv
+  gyre score --model /tmp/resnet --data photos/validation --out predictions.csv
   gyre run -n 4 -- gyre score --model resnet50/model.pt2 --data 'imagenet/validation-*'
   find inbox -name '*.jpg' | gyre score --model /tmp/resnet --data - --no-labels --out inbox.csv
 
