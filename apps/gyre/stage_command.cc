@@ -115,7 +115,8 @@ StageCommand::StageCommand(CLI::App& app)
           "stage", "Bring a data set from object storage, a web server or a share into a folder, checked")) {
   verb_->add_option(
       "SOURCE", names_,
-      "What to bring: https://ACCOUNT.blob.core.windows.net/CONTAINER/PATH, az://CONTAINER/PATH, the URL of a file or "
+      "What to bring: https://ACCOUNT.blob.core.windows.net/CONTAINER/PATH, az://CONTAINER/PATH, s3://BUCKET/PATH, the "
+      "URL of a file or "
       "of an index "
       "page, @FILE with one URL per line, or a path; after the word `copy` the last one is the folder, as for AzCopy");
   verb_->add_option("--to", folder_, "The folder that it goes to; made where it is missing")->type_name("DIR");

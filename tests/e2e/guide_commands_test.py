@@ -56,14 +56,14 @@ ELSEWHERE = {
         "gyre server &",
         "gyre agent --service tcp:10.0.0.1:7700 --key-file /etc/gyre/agents.key --node n1 --root /scratch/gyre",
     ),
-    "e2e/stage_test.py::test_a_container_is_staged": (
+    "e2e/stage_stores_test.py::test_a_container_is_staged": (
         "gyre stage az://data/cifar10 --to /data/cifar10",
         "gyre stage az://data/cosmoflow --to /scratch/set --shard 0/4",
     ),
     "e2e/stage_test.py::test_all_files_below_an_index_page_arrive_and_are_not_read_again": (
         "gyre stage https://example.org/sets/digits/ --to /data/digits",
     ),
-    "e2e/stage_test.py::test_azcopys_own_command_line": (
+    "e2e/stage_stores_test.py::test_azcopys_own_command_line": (
         "gyre stage copy 'https://ACCOUNT.blob.core.windows.net/CONTAINER/set' /data --recursive --decompress "
         "--overwrite false --include-pattern '*_000.tfrecord.gz;*_001.tfrecord.gz'",
     ),

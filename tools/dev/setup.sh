@@ -97,6 +97,18 @@ install_tensorflow() {
   hash_of "$ROOT/$list" >"$stamp"
 }
 
+# A stand-in for S3, which is not for everybody who uses .venv either.
+install_moto() {
+  local list=tests/moto.txt stamp
+  stamp=$(venv_stamp "$list")
+  [[ "$(cat "$stamp" 2>/dev/null)" != "$(hash_of "$ROOT/$list")" ]] || return 0
+  say "installing into .venv/moto: $list"
+  rm -rf -- "$VENV/moto"
+  PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 "$PYTHON" -m pip install --quiet --target "$VENV/moto" -r "$ROOT/$list" >&2 ||
+    die "pip could not install moto; see above"
+  hash_of "$ROOT/$list" >"$stamp"
+}
+
 # Azure Blob Storage for the tests. Without a lock file, which would name a registry; the version is exact.
 install_azurite() {
   local list=tests/azurite/package.json stamp
@@ -125,6 +137,7 @@ setup() {
   if [[ "${1:-build}" == test ]]; then
     install_intel_mpi
     install_tensorflow
+    install_moto
     install_azurite
   fi
 }

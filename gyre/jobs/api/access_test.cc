@@ -123,9 +123,10 @@ TEST_F(Access, viewers_of_a_workspace_look_and_change_nothing) {
   for (const Route& route : router.routes()) {
     if (route.pattern.find("{workspace}") == std::string::npos || route.body_to_file) continue;
     const Answer answer = ask(viewer, route.method, target_of(route, "w"));
-    const bool refused = answer.status == 403 && (code_of(answer) == "NotTrusted" || code_of(answer) == "NotAdministrator");
-    EXPECT_EQ(refused, route.method != Method::kGet) << method_name(route.method) << " " << route.pattern << ": "
-                                                     << answer.status;
+    const bool refused =
+        answer.status == 403 && (code_of(answer) == "NotTrusted" || code_of(answer) == "NotAdministrator");
+    EXPECT_EQ(refused, route.method != Method::kGet)
+        << method_name(route.method) << " " << route.pattern << ": " << answer.status;
   }
 }
 

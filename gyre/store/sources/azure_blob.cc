@@ -12,6 +12,7 @@
 #include "gyre/store/sources/azure_key.h"
 #include "gyre/store/sources/azure_listing.h"
 #include "gyre/store/sources/http_session.h"
+#include "gyre/store/sources/object_names.h"
 #include "gyre/store/sources/text.h"
 
 namespace gyre::store {
@@ -98,7 +99,7 @@ class Signer {
 
 std::string error_detail(const WholeReply& whole) {
   const std::string_view code = whole.reply.header("x-ms-error-code");
-  return code.empty() ? azure_error_code(as_text(whole.body)) : std::string(code.substr(0, 100));
+  return code.empty() ? code_of_error_xml(as_text(whole.body)) : std::string(code.substr(0, 100));
 }
 
 class AzureReader : public ObjectReader {
@@ -132,7 +133,6 @@ class AzureSource : public Source {
  public:
   AzureSource(AzurePlace place, AzureIdentity identity)
       : name_(fmt::format("{}/{}{}{}", place.endpoint, place.container, place.path.empty() ? "" : "/", place.path)),
-        prefix_(place.path.empty() ? "" : place.path + "/"),
         signer_(std::make_shared<Signer>(std::move(place), std::move(identity))) {}
 
   const std::string& name() const override { return name_; }
@@ -144,11 +144,7 @@ class AzureSource : public Source {
     if (sas) sas->check_reading(now(), !by_name, signer_->encrypted());
     std::vector<Object> objects =
         by_name ? named(session, *sas, limits, patience) : list_pages(session, limits, patience);
-    if (objects.empty()) {
-      throw Error(ErrorCode::kNotFound,
-                  fmt::format("{} holds no blobs; is the path right? (it is read letter by letter)", name_));
-    }
-    set_names(objects);
+    prefix_ = name_below(objects, signer_->place().path, name_);
     return objects;
   }
 
@@ -207,23 +203,6 @@ class AzureSource : public Source {
       std::ranges::copy(*md5, object.md5->begin());
     }
     return object;
-  }
-
-  /// Below the path. The prefix of a listing need not end where a name's part does: "data/set" finds "data/set2/…" too.
-  void set_names(std::vector<Object>& objects) {
-    const std::string& path = signer_->place().path;
-    const std::string folder = path.empty() ? "" : path + "/";
-    const bool one = std::ranges::any_of(objects, [&](const Object& object) { return object.name == path; });
-    prefix_ = one ? path.substr(0, path.rfind('/') + 1) : folder;
-    std::erase_if(objects,
-                  [&](const Object& object) { return one ? object.name != path : !object.name.starts_with(folder); });
-    for (Object& object : objects) object.name.erase(0, prefix_.size());
-    // Some tools write an empty blob for a folder.
-    std::erase_if(objects, [](const Object& object) {
-      return object.size_bytes == 0 && (object.name.empty() || object.name.ends_with('/'));
-    });
-    if (objects.empty()) throw Error(ErrorCode::kNotFound, fmt::format("{} holds no blobs; is the path right?", name_));
-    std::ranges::sort(objects, {}, &Object::name);
   }
 
   std::string name_;

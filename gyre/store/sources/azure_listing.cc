@@ -65,13 +65,4 @@ AzurePage parse_azure_page(std::string_view text, const std::string& source) {
   return page;
 }
 
-std::string azure_error_code(std::string_view text) {
-  pugi::xml_document document;
-  if (!document.load_buffer(text.data(), text.size())) return {};
-  std::string code = document.child("Error").child_value("Code");
-  if (!std::ranges::all_of(code, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0; }))
-    code.clear();
-  return code.substr(0, 100);
-}
-
 }  // namespace gyre::store

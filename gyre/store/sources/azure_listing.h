@@ -18,7 +18,4 @@ struct AzurePage {
 /// Source: "List Blobs", Azure Storage REST documentation.
 AzurePage parse_azure_page(std::string_view text, const std::string& source);
 
-/// Of an error's XML: "AuthenticationFailed"; empty where it names none.
-std::string azure_error_code(std::string_view text);
-
 }  // namespace gyre::store

@@ -6,10 +6,13 @@
 #include <chrono>
 
 #include "gyre/base/error.h"
-#include "gyre/store/sources/azure_key.h"
+#include "gyre/store/sources/aws_keys.h"
+#include "gyre/store/sources/aws_signature.h"
 #include "gyre/store/sources/azure_listing.h"
 #include "gyre/store/sources/index_page.h"
+#include "gyre/store/sources/object_names.h"
 #include "gyre/store/sources/open.h"
+#include "gyre/store/sources/s3.h"
 #include "gyre/store/sources/sas.h"
 #include "gyre/store/sources/text.h"
 
@@ -134,9 +137,63 @@ TEST(AzureListing, RefusesWhatIsNone) {
     EXPECT_THAT(message_of([&] { parse_azure_page(text, "there"); }), HasSubstr("cannot read the listing of there"))
         << text;
   }
-  EXPECT_EQ(azure_error_code("<Error><Code>AuthorizationFailure</Code><Message>x</Message></Error>"),
+  EXPECT_EQ(code_of_error_xml("<Error><Code>AuthorizationFailure</Code><Message>x</Message></Error>"),
             "AuthorizationFailure");
-  EXPECT_EQ(azure_error_code("<Error><Code>\x1b[31m</Code></Error>"), "");
+  EXPECT_EQ(code_of_error_xml("<Error><Code>\x1b[31m</Code></Error>"), "");
+}
+
+TEST(AwsSignature, IsThatOfTheDocumentationsExample) {
+  // "get-vanilla-query-order-key-case" and its like, AWS's own test suite of Signature Version 4, have no
+  // x-amz-content-sha256; the example of the S3 API Reference ("GET Object") has.
+  const AwsKeys keys{.access_key = "AKIAIOSFODNN7EXAMPLE", .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"};
+  const auto now = *parse_utc("2013-05-24");
+  const auto headers =
+      sign_aws_request(keys, "us-east-1", "s3",
+                       {.method = "GET",
+                        .path = "/test.txt",
+                        .headers = {{"host", "examplebucket.s3.amazonaws.com"}, {"range", "bytes=0-9"}}},
+                       now);
+  EXPECT_EQ(headers.back().second,
+            "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
+            "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date, "
+            "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
+  // "GET Bucket (List Objects)".
+  const auto listing = sign_aws_request(keys, "us-east-1", "s3",
+                                        {.method = "GET",
+                                         .path = "/",
+                                         .query = {{"prefix", "J"}, {"max-keys", "2"}},
+                                         .headers = {{"host", "examplebucket.s3.amazonaws.com"}}},
+                                        now);
+  EXPECT_THAT(listing.back().second,
+              HasSubstr("Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"));
+}
+
+TEST(AwsKeys, AreThoseOfTheProfile) {
+  const std::string text =
+      "# mine\n[default]\naws_access_key_id = A\naws_secret_access_key=B\n\n[ other "
+      "]\r\naws_access_key_id=C\naws_secret_access_key = D=E\naws_session_token=F\n[half]\naws_access_key_id=G\n";
+  EXPECT_EQ(aws_keys_of_profile(text, "default")->secret_key, "B");
+  EXPECT_EQ(aws_keys_of_profile(text, "other")->secret_key, "D=E");
+  EXPECT_EQ(aws_keys_of_profile(text, "other")->session_token, "F");
+  EXPECT_FALSE(aws_keys_of_profile(text, "missing"));
+  EXPECT_THAT(message_of([&] { aws_keys_of_profile(text, "half"); }), HasSubstr("the profile 'half' lacks"));
+}
+
+TEST(S3Listing, ReadsAPageAndRefusesWhatIsNone) {
+  const S3Page page = parse_s3_page(
+      "<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated><NextContinuationToken>t</"
+      "NextContinuationToken>"
+      "<Contents><Key>a+b%2Bc/d</Key><Size>7</Size><ETag>&quot;e&quot;</ETag></Contents></ListBucketResult>",
+      "there");
+  ASSERT_EQ(page.objects.size(), 1U);
+  EXPECT_EQ(page.objects[0].name, "a b+c/d");
+  EXPECT_EQ(page.objects[0].version, "\"e\"");
+  EXPECT_EQ(page.next, "t");
+  for (const char* text : {"", "<a/>", "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+                           "<ListBucketResult><Contents><Key>a</Key><Size>many</Size></Contents></ListBucketResult>"}) {
+    EXPECT_THAT(message_of([&] { parse_s3_page(text, "there"); }), HasSubstr("cannot read the listing of there"))
+        << text;
+  }
 }
 
 TEST(IndexPage, FindsFilesAndFoldersOfThreeServers) {

@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
+#include <initializer_list>
 #include <string_view>
 
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/parse.h"
+#include "gyre/store/sources/aws_keys.h"
 #include "gyre/store/sources/azure_blob.h"
 #include "gyre/store/sources/http.h"
 #include "gyre/store/sources/local.h"
+#include "gyre/store/sources/s3.h"
 #include "gyre/store/sources/text.h"
 
 namespace gyre::store {
@@ -19,12 +23,16 @@ namespace gyre::store {
 namespace {
 
 constexpr std::uint64_t kMostListBytes = 256 << 20;
+constexpr std::uint64_t kMostKeyFileBytes = 1 << 20;
 constexpr std::string_view kBlobHost = ".blob.core.";
 constexpr std::string_view kLakeHost = ".dfs.core.";
 /// Which everybody's Azurite has; not secret. Source: Azurite's documentation.
 constexpr const char* kEmulatorAccount = "devstoreaccount1";
 constexpr const char* kEmulatorKey =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+constexpr const char* kStarInside =
+    "a '*' may only be the last part of a path; --include-pattern selects files by their names";
 
 Error wrong(const std::string& source, const std::string& why) {
   return {ErrorCode::kInvalidArgument, fmt::format("'{}': {}", shown_url(source), why)};
@@ -96,7 +104,7 @@ AzurePlace place_of(const std::string& source, std::string endpoint, std::string
       .endpoint = std::move(endpoint), .account = std::move(account), .container = parts.front(), .path = {}};
   for (std::size_t i = 1; i < parts.size(); ++i) place.path += (i > 1 ? "/" : "") + parts[i];
   if (place.path.find('*') != std::string::npos) {
-    throw wrong(source, "a '*' may only be the last part of a path; --include-pattern selects files by their names");
+    throw wrong(source, kStarInside);
   }
   return place;
 }
@@ -121,6 +129,22 @@ std::unique_ptr<Source> open_az(const std::string& source, const UrlParts& url, 
       account.endpoint.empty() ? fmt::format("https://{}.blob.core.windows.net", account.name) : account.endpoint;
   AzurePlace place = place_of(source, endpoint, account.name, url.authority + url.path);
   return open_azure_blob(std::move(place), identity_of(account, account.name, url.query, credentials));
+}
+
+std::unique_ptr<Source> open_s3_url(const std::string& source, const UrlParts& url, const Credentials& credentials) {
+  S3Place place{
+      .endpoint = credentials.s3_endpoint, .region = credentials.aws_region, .bucket = url.authority, .path = {}};
+  while (place.endpoint.ends_with('/')) place.endpoint.pop_back();
+  if (!place.endpoint.empty() && !split_url(place.endpoint)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("AWS_ENDPOINT_URL is '{}', which is no URL", place.endpoint));
+  }
+  if (place.region.empty()) place.region = "us-east-1";
+  // Keys of objects are read as they stand: s3:// is no URL that anybody encodes.
+  for (const std::string& part : split(url.path, '/')) {
+    if (!part.empty()) place.path += (place.path.empty() ? "" : "/") + part;
+  }
+  if (place.path.find('*') != std::string::npos) throw wrong(source, kStarInside);
+  return open_s3(std::move(place), credentials.aws_keys);
 }
 
 bool has_sas(const std::string& query) {
@@ -165,21 +189,49 @@ std::unique_ptr<Source> open_list(const std::string& path) {
   return open_http_files("the list " + path, urls);
 }
 
+/// `first_of`: the value of the first of some variables that is set.
+std::optional<AwsKeys> aws_keys_from(const std::function<std::string(std::initializer_list<const char*>)>& first_of) {
+  AwsKeys keys{.access_key = first_of({"AWS_ACCESS_KEY_ID"}),
+               .secret_key = first_of({"AWS_SECRET_ACCESS_KEY"}),
+               .session_token = first_of({"AWS_SESSION_TOKEN"})};
+  const std::string profile = first_of({"AWS_PROFILE"});
+  if (!keys.access_key.empty() && !keys.secret_key.empty()) return keys;
+  std::string file = first_of({"AWS_SHARED_CREDENTIALS_FILE"});
+  if (file.empty()) file = first_of({"HOME"}) + "/.aws/credentials";
+  std::error_code failure;
+  const bool there = std::filesystem::exists(file, failure);
+  auto found = there ? aws_keys_of_profile(std::string(as_text(read_file(file, kMostKeyFileBytes))),
+                                           profile.empty() ? "default" : profile)
+                     : std::nullopt;
+  if (!found && !profile.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("AWS_PROFILE is '{}', and {} has no such profile", profile, file));
+  }
+  return found;
+}
+
 }  // namespace
 
 Credentials credentials_from(const std::vector<std::string>& environment) {
-  Credentials credentials;
-  const std::map<std::string_view, std::string*> wanted = {
-      {"AZURE_STORAGE_CONNECTION_STRING", &credentials.azure_connection_string},
-      {"AZURE_STORAGE_ACCOUNT", &credentials.azure_account},
-      {"AZURE_STORAGE_KEY", &credentials.azure_key},
-      {"AZURE_STORAGE_SAS_TOKEN", &credentials.azure_sas}};
+  std::map<std::string, std::string, std::less<>> variables;
   for (const std::string& entry : environment) {
     const std::size_t equals = entry.find('=');
-    const auto found = wanted.find(std::string_view(entry).substr(0, equals));
-    if (equals != std::string::npos && found != wanted.end()) *found->second = entry.substr(equals + 1);
+    if (equals != std::string::npos) variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
   }
-  return credentials;
+  const auto first_of = [&](std::initializer_list<const char*> names) -> std::string {
+    for (const char* name : names) {
+      const auto found = variables.find(name);
+      if (found != variables.end() && !found->second.empty()) return found->second;
+    }
+    return {};
+  };
+  return {.azure_connection_string = first_of({"AZURE_STORAGE_CONNECTION_STRING"}),
+          .azure_account = first_of({"AZURE_STORAGE_ACCOUNT"}),
+          .azure_key = first_of({"AZURE_STORAGE_KEY"}),
+          .azure_sas = first_of({"AZURE_STORAGE_SAS_TOKEN"}),
+          .aws_keys = aws_keys_from(first_of),
+          .s3_endpoint = first_of({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}),
+          .aws_region = first_of({"AWS_REGION", "AWS_DEFAULT_REGION"})};
 }
 
 std::unique_ptr<Source> open_source(const std::string& name, const Credentials& credentials) {
@@ -192,8 +244,10 @@ std::unique_ptr<Source> open_source(const std::string& name, const Credentials& 
   if (url->scheme == "az" || url->scheme == "abfs" || url->scheme == "abfss" || url->scheme == "wasbs") {
     return open_az(name, *url, credentials);
   }
+  if (url->scheme == "s3") return open_s3_url(name, *url, credentials);
   if (url->scheme != "http" && url->scheme != "https") {
-    throw wrong(name, fmt::format("{}:// is not known; az://, https://, http://, file:// and paths are", url->scheme));
+    throw wrong(name,
+                fmt::format("{}:// is not known; az://, s3://, https://, http://, file:// and paths are", url->scheme));
   }
   if (auto azure = open_azure_url(name, *url, credentials)) return azure;
   return open_http_source(name);

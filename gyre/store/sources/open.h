@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gyre/store/sources/aws_signature.h"
 #include "gyre/store/sources/source.h"
 
 namespace gyre::store {
@@ -20,9 +21,17 @@ struct Credentials {
   std::string azure_sas{};
   /// Where a renewed SAS can be had when the server refuses an expired one; may be empty.
   std::function<std::string()> renewed_sas{};
+
+  /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; else those of AWS_PROFILE (default: "default") in
+  /// AWS_SHARED_CREDENTIALS_FILE (default: ~/.aws/credentials). Nothing: for public buckets.
+  std::optional<AwsKeys> aws_keys{};
+  /// AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL; empty: AWS's own.
+  std::string s3_endpoint{};
+  /// AWS_REGION or AWS_DEFAULT_REGION; empty: us-east-1.
+  std::string aws_region{};
 };
 
-/// Of an environment as NAME=VALUE.
+/// Of an environment as NAME=VALUE. Error(kInvalidArgument) for a profile that is not there, or not whole.
 Credentials credentials_from(const std::vector<std::string>& environment);
 
 /// A source by its name:
@@ -31,6 +40,7 @@ Credentials credentials_from(const std::vector<std::string>& environment);
 ///   `http://127.0.0.1:10000/ACCOUNT/CONTAINER…`, where the connection string names it or a SAS follows;
 /// * `az://CONTAINER[/PATH]`, as fsspec takes it, with the account of the credentials;
 ///   `az://CONTAINER@ACCOUNT.blob.core.windows.net/PATH`;
+/// * `s3://BUCKET[/PATH]`;
 /// * `http://…`, `https://…`: a file, or an index page where it ends with '/';
 /// * `@FILE`: a file of such URLs, one per line;
 /// * a path, or `file://PATH`.

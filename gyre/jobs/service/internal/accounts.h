@@ -8,8 +8,8 @@
 // Who may submit jobs, and as which account of the machine they run (ADR 93).
 namespace gyre::jobs::service {
 
-/// The account of the user's jobs, where these are those of users (Submitters::kAccounts); empty: the service's `job_user`.
-/// api::ServiceError(kForbidden) "NoAccount" says what an administrator has to do.
+/// The account of the user's jobs, where these are those of users (Submitters::kAccounts); empty: the service's
+/// `job_user`. api::ServiceError(kForbidden) "NoAccount" says what an administrator has to do.
 std::string account_for_jobs(const ServiceOptions& options, const catalog::User& user);
 
 /// api::ServiceError(kForbidden) "NotTrusted" for a user who may only look.

@@ -1,0 +1,41 @@
+#include "gyre/store/sources/object_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <pugixml.hpp>
+
+#include "gyre/base/error.h"
+
+namespace gyre::store {
+
+std::string name_below(std::vector<Object>& objects, const std::string& path, const std::string& source) {
+  const std::string folder = path.empty() ? "" : path + "/";
+  const bool one =
+      std::ranges::any_of(objects, [&](const Object& object) { return !path.empty() && object.name == path; });
+  const std::string prefix = one ? path.substr(0, path.rfind('/') + 1) : folder;
+  std::erase_if(objects,
+                [&](const Object& object) { return one ? object.name != path : !object.name.starts_with(folder); });
+  for (Object& object : objects) object.name.erase(0, prefix.size());
+  std::erase_if(objects, [](const Object& object) {
+    return object.size_bytes == 0 && (object.name.empty() || object.name.ends_with('/'));
+  });
+  if (objects.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{} holds no objects; is the path right? (capitals and small letters differ)", source));
+  }
+  std::ranges::sort(objects, {}, &Object::name);
+  return prefix;
+}
+
+std::string code_of_error_xml(std::string_view text) {
+  pugi::xml_document document;
+  if (!document.load_buffer(text.data(), text.size())) return {};
+  std::string code = document.child("Error").child_value("Code");
+  if (!std::ranges::all_of(code, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0; }))
+    return {};
+  return code.substr(0, 100);
+}
+
+}  // namespace gyre::store
