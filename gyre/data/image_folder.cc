@@ -52,6 +52,14 @@ class ImageFileReader : public SampleReader {
   std::uint64_t index_ = 0;
 };
 
+/// Where a folder lies, without links.
+std::string real_path(const std::string& folder) {
+  std::error_code error;
+  const fs::path found = fs::canonical(folder, error);
+  if (error) throw system_error(fmt::format("cannot read the folder {}", folder), error.value());
+  return found.string();
+}
+
 }  // namespace
 
 ImageFolder::ImageFolder(std::string root, FileOpener open, std::vector<std::string> classes)
@@ -66,7 +74,7 @@ ImageFolder::ImageFolder(std::string root, FileOpener open, std::vector<std::str
   left_out_.other_files = entries.others.size();
   if (!entries.others.empty()) left_out_.first_other = entries.others.front();
   refuse_sets(entries.folders);
-  ClassOfFolder owners = {{fs::canonical(root_).string(), ""}};
+  ClassOfFolder owners = {{real_path(root_), ""}};
   std::vector<std::string> empty;
   for (const std::string& name : entries.folders) {
     const auto found = std::ranges::find(classes_, name);
@@ -105,7 +113,7 @@ void ImageFolder::check_classes(const std::vector<std::string>& empty, bool know
 
 bool ImageFolder::add_class(const std::string& name, std::uint32_t label, ClassOfFolder& owners) {
   const auto own = [&](const std::string& folder) {
-    const std::string lies_at = fs::canonical(folder).string();
+    const std::string lies_at = real_path(folder);
     const std::string& owner = owners.try_emplace(lies_at, name).first->second;
     if (owner == name) return;
     const std::string others = owner.empty() ? "the whole data set" : fmt::format("the class {}", owner);
