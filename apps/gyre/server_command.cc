@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spdlog/logger.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -141,6 +142,31 @@ void make_folder(const fs::path& folder) {
   if (is_new) fs::permissions(folder, ::geteuid() == 0 ? fs::perms(0711) : fs::perms::owner_all);
 }
 
+/// As many files as the system lets this process open, within reason; returns how many that are.
+std::size_t raise_file_limit() {
+  constexpr rlim_t kEnough = 65'536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) throw system_error("cannot read the limit of open files", errno);
+  const rlim_t wanted = std::max(limit.rlim_cur, std::min(limit.rlim_max, kEnough));
+  if (const rlimit raised{wanted, limit.rlim_max}; ::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  return static_cast<std::size_t>(std::min(limit.rlim_cur, kEnough));
+}
+
+/// What leaves files for the catalog, agents, and the files that connections read.
+std::size_t most_connections(std::size_t files, const Logger& logger) {
+  constexpr std::size_t kOwnFiles = 96;
+  constexpr std::size_t kFilesPerConnection = 2;  // A follower has the file, too.
+  constexpr std::size_t kFewFiles = 1'024;
+  const std::size_t most = std::max<std::size_t>(16, (files - std::min(files, kOwnFiles)) / kFilesPerConnection);
+  if (files < kFewFiles) {
+    logger->warn(
+        "the system lets this server open {} files (ulimit -n), enough for {} connections at once; others wait "
+        "until some have ended",
+        files, most);
+  }
+  return most;
+}
+
 std::unique_ptr<net::http::Server> listen(net::http::ServerOptions options, const std::shared_ptr<Service>& service) {
   try {
     return std::make_unique<net::http::Server>(std::move(options), jobs::api::make_router(service));
@@ -236,6 +262,7 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   http.endpoints = endpoints(environment, folder);
   http.socket_mode = kDoorMode;
   http.authenticate = jobs::api::make_authenticator(service);
+  http.limits.connections = std::min(http.limits.connections, most_connections(raise_file_limit(), logger));
   http.spool_directory = folder;
   http.logger = logger;
   const std::unique_ptr<net::http::Server> server = listen(std::move(http), service);

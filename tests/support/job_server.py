@@ -123,13 +123,17 @@ class JobServer:
 
     def start_verb(self, *words: str) -> subprocess.Popen[bytes]:
         """One that is watched while it runs."""
+        number = self.accounts.get(self.run_as)
         return subprocess.Popen(
             [str(self.gyre), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,  # So that communicate() goes on where readline() has stopped.
             env=self.environment,
-            cwd=self.tmp_path,
+            cwd=self.tmp_path if number is None else "/",
+            user=number,
+            group=number,
+            extra_groups=None if number is None else [],
         )
 
     def job_file(self, properties: dict[str, Any], name: str = "job.json") -> Path:

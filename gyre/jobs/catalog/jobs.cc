@@ -153,6 +153,13 @@ void Jobs::remove(Id id) {
   transaction.commit();
 }
 
+std::int64_t Jobs::queued_of(std::string_view submitter, std::int64_t most) {
+  Query query(store_.database,
+              "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE submitter = ?1 AND execution_state = 'queued' LIMIT ?2)",
+              submitter, most);
+  return query.next() ? query.integer(0) : 0;
+}
+
 bool Jobs::uses_code(Id workspace, std::string_view code) {
   Query query(store_.database, "SELECT 1 FROM jobs WHERE code = ?1 AND code <> '' AND workspace_id = ?2 LIMIT 1", code,
               workspace);

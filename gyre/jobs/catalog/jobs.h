@@ -51,6 +51,8 @@ class Jobs {
   /// Deletes all but the events of a job that is being deleted and has finished.
   void remove(Id id);
 
+  /// How many jobs of this submitter are queued, counted up to `most`.
+  std::int64_t queued_of(std::string_view submitter, std::int64_t most);
   /// Whether a job of the workspace came with this code.
   bool uses_code(Id workspace, std::string_view code);
 

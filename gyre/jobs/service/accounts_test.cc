@@ -87,5 +87,19 @@ TEST_F(AccountsTest, where_all_jobs_have_one_account_only_the_trusted_change_any
   EXPECT_EQ(submit_as("ada", "a").account, "");
 }
 
+TEST_F(AccountsTest, one_user_fills_a_part_of_the_queue_and_another_one_still_submits) {
+  options_.queued_jobs_per_user = 3;
+  restart();
+  service_->create_user({"ada"});
+  service_->create_user({"bob", false, "robert"});
+  for (const char* name : {"a1", "a2", "a3"}) submit_as("ada", name);
+  EXPECT_THAT(refusal([&] { submit_as("ada", "a4"); }),
+              HasSubstr("TooManyQueuedJobs: 3 jobs of user 'ada' wait already"));
+  EXPECT_EQ(submit_as("ada", "a3").name.job, "a3");  // Asked for again.
+  submit_as("bob", "b1");
+  service_->terminate(named("a1"));
+  submit_as("ada", "a4");
+}
+
 }  // namespace
 }  // namespace gyre::jobs::service

@@ -26,6 +26,8 @@ struct ServiceOptions : drivers::DriverSettings {
   std::string subscription = "00000000-0000-0000-0000-000000000000";  ///< First part of the paths of logs and outputs.
   std::string resource_group = "gyre";                                ///< Second part.
   Submitters submitters = Submitters::kEverybody;
+  /// How many jobs one user may have in the queue, unless everybody may submit; administrators may have any number.
+  std::int64_t queued_jobs_per_user = 10'000;
   /// The number of an account of this machine; nothing where there is none. Thread-safe.
   std::function<std::optional<uid_t>(const std::string& name)> account_number = gyre::account_number;
   /// The wall clock, in microseconds since 1970. It may jump: nothing but the times in records comes from it.

@@ -124,6 +124,7 @@ api::Created<api::Job> Service::submit(const api::JobName& name, const api::Subm
     }
     const bool by_account = work_->options.submitters == Submitters::kAccounts;
     const std::string account = by_account ? account_for_jobs(work_->options, ledger.user(submission.sender.name)) : "";
+    check_share_of_queue(work_->options, ledger.catalog, submission.sender);
     check_node_count(submission.spec, *its_cluster.spec, cluster.name);
     check_container(submission.spec, *its_cluster.spec, cluster.name);
     check_places(submission.spec, *its_cluster.spec, cluster.name);

@@ -27,6 +27,8 @@ using Listener = asio::posix::stream_descriptor;
 
 /// After the process has run out of descriptors: time for others to close some.
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors{100};
+/// And this part of the idle connections is closed, the longest idle ones.
+constexpr std::size_t kShareOfIdle = 8;
 
 /// The socket file of a server, which is removed with it unless another server has put its own there.
 class SocketFile {
@@ -58,6 +60,7 @@ void admit(const std::shared_ptr<ServerState>& state, UniqueFd socket) {
   }
   auto connection = std::make_shared<Connection>(state, std::move(socket));
   connection->place = state->connections.insert(state->connections.end(), connection);
+  connection->begin_as_stranger();
   asio::co_spawn(state->context, [connection] { return connection->serve(); }, asio::detached);
 }
 
@@ -95,8 +98,13 @@ asio::awaitable<void> accept(std::shared_ptr<ServerState> state, std::shared_ptr
       if (exhausted) state->log_refusal("somebody", error.what());
     }
     if (!exhausted) continue;
-    // Idle connections must not keep others out.
-    if (!state->idle.empty()) state->idle.front()->close();
+    // Idle connections must not keep others out, nor must one at a time make them wait.
+    if (!state->idle.empty()) {
+      for (std::size_t closing = 1 + state->idle.size() / kShareOfIdle; closing > 0; --closing) {
+        state->idle.front()->close();
+      }
+      continue;
+    }
     pause.expires_after(kPauseWithoutDescriptors);
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, failure));
   }

@@ -39,8 +39,14 @@ struct ServerLimits {
   std::size_t header_bytes = 16'384;
   Rate requests{1'000, 2'000};  ///< Per user; on open routes per peer (its address, or its user id on a unix socket).
   Rate failed_logins{10, 50};   ///< Per peer: requests with a wrong token or none.
-  std::chrono::milliseconds idle{75'000};       ///< Between two requests on a connection.
-  std::chrono::milliseconds head{10'000};       ///< From a request's first byte to the end of its head.
+  /// Of a user; of more, the request is answered 429.
+  std::size_t streams_per_user = 512;  ///< Answers without a length: followed logs, events.
+  std::size_t bodies_per_user = 32;    ///< That arrive at the same time.
+  /// Connections of one peer that have not proved yet who sends; of more, the oldest is closed.
+  std::size_t strangers_per_peer = 128;
+  std::chrono::milliseconds idle{75'000};  ///< Between two requests on a connection.
+  std::chrono::milliseconds head{
+      10'000};  ///< From a request's first byte, or a stranger's coming, to the end of its head.
   std::chrono::milliseconds read{10'000};       ///< Without a byte of a body.
   std::uint64_t body_bytes_per_second = 1'024;  ///< The slowest body on average, after the first `read`.
   std::chrono::milliseconds write{30'000};      ///< For 64 KB of a response to be accepted by the client's host.

@@ -11,7 +11,11 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <list>
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "gyre/base/check.h"
 #include "gyre/net/http/error.h"
@@ -348,6 +352,100 @@ TEST(ServerUnderAbuse, without_descriptors_idle_connections_make_room) {
   EXPECT_EQ(status_of(answer), "200");
   EXPECT_TRUE(idle[0].closed_within(seconds(20)));
   EXPECT_FALSE(idle[1].closed_within(milliseconds(0)));
+}
+
+/// A source that gives one byte and then nothing, for ever.
+class SilentSource : public BodySource {
+ public:
+  Piece read(std::size_t) override {
+    return std::exchange(said_, true) ? Piece{.wait = milliseconds(50)} : Piece{.bytes = "x"};
+  }
+
+ private:
+  bool said_ = false;
+};
+
+ServerOptions options_with_users() {
+  ServerOptions options = loopback_options();
+  options.authenticate = [](const Credentials& credentials) {
+    return credentials.token.starts_with("user") ? std::optional(Identity{std::string(credentials.token)})
+                                                 : std::nullopt;
+  };
+  return options;
+}
+
+TEST(ServerUnderAbuse, one_user_follows_so_many_streams_and_others_follow_theirs) {
+  ServerOptions options = options_with_users();
+  options.limits.streams_per_user = 3;
+  Router router = small_router();
+  router.add({.method = Method::kGet, .pattern = "/stream", .handler = [](Request&) {
+                Response response;
+                response.source = std::make_shared<SilentSource>();
+                return response;
+              }});
+  const Server server(std::move(options), std::move(router));
+  const auto follow = [&](const char* user) {
+    auto client = std::make_unique<RawClient>(server.endpoints()[0]);
+    client->write(get("/stream", fmt::format("Authorization: Bearer {}\r\n", user)));
+    return std::pair(client->read_until("\r\n\r\n"), std::move(client));
+  };
+  std::vector<std::unique_ptr<RawClient>> followers;
+  for (int i = 0; i < 3; ++i) {
+    auto [head, client] = follow("user1");
+    EXPECT_EQ(status_of(head), "200");
+    followers.push_back(std::move(client));
+  }
+  RawClient fourth(server.endpoints()[0]);
+  const std::string refused = fourth.ask(get("/stream", "Authorization: Bearer user1\r\n"));
+  EXPECT_EQ(status_of(refused), "429");
+  EXPECT_NE(refused.find("user 'user1' follows 3 logs"), std::string::npos) << refused;
+  EXPECT_EQ(status_of(fourth.ask(get("/", "Authorization: Bearer user1\r\n"))), "200");
+  EXPECT_EQ(status_of(follow("user2").first), "200");
+  followers.pop_back();
+  // The server notices an end when it has nothing to say.
+  std::string again;
+  for (int tries = 0; tries < 100 && again != "200"; ++tries) {
+    std::this_thread::sleep_for(milliseconds(20));
+    again = status_of(follow("user1").first);
+  }
+  EXPECT_EQ(again, "200");
+}
+
+TEST(ServerUnderAbuse, one_user_sends_so_many_bodies_at_once) {
+  ServerOptions options = options_with_users();
+  options.limits.bodies_per_user = 2;
+  Router router;
+  router.add(
+      {.method = Method::kPut, .pattern = "/put", .handler = [](Request&) { return Response{}; }, .body_bytes = 100});
+  const Server server(std::move(options), std::move(router));
+  const auto head = [](const char* user) {
+    return fmt::format("PUT /put HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {}\r\nContent-Length: 2\r\n\r\n", user);
+  };
+  std::list<RawClient> slow;
+  for (int i = 0; i < 2; ++i) slow.emplace_back(server.endpoints()[0]).write(head("user1") + "x");
+  std::string refused;
+  for (int tries = 0; tries < 100 && status_of(refused) != "429"; ++tries) {  // Until both have been read so far.
+    RawClient third(server.endpoints()[0]);
+    refused = third.ask(head("user1") + "xx");
+  }
+  EXPECT_NE(refused.find("user 'user1' sends 2 requests with a body at once already"), std::string::npos) << refused;
+  RawClient other(server.endpoints()[0]);
+  EXPECT_EQ(status_of(other.ask(head("user2") + "xx")), "200");
+  slow.clear();
+}
+
+TEST(ServerUnderAbuse, connections_that_prove_nothing_make_room_for_each_other_alone) {
+  ServerOptions options = options_with_users();
+  options.limits.strangers_per_peer = 4;
+  const Server server(std::move(options), small_router());
+  RawClient known(server.endpoints()[0]);
+  EXPECT_EQ(status_of(known.ask(get("/", "Authorization: Bearer user1\r\n"))), "200");
+  std::list<RawClient> strangers;
+  for (int i = 0; i < 20; ++i) strangers.emplace_back(server.endpoints()[0]);
+  RawClient late(server.endpoints()[0]);
+  EXPECT_EQ(status_of(late.ask(get("/", "Authorization: Bearer user2\r\n"))), "200");
+  EXPECT_EQ(status_of(known.ask(get("/", "Authorization: Bearer user1\r\n"))), "200");
+  EXPECT_EQ(strangers.front().read_until("\r\n\r\n"), "");  // Closed.
 }
 
 }  // namespace

@@ -45,6 +45,16 @@ void check_may_change(const ServiceOptions& options, const catalog::User& user) 
       user.name);
 }
 
+void check_share_of_queue(const ServiceOptions& options, catalog::Catalog& catalog, const api::User& sender) {
+  const std::int64_t most = options.queued_jobs_per_user;
+  if (options.submitters == Submitters::kEverybody || sender.is_administrator) return;
+  if (catalog.jobs().queued_of(sender.name, most) < most) return;
+  throw ServiceError(ServiceError::Kind::kQuota, "TooManyQueuedJobs",
+                     fmt::format("{} jobs of user '{}' wait already, as many as one user may have in the queue; submit "
+                                 "more when some of them have started, or stop some",
+                                 most, sender.name));
+}
+
 void check_account(const ServiceOptions& options, const std::string& account) {
   const bool own = ::geteuid() != 0 && account == name_of_account(::geteuid());  // It may have a number alone.
   const auto number = options.account_number(account);

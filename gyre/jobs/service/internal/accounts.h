@@ -2,7 +2,8 @@
 
 #include <string>
 
-#include "gyre/jobs/catalog/types.h"
+#include "gyre/jobs/api/resources.h"
+#include "gyre/jobs/catalog/catalog.h"
 #include "gyre/jobs/service/service.h"
 
 // Who may submit jobs, and as which account of the machine they run (ADR 93).
@@ -14,6 +15,9 @@ std::string account_for_jobs(const ServiceOptions& options, const catalog::User&
 
 /// api::ServiceError(kForbidden) "NotTrusted" for a user who may only look.
 void check_may_change(const ServiceOptions& options, const catalog::User& user);
+
+/// api::ServiceError(kQuota) "TooManyQueuedJobs" for a user who has filled their part of the queue.
+void check_share_of_queue(const ServiceOptions& options, catalog::Catalog& catalog, const api::User& sender);
 
 /// What users of a server that runs all jobs as one account have to accept of each other.
 std::string words_of_trust();

@@ -64,7 +64,8 @@ std::vector<std::string> guard_folder(const ServiceOptions& options) {
   }
   check_folder(folder);
   std::vector<std::string> sentences;
-  for (const char* name : {"catalog.db", "catalog.db-wal", "catalog.db-shm", "catalog.db.lock", "agents.key", "code"}) {
+  for (const char* name :
+       {"catalog.db", "catalog.db-wal", "catalog.db-shm", "catalog.db.lock", "agents.key", "code", "audit.log"}) {
     if (auto changed = make_private(folder / name)) sentences.push_back(std::move(*changed));
   }
   if (::geteuid() == 0) {

@@ -119,8 +119,28 @@ asio::awaitable<void> Connection::serve() {
   server_->connection_ended();
 }
 
+void Connection::begin_as_stranger() {
+  if (server_->options.authenticate == nullptr) return;  // Nobody can prove anything.
+  set_stranger(true);
+  const auto& strangers = server_->strangers[peer_client_];
+  if (strangers.size() > server_->options.limits.strangers_per_peer) strangers.front()->close();
+}
+
+void Connection::set_stranger(bool stranger) {
+  if (stranger == stranger_) return;
+  stranger_ = stranger;
+  auto& strangers = server_->strangers[peer_client_];
+  if (stranger) {
+    stranger_place_ = strangers.insert(strangers.end(), this);
+    return;
+  }
+  strangers.erase(stranger_place_);
+  if (strangers.empty()) server_->strangers.erase(peer_client_);
+}
+
 void Connection::close() {
   set_idle(false);
+  set_stranger(false);
   close_quietly(*socket_);
 }
 
@@ -154,7 +174,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   if (!buffer_.empty()) co_return true;
   if (stopped_) co_return false;
   std::string().swap(buffer_);  // An idle connection keeps no memory.
-  set_alarm(server_->options.limits.idle);
+  set_alarm(stranger_ ? server_->options.limits.head : server_->options.limits.idle);
   set_idle(true);
   boost::system::error_code failure;
   co_await socket_->async_wait(AsyncSocket::wait_read, asio::redirect_error(asio::use_awaitable, failure));
@@ -162,14 +182,40 @@ asio::awaitable<bool> Connection::wait_for_request() {
   co_return !failure;
 }
 
+Shares::Share Connection::take_body_share(RequestParser& parser) {
+  if (!parser.has_body() || parser.done()) return {};
+  const std::size_t most = server_->options.limits.bodies_per_user;
+  Shares::Share share = server_->bodies.take(client_name(parser.request().sender.user), most);
+  if (share) return share;
+  throw HttpError(429, "TooManyBodies",
+                  fmt::format("{} sends {} requests with a body at once already; wait for one of them",
+                              client_name(parser.request().sender.user), most));
+}
+
+Shares::Share Connection::take_stream_share(const Request& request, const Response& response) {
+  if (response.source == nullptr || response.source_bytes) return {};
+  const std::size_t most = server_->options.limits.streams_per_user;
+  Shares::Share share = server_->streams.take(client_name(request.sender.user), most);
+  if (share) return share;
+  throw HttpError(429, "TooManyStreams",
+                  fmt::format("{} follows {} logs and lists of events at once already; end some of them",
+                              client_name(request.sender.user), most));
+}
+
+std::string Connection::client_name(const std::string& user) const {
+  return user.empty() ? "peer " + peer_client_ : fmt::format("user '{}'", user);
+}
+
 asio::awaitable<Connection::Next> Connection::serve_request() {
   RequestParser parser(server_->options.limits.header_bytes);
   std::optional<Response> response;
+  Shares::Share stream;
   bool readable = false;  // Else nobody knows where the next request begins.
   try {
     co_await read_head(parser);
     readable = true;
     response = co_await answer(parser);
+    stream = take_stream_share(parser.request(), *response);
   } catch (const ConnectionLost&) {
     throw;
   } catch (const std::exception& failure) {
@@ -199,11 +245,13 @@ asio::awaitable<Response> Connection::answer(RequestParser& parser) {
   Router::Match match = server_->router.find(request.method, request.target);
   const bool open = server_->options.authenticate == nullptr || (match.route != nullptr && match.route->open);
   if (!open) request.sender = co_await authenticate(request.headers);
+  if (!open) set_stranger(false);
   check_rate(request.sender.user);
   const Route& route = route_of(match, parser.target_text().substr(0, parser.target_text().find('?')));
   check_query(request.target, route);
   request.parameters = std::move(match.parameters);
   check_body_size(parser.content_length().value_or(parser.has_body() ? 1 : 0), route);
+  const Shares::Share body = take_body_share(parser);
   co_await read_body(parser, route);
   co_return co_await handle(request, route);
 }
@@ -238,8 +286,7 @@ asio::awaitable<Identity> Connection::authenticate(const Headers& headers) {
 }
 
 void Connection::check_rate(const std::string& user) {
-  const std::string client = user.empty() ? "peer " + peer_client_ : "user " + user;
-  if (server_->requests.take(client, SteadyClock::now())) return;
+  if (server_->requests.take(client_name(user), SteadyClock::now())) return;
   throw too_many("too many requests; slow down", server_->requests.pause());
 }
 

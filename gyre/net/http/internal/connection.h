@@ -34,6 +34,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void stop();
   /// Ends it wherever it is.
   void close();
+  /// From now on it has to prove itself soon, and is among the first to go.
+  void begin_as_stranger();
 
   /// Where the server's list has it.
   std::list<std::shared_ptr<Connection>>::iterator place;
@@ -45,10 +47,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> serve_requests();
   asio::awaitable<bool> wait_for_request();
   void set_idle(bool idle);
+  void set_stranger(bool stranger);
   asio::awaitable<Next> serve_request();
   asio::awaitable<Response> answer(RequestParser& parser);
   asio::awaitable<Identity> authenticate(const Headers& headers);
   void check_rate(const std::string& user);
+  // HttpError(429) where the sender has as many at once as one may have.
+  Shares::Share take_body_share(RequestParser& parser);
+  Shares::Share take_stream_share(const Request& request, const Response& response);
+  /// Whom rates and shares count.
+  std::string client_name(const std::string& user) const;
   asio::awaitable<Response> handle(Request& request, const Route& route);
   /// The answer to a request that failed; logs what deserves it.
   Response refuse(const HttpError& error);
@@ -87,6 +95,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_gone_ = false;
   bool watching_ = false;
   bool stopped_ = false;
+  bool stranger_ = false;
+  std::list<Connection*>::iterator stranger_place_;
   bool idle_ = false;
   std::list<Connection*>::iterator idle_place_;
 };

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "gyre/base/thread_annotations.h"
 #include "gyre/net/async/async_io.h"
+#include "gyre/net/http/internal/shares.h"
 #include "gyre/net/http/internal/worker_pool.h"
 #include "gyre/net/http/rate_limit.h"
 #include "gyre/net/http/server.h"
@@ -43,6 +45,9 @@ struct ServerState {
   RateLimiter failed_logins;
   std::list<std::shared_ptr<Connection>> connections;
   std::list<Connection*> idle;  // Between two requests; the longest idle one first.
+  Shares streams;               // By user.
+  Shares bodies;
+  std::map<std::string, std::list<Connection*>> strangers;  // By peer; the oldest first.
   bool stopping = false;
   std::function<void()> connection_ended = [] {};
 

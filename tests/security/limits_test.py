@@ -1,0 +1,165 @@
+"""One user must not take a job server from the others: thousands of followers, connections that say nothing, bodies
+that never end. On a server that root runs, and on one of a plain user."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from job_server import JobServer
+
+pytestmark = pytest.mark.needs_root  # To have accounts.
+
+ACCOUNTS = {"max": 20_000, "ada": 20_001}
+HERS = {"GYRE_WORKSPACE": "hers"}
+STREAMS = 512  # Of one user: ServerLimits.
+
+
+@pytest.fixture(params=["", "max"], ids=["run_by_root", "run_by_max"])
+def server(request: pytest.FixtureRequest, gyre: Path, tmp_path: Path, evidence: list[Path]) -> Iterator[JobServer]:
+    started = JobServer(gyre, tmp_path, ACCOUNTS, request.param)
+    evidence.append(started.log)
+    yield started
+    started.close()
+
+
+def begin(server: JobServer) -> None:
+    server.start()
+    server.ok("workspace", "create", "hers")
+    server.ok("user", "create", "ada", *(["--trusted"] if server.run_as else []))
+    server.ok("workspace", "add-owner", "hers", "ada")
+    server.ok("cluster", "create", "pool", "-w", "hers", "-t", "1", "--mount", f"external={server.share}")
+
+
+def connect(server: JobServer, account: str) -> socket.socket:
+    """A connection that the server sees as the account's."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(60)
+    os.seteuid(ACCOUNTS[account])
+    try:
+        connection.connect(server.url.removeprefix("unix:"))
+    finally:
+        os.seteuid(0)
+    return connection
+
+
+def answer_to(connection: socket.socket, request: str) -> str:
+    """The head of the answer, and what comes with it."""
+    connection.sendall(request.encode())
+    return connection.recv(65536).decode()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def endless_job(server: JobServer) -> str:
+    line = "echo begun; while [ ! -e $AZ_BATCHAI_MOUNT_ROOT/external/go ]; do sleep 0.1; done"
+    file = server.share / "job.json"  # Where ada can read it.
+    file.write_text(json.dumps({"properties": server.custom(line)}))
+    done = server.verb("job", "submit", "-n", "endless", str(file), account="ada", env=HERS)
+    assert done.returncode == 0, done.stderr
+    logs = "/workspaces/hers/experiments/default/jobs/endless/files/stdouterr/stdout.txt"
+    deadline = time.monotonic() + 60
+    while "begun" not in server.verb("job", "logs", "endless", env=HERS).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return f"GET {logs}?follow=true HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+@pytest.mark.usefixtures("many_files")
+def test_of_a_thousand_followers_of_one_user_those_beyond_the_share_are_refused(server: JobServer) -> None:
+    begin(server)
+    follow = endless_job(server)
+    followers: list[socket.socket] = []
+    heads: list[str] = []
+    for _ in range(1000):
+        followers.append(connect(server, "ada"))
+        heads.append(answer_to(followers[-1], follow))
+    assert [head.split(" ", 2)[1] for head in heads] == ["200"] * STREAMS + ["429"] * (1000 - STREAMS)
+    assert f"user 'ada' follows {STREAMS} logs and lists of events at once already" in heads[-1]
+    begun = time.monotonic()
+    server.ok("job", "list", "-w", "hers")
+    assert server.verb("job", "list", account="ada", env=HERS).returncode == 0
+    assert time.monotonic() - begun < 5
+    (server.share / "go").touch()
+    for follower in followers:
+        follower.close()
+
+
+@pytest.mark.usefixtures("many_files")
+def test_idle_connections_make_nobody_wait_where_there_are_few_descriptors(server: JobServer) -> None:
+    """With 256 descriptors, 400 of them made `gyre job list` wait for 13 s."""
+    server.prefix = [*server.prefix, "prlimit", "--nofile=256:256"]
+    begin(server)
+    assert "the system lets this server open 256 files" in server.log.read_text()
+    idle = [connect(server, "ada") for _ in range(400)]
+    for account in ("", "ada"):
+        begun = time.monotonic()
+        assert server.verb("job", "list", account=account, env=HERS).returncode == 0
+        assert time.monotonic() - begun < 5, account
+    for connection in idle:
+        connection.close()
+
+
+def test_followers_beyond_the_descriptors_wait_and_get_every_byte(server: JobServer) -> None:
+    """With 256 descriptors, 60 of 200 followers ended with "Too many open files"."""
+    server.prefix = [*server.prefix, "prlimit", "--nofile=256:256"]
+    begin(server)
+    endless_job(server)
+    followers = [server.start_verb("job", "logs", "-f", "endless", "-w", "hers") for _ in range(100)]
+    time.sleep(3)  # While some of them find no room.
+    (server.share / "go").touch()
+    outputs = [follower.communicate(timeout=100) for follower in followers]
+    assert [follower.returncode for follower in followers] == [0] * 100, {errors for _, errors in outputs}
+    assert {output for output, _ in outputs} == {b"begun\n"}
+
+
+def test_a_body_that_comes_too_slowly_is_cut_off(server: JobServer) -> None:
+    begin(server)
+    slow = connect(server, "ada")
+    head = "PUT /workspaces/hers/experiments/default/jobs/slow HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n"
+    slow.sendall(head.encode())
+    begun = time.monotonic()
+    slow.setblocking(False)
+    said = b""
+    while time.monotonic() - begun < 40:
+        try:
+            said = slow.recv(65536)
+            break
+        except BlockingIOError:
+            slow.send(b"x")
+            time.sleep(0.5)
+    assert said.startswith(b"HTTP/1.1 408 "), said
+    assert b"took too long to arrive" in said
+    assert 8 < time.monotonic() - begun < 40
+
+
+def test_the_audit_log_says_who_did_what_from_where_and_no_secret(server: JobServer) -> None:
+    begin(server)
+    token = server.ok("user", "renew-token", "ada").strip()
+    submit = ("job", "submit", "-n", "j", "--secret", "KEY", "--", "true")
+    done = server.verb(*submit, account="ada", env=HERS | {"KEY": "hunter2-hunter2"})
+    assert done.returncode == 0, done.stderr
+    server.verb("cluster", "delete", "pool", "-y", account="ada", env=HERS)
+    log = server.folder / "audit.log"
+    assert log.stat().st_mode & 0o777 == 0o600
+    text = log.read_text()
+    assert token not in text
+    assert "hunter2" not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert all({"time", "user", "from", "what", "status", "outcome"} <= line.keys() for line in lines)
+    of_ada = [(line["what"], line["outcome"]) for line in lines if line["user"] == "ada"]
+    assert ("PUT /workspaces/hers/experiments/default/jobs/j", "ok") in of_ada
+    assert of_ada[-1] == ("DELETE /workspaces/hers/clusters/pool", "NotAdministrator")
+    assert {line["from"].rpartition(" ")[2] for line in lines if line["user"] == "ada"} == {"20001"}
