@@ -21,6 +21,7 @@
 #include "gyre/base/account.h"
 #include "gyre/base/error.h"
 #include "gyre/base/process.h"
+#include "gyre/jobs/api/audit_log.h"
 #include "gyre/jobs/api/interface.h"
 #include "gyre/jobs/service/service.h"
 #include "gyre/net/http/server.h"
@@ -262,6 +263,8 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   http.endpoints = endpoints(environment, folder);
   http.socket_mode = kDoorMode;
   http.authenticate = jobs::api::make_authenticator(service);
+  const auto audit_log = std::make_shared<jobs::api::AuditLog>(folder / "audit.log", logger);
+  http.audit = [audit_log](const net::http::AuditEntry& entry) { audit_log->add(entry); };
   http.limits.connections = std::min(http.limits.connections, most_connections(raise_file_limit(), logger));
   http.spool_directory = folder;
   http.logger = logger;

@@ -54,6 +54,18 @@ struct ServerLimits {
   std::size_t waiting_handlers = 1'024;  ///< Of more, a request is answered 503.
 };
 
+/// A request that changed something or was refused, for a log of who did what. Holds no header, query or body: a secret
+/// may be in them.
+struct AuditEntry {
+  std::string user{};  ///< Empty: nobody has proved who they are.
+  std::string peer{};  ///< As Request::peer.
+  Method method = Method::kGet;
+  std::string path{};  ///< Decoded.
+  int status = 0;
+  std::string error{};        ///< HttpError::name(); empty where there was none.
+  std::uint64_t omitted = 0;  ///< Refusals since the last entry that there were too many of.
+};
+
 struct ServerOptions {
   std::string what = "the server";  ///< For the log.
   /// A dead server's unix socket is replaced; on one without a file ("unix:@NAME") only this process's user and root
@@ -63,6 +75,10 @@ struct ServerOptions {
   mode_t socket_mode = 0600;  ///< Of unix sockets in the file system: who may connect.
   /// Empty: every route is open.
   Authenticator authenticate{};
+  /// Called before the answer, with every change that was made (answers below 400 to all but GET), and with refusals
+  /// (401, 403, 409, 429 and errors of changes), of which a flood is counted instead. Runs on the pool's threads,
+  /// several at once, or on the server's own; must not throw.
+  std::function<void(const AuditEntry&)> audit{};
   ServerLimits limits{};
   /// Where bodies that go to files are kept; the files have no names.
   std::filesystem::path spool_directory = std::filesystem::temp_directory_path();

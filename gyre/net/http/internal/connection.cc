@@ -208,6 +208,7 @@ std::string Connection::client_name(const std::string& user) const {
 
 asio::awaitable<Connection::Next> Connection::serve_request() {
   RequestParser parser(server_->options.limits.header_bytes);
+  error_.clear();
   std::optional<Response> response;
   Shares::Share stream;
   bool readable = false;  // Else nobody knows where the next request begins.
@@ -223,6 +224,7 @@ asio::awaitable<Connection::Next> Connection::serve_request() {
   }
   server_->options.logger->debug("{}: {} {} from {}: {}", server_->options.what, method_name(parser.request().method),
                                  parser.target_text(), peer_, response->status);
+  co_await audit(parser.request(), response->status);
   const bool keep_alive = readable && parser.done() && parser.keep_alive() && !stopped_;
   co_await send(parser, std::move(*response), keep_alive);
   if (keep_alive) co_return Next::kRequest;
@@ -230,8 +232,32 @@ asio::awaitable<Connection::Next> Connection::serve_request() {
   co_return Next::kClose;
 }
 
+asio::awaitable<void> Connection::audit(const Request& request, int status) {
+  if (server_->options.audit == nullptr) co_return;
+  const bool change = request.method != Method::kGet;
+  const bool refused = status == kUnauthorized || status == 403 || status == 429;
+  if (!refused && !(change && status != 404 && status != 405)) co_return;
+  if (status >= 400 && !server_->audited_refusals.take(peer_client_, SteadyClock::now())) {
+    ++server_->unaudited;
+    co_return;
+  }
+  std::string path;
+  for (const std::string& segment : request.target.segments) path += "/" + segment;
+  const AuditEntry entry{.user = request.sender.user,
+                         .peer = peer_,
+                         .method = request.method,
+                         .path = path.empty() ? "/" : std::move(path),
+                         .status = status,
+                         .error = error_,
+                         .omitted = std::exchange(server_->unaudited, 0)};
+  const std::function<void()> work = [&] { server_->options.audit(entry); };
+  const bool ran = co_await on_pool(work);
+  if (!ran) work();  // What was done is written down, however many requests wait.
+}
+
 Response Connection::refuse(const HttpError& error) {
   const int status = error.status();
+  error_ = error.name();
   // What a handler answers about its own resources is the client's affair; what a client does to the server is not.
   const bool worth_telling = status == 400 || status == 401 || status == 408 || status == 413 || status == 414 ||
                              status == 429 || status == 431 || status == 501 || status == 503 || status == 505;
@@ -306,6 +332,7 @@ asio::awaitable<Response> Connection::handle(Request& request, const Route& rout
   };
   const bool ran = co_await on_pool(work);
   if (!ran) throw HttpError(503, "Overloaded", "too many requests are waiting; try again");
+  if (failure) error_ = failure->name();
   co_return failure ? error_response(*failure) : std::move(response);
 }
 

@@ -58,6 +58,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Whom rates and shares count.
   std::string client_name(const std::string& user) const;
   asio::awaitable<Response> handle(Request& request, const Route& route);
+  /// Where the request deserves it.
+  asio::awaitable<void> audit(const Request& request, int status);
   /// The answer to a request that failed; logs what deserves it.
   Response refuse(const HttpError& error);
 
@@ -95,6 +97,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool peer_gone_ = false;
   bool watching_ = false;
   bool stopped_ = false;
+  std::string error_;  // The name of the one that the present request has met.
   bool stranger_ = false;
   std::list<Connection*>::iterator stranger_place_;
   bool idle_ = false;

@@ -8,6 +8,7 @@ namespace gyre::net::http::internal {
 namespace {
 
 constexpr Rate kLoggedRefusals{1, 20};
+constexpr Rate kAuditedRefusals{1, 100};
 
 }  // namespace
 
@@ -29,6 +30,7 @@ ServerState::ServerState(asio::io_context& loop, ServerOptions server_options, R
       door(std::make_shared<LoopDoor>(loop)),
       requests(options.limits.requests),
       failed_logins(options.limits.failed_logins),
+      audited_refusals(kAuditedRefusals),
       refusals_(kLoggedRefusals) {}
 
 void ServerState::log_refusal(const std::string& peer, const std::string& what) {

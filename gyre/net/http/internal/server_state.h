@@ -43,6 +43,8 @@ struct ServerState {
   std::shared_ptr<LoopDoor> door;
   RateLimiter requests;
   RateLimiter failed_logins;
+  RateLimiter audited_refusals;  // By peer.
+  std::uint64_t unaudited = 0;
   std::list<std::shared_ptr<Connection>> connections;
   std::list<Connection*> idle;  // Between two requests; the longest idle one first.
   Shares streams;               // By user.
