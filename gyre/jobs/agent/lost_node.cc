@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -189,7 +190,8 @@ bool is_marked_lost(const fs::path& node_root, const std::string& attempt) {
 std::vector<pid_t> end_lost_attempt(const LostAttempt& lost) {
   const NodeFolders folders(lost.node_root);
   std::vector<pid_t> found =
-      kill_where([&](const Found& each) { return is_agent_of(each.pid, lost.node_root); }, false);
+      kill_where([&](const Found& each) { return each.pid != ::getpid() && is_agent_of(each.pid, lost.node_root); },
+                 false);  // Its supervisor has the same words, and may be who asks.
   for (const fs::path& socket : folders.sockets()) std::ranges::copy(kill_launch(socket), std::back_inserter(found));
   std::vector<std::string> spared;
   for (const std::string& node : lost.other_nodes)
