@@ -47,7 +47,8 @@ void Remote::add_options(CLI::App& verb, unsigned options) {
         ->type_name("FORM")
         ->capture_default_str();
   }
-  add("--server", server, "unix:/PATH, http://127.0.0.1:PORT, or a file with the address (GYRE_SERVER)", "SERVER");
+  add("--server", server, "unix:/PATH, https://HOST:PORT#FINGERPRINT, or a file with one of them (GYRE_SERVER)",
+      "SERVER");
   add("--token-file", token_file, "A file with the token, readable only by you (else GYRE_TOKEN)", "FILE");
 }
 

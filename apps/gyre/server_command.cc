@@ -40,15 +40,15 @@ run as that user's account (`gyre user create`), and root's own as --job-user. E
 that starts it: other users may look, and submit only if they are trusted with it (`gyre user create NAME --trusted`). It
 keeps its state in its folder, which only one server at a time can use. It listens at a Unix
 socket, /run/gyre/gyre.sock for root and else $XDG_RUNTIME_DIR/gyre/gyre.sock, and knows its users by their accounts:
-commands on the same machine find it without options and need no token. For others it listens with --listen
-127.0.0.1:PORT too, which `ssh -L PORT:127.0.0.1:PORT HOST` reaches, with a token of `gyre user create`.
+commands on the same machine find it without options and need no token. For others it listens with --listen HOST:PORT
+too, with TLS; they get its address, its fingerprint and their token in a file of `gyre user create --to FILE`.
 
 SIGTERM and Ctrl-C end it; jobs keep running, and the next server in the folder finds them again. After --lease seconds
 without a server the nodes end their jobs, which are queued again.
 
 Examples:
   gyre server
-  gyre server --folder /srv/gyre --listen unix:/srv/gyre/gyre.sock --listen 127.0.0.1:7710
+  gyre server --folder /srv/gyre --listen unix:/srv/gyre/gyre.sock --listen 0.0.0.0:7710
 Then, as the same user:
   gyre cluster create pool --target 4 --mount external=/data/share
   gyre job submit job.json --follow)";
@@ -63,16 +63,7 @@ net::Endpoint listen_endpoint(const std::string& text) {
     if (endpoint.host.starts_with('@') || endpoint.host.starts_with('/')) return endpoint;
     return {net::Endpoint::Kind::kUnix, fs::absolute(endpoint.host).string(), 0};
   }
-  net::Endpoint endpoint = net::parse_endpoint("tcp:" + text);
-  const bool is_loopback = endpoint.host == "localhost" || endpoint.host == "::1" || endpoint.host == "[::1]" ||
-                           endpoint.host.starts_with("127.");
-  if (!is_loopback) {
-    throw UsageError(
-        fmt::format("--listen {}: tokens in plain HTTP must not leave this host; listen on 127.0.0.1:{}, and "
-                    "reach it from elsewhere through `ssh -L {}:127.0.0.1:{} THIS-HOST`",
-                    text, endpoint.port, endpoint.port, endpoint.port));
-  }
-  return endpoint;
+  return net::parse_endpoint("tcp:" + text);
 }
 
 /// The account's name, of which names of users may hold letters, digits, '-' and '_'.
@@ -143,6 +134,15 @@ void make_folder(const fs::path& folder) {
   if (is_new) fs::permissions(folder, ::geteuid() == 0 ? fs::perms(0711) : fs::perms::owner_all);
 }
 
+/// As clients on other hosts write it: this host's name where the server listens at all of its addresses.
+std::string text_of(net::Endpoint endpoint, const std::string& fingerprint) {
+  if (endpoint.kind == net::Endpoint::Kind::kTcp && (endpoint.host == "0.0.0.0" || endpoint.host == "::")) {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) == 0) endpoint.host = name.data();
+  }
+  return jobs::client::server_text({endpoint, endpoint.kind == net::Endpoint::Kind::kTcp ? fingerprint : ""});
+}
+
 /// As many files as the system lets this process open, within reason; returns how many that are.
 std::size_t raise_file_limit() {
   constexpr rlim_t kEnough = 65'536;
@@ -187,9 +187,8 @@ ServerCommand::ServerCommand(CLI::App& app)
                    "Folder of its state (default: /var/lib/gyre for root, else ~/.local/state/gyre)")
       ->type_name("DIR");
   verb_
-      ->add_option(
-          "--listen", listen_,
-          "unix:PATH instead of the socket below, or 127.0.0.1:PORT (0: a free one) in addition to it; repeatable")
+      ->add_option("--listen", listen_,
+                   "unix:PATH instead of the socket below, or HOST:PORT (0: a free one) in addition to it; repeatable")
       ->type_name("PLACE")
       ->allow_extra_args(false);
   verb_
@@ -262,20 +261,24 @@ int ServerCommand::run(const std::vector<std::string>& environment) const {
   http.what = "the job server";
   http.endpoints = endpoints(environment, folder);
   http.socket_mode = kDoorMode;
+  http.certificate = net::http::certificate_in(folder / "tls.pem");
+  const std::string fingerprint = http.certificate->fingerprint;
   http.authenticate = jobs::api::make_authenticator(service);
   const auto audit_log = std::make_shared<jobs::api::AuditLog>(folder / "audit.log", logger);
   http.audit = [audit_log](const net::http::AuditEntry& entry) { audit_log->add(entry); };
   http.limits.connections = std::min(http.limits.connections, most_connections(raise_file_limit(), logger));
+  http.limits.strangers_per_peer = std::min(http.limits.strangers_per_peer, http.limits.connections / 4);
   http.spool_directory = folder;
   http.logger = logger;
   const std::unique_ptr<net::http::Server> server = listen(std::move(http), service);
-  own.server = jobs::client::server_text(server->endpoints().front());
+  std::vector<std::string> texts;
+  for (const net::Endpoint& endpoint : server->endpoints()) texts.push_back(text_of(endpoint, fingerprint));
+  own.server = texts.front();
+  if (texts.size() > 1) own.remote = texts.back();
   keep_server_file(own_file, own, *logger);
   const fs::path found_at =
       server_file_.empty() ? jobs::client::default_server_file(environment) : fs::absolute(server_file_);
   keep_server_file(found_at, own, *logger);
-  std::vector<std::string> texts;
-  for (const net::Endpoint& endpoint : server->endpoints()) texts.push_back(jobs::client::server_text(endpoint));
   fmt::print(stderr, "gyre server: listens on {}; folder {}; commands of {} find it through {}\n",
              fmt::join(texts, ", "), folder.string(), own.user, found_at.string());
   while (!signals.wait(-1)) {

@@ -205,7 +205,10 @@ void hand_over(const Named& named, const Environment& environment, const Json& a
   const std::string token = text_at(answer, "/token");
   if (named.file.empty()) return write_out(token + "\n");
   const auto connection = jobs::client::find_connection({named.remote.server, named.remote.token_file}, environment);
-  jobs::client::write_server_file(named.file, {.server = jobs::client::server_text(connection.endpoint),
+  const std::string here = jobs::client::server_text(connection.place);
+  // On another machine the user needs the server's address there.
+  const std::string remote = jobs::client::remote_of(here, {named.remote.server, ""}, environment);
+  jobs::client::write_server_file(named.file, {.server = remote.empty() ? here : remote,
                                                .user = named.name,
                                                .token = token,
                                                .server_account = jobs::client::account_of_server(connection)});

@@ -183,8 +183,11 @@ def test_a_server_that_is_away_and_a_wrong_token_are_told_apart(server: JobServe
 def test_it_works_over_tcp_with_a_token(job_server: JobServer) -> None:
     job_server.start("--listen", "127.0.0.1:0")
     token = job_server.ok("user", "create", "ada", "--administrator").strip()
-    with Client(job_server.places[1], token) as client:
+    remote = job_server.places[1]
+    with Client(remote, token) as client:
         assert list(client.jobs()) == []
+    with Client(remote[:-64] + "0" * 64, token) as client, pytest.raises(InvalidArgumentError, match="is not the one"):
+        list(client.jobs())
 
 
 def test_where_the_server_is_follows_the_rules_of_the_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,13 +199,15 @@ def test_where_the_server_is_follows_the_rules_of_the_verbs(tmp_path: Path, monk
     file = tmp_path / "gyre" / "server.json"
     file.parent.mkdir()
     file.touch(mode=0o600)
-    file.write_text(json.dumps({"server": "http://127.0.0.1:1", "user": "ada", "token": "secret"}))
+    place = f"https://127.0.0.1:1#{'a' * 64}"
+    file.write_text(json.dumps({"server": place, "user": "ada", "token": "secret"}))
     assert find_connection().token == "secret"
     assert "secret" not in repr(find_connection())
     with pytest.raises(NotFoundError, match="no token for"):
-        find_connection("http://127.0.0.1:2")
-    with pytest.raises(InvalidArgumentError, match="ssh -L"):
-        find_connection("http://10.0.0.1:2", "token")
+        find_connection(place.replace("0.1:1", "0.1:2"))
+    for unproved in ("http://127.0.0.1:2", "https://10.0.0.1:2", "https://10.0.0.1:2#abc"):
+        with pytest.raises(InvalidArgumentError, match="FINGERPRINT"):
+            find_connection(unproved, "token")
     file.chmod(0o644)
     with pytest.raises(InvalidArgumentError, match="chmod 600"):
         find_connection()

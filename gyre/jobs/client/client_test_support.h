@@ -23,7 +23,7 @@ class ClientTest : public api::InterfaceTest {
 
   Session session_of(const std::string& token,
                      std::chrono::milliseconds patience = std::chrono::milliseconds(0)) const {
-    return Session({.connection = {server_->endpoints()[0], token}, .patience = patience});
+    return Session({.connection = {{server_->endpoints()[0], ""}, token}, .patience = patience});
   }
   std::filesystem::path logs() const { return service_->files_of({"w", "e", "j"}); }
 

@@ -15,6 +15,7 @@
 #include "gyre/base/error.h"
 #include "gyre/base/file.h"
 #include "gyre/base/process.h"
+#include "gyre/net/http/certificate.h"
 #include "gyre/net/socket.h"
 
 namespace gyre::jobs::client {
@@ -25,12 +26,8 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostFileBytes = 65'536;
 constexpr std::chrono::milliseconds kLongestConnect{5'000};
-constexpr std::string_view kHttp = "http://";
+constexpr std::string_view kHttps = "https://";
 constexpr std::string_view kUnix = "unix:";
-
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
-}
 
 void require_private(const fs::path& path) {
   struct stat status{};
@@ -54,27 +51,28 @@ bool names_a_place(std::string_view text) { return text.starts_with(kUnix) || te
 
 }  // namespace
 
-net::Endpoint parse_server(std::string_view text) {
-  if (text.starts_with(kUnix)) return net::parse_endpoint(text);
-  if (!text.starts_with(kHttp)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' names no job server; http://127.0.0.1:7710 and unix:/PATH do", text));
+ServerPlace parse_server(std::string_view text) {
+  if (text.starts_with(kUnix)) return {net::parse_endpoint(text), ""};
+  const std::size_t hash = text.find('#');
+  std::string_view place = text.substr(0, hash);
+  if (!place.starts_with(kHttps) || hash == text.npos || !net::http::is_fingerprint(text.substr(hash + 1))) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' names no job server; unix:/PATH and https://HOST:PORT#FINGERPRINT do, as `gyre server "
+                    "--listen HOST:PORT` shows it: by its fingerprint a server proves that it may have a token",
+                    text));
   }
-  std::string_view place = text.substr(kHttp.size());
+  place.remove_prefix(kHttps.size());
   if (place.ends_with('/')) place.remove_suffix(1);
-  const net::Endpoint endpoint = net::parse_endpoint(fmt::format("tcp:{}", place));
-  if (!is_loopback(endpoint.host)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is not on this host, and a token in plain HTTP must not leave it; reach the server "
-                            "through `ssh -L {}:127.0.0.1:{} {}`, as http://127.0.0.1:{}",
-                            text, endpoint.port, endpoint.port, endpoint.host, endpoint.port));
-  }
-  return endpoint;
+  return {net::parse_endpoint(fmt::format("tcp:{}", place)), std::string(text.substr(hash + 1))};
 }
 
-std::string server_text(const net::Endpoint& endpoint) {
-  const std::string text = net::to_string(endpoint);
-  return endpoint.kind == net::Endpoint::Kind::kUnix ? text : std::string(kHttp) + text.substr(text.find(':') + 1);
+std::string server_text(const ServerPlace& place) {
+  const std::string text = net::to_string(place.endpoint);
+  if (place.endpoint.kind == net::Endpoint::Kind::kUnix) return text;
+  const std::string address = text.substr(text.find(':') + 1);
+  if (place.fingerprint.empty()) return "http://" + address;  // Nothing to prove itself with: not for tokens.
+  return fmt::format("{}{}#{}", kHttps, address, place.fingerprint);
 }
 
 std::optional<ServerFile> read_server_file(const fs::path& path) {
@@ -87,6 +85,7 @@ std::optional<ServerFile> read_server_file(const fs::path& path) {
     return ServerFile{.server = json.at("server").get<std::string>(),
                       .user = json.value("user", ""),
                       .token = json.value("token", ""),
+                      .remote = json.value("remote", ""),
                       .server_account = json.value("serverAccount", "")};
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -99,6 +98,7 @@ void write_server_file(const fs::path& path, const ServerFile& file) {
   if (path.has_parent_path()) fs::create_directories(path.parent_path());
   nlohmann::ordered_json json = {{"server", file.server}, {"user", file.user}};
   if (!file.token.empty()) json["token"] = file.token;
+  if (!file.remote.empty()) json["remote"] = file.remote;
   if (!file.server_account.empty()) json["serverAccount"] = file.server_account;
   const std::string text = json.dump(2) + "\n";
   std::string temporary = path.string() + ".XXXXXX";
@@ -137,7 +137,7 @@ std::optional<ServerFile> found_door(const std::vector<std::string>& environment
   for (const fs::path& door : {door_of_user(environment), door_of_root()}) {
     std::error_code ignored;
     if (!door.empty() && fs::is_socket(door, ignored)) {
-      return ServerFile{.server = server_text({net::Endpoint::Kind::kUnix, door.string(), 0})};
+      return ServerFile{.server = server_text({{net::Endpoint::Kind::kUnix, door.string(), 0}, ""})};
     }
   }
   return std::nullopt;
@@ -155,8 +155,8 @@ Connection find_connection(const ConnectionOptions& options, const std::vector<s
   if (is_file || server.empty() || !own_token) file = read_server_file(path);
   if (is_file && !file) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("there is no file {}; a server is named by http://127.0.0.1:PORT, unix:/PATH, or the file "
-                            "that it wrote",
+                fmt::format("there is no file {}; a server is named by unix:/PATH, https://HOST:PORT#FINGERPRINT, "
+                            "or a file with one of them",
                             server));
   }
   if (server.empty() && !file) file = found_door(environment);
@@ -166,16 +166,16 @@ Connection find_connection(const ConnectionOptions& options, const std::vector<s
                 "GYRE_SERVER); `gyre job run` needs none");
   }
   if (is_file || server.empty()) server = file->server;
-  Connection connection{.endpoint = parse_server(server)};
+  Connection connection{.place = parse_server(server)};
   if (file && !file->server_account.empty()) connection.server_account = account_number(file->server_account);
   if (!options.token_file.empty()) {
     connection.token = token_in(options.token_file);
   } else if (const std::string token = variable_of(environment, "GYRE_TOKEN"); !token.empty()) {
     connection.token = token;
-  } else if (file && parse_server(file->server) == connection.endpoint) {
+  } else if (file && parse_server(file->server) == connection.place) {
     connection.token = file->token;
   }
-  if (connection.token.empty() && connection.endpoint.kind == net::Endpoint::Kind::kTcp) {
+  if (connection.token.empty() && connection.place.endpoint.kind == net::Endpoint::Kind::kTcp) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("there is no token for {}: name a file that holds it with --token-file, or set GYRE_TOKEN",
                             server));
@@ -183,9 +183,17 @@ Connection find_connection(const ConnectionOptions& options, const std::vector<s
   return connection;
 }
 
+std::string remote_of(const std::string& server, const ConnectionOptions& options,
+                      const std::vector<std::string>& environment) {
+  const std::string named = options.server.empty() ? variable_of(environment, "GYRE_SERVER") : options.server;
+  const bool is_file = !named.empty() && !names_a_place(named);
+  const auto file = read_server_file(is_file ? fs::path(named) : default_server_file(environment));
+  return file && file->server == server ? file->remote : "";
+}
+
 std::string account_of_server(const Connection& connection) {
-  if (connection.endpoint.kind != net::Endpoint::Kind::kUnix) return "";
-  const UniqueFd socket = net::connect_to(connection.endpoint, Deadline::after(kLongestConnect));
+  if (connection.place.endpoint.kind != net::Endpoint::Kind::kUnix) return "";
+  const UniqueFd socket = net::connect_to(connection.place.endpoint, Deadline::after(kLongestConnect));
   return name_of_account(net::peer_credentials(socket.get()).user);
 }
 

@@ -13,10 +13,18 @@
 // Where a job server listens, and what proves who asks.
 namespace gyre::jobs::client {
 
-/// How a server's place is written: "http://127.0.0.1:7710", "unix:/run/gyre.sock". Error(kInvalidArgument) says what
-/// is wrong with another text; "https" and hosts beyond this one are refused, because the server speaks plain HTTP.
-net::Endpoint parse_server(std::string_view text);
-std::string server_text(const net::Endpoint& endpoint);
+/// Where a server is, and what it proves itself with.
+struct ServerPlace {
+  net::Endpoint endpoint{};
+  std::string fingerprint{};  ///< Of its certificate, where it is reached over TCP.
+
+  bool operator==(const ServerPlace&) const = default;
+};
+
+/// How that is written: "unix:/run/gyre/gyre.sock", "https://HOST:7710#FINGERPRINT". Error(kInvalidArgument) says what
+/// is wrong with another text.
+ServerPlace parse_server(std::string_view text);
+std::string server_text(const ServerPlace& place);
 
 /// Where the server of root, or of the user of this environment, listens unless --listen names another place: a unix
 /// socket in a folder where nobody else can put one. Empty: nowhere.
@@ -28,6 +36,7 @@ struct ServerFile {
   std::string server{};  ///< As parse_server() reads it.
   std::string user{};
   std::string token{};           ///< Empty: on a unix socket the kernel says who asks.
+  std::string remote{};          ///< The same server over TCP; empty: it does not listen there.
   std::string server_account{};  ///< By name: whose server may get the token. Empty: ours, or root's.
 
   bool operator==(const ServerFile&) const = default;
@@ -41,7 +50,7 @@ void write_server_file(const std::filesystem::path& path, const ServerFile& file
 std::filesystem::path default_server_file(const std::vector<std::string>& environment);
 
 struct Connection {
-  net::Endpoint endpoint{};
+  ServerPlace place{};
   std::string token{};                    ///< Empty: on a unix socket none is needed.
   std::optional<uid_t> server_account{};  ///< As net::http::ClientOptions has it.
 };
@@ -56,6 +65,11 @@ struct ConnectionOptions {
 /// of the user's own server and of root's. A file's token goes to the server that it names, and to no other one.
 /// Error(kNotFound | kInvalidArgument) names what is missing, and the remedy.
 Connection find_connection(const ConnectionOptions& options, const std::vector<std::string>& environment);
+
+/// The address over TCP of the server that is here at `server`, as the file says that the options, GYRE_SERVER or the
+/// default name. Empty where no such file knows it.
+std::string remote_of(const std::string& server, const ConnectionOptions& options,
+                      const std::vector<std::string>& environment);
 
 /// Whose server listens at a unix socket, by name; empty for TCP. Error(kPeerLost | kTimeout) where none does.
 std::string account_of_server(const Connection& connection);

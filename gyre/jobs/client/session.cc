@@ -30,8 +30,9 @@ constexpr int kStatusTooMany = 429;
 constexpr int kStatusUnavailable = 503;
 
 net::http::ClientOptions client_options(const SessionOptions& options) {
-  return {.endpoint = options.connection.endpoint,
+  return {.endpoint = options.connection.place.endpoint,
           .token = options.connection.token,
+          .fingerprint = options.connection.place.fingerprint,
           .server_account = options.connection.server_account,
           .connect = kConnect,
           .reconnect = options.patience,
@@ -78,7 +79,7 @@ ClientResponse Session::send(const ClientRequest& request) {
           ErrorCode::kPeerLost,
           fmt::format("no job server answers at {} ({}); start it again with `gyre server`, or name another one "
                       "with --server",
-                      server_text(options_.connection.endpoint), error.what()));
+                      server_text(options_.connection.place), error.what()));
     }
   }
 }
@@ -88,7 +89,7 @@ Json Session::json_of(const ClientResponse& response) const {
   Json json = Json::parse(response.body, nullptr, false);
   if (!json.is_discarded()) return json;
   throw Error(ErrorCode::kProtocol, fmt::format("what answers at {} is not a job server: it sends no JSON",
-                                                server_text(options_.connection.endpoint)));
+                                                server_text(options_.connection.place)));
 }
 
 Json Session::get(const Path& path, const Query& query) {

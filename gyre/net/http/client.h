@@ -20,6 +20,9 @@ namespace gyre::net::http {
 struct ClientOptions {
   Endpoint endpoint;
   std::string token{};  ///< Sent as bearer token; empty: none.
+  /// Of the server's certificate, as Certificate has it: the connection is TLS then, and nothing is sent to a server
+  /// that has another one.
+  std::string fingerprint{};
   /// On a unix socket the token goes to a server of root's, of our own, or of this account, and to no other.
   std::optional<uid_t> server_account{};
   std::chrono::milliseconds connect{5'000};     ///< For a connection to stand; until then it tries again.

@@ -118,7 +118,8 @@ class Server::Impl {
       : state_(std::make_shared<ServerState>(loop_.context(), std::move(options), std::move(router))) {
     std::vector<UniqueFd> sockets;
     for (const Endpoint& endpoint : state_->options.endpoints) {
-      sockets.push_back(internal::listen_privately(endpoint, state_->options.socket_mode));
+      sockets.push_back(
+          internal::listen_privately(endpoint, state_->options.socket_mode, state_->options.certificate.has_value()));
       endpoints_.push_back(local_endpoint(sockets.back().get()));
       if (endpoint.kind == Endpoint::Kind::kUnix && !endpoint.host.starts_with('@')) {
         files_.push_back(std::make_unique<SocketFile>(endpoint.host));

@@ -15,6 +15,7 @@
 
 #include "gyre/base/log.h"
 #include "gyre/net/endpoint.h"
+#include "gyre/net/http/certificate.h"
 #include "gyre/net/http/rate_limit.h"
 #include "gyre/net/http/router.h"
 
@@ -43,7 +44,7 @@ struct ServerLimits {
   std::size_t streams_per_user = 512;  ///< Answers without a length: followed logs, events.
   std::size_t bodies_per_user = 32;    ///< That arrive at the same time.
   /// Connections of one peer that have not proved yet who sends; of more, the oldest is closed.
-  std::size_t strangers_per_peer = 128;
+  std::size_t strangers_per_peer = 1'024;
   std::chrono::milliseconds idle{75'000};  ///< Between two requests on a connection.
   std::chrono::milliseconds head{
       10'000};  ///< From a request's first byte, or a stranger's coming, to the end of its head.
@@ -69,10 +70,10 @@ struct AuditEntry {
 struct ServerOptions {
   std::string what = "the server";  ///< For the log.
   /// A dead server's unix socket is replaced; on one without a file ("unix:@NAME") only this process's user and root
-  /// are let in. TCP is for loopback addresses: there is no
-  /// encryption.
+  /// are let in. TCP is for loopback addresses, unless there is a certificate.
   std::vector<Endpoint> endpoints{};
-  mode_t socket_mode = 0600;  ///< Of unix sockets in the file system: who may connect.
+  std::optional<Certificate> certificate{};  ///< TCP is TLS 1.3 then.
+  mode_t socket_mode = 0600;                 ///< Of unix sockets in the file system: who may connect.
   /// Empty: every route is open.
   Authenticator authenticate{};
   /// Called before the answer, with every change that was made (answers below 400 to all but GET), and with refusals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +12,14 @@ from urllib.parse import urlsplit
 
 from gyre.errors import InvalidArgumentError, NotFoundError
 
-_LOOPBACK = ("localhost", "::1")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Connection:
-    """`server`: "unix:/PATH" or "http://127.0.0.1:7710". `token`: empty if the kernel tells a server on this machine
-    who asks. `server_account`: whose server at a Unix socket may get the token, in addition to root's and our own."""
+    """`server`: "unix:/PATH" or "https://HOST:PORT#FINGERPRINT". `token`: empty if the kernel tells a server on this
+    machine who asks. `server_account`: whose server at a Unix socket may get the token, in addition to root's and our
+    own."""
 
     server: str
     token: str = field(repr=False)
@@ -27,13 +29,10 @@ class Connection:
         if self.server.startswith("unix:"):
             return
         parts = urlsplit(self.server)
-        host = parts.hostname or ""
-        if parts.scheme != "http" or parts.port is None:
-            raise InvalidArgumentError(f"{self.server!r} names no job server; unix:/PATH and http://127.0.0.1:7710 do")
-        if host not in _LOOPBACK and not host.startswith("127."):
+        if parts.scheme != "https" or parts.port is None or not _FINGERPRINT.fullmatch(parts.fragment):
             raise InvalidArgumentError(
-                f"{self.server} is not on this host, and a token in plain HTTP must not leave it; reach the server "
-                f"through `ssh -L {parts.port}:127.0.0.1:{parts.port} {host}`"
+                f"{self.server!r} names no job server; unix:/PATH and https://HOST:PORT#FINGERPRINT do, as "
+                "`gyre server --listen HOST:PORT` shows it: by its fingerprint a server proves that it may have a token"
             )
 
 
@@ -77,8 +76,8 @@ def find_connection(server: str | None = None, token: str | None = None) -> Conn
     file = _read(path) if is_file or server is None or token is None else None
     if file is None and is_file:
         raise NotFoundError(
-            f"there is no file {server}; a server is named by http://127.0.0.1:PORT, unix:/PATH, or "
-            "the file that it wrote"
+            f"there is no file {server}; a server is named by unix:/PATH, https://HOST:PORT#FINGERPRINT, "
+            "or a file with one of them"
         )
     if file is None and server is None:
         file = _found_door()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client
 import json
 import os
 import pwd
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -59,6 +61,29 @@ class UnixConnection(http.client.HTTPConnection):
             raise InvalidArgumentError(
                 f"the server at {self._place.server} belongs to account number {owner}, and the token is for another "
                 "one's; it was not sent"
+            )
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    """To a server that nobody vouches for: by its fingerprint it proves, before anything is sent, that it is meant."""
+
+    def __init__(self, host: str, port: int, fingerprint: str) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        super().__init__(host, port, timeout=_SILENCE_SECONDS, context=context)
+        self._fingerprint = fingerprint
+
+    def connect(self) -> None:
+        super().connect()
+        certificate = self.sock.getpeercert(binary_form=True) or b""
+        found = hashlib.sha256(certificate).hexdigest()
+        if found != self._fingerprint:
+            self.close()
+            raise InvalidArgumentError(
+                f"the server at {self.host}:{self.port} is not the one that is meant: its fingerprint is {found}, not "
+                f"{self._fingerprint}; nothing was sent to it"
             )
 
 
@@ -156,7 +181,8 @@ class Session:
         if self._place.server.startswith("unix:"):
             return UnixConnection(self._place)
         parts = urlsplit(self._place.server)
-        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_SILENCE_SECONDS)
+        assert parts.port is not None
+        return _TlsConnection(parts.hostname or "", parts.port, parts.fragment)
 
 
 def _error_of(status: int, body: bytes) -> ServerError:

@@ -7,6 +7,7 @@
 #include "gyre/base/clock.h"
 #include "gyre/base/file.h"
 #include "gyre/net/http/client.h"
+#include "gyre/net/http/internal/tls.h"
 
 namespace gyre::net::http::internal {
 
@@ -25,9 +26,16 @@ class ClientConnection {
 
  private:
   void wait(short events, Deadline deadline);
+  void write_plain(std::string_view bytes, Deadline deadline);
+  bool read_plain(std::string& buffer, Deadline deadline);
+  void begin_tls(const ClientOptions& options, Deadline deadline);
+  /// What TLS has made of our bytes, to the socket.
+  void flush_tls(Deadline deadline);
 
   UniqueFd socket_;
   std::function<void()> meanwhile_;
+  TlsContext context_;
+  TlsConnection tls_;  // Null: plain.
 };
 
 }  // namespace gyre::net::http::internal

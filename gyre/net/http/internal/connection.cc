@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::size_t kMostTokenBytes = 512;
 constexpr int kUnauthorized = 401;
+constexpr std::size_t kFirstBytes =
+    4'096;  // Of a request on an encrypted connection, which keeps them while it is idle.
 constexpr std::size_t kSpooledAtOnce = 262'144;
 
 /// Whom a rate counts: all connections from one address, or of one user of this host.
@@ -104,12 +106,15 @@ Connection::Connection(std::shared_ptr<ServerState> server, UniqueFd socket)
       account_(account_of(socket.get())),
       alarm_(server_->context),
       pause_(server_->context) {
+  const bool encrypted = server_->tls != nullptr && leaves_host(socket.get());
   socket_ = adopt_socket(server_->context, std::move(socket));
+  if (encrypted) tls_.emplace(*socket_, *server_->tls);
 }
 
 asio::awaitable<void> Connection::serve() {
   try {
-    co_await serve_requests();
+    const bool ready = co_await begin_tls();
+    if (ready) co_await serve_requests();
   } catch (const std::exception& error) {
     server_->options.logger->debug("{}: the connection of {} ended: {}", server_->options.what, peer_, error.what());
   }
@@ -177,7 +182,13 @@ asio::awaitable<bool> Connection::wait_for_request() {
   set_alarm(stranger_ ? server_->options.limits.head : server_->options.limits.idle);
   set_idle(true);
   boost::system::error_code failure;
-  co_await socket_->async_wait(AsyncSocket::wait_read, asio::redirect_error(asio::use_awaitable, failure));
+  if (tls_) {  // Bytes that have come may be in there already, where the socket does not show them.
+    buffer_.resize(kFirstBytes);
+    const std::size_t count = co_await read_some(asio::buffer(buffer_), failure);
+    buffer_.resize(count);
+  } else {
+    co_await socket_->async_wait(AsyncSocket::wait_read, asio::redirect_error(asio::use_awaitable, failure));
+  }
   set_idle(false);
   co_return !failure;
 }

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <exception>
 #include <list>
 #include <memory>
@@ -64,11 +65,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response refuse(const HttpError& error);
 
   // connection_io.cc: bytes in and out, each wait under an alarm.
+  /// False where the client has gone, or speaks something else than TLS where that is needed.
+  asio::awaitable<bool> begin_tls();
   asio::awaitable<void> read_head(RequestParser& parser);
   asio::awaitable<void> read_body(RequestParser& parser, const Route& route);
   /// Appends to the request's file; `last` takes it back to its beginning.
   asio::awaitable<void> spool(Request& request, std::string bytes, bool last);
   asio::awaitable<void> read_more();
+  asio::awaitable<std::size_t> read_some(asio::mutable_buffer into, boost::system::error_code& failure);
   asio::awaitable<void> write(asio::const_buffer first, asio::const_buffer second = {}, asio::const_buffer third = {});
   asio::awaitable<void> linger();
   /// Runs `work`, which must not throw, on the pool. False when too much waits there already: it is not run.
@@ -85,10 +89,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::shared_ptr<ServerState> server_;
   std::shared_ptr<AsyncSocket> socket_;
-  std::string peer_;              // For the log.
-  std::string peer_client_;       // For rates: without the port or the process.
-  std::optional<uid_t> account_;  // Credentials::account.
-  std::string buffer_;            // What has come and is not consumed.
+  std::optional<asio::ssl::stream<AsyncSocket&>> tls_;  // Over the socket, where it is encrypted.
+  std::string peer_;                                    // For the log.
+  std::string peer_client_;                             // For rates: without the port or the process.
+  std::optional<uid_t> account_;                        // Credentials::account.
+  std::string buffer_;                                  // What has come and is not consumed.
   asio::steady_timer alarm_;
   std::uint64_t alarm_number_ = 0;
   bool alarm_passed_ = false;

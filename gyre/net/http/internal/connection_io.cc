@@ -55,6 +55,20 @@ void Connection::clear_alarm() {
   alarm_.cancel();
 }
 
+asio::awaitable<bool> Connection::begin_tls() {
+  if (!tls_) co_return true;
+  set_alarm(server_->options.limits.head);
+  boost::system::error_code failure;
+  co_await tls_->async_handshake(asio::ssl::stream_base::server, asio::redirect_error(asio::use_awaitable, failure));
+  clear_alarm();
+  co_return !failure;
+}
+
+asio::awaitable<std::size_t> Connection::read_some(asio::mutable_buffer into, boost::system::error_code& failure) {
+  if (tls_) co_return co_await tls_->async_read_some(into, asio::redirect_error(asio::use_awaitable, failure));
+  co_return co_await socket_->async_read_some(into, asio::redirect_error(asio::use_awaitable, failure));
+}
+
 asio::awaitable<void> Connection::read_more() {
   const auto too_slow = [] { return HttpError(408, "RequestTimeout", "the request took too long to arrive"); };
   if (alarm_passed_) throw too_slow();
@@ -64,8 +78,7 @@ asio::awaitable<void> Connection::read_more() {
   const std::size_t before = buffer_.size();
   buffer_.resize(before + kReadAtOnce);
   boost::system::error_code failure;
-  const std::size_t count = co_await socket_->async_read_some(asio::buffer(buffer_.data() + before, kReadAtOnce),
-                                                              asio::redirect_error(asio::use_awaitable, failure));
+  const std::size_t count = co_await read_some(asio::buffer(buffer_.data() + before, kReadAtOnce), failure);
   buffer_.resize(before + count);
   if (alarm_passed_ && count == 0) throw too_slow();
   if (failure) throw_lost(failure);
@@ -102,7 +115,11 @@ asio::awaitable<void> Connection::write(asio::const_buffer first, asio::const_bu
   const std::array<asio::const_buffer, 3> buffers{first, second, third};
   set_alarm(server_->options.limits.write);
   boost::system::error_code failure;
-  co_await asio::async_write(*socket_, buffers, asio::redirect_error(asio::use_awaitable, failure));
+  if (tls_) {
+    co_await asio::async_write(*tls_, buffers, asio::redirect_error(asio::use_awaitable, failure));
+  } else {
+    co_await asio::async_write(*socket_, buffers, asio::redirect_error(asio::use_awaitable, failure));
+  }
   const bool too_slow = alarm_passed_;
   clear_alarm();
   if (too_slow) throw ConnectionLost(ErrorCode::kTimeout, "the client does not read the response");

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <poll.h>
 #include <spdlog/logger.h>
 #include <sys/socket.h>
 
@@ -139,6 +140,9 @@ asio::awaitable<void> Connection::wait_for_source(std::chrono::milliseconds wait
     co_await pause_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     woken_ = false;
   }
+  // Bytes of TLS itself may be what the socket has shown first.
+  pollfd entry{socket_->native_handle(), POLLRDHUP, 0};
+  if (tls_ && ::poll(&entry, 1, 0) > 0) peer_gone_ = true;
   if (peer_gone_) throw ConnectionLost(ErrorCode::kPeerLost, "the client closed it");
 }
 

@@ -73,10 +73,10 @@ bool is_loopback(const std::string& address) {
 
 }  // namespace
 
-UniqueFd listen_privately(const Endpoint& endpoint, mode_t mode) {
+UniqueFd listen_privately(const Endpoint& endpoint, mode_t mode, bool encrypted) {
   if (endpoint.kind == Endpoint::Kind::kUnix && !endpoint.host.starts_with('@')) return listen_on_path(endpoint, mode);
   UniqueFd socket = listen_on(endpoint, kBacklog);
-  if (endpoint.kind == Endpoint::Kind::kTcp && !is_loopback(local_endpoint(socket.get()).host)) {
+  if (endpoint.kind == Endpoint::Kind::kTcp && !encrypted && !is_loopback(local_endpoint(socket.get()).host)) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("cannot listen on {}: tokens would cross the network in the clear; use 127.0.0.1, ::1 or a "
                             "unix socket, and ssh -L from other hosts",

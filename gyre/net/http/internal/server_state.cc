@@ -1,5 +1,7 @@
 #include "gyre/net/http/internal/server_state.h"
 
+#include "gyre/net/http/internal/tls.h"
+
 #include <spdlog/logger.h>
 #include <boost/asio/post.hpp>
 #include <utility>
@@ -31,7 +33,11 @@ ServerState::ServerState(asio::io_context& loop, ServerOptions server_options, R
       requests(options.limits.requests),
       failed_logins(options.limits.failed_logins),
       audited_refusals(kAuditedRefusals),
-      refusals_(kLoggedRefusals) {}
+      refusals_(kLoggedRefusals) {
+  if (options.certificate) {
+    tls = std::make_unique<asio::ssl::context>(make_server_context(*options.certificate).release());
+  }
+}
 
 void ServerState::log_refusal(const std::string& peer, const std::string& what) {
   if (!refusals_.take("", SteadyClock::now())) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <boost/asio/ssl/context.hpp>
 #include <list>
 #include <map>
 #include <memory>
@@ -37,6 +38,7 @@ struct ServerState {
   void log_refusal(const std::string& peer, const std::string& what);
 
   asio::io_context& context;
+  std::unique_ptr<asio::ssl::context> tls;  // Null: TCP is not encrypted.
   const ServerOptions options;
   const Router router;
   WorkerPool pool;
