@@ -66,17 +66,17 @@ def kept_gradients_stay() -> None:
 
     @tf.function
     def step(factor: Any) -> Any:
-        gradients = [tf.ones(shape) * (factor + hvd.rank()) for shape in shapes]
-        optimizer.apply(gradients, variables)
+        own = [tf.ones(shape) * (factor + hvd.rank()) for shape in shapes]
+        optimizer.apply(own, variables)
         return list(optimizer.kept)
 
     @tf.function
     def halt(factor: Any) -> Any:
         """Exchanges, and keeps what came out of GyreFinish itself."""
         state = optimizer._gyre
-        gradients = [tf.ones(shape) * (factor + hvd.rank()) for shape in shapes]
-        layout = state.exchange.lay_out([gradients.describe(f"g{i}", g) for i, g in enumerate(gradients)])
-        return gradients.reduce(layout, gradients)
+        own = [tf.ones(shape) * (factor + hvd.rank()) for shape in shapes]
+        layout = state.exchange.lay_out([gradients.describe(f"g{i}", g) for i, g in enumerate(own)])
+        return gradients.reduce(layout, own)
 
     for count in range(1, 6):
         step(tf.constant(float(count)))

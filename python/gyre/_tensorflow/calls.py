@@ -19,6 +19,7 @@ from gyre._tensorflow.gradients import array_of, check_can_run_here
 from gyre.core import _core
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def run(work: Callable[..., list[Any]], tensors: Sequence[Any], types: Sequence[Any]) -> list[Any]:
     """work(*tensors), eagerly: now, or whenever the function that is being traced gets there. In the order of their
     creation, one at a time, which is the same on all ranks if they trace the same function."""
@@ -62,7 +63,7 @@ def _in_memory(
         arrays.run(runtime, requests)
         return [tf.constant(target) for target in targets]
 
-    results = run(work, tensors, [tensor.dtype for tensor in tensors])
+    results: list[Any] = run(work, tensors, [tensor.dtype for tensor in tensors])
     for result, tensor in zip(results, tensors, strict=True):
         _set_shape(result, tensor.shape)
     return results
@@ -91,7 +92,7 @@ def _allocated(runtime: Runtime, kind: Kind, tensors: Sequence[Any], name: str |
         handles = arrays.run(runtime, requests)
         return [_taken(handle.take_result(), source)[0] for handle, source in zip(handles, sources, strict=True)]
 
-    results = run(work, tensors, [tensor.dtype for tensor in tensors])
+    results: list[Any] = run(work, tensors, [tensor.dtype for tensor in tensors])
     for result, tensor in zip(results, tensors, strict=True):
         _set_shape(result, _with_rows(tensor))
     return results

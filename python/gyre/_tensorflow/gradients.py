@@ -27,6 +27,8 @@ def describe(name: str, tensor: Any, group: int = NO_GROUP) -> Gradient:
     return Gradient(name, number, tuple(tensor.shape.as_list()), group)
 
 
+# AutoGraph would trace Gyre's own functions too, with warnings about those that it cannot follow.
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def reduce(layout: Layout, tensors: Sequence[Any]) -> list[Any]:
     """One step: the reduced tensors, which are those of the layout."""
     if not tensors:
@@ -76,6 +78,7 @@ def array_of(tensor: Any) -> Array:
     return numpy.from_dlpack(tensor)
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def check_can_run_here() -> None:
     """UnsupportedError, while the function is traced, where its exchange could not run: in XLA, on GPUs."""
     if not tf.executing_eagerly() and _is_for_xla():

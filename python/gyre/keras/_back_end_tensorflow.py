@@ -21,7 +21,8 @@ class TensorFlowBackEnd:
         return gradients.describe(name, tensor, group)
 
     def reduce(self, layout: Layout, tensors: Sequence[Any]) -> list[Any]:
-        return gradients.reduce(layout, tensors)
+        reduced: list[Any] = gradients.reduce(layout, tensors)
+        return reduced
 
     def is_sparse(self, tensor: Any) -> bool:
         return isinstance(tensor, tf.IndexedSlices)
