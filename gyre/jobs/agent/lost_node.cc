@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,6 +61,16 @@ std::string words_of(pid_t pid) {
 
 bool has_word(const std::string& words, const std::string& word) {
   return words.find("\n" + word + "\n") != std::string::npos;
+}
+
+/// Whether the process means the same folder by this path. Nodes that share a machine may each have their own there, in
+/// mount namespaces of theirs. Yes where that cannot be seen.
+bool has_same_folder(pid_t pid, const fs::path& folder) {
+  struct stat ours{};
+  struct stat its{};
+  if (::stat(folder.c_str(), &ours) != 0) return true;
+  if (::stat(fmt::format("/proc/{}/root{}", pid, folder.string()).c_str(), &its) != 0) return true;
+  return ours.st_dev == its.st_dev && ours.st_ino == its.st_ino;
 }
 
 /// Of processes that are there; the descriptor is taken before one is looked at, so that what is killed is what was
@@ -158,7 +169,7 @@ std::string attempt_in(const fs::path& file) {
 bool is_agent_of(pid_t pid, const fs::path& root) {
   if (!proc_has_our_numbers()) return false;
   const std::string words = words_of(pid);
-  return has_word(words, "agent") && has_word(words, root.string());
+  return has_word(words, "agent") && has_word(words, root.string()) && has_same_folder(pid, root);
 }
 
 std::vector<pid_t> kill_launch(const fs::path& socket) {
@@ -166,7 +177,8 @@ std::vector<pid_t> kill_launch(const fs::path& socket) {
   return kill_where(
       [&](const Found& each) {
         const std::string words = words_of(each.pid);
-        return has_word(words, "launch") && has_word(words, specification);
+        return has_word(words, "launch") && has_word(words, specification) &&
+               has_same_folder(each.pid, socket.parent_path());
       },
       true);
 }

@@ -35,7 +35,8 @@ void abandon_attempt(const std::filesystem::path& node_root);
 /// not answer. Returns what it has found.
 std::vector<pid_t> kill_launch(const std::filesystem::path& socket);
 
-/// Whether process `pid` is the agent that works in `root`, or one that it has just forked.
+/// Whether process `pid` is the agent that works in `root`, or one that it has just forked. Not if the path leads it to
+/// another folder, in a mount namespace of another node of this machine.
 bool is_agent_of(pid_t pid, const std::filesystem::path& root);
 
 }  // namespace gyre::jobs::agent
