@@ -246,8 +246,8 @@ def test_a_checkpoint_that_is_kept_is_one_from_which_the_run_can_go_on(
 ) -> None:
     """A rate of 1e12 leaves weights that are finite, from which the next forward pass makes values that are not."""
     run = tmp_path / "run"
-    shared = ("--data-dir", data / "tfrecord", "--output-dir", run, *SMALL, "--batch-size", 8, "--warmup-epochs", 0)
-    shared = (*shared, "--checkpoint-steps", 1, "--consistency", consistency)
+    recipe = ("--batch-size", 8, "--warmup-epochs", 0, "--checkpoint-steps", 1, "--consistency", consistency)
+    shared = ("--data-dir", data / "tfrecord", "--output-dir", run, *SMALL, *recipe)
     diverged = train(2, *shared, "--epochs", 2, "--lr", 1e12)
     assert diverged.returncode == 1
     broken = r"a value of layer1.0.downsample.1.running_var on rank \d is not finite in a forward pass after step 1 of"
@@ -272,7 +272,7 @@ def test_a_checkpoint_from_which_no_run_can_go_on_is_named(data: Path, tmp_path:
     shared = ("--data-dir", data / "tfrecord", "--output-dir", run, *SMALL, "--batch-size", 8, "--warmup-epochs", 0)
     assert train(1, *shared, "--epochs", 1).returncode == 0
     metadata, tensors = _core.read_checkpoint(str(checkpoint(run, 96)))
-    large = [(*kept, scaled(values, 1e30) if kept[0].endswith("weight") else values) for *kept, values in tensors]
+    large = [(n, k, s, scaled(v, 1e30) if n.endswith("weight") else v) for n, k, s, v in tensors]
     checkpoint(run, 96).write_bytes(_core.encode_checkpoint(metadata, large))
     result = train(1, *shared, "--epochs", 2, "--resume")
     assert result.returncode == 1
